@@ -1,0 +1,117 @@
+"""The `devkit` command. Each verb is one short function that imports its module when it is called.
+
+`devkit --help` has to be quick: nothing here imports ray or torch, and what a verb needs stands inside it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="devkit",
+    help="Make reinforcement learning of language models on Ray debuggable.",
+    pretty_exceptions_enable=False,
+)
+
+# One place for a flag that the entry point needs too, also when the rest of the line cannot be read.
+JSON_FLAG = "--json"
+VERBOSE_FLAG = "--verbose"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"devkit {version('ray-devkit')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def devkit(
+    context: typer.Context,
+    verbose: Annotated[bool, typer.Option(VERBOSE_FLAG, help="Say more; show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and leave.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    context.obj = verbose
+
+
+@app.command()
+def smoke(
+    context: typer.Context,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides of a full run, which is shrunk.")
+    ] = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="With a tiny model, on this machine, without a GPU.")] = False,
+    dialect: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose meaning the keys have; told from the keys by default.")
+    ] = None,
+    json: Annotated[bool, typer.Option(JSON_FLAG, help="Print one JSON record on stdout.")] = False,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the checks as JUnit XML.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write logs, metrics and the reward curve.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the working folder.")] = False,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of model, data and sampling.")] = 0,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Give up after this long, with exit code 4.")
+    ] = None,
+) -> int:
+    """Run a full PPO training on a tiny model through Ray, with checks that name what is broken."""
+    from devkit.errors import UsageError
+    from devkit.smoke.options import SmokeOptions
+
+    if not tiny:
+        raise UsageError("devkit smoke needs a size", hint="devkit smoke --tiny runs on any machine")
+    from devkit.smoke.run import main as run
+
+    return run(
+        SmokeOptions(
+            overrides=tuple(overrides or ()),
+            dialect=dialect,
+            json=json,
+            junit=junit,
+            report=report,
+            keep=keep,
+            seed=seed,
+            timeout=timeout,
+            verbose=context.obj,
+        )
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` and return its exit code. The one place where exceptions end."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = app(arguments, prog_name="devkit", standalone_mode=False)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the entry point: whatever it is, two lines tell it
+        return _fail(error, arguments)
+    if code == 130:  # Typer swallows Ctrl-C and gives its exit code
+        return _fail(KeyboardInterrupt(), arguments)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: BaseException, arguments: Sequence[str]) -> int:
+    from devkit.console import report_error
+    from devkit.errors import describe
+
+    if _has_flag(VERBOSE_FLAG, arguments):
+        import traceback
+
+        traceback.print_exception(error)
+    problem = describe(error)
+    report_error(problem, as_json=_has_flag(JSON_FLAG, arguments))
+    return problem.exit_code
+
+
+def _has_flag(flag: str, arguments: Sequence[str]) -> bool:
+    """Whether devkit itself was given the flag; what follows `--` belongs to another command."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return flag in own

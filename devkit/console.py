@@ -1,0 +1,54 @@
+"""Where words go: results to stdout, talk to stderr. Rich knows a terminal from a file, and follows NO_COLOR."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from devkit.records import ErrorRecord
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def talk() -> Console:
+    """For everything that is not the result."""
+    return _console(stderr=True)
+
+
+def result() -> Console:
+    """For what the user asked to see."""
+    return _console(stderr=False)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    # What is printed holds file names and user data: no markup, no guessing at what to colour.
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def emit(document: Mapping[str, Any]) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def report_error(problem: ErrorRecord, *, as_json: bool) -> None:
+    """One `error:` line and one `hint:` line on stderr; under --json also the record on stdout."""
+    from rich.text import Text
+
+    console = talk()
+    console.print(Text.assemble(("error: ", "bold red"), problem.error), soft_wrap=True)
+    console.print(Text.assemble(("hint: ", "bold"), problem.hint), soft_wrap=True)
+    if as_json:
+        emit(problem.to_json())
+
+
+def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a display that redraws itself makes sense: on a terminal that is not a CI log."""
+    can_draw = console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
+    return can_draw and not environ.get("CI")

@@ -1,0 +1,88 @@
+"""Every error that devkit raises on purpose, in one tree.
+
+    DevkitError                  exit code 1: what was checked is not fine
+    ├── UsageError               2: a command that cannot be right
+    └── DeadlineError            4: a wait ended; says what is missing
+
+Each carries one `hint`: what the user can do about it. The entry point in `cli.py` prints one `error:` line and one
+`hint:` line and leaves with `exit_code`; nothing below it catches them. `describe` gives these three of any exception.
+"""
+
+from __future__ import annotations
+
+from devkit.records import ErrorRecord
+
+INTERRUPTED = 130
+
+
+class DevkitError(Exception):
+    """A failure with a message and a hint, each of one line.
+
+    >>> str(DevkitError("no report folder", hint="give --report another folder"))
+    'no report folder'
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Ray pickles exceptions; a keyword-only argument needs help to survive it.
+        return (_rebuild, (type(self), self.message, self.hint))
+
+
+def _rebuild(kind: type[DevkitError], message: str, hint: str) -> DevkitError:
+    return kind(message, hint=hint)
+
+
+class UsageError(DevkitError):
+    """A command that cannot be right."""
+
+    exit_code = 2
+
+
+class DeadlineError(DevkitError):
+    """A wait came to its end; the message says what was still missing."""
+
+    exit_code = 4
+
+
+def describe(error: BaseException) -> ErrorRecord:
+    """What to tell the user of any exception.
+
+    Errors are known by their shape, not by their class: naming the trainer's or Typer's would import them here.
+
+    >>> describe(UsageError("no such thing", hint="look again"))
+    ErrorRecord(error='no such thing', hint='look again', exit_code=2)
+    >>> describe(ValueError("x")).exit_code
+    1
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return ErrorRecord("interrupted", "the same command starts again", INTERRUPTED)
+    exit_code = getattr(error, "exit_code", None)
+    if not isinstance(exit_code, int):
+        return _unexpected(error)
+    if hasattr(error, "hint"):
+        return ErrorRecord(_one_line(str(error)), _one_line(error.hint), exit_code)
+    return _usage(error, exit_code)
+
+
+def _usage(error: BaseException, exit_code: int) -> ErrorRecord:
+    """An error of Typer's own: an unknown option, a value that is not a number."""
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "devkit"
+    return ErrorRecord(_one_line(message).removesuffix("."), f"see {command} --help", exit_code)
+
+
+def _unexpected(error: BaseException) -> ErrorRecord:
+    message = _one_line(str(error))
+    kind = type(error).__name__
+    return ErrorRecord(f"{kind}: {message}" if message else kind, "devkit --verbose shows where this came from", 1)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

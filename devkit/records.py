@@ -1,0 +1,94 @@
+"""The records that `--json` prints. Field names are a promise: add, never rename."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Status = Literal["pass", "fail", "skip"]
+Verdict = Literal["pass", "fail"]
+
+
+@dataclass(frozen=True)
+class ErrorRecord:
+    """What went wrong, what to do about it, and the exit code of the command."""
+
+    error: str
+    hint: str
+    exit_code: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check: what it found, in one line that has the figure and its limit."""
+
+    name: str
+    status: Status
+    detail: str
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "seconds": _figure(self.seconds)}
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One PPO step: its mean reward, and what else was measured, under the trainer's metric names.
+
+    >>> StepRecord(step=3, reward_mean=0.5, metrics={"actor/entropy": 1.25}).to_json()
+    {'step': 3, 'reward_mean': 0.5, 'actor/entropy': 1.25}
+    """
+
+    step: int
+    reward_mean: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        promised = {"step": self.step, "reward_mean": _figure(self.reward_mean)}
+        more = {name: _figure(value) for name, value in self.metrics.items() if name not in promised}
+        return promised | more
+
+
+@dataclass(frozen=True)
+class SmokeRecord:
+    """What `devkit smoke` found."""
+
+    seconds: float  # from the command to the verdict
+    phases: Mapping[str, float]  # seconds of each, in order
+    checks: tuple[CheckResult, ...]
+    steps: tuple[StepRecord, ...]
+    artifacts: Mapping[str, str] = field(default_factory=dict)  # name -> path of what the run left
+
+    @property
+    def verdict(self) -> Verdict:
+        """Fine when something was checked and nothing failed: a run whose checks were all skipped shows nothing."""
+        statuses = {check.status for check in self.checks}
+        return "pass" if "pass" in statuses and "fail" not in statuses else "fail"
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the checks that failed."""
+        return tuple(check.name for check in self.checks if check.status == "fail")
+
+    def count(self, status: Status) -> int:
+        return sum(check.status == status for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "seconds": _figure(self.seconds),
+            "phases": {name: _figure(seconds) for name, seconds in self.phases.items()},
+            "checks": [check.to_json() for check in self.checks],
+            "steps": [step.to_json() for step in self.steps],
+            "artifacts": dict(self.artifacts),
+        }
+
+
+def _figure(value: float) -> float | None:
+    """JSON has no NaN and no infinity: such a value is null."""
+    return round(value, 6) if math.isfinite(value) else None

@@ -1,0 +1,108 @@
+"""The reward curve as an SVG image: no plotting library, and it follows the reader's light or dark theme."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from devkit.records import StepRecord
+
+WIDTH, HEIGHT = 720, 300
+LEFT, RIGHT, TOP, BOTTOM = 56, 60, 36, 40  # margins
+SMOOTHING = 0.8  # weight of the past in the running mean
+
+Point = tuple[float, float]
+
+STYLE = """
+    svg { --ink: #1f2430; --faint: #c9ced8; --line: #2563eb; font: 12px system-ui, sans-serif; }
+    @media (prefers-color-scheme: dark) { svg { --ink: #e6e8ee; --faint: #444b5a; --line: #7aa2ff; } }
+    text { fill: var(--ink); }
+    .title { font-size: 14px; font-weight: 600; }
+    .grid { stroke: var(--faint); stroke-width: 1; stroke-dasharray: 2 4; }
+    .raw { fill: none; stroke: var(--line); stroke-width: 1; opacity: 0.4; }
+    .mean { fill: none; stroke: var(--line); stroke-width: 2.5; stroke-linejoin: round; }
+    .last { fill: var(--line); }
+"""
+
+
+def reward_curve(steps: Sequence[StepRecord]) -> str:
+    """Mean reward by step, faint, and its running mean. A step whose reward is not finite is left out."""
+    points = [(float(s.step), s.reward_mean) for s in steps if math.isfinite(s.reward_mean)]
+    if not points:
+        return _svg([f'<text x="{WIDTH / 2}" y="{HEIGHT / 2}" text-anchor="middle">no steps</text>'])
+    smooth = list(zip((x for x, _ in points), running_mean([y for _, y in points]), strict=True))
+    x_ticks = ticks(points[0][0], points[-1][0])
+    y_ticks = ticks(min(y for _, y in points), max(y for _, y in points))
+    plane = _Plane(x_ticks, y_ticks)
+    last_x, last_y = plane.at(smooth[-1])
+    return _svg(
+        [
+            f'<text class="title" x="{LEFT}" y="20">mean reward by step</text>',
+            *plane.grid(),
+            f'<polyline class="raw" points="{plane.path(points)}"/>',
+            f'<polyline class="mean" points="{plane.path(smooth)}"/>',
+            f'<circle class="last" cx="{last_x:.1f}" cy="{last_y:.1f}" r="4"/>',
+            f'<text x="{last_x + 8:.1f}" y="{last_y + 4:.1f}">{smooth[-1][1]:.3g}</text>',
+        ]
+    )
+
+
+def running_mean(values: Sequence[float], weight: float = SMOOTHING) -> list[float]:
+    """Exponential running mean, corrected at the start (Adam's correction), so that it begins at the first value.
+
+    >>> running_mean([1.0, 1.0, 1.0])
+    [1.0, 1.0, 1.0]
+    """
+    means, total, mass = [], 0.0, 0.0
+    for value in values:
+        total = weight * total + value
+        mass = weight * mass + 1
+        means.append(total / mass)
+    return means
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers that enclose both ends, about so many.
+
+    >>> ticks(0.03, 0.91)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    size = max(abs(low), abs(high), 1.0)
+    span = high - low if high - low > 1e-9 * size else size  # equal but for rounding: a flat line
+    power = 10.0 ** math.floor(math.log10(span / about))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power * about >= span * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, max(last, first + 1) + 1)]
+
+
+class _Plane:
+    """Maps data to pixels; the outermost ticks are the edges."""
+
+    def __init__(self, x_ticks: list[float], y_ticks: list[float]) -> None:
+        self.x_ticks, self.y_ticks = x_ticks, y_ticks
+
+    def at(self, point: Point) -> Point:
+        x = (point[0] - self.x_ticks[0]) / (self.x_ticks[-1] - self.x_ticks[0])
+        y = (point[1] - self.y_ticks[0]) / (self.y_ticks[-1] - self.y_ticks[0])
+        return LEFT + x * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - y * (HEIGHT - TOP - BOTTOM)
+
+    def path(self, points: Sequence[Point]) -> str:
+        return " ".join(f"{x:.1f},{y:.1f}" for x, y in map(self.at, points))
+
+    def grid(self) -> list[str]:
+        lines = []
+        for value in self.y_ticks:
+            _, y = self.at((self.x_ticks[0], value))
+            lines.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            lines.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
+        for value in self.x_ticks:
+            x, _ = self.at((value, self.y_ticks[0]))
+            lines.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle">{value:g}</text>')
+        return lines
+
+
+def _svg(parts: Sequence[str]) -> str:
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="reward curve">'
+    )
+    return "\n".join([head, f"  <style>{STYLE}  </style>", *(f"  {part}" for part in parts), "</svg>\n"])

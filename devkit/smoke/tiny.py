@@ -1,0 +1,110 @@
+"""A tiny model that stands for a large one: same architecture, same files, a fraction of the size; made offline.
+
+Run as `python -m devkit.smoke.tiny SPEC.json` in a process of its own, so that the smoke test's driver never imports
+transformers' model code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+LAYERS, WIDTH, HEADS, KV_HEADS = 2, 64, 4, 2
+VOCABULARY = 384  # 256 bytes, the special tokens, and some merges, so that tokens are not all one character
+PAD, END, START = "<|pad|>", "<|im_end|>", "<|im_start|>"
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class TinySpec:
+    """What to build: the architecture of `like` (a local folder; None: Qwen2), a tokenizer trained on `texts`."""
+
+    folder: str
+    like: str | None
+    texts: tuple[str, ...]
+    seed: int
+    max_positions: int
+
+
+def make_tokenizer(texts: Sequence[str], size: int = VOCABULARY) -> Any:
+    """A byte-level BPE tokenizer of `size` tokens trained on `texts`, with a chat template."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[PAD, END, START],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, chat_template=CHAT_TEMPLATE, padding_side="left"
+    )
+
+
+def shrink(config: Any, tokenizer: Any, max_positions: int) -> Any:
+    """A transformers configuration with its sizes cut, in place; what is no size stays."""
+    if hasattr(config, "layer_types") and config.layer_types:
+        config.layer_types = list(config.layer_types)[:LAYERS]
+    grouped = getattr(config, "num_key_value_heads", None) not in (None, getattr(config, "num_attention_heads", None))
+    sizes = {
+        "num_hidden_layers": LAYERS,
+        "hidden_size": WIDTH,
+        "intermediate_size": 2 * WIDTH,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS if grouped else HEADS,
+        "head_dim": WIDTH // HEADS,
+        "max_window_layers": LAYERS,
+        "n_inner": None,
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": max_positions,
+    }
+    for name, size in sizes.items():
+        if hasattr(config, name):
+            setattr(config, name, size)
+    config.eos_token_id = config.bos_token_id = tokenizer.eos_token_id
+    config.pad_token_id = tokenizer.pad_token_id
+    return config
+
+
+def build(spec: TinySpec) -> None:
+    """Writes configuration, weights and tokenizer into `spec.folder`."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
+
+    tokenizer = make_tokenizer(spec.texts)
+    config = AutoConfig.from_pretrained(spec.like) if spec.like else Qwen2Config(num_key_value_heads=KV_HEADS)
+    shrink(config, tokenizer, spec.max_positions)
+    torch.manual_seed(spec.seed)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.save_pretrained(spec.folder)
+    tokenizer.save_pretrained(spec.folder)
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    build(TinySpec(**{**spec, "texts": tuple(spec["texts"])}))
+    sys.stdout.flush()
+    os._exit(0)  # tearing torch down takes longer than writing the model
+
+
+def spec_json(spec: TinySpec) -> str:
+    return json.dumps(asdict(spec))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Writes the parts of the documentation that are made from the code, or checks them.
+
+    python scripts/generate_docs.py [--check]
+
+Each lies in its file between `<!-- generated: NAME -->` and `<!-- end -->`. The README's tree takes each file's line
+from the first line of its docstring or, in a script, of its first comment; `docs/cli.md` is made from the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+# Folders of the tree; a package says what it is in its `__init__.py`, which so has no line of its own.
+FOLDERS = {
+    "trainer": "",
+    "devkit": "",
+    "benchmarks": "What is measured, each beside a yardstick in the same run.",
+    "scripts": "Set-up, and documentation made from the code.",
+    ".ci": "What CI runs.",
+}
+
+
+def tree() -> str:
+    """One line for each file of the project's own code."""
+    lines = [line for folder in FOLDERS for line in _branch(ROOT / folder, depth=0)]
+    width = max(len(name) for name, _ in lines)
+    return "```\n" + "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in lines) + "\n```"
+
+
+def _branch(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
+    indent = "  " * depth
+    init = folder / "__init__.py"
+    yield f"{indent}{folder.name}/", first_line(init) if init.exists() else FOLDERS.get(folder.name, "")
+    entries = [path for path in folder.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")]
+    for path in sorted(entries, key=lambda entry: (entry.is_dir(), entry.name)):
+        if path.is_dir():
+            yield from _branch(path, depth + 1)
+        else:
+            yield f"{indent}  {path.name}", first_line(path)
+
+
+def first_line(path: Path) -> str:
+    """What a file says of itself in one line."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+    comments = [line for line in text.splitlines() if line.startswith("# ")]
+    return comments[0].removeprefix("# ") if comments else ""
+
+
+def cli_reference() -> str:
+    """Every verb with its arguments and options."""
+    import typer.main
+
+    from devkit.cli import app
+
+    root: Any = typer.main.get_command(app)
+    parts = [_command("devkit", root)]
+    parts += [_command(f"devkit {name}", verb) for name, verb in root.commands.items()]
+    return "\n\n".join(parts)
+
+
+def _command(path: str, command: Any) -> str:
+    # Typer's own options differ with its version and the shell.
+    ours = [p for p in command.params if getattr(p, "help", None) and not p.name.endswith("_completion")]
+    rows = [f"| `{_spelling(p)}` | {p.help} |" for p in ours]
+    return "\n".join([f"## `{path}`", "", command.help or "", "", "| | |", "|---|---|", *rows])
+
+
+def _spelling(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"[{parameter.metavar}]..."
+    return " ".join([", ".join(parameter.opts), parameter.metavar or ""]).strip()
+
+
+GENERATED: dict[tuple[str, str], Callable[[], str]] = {
+    ("README.md", "tree"): tree,
+    ("docs/cli.md", "cli"): cli_reference,
+}
+
+
+def with_generated(text: str, name: str, body: str) -> str:
+    """`text` with `body` between the marks of `name`."""
+    pattern = rf"(<!-- generated: {re.escape(name)} -->\n).*?(\n<!-- end -->)"
+    new, count = re.subn(pattern, lambda match: match[1] + body + match[2], text, flags=re.DOTALL)
+    if count != 1:
+        raise SystemExit(f"error: {count} places for {name}\nhint: one pair of marks has to be there")
+    return new
+
+
+def stale(*, write: bool) -> list[str]:
+    """Files whose generated parts are not those of the code; with `write`, they are mended."""
+    found = []
+    for (file, name), make in GENERATED.items():
+        path = ROOT / file
+        text = path.read_text(encoding="utf-8")
+        new = with_generated(text, name, make())
+        if new != text:
+            found.append(file)
+            if write:
+                path.write_text(new, encoding="utf-8")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if something is stale")
+    check = parser.parse_args().check
+    for file in (found := stale(write=not check)):
+        print(f"{file}: {'stale; make docs writes it anew' if check else 'written'}")
+    return int(check and bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

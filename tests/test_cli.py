@@ -1,0 +1,202 @@
+"""The command line: what it loads, what it says, and how it leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from devkit import cli
+from devkit.errors import DeadlineError, DevkitError
+from devkit.smoke.options import SmokeOptions
+
+Run = Callable[[SmokeOptions], int]
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture
+def smoke_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
+    """Puts a function in the place of the smoke run."""
+
+    def install(run: Run) -> None:
+        fake = ModuleType("devkit.smoke.run")
+        fake.main = run  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "devkit.smoke.run", fake)
+
+    return install
+
+
+def raises(error: BaseException) -> Run:
+    def run(options: SmokeOptions) -> int:
+        raise error
+
+    return run
+
+
+class ForeignError(Exception):
+    """Shaped like an error of `trainer.errors`."""
+
+    hint = "look at\nrow 17"
+    exit_code = 3
+
+
+HEAVY = ("ray", "torch", "transformers", "numpy", "omegaconf", "trainer", "xml", "asyncio")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"], ["smoke", "--help"], ["smoke"]])
+def test_the_entry_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys; from devkit.cli import main; main(sys.argv[1:]); print(*sys.modules, sep='\\n', file=sys.stderr)"
+    )
+    loaded = {name.partition(".")[0] for name in python(code, *arguments).stderr.split()}
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_importing_devkit_loads_only_devkit() -> None:
+    code = "import sys; before = set(sys.modules); import devkit; print(*sys.modules.keys() - before)"
+    assert python(code).stdout.split() == ["devkit"]
+
+
+def test_help_is_data() -> None:
+    done = python("from devkit.cli import main; main()", "--help")
+    assert "smoke" in done.stdout
+    assert done.stderr == ""
+
+
+def test_module_and_version() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "devkit", "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith("devkit ")
+
+
+def test_options_reach_the_run(smoke_run: Callable[[Run], None]) -> None:
+    seen: list[SmokeOptions] = []
+    smoke_run(lambda options: seen.append(options) or 0)  # type: ignore[func-returns-value]
+    line = "--verbose smoke --tiny a.b=[1,2] +c=x --dialect verl-0.2 --json --keep --seed 7 --timeout 9.5 d=e"
+    assert cli.main(line.split()) == 0
+    assert seen == [
+        SmokeOptions(
+            overrides=("a.b=[1,2]", "+c=x", "d=e"),
+            dialect="verl-0.2",
+            json=True,
+            keep=True,
+            seed=7,
+            timeout=9.5,
+            verbose=True,
+        )
+    ]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_exit_code_is_the_runs(smoke_run: Callable[[Run], None], code: int) -> None:
+    smoke_run(lambda options: code)
+    assert cli.main(["smoke", "--tiny"]) == code
+
+
+ERRORS = [
+    (DevkitError("no folder", hint="make one"), 1, "no folder", "make one"),
+    (DeadlineError("two workers still missing", hint="--timeout 60"), 4, "two workers still missing", "--timeout 60"),
+    (ForeignError("bad\n  row"), 3, "bad row", "look at row 17"),
+    (ValueError("odd"), 1, "ValueError: odd", "devkit --verbose shows where this came from"),
+    (ValueError(), 1, "ValueError", "devkit --verbose shows where this came from"),
+    (KeyboardInterrupt(), 130, "interrupted", "the same command starts again"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "message", "hint"), ERRORS)
+def test_an_error_is_two_lines(
+    smoke_run: Callable[[Run], None],
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    message: str,
+    hint: str,
+) -> None:
+    smoke_run(raises(error))
+    assert cli.main(["smoke", "--tiny"]) == code
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [f"error: {message}", f"hint: {hint}"]
+    assert out == ""
+
+
+@pytest.mark.parametrize(("error", "code", "message", "hint"), ERRORS)
+def test_an_error_under_json_is_also_a_record(
+    smoke_run: Callable[[Run], None],
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    message: str,
+    hint: str,
+) -> None:
+    smoke_run(raises(error))
+    assert cli.main(["smoke", "--tiny", "--json"]) == code
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"error": message, "hint": hint, "exit_code": code}
+    assert err.splitlines() == [f"error: {message}", f"hint: {hint}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        ("", "Missing command", "see devkit --help"),
+        ("smok", "smok", "see devkit --help"),
+        ("smoke", "devkit smoke needs a size", "devkit smoke --tiny runs on any machine"),
+        ("smoke --tny", "--tny", "see devkit smoke --help"),
+        ("smoke --tiny --seed many", "--seed", "see devkit smoke --help"),
+        ("smoke --tiny --seed -1", "--seed", "see devkit smoke --help"),
+        ("smoke --tiny --report", "--report", "see devkit --help"),
+    ],
+)
+def test_wrong_usage_is_two_lines_and_code_2(
+    capsys: pytest.CaptureFixture[str], line: str, message: str, hint: str
+) -> None:
+    assert cli.main(line.split()) == 2
+    out, err = capsys.readouterr()
+    first, second = err.splitlines()
+    assert first.startswith("error: ")
+    assert message in first
+    assert second == f"hint: {hint}"
+    assert out == ""
+
+
+def test_wrong_usage_under_json_is_also_a_record(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["smoke", "--json", "--tny"]) == 2
+    record: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert record["exit_code"] == 2
+    assert "--tny" in record["error"]
+
+
+def test_verbose_shows_the_traceback(smoke_run: Callable[[Run], None], capsys: pytest.CaptureFixture[str]) -> None:
+    smoke_run(raises(ValueError("odd")))
+    assert cli.main(["--verbose", "smoke", "--tiny"]) == 1
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert err.splitlines()[-2:] == [
+        "error: ValueError: odd",
+        "hint: devkit --verbose shows where this came from",
+    ]
+
+
+def test_a_long_error_stays_one_line(smoke_run: Callable[[Run], None], capsys: pytest.CaptureFixture[str]) -> None:
+    smoke_run(raises(DevkitError("x" * 50 + " " + "[y] " * 100, hint="z")))
+    cli.main(["smoke", "--tiny"])
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_help_costs_what_a_bare_typer_program_costs() -> None:
+    """CPU seconds, and the least of several runs: the figure that a busy machine disturbs least."""
+    from benchmarks.cli_help import measure
+
+    ours, theirs = measure(runs=5)
+    assert min(t.cpu for t in ours) < 1.2 * min(t.cpu for t in theirs)

@@ -1,0 +1,210 @@
+"""Batch arithmetic: how a step's sequences are dealt to the ranks, and how many go through a model at once.
+
+    step:        train_batch_size * n sequences, over world_size ranks
+    mini-batch:  ppo_mini_batch_size * n sequences per optimizer step, over world_size ranks
+    pass:        micro_batch_sizes(config) sequences per forward (and backward) pass on one rank
+
+A pass of an update must divide the rank's mini-batch; the last forward-only pass may be shorter. The sizes change speed
+and memory, never results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainer.config.problems import ConfigErrors, Note, Problem
+from trainer.config.schema import Config
+
+_ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
+_BATCH, _NODES, _GPUS, _N = "data.train_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node", f"{_ROLLOUT}.n"
+_LENGTHS = ("data.max_prompt_length", "data.max_response_length")
+
+
+@dataclass(frozen=True)
+class MicroBatches:
+    """Sequences per pass on one rank.
+
+    Without a critic, its two sizes are the actor's; without a reference, its size is that of the old log-probs.
+    """
+
+    actor_update: int
+    old_log_prob: int
+    ref_log_prob: int
+    critic_update: int
+    critic_forward: int
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One kind of pass and the three ways to size it: per rank, over all ranks, by tokens."""
+
+    key: str  # of the size over all ranks; `key + "_per_gpu"` is that of one rank
+    per_gpu: int | None
+    over_all: int | None
+    budget_key: str
+    budget: int | None  # tokens; None: not sized by tokens
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        sizes = {f"{self.key}_per_gpu": self.per_gpu, self.key: self.over_all}
+        return tuple(key for key, size in sizes.items() if size is not None)
+
+
+def micro_batch_sizes(config: Config) -> MicroBatches:
+    """The sequences per pass, for each kind of pass.
+
+    With `use_dynamic_bsz`, the token budget over the longest possible sequence, for updates rounded down to a divisor
+    of the rank's mini-batch; else the size per rank; else the size over all ranks, divided by them. Log-probs and
+    values without a size of their own take that of their update.
+
+    Raises:
+        ConfigErrors: the sizes contradict each other or the mini-batch.
+    """
+    problems = tuple(arithmetic_problems(config))
+    if problems:
+        raise ConfigErrors(problems)
+    actor = _update_size(config, _actor_update(config), config.actor_rollout_ref.actor.ppo_mini_batch_size)
+    old = _size(config, _old_log_prob(config)) or actor
+    reference = (_size(config, _ref_log_prob(config)) or actor) if config.uses_reference else old
+    if not config.uses_critic:
+        return MicroBatches(actor, old, reference, actor, actor)
+    critic = _update_size(config, _critic_update(config), config.critic.ppo_mini_batch_size)
+    return MicroBatches(actor, old, reference, critic, _size(config, _critic_forward(config)) or critic)
+
+
+def _update_size(config: Config, kind: _Pass, mini_batch_size: int) -> int:
+    size = _size(config, kind)
+    assert size is not None, "arithmetic_problems lets no update without a size through"
+    per_rank = mini_batch_size * config.actor_rollout_ref.rollout.n // config.world_size
+    if kind.budget is None:
+        return size
+    return next(divisor for divisor in range(min(size, per_rank), 0, -1) if per_rank % divisor == 0)
+
+
+def _size(config: Config, kind: _Pass) -> int | None:
+    if kind.budget is not None:
+        return max(1, kind.budget // _longest(config))
+    if kind.per_gpu is not None:
+        return kind.per_gpu
+    return kind.over_all // config.world_size if kind.over_all is not None else None
+
+
+def _longest(config: Config) -> int:
+    return config.data.max_prompt_length + config.data.max_response_length
+
+
+def _actor_update(config: Config) -> _Pass:
+    actor = config.actor_rollout_ref.actor
+    budget = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else None
+    key = f"{_ACTOR}.ppo_micro_batch_size"
+    sizes = actor.ppo_micro_batch_size_per_gpu, actor.ppo_micro_batch_size
+    return _Pass(key, *sizes, f"{_ACTOR}.ppo_max_token_len_per_gpu", budget)
+
+
+def _critic_update(config: Config) -> _Pass:
+    critic = config.critic
+    budget = critic.ppo_max_token_len_per_gpu if critic.use_dynamic_bsz else None
+    sizes = critic.ppo_micro_batch_size_per_gpu, critic.ppo_micro_batch_size
+    return _Pass("critic.ppo_micro_batch_size", *sizes, "critic.ppo_max_token_len_per_gpu", budget)
+
+
+def _critic_forward(config: Config) -> _Pass:
+    critic = config.critic
+    budget = critic.ppo_max_token_len_per_gpu if critic.use_dynamic_bsz else None
+    sizes = critic.forward_micro_batch_size_per_gpu, critic.forward_micro_batch_size
+    return _Pass("critic.forward_micro_batch_size", *sizes, "critic.ppo_max_token_len_per_gpu", budget)
+
+
+def _old_log_prob(config: Config) -> _Pass:
+    rollout = config.actor_rollout_ref.rollout
+    budget = rollout.log_prob_max_token_len_per_gpu if rollout.log_prob_use_dynamic_bsz else None
+    key = f"{_ROLLOUT}.log_prob_micro_batch_size"
+    sizes = rollout.log_prob_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size
+    return _Pass(key, *sizes, f"{_ROLLOUT}.log_prob_max_token_len_per_gpu", budget)
+
+
+def _ref_log_prob(config: Config) -> _Pass:
+    reference = config.actor_rollout_ref.ref
+    budget = reference.log_prob_max_token_len_per_gpu if reference.log_prob_use_dynamic_bsz else None
+    key = f"{_REF}.log_prob_micro_batch_size"
+    sizes = reference.log_prob_micro_batch_size_per_gpu, reference.log_prob_micro_batch_size
+    return _Pass(key, *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget)
+
+
+def _updates(config: Config) -> Iterator[tuple[_Pass, str, int]]:
+    """Each kind of update with the key and value of its mini-batch."""
+    yield _actor_update(config), f"{_ACTOR}.ppo_mini_batch_size", config.actor_rollout_ref.actor.ppo_mini_batch_size
+    if config.uses_critic:
+        yield _critic_update(config), "critic.ppo_mini_batch_size", config.critic.ppo_mini_batch_size
+
+
+def _passes(config: Config) -> Iterator[_Pass]:
+    yield _actor_update(config)
+    yield _old_log_prob(config)
+    if config.uses_reference:
+        yield _ref_log_prob(config)
+    if config.uses_critic:
+        yield _critic_update(config)
+        yield _critic_forward(config)
+
+
+def arithmetic_problems(config: Config) -> Iterator[Problem]:
+    """Everything that does not come out even, or is said twice, or not at all."""
+    ranks, n, batch = config.world_size, config.actor_rollout_ref.rollout.n, config.data.train_batch_size
+    world = f"{ranks} ranks ({config.trainer.nnodes} nodes x {config.trainer.n_gpus_per_node})"
+    if batch * n % ranks:
+        message = f"{_BATCH}={batch} x {_N}={n} sequences do not divide over {world}"
+        yield Problem(_BATCH, message, f"make {_BATCH} x {_N} a multiple of {ranks}", (_N, _NODES, _GPUS))
+    for kind, mini_key, mini in _updates(config):
+        if batch % mini:
+            message = f"{_BATCH}={batch} is not a multiple of {mini_key}={mini}"
+            yield Problem(mini_key, message, f"choose a divisor of {batch}", (_BATCH,))
+        if mini * n % ranks:
+            message = f"{mini_key}={mini} x {_N}={n} sequences do not divide over {world}"
+            yield Problem(mini_key, message, f"make {mini_key} x {_N} a multiple of {ranks}", (_N, _NODES, _GPUS))
+        else:
+            yield from _update_problems(config, kind, mini_key, mini * n // ranks)
+    for kind in _passes(config):
+        yield from _pass_problems(config, kind)
+
+
+def _update_problems(config: Config, kind: _Pass, mini_key: str, per_rank: int) -> Iterator[Problem]:
+    if kind.budget is not None:
+        return
+    if not kind.given:
+        message = f"neither {kind.key}_per_gpu nor use_dynamic_bsz says how many sequences go through at once"
+        yield Problem(f"{kind.key}_per_gpu", message, f"set {kind.key}_per_gpu to a divisor of {per_rank}", (kind.key,))
+    size = _size(config, kind)
+    if len(kind.given) == 1 and size and per_rank % size:
+        key = kind.given[0]
+        each = "" if kind.per_gpu is not None else f", {size} on each rank,"
+        value = kind.per_gpu or kind.over_all
+        message = f"{key}={value}{each} does not divide the {per_rank} sequences of a rank's mini-batch"
+        yield Problem(key, message, f"choose a divisor of {per_rank} per rank", (mini_key, _N, _NODES, _GPUS))
+
+
+def _pass_problems(config: Config, kind: _Pass) -> Iterator[Problem]:
+    longest = _longest(config)
+    if kind.budget is not None:
+        if kind.budget < longest:
+            message = f"{kind.budget_key}={kind.budget} tokens do not hold one sequence of up to {longest}"
+            yield Problem(kind.budget_key, message, f"set {kind.budget_key} to at least {longest}", _LENGTHS)
+    elif len(kind.given) == 2:
+        message = f"{kind.key} and {kind.key}_per_gpu are both given"
+        yield Problem(kind.key, message, f"keep {kind.key}_per_gpu", (f"{kind.key}_per_gpu",))
+    elif kind.over_all is not None and kind.over_all % config.world_size:
+        message = f"{kind.key}={kind.over_all} does not divide over {config.world_size} ranks"
+        yield Problem(kind.key, message, f"use {kind.key}_per_gpu", (_NODES, _GPUS))
+
+
+def size_notes(config: Config) -> Iterator[Note]:
+    """Sizes in the deprecated form, and sizes that a token budget overrides."""
+    for kind in _passes(config):
+        if kind.budget is not None:
+            for key in kind.given:
+                yield Note("inert", key, f"{key} has no effect: use_dynamic_bsz sizes the passes by {kind.budget_key}")
+        elif kind.over_all is not None and kind.per_gpu is None and kind.over_all % config.world_size == 0:
+            each = kind.over_all // config.world_size
+            message = f"{kind.key} counts all ranks and is deprecated: it is {kind.key}_per_gpu={each}"
+            yield Note("deprecated", kind.key, message)

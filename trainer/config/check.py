@@ -1,0 +1,150 @@
+"""`--check`: everything that can be known about a command without starting it.
+
+It judges the command, not this machine: GPUs, engines and nodes that are missing here are notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.config.batches import MicroBatches, arithmetic_problems, micro_batch_sizes, size_notes
+from trainer.config.files import Rows, count_rows, model_findings, reward_problems
+from trainer.config.load import Resolved, resolve
+from trainer.config.problems import Note, Problem, independent
+from trainer.config.schema import Config
+from trainer.config.tree import FOLLOWS
+
+_BATCH = "data.train_batch_size"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The size of a run that is fit to start."""
+
+    ranks: int
+    rows: Rows
+    steps_per_epoch: int
+    total_steps: int
+    micro_batches: MicroBatches
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `check` found. `facts` are of a command without problems, else empty."""
+
+    problems: tuple[Problem, ...]
+    notes: tuple[Note, ...]
+    facts: Facts | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def check_command(overrides: Sequence[str], dialect: str | None = None) -> Report:
+    """`check` of `resolve`: the problems of configuration, arithmetic and files in one report.
+
+    Raises:
+        ConfigError: `dialect` is none of `DIALECTS`.
+    """
+    return check(resolve(overrides, dialect))
+
+
+def check(resolved: Resolved) -> Report:
+    """All problems and notes of a command, those of `resolve` first. Reads a few small files, starts nothing."""
+    config = resolved.config
+    rows, file_problems = count_rows(config.data)
+    findings = [*model_findings(config), *reward_problems(config.custom_reward_function)]
+    found = [
+        *arithmetic_problems(config),
+        *file_problems,
+        *_row_problems(config, rows),
+        *(finding for finding in findings if isinstance(finding, Problem)),
+        *_setting_problems(config),
+    ]
+    problems = (*resolved.problems, *_findings(resolved, found))
+    notes = [
+        *resolved.notes,
+        *size_notes(config),
+        *_setting_notes(config),
+        *(finding for finding in findings if isinstance(finding, Note)),
+    ]
+    facts = None if problems else _facts(config, rows)
+    return Report(problems, tuple(dict.fromkeys(notes)), facts)
+
+
+def _findings(resolved: Resolved, found: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Of the problems `found`, those that are the user's to fix, not echoes of other problems."""
+    wrong = {problem.key for problem in resolved.problems}  # such a key is at its default
+    kept = [problem for problem in found if problem.key not in wrong]
+    sources = wrong | {problem.key for problem in kept}
+
+    def echo(problem: Problem) -> bool:
+        origins = (resolved.origins.get(key, "") for key in (problem.key, *problem.uses))
+        followed = (
+            name for origin in origins if origin.startswith(FOLLOWS) for name in origin[len(FOLLOWS) :].split(", ")
+        )
+        return not sources.isdisjoint(followed)
+
+    return independent([problem for problem in kept if not echo(problem)], wrong)
+
+
+def _facts(config: Config, rows: Rows) -> Facts:
+    per_epoch = (rows.train or 0) // config.data.train_batch_size
+    total = config.trainer.total_training_steps or per_epoch * config.trainer.total_epochs
+    return Facts(config.world_size, rows, per_epoch, total, micro_batch_sizes(config))
+
+
+def _row_problems(config: Config, rows: Rows) -> Iterator[Problem]:
+    data = config.data
+    if not data.train_files and not config.trainer.val_only:
+        yield Problem("data.train_files", "data.train_files is not set", "give parquet files")
+    if not data.val_files and config.trainer.val_only:
+        yield Problem("data.val_files", "data.val_files is not set, and val_only has nothing else to do", "give files")
+    if rows.train and rows.train < data.train_batch_size and not config.trainer.val_only:
+        message = f"{_BATCH}={data.train_batch_size} is more than the {rows.train} rows there are: not one step"
+        yield Problem(_BATCH, message, f"set {_BATCH} to at most {rows.train}", ("data.train_files",))
+
+
+def _setting_problems(config: Config) -> Iterator[Problem]:
+    validation, trainer = config.actor_rollout_ref.rollout.val_kwargs, config.trainer
+    prefix = "actor_rollout_ref.rollout.val_kwargs"
+    if validation.do_sample and validation.temperature <= 0:
+        message = f"{prefix}.temperature={validation.temperature} can not be sampled from"
+        yield Problem(
+            f"{prefix}.temperature", message, f"raise it, or set {prefix}.do_sample=False", (f"{prefix}.do_sample",)
+        )
+    if trainer.resume_mode == "resume_path":
+        key = "trainer.resume_from_path"
+        if trainer.resume_from_path is None:
+            yield Problem(key, f"{key} is not set, and resume_mode=resume_path needs it", "give a global_step_N folder")
+        elif not Path(trainer.resume_from_path).expanduser().is_dir():
+            yield Problem(key, f"{key}={trainer.resume_from_path} does not exist", "give a global_step_N folder")
+
+
+def _setting_notes(config: Config) -> Iterator[Note]:
+    rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
+    if rollout.name != "hf":
+        key = "actor_rollout_ref.rollout.name"
+        yield Note("here", key, f"this version generates with hf alone: to run, set {key}=hf instead of {rollout.name}")
+    if not config.data.val_files:
+        yield Note("here", "data.val_files", "data.val_files is not set: nothing is validated")
+    if trainer.resume_from_path is not None and trainer.resume_mode != "resume_path":
+        key = "trainer.resume_from_path"
+        yield Note("inert", key, f"{key} has no effect: trainer.resume_mode is {trainer.resume_mode}")
+    if rollout.val_kwargs.n > 1 and not rollout.val_kwargs.do_sample:
+        key = "actor_rollout_ref.rollout.val_kwargs.n"
+        yield Note("here", key, f"{key}={rollout.val_kwargs.n} greedy responses are all the same: set do_sample=True")
+    missing = _gpus_missing(config)
+    if missing:
+        yield Note("here", "trainer.n_gpus_per_node", missing)
+
+
+def _gpus_missing(config: Config) -> str:
+    here = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    wanted = config.trainer.n_gpus_per_node
+    if config.trainer.device != "cuda" or here >= wanted:
+        return ""
+    return f"trainer.n_gpus_per_node={wanted}, and this machine has {here} GPUs: run it where there are enough"

@@ -1,0 +1,137 @@
+"""Which values the keys of `schema.py` may have, beyond their types: a list of choices, or a range."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.config.problems import Problem
+
+_ACTOR = "actor_rollout_ref.actor"
+_ROLLOUT = "actor_rollout_ref.rollout"
+_LOSS_AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+_KL_KINDS = ("kl", "abs", "mse", "low_var_kl")
+_SCHEDULES = ("constant", "cosine")
+_FSDP_SECTIONS = (f"{_ACTOR}.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.model.fsdp_config")
+_OPTIM_SECTIONS = (f"{_ACTOR}.optim", "critic.optim")
+
+# Of a list, each item is one of these.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "data.truncation": ("error", "left", "right", "middle"),
+    f"{_ACTOR}.loss_agg_mode": _LOSS_AGG_MODES,
+    f"{_ACTOR}.kl_loss_type": _KL_KINDS,
+    f"{_ACTOR}.checkpoint.save_contents": ("model", "optimizer", "extra", "hf_model"),
+    f"{_ROLLOUT}.name": ("hf", "sglang", "vllm"),
+    "critic.loss_agg_mode": _LOSS_AGG_MODES,
+    "algorithm.adv_estimator": ("gae", "grpo", "rloo", "reinforce_plus_plus"),
+    "algorithm.kl_penalty": _KL_KINDS,
+    "algorithm.kl_ctrl.type": ("fixed", "adaptive"),
+    "trainer.device": ("auto", "cuda", "cpu"),
+    "trainer.logger": ("console", "file", "wandb", "tensorboard"),
+    "trainer.resume_mode": ("auto", "disable", "resume_path"),
+    **{f"{section}.lr_scheduler_type": _SCHEDULES for section in _OPTIM_SECTIONS},
+    **{f"{section}.model_dtype": ("fp32", "bf16") for section in _FSDP_SECTIONS},
+    **{f"{section}.dtype": ("auto", "fp32", "bf16") for section in _FSDP_SECTIONS},
+}
+
+
+@dataclass(frozen=True)
+class Range:
+    """`low <= value <= high`; `open_low` leaves `low` itself out."""
+
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return (self.low < value if self.open_low else self.low <= value) and value <= self.high
+
+    def __str__(self) -> str:
+        low = f"{'more than' if self.open_low else 'at least'} {self.low:g}"
+        return low if math.isinf(self.high) else f"{low} and at most {self.high:g}"
+
+
+_COUNT = Range(1)
+_NOT_NEGATIVE = Range(0)
+_POSITIVE = Range(0, open_low=True)
+_SHARE = Range(0, 1)
+_COUNTS = (
+    "data.max_prompt_length data.max_response_length data.train_batch_size data.val_batch_size"
+    f" {_ACTOR}.ppo_mini_batch_size {_ACTOR}.ppo_micro_batch_size {_ACTOR}.ppo_micro_batch_size_per_gpu"
+    f" {_ACTOR}.ppo_max_token_len_per_gpu {_ACTOR}.ppo_epochs actor_rollout_ref.nccl_timeout"
+    " actor_rollout_ref.ref.log_prob_micro_batch_size actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
+    f" actor_rollout_ref.ref.log_prob_max_token_len_per_gpu {_ROLLOUT}.log_prob_max_token_len_per_gpu"
+    f" {_ROLLOUT}.log_prob_micro_batch_size {_ROLLOUT}.log_prob_micro_batch_size_per_gpu {_ROLLOUT}.n"
+    f" {_ROLLOUT}.max_num_seqs {_ROLLOUT}.val_kwargs.n critic.ppo_mini_batch_size critic.ppo_micro_batch_size"
+    " critic.ppo_micro_batch_size_per_gpu critic.ppo_max_token_len_per_gpu critic.forward_micro_batch_size"
+    " critic.forward_micro_batch_size_per_gpu critic.ppo_epochs algorithm.kl_ctrl.horizon trainer.nnodes"
+    " trainer.n_gpus_per_node trainer.total_epochs trainer.total_training_steps trainer.max_actor_ckpt_to_keep"
+    " trainer.ray_wait_register_center_timeout trainer.step_timeout ray_kwargs.ray_init.num_cpus"
+).split()
+
+RANGES: dict[str, Range] = {
+    **dict.fromkeys(_COUNTS, _COUNT),
+    "data.train_max_samples": Range(-1),
+    "data.val_max_samples": Range(-1),
+    f"{_ACTOR}.clip_ratio": _NOT_NEGATIVE,
+    f"{_ACTOR}.clip_ratio_low": _NOT_NEGATIVE,
+    f"{_ACTOR}.clip_ratio_high": _NOT_NEGATIVE,
+    f"{_ACTOR}.clip_ratio_c": Range(1, open_low=True),
+    f"{_ACTOR}.loss_scale_factor": _POSITIVE,
+    f"{_ACTOR}.grad_clip": _POSITIVE,
+    f"{_ROLLOUT}.temperature": _POSITIVE,
+    f"{_ROLLOUT}.top_p": Range(0, 1, open_low=True),
+    f"{_ROLLOUT}.top_k": Range(-1),
+    f"{_ROLLOUT}.val_kwargs.temperature": _NOT_NEGATIVE,
+    f"{_ROLLOUT}.val_kwargs.top_p": Range(0, 1, open_low=True),
+    f"{_ROLLOUT}.val_kwargs.top_k": Range(-1),
+    "critic.cliprange_value": _POSITIVE,
+    "critic.grad_clip": _POSITIVE,
+    "algorithm.gamma": _SHARE,
+    "algorithm.lam": _SHARE,
+    "algorithm.kl_ctrl.target_kl": _POSITIVE,
+    "trainer.critic_warmup": _NOT_NEGATIVE,
+    "trainer.test_freq": Range(-1),
+    "trainer.save_freq": Range(-1),
+    **{f"{section}.lr": _NOT_NEGATIVE for section in _OPTIM_SECTIONS},
+    **{f"{section}.weight_decay": _NOT_NEGATIVE for section in _OPTIM_SECTIONS},
+    **{f"{section}.lr_warmup_steps": Range(-1) for section in _OPTIM_SECTIONS},
+    **{f"{section}.lr_warmup_steps_ratio": _SHARE for section in _OPTIM_SECTIONS},
+    **{f"{section}.min_lr_ratio": _SHARE for section in _OPTIM_SECTIONS},
+}
+
+# Other spellings of a value, in any verl generation, and what they are here.
+_DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
+_NO_LIMIT = {None: -1}
+ALIASES: dict[str, dict[Any, Any]] = {
+    "algorithm.kl_penalty": {"k1": "kl", "k2": "mse", "k3": "low_var_kl"},
+    f"{_ACTOR}.kl_loss_type": {"k1": "kl", "k2": "mse", "k3": "low_var_kl"},
+    f"{_ROLLOUT}.top_k": {0: -1},
+    f"{_ROLLOUT}.val_kwargs.top_k": {0: -1},
+    "data.train_max_samples": _NO_LIMIT,
+    "data.val_max_samples": _NO_LIMIT,
+    "trainer.resume_from_path": {False: None},
+    **{f"{section}.min_lr_ratio": {None: 0.0} for section in _OPTIM_SECTIONS},
+    **{f"{section}.{key}": _DTYPES for section in _FSDP_SECTIONS for key in ("model_dtype", "dtype")},
+}
+
+
+def unalias(key: str, value: Any) -> Any:
+    """`value` in this trainer's own spelling.
+
+    >>> unalias("algorithm.kl_penalty", "k3")
+    'low_var_kl'
+    """
+    return ALIASES[key].get(value, value) if key in ALIASES and not isinstance(value, (list, dict)) else value
+
+
+def value_problem(key: str, value: Any) -> Problem | None:
+    """What is wrong with a value of the right type, if anything."""
+    if key in CHOICES:
+        for item in value if isinstance(value, list) else [value]:
+            if item not in CHOICES[key]:
+                return Problem(key, f"{key}={item} is not one of its choices", f"choose from {', '.join(CHOICES[key])}")
+    if key in RANGES and value is not None and value not in RANGES[key]:
+        return Problem(key, f"{key}={value} is out of range", f"give a number of {RANGES[key]}")
+    return None

@@ -1,0 +1,140 @@
+"""What a command's files must be like: data, models and reward functions, looked at from outside.
+
+Only parquet footers are read, and Python files are parsed, never run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trainer.config.problems import Note, Problem
+from trainer.config.schema import Config, DataConfig, RewardFunctionConfig
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+_PREPARE = "prepare rows with prompt, data_source and reward_model.ground_truth"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of the data files, after `*_max_samples`; None where a file can not be counted."""
+
+    train: int | None
+    val: int | None
+
+
+def count_rows(data: DataConfig) -> tuple[Rows, list[Problem]]:
+    """The rows, and what is wrong with the files."""
+    train, problems = _count(data, "data.train_files", data.train_files, data.train_max_samples)
+    val, val_problems = _count(data, "data.val_files", data.val_files, data.val_max_samples)
+    return Rows(train, val), [*problems, *val_problems]
+
+
+def _count(data: DataConfig, key: str, files: Sequence[str], most: int) -> tuple[int | None, list[Problem]]:
+    rows: list[int] = []
+    problems: list[Problem] = []
+    for name in files:
+        found, wrong = _look(data, key, name)
+        rows.append(found)
+        problems += wrong
+    if problems or not files:
+        return None, problems
+    total = sum(rows) if most == -1 else min(sum(rows), most)
+    return total, ([] if total else [Problem(key, f"{key}: there are no rows in {', '.join(files)}", _PREPARE)])
+
+
+def _look(data: DataConfig, key: str, name: str) -> tuple[int, list[Problem]]:
+    path = Path(name).expanduser()
+    if "://" in name:
+        return 0, [Problem(key, f"{key}: {name} is not on a file system", "copy it to a path that all nodes see")]
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        return 0, [Problem(key, f"{key}: {name} {what}", "give parquet files")]
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        said = str(error).splitlines()[0]
+        return 0, [Problem(key, f"{key}: {name} is not a parquet file ({said})", _PREPARE)]
+    return rows, list(_column_problems(data, key, name, schema))
+
+
+def _column_problems(data: DataConfig, key: str, name: str, schema: pa.Schema) -> Iterator[Problem]:
+    for setting, column in (("prompt_key", data.prompt_key), ("reward_fn_key", data.reward_fn_key)):
+        if column not in schema.names:
+            has = ", ".join(schema.names)
+            yield Problem(key, f"{key}: {name} has no column {column}", f"set data.{setting}; its columns are {has}")
+    if "reward_model" not in schema.names:
+        yield Problem(key, f"{key}: {name} has no column reward_model", _PREPARE)
+    else:
+        kind = schema.field("reward_model").type
+        if not pa.types.is_struct(kind) or kind.get_field_index("ground_truth") < 0:
+            yield Problem(key, f"{key}: {name} has no ground_truth in its column reward_model", _PREPARE)
+
+
+def model_findings(config: Config) -> Iterator[Problem | Note]:
+    """What is known about the model folders without loading them."""
+    model = config.actor_rollout_ref.model
+    key, tokenizer_key = "actor_rollout_ref.model.path", "actor_rollout_ref.model.tokenizer_path"
+    if not model.path:
+        yield Problem(key, f"{key} is not set", "give a model folder or a hub id such as Qwen/Qwen2.5-0.5B-Instruct")
+    else:
+        yield from _folder_findings(key, model.path, weights=True, tokenizer=model.tokenizer_path is None)
+    if model.tokenizer_path is not None:
+        yield from _folder_findings(tokenizer_key, model.tokenizer_path, weights=False, tokenizer=True)
+    if config.uses_critic and config.critic.model.path != model.path:
+        yield from _folder_findings("critic.model.path", config.critic.model.path, weights=True, tokenizer=False)
+
+
+def _folder_findings(key: str, name: str, *, weights: bool, tokenizer: bool) -> Iterator[Problem | Note]:
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        if _HUB_ID.fullmatch(name) and not folder.exists():
+            yield Note("here", key, f"{key}={name} is no local folder: it will be taken from the hub")
+        else:
+            what = "is a file" if folder.exists() else "does not exist"
+            yield Problem(key, f"{key}={name} {what}", "give a model folder or a hub id such as org/name")
+        return
+    if weights and not (folder / "config.json").is_file():
+        yield Problem(key, f"{key}={name} has no config.json", "give a folder in the layout of transformers")
+    if tokenizer and not any((folder / file).is_file() for file in _TOKENIZER_FILES):
+        yield Problem(key, f"{key}={name} has no tokenizer files", "put them there, or set tokenizer_path")
+
+
+def reward_problems(function: RewardFunctionConfig) -> Iterator[Problem]:
+    """Whether the reward function's file exists and defines it."""
+    key = "custom_reward_function.path"
+    if function.path is None:
+        return
+    path = Path(function.path).expanduser()
+    if not path.is_file():
+        yield Problem(key, f"{key}={function.path} is no file", "give a Python file")
+        return
+    try:
+        module = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    except (SyntaxError, ValueError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
+        yield Problem(key, f"{key}={function.path} is not Python{line}", f"check it: python -m py_compile {path}")
+        return
+    names = set(_defined(module))
+    if function.name not in names and "*" not in names:
+        there = ", ".join(sorted(names)) or "nothing"
+        message = f"custom_reward_function.name={function.name} is not defined in {function.path}"
+        yield Problem("custom_reward_function.name", message, f"it defines {there}")
+
+
+def _defined(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node in module.body:
+            yield node.name
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign) and node in module.body:
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))

@@ -1,0 +1,186 @@
+"""From the words of a command to a typed configuration: `resolve` collects what is wrong, `load` raises it.
+
+words -> overrides -> renamed, sorted out (act, inert, refused, unknown) -> dialect's defaults -> Config
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from trainer.config import tree
+from trainer.config.choices import unalias, value_problem
+from trainer.config.dialects import choose, dead_kl_note, difference_notes, differences
+from trainer.config.overrides import Override, format_value, parse
+from trainer.config.problems import ConfigErrors, Note, NoteKind, Problem, independent
+from trainer.config.releases import SEARCH_R1_ONLY
+from trainer.config.schema import Config
+from trainer.config.upstream import inert_keys, no_effect, rename, renamed_keys
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A configuration and the account of how it came about.
+
+    `origins` has an entry per key of `config`: "default", "follows KEY", "command line", "command line, as KEY" or
+    "dialect NAME". With `problems`, the wrong keys are at their defaults.
+    """
+
+    config: Config
+    dialect: str
+    dialect_reason: str
+    origins: Mapping[str, str]
+    notes: tuple[Note, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def load(overrides: Sequence[str], dialect: str | None = None) -> Resolved:
+    """The configuration that `overrides` ask for.
+
+    Raises:
+        ConfigErrors: every unknown key, wrong value and unreadable override, all at once.
+        ConfigError: `dialect` is none of `DIALECTS`.
+    """
+    resolved = resolve(overrides, dialect)
+    if resolved.problems:
+        raise ConfigErrors(resolved.problems)
+    return resolved
+
+
+def resolve(overrides: Sequence[str], dialect: str | None = None) -> Resolved:
+    """As `load`, with the problems in the result.
+
+    Raises:
+        ConfigError: `dialect` is none of `DIALECTS`.
+    """
+    parsed, problems = parse(overrides)
+    choice = choose(parsed, dialect)
+    given = _sort_out(parsed)
+    values = {key: value for key, (value, _) in given.values.items()}
+    defaults = {difference.key: difference.value for difference in differences(choice.dialect, values)}
+    built, build_problems = tree.build({**defaults, **values})
+    problems += [*given.problems, *build_problems]
+    wrong = {problem.key for problem in problems}
+    problems += _value_problems(built, [key for key in (*values, *defaults) if key not in wrong])
+    wrong |= {problem.key for problem in problems}
+    if wrong & values.keys():
+        kept = {key: value for key, value in {**defaults, **values}.items() if key not in wrong}
+        built, _ = tree.build(kept)
+    config = tree.to_config(built)
+    dead_kl = dead_kl_note(choice.dialect, values, config.algorithm.use_kl_in_reward)
+    notes = [*choice.notes, *difference_notes(choice.dialect, values), *([dead_kl] if dead_kl else []), *given.notes]
+    origins = {**tree.default_origins(), **dict.fromkeys(defaults, f"dialect {choice.dialect}")}
+    origins.update({key: origin for key, (_, origin) in given.values.items()})
+    return Resolved(
+        config,
+        choice.dialect,
+        choice.reason,
+        MappingProxyType(origins),
+        tuple(dict.fromkeys(notes)),
+        independent(problems),
+    )
+
+
+def _value_problems(built: tree.Tree, keys: Sequence[str]) -> list[Problem]:
+    found = (value_problem(key, tree.value_of(built, key)) for key in keys)
+    return [problem for problem in found if problem is not None]
+
+
+@dataclass
+class _Given:
+    """What the command gives, sorted out."""
+
+    values: dict[str, tuple[Any, str]] = field(default_factory=dict)  # key -> value and origin
+    spelled: dict[str, str] = field(default_factory=dict)  # key -> the key as the user wrote it
+    inert: dict[str, Any] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def note(self, kind: NoteKind, key: str, message: str) -> None:
+        self.notes.append(Note(kind, key, message))
+
+
+def _sort_out(overrides: Sequence[Override]) -> _Given:
+    given = _Given()
+    for override in overrides:
+        if override.operator == "~":
+            given.problems.append(_deletion_problem(override))
+            continue
+        for key, value in _leaves(override.key, override.value):
+            _take(given, key, value)
+    return given
+
+
+def _leaves(key: str, value: Any) -> list[tuple[str, Any]]:
+    """`section={a: 1, b: {c: 2}}` as single keys. Sections that are free-form upstream stay whole."""
+    if isinstance(value, dict) and value and (tree.is_section(rename(key, value)[0]) or no_effect(key) is None):
+        return [leaf for name, item in value.items() for leaf in _leaves(f"{key}.{name}", item)]
+    return [(key, value)]
+
+
+def _take(given: _Given, written: str, raw: Any) -> None:
+    key, value = rename(written, raw)
+    if tree.is_key(key):
+        value = unalias(key, value)
+        _note_repetition(given, key, written, value)
+        if key != written and given.spelled.get(key) != written:
+            given.note("renamed", written, f"{written} is {key} here")
+        given.spelled[key] = written
+        given.values[key] = (value, "command line" if key == written else f"command line, as {written}")
+        return
+    reason = no_effect(key)
+    if reason is None:
+        given.problems.append(_unknown_problem(written))
+    elif not reason.allows(value):
+        message = f"{written}={format_value(value)} can not be honoured: {reason.why}"
+        given.problems.append(Problem(written, message, reason.instead))
+    else:
+        if written in given.inert and given.inert[written] != value:
+            given.note("duplicate", written, f"{written} is given twice, {_pair(given.inert[written], value)}")
+        given.inert[written] = value
+        given.note("inert", written, f"{written} has no effect: {reason.why}")
+
+
+def _note_repetition(given: _Given, key: str, written: str, value: Any) -> None:
+    if key not in given.values or given.values[key][0] == value:
+        return
+    before, spelled = given.values[key][0], given.spelled[key]
+    if spelled == written:
+        given.note("duplicate", written, f"{written} is given twice, {_pair(before, value)}")
+    else:
+        message = f"{spelled}={format_value(before)} and {written}={format_value(value)} are one key here, {key}"
+        given.problems.append(Problem(written, message, f"give {key} alone"))
+
+
+def _pair(before: Any, after: Any) -> str:
+    return f"{format_value(before)} and then {format_value(after)}: the last one counts"
+
+
+def _deletion_problem(override: Override) -> Problem:
+    if not tree.is_key(override.key) and no_effect(override.key) is None:
+        return _unknown_problem(override.key)
+    return Problem(override.key, f"~{override.key}: keys can not be deleted", "leave it out, or set it to null")
+
+
+def _unknown_problem(key: str) -> Problem:
+    known = [*tree.keys(), *renamed_keys(), *inert_keys(), *(name for name in SEARCH_R1_ONLY if "*" not in name)]
+    if tree.is_section(key):
+        return Problem(
+            key, f"{key} is a section, not a key", f"for example {next(k for k in known if k.startswith(key))}"
+        )
+    return Problem(
+        key, f"there is no key {key}", f"did you mean {_nearest(key, known)}?" if _nearest(key, known) else ""
+    )
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    """The known key most like `key`; the last part alone counts too, for a right name in a wrong section."""
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
+    if near:
+        return near[0]
+    same_name = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    loose = difflib.get_close_matches(key, same_name or known, n=1, cutoff=0.0 if same_name else 0.5)
+    return loose[0] if loose else ""

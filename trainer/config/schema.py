@@ -1,0 +1,259 @@
+"""The configuration: verl's key names, each default in exactly this place.
+
+`Config` is a tree of frozen dataclasses. A default written as `II("other.key")` follows that other key until it is set
+itself (OmegaConf resolves it), so a value is never written twice. Keys that verl knows and this trainer has no use for
+are not here: `dialects.py` lists each with its reason. Keys of our own are marked `ours`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from omegaconf import II
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    train_files: list[str] = field(default_factory=list)  # parquet files, verl's schema
+    val_files: list[str] = field(default_factory=list)
+    train_max_samples: int = -1  # -1: all rows
+    val_max_samples: int = -1
+    prompt_key: str = "prompt"
+    reward_fn_key: str = "data_source"
+    max_prompt_length: int = 512  # tokens
+    max_response_length: int = 512  # tokens
+    train_batch_size: int = 1024  # prompts per step, all ranks together, before rollout.n
+    val_batch_size: int | None = None  # prompts per validation batch; null: all at once
+    shuffle: bool = True
+    seed: int | None = None  # of the shuffling; null: trainer.seed
+    filter_overlong_prompts: bool = False
+    truncation: str = "error"  # error | left | right | middle
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    lr: float = 1e-6
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    weight_decay: float = 0.01
+    lr_warmup_steps: int = -1  # -1: lr_warmup_steps_ratio decides
+    lr_warmup_steps_ratio: float = 0.0  # of the run's optimizer steps
+    lr_scheduler_type: str = "constant"  # constant | cosine, after the warm-up
+    min_lr_ratio: float = 0.0  # cosine ends at min_lr_ratio * lr
+    num_cycles: float = 0.5  # cosine waves
+
+
+@dataclass(frozen=True)
+class CriticOptimConfig(OptimConfig):
+    lr: float = 1e-5
+
+
+@dataclass(frozen=True)
+class FsdpConfig:
+    model_dtype: str = "fp32"  # of the parameters and the optimizer state: fp32 | bf16
+    dtype: str = "auto"  # of the computation: auto (bf16 on CUDA, fp32 on CPU) | fp32 | bf16
+    reshard_after_forward: bool = True
+
+
+@dataclass(frozen=True)
+class RefFsdpConfig(FsdpConfig):
+    param_offload: bool = False  # keep the reference's shards in host memory (CUDA only)
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    # model | optimizer | extra | hf_model (safetensors too)
+    save_contents: list[str] = field(default_factory=lambda: ["model", "optimizer", "extra"])
+
+
+@dataclass(frozen=True)
+class ActorConfig:
+    ppo_mini_batch_size: int = 256  # prompts per optimizer step, all ranks together
+    ppo_micro_batch_size: int | None = None  # deprecated: sequences per pass, all ranks together
+    ppo_micro_batch_size_per_gpu: int | None = None  # sequences per forward and backward pass on one rank
+    use_dynamic_bsz: bool = False  # micro-batch size from the token budget below
+    ppo_max_token_len_per_gpu: int = 16384  # tokens per pass on one rank, with use_dynamic_bsz
+    ppo_epochs: int = 1
+    shuffle: bool = False  # the order of rows before each PPO epoch
+    data_loader_seed: int = 42  # of that shuffling
+    clip_ratio: float = 0.2
+    clip_ratio_low: float = II(".clip_ratio")
+    clip_ratio_high: float = II(".clip_ratio")
+    clip_ratio_c: float | None = 3.0  # dual clip; null: off
+    loss_agg_mode: str = "token-mean"
+    loss_scale_factor: float | None = None  # of seq-mean-token-sum-norm; null: max_response_length
+    entropy_coeff: float = 0.0
+    use_kl_loss: bool = False
+    kl_loss_coef: float = 0.001
+    kl_loss_type: str = "low_var_kl"
+    grad_clip: float = 1.0
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+
+
+@dataclass(frozen=True)
+class RefConfig:
+    log_prob_micro_batch_size: int | None = None  # deprecated: all ranks together
+    log_prob_micro_batch_size_per_gpu: int | None = None
+    log_prob_use_dynamic_bsz: bool = II("actor_rollout_ref.actor.use_dynamic_bsz")
+    log_prob_max_token_len_per_gpu: int = II("actor_rollout_ref.actor.ppo_max_token_len_per_gpu")
+    fsdp_config: RefFsdpConfig = field(default_factory=RefFsdpConfig)
+
+
+@dataclass(frozen=True)
+class ValKwargs:
+    do_sample: bool = False
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = -1
+    n: int = 1
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    name: str = "hf"  # the engine: hf
+    temperature: float = 1.0  # divides the trainer's logits too
+    top_p: float = 1.0
+    top_k: int = -1  # -1: off
+    n: int = 1  # responses per prompt
+    do_sample: bool = True
+    ignore_eos: bool = False
+    max_num_seqs: int = 256  # sequences generated at once on one rank
+    log_prob_micro_batch_size: int | None = None  # deprecated: all ranks together
+    log_prob_micro_batch_size_per_gpu: int | None = None
+    log_prob_use_dynamic_bsz: bool = II("actor_rollout_ref.actor.use_dynamic_bsz")
+    log_prob_max_token_len_per_gpu: int = II("actor_rollout_ref.actor.ppo_max_token_len_per_gpu")
+    val_kwargs: ValKwargs = field(default_factory=ValKwargs)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    path: str = ""  # local folder or hub id
+    tokenizer_path: str | None = None  # null: path
+    trust_remote_code: bool = False
+    enable_gradient_checkpointing: bool = True
+
+
+@dataclass(frozen=True)
+class CriticModelConfig:
+    path: str = II("actor_rollout_ref.model.path")
+    trust_remote_code: bool = II("actor_rollout_ref.model.trust_remote_code")
+    enable_gradient_checkpointing: bool = True
+    fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
+
+
+@dataclass(frozen=True)
+class ActorRolloutRefConfig:
+    model: ModelConfig = field(default_factory=ModelConfig)
+    actor: ActorConfig = field(default_factory=ActorConfig)
+    ref: RefConfig = field(default_factory=RefConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    nccl_timeout: int = 600  # seconds that a collective may take, gloo's too
+
+
+@dataclass(frozen=True)
+class CriticConfig:
+    enable: bool | None = None  # null: when algorithm.adv_estimator=gae
+    model: CriticModelConfig = field(default_factory=CriticModelConfig)
+    optim: CriticOptimConfig = field(default_factory=CriticOptimConfig)
+    ppo_mini_batch_size: int = II("actor_rollout_ref.actor.ppo_mini_batch_size")
+    ppo_micro_batch_size: int | None = None  # deprecated: all ranks together
+    ppo_micro_batch_size_per_gpu: int | None = None
+    use_dynamic_bsz: bool = II("actor_rollout_ref.actor.use_dynamic_bsz")
+    ppo_max_token_len_per_gpu: int = 32768
+    forward_micro_batch_size: int | None = None  # deprecated: all ranks together; null: as the update
+    forward_micro_batch_size_per_gpu: int | None = None  # of the pass that computes values; null: as the update
+    ppo_epochs: int = II("actor_rollout_ref.actor.ppo_epochs")
+    shuffle: bool = II("actor_rollout_ref.actor.shuffle")
+    data_loader_seed: int = 42
+    cliprange_value: float = 0.5
+    loss_agg_mode: str = II("actor_rollout_ref.actor.loss_agg_mode")
+    grad_clip: float = 1.0
+
+
+@dataclass(frozen=True)
+class KlCtrlConfig:
+    type: str = "fixed"  # fixed | adaptive
+    kl_coef: float = 0.001
+    horizon: int = 10000  # samples; adaptive
+    target_kl: float = 0.1  # nats per token; adaptive
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    adv_estimator: str = "gae"  # gae | grpo | rloo | reinforce_plus_plus
+    gamma: float = 1.0
+    lam: float = 1.0
+    masked_gae: bool = True  # ours: false is the recursion of verl before July 2025
+    norm_adv_by_std_in_grpo: bool = True
+    use_kl_in_reward: bool = False
+    kl_penalty: str = "kl"  # kl (k1) | abs | mse (k2) | low_var_kl (k3)
+    kl_ctrl: KlCtrlConfig = field(default_factory=KlCtrlConfig)
+
+
+@dataclass(frozen=True)
+class RewardFunctionConfig:
+    path: str | None = None  # a Python file; null: chosen by the row's data_source
+    name: str = "compute_score"
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    nnodes: int = 1
+    n_gpus_per_node: int = 8  # workers per node: one per GPU, or per CPU slot without GPUs
+    device: str = "auto"  # auto | cuda | cpu
+    seed: int = 1  # ours: of sampling and of new weights
+    total_epochs: int = 30
+    total_training_steps: int | None = None  # overrides total_epochs
+    critic_warmup: int = 0  # steps before the actor is updated
+    project_name: str = "ppo"
+    experiment_name: str = "default"
+    logger: list[str] = field(default_factory=lambda: ["console", "file"])  # console | file | wandb | tensorboard
+    val_before_train: bool = True
+    val_only: bool = False
+    test_freq: int = -1  # steps between validations; -1: none before the end
+    save_freq: int = -1  # steps between checkpoints; -1: none
+    default_local_dir: str = "checkpoints/${trainer.project_name}/${trainer.experiment_name}"
+    max_actor_ckpt_to_keep: int | None = None  # whole checkpoints, newest first; null: all
+    resume_mode: str = "auto"  # auto | disable | resume_path
+    resume_from_path: str | None = None
+    rollout_data_dir: str | None = None  # one JSON-lines file of samples per step
+    validation_data_dir: str | None = None
+    ray_wait_register_center_timeout: int = 300  # seconds until every worker must be up
+    step_timeout: int = 86400  # ours: seconds that one phase of a step may take
+
+
+@dataclass(frozen=True)
+class RayInitConfig:
+    num_cpus: int | None = None  # of a cluster that the run starts itself
+
+
+@dataclass(frozen=True)
+class RayKwargsConfig:
+    ray_init: RayInitConfig = field(default_factory=RayInitConfig)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The whole configuration of a run. Frozen: nothing changes a value after `load`."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    actor_rollout_ref: ActorRolloutRefConfig = field(default_factory=ActorRolloutRefConfig)
+    critic: CriticConfig = field(default_factory=CriticConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    custom_reward_function: RewardFunctionConfig = field(default_factory=RewardFunctionConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    ray_kwargs: RayKwargsConfig = field(default_factory=RayKwargsConfig)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the run: `nnodes * n_gpus_per_node`."""
+        return self.trainer.nnodes * self.trainer.n_gpus_per_node
+
+    @property
+    def uses_critic(self) -> bool:
+        return self.algorithm.adv_estimator == "gae" if self.critic.enable is None else self.critic.enable
+
+    @property
+    def uses_reference(self) -> bool:
+        return self.algorithm.use_kl_in_reward or self.actor_rollout_ref.actor.use_kl_loss

@@ -1,0 +1,280 @@
+"""Keys of verl and Search-R1 that are not in `schema.py`: what each becomes here, or why it has no effect.
+
+`rename` gives a key's name here. `no_effect` gives the reason why a key does nothing, and which of its values would
+change results if they were passed over: those are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from trainer.config.releases import matches
+
+_A, _R, _O, _M = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
+_FSDP_SECTIONS = (f"{_A}.fsdp_config", f"{_R}.fsdp_config", "critic.model.fsdp_config")
+
+_SUBTREES = {
+    "critic.fsdp": "critic.model.fsdp_config",
+    "reward.custom_reward_function": "custom_reward_function",
+    "ray_init": "ray_kwargs.ray_init",
+}
+_RENAMES = {
+    "data.train_data_num": "data.train_max_samples",
+    "data.val_data_num": "data.val_max_samples",
+    "data.shuffle_train_dataloader": "data.shuffle",
+    f"{_O}.n_agent": f"{_O}.n",
+    f"{_A}.checkpoint.contents": f"{_A}.checkpoint.save_contents",
+    f"{_A}.optim.clip_grad": f"{_A}.grad_clip",
+    f"{_A}.optim.warmup_style": f"{_A}.optim.lr_scheduler_type",
+    "critic.optim.clip_grad": "critic.grad_clip",
+    "critic.optim.warmup_style": "critic.optim.lr_scheduler_type",
+    "trainer.remove_previous_ckpt_in_save": "trainer.max_actor_ckpt_to_keep",
+}
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "trainer.remove_previous_ckpt_in_save": lambda remove: 1 if remove is True else None if remove is False else remove,
+}
+
+
+def rename(key: str, value: Any) -> tuple[str, Any]:
+    """`key` and `value` as they are spelled here; the same again where nothing changes.
+
+    >>> rename("critic.fsdp.reshard_after_forward", True)
+    ('critic.model.fsdp_config.reshard_after_forward', True)
+    """
+    for old, new in _SUBTREES.items():
+        if key.startswith(old + "."):
+            key = new + key[len(old) :]
+    if key.endswith(".warmup_style") and value is None:
+        return key, value  # verl's own default since v0.6: lr_scheduler_type decides
+    return _RENAMES.get(key, key), _CONVERSIONS.get(key, lambda same: same)(value)
+
+
+def renamed_keys() -> tuple[str, ...]:
+    """Every key that is known by another name here, for suggestions."""
+    return tuple(_RENAMES)
+
+
+@dataclass(frozen=True)
+class NoEffect:
+    """Why a key does nothing here. With `only`, another value than these is refused, with `instead` as the hint."""
+
+    why: str
+    only: tuple[Any, ...] | None = None
+    instead: str = ""
+
+    def allows(self, value: Any) -> bool:
+        if self.only is None or (isinstance(value, str) and "${" in value):
+            return True  # what `${key}` refers to is judged where it is given itself
+        return any(value == allowed and type(value) is type(allowed) for allowed in self.only)
+
+
+@cache
+def _table() -> Mapping[str, NoEffect]:
+    table: dict[str, NoEffect] = {}
+    for why, names in _REASONS.items():
+        for name in names.split():
+            for key in _spread(name):
+                table[key] = NoEffect(why)
+    for names, refusal in _REFUSALS.items():
+        for name in names.split():
+            for key in _spread(name):
+                table[key] = refusal
+    return table
+
+
+def _spread(name: str) -> tuple[str, ...]:
+    """`FSDP.x` stands for `x` in each `fsdp_config`, `MODELS.x` for the actor's and the critic's model."""
+    head, _, rest = name.partition(".")
+    if head == "FSDP":
+        return tuple(f"{section}.{rest}" for section in _FSDP_SECTIONS)
+    if head == "MODELS":
+        return f"{_M}.{rest}", f"critic.model.{rest}"
+    if head == "OPTIMS":
+        return f"{_A}.optim.{rest}", f"critic.optim.{rest}"
+    return (name,)
+
+
+def no_effect(key: str) -> NoEffect | None:
+    """The reason why `key` does nothing here, None for a key that acts or is not known.
+
+    >>> no_effect("max_turns").why
+    'rollouts are single-turn'
+    """
+    table = _table()
+    if key in table:
+        return table[key]
+    if key.endswith("._target_"):
+        return NoEffect("it names a class of verl's")
+    if ".profiler." in key:
+        return NoEffect("verl's profilers are not part of this trainer")
+    held = [name for name in table if name.endswith(".*") and matches(key, name)]
+    return table[max(held, key=len)] if held else None
+
+
+def inert_keys() -> tuple[str, ...]:
+    """Every single key with an entry here, for suggestions and the reference pages."""
+    return tuple(sorted(name for name in _table() if not name.endswith(".*")))
+
+
+_REASONS: dict[str, str] = {
+    "rollouts are single-turn": (
+        f"max_turns do_search data.max_start_length data.max_obs_length {_A}.state_masking algorithm.state_masking.*"
+        f" retriever.* reranker.* {_O}.multi_turn.* {_O}.agent.*"
+    ),
+    "the engine hf has no KV-cache pool": (
+        f"{_O}.gpu_memory_utilization {_O}.free_cache_engine {_O}.enable_prefix_caching {_O}.max_num_batched_tokens"
+        f" {_O}.enable_chunked_prefill {_O}.max_model_len {_O}.scheduling_policy {_O}.multi_stage_wake_up"
+    ),
+    "the engine hf generates on each rank by itself: no tensor parallelism": (
+        f"{_O}.tensor_model_parallel_size {_O}.data_parallel_size {_O}.expert_parallel_size"
+        f" {_O}.pipeline_model_parallel_size"
+    ),
+    "the engine hf generates with the actor's own module: nothing to load, compile or configure": (
+        f"{_O}.enforce_eager {_O}.cudagraph_capture_sizes {_O}.load_format {_O}.layered_summon {_O}.dtype"
+        f" {_O}.engine_kwargs.* {_O}.checkpoint_engine.* {_O}.update_weights_bucket_megabytes {_O}.skip_tokenizer_init"
+        f" {_O}.disable_log_stats {_O}.prometheus.* {_O}.trace.* {_O}.mtp {_O}.logprobs_mode {_O}.skip_dump_dir"
+    ),
+    "every rollout has its log-probs": f"{_O}.calculate_log_probs",
+    "batches are padded, and each micro-batch is trimmed to its longest row": (
+        f"MODELS.use_remove_padding {_A}.use_remove_padding"
+    ),
+    "parameters, gradients and optimizer state stay on their device": (
+        f"{_A}.fsdp_config.param_offload critic.model.fsdp_config.param_offload FSDP.optimizer_offload"
+        " FSDP.grad_offload FSDP.offload_policy MODELS.enable_activation_offload"
+    ),
+    "each transformer layer is sharded over all ranks": (
+        "FSDP.wrap_policy.* FSDP.fsdp_size FSDP.forward_prefetch FSDP.use_orig_params FSDP.forward_only"
+    ),
+    "it trades memory or speed and leaves the maths alone": (
+        f"FSDP.use_torch_compile FSDP.entropy_checkpointing FSDP.entropy_from_logits_with_chunking"
+        f" {_A}.use_torch_compile {_A}.entropy_checkpointing {_A}.entropy_from_logits_with_chunking"
+        f" {_R}.use_torch_compile {_R}.entropy_checkpointing {_R}.entropy_from_logits_with_chunking"
+        f" {_A}.use_fused_kernels {_A}.use_prefix_grouper {_A}.sum_pi_squared_checkpointing {_A}.calculate_sum_pi_squared"
+        f" {_A}.calculate_entropy MODELS.use_liger MODELS.use_fused_kernels MODELS.fused_kernel_options.*"
+        " MODELS.tiled_mlp.* MODELS.use_shm data.use_shm MODELS.override_config.attn_implementation"
+    ),
+    "random numbers come from trainer.seed, and operations are not forced to be deterministic": (
+        "FSDP.seed FSDP.full_determinism"
+    ),
+    "the run counts its own steps": "OPTIMS.total_training_steps",
+    "it follows actor_rollout_ref.rollout.n": f"{_A}.rollout_n {_R}.rollout_n critic.rollout_n",
+    "lr_scheduler_type decides": "OPTIMS.warmup_style",
+    "it is a setting of a policy loss that is not in use": f"{_A}.policy_loss.* {_A}.tau_pos {_A}.tau_neg",
+    "it is a setting of a feature that is off": (
+        "MODELS.lora_alpha MODELS.target_modules MODELS.exclude_modules MODELS.mtp.* algorithm.pf_ppo.*"
+        f" algorithm.rollout_correction.* {_A}.router_replay.* {_R}.router_replay.* reward_model.* reward.*"
+        " reward_manager.* data.custom_cls.* data.sampler.* data.datagen.*"
+    ),
+    "models are text only": f"{_A}.freeze_vision_tower data.image_key data.video_key data.image_patch_size"
+    " data.return_multi_modal_inputs",
+    "the data loader tokenizes as it goes, in the driver": (
+        "data.return_raw_input_ids data.return_raw_chat data.return_full_prompt data.dataloader_num_workers"
+        " data.filter_overlong_prompts_workers data.validation_shuffle"
+    ),
+    "the tokenizer follows actor_rollout_ref.model.trust_remote_code": "data.trust_remote_code",
+    "the critic reads the actor's tokens": "critic.model.tokenizer_path",
+    "values are computed within critic.ppo_max_token_len_per_gpu": "critic.forward_max_token_len_per_gpu",
+    "a checkpoint holds actor and critic, and the actor's settings decide": (
+        f"critic.checkpoint.* trainer.max_critic_ckpt_to_keep {_A}.checkpoint.load_contents {_A}.checkpoint.async_save"
+    ),
+    "checkpoints are local": "trainer.default_hdfs_dir trainer.del_local_ckpt_after_load",
+    "rows are dealt to the ranks in order": "trainer.balance_batch",
+    "trainer.validation_data_dir keeps the generations": (
+        "trainer.log_val_generations trainer.val_generations_to_log_to_wandb"
+    ),
+    "it belongs to machinery of verl's own": (
+        "trainer.use_legacy_worker_impl trainer.use_v1 trainer.esi_redundant_time transfer_queue.*"
+        " ray_kwargs.ray_init.* ray_kwargs.timeline_json_file"
+    ),
+    "verl's profilers are not part of this trainer": (
+        "global_profiler.* trainer.profile_steps trainer.npu_profile.* trainer.controller_nsight_options.*"
+        " trainer.worker_nsight_options.*"
+    ),
+    "Hydra itself does not run": "hydra.*",
+}
+
+_OFF = (False, None)
+_NO_SEQUENCE_PARALLELISM = NoEffect("sequences are not split over ranks", (1,), "set it to 1")
+_FSDP2 = NoEffect("fsdp and fsdp2 both mean FSDP2", ("fsdp", "fsdp2"), "set it to fsdp")
+_NO_CUSTOM_CODE = NoEffect("this trainer has its own", (None,), "leave it out")
+_REFUSALS: dict[str, NoEffect] = {
+    f"{_A}.strategy {_R}.strategy critic.strategy FSDP.strategy": _FSDP2,
+    f"{_A}.ulysses_sequence_parallel_size {_R}.ulysses_sequence_parallel_size critic.ulysses_sequence_parallel_size"
+    " FSDP.ulysses_sequence_parallel_size": _NO_SEQUENCE_PARALLELISM,
+    "MODELS.lora_rank": NoEffect("all weights are trained", (0,), "set it to 0: there is no LoRA here"),
+    "MODELS.lora_adapter_path": NoEffect("all weights are trained", (None,), "there is no LoRA here"),
+    "reward_model.enable reward.reward_model.enable": NoEffect(
+        "rewards come from functions", _OFF, "there are no reward models here: use custom_reward_function.path"
+    ),
+    "reward_model.reward_manager reward_manager.name reward.reward_manager.name": NoEffect(
+        "one reward function scores each response", ("naive",), "put the rule into custom_reward_function.path"
+    ),
+    "reward_manager.source reward.reward_manager.source reward_model.reward_loop_source": NoEffect(
+        "one reward function scores each response", ("register",), "put the rule into custom_reward_function.path"
+    ),
+    "reward_model.sandbox_fusion.url reward.sandbox_fusion.url": NoEffect(
+        "rewards are computed here", (None,), "call the sandbox from custom_reward_function.path"
+    ),
+    "custom_reward_function.reward_kwargs custom_reward_function.reward_kwargs.*": NoEffect(
+        "reward functions take the row and nothing else", ({}, None), "write the constants into the reward function"
+    ),
+    "algorithm.no_think_rl": NoEffect("there is no such variant", (False,), "set it to false: Search-R1 stops too"),
+    "algorithm.use_pf_ppo": NoEffect("samples are not reweighted", _OFF, "set it to False"),
+    "algorithm.rollout_correction.rollout_is algorithm.rollout_correction.rollout_rs": NoEffect(
+        "old log-probs are computed by the actor", _OFF, "set it to null"
+    ),
+    "algorithm.rollout_correction.bypass_mode algorithm.rollout_correction.use_policy_gradient": NoEffect(
+        "old log-probs are computed by the actor", _OFF, "set it to False"
+    ),
+    "algorithm.rollout_correction.loss_type": NoEffect("the loss is PPO's", ("ppo_clip",), "set it to ppo_clip"),
+    f"{_A}.policy_loss.loss_mode": NoEffect("the loss is PPO's", ("vanilla",), "set it to vanilla"),
+    f"{_A}.router_replay.mode {_R}.router_replay.mode": NoEffect(
+        "routers are not replayed", ("disabled",), "disable it"
+    ),
+    f"{_O}.enable_rollout_routing_replay": NoEffect("routers are not replayed", _OFF, "set it to False"),
+    f"{_R}.model {_R}.model.*": NoEffect("the reference is the first actor", (None, {}), "leave it out"),
+    "MODELS.external_lib": _NO_CUSTOM_CODE,
+    "MODELS.override_config MODELS.override_config.*": NoEffect(
+        "the model is as its config.json says", ({}, None), "edit config.json in a copy of the model folder"
+    ),
+    f"{_M}.custom_chat_template": NoEffect(
+        "the tokenizer has the chat template", (None,), "point actor_rollout_ref.model.tokenizer_path to a changed one"
+    ),
+    f"{_M}.hf_config_path": NoEffect("config.json lies in the model folder", (None,), "leave it out"),
+    f"{_M}.mtp.enable {_M}.mtp.enable_train {_M}.mtp.enable_rollout": NoEffect(
+        "there is no multi-token prediction", _OFF, "set it to False"
+    ),
+    "OPTIMS.optimizer": NoEffect("the optimizer is torch's AdamW", ("AdamW",), "set it to AdamW"),
+    "OPTIMS.optimizer_impl": NoEffect("the optimizer is torch's AdamW", ("torch.optim",), "set it to torch.optim"),
+    "OPTIMS.override_optimizer_config OPTIMS.override_optimizer_config.*": NoEffect(
+        "the optimizer is torch's AdamW", (None, {}), "use lr, betas and weight_decay"
+    ),
+    f"{_O}.mode": NoEffect("rollout and updates take turns", ("sync", "async"), "set it to sync"),
+    f"{_O}.prompt_length": NoEffect("data.max_prompt_length decides", (), "set data.max_prompt_length"),
+    f"{_O}.response_length": NoEffect("data.max_response_length decides", (), "set data.max_response_length"),
+    f"{_O}.chat_scheduler {_O}.agent.agent_loop_config_path {_O}.agent.custom_async_server.path"
+    f" {_O}.agent.custom_async_server.name": _NO_CUSTOM_CODE,
+    f"{_O}.agent.default_agent_loop": NoEffect(
+        "rollouts are single-turn", ("single_turn_agent",), "set it to single_turn_agent"
+    ),
+    f"{_O}.multi_turn.enable": NoEffect("rollouts are single-turn", _OFF, "set it to False"),
+    f"{_O}.multi_turn.tool_config_path data.tool_config_path": NoEffect(
+        "rollouts are single-turn", (None,), "leave it out"
+    ),
+    f"{_O}.use_fire_sampling {_O}.skip_rollout": NoEffect("every response is sampled plainly", _OFF, "set it to False"),
+    f"{_O}.over_sample_rate": NoEffect("every response is sampled plainly", (0, 0.0), "set it to 0"),
+    f"{_O}.quantization {_O}.quantization_config_file": NoEffect("the actor itself generates", (None,), "leave it out"),
+    "actor_rollout_ref.hybrid_engine": NoEffect("all roles share their workers", (True,), "set it to True"),
+    "data.tokenizer": NoEffect(
+        "the model folder has the tokenizer", (None,), "use actor_rollout_ref.model.tokenizer_path"
+    ),
+    "data.custom_cls.path data.custom_cls.name data.sampler.class_path data.sampler.class_name data.datagen.path"
+    " data.datagen.name": _NO_CUSTOM_CODE,
+    "data.apply_chat_template_kwargs data.apply_chat_template_kwargs.*": NoEffect(
+        "chat templates are applied as they are", ({}, None), "change the template of the tokenizer"
+    ),
+    "model_engine": NoEffect("fsdp and fsdp2 both mean FSDP2", ("dp", "fsdp", "fsdp2"), "leave it out"),
+}

@@ -1,0 +1,125 @@
+"""Published data sets to verl's parquet schema: `python -m trainer.data.prepare gsm8k --input DIR --output DIR`.
+
+    data_source  prompt [{role, content}]  ability  reward_model {style, ground_truth}
+    extra_info {split, index, question, answer}
+
+Needs neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trainer.data.recipes import RECIPES, BadRecord, Recipe
+from trainer.data.sources import SPLITS, Source, find_sources
+from trainer.errors import ConfigError, DataError, TrainerError
+
+_HELP = "python -m trainer.data.prepare --help"
+
+
+def prepare(
+    task: str, inputs: Sequence[str], output: str | Path, *, split: str | None = None, limit: int | None = None
+) -> list[Path]:
+    """Writes `output`/train.parquet and `output`/test.parquet, those of the two that `inputs` hold, and gives their
+    paths.
+
+    An input is a JSON-lines file, a folder of them or a hub data set's name. `split` says which one the inputs are,
+    where their names don't; of a folder it chooses the files. `limit` keeps the first rows of each split.
+    Raises DataError, with file and line, for a record that can't be used; ConfigError for a wrong argument.
+    """
+    recipe = RECIPES[task]
+    sources = find_sources(inputs, recipe, split)
+    written = []
+    for name in SPLITS:
+        chosen = [source for source in sources if source.split == name]
+        if chosen:
+            rows = list(itertools.islice(_rows(recipe, chosen, name), limit))
+            if not rows:
+                raise DataError(f"no records in {', '.join(s.name for s in chosen)}", hint="is the file complete?")
+            path = Path(output).expanduser() / f"{name}.parquet"
+            _write(path, pa.Table.from_pylist(rows, schema=recipe.schema))
+            written.append(path)
+    return written
+
+
+def _rows(recipe: Recipe, sources: Sequence[Source], split: str) -> Iterator[dict[str, Any]]:
+    records = (entry for source in sources for entry in source.records())
+    for index, (where, record) in enumerate(records):
+        try:
+            yield recipe.row(record, split, index)
+        except BadRecord as exc:
+            raise DataError(f"{where}: {exc}", hint=recipe.hint) from exc
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    """Beside, then renamed: nobody sees half a file."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, temporary)
+        os.replace(temporary, path)
+    except OSError as exc:
+        raise DataError(f"{path} can't be written: {exc.strerror or exc}", hint="choose another --output") from exc
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message, hint=_HELP)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m trainer.data.prepare", description="Writes verl's parquet files.")
+    parser.add_argument("task", choices=sorted(RECIPES))
+    parser.add_argument(
+        "--input",
+        action="append",
+        metavar="FILE|DIR|HUB_ID",
+        help="JSON-lines file or folder of them, as published; may be repeated; default: the data set on the hub",
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="train.parquet and test.parquet go here")
+    parser.add_argument("--split", choices=SPLITS, help="what the input is; told from the file name by default")
+    parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N rows of each split")
+    return parser
+
+
+def _summary(path: Path) -> str:
+    file = pq.ParquetFile(path)
+    row = next(file.iter_batches(1)).to_pylist()[0]
+    sample = {name: row[name] for name in ("data_source", "prompt", "reward_model")}
+    return f"{path}: {file.metadata.num_rows} rows, such as\n  {json.dumps(sample, ensure_ascii=False)}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        args = _parser().parse_args(argv)
+        inputs = args.input or [RECIPES[args.task].hub_id]
+        for path in prepare(args.task, inputs, args.output, split=args.split, limit=args.limit):
+            print(_summary(path))
+    except TrainerError as exc:
+        print(f"error: {exc.message}", file=sys.stderr)
+        print(f"hint: {exc.hint or _HELP}", file=sys.stderr)
+        return exc.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

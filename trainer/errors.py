@@ -1,0 +1,87 @@
+"""Every error that the trainer raises on purpose, in one tree.
+
+    TrainerError                 exit code 1: the run failed
+    ├── ConfigError              2: a wrong key, value or command
+    ├── DataError                2: a data file, column or prompt that cannot be used
+    ├── ModelError               2: a model folder that cannot be used
+    ├── RewardError              1: a reward function raised; names the row
+    ├── BatchError               1: a batch too small to compute from; a ValueError too
+    ├── CheckpointError          1: a checkpoint could not be written or read
+    ├── WorkerDied               1: a worker process ended; names the rank
+    ├── ClusterError             3: no Ray cluster to be reached
+    └── DeadlineError            4: a wait ended; says what is missing
+
+Each carries one `hint`: what the user can do about it. `main_ppo` prints one `error:` line and one `hint:` line and
+leaves with `exit_code`; nothing below it catches them.
+"""
+
+from __future__ import annotations
+
+
+class TrainerError(Exception):
+    """A failure with a message and a hint, each of one line.
+
+    >>> str(TrainerError("disk full", hint="free some space"))
+    'disk full'
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Ray pickles exceptions; a keyword-only argument needs help to survive it.
+        return (_rebuild, (type(self), self.message, self.hint))
+
+
+def _rebuild(kind: type[TrainerError], message: str, hint: str) -> TrainerError:
+    return kind(message, hint=hint)
+
+
+class ConfigError(TrainerError):
+    """A key, value or command that cannot be right."""
+
+    exit_code = 2
+
+
+class DataError(TrainerError):
+    """A data file, column, row or prompt that cannot be used."""
+
+    exit_code = 2
+
+
+class ModelError(TrainerError):
+    """A model folder or hub id that cannot be used."""
+
+    exit_code = 2
+
+
+class RewardError(TrainerError):
+    """A reward function raised, or gave something that is not a number."""
+
+
+class CheckpointError(TrainerError):
+    """A checkpoint could not be written or read."""
+
+
+class WorkerDied(TrainerError):
+    """A worker process ended before its work was done."""
+
+
+class ClusterError(TrainerError):
+    """No Ray cluster could be reached or started."""
+
+    exit_code = 3
+
+
+class DeadlineError(TrainerError):
+    """A wait came to its end; the message says what was still missing."""
+
+    exit_code = 4
+
+
+class BatchError(TrainerError, ValueError):
+    """A batch from which nothing can be computed, such as one with fewer than two response tokens."""

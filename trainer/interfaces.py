@@ -1,0 +1,111 @@
+"""The seams of the trainer: what `ppo.py` asks of a model, of an engine, and of all workers together.
+
+Each has one implementation for real runs (`learner/fsdp.py`, `rollout/hf.py`, `group.py`); the unit tests put small
+fakes in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from trainer.records import LogProbs, Prompts, Rollout, Scores, TrainBatch, UpdateReport
+
+Clock = Callable[[str], AbstractContextManager[object]]  # times a phase under a name
+
+
+class Policy(Protocol):
+    """A causal language model on this rank."""
+
+    def log_probs(self, rollout: Rollout, *, entropy: bool) -> LogProbs:
+        """With gradient. Without `entropy`, `entropy_BT` is zeros."""
+        ...
+
+
+class Critic(Protocol):
+    """A value model on this rank."""
+
+    def values(self, rollout: Rollout) -> Tensor:
+        """[B, T] float32, 0 outside the mask; with gradient."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What one optimizer step did."""
+
+    grad_norm: float  # before clipping, over all ranks
+    finite: bool  # otherwise the step was left out
+    with_gradient: frozenset[str]  # names of the parameters whose gradient is not zero everywhere on this rank
+
+
+class Trainable(Protocol):
+    """A model with an optimizer on this rank; its gradients are summed over the ranks."""
+
+    @property
+    def parameter_names(self) -> frozenset[str]: ...
+
+    def backward(self, loss: Tensor) -> None: ...
+
+    def optimizer_step(self) -> StepOutcome: ...
+
+    def advance_schedule(self) -> float:
+        """Ends the update; gives the learning rate that it used."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to sample. `seed` and the prompt's uid decide every draw: the same on any number of ranks."""
+
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int  # -1: off
+    do_sample: bool
+    ignore_eos: bool
+    seed: int
+
+
+class Engine(Protocol):
+    """A rollout engine on this rank."""
+
+    version: int  # of the weights: how often they were loaded
+
+    def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout: ...
+
+    def load_weights(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Takes full tensors by the names of the model's own state dict."""
+        ...
+
+    def named_weights(self) -> Iterable[tuple[str, Tensor]]: ...
+
+    def sleep(self) -> None:
+        """Gives back what only generation needs."""
+        ...
+
+    def wake(self) -> None: ...
+
+
+class Workers(Protocol):
+    """All ranks together, as the driver sees them: whole batches in, whole batches out."""
+
+    def generate(self, prompts: Prompts, step: int, *, validate: bool) -> Rollout: ...
+
+    def score(self, rollout: Rollout) -> Scores: ...
+
+    def log_probs(self, rollout: Rollout) -> LogProbs: ...
+
+    def ref_log_probs(self, rollout: Rollout) -> Tensor: ...
+
+    def values(self, rollout: Rollout) -> Tensor: ...
+
+    def update_critic(self, batch: TrainBatch, step: int) -> UpdateReport: ...
+
+    def update_actor(self, batch: TrainBatch, step: int) -> UpdateReport: ...
+
+    def sync_weights(self) -> None: ...

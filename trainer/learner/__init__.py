@@ -1,0 +1,1 @@
+"""Models in training: loading, sharding, the optimizer, checkpoints."""

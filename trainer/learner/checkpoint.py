@@ -1,0 +1,88 @@
+"""The state of a model on disk: torch.distributed.checkpoint shards, readable on any number of ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from huggingface_hub import split_torch_state_dict_into_shards
+from safetensors.torch import save_file
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+from trainer.errors import CheckpointError
+from trainer.learner.fsdp import Trained
+
+
+def save(trained: Trained, folder: Path, *, optimizer: bool = True) -> None:
+    """Every rank writes its shards into `folder`. Collective. Raises CheckpointError, on every rank."""
+    model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
+    state: dict[str, Any] = {"model": model_state, "updates": torch.tensor(trained.updates)}
+    if optimizer:
+        state["optimizer"] = optimizer_state
+    try:
+        dcp.save(state, checkpoint_id=folder)
+    except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
+        raise CheckpointError(
+            f"cannot write the checkpoint {folder}: {innermost(error)}",
+            hint="free space or set trainer.default_local_dir; checkpoints already complete are untouched",
+        ) from error
+
+
+def load(trained: Trained, folder: Path) -> None:
+    """Read what `save` wrote, re-sharded to this run's ranks. Collective. Raises CheckpointError."""
+    model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
+    updates = torch.tensor(0)
+    state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state, "updates": updates}
+    try:
+        dcp.load(state, checkpoint_id=folder)
+    except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
+        raise CheckpointError(
+            f"cannot read the checkpoint {folder}: {innermost(error)}",
+            hint="it may be of another model; choose one with trainer.resume_from_path, or trainer.resume_mode=disable",
+        ) from error
+    set_state_dict(
+        trained.module, trained.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+    )
+    trained.set_updates(int(updates))
+
+
+def innermost(error: BaseException) -> str:
+    """The first line of the failure at the bottom: DCP wraps one failure per rank into one of its own."""
+    if isinstance(error, dcp.api.CheckpointException):
+        failures = [failure for failure, _ in error.failures.values()]
+        error = failures[0] if failures else error
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error) or type(error).__name__).strip().splitlines()[0]
+
+
+def save_identity(module: Any, tokenizer: Any, folder: Path) -> None:
+    """Configuration and tokenizer: with them a checkpoint knows what model it is of."""
+    folder.mkdir(parents=True, exist_ok=True)
+    module.config.save_pretrained(folder)
+    if getattr(module, "generation_config", None) is not None:
+        module.generation_config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def export(trained: Trained, folder: Path, *, write: bool) -> None:
+    """The whole weights as safetensors beside the identity. Collective; only the rank that writes keeps them."""
+    tensors = {}
+    for name, tensor in trained.full_tensors():
+        if write:
+            tensors[name] = tensor.cpu().clone()
+    if write:
+        write_safetensors(tensors, folder)
+
+
+def write_safetensors(tensors: dict[str, torch.Tensor], folder: Path, shard_size: str = "5GB") -> None:
+    """`tensors` in shards with an index, as `transformers` reads them."""
+    split = split_torch_state_dict_into_shards(tensors, max_shard_size=shard_size)
+    for filename, names in split.filename_to_tensors.items():
+        save_file({name: tensors[name].contiguous() for name in names}, folder / filename, metadata={"format": "pt"})
+    if split.is_sharded:
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2, sort_keys=True))

@@ -1,0 +1,212 @@
+"""Models from a local folder or hub id, loaded once per run and sharded over the ranks.
+
+Rank 0 reads the weights; the other ranks build the model without storage and receive only their shards. So the host
+memory that loading takes does not grow with the number of ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from trainer.config.schema import FsdpConfig, RefFsdpConfig
+from trainer.errors import ModelError
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+VALUE_HEAD_FILE = "value_head.safetensors"
+
+# Its progress bars and load reports, from every rank and for three models, bury what a run has to say.
+transformers.utils.logging.disable_progress_bar()
+transformers.utils.logging.set_verbosity_error()
+
+
+class ValueModel(nn.Module):
+    """A language model's backbone and a linear head that gives each position a value."""
+
+    def __init__(self, backbone: PreTrainedModel) -> None:
+        super().__init__()
+        self.backbone = backbone
+        width = backbone.config.get_text_config().hidden_size
+        self.value_head = nn.Linear(width, 1)
+        # As transformers initialises a new head: the first values are near 0, and the backbone gets a gradient at once.
+        nn.init.normal_(self.value_head.weight, std=getattr(backbone.config, "initializer_range", 0.02))
+        nn.init.zeros_(self.value_head.bias)
+
+    def forward(self, **inputs: Any) -> Tensor:
+        """Values [B, S, 1]."""
+        hidden_BSD = self.backbone(**inputs, use_cache=False).last_hidden_state
+        return self.value_head(hidden_BSD)  # type: ignore[no-any-return]
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        self.backbone.save_pretrained(folder)
+        save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD_FILE)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from."""
+
+    path: str
+    trust_remote_code: bool
+    seed: int  # of weights that the folder does not hold, such as a new value head
+
+
+def read_config(source: Source) -> PretrainedConfig:
+    """The model's configuration, dropout off: the log-probs of rollout, old and new policy must be comparable.
+
+    Raises ModelError if the folder or hub id holds none.
+    """
+    try:
+        config = AutoConfig.from_pretrained(local_path(source.path), trust_remote_code=source.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise unusable(source.path, error) from error
+    for name in list(config.to_dict()):
+        if name.endswith(("dropout", "_pdrop", "dropout_rate", "dropout_prob")) and getattr(config, name):
+            setattr(config, name, 0.0)
+    return config
+
+
+def local_path(path: str) -> str:
+    """A folder with `~` expanded; a hub id as it stands."""
+    expanded = os.path.expanduser(path)
+    return expanded if os.path.isdir(expanded) else path
+
+
+def unusable(path: str, error: Exception) -> ModelError:
+    first_line = (str(error) or type(error).__name__).strip().splitlines()[0]
+    return ModelError(
+        f"cannot load a model from {path}: {first_line}",
+        hint="give a folder with config.json and weights, or a hub id, as actor_rollout_ref.model.path",
+    )
+
+
+def read_causal_lm(source: Source, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """The whole language model with its weights, on the host."""
+    try:
+        return AutoModelForCausalLM.from_pretrained(  # type: ignore[no-any-return]
+            local_path(source.path), config=config, dtype=dtype, trust_remote_code=source.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise unusable(source.path, error) from error
+
+
+def empty_causal_lm(source: Source, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    return AutoModelForCausalLM.from_config(  # type: ignore[no-any-return]
+        config, dtype=dtype, trust_remote_code=source.trust_remote_code
+    )
+
+
+def read_value_model(source: Source, config: PretrainedConfig, dtype: torch.dtype) -> ValueModel:
+    """The backbone with its weights and the value head: the folder's own if it has one, a new one otherwise."""
+    try:
+        backbone = AutoModel.from_pretrained(
+            local_path(source.path), config=config, dtype=dtype, trust_remote_code=source.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise unusable(source.path, error) from error
+    torch.manual_seed(source.seed)
+    model = ValueModel(backbone).to(dtype)
+    head = Path(local_path(source.path)) / VALUE_HEAD_FILE
+    if head.exists():
+        model.value_head.load_state_dict(load_file(head))
+    return model
+
+
+def empty_value_model(source: Source, config: PretrainedConfig, dtype: torch.dtype) -> ValueModel:
+    return ValueModel(AutoModel.from_config(config, dtype=dtype, trust_remote_code=source.trust_remote_code)).to(dtype)
+
+
+def sharded(kind: str, source: Source, config: FsdpConfig, mesh: DeviceMesh, *, checkpointing: bool) -> nn.Module:
+    """A "causal_lm" or "value" model as FSDP2 shards over `mesh`, weights in place, on the mesh's device.
+
+    Collective. Raises ModelError on every rank if rank 0 cannot read the model.
+    """
+    read, empty = {
+        "causal_lm": (read_causal_lm, empty_causal_lm),
+        "value": (read_value_model, empty_value_model),
+    }[kind]
+    dtype = DTYPES[config.model_dtype]
+    structure = read_config(source)
+    whole = _on_rank_0(lambda: read(source, structure, dtype))
+    with torch.device("meta"):
+        model = empty(source, structure, dtype)
+    if checkpointing:
+        _checkpoint_activations(_language_model(model))
+    _shard(model, config, mesh)
+    _fill(model, whole, torch.device(mesh.device_type))
+    return model
+
+
+def compute_dtype(config: FsdpConfig, device_type: str) -> torch.dtype:
+    """`auto` is bf16 on CUDA and fp32 on a CPU, where bf16 is slow and its rounding hides mistakes."""
+    if config.dtype == "auto":
+        return torch.bfloat16 if device_type == "cuda" else torch.float32
+    return DTYPES[config.dtype]
+
+
+def _on_rank_0(read: Any) -> nn.Module | None:
+    """`read()` on rank 0, None elsewhere; its ModelError is raised on every rank, so that none waits for the others."""
+    outcome: list[Any] = [None]
+    whole = None
+    if dist.get_rank() == 0:
+        try:
+            whole = read()
+        except ModelError as error:
+            outcome = [error]
+    dist.broadcast_object_list(outcome, src=0)
+    if outcome[0] is not None:
+        raise outcome[0]
+    return whole
+
+
+def _language_model(model: nn.Module) -> PreTrainedModel:
+    return model.backbone if isinstance(model, ValueModel) else model  # type: ignore[return-value]
+
+
+def _checkpoint_activations(model: PreTrainedModel) -> None:
+    """Under the name that this transformers has for it; the older one warns in 5.x."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
+def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh) -> None:
+    """Each decoder layer is a unit of its own, so that only one is whole at a time."""
+    dtype = compute_dtype(config, mesh.device_type)
+    offload = isinstance(config, RefFsdpConfig) and config.param_offload and mesh.device_type == "cuda"
+    options: dict[str, Any] = {
+        "mesh": mesh,
+        "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
+        "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
+        "reshard_after_forward": config.reshard_after_forward,
+    }
+    layers = set(_language_model(model)._no_split_modules or [])
+    for module in model.modules():
+        if type(module).__name__ in layers:
+            fully_shard(module, **options)
+    fully_shard(model, **options)
+
+
+def _fill(model: nn.Module, whole: nn.Module | None, device: torch.device) -> None:
+    """Rank 0's weights and buffers into every rank's shards."""
+    model.to_empty(device=device)
+    _language_model(model).tie_weights()
+    state = whole.state_dict() if whole is not None else {}
+    set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    # Buffers that are not in the state dict, such as rotary frequencies, have no storage yet.
+    buffers = dict(whole.named_buffers()) if whole is not None else {}
+    for name, buffer in model.named_buffers():
+        if whole is not None:
+            buffer.copy_(buffers[name])
+        dist.broadcast(buffer, src=0)

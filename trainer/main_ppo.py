@@ -1,0 +1,92 @@
+"""`python -m trainer.main_ppo [--check | --print-config] [--dialect NAME] KEY=VALUE ...`: the command line.
+
+Keys are verl's, overrides Hydra's. Every problem is one `error:` line and one `hint:` line on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+from trainer.config import DIALECTS, Report, check, print_config, print_lines, report_lines, resolve
+from trainer.config.schema import Config
+from trainer.config.show import fact_lines, note_lines
+from trainer.errors import ConfigError, TrainerError
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with this project's error lines."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message, hint="python -m trainer.main_ppo --help")
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(prog="python -m trainer.main_ppo", description="PPO on Ray. Keys are verl's, overrides Hydra's.")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for example data.train_batch_size=64")
+    parser.add_argument("--check", action="store_true", help="report every problem of the command, and stop there")
+    parser.add_argument("--print-config", action="store_true", help="show each value and its origin, and stop there")
+    parser.add_argument("--dialect", metavar="NAME", help=f"whose meaning the keys have: {', '.join(DIALECTS)}")
+    parser.add_argument("--verbose", action="store_true", help="tracebacks of errors")
+    return parser.parse_intermixed_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0 fine, 1 the run failed, 2 wrong command, 3 no cluster, 4 a deadline passed, 130 interrupted."""
+    verbose = "--verbose" in (sys.argv if argv is None else argv)
+    try:
+        return command(parse(argv))
+    except KeyboardInterrupt:
+        print("error: interrupted\nhint: trainer.resume_mode=auto continues from the last checkpoint", file=sys.stderr)
+        return 130
+    except TrainerError as error:
+        if verbose:
+            raise
+        report_error(error)
+        return error.exit_code
+
+
+def command(options: argparse.Namespace) -> int:
+    """Resolve, check, and unless that was all, train."""
+    resolved = resolve(options.overrides, options.dialect)
+    if options.print_config:
+        print_config(resolved, sys.stdout)
+        print_lines(note_lines(resolved.notes), sys.stderr)
+        return 0
+    report = check(resolved)
+    print_lines(report_lines(report), sys.stderr)
+    if not report.ok:
+        return ConfigError.exit_code
+    if options.check:
+        print_lines(fact_lines(report), sys.stdout)
+        return 0
+    return train(resolved.config)
+
+
+def train(config: Config) -> int:
+    """The run itself. Everything it started is gone when this returns or raises."""
+    from trainer.launch import run_on_ray
+
+    signal.signal(signal.SIGTERM, _interrupt)  # `ray job stop` and Slurm send it: leave as with Ctrl-C
+    run_on_ray(config)
+    return 0
+
+
+def report_error(error: TrainerError) -> None:
+    """Its two lines on stderr; before them the traceback of a worker's failure that nobody expected."""
+    trace = getattr(error, "trace", "")
+    if trace:
+        print(trace, file=sys.stderr)
+    print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

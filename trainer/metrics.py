@@ -1,0 +1,115 @@
+"""What a step reports, under verl's metric names, so that dashboards that people have keep working."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from trainer.config.schema import Config
+from trainer.records import LogProbs, Metrics, Rollout, Scores, TrainBatch, UpdateReport
+
+
+def summary(name: str, x: Tensor) -> Metrics:
+    """`name/mean`, `name/max` and `name/min` of a tensor."""
+    x = x.float()
+    return {f"{name}/mean": float(x.mean()), f"{name}/max": float(x.max()), f"{name}/min": float(x.min())}
+
+
+def step_metrics(
+    batch: TrainBatch,
+    old: LogProbs,
+    scores: Scores,
+    actor: UpdateReport | None,
+    critic: UpdateReport | None,
+    config: Config,
+) -> Metrics:
+    """Everything that one step has to say, timings aside."""
+    rollout = batch.experience.rollout
+    metrics = data_metrics(batch, config)
+    metrics |= {f"critic/{name}/mean": float(values.mean()) for name, values in scores.extras.items()}
+    metrics |= rollout_agreement(rollout, old)
+    valid = rollout.mask_BT.bool()
+    metrics["actor/entropy"] = float(old.entropy_BT[valid].mean())
+    if actor is not None:
+        metrics |= update_metrics("actor", actor)
+        if config.actor_rollout_ref.actor.use_kl_loss:
+            metrics["actor/kl_coef"] = config.actor_rollout_ref.actor.kl_loss_coef
+    if critic is not None:
+        metrics |= update_metrics("critic", critic)
+    return metrics
+
+
+def data_metrics(batch: TrainBatch, config: Config) -> Metrics:
+    """Scores, rewards, advantages, returns, values and lengths of a batch."""
+    seen = batch.experience
+    rollout = seen.rollout
+    valid = rollout.mask_BT.bool()
+    metrics = summary("critic/score", seen.scores_BT.sum(-1))
+    metrics |= summary("critic/rewards", batch.rewards_BT.sum(-1))
+    metrics |= summary("critic/advantages", batch.advantages_BT[valid])
+    metrics |= summary("critic/returns", batch.returns_BT[valid])
+    if seen.values_BT is not None:
+        values, returns = seen.values_BT[valid], batch.returns_BT[valid]
+        metrics |= summary("critic/values", values)
+        unexplained = torch.var(returns - values) / (torch.var(returns) + 1e-5)
+        metrics["critic/vf_explained_var"] = float(1 - unexplained)
+    lengths, prompt_lengths = rollout.mask_BT.sum(-1), rollout.prompts.mask_BP.sum(-1)
+    metrics |= summary("response_length", lengths)
+    metrics["response_length/clip_ratio"] = float((lengths == config.data.max_response_length).float().mean())
+    metrics |= summary("prompt_length", prompt_lengths)
+    metrics["prompt_length/clip_ratio"] = float((prompt_lengths == config.data.max_prompt_length).float().mean())
+    metrics["perf/total_num_tokens"] = float(lengths.sum() + prompt_lengths.sum())
+    return metrics
+
+
+def rollout_agreement(rollout: Rollout, old: LogProbs) -> Metrics:
+    """How far the engine's log-probs are from the trainer's, as probabilities."""
+    valid = rollout.mask_BT.bool()
+    difference = (rollout.logp_BT[valid].exp() - old.logp_BT[valid].exp()).abs()
+    return {
+        "training/rollout_probs_diff_mean": float(difference.mean()),
+        "training/rollout_probs_diff_max": float(difference.max()),
+        "training/rollout_probs_diff_std": float(difference.std()) if len(difference) > 1 else 0.0,
+    }
+
+
+def update_metrics(role: str, update: UpdateReport) -> Metrics:
+    """Means over the optimizer steps of one update."""
+    metrics = {
+        name if "/" in name else f"{role}/{name}": sum(step[name] for step in update.steps) / len(update.steps)
+        for name in update.steps[0]
+    }
+    return metrics | {f"{role}/lr": update.lr, f"{role}/skipped_steps": float(update.skipped)}
+
+
+def timing_metrics(seconds: Mapping[str, float], rollout: Rollout, world_size: int) -> Metrics:
+    """`timing_s/*`, `timing_per_token_ms/*` and throughput, from the seconds of each phase."""
+    response_tokens = float(rollout.mask_BT.sum())
+    tokens = response_tokens + float(rollout.prompts.mask_BP.sum())
+    metrics = {f"timing_s/{name}": value for name, value in seconds.items()}
+    for name in ("gen", "ref", "values", "adv", "update_critic", "update_actor"):
+        if name in seconds:
+            share = response_tokens if name == "gen" else tokens
+            metrics[f"timing_per_token_ms/{name}"] = seconds[name] * 1000 / share
+    if "step" in seconds:
+        metrics["perf/time_per_step"] = seconds["step"]
+        metrics["perf/throughput"] = tokens / (seconds["step"] * world_size)
+    return metrics
+
+
+def validation_metrics(rollouts: Sequence[Rollout], scores: Sequence[Scores]) -> Metrics:
+    """Mean score per data source: `val-core/{source}/reward/mean@{n}`, and `val/test_score/{source}` as older verl."""
+    sources: dict[str, list[float]] = {}
+    samples = 1
+    for rollout, score in zip(rollouts, scores, strict=True):
+        samples = max(samples, int(rollout.prompts.sample_B.max()) + 1)
+        for row, value in zip(rollout.prompts.rows, score.score_B.tolist(), strict=True):
+            sources.setdefault(row.data_source, []).append(value)
+    metrics: Metrics = {}
+    for source, values in sources.items():
+        mean = sum(values) / len(values)
+        metrics[f"val-core/{source}/reward/mean@{samples}"] = mean
+        metrics[f"val/test_score/{source}"] = mean
+    return metrics

@@ -1,0 +1,408 @@
+"""PPO for language models, read top to bottom: formulas, advantages, losses, the update, the step.
+
+Everything here is plain torch on `[B, T]` tensors; who computes a forward pass, and where, stands behind the
+Protocols of `interfaces.py`. `docs/ppo.md` lists each detail with its source.
+
+Legend for names: B sequences, T response columns; `mask` is 1 on response tokens (EOS included) and 0 on padding;
+`logp` are natural log-probs of the sampled tokens; `old` is the actor before this step's updates, `ref` the frozen
+reference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer import metrics as report
+from trainer.config.schema import ActorConfig, AlgorithmConfig, Config, CriticConfig, KlCtrlConfig
+from trainer.errors import BatchError
+from trainer.interfaces import Clock, Critic, Policy, Trainable, Workers
+from trainer.records import (
+    Experience,
+    Metrics,
+    MiniBatch,
+    Prompts,
+    Scores,
+    Totals,
+    TrainBatch,
+    UpdateReport,
+    repeat,
+    take,
+)
+
+LOG_RATIO_LIMIT = 20.0  # exp(20) = 5e8: beyond it a ratio says nothing and overflows half precision
+
+# ---------------------------------------------------------------------------------------------- masks and averages
+
+
+def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+    """Mean of `x` where `mask` is 1; a scalar."""
+    mask = mask.to(x.dtype)
+    return (x * mask).sum() / (mask.sum() + 1e-8)
+
+
+def masked_whiten(x: Tensor, mask: Tensor) -> Tensor:
+    """`x` shifted and scaled to mean 0 and variance 1 (Bessel-corrected) over the mask; same shape.
+
+    Raises BatchError (a ValueError) when the mask has fewer than two tokens: there is no variance.
+    """
+    count = mask.sum()
+    if count < 2:
+        raise BatchError(
+            f"cannot whiten advantages over {int(count)} response token(s)",
+            hint="raise data.train_batch_size, or check why the responses are empty",
+        )
+    mean = masked_mean(x, mask)
+    variance = masked_mean((x - mean) ** 2, mask) * count / (count - 1)
+    return (x - mean) * torch.rsqrt(variance + 1e-8)
+
+
+def totals_of(mask: Tensor, horizon: float | None = None) -> Totals:
+    """The normalisers of a batch; `horizon` defaults to T."""
+    tokens_B = mask.sum(-1)
+    return Totals(float(tokens_B.sum()), float((tokens_B > 0).sum()), float(horizon or mask.shape[-1]))
+
+
+def aggregate(loss: Tensor, mask: Tensor, mode: str, totals: Totals | None = None) -> Tensor:
+    """One number from a loss per token.
+
+    With the `totals` of a larger batch, the results of its parts add up to that of the whole: this is what makes a
+    step independent of the micro-batch size and of the number of ranks. Modes as in verl's `agg_loss`.
+    """
+    totals = totals or totals_of(mask)
+    loss = torch.where(mask.bool(), loss, torch.zeros_like(loss))
+    if mode == "token-mean":
+        return loss.sum() / totals.tokens
+    if mode == "token-sum":
+        return loss.sum()
+    if mode == "seq-mean-token-mean":
+        return (loss.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / totals.sequences
+    if mode == "seq-mean-token-sum":
+        return loss.sum() / totals.sequences
+    if mode == "seq-mean-token-sum-norm":
+        return loss.sum() / totals.sequences / totals.horizon
+    raise ValueError(f"unknown loss_agg_mode {mode!r}")
+
+
+# ------------------------------------------------------------------------------------------------------------- KL
+
+
+def kl_penalty(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
+    """Estimate of KL(actor || reference) per token, from the sampled token alone.
+
+    k1 ("kl"), k2 ("mse"), k3 ("low_var_kl") of Schulman, "Approximating KL divergence" (2020), and "abs". A trailing
+    "+" keeps the value and takes the gradient of k2, whose expectation is the gradient of the KL.
+    """
+    if kind.endswith("+"):
+        value, slope = kl_penalty(logp, ref_logp, kind[:-1]).detach(), kl_penalty(logp, ref_logp, "k2")
+        return value + slope - slope.detach()
+    difference = logp - ref_logp
+    if kind in ("kl", "k1"):
+        return difference
+    if kind == "abs":
+        return difference.abs()
+    if kind in ("mse", "k2"):
+        return 0.5 * difference.square()
+    if kind in ("low_var_kl", "k3"):
+        inverse = (-difference).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        return (inverse.exp() - inverse - 1).clamp(-10.0, 10.0)
+    raise ValueError(f"unknown KL estimator {kind!r}")
+
+
+def next_kl_coef(coef: float, kl: float, samples: int, control: KlCtrlConfig) -> float:
+    """The next KL coefficient: constant, or steered to `target_kl` (Ziegler et al. 2019, section 2.2)."""
+    if control.type == "fixed":
+        return coef
+    error = min(max(kl / control.target_kl - 1.0, -0.2), 0.2)
+    return coef * (1.0 + error * samples / control.horizon)
+
+
+# ----------------------------------------------------------------------------------------------------- advantages
+
+
+def gae(
+    rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float, masked: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimation (Schulman et al. 2015, eq. 16) -> (advantages, returns), [B, T], not whitened.
+
+    `masked` skips the tokens outside the mask: they pass on the next token's value and advantage. Without it every
+    column counts, as verl did until July 2025; the two differ only where masked tokens stand between or after others.
+    """
+    rewards_TB, values_TB = rewards.T.contiguous(), values.T.contiguous()  # time first: each step reads one line
+    real_TB = mask.T.bool() if masked else torch.ones_like(values_TB, dtype=torch.bool)
+    advantages_TB = torch.empty_like(values_TB)
+    next_value, advantage = torch.zeros_like(values_TB[0]), torch.zeros_like(values_TB[0])
+    for t in reversed(range(len(values_TB))):
+        delta = rewards_TB[t] + gamma * next_value - values_TB[t]
+        advantage = torch.where(real_TB[t], delta + gamma * lam * advantage, advantage)
+        next_value = torch.where(real_TB[t], values_TB[t], next_value)
+        advantages_TB[t] = advantage
+    advantages = advantages_TB.T.contiguous()
+    return advantages, advantages + values
+
+
+def group_mean_std(score_B: Tensor, uid_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, standard deviation (Bessel) and size of each sample's group; a group of one has mean 0 and deviation 1."""
+    _, group_B, size_G = torch.unique(uid_B, return_inverse=True, return_counts=True)
+    mean_G = torch.zeros(len(size_G), dtype=score_B.dtype).index_add(0, group_B, score_B) / size_G
+    square_G = torch.zeros_like(mean_G).index_add(0, group_B, (score_B - mean_G[group_B]) ** 2)
+    std_G = (square_G / (size_G - 1).clamp(min=1)).sqrt()
+    alone_G = size_G == 1
+    mean_G = torch.where(alone_G, torch.zeros_like(mean_G), mean_G)
+    std_G = torch.where(alone_G, torch.ones_like(std_G), std_G)
+    return mean_G[group_B], std_G[group_B], size_G[group_B]
+
+
+def grpo(score_B: Tensor, uid_B: Tensor, scale_by_std: bool = True) -> Tensor:
+    """Score less its group's mean, over its deviation (Shao et al. 2024); without the latter, Dr. GRPO. [B]"""
+    mean_B, std_B, _ = group_mean_std(score_B, uid_B)
+    return (score_B - mean_B) / (std_B + 1e-6) if scale_by_std else score_B - mean_B
+
+
+def rloo(score_B: Tensor, uid_B: Tensor) -> Tensor:
+    """Score less the mean of the *other* samples of its group (Ahmadian et al. 2024). [B]"""
+    mean_B, _, size_B = group_mean_std(score_B, uid_B)
+    return torch.where(size_B > 1, (score_B - mean_B) * size_B / (size_B - 1).clamp(min=1), score_B)
+
+
+def reinforce_plus_plus(rewards: Tensor, mask: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """Discounted return of each token (Hu 2025) -> (returns whitened over the batch, returns), [B, T]."""
+    returns = torch.zeros_like(rewards)
+    running = torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        running = rewards[:, t] + gamma * running
+        returns[:, t] = running
+        running = running * mask[:, t]
+    return masked_whiten(returns, mask) * mask, returns
+
+
+def estimate(experience: Experience, rewards_BT: Tensor, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    """Advantages and returns [B, T] of `algorithm.adv_estimator`; GAE's advantages are whitened over the batch."""
+    mask, uid_B = experience.rollout.mask_BT, experience.rollout.prompts.uid_B
+    if config.adv_estimator == "gae":
+        assert experience.values_BT is not None
+        advantages, returns = gae(
+            rewards_BT, experience.values_BT, mask, config.gamma, config.lam, masked=config.masked_gae
+        )
+        return masked_whiten(advantages, mask), returns
+    if config.adv_estimator == "reinforce_plus_plus":
+        return reinforce_plus_plus(rewards_BT, mask, config.gamma)
+    score_B = rewards_BT.sum(-1)
+    if config.adv_estimator == "grpo":
+        advantage_B = grpo(score_B, uid_B, config.norm_adv_by_std_in_grpo)
+    elif config.adv_estimator == "rloo":
+        advantage_B = rloo(score_B, uid_B)
+    else:
+        raise ValueError(f"unknown adv_estimator {config.adv_estimator!r}")
+    advantages = advantage_B[:, None] * mask
+    return advantages, advantages
+
+
+# --------------------------------------------------------------------------------------------------------- losses
+
+
+def policy_loss(
+    old_logp: Tensor,
+    logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None,
+    mode: str,
+    totals: Totals | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """PPO's clipped surrogate (Schulman et al. 2017, eq. 7), with a floor for bad actions (Ye et al. 2020, eq. 5).
+
+    `dual_clip` is that floor's factor, None for none. The metrics `clip_fraction`, `approx_kl` and
+    `dual_clip_fraction` are token means; with `totals` they add up over parts as the loss does.
+    """
+    log_ratio = (logp - old_logp).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    ratio = log_ratio.exp()
+    plain, clipped = -advantages * ratio, -advantages * ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss = torch.maximum(plain, clipped)
+    floored = torch.zeros_like(mask, dtype=torch.bool)
+    if dual_clip is not None:
+        floor = -advantages * dual_clip
+        floored = (advantages < 0) & (loss > floor)
+        loss = torch.where(floored, floor, loss)
+
+    def token_mean(x: Tensor) -> Tensor:
+        return aggregate(x.detach().to(logp.dtype), mask, "token-mean", totals)
+
+    metrics = {
+        "clip_fraction": token_mean(clipped > plain),
+        "approx_kl": token_mean(-log_ratio),
+        "dual_clip_fraction": token_mean(floored),
+    }
+    return aggregate(loss, mask, mode, totals), metrics
+
+
+def value_loss(
+    values: Tensor,
+    old_values: Tensor,
+    returns: Tensor,
+    mask: Tensor,
+    clip: float,
+    mode: str,
+    totals: Totals | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Half the squared error of the values, clipped around the old ones -> (loss, clip_fraction)."""
+    clipped = old_values + (values - old_values).clamp(-clip, clip)
+    error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2
+    loss = 0.5 * aggregate(torch.maximum(error, clipped_error), mask, mode, totals)
+    clip_fraction = aggregate((clipped_error > error).to(values.dtype), mask, "token-mean", totals)
+    return loss, clip_fraction
+
+
+def actor_loss(policy: Policy, batch: TrainBatch, totals: Totals, config: ActorConfig) -> tuple[Tensor, Metrics]:
+    """The actor's loss on one micro-batch: surrogate - entropy bonus + KL loss, and what to report of it."""
+    seen = batch.experience
+    mask, mode = seen.rollout.mask_BT, config.loss_agg_mode
+    new = policy.log_probs(seen.rollout, entropy=config.entropy_coeff != 0)
+    loss, parts = policy_loss(
+        seen.old_logp_BT,
+        new.logp_BT,
+        batch.advantages_BT,
+        mask,
+        config.clip_ratio_low,
+        config.clip_ratio_high,
+        config.clip_ratio_c,
+        mode,
+        totals,
+    )
+    metrics = {
+        "actor/pg_loss": float(loss.detach()),
+        "actor/pg_clipfrac": float(parts["clip_fraction"]),
+        "actor/pg_clipfrac_lower": float(parts["dual_clip_fraction"]),
+        "actor/ppo_kl": float(parts["approx_kl"]),
+    }
+    if config.entropy_coeff != 0:
+        loss = loss - config.entropy_coeff * aggregate(new.entropy_BT, mask, mode, totals)
+    if config.use_kl_loss:
+        assert seen.ref_logp_BT is not None
+        kl = aggregate(kl_penalty(new.logp_BT, seen.ref_logp_BT, config.kl_loss_type), mask, mode, totals)
+        loss = loss + config.kl_loss_coef * kl
+        metrics["actor/kl_loss"] = float(kl.detach())
+    return loss, metrics
+
+
+def critic_loss(critic: Critic, batch: TrainBatch, totals: Totals, config: CriticConfig) -> tuple[Tensor, Metrics]:
+    """The critic's loss on one micro-batch, and what to report of it."""
+    old_values, mask = batch.experience.values_BT, batch.experience.rollout.mask_BT
+    assert old_values is not None
+    values = critic.values(batch.experience.rollout)
+    loss, clip_fraction = value_loss(
+        values, old_values, batch.returns_BT, mask, config.cliprange_value, config.loss_agg_mode, totals
+    )
+    metrics = {
+        "critic/vf_loss": float(loss.detach()),
+        "critic/vf_clipfrac": float(clip_fraction),
+        "critic/vpred_mean": float(aggregate(values.detach(), mask, "token-mean", totals)),
+    }
+    return loss, metrics
+
+
+# ------------------------------------------------------------------------------------------------------ the update
+
+
+def mini_batches(batch: TrainBatch, size: int, epochs: int, shuffle_seed: int | None) -> Iterator[Tensor]:
+    """Row numbers of each optimizer step, `epochs` times over the batch; shuffled anew each time if a seed is given."""
+    generator = torch.Generator().manual_seed(shuffle_seed or 0)
+    for _ in range(epochs):
+        order = torch.arange(len(batch)) if shuffle_seed is None else torch.randperm(len(batch), generator=generator)
+        yield from order.split(size)
+
+
+def update(
+    model: Trainable, shares: Sequence[MiniBatch], micro_size: int, loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]
+) -> UpdateReport:
+    """One optimizer step per mini-batch, its gradient summed over micro-batches of `micro_size` rows.
+
+    Runs on every rank with that rank's share. The losses are normalised by the whole mini-batch, so gradients add up
+    over micro-batches and ranks alike. A step whose gradient is not finite is left out and counted.
+    """
+    steps, skipped, trained = [], 0, set[str]()
+    for share in shares:
+        sums: Metrics = {}
+        for start in range(0, len(share.batch), micro_size):
+            value, metrics = loss(take(share.batch, slice(start, start + micro_size)), share.totals)
+            model.backward(value)
+            sums = {name: sums.get(name, 0.0) + number for name, number in metrics.items()}
+        outcome = model.optimizer_step()
+        skipped += not outcome.finite
+        trained |= outcome.with_gradient
+        steps.append(sums | {"grad_norm": outcome.grad_norm})
+    lr = model.advance_schedule()
+    return UpdateReport(tuple(steps), tuple(sorted(model.parameter_names - trained)), lr, skipped)
+
+
+# -------------------------------------------------------------------------------------------------------- the step
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run carries from step to step, beside weights and data position."""
+
+    step: int = 0  # steps done
+    kl_coef: float = 0.0
+
+
+def penalised_rewards(
+    experience: Experience, kl_coef: float, config: AlgorithmConfig
+) -> tuple[Tensor, float]:
+    """Scores less `kl_coef` times the KL to the reference, per token -> (rewards [B, T], mean KL of a sequence)."""
+    if not config.use_kl_in_reward:
+        return experience.scores_BT, 0.0
+    assert experience.ref_logp_BT is not None
+    mask = experience.rollout.mask_BT
+    kl_BT = kl_penalty(experience.old_logp_BT, experience.ref_logp_BT, config.kl_penalty) * mask
+    mean_kl = (kl_BT.sum(-1) / mask.sum(-1).clamp(min=1)).mean()
+    return experience.scores_BT - kl_coef * kl_BT, float(mean_kl)
+
+
+def place_scores(scores: Scores, mask_BT: Tensor) -> Tensor:
+    """Each score at its response's last token, 0 elsewhere; [B, T] float32."""
+    last_B = mask_BT.sum(-1) - 1
+    return torch.zeros(mask_BT.shape).scatter(1, last_B[:, None], scores.score_B[:, None])
+
+
+def step(
+    workers: Workers, prompts: Prompts, progress: Progress, config: Config, clock: Clock
+) -> tuple[Progress, TrainBatch, Metrics]:
+    """One PPO step on a batch of prompts: ARCHITECTURE's data flow, one phase after the other."""
+    algorithm = config.algorithm
+    number = progress.step + 1
+    with clock("gen"):
+        rollout = workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.n), number, validate=False)
+    with clock("reward"):
+        scores = workers.score(rollout)
+    with clock("old_log_prob"):
+        old = workers.log_probs(rollout)
+    with clock("ref"):
+        ref_logp_BT = workers.ref_log_probs(rollout) if config.uses_reference else None
+    with clock("values"):
+        values_BT = workers.values(rollout) if config.uses_critic else None
+    with clock("adv"):
+        scores_BT = place_scores(scores, rollout.mask_BT)
+        experience = Experience(rollout, scores_BT, old.logp_BT, ref_logp_BT, values_BT)
+        rewards_BT, mean_kl = penalised_rewards(experience, progress.kl_coef, algorithm)
+        batch = TrainBatch(experience, rewards_BT, *estimate(experience, rewards_BT, algorithm))
+    critic_report = actor_report = None
+    if config.uses_critic:
+        with clock("update_critic"):
+            critic_report = workers.update_critic(batch, number)
+    if number > config.trainer.critic_warmup:
+        with clock("update_actor"):
+            actor_report = workers.update_actor(batch, number)
+        with clock("update_weights"):
+            workers.sync_weights()
+    metrics = report.step_metrics(batch, old, scores, actor_report, critic_report, config)
+    if algorithm.use_kl_in_reward:
+        metrics |= {"actor/reward_kl_penalty": mean_kl, "actor/reward_kl_penalty_coeff": progress.kl_coef}
+    kl_coef = next_kl_coef(progress.kl_coef, mean_kl, len(batch), algorithm.kl_ctrl)
+    return dataclasses.replace(progress, step=number, kl_coef=kl_coef), batch, metrics

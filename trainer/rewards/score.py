@@ -1,0 +1,103 @@
+"""Scores a batch of responses, and names the row when a reward function fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainer.errors import RewardError
+from trainer.rewards import blame
+from trainer.rewards.custom import load_function
+from trainer.rewards.registry import score_by_data_source
+from trainer.rewards.scorer import Scorer
+
+if TYPE_CHECKING:  # trainer.records imports torch
+    from trainer.config.schema import RewardFunctionConfig
+    from trainer.records import Row
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of B responses, and what else their reward functions gave.
+
+    >>> Scores([1.0, 0.0], {"format": [1.0, 1.0]}).extras["format"]
+    [1.0, 1.0]
+    """
+
+    scores: list[float]  # B, finite
+    extras: dict[str, list[float]]  # B each; NaN where a response's reward function gave no such number
+
+
+def build_scorer(config: RewardFunctionConfig, source_text: str | None) -> Scorer:
+    """The user's function if `source_text` (see `read_source`) is there, else ours, by each row's `data_source`.
+
+    Raises what `load_function` raises.
+    """
+    if source_text is None:
+        return score_by_data_source
+    return load_function(source_text, config.path or "<custom reward>", config.name)
+
+
+def score_all(responses: Sequence[str], rows: Sequence[Row], scorer: Scorer) -> Scores:
+    """Scores `responses[i]`, decoded without special tokens, against `rows[i]`.
+
+    Raises RewardError, naming the row, if the scorer raises or gives something that is not a finite number.
+    """
+    results = [_score_one(response, row, scorer) for response, row in zip(responses, rows, strict=True)]
+    names = dict.fromkeys(name for _, extras in results for name in extras)
+    extras = {name: [extras.get(name, math.nan) for _, extras in results] for name in names}
+    return Scores([score for score, _ in results], extras)
+
+
+def _score_one(response: str, row: Row, scorer: Scorer) -> tuple[float, dict[str, float]]:
+    try:
+        result = scorer(
+            data_source=row.data_source,
+            solution_str=response,
+            ground_truth=row.ground_truth,
+            extra_info=dict(row.extra_info),  # a copy: the samples of one prompt share the row
+        )
+    except RewardError as exc:
+        raise RewardError(f"{row.label}: {exc.message}", hint=exc.hint) from exc
+    except Exception as exc:  # the user's code may raise anything; it is reported, with its cause
+        raise RewardError(
+            f"the reward of {row.label} (data_source {row.data_source!r}) raised "
+            f"{blame.what(exc)} at {blame.place(exc)}",
+            hint="call the function with that row and the response to see it happen",
+        ) from exc
+    return _checked(result, row)
+
+
+def _checked(result: Any, row: Row) -> tuple[float, dict[str, float]]:
+    """The score, and the other numbers of a mapping; what is no number there is not for us."""
+    extras: dict[str, float] = {}
+    score = result
+    if isinstance(result, Mapping):
+        if "score" not in result:
+            raise _not_a_number(row, f'a mapping without "score" (keys: {", ".join(map(str, result))})')
+        score = result["score"]
+        numbers = {str(name): _number(value) for name, value in result.items() if name != "score"}
+        extras = {name: value for name, value in numbers.items() if value is not None}
+    number = _number(score)
+    if number is None or not math.isfinite(number):
+        raise _not_a_number(row, f"{type(score).__name__} {score!r:.80}")
+    return number, extras
+
+
+def _number(value: Any) -> float | None:
+    """`value` as a float: any kind of number, numpy's and 0-dimensional tensors included, but no text."""
+    if value is None or isinstance(value, (str, bytes)):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _not_a_number(row: Row, what: str) -> RewardError:
+    return RewardError(
+        f"the reward of {row.label} (data_source {row.data_source!r}) is no finite number: {what}",
+        hint='a reward function returns a number, or a dict with the number under "score"',
+    )

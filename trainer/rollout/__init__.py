@@ -1,0 +1,1 @@
+"""Rollout engines behind the Protocol `trainer.interfaces.Engine`: one adapter file each."""

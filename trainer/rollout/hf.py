@@ -1,0 +1,83 @@
+"""The engine `hf`: transformers with a key-value cache, in the worker's own process, on CPU or CUDA.
+
+It holds its own whole copy of the model, which only `load_weights` changes. Slower than a serving engine, and the
+one that needs nothing else installed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from trainer.interfaces import Sampling
+from trainer.records import Prompts, Rollout, concat, take
+from trainer.rollout.sampling import draw, uniform_streams
+
+
+class HfEngine:
+    """Generates with a transformers model. Not collective: each rank generates for its own prompts."""
+
+    def __init__(self, model: nn.Module, *, eos_ids: Iterable[int], pad_id: int, max_sequences: int) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.device = next(model.parameters()).device
+        self.eos_ids = torch.tensor(sorted(set(eos_ids)), device=self.device)
+        self.pad_id = pad_id
+        self.max_sequences = max_sequences
+        self.version = 0
+
+    @torch.no_grad()
+    def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
+        """Responses up to EOS or `max_new_tokens`, at most `max_sequences` at once."""
+        parts = [
+            self._generate(take(prompts, slice(start, start + self.max_sequences)), sampling)
+            for start in range(0, len(prompts), self.max_sequences)
+        ]
+        return concat(parts)
+
+    def load_weights(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        weights = dict(self.model.named_parameters())
+        for name, tensor in tensors:
+            weights[name].copy_(tensor)
+        self.version = version
+
+    def named_weights(self) -> Iterable[tuple[str, Tensor]]:
+        return self.model.named_parameters()
+
+    def sleep(self) -> None:
+        """Nothing to give back: the cache lives only during `generate`."""
+
+    def wake(self) -> None:
+        """Nothing to take again."""
+
+    def _generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
+        streams_BT = uniform_streams(prompts, sampling).to(self.device)
+        attention_BS = prompts.mask_BP.to(self.device)
+        position_B1 = attention_BS.sum(-1, keepdim=True) - 1
+        inputs = {
+            "input_ids": prompts.ids_BP.to(self.device),
+            "position_ids": (attention_BS.cumsum(-1) - 1).clamp(min=0),
+        }
+        alive_B = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
+        tokens, masks, logps, cache = [], [], [], None
+        for t in range(sampling.max_new_tokens):
+            output = self.model(
+                **inputs, attention_mask=attention_BS, past_key_values=cache, use_cache=True, logits_to_keep=1
+            )
+            cache = output.past_key_values
+            token_B, logp_B = draw(output.logits[:, -1], streams_BT[:, t], sampling)
+            tokens.append(torch.where(alive_B, token_B, self.pad_id))
+            masks.append(alive_B.long())
+            logps.append(torch.where(alive_B, logp_B, 0.0))
+            if not sampling.ignore_eos:
+                alive_B = alive_B & ~torch.isin(token_B, self.eos_ids)
+            if not alive_B.any():
+                break
+            position_B1 = position_B1 + 1
+            inputs = {"input_ids": tokens[-1][:, None], "position_ids": position_B1}
+            attention_BS = torch.cat([attention_BS, masks[-1][:, None]], dim=1)
+        return Rollout(
+            prompts, torch.stack(tokens, 1).cpu(), torch.stack(masks, 1).cpu(), torch.stack(logps, 1).float().cpu()
+        )

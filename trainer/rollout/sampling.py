@@ -1,0 +1,58 @@
+"""Drawing tokens so that the draw depends on the sequence alone, not on its neighbours, its rank or the past.
+
+Each sequence has its own stream of uniform numbers, a function of (seed, prompt uid, sample). A run on four ranks
+draws what a run on one draws, and a resumed run what an uninterrupted one would have drawn, with no state to save.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import torch
+from torch import Tensor
+from transformers.generation.logits_process import LogitsProcessor, TopKLogitsWarper, TopPLogitsWarper
+
+from trainer.interfaces import Sampling
+from trainer.records import Prompts
+
+
+def uniform_streams(prompts: Prompts, sampling: Sampling) -> Tensor:
+    """Uniform numbers in [0, 1) for each sequence and token, [B, max_new_tokens] float64."""
+    rows = []
+    for uid, sample in zip(prompts.uid_B.tolist(), prompts.sample_B.tolist(), strict=True):
+        digest = hashlib.blake2b(struct.pack("<qqq", sampling.seed, uid, sample), digest_size=8).digest()
+        generator = torch.Generator().manual_seed(struct.unpack("<q", digest)[0])
+        rows.append(torch.rand(sampling.max_new_tokens, generator=generator, dtype=torch.float64))
+    return torch.stack(rows)
+
+
+def filters(sampling: Sampling) -> list[LogitsProcessor]:
+    """Top-k, then top-p, as transformers applies them."""
+    chosen: list[LogitsProcessor] = []
+    if sampling.top_k > 0:
+        chosen.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1.0:
+        chosen.append(TopPLogitsWarper(sampling.top_p))
+    return chosen
+
+
+def draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """One token per sequence and its log-prob under the temperature-scaled distribution -> ([B] int64, [B] float32).
+
+    Top-p and top-k restrict the choice and not the log-prob, which must be comparable with the trainer's.
+    """
+    scaled_BV = logits_BV.float() / (sampling.temperature if sampling.do_sample else 1.0)
+    if sampling.do_sample:
+        allowed_BV = scaled_BV
+        for restrict in filters(sampling):
+            allowed_BV = restrict(None, allowed_BV)  # type: ignore[arg-type]
+        cumulative_BV = allowed_BV.double().softmax(-1).cumsum(-1)
+        # The first token whose cumulative probability exceeds the number: one of probability 0 is never it.
+        threshold_B1 = uniform_B.to(cumulative_BV.device)[:, None] * cumulative_BV[:, -1:]
+        token_B = torch.searchsorted(cumulative_BV, threshold_B1, right=True).squeeze(-1)
+        token_B = token_B.clamp(max=logits_BV.shape[-1] - 1)
+    else:
+        token_B = scaled_BV.argmax(-1)
+    logp_B = scaled_BV.log_softmax(-1).gather(-1, token_B[:, None]).squeeze(-1)
+    return token_B, logp_B

@@ -1,0 +1,195 @@
+"""A run from its first step to its last: resume, validate, train, save, log. The driver; it names phases only."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainer import checkpoints, metrics, ppo
+from trainer.config.schema import Config
+from trainer.data.dataset import load_prompts
+from trainer.data.loader import PromptLoader
+from trainer.errors import ConfigError
+from trainer.group import Calls, WorkerGroup
+from trainer.records import Metrics, Prompts, Rollout, Scores, TrainBatch, repeat
+from trainer.rewards import read_source
+from trainer.tokenizer import load_tokenizer
+from trainer.tracking import Tracker
+from trainer.worker import RunSpec
+
+ENGINES = ("hf",)  # what `roles.py` can build
+
+
+class Pool(Calls, Protocol):
+    """The ranks of a run: `cluster.WorkerPool`, or a fake."""
+
+    def build(self, spec: RunSpec) -> None: ...
+
+
+class Observer:
+    """Looks at a run from outside; the smoke test does. Nothing it is shown may be changed."""
+
+    def started(self, workers: WorkerGroup, progress: ppo.Progress) -> None:
+        """Models are in place, nothing is trained yet."""
+
+    def stepped(self, workers: WorkerGroup, batch: TrainBatch, metrics: Metrics) -> None:
+        """A step is done; `batch` is what it trained on."""
+
+    def saved(self, folder: Path) -> None:
+        """A checkpoint is whole."""
+
+
+class Phases:
+    """Seconds of each phase of one step, by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+
+@dataclass(frozen=True)
+class Data:
+    """The prompts of a run. `validation` is None where no files are given."""
+
+    train: PromptLoader
+    validation: PromptLoader | None
+    notes: tuple[str, ...] = field(default=())
+
+
+def read_data(config: Config) -> Data:
+    """Tokenises all prompts. Raises DataError, and ModelError if there is no tokenizer."""
+    tokenizer = load_tokenizer(config.actor_rollout_ref.model)
+    data, seed = config.data, config.trainer.seed if config.data.seed is None else config.data.seed
+    train = load_prompts(data.train_files, data, tokenizer, max_samples=data.train_max_samples, seed=seed)
+    notes = [f"{train.dropped} training prompts over {data.max_prompt_length} tokens left out"] if train.dropped else []
+    pad = tokenizer.pad_token_id
+    loader = PromptLoader(train, data.train_batch_size, pad_id=pad, shuffle=data.shuffle, seed=seed, drop_last=True)
+    validation = None
+    if data.val_files:
+        rows = load_prompts(data.val_files, data, tokenizer, max_samples=data.val_max_samples, seed=seed)
+        size = data.val_batch_size or len(rows)
+        validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
+    return Data(loader, validation, tuple(notes))
+
+
+def total_steps(config: Config, loader: PromptLoader) -> int:
+    """Steps of the whole run, earlier parts of a resumed one included."""
+    return config.trainer.total_training_steps or config.trainer.total_epochs * len(loader)
+
+
+def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Observer | None = None) -> Metrics:
+    """The whole run; gives the last metrics. Raises the TrainerError that ended it early."""
+    observer = observer or Observer()
+    steps = total_steps(config, data.train)
+    pool.build(RunSpec(config, read_source(config.custom_reward_function), steps))
+    workers = WorkerGroup(pool, config)
+    progress = resume(config, workers, data.train, tracker)
+    observer.started(workers, progress)
+    last: Metrics = {}
+    if data.validation and (config.trainer.val_before_train or config.trainer.val_only):
+        last = validate(workers, data.validation, config)
+        tracker.log(progress.step, last)
+    if config.trainer.val_only:
+        return last
+    prompts = endless(data.train)
+    while progress.step < steps:
+        phases = Phases()
+        with phases("step"):
+            progress, batch, last = ppo.step(workers, next(prompts), progress, config, phases)
+            final = progress.step == steps
+            if data.validation and due(progress.step, config.trainer.test_freq, final):
+                with phases("testing"):
+                    last |= validate(workers, data.validation, config)
+            observer.stepped(workers, batch, last)
+            if due(progress.step, config.trainer.save_freq, final):
+                with phases("save_checkpoint"):
+                    observer.saved(save(config, workers, progress, data.train))
+        rollout = batch.experience.rollout
+        last |= metrics.timing_metrics(phases.seconds, rollout, pool.world_size)
+        last |= {"training/global_step": float(progress.step), "training/epoch": float(data.train.epoch)}
+        tracker.log(progress.step, last)
+        dump(config.trainer.rollout_data_dir, progress.step, batch)
+    return last
+
+
+def resume(config: Config, workers: WorkerGroup, loader: PromptLoader, tracker: Tracker) -> ppo.Progress:
+    """Continue from the checkpoint that `resume_mode` names, or start anew."""
+    folder = checkpoints.find(config.trainer)
+    if folder is None:
+        return ppo.Progress(kl_coef=config.algorithm.kl_ctrl.kl_coef)
+    state = checkpoints.read_state(folder)
+    loader.load_state_dict(state.data)
+    workers.load(str(folder.resolve()))
+    tracker.note(f"resumed from {folder} at step {state.progress.step}")
+    return state.progress
+
+
+def save(config: Config, workers: WorkerGroup, progress: ppo.Progress, loader: PromptLoader) -> Path:
+    root = Path(config.trainer.default_local_dir).expanduser().resolve()
+    state = checkpoints.State(progress, loader.state_dict())
+    return checkpoints.save(root, state, workers.save, config.trainer.max_actor_ckpt_to_keep)
+
+
+def validate(workers: WorkerGroup, loader: PromptLoader, config: Config) -> Metrics:
+    """Mean scores over the validation set, by data source."""
+    rollouts: list[Rollout] = []
+    scores: list[Scores] = []
+    for prompts in loader:
+        rollouts.append(workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.val_kwargs.n), 0, validate=True))
+        scores.append(workers.score(rollouts[-1]))
+    return metrics.validation_metrics(rollouts, scores)
+
+
+def due(step: int, every: int, final: bool) -> bool:
+    """Whether something that happens `every` so many steps, and at the end, happens now; -1 is never."""
+    return every > 0 and (final or step % every == 0)
+
+
+def endless(loader: PromptLoader) -> Iterator[Prompts]:
+    """Epoch after epoch, from the loader's position on."""
+    while True:
+        yield from loader
+
+
+def require_engine(config: Config) -> None:
+    """Raises ConfigError if `rollout.name` is an engine that is not here."""
+    name = config.actor_rollout_ref.rollout.name
+    if name not in ENGINES:
+        raise ConfigError(
+            f"the rollout engine {name} is not part of this version",
+            hint="add actor_rollout_ref.rollout.name=hf, which generates with transformers",
+        )
+
+
+def dump(folder: str | None, step: int, batch: TrainBatch) -> None:
+    """`rollout_data_dir`: what was asked, answered and earned in this step, one JSON line per sample."""
+    if folder is None:
+        return
+    seen = batch.experience
+    lines = []
+    for i, row in enumerate(seen.rollout.prompts.rows):
+        length = int(seen.rollout.mask_BT[i].sum())
+        record: Mapping[str, Any] = {
+            "step": step,
+            "row": row.label,
+            "data_source": row.data_source,
+            "ground_truth": row.ground_truth,
+            "prompt_ids": seen.rollout.prompts.ids_BP[i][seen.rollout.prompts.mask_BP[i].bool()].tolist(),
+            "response_ids": seen.rollout.response_BT[i, :length].tolist(),
+            "score": float(seen.scores_BT[i].sum()),
+            "reward": float(batch.rewards_BT[i].sum()),
+        }
+        lines.append(json.dumps(record, ensure_ascii=False))
+    path = Path(folder).expanduser()
+    path.mkdir(parents=True, exist_ok=True)
+    (path / f"{step}.jsonl").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,37 @@
+"""The tokenizer of a run, the same on the driver and on every rank."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from trainer.config.schema import ModelConfig
+from trainer.errors import ModelError
+
+
+def load_tokenizer(model: ModelConfig) -> Any:
+    """The tokenizer of `tokenizer_path`, else of `path`; without a padding token, EOS pads.
+
+    Raises ModelError if there is none, or none that knows an EOS token.
+    """
+    from transformers import AutoTokenizer
+
+    path = model.tokenizer_path or model.path
+    expanded = os.path.expanduser(path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            expanded if os.path.isdir(expanded) else path, trust_remote_code=model.trust_remote_code
+        )
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise ModelError(
+            f"cannot load a tokenizer from {path}: {reason}",
+            hint="the folder needs tokenizer.json and tokenizer_config.json; or set actor_rollout_ref.model.tokenizer_path",
+        ) from error
+    if tokenizer.eos_token_id is None:
+        raise ModelError(
+            f"the tokenizer of {path} has no EOS token", hint="set eos_token in its tokenizer_config.json"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer

@@ -1,0 +1,171 @@
+"""Where metrics go: console, JSON lines, wandb, tensorboard. Talk goes to stderr."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from trainer.config.schema import Config
+from trainer.errors import ConfigError
+from trainer.records import Metrics
+
+METRICS_FILE = "metrics.jsonl"
+# What one line on a terminal has room for: the metric, and its short name.
+HEADLINE = {
+    "critic/score/mean": "score",
+    "actor/ppo_kl": "kl",
+    "actor/entropy": "entropy",
+    "actor/pg_loss": "pg_loss",
+    "critic/vf_loss": "vf_loss",
+    "actor/grad_norm": "grad",
+    "response_length/mean": "length",
+    "perf/throughput": "tokens/s",
+    "timing_s/step": "seconds",
+}
+
+
+class Backend(Protocol):
+    """One place that metrics go to."""
+
+    def log(self, step: int, metrics: Metrics) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Tracker:
+    """All back-ends of `trainer.logger` together."""
+
+    def __init__(self, backends: Sequence[Backend], console: Console | None = None) -> None:
+        self.backends = tuple(backends)
+        self.console = console or Console(stderr=True)
+
+    def log(self, step: int, metrics: Metrics) -> None:
+        for backend in self.backends:
+            backend.log(step, metrics)
+
+    def note(self, text: str) -> None:
+        self.console.print(f"note: {text}", style="dim", markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        for backend in self.backends:
+            backend.close()
+
+
+def make_tracker(config: Config, total_steps: int) -> Tracker:
+    """The back-ends that `trainer.logger` names. Raises ConfigError if one is not installed."""
+    console = Console(stderr=True)
+    root = Path(config.trainer.default_local_dir).expanduser()
+    backends: list[Backend] = []
+    for name in config.trainer.logger:
+        if name == "console":
+            terminal = console.is_terminal
+            backends.append(TerminalLog(console, total_steps) if terminal else PlainLog(console))
+        elif name == "file":
+            backends.append(JsonLines(root / METRICS_FILE))
+        elif name == "wandb":
+            backends.append(WandbLog(config))
+        elif name == "tensorboard":
+            backends.append(TensorboardLog(root / "tensorboard"))
+        else:
+            raise ConfigError(f"trainer.logger knows no {name!r}", hint="choose from console, file, wandb, tensorboard")
+    return Tracker(backends, console)
+
+
+class PlainLog:
+    """One line per step, `step:3 - name:value - ...`, for logs and CI."""
+
+    def __init__(self, console: Console) -> None:
+        self.file = console.file or sys.stderr
+
+    def log(self, step: int, metrics: Metrics) -> None:
+        parts = [f"step:{step}", *(f"{name}:{value:.6g}" for name, value in metrics.items())]
+        print(" - ".join(parts), file=self.file, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class TerminalLog:
+    """The main numbers of each step, above a progress bar."""
+
+    def __init__(self, console: Console, total_steps: int) -> None:
+        columns = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, console=console, transient=True)
+        self.bar = self.progress.add_task("steps", total=total_steps)
+        self.progress.start()
+
+    def log(self, step: int, metrics: Metrics) -> None:
+        shown = [f"{label} {metrics[name]:.4g}" for name, label in HEADLINE.items() if name in metrics]
+        shown += [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith("val-core/")]
+        self.progress.print(f"step {step}: " + "  ".join(shown), markup=False, highlight=False, soft_wrap=True)
+        self.progress.update(self.bar, completed=step)
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+class JsonLines:
+    """`metrics.jsonl` beside the checkpoints; a resumed run adds to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def log(self, step: int, metrics: Metrics) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps({"step": step, **metrics}) + "\n")
+
+    def close(self) -> None:
+        pass
+
+
+class WandbLog:
+    """Weights & Biases, by its own settings and environment variables."""
+
+    def __init__(self, config: Config) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise ConfigError(
+                "trainer.logger names wandb, which is not installed",
+                hint="pip install 'ray-devkit[tracking]', or take it out of trainer.logger",
+            ) from error
+        self.run = wandb.init(
+            project=config.trainer.project_name,
+            name=config.trainer.experiment_name,
+            config=dataclasses.asdict(config),
+        )
+
+    def log(self, step: int, metrics: Metrics) -> None:
+        self.run.log(metrics, step=step)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class TensorboardLog:
+    """Event files that `tensorboard --logdir` shows."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ConfigError(
+                "trainer.logger names tensorboard, which is not installed",
+                hint="pip install 'ray-devkit[tracking]', or take it out of trainer.logger",
+            ) from error
+        self.writer = SummaryWriter(str(folder))
+
+    def log(self, step: int, metrics: Metrics) -> None:
+        for name, value in metrics.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self.writer.close()
