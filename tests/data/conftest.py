@@ -51,14 +51,22 @@ def write(tmp_path: Path) -> Write:
     return write_rows
 
 
-def make_row(index: int = 0, words: int = 3, **changes: Any) -> dict[str, Any]:
-    """A row whose prompt is `words` words, the first of them w<index>."""
-    content = " ".join(f"w{(index + i) % 100}" for i in range(words))
-    row = {
-        "data_source": "openai/gsm8k",
-        "prompt": [{"role": "user", "content": content}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": str(index)},
-        "extra_info": {"split": "train", "index": index},
-    }
-    return {**row, **changes}
+MakeRow = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def make_row() -> MakeRow:
+    """`make_row(index, words, **columns)`: its prompt is `words` words, the first of them w<index>."""
+
+    def row(index: int = 0, words: int = 3, **columns: Any) -> dict[str, Any]:
+        content = " ".join(f"w{(index + i) % 100}" for i in range(words))
+        return {
+            "data_source": "openai/gsm8k",
+            "prompt": [{"role": "user", "content": content}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": str(index)},
+            "extra_info": {"split": "train", "index": index},
+            **columns,
+        }
+
+    return row

@@ -58,7 +58,9 @@ def test_every_known_data_source_has_a_scorer() -> None:
     assert all(callable(scorer_for(name)) for name in known_data_sources())
 
 
-@pytest.mark.parametrize(("name", "hint"), [("openai/gsm8", "did you mean openai/gsm8k?"), ("zzz", "known: openai/gsm8k")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("openai/gsm8", "did you mean openai/gsm8k?"), ("zzz", "known: openai/gsm8k")]
+)
 def test_unknown_data_source(name: str, hint: str) -> None:
     with pytest.raises(RewardError, match=f"row 3 of t.parquet: no reward function for data_source '{name}'") as caught:
         score_all(["x"], [row(3, name)], DEFAULT)
@@ -163,7 +165,7 @@ def test_a_wrong_ground_truth_of_our_own_scorer_names_the_row() -> None:
 
 def test_the_error_survives_pickling() -> None:
     with pytest.raises(RewardError) as caught:
-        score_all(["x"], [row(1)], lambda **_: None)  # type: ignore[arg-type, return-value]
+        score_all(["x"], [row(1)], lambda **_: None)  # type: ignore[arg-type]
 
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.message, again.hint) == (caught.value.message, caught.value.hint)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.config.overrides import Override
+from trainer.config.overrides import Override, format_value
 from trainer.config.problems import Note
 from trainer.config.releases import SEARCH_R1, VERL, accepts, is_search_r1_only
 from trainer.errors import ConfigError
@@ -142,7 +142,7 @@ def differences(dialect: str, given: Mapping[str, Any]) -> tuple[Difference, ...
 def difference_notes(dialect: str, given: Mapping[str, Any]) -> tuple[Note, ...]:
     """One note for each default of `dialect` that changes results."""
     return tuple(
-        Note("dialect", d.key, f"{d.key} is {d.value}, as in {dialect}: {d.matters}")
+        Note("dialect", d.key, f"{d.key} is {format_value(d.value)}, as in {dialect}: {d.matters}")
         for d in differences(dialect, given)
         if d.matters
     )

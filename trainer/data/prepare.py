@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trainer.data.recipes import RECIPES, BadRecord, Recipe
+from trainer.data.recipes import RECIPES, BadRecordError, Recipe
 from trainer.data.sources import SPLITS, Source, find_sources
 from trainer.errors import ConfigError, DataError, TrainerError
 
@@ -57,7 +57,7 @@ def _rows(recipe: Recipe, sources: Sequence[Source], split: str) -> Iterator[dic
     for index, (where, record) in enumerate(records):
         try:
             yield recipe.row(record, split, index)
-        except BadRecord as exc:
+        except BadRecordError as exc:
             raise DataError(f"{where}: {exc}", hint=recipe.hint) from exc
 
 
@@ -113,10 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = _parser().parse_args(argv)
         inputs = args.input or [RECIPES[args.task].hub_id]
         for path in prepare(args.task, inputs, args.output, split=args.split, limit=args.limit):
-            print(_summary(path))
+            sys.stdout.write(f"{_summary(path)}\n")
     except TrainerError as exc:
-        print(f"error: {exc.message}", file=sys.stderr)
-        print(f"hint: {exc.hint or _HELP}", file=sys.stderr)
+        sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint or _HELP}\n")
         return exc.exit_code
     return 0
 

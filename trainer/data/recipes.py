@@ -14,7 +14,7 @@ from trainer.rewards.math import last_boxed
 _GSM8K_NUMBER = re.compile(r"#### *(-?[0-9][0-9.,]*)")
 
 
-class BadRecord(Exception):
+class BadRecordError(Exception):
     """A record without what its recipe needs; `prepare` adds the file and line."""
 
 
@@ -46,7 +46,7 @@ class Recipe:
         )
 
     def row(self, record: Mapping[str, Any], split: str, index: int) -> dict[str, Any]:
-        """Raises BadRecord if the record lacks something."""
+        """Raises BadRecordError if the record lacks something."""
         question = _text(record, self.question_key)
         ground_truth, answer = self.truth(record)
         return {
@@ -61,7 +61,7 @@ class Recipe:
 def _text(record: Mapping[str, Any], key: str) -> str:
     value = record.get(key)
     if not isinstance(value, str) or not value.strip():
-        raise BadRecord(f"no text under {key!r} (keys: {', '.join(map(str, record)) or 'none'})")
+        raise BadRecordError(f"no text under {key!r} (keys: {', '.join(map(str, record)) or 'none'})")
     return value
 
 
@@ -69,7 +69,7 @@ def _gsm8k_truth(record: Mapping[str, Any]) -> tuple[str, str]:
     answer = _text(record, "answer")
     found = _GSM8K_NUMBER.findall(answer)
     if not found:
-        raise BadRecord("the answer has no number after ####")
+        raise BadRecordError("the answer has no number after ####")
     return found[-1].replace(",", ""), answer
 
 
@@ -77,14 +77,14 @@ def _math_truth(record: Mapping[str, Any]) -> tuple[str, str]:
     solution = _text(record, "solution")
     boxed = last_boxed(solution)
     if boxed is None:
-        raise BadRecord("the solution has no complete \\boxed{}")
+        raise BadRecordError("the solution has no complete \\boxed{}")
     return boxed, solution
 
 
 def _nq_truth(record: Mapping[str, Any]) -> tuple[dict[str, list[str]], list[str]]:
     answers = record.get("answer", record.get("golden_answers"))
     if not isinstance(answers, list) or not answers or not all(isinstance(text, str) for text in answers):
-        raise BadRecord("no list of texts under 'answer'")
+        raise BadRecordError("no list of texts under 'answer'")
     return {"target": answers}, answers
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,19 @@ def write_safetensors(tensors: dict[str, torch.Tensor], folder: Path, shard_size
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2, sort_keys=True))
+
+
+def read_model(folder: Path) -> dict[str, torch.Tensor]:
+    """The whole weights of a checkpoint, in one process without a process group. Raises CheckpointError."""
+    try:
+        metadata = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+        names = [name for name, value in metadata.items() if name.startswith("model.") and hasattr(value, "size")]
+        state = {name: torch.empty(metadata[name].size, dtype=metadata[name].properties.dtype) for name in names}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is meant to be
+            dcp.load(state, checkpoint_id=folder, no_dist=True)
+    except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
+        raise CheckpointError(
+            f"cannot read the checkpoint {folder}: {innermost(error)}", hint="choose another global_step_N folder"
+        ) from error
+    return {name.removeprefix("model."): tensor for name, tensor in state.items()}

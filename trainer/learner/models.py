@@ -47,7 +47,8 @@ class ValueModel(nn.Module):
     def forward(self, **inputs: Any) -> Tensor:
         """Values [B, S, 1]."""
         hidden_BSD = self.backbone(**inputs, use_cache=False).last_hidden_state
-        return self.value_head(hidden_BSD)  # type: ignore[no-any-return]
+        # A copy: linear gives a view here, and FSDP2's hook on the output would not survive an in-place change of one.
+        return self.value_head(hidden_BSD).clone()  # type: ignore[no-any-return]
 
     def save_pretrained(self, folder: str | Path) -> None:
         self.backbone.save_pretrained(folder)

@@ -53,6 +53,7 @@ class Checker:
     def close(self) -> None:
         with self._lock:
             if self._child is not None:
+                _pipes(self._child)[0].close()  # it leaves by itself if it can
                 _end(self._child)
             self._child = None
 
