@@ -352,6 +352,17 @@ class Progress:
     kl_coef: float = 0.0
 
 
+@dataclass(frozen=True)
+class StepResult:
+    """All that one step saw and did."""
+
+    progress: Progress  # after it
+    batch: TrainBatch
+    actor: UpdateReport | None  # None during critic warm-up
+    critic: UpdateReport | None
+    metrics: Metrics
+
+
 def penalised_rewards(
     experience: Experience, kl_coef: float, config: AlgorithmConfig
 ) -> tuple[Tensor, float]:
@@ -373,7 +384,7 @@ def place_scores(scores: Scores, mask_BT: Tensor) -> Tensor:
 
 def step(
     workers: Workers, prompts: Prompts, progress: Progress, config: Config, clock: Clock
-) -> tuple[Progress, TrainBatch, Metrics]:
+) -> StepResult:
     """One PPO step on a batch of prompts: ARCHITECTURE's data flow, one phase after the other."""
     algorithm = config.algorithm
     number = progress.step + 1
@@ -405,4 +416,5 @@ def step(
     if algorithm.use_kl_in_reward:
         metrics |= {"actor/reward_kl_penalty": mean_kl, "actor/reward_kl_penalty_coeff": progress.kl_coef}
     kl_coef = next_kl_coef(progress.kl_coef, mean_kl, len(batch), algorithm.kl_ctrl)
-    return dataclasses.replace(progress, step=number, kl_coef=kl_coef), batch, metrics
+    progress = dataclasses.replace(progress, step=number, kl_coef=kl_coef)
+    return StepResult(progress, batch, actor_report, critic_report, metrics)

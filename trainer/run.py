@@ -37,8 +37,8 @@ class Observer:
     def started(self, workers: WorkerGroup, progress: ppo.Progress) -> None:
         """Models are in place, nothing is trained yet."""
 
-    def stepped(self, workers: WorkerGroup, batch: TrainBatch, metrics: Metrics) -> None:
-        """A step is done; `batch` is what it trained on."""
+    def stepped(self, workers: WorkerGroup, result: ppo.StepResult) -> None:
+        """A step is done, its checkpoint not yet written."""
 
     def saved(self, folder: Path) -> None:
         """A checkpoint is whole."""
@@ -105,20 +105,21 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
     while progress.step < steps:
         phases = Phases()
         with phases("step"):
-            progress, batch, last = ppo.step(workers, next(prompts), progress, config, phases)
+            result = ppo.step(workers, next(prompts), progress, config, phases)
+            progress, last = result.progress, dict(result.metrics)
             final = progress.step == steps
             if data.validation and due(progress.step, config.trainer.test_freq, final):
                 with phases("testing"):
                     last |= validate(workers, data.validation, config)
-            observer.stepped(workers, batch, last)
+            observer.stepped(workers, result)
             if due(progress.step, config.trainer.save_freq, final):
                 with phases("save_checkpoint"):
                     observer.saved(save(config, workers, progress, data.train))
-        rollout = batch.experience.rollout
+        rollout = result.batch.experience.rollout
         last |= metrics.timing_metrics(phases.seconds, rollout, pool.world_size)
         last |= {"training/global_step": float(progress.step), "training/epoch": float(data.train.epoch)}
         tracker.log(progress.step, last)
-        dump(config.trainer.rollout_data_dir, progress.step, batch)
+        dump(config.trainer.rollout_data_dir, progress.step, result.batch)
     return last
 
 

@@ -13,15 +13,22 @@ SMOOTHING = 0.8  # weight of the past in the running mean
 
 Point = tuple[float, float]
 
+# No CSS variables: image viewers outside browsers do not know them.
 STYLE = """
-    svg { --ink: #1f2430; --faint: #c9ced8; --line: #2563eb; font: 12px system-ui, sans-serif; }
-    @media (prefers-color-scheme: dark) { svg { --ink: #e6e8ee; --faint: #444b5a; --line: #7aa2ff; } }
-    text { fill: var(--ink); }
+    svg { font: 12px system-ui, sans-serif; }
+    text { fill: #1f2430; }
     .title { font-size: 14px; font-weight: 600; }
-    .grid { stroke: var(--faint); stroke-width: 1; stroke-dasharray: 2 4; }
-    .raw { fill: none; stroke: var(--line); stroke-width: 1; opacity: 0.4; }
-    .mean { fill: none; stroke: var(--line); stroke-width: 2.5; stroke-linejoin: round; }
-    .last { fill: var(--line); }
+    .grid { stroke: #c9ced8; stroke-width: 1; stroke-dasharray: 2 4; }
+    .raw, .mean { fill: none; stroke: #2563eb; stroke-linejoin: round; }
+    .raw { stroke-width: 1; opacity: 0.4; }
+    .mean { stroke-width: 2.5; }
+    .last { fill: #2563eb; }
+    @media (prefers-color-scheme: dark) {
+      text { fill: #e6e8ee; }
+      .grid { stroke: #444b5a; }
+      .raw, .mean { stroke: #7aa2ff; }
+      .last { fill: #7aa2ff; }
+    }
 """
 
 

@@ -66,7 +66,9 @@ def seed_words(tmp_path: Path) -> Callable[[Path], list[str]]:
             (stubs / name).write_text(STUB)
             (stubs / name).chmod(0o755)
         environment = {"PATH": f"{stubs}:{os.defpath}", "HOME": str(tmp_path), "WORDS_FILE": str(words_file)}
-        subprocess.run(["bash", str(script)], cwd=tmp_path, env=environment, capture_output=True, timeout=30, check=False)
+        subprocess.run(
+            ["bash", str(script)], cwd=tmp_path, env=environment, capture_output=True, timeout=30, check=False
+        )
         words = words_file.read_text().removesuffix("\0").split("\0")
         return words[words.index("verl.trainer.main_ppo") + 1 :]
 

@@ -10,7 +10,22 @@ from trainer.config.overrides import Override, format_override, format_value, pa
 
 KEYS = st.from_regex(r"[a-z_][a-z0-9_]{0,8}(\.[a-z_][a-z0-9_]{0,8}){0,3}", fullmatch=True)
 TEXTS = st.text(st.characters(min_codepoint=32, exclude_categories=("Cs", "Cc")), max_size=20) | st.sampled_from(
-    ["null", "True", "1e-6", "+", "nan", "inf", "1_000", "a,b", "it's", "\\", "\\'", "a\\", "/x/y.parquet", "http://h:1/p"]
+    [
+        "null",
+        "True",
+        "1e-6",
+        "+",
+        "nan",
+        "inf",
+        "1_000",
+        "a,b",
+        "it's",
+        "\\",
+        "\\'",
+        "a\\",
+        "/x/y.parquet",
+        "http://h:1/p",
+    ]
 )
 NUMBERS = st.integers() | st.floats(allow_nan=False)
 SCALARS = st.none() | st.booleans() | NUMBERS | TEXTS.filter(lambda text: "${" not in text)

@@ -166,7 +166,7 @@ def _deletion_problem(override: Override) -> Problem:
 
 
 def _unknown_problem(key: str) -> Problem:
-    known = [*tree.keys(), *renamed_keys(), *inert_keys(), *(name for name in SEARCH_R1_ONLY if "*" not in name)]
+    known = [*tree.all_keys(), *renamed_keys(), *inert_keys(), *(name for name in SEARCH_R1_ONLY if "*" not in name)]
     if tree.is_section(key):
         return Problem(
             key, f"{key} is a section, not a key", f"for example {next(k for k in known if k.startswith(key))}"
@@ -177,8 +177,8 @@ def _unknown_problem(key: str) -> Problem:
 
 
 def _nearest(key: str, known: Sequence[str]) -> str:
-    """The known key most like `key`; the last part alone counts too, for a right name in a wrong section."""
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
+    """The known key most like `key`; its last part alone counts too, for a right name in a wrong section."""
+    near = [name for name in known if name.endswith(f".{key}")] or difflib.get_close_matches(key, known, 1, cutoff=0.8)
     if near:
         return near[0]
     same_name = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]

@@ -109,12 +109,12 @@ def format_value(value: Any) -> str:
     """A value in Hydra's grammar.
 
     >>> format_value([None, True, 1e-6, "1", "it's"])
-    "[null,true,1e-06,'1','it\\\\'s']"
+    "[null,True,1e-06,'1','it\\\\'s']"
     """
     if value is None:
         return "null"
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return "True" if value else "False"
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, str):

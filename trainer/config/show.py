@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
@@ -44,10 +45,10 @@ def _config_lines(resolved: Resolved) -> list[Text]:
 
 def print_config(resolved: Resolved, stream: TextIO) -> None:
     """`config_text`, in colour if `stream` is a terminal and NO_COLOR is not set."""
-    if not stream.isatty():
+    console = _console(stream)
+    if console is None:
         stream.write(config_text(resolved))
         return
-    console = Console(file=stream, soft_wrap=True)
     for line in _config_lines(resolved):
         console.print(line)
 
@@ -98,13 +99,18 @@ def fact_lines(report: Report) -> Iterator[str]:
 
 def print_lines(lines: Iterable[str], stream: TextIO) -> None:
     """Lines for people: the first word coloured if `stream` is a terminal and NO_COLOR is not set."""
-    console = Console(file=stream, soft_wrap=True) if stream.isatty() else None
+    console = _console(stream)
     for line in lines:
         if console is None:
             stream.write(line + "\n")
         else:
             word, _, rest = line.partition(" ")
             console.print(Text.assemble((word, _STYLES.get(word, "")), f" {rest}"))
+
+
+def _console(stream: TextIO) -> Console | None:
+    """None where text stays plain. NO_COLOR stands for every style: rich alone would keep bold and dim."""
+    return Console(file=stream, soft_wrap=True) if stream.isatty() and not os.environ.get("NO_COLOR") else None
 
 
 def _one_line(text: str) -> str:

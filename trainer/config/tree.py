@@ -50,7 +50,7 @@ def _leaf_types(node: DictConfig, prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", child._metadata  # type: ignore[union-attr]
 
 
-def keys() -> tuple[str, ...]:
+def all_keys() -> tuple[str, ...]:
     """Every dotted key of the schema, in its order."""
     return tuple(_types())
 
@@ -143,12 +143,12 @@ def flatten(config: Config) -> dict[str, Any]:
             node = getattr(node, name)
         return node
 
-    return {key: value(key) for key in keys()}
+    return {key: value(key) for key in all_keys()}
 
 
 def default_origins() -> dict[str, str]:
     """`default`, or `follows KEY`, for every key."""
-    return {key: _default_origin(key) for key in keys()}
+    return {key: _default_origin(key) for key in all_keys()}
 
 
 def _default_origin(key: str) -> str:

@@ -1,0 +1,282 @@
+"""`--check`: arithmetic, files and settings, judged without starting anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainer.config import ConfigErrors, MicroBatches, check_command, load, micro_batch_sizes
+
+from .conftest import write_rows
+
+Command = Callable[..., list[str]]
+A, ROLLOUT, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
+
+
+def problems(words: list[str]) -> dict[str, str]:
+    found = check_command(words).problems
+    assert len({problem.key for problem in found}) == len(found)
+    assert all("\n" not in problem.message + problem.hint for problem in found)
+    return {problem.key: problem.message for problem in found}
+
+
+def notes(words: list[str]) -> dict[str, str]:
+    return {note.key: note.message for note in check_command(words).notes}
+
+
+def test_a_fit_command_has_facts(command: Command) -> None:
+    report = check_command(command("trainer.total_epochs=3"))
+    assert report.ok and report.facts is not None
+    assert (report.facts.rows.train, report.facts.rows.val) == (16, 4)
+    assert (report.facts.ranks, report.facts.steps_per_epoch, report.facts.total_steps) == (1, 2, 6)
+    assert report.facts.micro_batches == MicroBatches(2, 2, 2, 2, 2)
+
+
+def test_a_check_is_quick_and_loads_no_framework(command: Command) -> None:
+    program = (
+        "import sys, time; start = time.monotonic()\n"
+        "from trainer.config import check_command\n"
+        "assert check_command(sys.argv[1:]).ok\n"
+        "loaded = {'torch', 'ray', 'transformers'} & set(sys.modules)\n"
+        "print(sorted(loaded), time.monotonic() - start < 5)"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command()], cwd=root, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "[] True\n", done.stderr
+
+
+ARITHMETIC = [
+    # more words; the key that is named; what is said
+    (
+        [f"{ROLLOUT}.n=1", "trainer.n_gpus_per_node=3"],
+        "data.train_batch_size",
+        "8 x actor_rollout_ref.rollout.n=1 sequences",
+    ),
+    ([f"{A}.ppo_mini_batch_size=3"], f"{A}.ppo_mini_batch_size", "train_batch_size=8 is not a multiple of"),
+    (["critic.ppo_mini_batch_size=16"], "critic.ppo_mini_batch_size", "train_batch_size=8 is not a multiple of"),
+    ([f"{A}.ppo_mini_batch_size=1", "trainer.nnodes=2"], f"{A}.ppo_mini_batch_size", "do not divide over 2 ranks"),
+    ([f"{A}.ppo_micro_batch_size_per_gpu=3"], f"{A}.ppo_micro_batch_size_per_gpu", "does not divide the 4 sequences"),
+    (["critic.ppo_micro_batch_size_per_gpu=3"], "critic.ppo_micro_batch_size_per_gpu", "does not divide the 4 seq"),
+    ([f"{A}.ppo_micro_batch_size_per_gpu=8"], f"{A}.ppo_micro_batch_size_per_gpu", "does not divide the 4 sequences"),
+    ([f"{A}.ppo_micro_batch_size_per_gpu=null"], f"{A}.ppo_micro_batch_size_per_gpu", "neither"),
+    (["critic.ppo_micro_batch_size_per_gpu=null"], "critic.ppo_micro_batch_size_per_gpu", "neither"),
+    ([f"{A}.ppo_micro_batch_size=2"], f"{A}.ppo_micro_batch_size", "both given"),
+    (["critic.ppo_micro_batch_size=2"], "critic.ppo_micro_batch_size", "both given"),
+    (
+        [f"{ROLLOUT}.log_prob_micro_batch_size=2", f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu=2"],
+        f"{ROLLOUT}.log_prob_micro_batch_size",
+        "both given",
+    ),
+    (
+        [f"{ROLLOUT}.log_prob_micro_batch_size=3", "trainer.nnodes=2"],
+        f"{ROLLOUT}.log_prob_micro_batch_size",
+        "does not divide over 2 ranks",
+    ),
+    (
+        [f"{A}.ppo_micro_batch_size_per_gpu=null", f"{A}.ppo_micro_batch_size=3", "trainer.nnodes=2"],
+        f"{A}.ppo_micro_batch_size",
+        "does not divide over 2 ranks",
+    ),
+    (
+        [f"{A}.ppo_micro_batch_size_per_gpu=null", f"{A}.ppo_micro_batch_size=6", "trainer.nnodes=2"],
+        f"{A}.ppo_micro_batch_size",
+        "3 on each rank, does not divide the 2 sequences",
+    ),
+    (
+        [f"{A}.use_dynamic_bsz=True", f"{A}.ppo_max_token_len_per_gpu=1023"],
+        f"{A}.ppo_max_token_len_per_gpu",
+        "do not hold one sequence of up to 1024",
+    ),
+    (
+        [f"{A}.use_dynamic_bsz=True", f"{ROLLOUT}.log_prob_max_token_len_per_gpu=1023"],
+        f"{ROLLOUT}.log_prob_max_token_len_per_gpu",
+        "do not hold one sequence of up to 1024",
+    ),
+    (
+        ["critic.use_dynamic_bsz=True", "critic.ppo_max_token_len_per_gpu=5"],
+        "critic.ppo_max_token_len_per_gpu",
+        "do not hold one sequence of up to 1024",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "key", "said"), ARITHMETIC)
+def test_arithmetic(command: Command, words: list[str], key: str, said: str) -> None:
+    found = problems(command(*words))
+    assert said in found[key]
+    with pytest.raises(ConfigErrors):
+        micro_batch_sizes(load(command(*words)).config)
+
+
+def test_what_a_part_does_not_use_is_not_judged(command: Command) -> None:
+    unused = [f"{R}.log_prob_micro_batch_size=3", f"{R}.log_prob_micro_batch_size_per_gpu=3"]
+    assert problems(command(*unused)) == {}
+    assert f"{R}.log_prob_micro_batch_size" in problems(command(*unused, "algorithm.use_kl_in_reward=True"))
+    assert problems(command("algorithm.adv_estimator=grpo", "critic.ppo_micro_batch_size=3")) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes"),
+    [
+        ([], MicroBatches(2, 2, 2, 2, 2)),
+        (
+            [f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu=3"],
+            MicroBatches(2, 3, 3, 2, 2),
+        ),  # forward only: need not divide
+        (["critic.forward_micro_batch_size_per_gpu=7"], MicroBatches(2, 2, 2, 2, 7)),
+        (
+            ["algorithm.use_kl_in_reward=True", f"{R}.log_prob_micro_batch_size=16", "trainer.n_gpus_per_node=2"],
+            MicroBatches(2, 2, 8, 2, 2),
+        ),
+        (  # 3 sequences of 1024 tokens fit: 2 divide the 4 of a mini-batch; the critic follows, with its own budget
+            [f"{A}.use_dynamic_bsz=True", f"{A}.ppo_max_token_len_per_gpu=4000"],
+            MicroBatches(2, 3, 3, 4, 32),
+        ),
+        (["algorithm.adv_estimator=grpo"], MicroBatches(2, 2, 2, 2, 2)),
+    ],
+)
+def test_sequences_per_pass(command: Command, words: list[str], sizes: MicroBatches) -> None:
+    assert micro_batch_sizes(load(command(*words)).config) == sizes
+
+
+def test_n_counts_in_the_arithmetic(command: Command) -> None:
+    words = command(f"{ROLLOUT}.n=3", "trainer.n_gpus_per_node=6", f"{A}.ppo_micro_batch_size_per_gpu=1")
+    assert problems([*words, "critic.ppo_micro_batch_size_per_gpu=2"]) == {}  # 4 x 3 over 6 ranks: 2 each
+
+
+def test_sizes_over_all_ranks_are_deprecated_and_budgets_override_sizes(command: Command) -> None:
+    words = command("critic.ppo_micro_batch_size_per_gpu=null", "critic.ppo_micro_batch_size=4")
+    said = notes(words)["critic.ppo_micro_batch_size"]
+    assert (
+        said
+        == "critic.ppo_micro_batch_size counts all ranks and is deprecated: it is critic.ppo_micro_batch_size_per_gpu=4"
+    )
+    said = notes(command(f"{A}.use_dynamic_bsz=True"))[f"{A}.ppo_micro_batch_size_per_gpu"]
+    assert "no effect: use_dynamic_bsz" in said
+
+
+def test_data_files(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "text.parquet").write_text("not parquet")
+    key = "data.train_files"
+    for value, said in {
+        tmp_path / "missing.parquet": "does not exist",
+        tmp_path: "is a folder",
+        tmp_path / "text.parquet": "is not a parquet file",
+        "'hdfs://host/x.parquet'": "is not on a file system",
+        write_rows(tmp_path / "a.parquet", 9, prompt=None): "has no column prompt",
+        write_rows(tmp_path / "b.parquet", 9, data_source=None): "has no column data_source",
+        write_rows(tmp_path / "c.parquet", 9, reward_model=None): "has no column reward_model",
+        write_rows(tmp_path / "d.parquet", 9, reward_model={"style": "rule"}): "has no ground_truth",
+        write_rows(tmp_path / "e.parquet", 0): "",  # its columns have no types
+    }.items():
+        assert said in problems(command(f"{key}={value}"))[key]
+    assert "is not set" in problems(command(f"{key}=[]"))[key]
+
+
+def test_a_file_without_rows(command: Command, tmp_path: Path) -> None:
+    assert "there are no rows" in problems(command("data.val_max_samples=0"))["data.val_files"]
+
+
+def test_columns_may_have_other_names(command: Command, tmp_path: Path) -> None:
+    renamed = write_rows(tmp_path / "r.parquet", 9, prompt=None, question=[{"role": "user", "content": "?"}])
+    words = command(f"data.train_files={renamed}", f"data.val_files={renamed}", "data.prompt_key=question")
+    assert problems(words) == {}
+
+
+def test_there_must_be_one_batch(command: Command, tmp_path: Path) -> None:
+    two = f"data.train_files=[{write_rows(tmp_path / 'a.parquet', 5)},{write_rows(tmp_path / 'b.parquet', 5)}]"
+    assert problems(command(two)) == {}
+    said = problems(command(two, "data.train_max_samples=7"))["data.train_batch_size"]
+    assert said == "data.train_batch_size=8 is more than the 7 rows there are: not one step"
+
+
+def test_model_folders(command: Command, model_dir: Path, tmp_path: Path) -> None:
+    key = "actor_rollout_ref.model.path"
+    assert "does not exist" in problems(command(f"{key}=/no/model"))[key]
+    assert "does not exist" in problems(command(f"{key}=./model"))[key]
+    assert "is not set" in problems(command(f"{key}="))[key]
+    (model_dir / "tokenizer.json").unlink()
+    assert "no tokenizer files" in problems(command())[key]
+    (tmp_path / "tok").mkdir()
+    (tmp_path / "tok" / "tokenizer.json").write_text("{}")
+    assert problems(command(f"actor_rollout_ref.model.tokenizer_path={tmp_path / 'tok'}")) == {}
+    (model_dir / "config.json").unlink()
+    (model_dir / "tokenizer.json").write_text("{}")
+    assert "no config.json" in problems(command())[key]
+    assert "no config.json" in problems(command(f"{key}=a/b", f"critic.model.path={model_dir}"))["critic.model.path"]
+
+
+def test_a_hub_id_is_a_note(command: Command) -> None:
+    words = command("actor_rollout_ref.model.path=Qwen/Qwen2-7B-Instruct")
+    assert problems(words) == {}
+    assert "taken from the hub" in notes(words)["actor_rollout_ref.model.path"]
+
+
+def test_reward_functions(command: Command, tmp_path: Path) -> None:
+    path, name = "custom_reward_function.path", "custom_reward_function.name"
+    file = tmp_path / "reward.py"
+    assert "is no file" in problems(command(f"{path}={file}"))[path]
+    file.write_text("def compute_scores(): raise SystemExit\n\nclass A:\n    def compute_score(self): ...\n")
+    assert "is not defined in" in problems(command(f"{path}={file}"))[name]
+    assert problems(command(f"{path}={file}", f"{name}=compute_scores")) == {}
+    file.write_text("from elsewhere import score as compute_score\nraise SystemExit\n")
+    assert problems(command(f"{path}={file}")) == {}
+    file.write_text("def compute_score(:\n")
+    assert "is not Python (line 1)" in problems(command(f"{path}={file}"))[path]
+
+
+def test_settings(command: Command, tmp_path: Path) -> None:
+    key = f"{ROLLOUT}.val_kwargs.temperature"
+    assert "can not be sampled from" in problems(command(f"{ROLLOUT}.val_kwargs.do_sample=True"))[key]
+    assert problems(command(f"{ROLLOUT}.val_kwargs.do_sample=True", f"{key}=0.6")) == {}
+    key = "trainer.resume_from_path"
+    assert "is not set" in problems(command("trainer.resume_mode=resume_path"))[key]
+    assert "does not exist" in problems(command("trainer.resume_mode=resume_path", f"{key}=/no/where"))[key]
+    assert problems(command("trainer.resume_mode=resume_path", f"{key}={tmp_path}")) == {}
+    assert "no effect" in notes(command(f"{key}={tmp_path}"))[key]
+    assert "data.val_files" in problems(command("trainer.val_only=True", "data.val_files=[]"))
+    assert "nothing is validated" in notes(command("data.val_files=[]"))["data.val_files"]
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_another_engine_is_a_note_here(command: Command, engine: str) -> None:
+    words = command(f"{ROLLOUT}.name={engine}")
+    assert problems(words) == {}
+    assert "hf" in notes(words)[f"{ROLLOUT}.name"]
+    assert load(words).config.actor_rollout_ref.rollout.name == engine
+
+
+def test_gpus_missing_here_are_a_note(command: Command) -> None:
+    words = command("trainer.device=cuda", "trainer.n_gpus_per_node=4")
+    assert problems(command("trainer.device=cuda", "trainer.nnodes=4")) == {}
+    if not Path("/dev/nvidia3").exists():
+        assert "this machine has" in notes(words)["trainer.n_gpus_per_node"]
+
+
+def test_all_at_once(command: Command) -> None:
+    words = command(
+        "trainer.loger=[console]",  # unknown
+        "trainer.device=tpu",  # choice
+        f"{A}.ppo_mini_batch_size=3",  # arithmetic
+        "data.val_files=/no/file.parquet",  # files
+        "custom_reward_function.path=/no/file.py",
+    )
+    assert list(problems(words)) == [
+        "trainer.loger",
+        "trainer.device",
+        f"{A}.ppo_mini_batch_size",
+        "data.val_files",
+        "custom_reward_function.path",
+    ]
+
+
+def test_a_wrong_value_makes_no_second_problem(command: Command) -> None:
+    assert list(problems(command("data.train_batch_size=many"))) == ["data.train_batch_size"]
+    assert list(problems(command(f"{A}.ppo_mini_batch_size=0"))) == [f"{A}.ppo_mini_batch_size"]
+    assert list(problems(command("trainer.nnodes=0"))) == ["trainer.nnodes"]

@@ -1,0 +1,203 @@
+"""Generations of verl: which takes what, what each means by it, and what has no effect here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainer.config import load, resolve, tree
+from trainer.config.dialects import DIALECTS, DIFFERENCES
+from trainer.config.overrides import Override
+from trainer.config.releases import VERL, accepts, has, is_search_r1_only
+from trainer.config.upstream import NoEffect, no_effect, rename
+
+A, ROLLOUT, M = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+OURS = {"algorithm.masked_gae", "trainer.seed", "trainer.step_timeout"}
+
+
+def upstream_keys() -> dict[str, str]:
+    """Every key of verl's releases, with one digit per release of `VERL`: 1 where it has the key."""
+    lines = (Path(__file__).parent / "verl_keys.txt").read_text().splitlines()
+    return dict(line.split(" ") for line in lines if not line.startswith("#"))  # type: ignore[misc]
+
+
+def test_the_table_of_releases_is_that_of_verls_own_files() -> None:
+    wrong = []
+    for key, there in upstream_keys().items():
+        if key.startswith("critic.model.fsdp_config") or ".engine_kwargs." in key:
+            continue  # the first was renamed after the list was made, the second is free-form
+        mine = "".join("1" if has(release, key) else "0" for release in VERL)
+        if mine != there:
+            wrong.append((key, there, mine))
+    assert wrong == []
+
+
+def test_every_key_of_every_release_acts_or_has_its_reason() -> None:
+    unknown = [key for key in upstream_keys() if not tree.is_key(rename(key, 1)[0]) and no_effect(key) is None]
+    assert unknown == []
+
+
+def test_keys_without_an_upstream_are_ours() -> None:
+    assert {key for key in tree.all_keys() if key not in upstream_keys()} == OURS
+
+
+def test_no_key_both_acts_and_has_no_effect() -> None:
+    assert [key for key in tree.all_keys() if no_effect(key) is not None and not key.endswith("reward_kwargs")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "dialect"),
+    [
+        ([], "verl-head"),
+        ([f"{ROLLOUT}.name=hf", "trainer.seed=3"], "verl-head"),
+        (["critic.fsdp.param_offload=True"], "verl-head"),
+        (["critic.model.fsdp_config.param_offload=True"], "verl-0.7"),
+        (["ray_init.num_cpus=4", "data.dataloader_num_workers=2"], "verl-0.7"),
+        ([f"{A}.checkpoint.contents=[model]", "trainer.val_before_train=False"], "verl-0.4"),
+        (["+trainer.val_only=True", "trainer.val_before_train=False"], "verl-0.4"),
+        (["+trainer.val_before_train=False"], "verl-0.2"),
+        (["++trainer.val_before_train=False"], "verl-head"),
+        ([f"{A}.fsdp_config.grad_offload=True"], "verl-0.2"),
+        (["max_turns=2"], "search-r1"),
+        ([f"{ROLLOUT}.n_agent=2", "trainer.val_before_train=False"], "search-r1"),
+        (["no.such.key=1", "+trainer.val_before_train=False"], "verl-0.2"),
+    ],
+)
+def test_the_newest_generation_that_takes_the_whole_command(words: list[str], dialect: str) -> None:
+    resolved = resolve(words)
+    assert resolved.dialect == dialect
+    assert resolved.dialect_reason
+
+
+def test_a_mixed_command_gets_the_best_match_and_a_note() -> None:
+    resolved = load(["+trainer.val_before_train=False", f"{A}.loss_agg_mode=token-mean", "data.seed=1"])
+    assert resolved.dialect == "verl-0.7"
+    assert resolved.dialect_reason == "no generation takes every key, this one refuses fewest"
+    (note,) = [note for note in resolved.notes if "refuses" in note.message]
+    assert note.message == "verl-0.7 itself refuses +trainer.val_before_train; it is accepted here"
+
+
+def test_a_dialect_that_is_asked_for_is_taken() -> None:
+    resolved = load(["trainer.val_before_train=False"], "verl-0.2")
+    assert (resolved.dialect, resolved.dialect_reason) == ("verl-0.2", "asked for")
+    assert any("verl-0.2 itself refuses trainer.val_before_train" in note.message for note in resolved.notes)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_dialect_changes_the_defaults_in_its_table_and_no_others(dialect: str) -> None:
+    head, other = load([], "verl-head"), load([], dialect)
+    before, after = tree.flatten(head.config), tree.flatten(other.config)
+    changed = {key: value for key, value in after.items() if before[key] != value}
+    assert changed == {difference.key: difference.value for difference in DIFFERENCES[dialect]}
+    assert {key for key, origin in other.origins.items() if origin == f"dialect {dialect}"} == set(changed)
+
+
+def test_a_key_that_is_given_acts_as_given_in_every_dialect() -> None:
+    words = ["algorithm.use_kl_in_reward=False", f"{A}.entropy_coeff=0", f"{A}.clip_ratio_c=3.0"]
+    config = load([*words, "data.filter_overlong_prompts=False", "algorithm.masked_gae=True"], "verl-0.2").config
+    assert config == load([], "verl-head").config
+
+
+def test_old_generations_have_kl_in_the_reward_unless_it_is_in_the_loss() -> None:
+    assert load([], "verl-0.2").config.algorithm.use_kl_in_reward is True
+    assert load([f"{A}.use_kl_loss=True"], "verl-0.2").config.algorithm.use_kl_in_reward is False
+    assert load([], "verl-0.4").config.algorithm.use_kl_in_reward is False
+
+
+def test_differences_that_matter_are_noted() -> None:
+    keys = {note.key for note in load([], "search-r1").notes if note.kind == "dialect"}
+    assert keys == {
+        "algorithm.use_kl_in_reward",
+        f"{A}.entropy_coeff",
+        f"{A}.clip_ratio_c",
+        f"{ROLLOUT}.top_p",
+        "trainer.resume_mode",
+    }
+
+
+def test_search_r1s_micro_batches_give_way_to_a_size_per_rank() -> None:
+    actor = load([f"{A}.ppo_micro_batch_size_per_gpu=2"], "search-r1").config.actor_rollout_ref.actor
+    assert (actor.ppo_micro_batch_size, actor.ppo_micro_batch_size_per_gpu) == (None, 2)
+
+
+@pytest.mark.parametrize("word", ["algorithm.kl_ctrl.kl_coef=0.1", "algorithm.kl_ctrl.type=adaptive"])
+def test_kl_settings_without_effect_are_told(word: str) -> None:
+    key = word.partition("=")[0]
+    assert [note.key for note in load([word], "verl-0.7").notes] == [key]
+    assert load([word, "algorithm.use_kl_in_reward=True"], "verl-0.7").notes == ()
+    (note,) = load([word, "algorithm.use_kl_in_reward=False"], "verl-0.7").notes
+    assert note.kind == "inert"
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        (f"{ROLLOUT}.gpu_memory_utilization=0.5", "no KV-cache pool"),
+        (f"{ROLLOUT}.tensor_model_parallel_size=16", "no tensor parallelism"),
+        (f"{ROLLOUT}.engine_kwargs.sglang.attention_backend=triton", "the actor's own module"),
+        ("+hydra.run.dir=/x", "Hydra itself does not run"),
+        ("global_profiler.global_tool_config.nsys.discrete=True", "profilers"),
+        ("actor_rollout_ref.actor.profiler.enable=True", "profilers"),
+        (f"{ROLLOUT}._target_=x", "class of verl's"),
+        (f"{A}.strategy=fsdp2", "both mean FSDP2"),
+        (f"{ROLLOUT}.multi_turn.format=hermes", "single-turn"),
+        (f"{M}.override_config.attn_implementation=sdpa", "leaves the maths alone"),
+        (f"{A}.optim.warmup_style=null", "lr_scheduler_type decides"),
+        ("actor_rollout_ref.ref.strategy=${actor_rollout_ref.actor.strategy}", "both mean FSDP2"),
+        (f"{ROLLOUT}.engine_kwargs.vllm={{swap_space:4}}", "the actor's own module"),
+    ],
+)
+def test_a_key_without_effect_is_noted_with_its_reason(word: str, why: str) -> None:
+    resolved = load([word])
+    (note,) = [note for note in resolved.notes if note.kind == "inert"]
+    assert note.message.startswith(f"{note.key} has no effect: ") and why in note.message
+    assert resolved.config == load([]).config
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        f"{M}.lora_rank=8",
+        "critic.model.lora_rank=8",
+        "reward_model.enable=True",
+        "reward.reward_model.enable=True",
+        "reward_model.reward_manager=dapo",
+        "algorithm.no_think_rl=True",
+        f"{A}.ulysses_sequence_parallel_size=2",
+        "critic.model.fsdp_config.ulysses_sequence_parallel_size=2",
+        f"{A}.strategy=megatron",
+        "critic.strategy=megatron",
+        f"{A}.policy_loss.loss_mode=gspo",
+        f"{A}.optim.optimizer=Muon",
+        f"{M}.override_config.rope_theta=1",
+        f"{M}.external_lib=x",
+        f"{ROLLOUT}.multi_turn.enable=True",
+        f"{ROLLOUT}.prompt_length=5",
+        "algorithm.rollout_correction.rollout_is=token",
+        "algorithm.use_pf_ppo=True",
+        "data.custom_cls.path=/x.py",
+        "actor_rollout_ref.hybrid_engine=False",
+        "+custom_reward_function.reward_kwargs.scale=2",
+    ],
+)
+def test_what_can_not_be_honoured_is_refused(word: str) -> None:
+    (problem,) = resolve([word]).problems
+    assert problem.message.startswith(word.lstrip("+")) and "can not be honoured: " in problem.message
+    assert problem.hint
+
+
+def test_a_value_that_looks_right_and_has_another_type_is_refused() -> None:
+    assert not NoEffect("", only=(1,)).allows(True)
+    assert NoEffect("", only=(1,)).allows(1)
+
+
+def test_plus_is_for_keys_that_a_release_lacks() -> None:
+    plus, plain = Override("+", "trainer.val_only", True), Override("", "trainer.val_only", True)
+    assert [release for release in VERL if accepts(release, plus)] == ["v0.2", "v0.3", "v0.4.0"]
+    assert [release for release in VERL if accepts(release, plain)] == ["v0.4.1", "v0.5", "v0.6", "v0.7", "head"]
+
+
+def test_keys_of_search_r1_alone() -> None:
+    assert is_search_r1_only("retriever.topk") and not is_search_r1_only("trainer.nnodes")
+    assert has("search-r1", "retriever.topk") and not has("search-r1", f"{A}.ppo_micro_batch_size_per_gpu")
