@@ -62,7 +62,8 @@ def save(root: Path, state: State, write_models: Callable[[str], None], keep: in
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     if keep:
-        for old in complete(root)[:-keep]:
+        # The one just written stays, also where a folder of an earlier run holds higher numbers.
+        for old in [path for path in complete(root) if path != final][: -keep + 1 or None]:
             shutil.rmtree(old, ignore_errors=True)
     return final
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 import traceback
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from trainer.worker import PPOWorker, RunSpec, WorkerInfo
 
 # When one rank dies, the others fail first with broken connections; Ray's word on the death follows within this time.
 DEATH_NOTICE_S = 10.0
+# A cluster's head answers within milliseconds, across a slow network within seconds.
+CONNECT_S = 10.0
 
 
 def start_ray(config: Config) -> None:
@@ -29,12 +32,13 @@ def start_ray(config: Config) -> None:
     """
     if ray.is_initialized():
         return
-    if os.environ.get("RAY_ADDRESS"):
+    if address := os.environ.get("RAY_ADDRESS"):
         try:
+            knock(address)
             ray.init(log_to_driver=True)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise ClusterError(
-                f"no Ray cluster answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']}: {first_line(error)}",
+                f"no Ray cluster answers at RAY_ADDRESS={address}: {first_line(error)}",
                 hint="start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone",
             ) from error
         return
@@ -48,6 +52,13 @@ def start_ray(config: Config) -> None:
     # Without GPUs a rank takes a CPU slot; slots are bookkeeping, so there are enough for every rank.
     slots = asked if asked is not None else max(os.cpu_count() or 1, config.world_size)
     ray.init(address="local", num_cpus=slots, include_dashboard=False, log_to_driver=True)
+
+
+def knock(address: str) -> None:
+    """Raises OSError if nothing listens at HOST:PORT or ray://HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
 
 
 def uses_gpus(config: Config) -> bool:

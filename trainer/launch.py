@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from types import FrameType
+from typing import NoReturn
+
 import ray
 
 from trainer.cluster import WorkerPool, start_ray
@@ -14,8 +19,10 @@ from trainer.tracking import make_tracker
 def run_on_ray(config: Config, observer: Observer | None = None) -> Metrics:
     """The whole run; gives the last metrics. Raises the TrainerError that ended it."""
     require_engine(config)
+    leave_on_sigterm()
     start_ray(config)
     try:
+        leave_on_sigterm()  # again: Ray's own handler aborts the process
         pool = WorkerPool(config)
         try:
             data = read_data(config)  # while the workers come up
@@ -31,3 +38,13 @@ def run_on_ray(config: Config, observer: Observer | None = None) -> Metrics:
             pool.close()
     finally:
         ray.shutdown()
+
+
+def leave_on_sigterm() -> None:
+    """`ray job stop`, Slurm and Kubernetes send it: leave as with Ctrl-C. Only a main thread can ask for that."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -6,10 +6,8 @@ Keys are verl's, overrides Hydra's. Every problem is one `error:` line and one `
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import NoReturn
 
 from trainer.config import DIALECTS, Report, check, print_config, print_lines, report_lines, resolve
@@ -71,7 +69,6 @@ def train(config: Config) -> int:
     """The run itself. Everything it started is gone when this returns or raises."""
     from trainer.launch import run_on_ray
 
-    signal.signal(signal.SIGTERM, _interrupt)  # `ray job stop` and Slurm send it: leave as with Ctrl-C
     run_on_ray(config)
     return 0
 
@@ -82,10 +79,6 @@ def report_error(error: TrainerError) -> None:
     if trace:
         print(trace, file=sys.stderr)
     print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

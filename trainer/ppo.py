@@ -39,10 +39,14 @@ LOG_RATIO_LIMIT = 20.0  # exp(20) = 5e8: beyond it a ratio says nothing and over
 # ---------------------------------------------------------------------------------------------- masks and averages
 
 
+def within(x: Tensor, mask: Tensor) -> Tensor:
+    """`x` where `mask` is 1 and 0 elsewhere, whatever stands there: NaN times 0 would be NaN."""
+    return torch.where(mask.bool(), x, torch.zeros_like(x))
+
+
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
     """Mean of `x` where `mask` is 1; a scalar."""
-    mask = mask.to(x.dtype)
-    return (x * mask).sum() / (mask.sum() + 1e-8)
+    return within(x, mask).sum() / (mask.to(x.dtype).sum() + 1e-8)
 
 
 def masked_whiten(x: Tensor, mask: Tensor) -> Tensor:
@@ -74,7 +78,7 @@ def aggregate(loss: Tensor, mask: Tensor, mode: str, totals: Totals | None = Non
     step independent of the micro-batch size and of the number of ranks. Modes as in verl's `agg_loss`.
     """
     totals = totals or totals_of(mask)
-    loss = torch.where(mask.bool(), loss, torch.zeros_like(loss))
+    loss = within(loss, mask)
     if mode == "token-mean":
         return loss.sum() / totals.tokens
     if mode == "token-sum":
@@ -170,14 +174,16 @@ def rloo(score_B: Tensor, uid_B: Tensor) -> Tensor:
 
 
 def reinforce_plus_plus(rewards: Tensor, mask: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """Discounted return of each token (Hu 2025) -> (returns whitened over the batch, returns), [B, T]."""
+    """Discounted return of each token (Hu 2025) -> (returns whitened over the batch, returns), [B, T].
+
+    Tokens outside the mask are passed over: a reward reaches the tokens before them.
+    """
     returns = torch.zeros_like(rewards)
     running = torch.zeros_like(rewards[:, 0])
     for t in reversed(range(rewards.shape[1])):
-        running = rewards[:, t] + gamma * running
-        returns[:, t] = running
-        running = running * mask[:, t]
-    return masked_whiten(returns, mask) * mask, returns
+        running = torch.where(mask[:, t].bool(), rewards[:, t] + gamma * running, running)
+        returns[:, t] = within(running, mask[:, t])
+    return within(masked_whiten(returns, mask), mask), returns
 
 
 def estimate(experience: Experience, rewards_BT: Tensor, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
@@ -371,7 +377,7 @@ def penalised_rewards(
         return experience.scores_BT, 0.0
     assert experience.ref_logp_BT is not None
     mask = experience.rollout.mask_BT
-    kl_BT = kl_penalty(experience.old_logp_BT, experience.ref_logp_BT, config.kl_penalty) * mask
+    kl_BT = within(kl_penalty(experience.old_logp_BT, experience.ref_logp_BT, config.kl_penalty), mask)
     mean_kl = (kl_BT.sum(-1) / mask.sum(-1).clamp(min=1)).mean()
     return experience.scores_BT - kl_coef * kl_BT, float(mean_kl)
 

@@ -19,7 +19,7 @@ from trainer.group import Calls, WorkerGroup
 from trainer.records import Metrics, Prompts, Rollout, Scores, TrainBatch, repeat
 from trainer.rewards import read_source
 from trainer.tokenizer import load_tokenizer
-from trainer.tracking import Tracker
+from trainer.tracking import Tracker, written
 from trainer.worker import RunSpec
 
 ENGINES = ("hf",)  # what `roles.py` can build
@@ -191,6 +191,7 @@ def dump(folder: str | None, step: int, batch: TrainBatch) -> None:
             "reward": float(batch.rewards_BT[i].sum()),
         }
         lines.append(json.dumps(record, ensure_ascii=False))
-    path = Path(folder).expanduser()
-    path.mkdir(parents=True, exist_ok=True)
-    (path / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
+    path = Path(folder).expanduser() / f"{step}.jsonl"
+    with written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")

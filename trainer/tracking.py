@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trainer.config.schema import Config
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, TrainerError
 from trainer.records import Metrics
 
 METRICS_FILE = "metrics.jsonl"
@@ -29,6 +30,18 @@ HEADLINE = {
     "perf/throughput": "tokens/s",
     "timing_s/step": "seconds",
 }
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Raises TrainerError if the system refuses to write `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainerError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint="free space, or write elsewhere: trainer.default_local_dir, trainer.rollout_data_dir",
+        ) from error
 
 
 class Backend(Protocol):
@@ -112,14 +125,15 @@ class TerminalLog:
 
 
 class JsonLines:
-    """`metrics.jsonl` beside the checkpoints; a resumed run adds to it."""
+    """`metrics.jsonl` beside the checkpoints; a resumed run adds to it. Raises TrainerError if that cannot be written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with written(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
 
     def log(self, step: int, metrics: Metrics) -> None:
-        with self.path.open("a") as file:
+        with written(self.path), self.path.open("a") as file:
             file.write(json.dumps({"step": step, **metrics}) + "\n")
 
     def close(self) -> None:

@@ -253,8 +253,9 @@ def test_another_engine_is_a_note_here(command: Command, engine: str) -> None:
 
 
 def test_gpus_missing_here_are_a_note(command: Command) -> None:
-    words = command("trainer.device=cuda", "trainer.n_gpus_per_node=4")
-    assert problems(command("trainer.device=cuda", "trainer.nnodes=4")) == {}
+    one_each = [f"{A}.ppo_micro_batch_size_per_gpu=1", "critic.ppo_micro_batch_size_per_gpu=1"]
+    words = command("trainer.device=cuda", "trainer.n_gpus_per_node=4", *one_each)
+    assert problems(words) == {}
     if not Path("/dev/nvidia3").exists():
         assert "this machine has" in notes(words)["trainer.n_gpus_per_node"]
 
@@ -263,7 +264,7 @@ def test_all_at_once(command: Command) -> None:
     words = command(
         "trainer.loger=[console]",  # unknown
         "trainer.device=tpu",  # choice
-        f"{A}.ppo_mini_batch_size=3",  # arithmetic
+        f"{A}.ppo_mini_batch_size=16",  # arithmetic
         "data.val_files=/no/file.parquet",  # files
         "custom_reward_function.path=/no/file.py",
     )

@@ -161,6 +161,17 @@ def test_a_stalled_child_is_ended(checker: Checker) -> None:
     assert checker.equal("1", "1")
 
 
+def test_a_child_that_was_ended_while_idle_is_replaced(checker: Checker) -> None:
+    assert checker.equal("1", "1")
+    child = checker._child
+    assert child is not None
+
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    assert checker.equal("1", "1")
+
+
 def test_a_child_that_cannot_work_is_an_error_and_not_a_wrong_answer(
     checker: Checker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,4 +213,4 @@ def test_close_ends_the_child() -> None:
 
     checker.close()
 
-    assert child.returncode == 0  # it left by itself when its stdin ended
+    assert child.returncode is not None

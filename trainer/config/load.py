@@ -177,10 +177,9 @@ def _unknown_problem(key: str) -> Problem:
 
 
 def _nearest(key: str, known: Sequence[str]) -> str:
-    """The known key most like `key`; its last part alone counts too, for a right name in a wrong section."""
-    near = [name for name in known if name.endswith(f".{key}")] or difflib.get_close_matches(key, known, 1, cutoff=0.8)
-    if near:
-        return near[0]
+    """The known key most like `key`: one that ends so, one with its last part in another section, any that is close."""
+    endings = [name for name in known if name.endswith(f".{key}")]
     same_name = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
-    loose = difflib.get_close_matches(key, same_name or known, n=1, cutoff=0.0 if same_name else 0.5)
-    return loose[0] if loose else ""
+    likely = endings or same_name
+    near = difflib.get_close_matches(key, likely or known, n=1, cutoff=0.0 if likely else 0.5)
+    return near[0] if near else ""

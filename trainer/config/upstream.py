@@ -153,8 +153,9 @@ _REASONS: dict[str, str] = {
         f" {_A}.use_torch_compile {_A}.entropy_checkpointing {_A}.entropy_from_logits_with_chunking"
         f" {_R}.use_torch_compile {_R}.entropy_checkpointing {_R}.entropy_from_logits_with_chunking"
         f" {_A}.use_fused_kernels {_A}.use_prefix_grouper {_A}.sum_pi_squared_checkpointing"
-        f" {_A}.calculate_sum_pi_squared {_A}.calculate_entropy MODELS.use_liger MODELS.use_fused_kernels MODELS.fused_kernel_options.*"
-        " MODELS.tiled_mlp.* MODELS.use_shm data.use_shm MODELS.override_config.attn_implementation"
+        f" {_A}.calculate_sum_pi_squared {_A}.calculate_entropy MODELS.use_liger"
+        " MODELS.use_fused_kernels MODELS.fused_kernel_options.* MODELS.tiled_mlp.* MODELS.use_shm"
+        " data.use_shm MODELS.override_config.attn_implementation"
     ),
     "random numbers come from trainer.seed, and operations are not forced to be deterministic": (
         "FSDP.seed FSDP.full_determinism"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 from huggingface_hub import split_torch_state_dict_into_shards
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
@@ -23,9 +26,16 @@ def save(trained: Trained, folder: Path, *, optimizer: bool = True) -> None:
     state: dict[str, Any] = {"model": model_state, "updates": torch.tensor(trained.updates)}
     if optimizer:
         state["optimizer"] = optimizer_state
-    try:
+    with written(folder):
         dcp.save(state, checkpoint_id=folder)
-    except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
+
+
+@contextmanager
+def written(folder: Path) -> Iterator[None]:
+    """Makes one kind of error of all that can go wrong while `folder` is written."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError, dcp.api.CheckpointException) as error:
         raise CheckpointError(
             f"cannot write the checkpoint {folder}: {innermost(error)}",
             hint="free space or set trainer.default_local_dir; checkpoints already complete are untouched",
@@ -61,22 +71,27 @@ def innermost(error: BaseException) -> str:
 
 
 def save_identity(module: Any, tokenizer: Any, folder: Path) -> None:
-    """Configuration and tokenizer: with them a checkpoint knows what model it is of."""
-    folder.mkdir(parents=True, exist_ok=True)
-    module.config.save_pretrained(folder)
-    if getattr(module, "generation_config", None) is not None:
-        module.generation_config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    """Configuration and tokenizer: with them a checkpoint knows what model it is of. Raises CheckpointError."""
+    with written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        module.config.save_pretrained(folder)
+        if getattr(module, "generation_config", None) is not None:
+            module.generation_config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
 
 
 def export(trained: Trained, folder: Path, *, write: bool) -> None:
-    """The whole weights as safetensors beside the identity. Collective; only the rank that writes keeps them."""
+    """The whole weights as safetensors beside the identity. Collective; only the rank that writes keeps them.
+
+    Raises CheckpointError.
+    """
     tensors = {}
     for name, tensor in trained.full_tensors():
         if write:
             tensors[name] = tensor.cpu().clone()
     if write:
-        write_safetensors(tensors, folder)
+        with written(folder):
+            write_safetensors(tensors, folder)
 
 
 def write_safetensors(tensors: dict[str, torch.Tensor], folder: Path, shard_size: str = "5GB") -> None:

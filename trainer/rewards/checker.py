@@ -23,6 +23,7 @@ from trainer.errors import RewardError
 
 CPU_SECONDS = 3.0  # of one comparison; all that MATH needs take under 0.5
 WALL_SECONDS = 60.0  # a child that neither answers nor uses the processor
+EXIT_SECONDS = 5.0  # that a child may take to leave
 MEMORY_BYTES = 4 << 30
 
 _PROGRAM = "from trainer.rewards.checker import serve; serve()"
@@ -44,6 +45,9 @@ class Checker:
         Raises RewardError if the child can't do its work at all.
         """
         with self._lock:
+            if self._child is not None and self._child.poll() is not None:  # ended while idle: no comparison's fault
+                _end(self._child)
+                self._child = None
             self._child = self._child or self._start()
             reply = self._ask(self._child, json.dumps([gold, answer]).encode() + b"\n")
             if not reply:
@@ -80,7 +84,9 @@ class Checker:
             return b""
         waiting = select.poll()  # not select(): a Ray worker has file descriptors above 1023
         waiting.register(stdout, select.POLLIN)
-        return stdout.readline() if waiting.poll(self._wall_seconds * 1000) else b""
+        if not waiting.poll(self._wall_seconds * 1000):
+            child.kill()
+        return stdout.readline()
 
     def _bury(self, child: subprocess.Popen[bytes]) -> None:
         self._child = None
@@ -110,7 +116,7 @@ def _end(child: subprocess.Popen[bytes]) -> int:
     """Ends the child if it hasn't ended, and gives its exit code."""
     stdin, stdout = _pipes(child)
     try:
-        code = child.wait(timeout=0.2)  # it may be on its way out, with a code that says why
+        code = child.wait(timeout=EXIT_SECONDS)  # it is on its way out, with a code that says why
     except subprocess.TimeoutExpired:
         child.kill()
         code = child.wait()

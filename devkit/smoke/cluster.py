@@ -1,0 +1,97 @@
+"""A Ray of the smoke test's own: a few simulated nodes, and nothing of it left afterwards.
+
+It has its own ports, its own temp folder and its own token, writes no address that another Ray would follow, and
+runs without what a smoke test has no use for (API server, autoscaler, log monitor). Ray has no public way to leave
+those out; this module is the one place that uses its private `Node`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+OBJECT_STORE_BYTES = 100 * 1024**2
+WARM_SOCKET = "DEVKIT_WARM_SOCKET"
+
+
+class SmokeCluster:
+    """`nodes` Ray nodes with `slots` CPU slots each. `start`, then `connect` the driver, then `stop`."""
+
+    def __init__(self, nodes: int, slots: int) -> None:
+        self.nodes = nodes
+        self.slots = slots
+        # A short path: Ray's sockets live below it, and a socket's path may have 107 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="devkit-ray-", dir="/tmp" if os.path.isdir("/tmp") else None))
+        self._running: list[Any] = []
+
+    def start(self, warm_socket: str | None) -> None:
+        """Starts the nodes; workers are forked by the process behind `warm_socket`, if there is one."""
+        self._isolate(warm_socket)
+        from ray._private.node import Node
+        from ray._private.parameter import RayParams
+
+        class LeanNode(Node):  # type: ignore[misc]
+            """A node without the API server."""
+
+            def start_api_server(self, **_options: object) -> None:
+                pass
+
+        client = str(Path(__file__).with_name("warm_client.py"))
+        workers = {"worker_path": client, "setup_worker_path": client} if warm_socket else {}
+        for number in range(self.nodes):
+            head = number == 0
+            address = {} if head else {"gcs_address": self.address}
+            params = RayParams(
+                num_cpus=self.slots,
+                num_gpus=0,
+                object_store_memory=OBJECT_STORE_BYTES,
+                temp_dir=str(self.folder),
+                include_dashboard=False,
+                include_log_monitor=False,
+                no_monitor=True,
+                min_worker_port=0,
+                max_worker_port=0,
+                dashboard_agent_listen_port=0,
+                **address,
+                **workers,
+            )
+            self._running.append(LeanNode(params, head=head, shutdown_at_exit=False, spawn_reaper=True))
+
+    @property
+    def address(self) -> str:
+        return str(self._running[0].gcs_address)
+
+    def connect(self) -> None:
+        import ray
+
+        ray.init(address=self.address, log_to_driver=False, logging_level="error")
+
+    def stop(self) -> None:
+        """Ends every process of this Ray and removes its folder. May be called at any time, also twice."""
+        import ray
+
+        ray.shutdown()
+        while self._running:
+            node = self._running.pop()
+            node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _isolate(self, warm_socket: str | None) -> None:
+        """The environment that the nodes inherit. Before Ray is imported, which reads some of it only once."""
+        for name in [name for name in os.environ if name in ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_JOB_ID")]:
+            del os.environ[name]
+        os.environ.update(
+            RAY_AUTH_MODE="token",
+            RAY_AUTH_TOKEN=secrets.token_hex(32),
+            RAY_USAGE_STATS_ENABLED="0",
+            RAY_DISABLE_IMPORT_WARNING="1",
+            RAY_DEDUP_LOGS="0",
+            # One thread per worker: more fight over the cores, and the bits of a sum would depend on the machine.
+            OMP_NUM_THREADS="1",
+        )
+        if warm_socket:
+            os.environ[WARM_SOCKET] = warm_socket

@@ -1,0 +1,267 @@
+"""What goes wrong from outside: one `error:` line, one `hint:` line, the right exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.trainer.conftest import Words, rows
+from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, main_ppo, metrics_of, running, wait_until_gone
+from trainer import launch
+from trainer.main_ppo import main
+
+# ------------------------------------------------------------------------------------------- known before anything starts
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """`refused(words)`: the two lines of a command that never gets as far as Ray."""
+
+    def no_ray(_config: object) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(launch, "start_ray", no_ray)
+
+    def call(words: list[str]) -> str:
+        code = main(words)
+        said = capsys.readouterr()
+        assert code == 2
+        assert said.out == ""
+        kinds = [line.split(":")[0] for line in said.err.splitlines() if not line.startswith("note:")]
+        assert kinds == ["error", "hint"], said.err
+        return said.err
+
+    return call
+
+
+def table(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]], count: int = 8) -> Path:
+    pq.write_table(pa.Table.from_pylist([change(row) for row in rows(count, 0)]), path)
+    return path
+
+
+def test_missing_parquet(words: Words, refused: Callable[..., str]) -> None:
+    said = refused(words("data.train_files=/nowhere/train.parquet"))
+    assert "/nowhere/train.parquet" in said and "data.train_files" in said
+
+
+def test_corrupt_parquet(words: Words, refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 and then nothing of it")
+    assert "bad.parquet" in refused(words(f"data.train_files={tmp_path / 'bad.parquet'}"))
+
+
+def test_missing_column(words: Words, refused: Callable[..., str], tmp_path: Path) -> None:
+    file = table(tmp_path / "short.parquet", lambda row: {k: v for k, v in row.items() if k != "prompt"})
+    said = refused(words(f"data.train_files={file}"))
+    assert "short.parquet" in said and "prompt" in said
+
+
+def test_empty_data_set(words: Words, refused: Callable[..., str], tmp_path: Path) -> None:
+    schema = pa.Table.from_pylist(rows(1, 0)).schema
+    pq.write_table(pa.Table.from_pylist([], schema=schema), tmp_path / "empty.parquet")
+    assert "empty.parquet" in refused(words(f"data.train_files={tmp_path / 'empty.parquet'}"))
+
+
+def test_model_folder_without_tokenizer(words: Words, refused: Callable[..., str], models: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).symlink_to(models / "qwen2" / name)
+    said = refused(words(f"actor_rollout_ref.model.path={folder}"))
+    assert str(folder) in said and "tokenizer" in said
+
+
+def test_unknown_key_names_the_nearest(words: Words, refused: Callable[..., str]) -> None:
+    said = refused(words("data.train_batchsize=8"))
+    assert "data.train_batchsize" in said and "data.train_batch_size" in said
+
+
+def test_batch_that_does_not_divide(words: Words, refused: Callable[..., str]) -> None:
+    said = refused(words("actor_rollout_ref.actor.ppo_mini_batch_size=3", "critic.ppo_mini_batch_size=4"))
+    assert "ppo_mini_batch_size=3" in said
+
+
+def test_engine_that_is_not_here(words: Words, refused: Callable[..., str]) -> None:
+    assert "sglang" in refused(words("actor_rollout_ref.rollout.name=sglang"))
+
+
+# ------------------------------------------------------------------------------ known once the data and model are read
+
+
+class NoWorkers:
+    """Stands for the pool where the run ends before it is asked anything."""
+
+    world_size = 1
+    closed = 0
+
+    def __init__(self, _config: object) -> None: ...
+
+    def close(self) -> None:
+        NoWorkers.closed += 1
+
+
+@pytest.fixture
+def failed_early(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., str]]:
+    """`failed_early(words, code)`: the two lines of a run that ends while its data are read; the workers are closed."""
+    monkeypatch.setattr(launch, "start_ray", lambda _config: None)
+    monkeypatch.setattr(launch, "WorkerPool", NoWorkers)
+    monkeypatch.setattr(NoWorkers, "closed", 0)
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(words: list[str], code: int) -> str:
+        assert main(words) == code
+        assert NoWorkers.closed == 1
+        said = capsys.readouterr().err
+        kinds = [line.split(":")[0] for line in said.splitlines() if not line.startswith("note:")]
+        assert kinds == ["error", "hint"], said
+        return said
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_prompt_too_long(words: Words, failed_early: Callable[..., str]) -> None:
+    said = failed_early(words("data.max_prompt_length=16", "data.truncation=error"), 2)
+    assert "row 0 of" in said and "train.parquet" in said and "filter_overlong_prompts" in said
+
+
+def test_broken_tokenizer(words: Words, failed_early: Callable[..., str], models: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer_config.json"):
+        (folder / name).symlink_to(models / "qwen2" / name)
+    (folder / "tokenizer.json").write_text("{")
+    assert str(folder) in failed_early(words(f"actor_rollout_ref.model.path={folder}"), 2)
+
+
+def test_folder_that_cannot_be_written(words: Words, failed_early: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = failed_early(words(f"trainer.default_local_dir={tmp_path / 'file' / 'run'}"), 1)
+    assert str(tmp_path / "file") in said
+
+
+def test_nobody_answers_at_ray_address(words: Words, tmp_path: Path, free_port: int) -> None:
+    with running(main_ppo(words()), tmp_path, RAY_ADDRESS=f"127.0.0.1:{free_port}") as run:
+        assert run.wait(timeout_s=40) == 3
+        assert_one_error(run, f"RAY_ADDRESS=127.0.0.1:{free_port}", "ray start --head")
+        assert wait_until_gone(run.mark) == []
+
+
+def test_several_nodes_need_a_cluster(
+    words: Words, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert main(words("trainer.nnodes=2")) == 3
+    assert "trainer.nnodes=2 needs a cluster" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------- in the middle of a run
+
+REWARD = """
+import os, signal
+import torch
+import torch.distributed as dist
+
+def raises(**row):
+    raise KeyError("apples")
+
+def waits(**row):
+    with open(os.environ["TEST_FIFO"], "w") as fifo:
+        fifo.write(str(os.getpid()))
+    signal.pause()
+
+def rank_1_dies_in_its_update(**row):
+    def die(self, *args, **kwargs):
+        with open(os.environ["TEST_FIFO"], "w") as fifo:
+            fifo.write(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    if dist.get_rank() == 1:
+        torch.optim.AdamW.step = die
+    return 0.0
+"""
+
+
+@pytest.fixture
+def reward(tmp_path: Path) -> Callable[[str], list[str]]:
+    (tmp_path / "reward.py").write_text(REWARD)
+    os.mkfifo(tmp_path / "fifo")
+    return lambda name: [f"custom_reward_function.path={tmp_path / 'reward.py'}", f"custom_reward_function.name={name}"]
+
+
+def read_fifo(path: Path) -> str:
+    """What a worker wrote into it, once it did."""
+    done = subprocess.run(["cat", str(path)], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    return done.stdout
+
+
+def test_reward_function_that_raises(words: Words, reward: Callable[[str], list[str]], tmp_path: Path) -> None:
+    code, run = complete(words(*reward("raises")), tmp_path)
+    assert code == 1
+    assert_one_error(run, "row ", "train.parquet", "KeyError", "reward.py:7")
+
+
+def test_worker_killed_in_mid_step(words: Words, reward: Callable[[str], list[str]], tmp_path: Path) -> None:
+    """Given two ranks in an update, when one is killed, the error names it and not the one that it left waiting."""
+    changes = (*reward("rank_1_dies_in_its_update"), "trainer.n_gpus_per_node=2")
+    with running(main_ppo(words(*changes)), tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
+        pid = read_fifo(tmp_path / "fifo")
+        assert run.wait() == 1
+        said = assert_one_error(run, "rank 1", f"pid {pid}", "update_critic", "trainer.resume_mode=auto")
+        assert "rank 0" not in said
+        assert wait_until_gone(run.mark) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(
+    words: Words, reward: Callable[[str], list[str]], tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C goes to the whole group, SIGTERM (Slurm, `ray job stop`) to the driver alone."""
+    with running(main_ppo(words(*reward("waits"))), tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
+        read_fifo(tmp_path / "fifo")
+        run.signal_group(number) if number == signal.SIGINT else run.process.send_signal(number)
+        assert run.wait() == 130
+        assert_one_error(run, "interrupted", "resume_mode=auto")
+        assert wait_until_gone(run.mark) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 6 MiB: enough for one checkpoint, not for two."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=20, check=False).returncode != 0:
+        pytest.skip("only root may mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], timeout=20, check=True)
+
+
+def test_full_disk_at_a_checkpoint(words: Words, small_disk: Path, tmp_path: Path) -> None:
+    """Given a disk with room for one checkpoint, the second fails, and the first is whole and can be resumed from."""
+    folder = small_disk / "run"
+    base = (f"trainer.default_local_dir={folder}", "trainer.save_freq=1")
+
+    code, run = complete(words(*base, "trainer.total_training_steps=2"), tmp_path)
+
+    assert code == 1, run.text
+    assert_one_error(run, str(folder / "global_step_2"), "No space left on device", "default_local_dir")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "global_step_1",
+        "latest_checkpointed_iteration.txt",
+        "metrics.jsonl",
+    ]
+    assert (folder / "latest_checkpointed_iteration.txt").read_text() == "1"
+
+    code, run = complete(words(base[0], "trainer.total_training_steps=2"), tmp_path)
+    assert code == 0, run.text
+    assert "resumed from" in run.text and sorted(metrics_of(folder)) == [1, 2]
