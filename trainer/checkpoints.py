@@ -62,8 +62,9 @@ def save(root: Path, state: State, write_models: Callable[[str], None], keep: in
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     if keep:
-        # The one just written stays, also where a folder of an earlier run holds higher numbers.
-        for old in [path for path in complete(root) if path != final][: -keep + 1 or None]:
+        # The one just written stays, also where an earlier run left higher numbers.
+        others = [path for path in complete(root) if path != final]
+        for old in others[::-1][keep - 1 :]:
             shutil.rmtree(old, ignore_errors=True)
     return final
 

@@ -48,6 +48,8 @@ def start_ray(config: Config) -> None:
             hint="start Ray on each node (`ray start --head`, then `ray start --address=HEAD:6379`) "
             "and set RAY_ADDRESS=auto, or set trainer.nnodes=1",
         )
+    # Were this process killed, Ray's agents would look for their cluster's head for a minute before they end.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
     asked = config.ray_kwargs.ray_init.num_cpus
     # Without GPUs a rank takes a CPU slot; slots are bookkeeping, so there are enough for every rank.
     slots = asked if asked is not None else max(os.cpu_count() or 1, config.world_size)

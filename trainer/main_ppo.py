@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from trainer.config import DIALECTS, Report, check, print_config, print_lines, report_lines, resolve
+from trainer.config import DIALECTS, check, print_config, print_lines, report_lines, resolve
 from trainer.config.schema import Config
 from trainer.config.show import fact_lines, note_lines
 from trainer.errors import ConfigError, TrainerError

@@ -258,7 +258,7 @@ def value_loss(
     totals: Totals | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Half the squared error of the values, clipped around the old ones -> (loss, clip_fraction)."""
-    clipped = old_values + (values - old_values).clamp(-clip, clip)
+    clipped = values.clamp(old_values - clip, old_values + clip)  # to the bit the value itself where nothing is clipped
     error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2
     loss = 0.5 * aggregate(torch.maximum(error, clipped_error), mask, mode, totals)
     clip_fraction = aggregate((clipped_error > error).to(values.dtype), mask, "token-mean", totals)

@@ -125,7 +125,7 @@ class TerminalLog:
 
 
 class JsonLines:
-    """`metrics.jsonl` beside the checkpoints; a resumed run adds to it. Raises TrainerError if that cannot be written."""
+    """`metrics.jsonl` beside the checkpoints; a resumed run adds to it. Raises TrainerError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -27,10 +27,10 @@ class SmokeCluster:
         # A short path: Ray's sockets live below it, and a socket's path may have 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="devkit-ray-", dir="/tmp" if os.path.isdir("/tmp") else None))
         self._running: list[Any] = []
+        isolate()
 
     def start(self, warm_socket: str | None) -> None:
         """Starts the nodes; workers are forked by the process behind `warm_socket`, if there is one."""
-        self._isolate(warm_socket)
         from ray._private.node import Node
         from ray._private.parameter import RayParams
 
@@ -40,6 +40,8 @@ class SmokeCluster:
             def start_api_server(self, **_options: object) -> None:
                 pass
 
+        if warm_socket:
+            os.environ[WARM_SOCKET] = warm_socket
         client = str(Path(__file__).with_name("warm_client.py"))
         workers = {"worker_path": client, "setup_worker_path": client} if warm_socket else {}
         for number in range(self.nodes):
@@ -80,18 +82,19 @@ class SmokeCluster:
             node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _isolate(self, warm_socket: str | None) -> None:
-        """The environment that the nodes inherit. Before Ray is imported, which reads some of it only once."""
-        for name in [name for name in os.environ if name in ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_JOB_ID")]:
-            del os.environ[name]
-        os.environ.update(
-            RAY_AUTH_MODE="token",
-            RAY_AUTH_TOKEN=secrets.token_hex(32),
-            RAY_USAGE_STATS_ENABLED="0",
-            RAY_DISABLE_IMPORT_WARNING="1",
-            RAY_DEDUP_LOGS="0",
-            # One thread per worker: more fight over the cores, and the bits of a sum would depend on the machine.
-            OMP_NUM_THREADS="1",
-        )
-        if warm_socket:
-            os.environ[WARM_SOCKET] = warm_socket
+
+def isolate() -> None:
+    """Sets the environment that nodes and workers inherit.
+
+    Ray's libraries read parts of it when they are loaded: call this before Ray is imported, here and in a process
+    that is to become a worker.
+    """
+    for name in ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_JOB_ID"):
+        os.environ.pop(name, None)
+    os.environ.update(
+        RAY_AUTH_MODE="token",
+        RAY_AUTH_TOKEN=secrets.token_hex(32),
+        RAY_USAGE_STATS_ENABLED="0",
+        # One thread per worker: more fight over the cores, and the bits of a sum would depend on the machine.
+        OMP_NUM_THREADS="1",
+    )

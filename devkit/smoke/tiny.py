@@ -1,17 +1,12 @@
 """A tiny model that stands for a large one: same architecture, same files, a fraction of the size; made offline.
 
-Run as `python -m devkit.smoke.tiny SPEC.json` in a process of its own, so that the smoke test's driver never imports
-transformers' model code.
+Built in the warm process (`warm.py`), so that the smoke test's driver never imports transformers' model code.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 LAYERS, WIDTH, HEADS, KV_HEADS = 2, 64, 4, 2
@@ -95,16 +90,18 @@ def build(spec: TinySpec) -> None:
     tokenizer.save_pretrained(spec.folder)
 
 
-def main() -> None:
-    spec = json.loads(Path(sys.argv[1]).read_text())
-    build(TinySpec(**{**spec, "texts": tuple(spec["texts"])}))
-    sys.stdout.flush()
-    os._exit(0)  # tearing torch down takes longer than writing the model
+def build_from(**fields: Any) -> dict[str, Any]:
+    """`build`, for the warm process."""
+    build(TinySpec(**{**fields, "texts": tuple(fields["texts"])}))
+    return {}
 
 
-def spec_json(spec: TinySpec) -> str:
-    return json.dumps(asdict(spec))
+def digests_of(folder: str) -> dict[str, Any]:
+    """A digest of each parameter of an exported model as `transformers` loads it, for the warm process."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from trainer.roles import digest
 
-if __name__ == "__main__":
-    main()
+    AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    return {"digests": {name: digest(tensor) for name, tensor in model.named_parameters()}}

@@ -8,6 +8,7 @@ standard input; it answers one line of JSON for each line of JSON that it is giv
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import runpy
@@ -48,8 +49,10 @@ def main() -> None:
 
 
 def _warm_up() -> None:
-    """Every import that a worker or the model builder needs. No thread may be running when a worker is forked."""
-    import ray  # noqa: F401
+    """Every import that a worker or the model builder needs, but Ray: it reads its environment when it is loaded.
+
+    No thread may be running when a worker is forked.
+    """
     import torch
     import torch._dynamo  # noqa: F401 - the first optimizer imports it
     from transformers import AutoModelForCausalLM, Qwen2ForCausalLM, Qwen2Model  # noqa: F401
@@ -102,6 +105,7 @@ def _become_worker(arguments: list[str], environment: str, folder: str, streams:
     """Ray's own worker program, in this process. Never returns."""
     code = 1
     try:
+        os.setsid()  # Ray ends a worker's whole process group
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number, stream in enumerate(streams):
@@ -109,9 +113,7 @@ def _become_worker(arguments: list[str], environment: str, folder: str, streams:
         os.environ.clear()
         os.environ.update(item.split("=", 1) for item in environment.split("\0"))
         os.chdir(folder)
-        import ray
-
-        program = Path(ray.__file__).parent / "_private" / "workers" / "default_worker.py"
+        program = _ray_folder() / "_private" / "workers" / "default_worker.py"
         kept = [a for a in arguments[1:] if not a.startswith(RAY_FLAGS) and not a.endswith("warm_client.py")]
         sys.argv = [str(program), *kept]
         runpy.run_path(str(program), run_name="__main__")
@@ -122,6 +124,12 @@ def _become_worker(arguments: list[str], environment: str, folder: str, streams:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _ray_folder() -> Path:
+    spec = importlib.util.find_spec("ray")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def _reap(children: dict[int, socket.socket]) -> None:

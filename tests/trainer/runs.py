@@ -105,16 +105,16 @@ class Run:
     def text(self) -> str:
         return "\n".join(self.lines)
 
-    def wait_for_line(self, beginning: str, timeout_s: float = DEADLINE_S) -> str:
-        """The next line that begins so."""
+    def wait_for_line(self, part: str, timeout_s: float = DEADLINE_S) -> str:
+        """The next line with `part` in it."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
                 line = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(f"no line {beginning!r} within {timeout_s} s:\n{self.text}") from None
-            assert line is not None, f"ended without a line {beginning!r}:\n{self.text}"
-            if line.startswith(beginning):
+                raise AssertionError(f"no line with {part!r} within {timeout_s} s:\n{self.text}") from None
+            assert line is not None, f"ended without a line with {part!r}:\n{self.text}"
+            if part in line:
                 return line.rstrip("\n")
 
     def wait(self, timeout_s: float = DEADLINE_S) -> int:
@@ -178,7 +178,6 @@ def assert_one_error(run: Run, *parts: str) -> str:
     for part in parts:
         assert part in both, f"{part!r} is not in:\n{both}"
     return both
-
 
 
 def metrics_of(folder: Path) -> dict[int, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 
 import pytest
@@ -54,7 +55,7 @@ def masks(draw: st.DrawFn) -> Tensor:
     return (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
 
 
-# ------------------------------------------------------------------------------------------- names that others rely on
+# -------------------------------------------------------------------------------------------- names that others rely on
 
 
 def test_signatures_are_those_of_the_promise() -> None:
@@ -73,7 +74,7 @@ def test_signatures_are_those_of_the_promise() -> None:
     assert inspect.signature(ppo.gae).parameters["masked"].default is True
 
 
-# ------------------------------------------------------------------------------------------------------ worked values
+# -------------------------------------------------------------------------------------------------------- worked values
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -200,9 +201,15 @@ def test_value_loss_takes_the_worse_of_plain_and_clipped() -> None:
     close(clip_fraction, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("kl", "factor"), [(0.1, 1.0), (0.11, 1.01), (5.0, 1.02), (0.0, 0.98), (-5.0, 0.98)]
-)
+def test_a_value_within_the_range_counts_as_not_clipped() -> None:
+    """Rounding must not count: old + (new - old) is not new."""
+    values, old, returns = (numbers((8, 64), seed, torch.float32) for seed in range(3))
+    loss, clip_fraction = ppo.value_loss(values, old, returns, torch.ones(8, 64), 100.0, "token-mean")
+    assert clip_fraction == 0
+    close(loss, 0.5 * (values - returns).square().mean())
+
+
+@pytest.mark.parametrize(("kl", "factor"), [(0.1, 1.0), (0.11, 1.01), (5.0, 1.02), (0.0, 0.98), (-5.0, 0.98)])
 def test_adaptive_kl_controller(kl: float, factor: float) -> None:
     control = KlCtrlConfig(type="adaptive", horizon=1000, target_kl=0.1)
     assert ppo.next_kl_coef(2.0, kl, 100, control) == pytest.approx(2.0 * factor, rel=1e-9)
@@ -238,7 +245,7 @@ def test_reinforce_plus_plus() -> None:
     close(advantages, expected)
 
 
-# ---------------------------------------------------------------------------------------------------------------- laws
+# ----------------------------------------------------------------------------------------------------------------- laws
 
 
 def naive_gae(
@@ -246,7 +253,7 @@ def naive_gae(
 ) -> dict[int, float]:
     """Sum of discounted errors over the valid tokens that follow; by token."""
     times = [t for t, real in enumerate(valid) if real]
-    after = {t: values[later] for t, later in zip(times, times[1:], strict=False)}
+    after = {t: values[later] for t, later in itertools.pairwise(times)}
     errors = [rewards[t] + gamma * after.get(t, 0.0) - values[t] for t in times]
     return {t: sum((gamma * lam) ** k * e for k, e in enumerate(errors[i:])) for i, t in enumerate(times)}
 
@@ -344,7 +351,7 @@ def test_unknown_names_are_errors(call: object) -> None:
         call()  # type: ignore[operator]
 
 
-# ----------------------------------------------------------------------------- what stands outside the mask never counts
+# ---------------------------------------------------------------------------- what stands outside the mask never counts
 
 
 def experience(junk: float, mask: Tensor) -> Experience:

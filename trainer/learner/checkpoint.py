@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from trainer.errors import CheckpointError
 from trainer.learner.fsdp import Trained
+
+FULL_DISK_BYTES = 2**20  # what no shard fits into; a failed write may leave a little less than it asked for
 
 
 def save(trained: Trained, folder: Path, *, optimizer: bool = True) -> None:
@@ -37,7 +40,7 @@ def written(folder: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError, dcp.api.CheckpointException) as error:
         raise CheckpointError(
-            f"cannot write the checkpoint {folder}: {innermost(error)}",
+            f"cannot write the checkpoint {folder}: {reason(error, folder)}",
             hint="free space or set trainer.default_local_dir; checkpoints already complete are untouched",
         ) from error
 
@@ -58,6 +61,13 @@ def load(trained: Trained, folder: Path) -> None:
         trained.module, trained.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
     )
     trained.set_updates(int(updates))
+
+
+def reason(error: BaseException, folder: Path) -> str:
+    """Why `folder` could not be written. Of a full disk, torch's zip writer only says that a position is unexpected."""
+    place = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    return f"No space left on device ({free:,} bytes)" if free < FULL_DISK_BYTES else innermost(error)
 
 
 def innermost(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import transformers
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
@@ -26,6 +27,8 @@ from trainer.errors import ModelError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 VALUE_HEAD_FILE = "value_head.safetensors"
+# What transformers raises for folders that are missing, incomplete, corrupt or of another shape.
+UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError)
 
 # Its progress bars and load reports, from every rank and for three models, bury what a run has to say.
 transformers.utils.logging.disable_progress_bar()
@@ -99,7 +102,7 @@ def read_causal_lm(source: Source, config: PretrainedConfig, dtype: torch.dtype)
         return AutoModelForCausalLM.from_pretrained(  # type: ignore[no-any-return]
             local_path(source.path), config=config, dtype=dtype, trust_remote_code=source.trust_remote_code
         )
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise unusable(source.path, error) from error
 
 
@@ -115,7 +118,7 @@ def read_value_model(source: Source, config: PretrainedConfig, dtype: torch.dtyp
         backbone = AutoModel.from_pretrained(
             local_path(source.path), config=config, dtype=dtype, trust_remote_code=source.trust_remote_code
         )
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise unusable(source.path, error) from error
     torch.manual_seed(source.seed)
     model = ValueModel(backbone).to(dtype)

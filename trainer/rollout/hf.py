@@ -6,7 +6,6 @@ one that needs nothing else installed.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 import torch

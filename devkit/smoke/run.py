@@ -1,0 +1,136 @@
+"""`devkit smoke --tiny`: a tiny model through the very trainer of the full run, with checks that name what is broken."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from devkit.console import emit
+from devkit.errors import DeadlineError
+from devkit.records import SmokeRecord
+from devkit.smoke.cluster import SmokeCluster
+from devkit.smoke.options import SmokeOptions
+from devkit.smoke.report import write_junit, write_report
+from devkit.smoke.shrink import Plan, make_plan
+from devkit.smoke.view import SmokeView, make_view
+from devkit.smoke.warm_process import WarmProcess
+
+
+def main(options: SmokeOptions) -> int:
+    """0 if every check passed, 1 if one failed. Raises ConfigErrors or DataError for a command that cannot run."""
+    started = time.perf_counter()
+    plan = make_plan(options.overrides, options.dialect)
+    folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
+    try:
+        with make_view(json=options.json) as view, _deadline(options.timeout), _terminable():
+            _announce(plan, view)
+            record = _run(options, plan, view, folder, started)
+            record = _artifacts(options, record, folder)
+            view.finish(record)
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    if options.json:
+        emit(record.to_json())
+    return 0 if record.verdict == "pass" else 1
+
+
+def _run(options: SmokeOptions, plan: Plan, view: SmokeView, folder: Path, started: float) -> SmokeRecord:
+    """All stages. Whatever happens, no process that was started is left behind."""
+    cluster = SmokeCluster(plan.nodes, plan.ranks_per_node)
+    warm = WarmProcess(folder / "warm.log")
+    clock = Clock(view)
+    try:
+        with clock("start"), ThreadPoolExecutor(1) as other:
+            loading = other.submit(importlib.import_module, "devkit.smoke.stages")  # torch, while Ray's nodes start
+            # Here and not in the other thread: Ray's processes end when the thread that started them does.
+            cluster.start(warm.socket)
+            stages = loading.result().Stages(plan, view, folder, cluster, warm, clock, options.seed)
+        stages.set_up()
+        stages.learn()
+        stages.train()
+        stages.resume()
+        stages.export()
+    finally:
+        with clock("clean-up"):
+            cluster.stop()
+            warm.close()
+    for result in stages.results.all:
+        view.check(result)
+    return SmokeRecord(time.perf_counter() - started, clock.seconds, stages.results.all, tuple(stages.steps))
+
+
+class Clock:
+    """Times the phases and shows them."""
+
+    def __init__(self, view: SmokeView) -> None:
+        self.view = view
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        self.view.phase_started(name)
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - started
+        self.view.phase_done(name, self.seconds[name])
+
+
+def _announce(plan: Plan, view: SmokeView) -> None:
+    """What was kept of the full run, and what was cut."""
+    if plan.like:
+        view.note(f"model: the architecture of {plan.like}")
+    for key, value in plan.kept:
+        view.note(f"kept: {key}={value}")
+    for cut in plan.cut:
+        view.note(f"cut: {cut.key}={cut.tiny} for {cut.full}: {cut.why}")
+
+
+def _artifacts(options: SmokeOptions, record: SmokeRecord, folder: Path) -> SmokeRecord:
+    if options.report:
+        logs = {path.name: path for path in (*folder.glob("*.log"), *folder.glob("*/metrics.jsonl"))}
+        record = write_report(record, options.report, logs=logs)
+    return write_junit(record, options.junit) if options.junit else record
+
+
+@contextmanager
+def _deadline(seconds: float | None) -> Iterator[None]:
+    """Raises DeadlineError in the main thread when the time is over."""
+
+    def over(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise DeadlineError(f"the smoke test took longer than {seconds:g} s", hint="raise --timeout, or see the phases")
+
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM, which CI systems send, ends the run as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

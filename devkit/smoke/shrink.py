@@ -1,0 +1,246 @@
+"""From the command of a full run to one that takes seconds: what decides the maths is kept, sizes are cut.
+
+Pure: overrides in, overrides out, with a list of what was kept and what was cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.config import Resolved, check, micro_batch_sizes, resolve
+from trainer.config.overrides import format_value
+from trainer.config.problems import ConfigErrors, Problem
+from trainer.config.schema import Config
+
+MAX_NODES = 4
+MAX_SAMPLES = 8  # of rollout.n
+MAX_STEPS_PER_EPOCH = 4  # mini-batches
+MAX_MICRO_BATCHES = 4  # per mini-batch and rank
+MIN_ROWS = 16  # sequences per mini-batch: fewer, and the learning gate's gradients are noise
+PROMPT_TOKENS, RESPONSE_TOKENS = 96, 12
+SAVE_AT, KILL_AT, LAST = 2, 3, 5  # steps of the pipeline run
+
+# A plain `devkit smoke --tiny` runs what most commands use, and nothing at its neutral value: a temperature of 1 and
+# a KL coefficient of 0 would hide their mistakes.
+DEFAULTS = (
+    "algorithm.use_kl_in_reward=True",
+    "algorithm.kl_ctrl.kl_coef=0.01",
+    "actor_rollout_ref.rollout.temperature=0.9",
+    "data.train_batch_size=32",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=16",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+    "critic.ppo_micro_batch_size_per_gpu=4",
+    "trainer.n_gpus_per_node=1",
+    "trainer.nnodes=2",
+)
+KEPT = (
+    "algorithm.adv_estimator",
+    "algorithm.gamma",
+    "algorithm.lam",
+    "algorithm.masked_gae",
+    "algorithm.norm_adv_by_std_in_grpo",
+    "algorithm.use_kl_in_reward",
+    "algorithm.kl_penalty",
+    "algorithm.kl_ctrl.type",
+    "algorithm.kl_ctrl.kl_coef",
+    "actor_rollout_ref.actor.use_kl_loss",
+    "actor_rollout_ref.actor.kl_loss_type",
+    "actor_rollout_ref.actor.kl_loss_coef",
+    "actor_rollout_ref.actor.clip_ratio_low",
+    "actor_rollout_ref.actor.clip_ratio_high",
+    "actor_rollout_ref.actor.clip_ratio_c",
+    "actor_rollout_ref.actor.entropy_coeff",
+    "actor_rollout_ref.actor.loss_agg_mode",
+    "actor_rollout_ref.actor.ppo_epochs",
+    "actor_rollout_ref.actor.shuffle",
+    "actor_rollout_ref.model.enable_gradient_checkpointing",
+    "actor_rollout_ref.rollout.n",
+    "actor_rollout_ref.rollout.temperature",
+    "actor_rollout_ref.rollout.top_p",
+    "actor_rollout_ref.rollout.top_k",
+    "critic.cliprange_value",
+    "custom_reward_function.path",
+    "data.train_files",
+    "data.val_files",
+    "trainer.nnodes",
+)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A key that the smoke test sets differently, and why."""
+
+    key: str
+    full: Any
+    tiny: Any
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the smoke test will run."""
+
+    full: Config
+    dialect: str
+    nodes: int
+    ranks_per_node: int
+    overrides: tuple[str, ...]  # of the pipeline run, but for the paths of model, data and checkpoints
+    kept: tuple[tuple[str, Any], ...]
+    cut: tuple[Cut, ...]
+    own_data: bool  # no data.train_files were given
+    like: str | None  # local model folder whose architecture is taken
+
+
+def make_plan(overrides: Sequence[str], dialect: str | None) -> Plan:
+    """Raises ConfigErrors with every problem of the full command; a missing model or missing data are none here."""
+    overrides = with_defaults(overrides)
+    resolved = resolve(overrides, dialect)
+    _require_sound(resolved)
+    full = resolved.config
+    nodes = min(full.trainer.nnodes, MAX_NODES)
+    ranks = 1 if nodes > 1 else 2
+    sizes = _batch_sizes(full, nodes * ranks)
+    cuts = tuple(cut for cut in _cuts(full, nodes, ranks, sizes) if cut.full != cut.tiny)
+    model = Path(full.actor_rollout_ref.model.path).expanduser()
+    return Plan(
+        full=full,
+        dialect=resolved.dialect,
+        nodes=nodes,
+        ranks_per_node=ranks,
+        overrides=(*overrides, *(override(cut.key, cut.tiny) for cut in cuts)),
+        kept=tuple((key, _value(full, key)) for key in KEPT if resolved.origins.get(key) != "default"),
+        cut=cuts,
+        own_data=not full.data.train_files,
+        like=str(model) if full.actor_rollout_ref.model.path and (model / "config.json").is_file() else None,
+    )
+
+
+def with_defaults(overrides: Sequence[str]) -> tuple[str, ...]:
+    """A command that says nothing of batch sizes is no full run's: what it leaves out comes from DEFAULTS.
+
+    >>> with_defaults(["data.train_batch_size=64"])
+    ('data.train_batch_size=64',)
+    """
+    if any("batch_size" in override for override in overrides):
+        return tuple(overrides)
+    given = {override.split("=")[0].lstrip("+") for override in overrides}
+    return (*(default for default in DEFAULTS if default.split("=")[0] not in given), *overrides)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    prompts: int  # per step
+    mini: int  # prompts per mini-batch
+    micro: int  # sequences per pass and rank
+    samples: int  # per prompt
+
+
+def _batch_sizes(full: Config, world: int) -> _Sizes:
+    """The smallest batch with the full run's numbers of mini-batches and micro-batches (up to a limit)."""
+    samples = min(full.actor_rollout_ref.rollout.n, MAX_SAMPLES)
+    mini = full.actor_rollout_ref.actor.ppo_mini_batch_size
+    steps = min(MAX_STEPS_PER_EPOCH, max(1, full.data.train_batch_size // mini))
+    per_rank = mini * full.actor_rollout_ref.rollout.n // full.world_size
+    passes = min(MAX_MICRO_BATCHES, max(1, per_rank // micro_batch_sizes(full).actor_update))
+    unit = math.lcm(world * passes, samples)
+    rows = unit * math.ceil(MIN_ROWS / unit)
+    return _Sizes(steps * rows // samples, rows // samples, rows // world // passes, samples)
+
+
+def _cuts(full: Config, nodes: int, ranks: int, sizes: _Sizes) -> list[Cut]:
+    wanted: dict[str, tuple[Any, str]] = {
+        "trainer.nnodes": (nodes, f"at most {MAX_NODES} simulated nodes"),
+        "trainer.n_gpus_per_node": (ranks, "ranks share this machine's cores"),
+        "trainer.device": ("cpu", "runs without a GPU"),
+        "data.train_batch_size": (sizes.prompts, "the same number of optimizer steps, of fewer rows"),
+        "actor_rollout_ref.actor.ppo_mini_batch_size": (sizes.mini, "as above"),
+        "actor_rollout_ref.actor.ppo_micro_batch_size": (None, "as above"),
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": (sizes.micro, "the same number of micro-batches"),
+        "actor_rollout_ref.actor.use_dynamic_bsz": (False, "the micro-batch size above decides"),
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size": (None, "as above"),
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": (2 * sizes.micro, "as above"),
+        "actor_rollout_ref.ref.log_prob_micro_batch_size": (None, "as above"),
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": (2 * sizes.micro, "as above"),
+        "critic.ppo_mini_batch_size": (sizes.mini, "as the actor's"),
+        "critic.ppo_micro_batch_size": (None, "as the actor's"),
+        "critic.ppo_micro_batch_size_per_gpu": (sizes.micro, "as the actor's"),
+        "critic.use_dynamic_bsz": (False, "as the actor's"),
+        "critic.forward_micro_batch_size": (None, "as the actor's"),
+        "critic.forward_micro_batch_size_per_gpu": (2 * sizes.micro, "as the actor's"),
+        "actor_rollout_ref.rollout.n": (sizes.samples, f"at most {MAX_SAMPLES}"),
+        "actor_rollout_ref.rollout.name": ("hf", "the engine that runs anywhere"),
+        "actor_rollout_ref.rollout.do_sample": (True, "a greedy policy explores nothing"),
+        "actor_rollout_ref.rollout.ignore_eos": (False, "responses must end"),
+        "actor_rollout_ref.rollout.val_kwargs.n": (1, "one response shows that validation works"),
+        "data.max_prompt_length": (min(full.data.max_prompt_length, PROMPT_TOKENS), "short prompts"),
+        "data.max_response_length": (min(full.data.max_response_length, RESPONSE_TOKENS), "short responses"),
+        "data.truncation": ("left", "prompts are cut to fit"),
+        "data.filter_overlong_prompts": (False, "prompts are cut to fit"),
+        "data.train_max_samples": (3 * sizes.prompts, "the rows of three steps"),
+        "data.val_max_samples": (8, "a few rows"),
+        "data.val_batch_size": (None, "all at once"),
+        "trainer.critic_warmup": (min(full.trainer.critic_warmup, 1), "one step shows it"),
+        "trainer.total_training_steps": (LAST, "enough to save, be killed and resume"),
+        "trainer.save_freq": (SAVE_AT, "as above"),
+        "trainer.test_freq": (LAST, "validates at the end"),
+        "trainer.val_before_train": (True, "and before it"),
+        "trainer.val_only": (False, "it is to train"),
+        "trainer.resume_mode": ("auto", "resumes its own checkpoint"),
+        "trainer.resume_from_path": (None, "resumes its own checkpoint"),
+        "trainer.max_actor_ckpt_to_keep": (None, "keeps its own checkpoints"),
+        "trainer.logger": (["file"], "metrics stay in the working folder"),
+        "trainer.rollout_data_dir": (None, "nothing outside the working folder"),
+        "trainer.validation_data_dir": (None, "nothing outside the working folder"),
+        "trainer.step_timeout": (120, "a hang is a failure"),
+        "trainer.ray_wait_register_center_timeout": (90, "a hang is a failure"),
+        "actor_rollout_ref.nccl_timeout": (90, "a hang is a failure"),
+        "actor_rollout_ref.model.tokenizer_path": (None, "the tiny model's own tokenizer"),
+        "actor_rollout_ref.actor.checkpoint.save_contents": (["model", "optimizer", "extra"], "what resuming needs"),
+        "actor_rollout_ref.actor.fsdp_config.model_dtype": ("fp32", "exact on a CPU"),
+        "actor_rollout_ref.actor.fsdp_config.dtype": ("fp32", "exact on a CPU"),
+        "actor_rollout_ref.ref.fsdp_config.model_dtype": ("fp32", "exact on a CPU"),
+        "actor_rollout_ref.ref.fsdp_config.dtype": ("fp32", "exact on a CPU"),
+        "critic.model.fsdp_config.model_dtype": ("fp32", "exact on a CPU"),
+        "critic.model.fsdp_config.dtype": ("fp32", "exact on a CPU"),
+        **_optimizers(),
+    }
+    return [Cut(key, _value(full, key), tiny, why) for key, (tiny, why) in wanted.items()]
+
+
+def _optimizers() -> dict[str, tuple[Any, str]]:
+    """Rates for a model that starts from nothing: a run's own would not move it in the time there is."""
+    why = "a new tiny model learns with large steps"
+    rates = {"actor_rollout_ref.actor.optim": 3e-3, "critic.optim": 1e-2}
+    settings: dict[str, tuple[Any, str]] = {}
+    for prefix, lr in rates.items():
+        settings |= {f"{prefix}.lr": (lr, why), f"{prefix}.lr_scheduler_type": ("constant", why)}
+        settings |= {f"{prefix}.lr_warmup_steps": (0, why), f"{prefix}.lr_warmup_steps_ratio": (0.0, why)}
+    return settings
+
+
+def _require_sound(resolved: Resolved) -> None:
+    problems = [problem for problem in check(resolved).problems if not _supplied(problem)]
+    if problems:
+        raise ConfigErrors(problems)
+
+
+def _supplied(problem: Problem) -> bool:
+    """Whether the smoke test brings what is missing: a model always, data where none are named, resumption."""
+    own = ("actor_rollout_ref.model", "critic.model.path", "trainer.resume_from_path")
+    unset = problem.key in ("data.train_files", "data.val_files") and "is not set" in problem.message
+    return unset or problem.key.startswith(own) or problem.key == "data.train_batch_size" and "rows" in problem.message
+
+
+def _value(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def override(key: str, value: Any) -> str:
+    """`key=value` in the override grammar, quoted where it must be."""
+    return f"{key}={format_value(value)}"

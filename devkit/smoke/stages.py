@@ -1,0 +1,206 @@
+"""The stages of the smoke test, each over the trainer's own code: set up, learn, train and be killed, resume, export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from devkit.errors import DevkitError
+from devkit.records import StepRecord
+from devkit.smoke.checks import Outcome, named, resumed_equal
+from devkit.smoke.cluster import SmokeCluster
+from devkit.smoke.problems import GATE_REWARD, write_parquet
+from devkit.smoke.shrink import Plan, override
+from devkit.smoke.view import SmokeView
+from devkit.smoke.warm_process import WarmProcess
+from devkit.smoke.watch import GateWatch, PipelineWatch, Results
+from trainer.cluster import WorkerPool
+from trainer.config import load
+from trainer.config.schema import Config
+from trainer.data.parquet import read_parts
+from trainer.errors import CheckpointError, WorkerDied
+from trainer.export import export
+from trainer.run import Observer, read_data, total_steps, train
+from trainer.tokenizer import load_tokenizer
+from trainer.tracking import make_tracker
+
+PROBLEMS = 128  # word problems, where no data are given and for the gate
+TEXTS = 256  # prompts that the tokenizer is trained on
+POSITIONS = 512  # of the tiny model: more than prompt and response together
+
+# Set by benchmarks/learning_gate.py over 24 seeds of every estimator; docs/results/learning_gate.md has the figures.
+GATE_STEPS = 30
+GATE_WINDOW = 3  # steps at each end whose mean reward is compared
+GATE_MARGIN = 0.25
+GATE_PROMPT_TOKENS, GATE_RESPONSE_TOKENS = 32, 8
+GATE_KL_LIMIT = 0.01  # a stronger pull to the reference would hold the tiny model back
+
+
+class Stages:
+    """One smoke test from its first process to its last file."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        view: SmokeView,
+        folder: Path,
+        cluster: SmokeCluster,
+        warm: WarmProcess,
+        clock: Callable[[str], AbstractContextManager[None]],
+        seed: int,
+    ) -> None:
+        self.plan = plan
+        self.view = view
+        self.folder = folder
+        self.cluster = cluster
+        self.warm = warm
+        self.clock = clock
+        self.seed = seed
+        self.results = Results()
+        self.steps: list[StepRecord] = []
+        self.model = str(folder / "model")
+        self.checkpoints = folder / "pipeline"
+
+    # -- set-up
+
+    def set_up(self) -> None:
+        """Data and the tiny model, and the driver joins Ray."""
+        with self.clock("set-up"):
+            problems = self.folder / "problems"
+            problems.mkdir()
+            self.problems = write_parquet(problems, PROBLEMS, self.seed)
+            self.config = self._pipeline_config()
+            texts = [str(text) for text in prompt_texts(self.config)]
+            spec = {"folder": self.model, "like": self.plan.like, "max_positions": POSITIONS, "seed": self.seed}
+            self.warm.tell("build", texts=texts, **spec)
+            self.cluster.connect()
+            self.warm.answer()
+            self.tokenizer = load_tokenizer(self.config.actor_rollout_ref.model)
+
+    def _pipeline_config(self) -> Config:
+        own = {"data.train_files": [self.problems[0]], "data.val_files": [self.problems[1]]}
+        data = own if self.plan.own_data else {}
+        if not self.plan.own_data and not self.plan.full.data.val_files:
+            data = {"data.val_files": self.plan.full.data.train_files}
+        return self._config(
+            {**data, "trainer.default_local_dir": str(self.checkpoints), "data.seed": self.seed}
+        )
+
+    def _config(self, more: dict[str, Any]) -> Config:
+        model = {
+            "actor_rollout_ref.model.path": self.model,
+            "critic.model.path": self.model,
+            "trainer.seed": self.seed,
+        }
+        words = [override(key, value) for key, value in (model | more).items()]
+        return load([*self.plan.overrides, *words], self.plan.dialect).config
+
+    # -- the learning gate
+
+    def learn(self) -> None:
+        """From scratch, on a task that a tiny model can learn: the reward must rise."""
+        gate = self.gate_config()
+        watch = GateWatch(self.results, self.view, gate, self.tokenizer)
+        with self.clock("learning gate"):
+            self.pool = WorkerPool(self.config, name="smoke")
+            self._train(gate, self.pool, watch, connect=True)
+        watch.conclude(GATE_MARGIN, GATE_WINDOW)
+        self.steps = watch.steps
+
+    def gate_config(self) -> Config:
+        """The pipeline's estimator, KL mode and batches, on word problems with the gate's reward."""
+        reward = self.folder / "gate_reward.py"
+        reward.write_text(GATE_REWARD)
+        full = self.plan.full
+        return self._config(
+            {
+                "custom_reward_function.path": str(reward),
+                "custom_reward_function.name": "compute_score",
+                "data.train_files": [self.problems[0]],
+                "data.val_files": [],
+                "data.train_max_samples": -1,
+                "data.max_prompt_length": GATE_PROMPT_TOKENS,
+                "data.max_response_length": GATE_RESPONSE_TOKENS,
+                "data.reward_fn_key": "data_source",
+                "data.prompt_key": "prompt",
+                "algorithm.kl_ctrl.kl_coef": min(full.algorithm.kl_ctrl.kl_coef, GATE_KL_LIMIT),
+                "actor_rollout_ref.actor.kl_loss_coef": min(
+                    full.actor_rollout_ref.actor.kl_loss_coef, GATE_KL_LIMIT
+                ),
+                "trainer.total_training_steps": GATE_STEPS,
+                "trainer.save_freq": -1,
+                "trainer.test_freq": -1,
+                "trainer.val_before_train": False,
+                "trainer.resume_mode": "disable",
+                "trainer.default_local_dir": str(self.folder / "gate"),
+            }
+        )
+
+    # -- the pipeline: train, validate, save, be killed, resume, export
+
+    def train(self) -> None:
+        """Until a rank is killed on purpose."""
+        self.before = PipelineWatch(self.results, self.view, self.config, self.tokenizer)
+        victim = self.pool.infos[-1]
+        self.before.kill_pid = victim.pid
+        with self.clock("pipeline"):
+            try:
+                self._train(self.config, self.pool, self.before)
+                self.results.add("killed-rank", lambda: Outcome(False, f"{victim} was killed and nobody noticed"))
+            except WorkerDied as death:
+                message = death.message
+                self.results.add("killed-rank", lambda: Outcome(str(victim) in message, message))
+            finally:
+                self.pool.close()
+
+    def resume(self) -> None:
+        """In new processes, from the last checkpoint to the end."""
+        self.after = PipelineWatch(self.results, self.view, self.config, self.tokenizer)
+        with self.clock("resume"):
+            pool = WorkerPool(self.config, name="smoke-resumed")
+            try:
+                self._train(self.config, pool, self.after, connect=True)
+            finally:
+                pool.close()
+        self.results.add("resume", lambda: resumed_equal(self.before.metrics, self.after.metrics))
+
+    def export(self) -> None:
+        """The last checkpoint as transformers loads it, compared with the actor that trained."""
+        with self.clock("export"):
+            self.results.add("export", self._exported)
+
+    def _exported(self) -> Outcome:
+        output = self.folder / "exported"
+        try:
+            parameters = export(self.after.saved_folders[-1], output)
+            self.warm.tell("digests", folder=str(output))
+            loaded = self.warm.answer()["digests"]
+        except (CheckpointError, DevkitError, IndexError) as error:
+            return Outcome(False, str(error))
+        trained = self.after.final_actor[0]
+        odd = sorted(name for name in loaded if loaded[name] != trained.get(name))
+        if odd:
+            return Outcome(False, f"exported weights differ from the actor's: {named(odd)}")
+        return Outcome(True, f"transformers loads all {parameters:,} parameters, equal to the actor's")
+
+    def _train(self, config: Config, pool: WorkerPool, observer: Observer, *, connect: bool = False) -> None:
+        data = read_data(config)
+        tracker = make_tracker(config, total_steps(config, data.train))
+        tracker.note = self.view.note  # type: ignore[method-assign]
+        if connect:
+            pool.connect()
+        train(config, pool, data, tracker, observer)
+        tracker.close()
+
+
+def prompt_texts(config: Config) -> Sequence[Any]:
+    """The first prompts of the training data, as text: what the tokenizer learns from."""
+    texts: list[Any] = []
+    for part in read_parts(config.data.train_files, config.data):
+        for index in range(min(len(part), TEXTS - len(texts))):
+            prompt = part.value(config.data.prompt_key, index)
+            texts.append(prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt))
+    return texts
+

@@ -1,0 +1,145 @@
+"""The ranks of `test_world_sizes.py`: `rank_main.py FOLDER` runs the jobs of FOLDER/jobs.json.
+
+A rank updates on made-up experience and leaves what it found as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # the first optimizer imports it
+import torch.distributed as dist
+import transformers.models.qwen2.modeling_qwen2  # noqa: F401
+
+from trainer.config import load
+from trainer.errors import TrainerError
+from trainer.group import WorkerGroup
+from trainer.records import Experience, Prompts, Rollout, Row, TrainBatch
+from trainer.roles import Roles
+from trainer.worker import RunSpec
+
+ROWS, PROMPT, RESPONSE = 8, 7, 6
+LIMIT_S = 60
+
+
+def made_up(vocabulary: int, seed: int = 5) -> TrainBatch:
+    """Eight sequences of different lengths, the same on every rank."""
+    dice = torch.Generator().manual_seed(seed)
+
+    def ids(width: int) -> torch.Tensor:
+        return torch.randint(3, vocabulary, (ROWS, width), generator=dice)
+
+    def reals() -> torch.Tensor:
+        return torch.randn(ROWS, RESPONSE, generator=dice) * mask
+
+    left, right = (torch.randint(1, width + 1, (ROWS, 1), generator=dice) for width in (PROMPT, RESPONSE))
+    prompt_mask = (torch.arange(PROMPT).flip(0) < left).long()
+    mask = (torch.arange(RESPONSE) < right).long()
+    rows = tuple(Row(i, "made up", "none", "") for i in range(ROWS))
+    prompts = Prompts(
+        ids(PROMPT) * prompt_mask, prompt_mask, torch.arange(ROWS), torch.zeros(ROWS, dtype=torch.int64), rows
+    )
+    old = -6.0 * mask + 0.1 * reals()
+    rollout = Rollout(prompts, ids(RESPONSE) * mask, mask, old)
+    return TrainBatch(Experience(rollout, reals(), old, old + 0.1 * reals(), reals()), reals(), reals(), reals())
+
+
+class ThisRank:
+    """`Calls` that deal the whole batch and run this rank's share alone."""
+
+    def __init__(self, roles: Any, rank: int, world: int) -> None:
+        self.roles, self.rank, self.world_size = roles, rank, world
+
+    def all(self, phase: str, args: Any) -> list[Any]:
+        return [getattr(self.roles, phase)(*args[self.rank])]
+
+
+def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
+    config = load(job["words"]).config
+    world = job["world"]
+    roles = Roles(RunSpec(config, None, 10), rank, world)
+    group = WorkerGroup(ThisRank(roles, rank, world), config)
+    batch = made_up(roles.actor.module.config.vocab_size)
+    found: dict[str, Any] = {"steps": {"actor": [], "critic": []}, "lr": {"actor": [], "critic": []}, "untrained": {}}
+
+    def update(step: int) -> None:
+        calls: dict[str, Callable[..., Any]] = {"critic": group.update_critic, "actor": group.update_actor}
+        for role, call in calls.items():
+            report = call(batch, step)
+            found["steps"][role] += report.steps
+            found["lr"][role].append(report.lr)
+            found["untrained"][role] = list(report.untrained)
+
+    if "load" in job:
+        roles.load(job["load"])
+        found["loaded"] = {role: roles.checksums(role) for role in ("actor", "critic")}
+        update(3)
+    else:
+        update(1)
+        update(2)
+        if "save" in job:
+            os.makedirs(job["save"], exist_ok=True)
+            roles.save(job["save"])
+            found["saved"] = {role: roles.checksums(role) for role in ("actor", "critic")}
+        update(3)
+    roles.sync_weights()
+    found["checksums"] = {role: roles.checksums(role) for role in ("actor", "critic")}
+    found["engine"] = roles.checksums("engine")
+    models = {"actor": roles.actor, "critic": roles.critic}
+    found["norms"] = {
+        role: {name: [float(t.norm()), float(t.sum())] for name, t in model.full_tensors()}
+        for role, model in models.items()
+        if model is not None
+    }
+    return found
+
+
+def rank_main(folder: Path, job: dict[str, Any], rank: int) -> None:
+    store = dist.FileStore(str(folder / "store"), job["world"])
+    limit = timedelta(seconds=LIMIT_S)
+    dist.init_process_group("cpu:gloo", store=store, rank=rank, world_size=job["world"], timeout=limit)
+    try:
+        found = work(job, rank)
+    except TrainerError as error:
+        found = {"error": type(error).__name__, "message": str(error)}
+    (folder / f"rank{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def fork(folder: Path, job: dict[str, Any], rank: int) -> int:
+    """A rank as a child that has everything imported already; its pid."""
+    if pid := os.fork():
+        return pid
+    signal.alarm(LIMIT_S)  # ends it, should the others leave it waiting
+    status = 1
+    try:
+        rank_main(folder, job, rank)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def main(folder: Path) -> int:
+    """The jobs one after the other, each on processes of its own; the exit code."""
+    failed = 0
+    for name, job in json.loads((folder / "jobs.json").read_text()).items():
+        (folder / name).mkdir()
+        for pid in [fork(folder / name, job, rank) for rank in range(job["world"])]:
+            failed += os.waitpid(pid, 0)[1] != 0
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,156 @@
+"""Log-probs, entropy and values against transformers itself, one token at a time; for every architecture we name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from tests.trainer.batches import random_ids, rollout_of
+from tests.trainer.conftest import ARCHITECTURES
+from trainer.config.schema import FsdpConfig
+from trainer.errors import ModelError
+from trainer.learner.fsdp import Model, forward_only, trim
+from trainer.learner.models import Source, ValueModel, read_config, read_value_model, sharded
+from trainer.records import Rollout, take
+
+PROMPTS, ANSWERS = random_ids([4, 1, 6], 1), random_ids([3, 5, 1], 2)
+FP32 = FsdpConfig(dtype="fp32")
+
+
+def model_of(
+    folder: Path, mesh: Any, *, kind: str = "causal_lm", temperature: float = 1.0, save_memory: bool = False
+) -> Model:
+    module = sharded(kind, Source(str(folder), False, 1), FP32, mesh, checkpointing=save_memory)
+    return Model(module, torch.device("cpu"), temperature)
+
+
+@torch.no_grad()
+def naive(folder: Path, rollout: Rollout, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies: for each response token a forward pass over exactly what stands before it."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    logp, entropy = torch.zeros(rollout.mask_BT.shape), torch.zeros(rollout.mask_BT.shape)
+    for b in range(len(rollout)):
+        ids = rollout.prompts.ids_BP[b][rollout.prompts.mask_BP[b].bool()].tolist()
+        for t in range(int(rollout.mask_BT[b].sum())):
+            distribution = (model(torch.tensor([ids])).logits[0, -1] / temperature).log_softmax(-1)
+            token = int(rollout.response_BT[b, t])
+            logp[b, t] = distribution[token]
+            entropy[b, t] = -(distribution.exp() * distribution).sum()
+            ids.append(token)
+    return logp, entropy
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_log_probs_and_entropy(models: Path, mesh: Any, architecture: str, temperature: float) -> None:
+    folder, rollout = models / architecture, rollout_of(PROMPTS, ANSWERS)
+    found = model_of(folder, mesh, temperature=temperature).log_probs(rollout, entropy=True)
+    logp, entropy = naive(folder, rollout, temperature)
+    torch.testing.assert_close(found.logp_BT.detach(), logp, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(found.entropy_BT.detach(), entropy, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["causal_lm", "value"])
+def test_padding_and_neighbours_change_nothing(models: Path, mesh: Any, kind: str) -> None:
+    """More padding on both sides is trimmed away; a row alone gets what it gets among others."""
+    model = model_of(models / "qwen2", mesh, kind=kind)
+
+    def run(rollout: Rollout) -> Tensor:
+        answer = model.values(rollout) if kind == "value" else model.log_probs(rollout, entropy=False).logp_BT
+        return answer.detach()
+
+    plain, wide = rollout_of(PROMPTS, ANSWERS), rollout_of(PROMPTS, ANSWERS, extra=4)
+    together = run(plain)
+    assert run(wide).shape == wide.mask_BT.shape
+    assert torch.equal(run(wide)[:, :5], together)
+    assert (run(wide)[:, 5:] == 0).all() and (together[~plain.mask_BT.bool()] == 0).all()
+    for b in range(3):
+        torch.testing.assert_close(run(take(plain, slice(b, b + 1)))[0], together[b], atol=1e-5, rtol=1e-5)
+
+
+def test_trim_keeps_every_token(models: Path) -> None:
+    wide = rollout_of(PROMPTS, ANSWERS, extra=4)
+    short = trim(wide)
+    assert short.ids_BS.shape == (3, 6 + 5)
+    assert torch.equal(short.ids_BS[short.attention_BS.bool()], wide.ids_BS[wide.attention_BS.bool()])
+
+
+def test_values_stand_before_the_tokens(models: Path, mesh: Any) -> None:
+    """The value of response token t is read off the position before it: what it would be without t and all later."""
+    model = model_of(models / "qwen2", mesh, kind="value")
+    whole = model.values(rollout_of(PROMPTS, ANSWERS)).detach()
+    reference = read_value_model(Source(str(models / "qwen2"), False, 1), read_config_of(models), torch.float32).eval()
+    for b in range(3):
+        for t in range(len(ANSWERS[b])):
+            ids = torch.tensor([PROMPTS[b] + ANSWERS[b][:t]])
+            with torch.no_grad():
+                expected = reference(input_ids=ids)[0, -1, 0]
+            torch.testing.assert_close(whole[b, t], expected, atol=1e-5, rtol=1e-5)
+
+
+def read_config_of(models: Path) -> Any:
+    return read_config(Source(str(models / "qwen2"), False, 1))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["causal_lm", "value"])
+def test_gradients_reach_every_parameter_with_and_without_checkpointing(
+    models: Path, mesh: Any, architecture: str, kind: str
+) -> None:
+    def gradients(save_memory: bool) -> dict[str, Tensor]:
+        model = model_of(models / architecture, mesh, kind=kind, save_memory=save_memory)
+        rollout = rollout_of(PROMPTS, ANSWERS)
+        answer = model.values(rollout) if kind == "value" else model.log_probs(rollout, entropy=False).logp_BT
+        answer.square().sum().backward()
+        return {name: p.grad.full_tensor() for name, p in model.module.named_parameters()}  # type: ignore[union-attr]
+
+    plain, saved = gradients(False), gradients(True)
+    assert plain.keys() == saved.keys()
+    for name, gradient in plain.items():
+        assert gradient.abs().max() > 0, name
+        torch.testing.assert_close(saved[name], gradient, atol=1e-6, rtol=1e-5)
+
+
+def test_tied_models_have_one_weight_for_both_ends(models: Path, mesh: Any) -> None:
+    tied, untied = (model_of(models / name, mesh).module for name in ("qwen2-tied", "qwen2"))
+    assert "lm_head.weight" not in dict(tied.named_parameters())
+    assert "lm_head.weight" in dict(untied.named_parameters())
+    assert torch.equal(tied.lm_head.weight.full_tensor(), tied.model.embed_tokens.weight.full_tensor())
+
+
+@pytest.mark.parametrize("save_memory", [False, True])
+def test_dropout_is_off(models: Path, mesh: Any, save_memory: bool) -> None:
+    """GPT-2's configuration has dropouts of 0.1; the new policy's ratio to the old is 1 before any update all the same."""
+    model = model_of(models / "gpt2", mesh, save_memory=save_memory)
+    assert model.module.training
+    rollout = rollout_of(PROMPTS, ANSWERS)
+    old = forward_only(lambda part: model.log_probs(part, entropy=False), rollout, 2).logp_BT  # type: ignore[union-attr]
+    new = model.log_probs(rollout, entropy=False).logp_BT.detach()
+    torch.testing.assert_close((new - old).exp(), torch.ones_like(new), atol=1e-5, rtol=0)
+
+
+def test_value_head_is_saved_and_found_again(models: Path, mesh: Any, tmp_path: Path) -> None:
+    source = Source(str(models / "qwen2"), False, seed=7)
+    first = read_value_model(source, read_config(source), torch.float32)
+    assert isinstance(first, ValueModel)
+    again = read_value_model(source, read_config(source), torch.float32)
+    assert torch.equal(first.value_head.weight, again.value_head.weight)  # the seed decides, not the moment
+    with torch.no_grad():
+        first.value_head.weight.fill_(0.25)
+        first.value_head.bias.fill_(-1.0)
+    first.save_pretrained(tmp_path)
+
+    loaded = model_of(tmp_path, mesh, kind="value").module
+
+    assert (loaded.value_head.weight.full_tensor() == 0.25).all()
+    assert (loaded.value_head.bias.full_tensor() == -1.0).all()
+
+
+def test_missing_model_is_named(tmp_path: Path, mesh: Any) -> None:
+    with pytest.raises(ModelError, match=str(tmp_path)):
+        model_of(tmp_path, mesh)
