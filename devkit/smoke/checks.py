@@ -71,10 +71,12 @@ def rewards(experience: Experience, expected_B: Tensor) -> Outcome:
     mask_BT = experience.rollout.mask_BT
     rows = torch.arange(len(mask_BT))
     placed_B = experience.scores_BT[rows, mask_BT.sum(-1) - 1]
-    elsewhere = float(experience.scores_BT.abs().sum() - placed_B.abs().sum())
     wrong = int(((placed_B - expected_B).abs() > 1e-6).sum())
-    if wrong or abs(elsewhere) > 1e-6:
+    if wrong:
         return Outcome(False, f"{wrong} of {len(rows)} rows have another score than their response earns")
+    strewn = int(((experience.scores_BT != 0).sum(-1) > 1).sum())
+    if strewn:
+        return Outcome(False, f"{strewn} of {len(rows)} rows have scores at more than one token")
     return Outcome(True, f"{len(rows)} scores belong to their rows")
 
 
@@ -186,17 +188,20 @@ def policy_follows_advantages(pairs: Sequence[tuple[TrainBatch, LogProbs]]) -> O
     return Outcome(gain > 0, f"mean of advantage x change of log-prob: {gain:+.1e} (must be positive)")
 
 
-def critic_learns(pairs: Sequence[tuple[TrainBatch, Tensor]]) -> Outcome:
-    """After an update, the values are nearer to the returns that they were trained on."""
-    if not pairs:
+def critic_learns(batches: Sequence[TrainBatch]) -> Outcome:
+    """At the end of a run the values are nearer to the returns than 0 is, which is what a new critic says."""
+    values = [batch.experience.values_BT for batch in batches]
+    if not batches or values[0] is None:
         return Outcome(None, "no critic in this configuration")
-    before = after = 0.0
-    for batch, values_BT in pairs:
-        assert batch.experience.values_BT is not None
-        before += float((((batch.experience.values_BT - batch.returns_BT) * mask_of(batch)) ** 2).sum())
-        after += float((((values_BT - batch.returns_BT) * mask_of(batch)) ** 2).sum())
-    # Equal is what a critic that isn't trained gives; a fall of a hundredth is far above rounding.
-    return Outcome(after < 0.99 * before, f"squared error {after / max(before, 1e-12):.2f} of what it was (limit 0.99)")
+    missed = sum(
+        float((((value - batch.returns_BT) * mask_of(batch)) ** 2).sum())
+        for value, batch in zip(values, batches, strict=True)
+        if value is not None
+    )
+    whole = sum(float(((batch.returns_BT * mask_of(batch)) ** 2).sum()) for batch in batches)
+    # An untrained critic's share is 1 or above; a trained one's was below 0.2 in all of the gate's 24 seeds.
+    share = missed / max(whole, 1e-12)
+    return Outcome(share < 0.5, f"squared error is {share:.2f} of that of saying 0 (limit 0.5)")
 
 
 def resumed_equal(before: Mapping[int, Mapping[str, float]], after: Mapping[int, Mapping[str, float]]) -> Outcome:

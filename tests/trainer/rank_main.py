@@ -124,7 +124,7 @@ def fork(folder: Path, job: dict[str, Any], rank: int) -> int:
     try:
         rank_main(folder, job, rank)
         status = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the parent sees the status, the log the trace
         traceback.print_exc()
     finally:
         sys.stderr.flush()

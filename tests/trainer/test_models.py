@@ -125,7 +125,7 @@ def test_tied_models_have_one_weight_for_both_ends(models: Path, mesh: Any) -> N
 
 @pytest.mark.parametrize("save_memory", [False, True])
 def test_dropout_is_off(models: Path, mesh: Any, save_memory: bool) -> None:
-    """GPT-2's configuration has dropouts of 0.1; the new policy's ratio to the old is 1 before any update all the same."""
+    """GPT-2's configuration has dropouts of 0.1; all the same, the ratio is 1 before any update."""
     model = model_of(models / "gpt2", mesh, save_memory=save_memory)
     assert model.module.training
     rollout = rollout_of(PROMPTS, ANSWERS)

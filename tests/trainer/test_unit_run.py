@@ -1,0 +1,340 @@
+"""The driver's loop over ranks that only pretend: when it validates, saves, resumes, and in which order it asks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.conftest import Words
+from trainer import checkpoints, ppo
+from trainer.config import load
+from trainer.config.schema import Config
+from trainer.errors import CheckpointError
+from trainer.group import WorkerGroup
+from trainer.interfaces import Sampling
+from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, UpdateReport
+from trainer.roles import Roles
+from trainer.run import Observer, read_data, train
+from trainer.tracking import Tracker
+from trainer.worker import RunSpec
+
+
+class Pretender:
+    """One rank without models: every answer has three tokens, and a score that tells the prompt."""
+
+    def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
+        shape = (len(prompts), 3)
+        return Rollout(prompts, torch.full(shape, 5), torch.ones(shape, dtype=torch.int64), torch.full(shape, -1.0))
+
+    def score(self, rollout: Rollout) -> Scores:
+        return Scores((rollout.prompts.uid_B % 5).float(), {})
+
+    def log_probs(self, rollout: Rollout) -> LogProbs:
+        return LogProbs(rollout.logp_BT, -rollout.logp_BT)
+
+    def ref_log_probs(self, rollout: Rollout) -> torch.Tensor:
+        return rollout.logp_BT - 0.5
+
+    def values(self, rollout: Rollout) -> torch.Tensor:
+        return torch.zeros(rollout.mask_BT.shape)
+
+    def update_actor(self, shares: Sequence[MiniBatch]) -> UpdateReport:
+        return UpdateReport(tuple({"grad_norm": 1.0} for _ in shares), (), 0.1, 0)
+
+    update_critic = update_actor
+
+    def sync_weights(self) -> None: ...
+
+    def save(self, folder: str) -> None:
+        (Path(folder) / "actor").write_text("weights")
+
+    def load(self, folder: str) -> None:
+        assert (Path(folder) / "actor").read_text() == "weights"
+
+
+class Pool:
+    """Ranks in this process; `phases` is what they were asked, in order."""
+
+    def __init__(self, ranks: Sequence[Any]) -> None:
+        self.ranks = ranks
+        self.world_size = len(ranks)
+        self.phases: list[str] = []
+        self.specs: list[RunSpec] = []
+
+    def build(self, spec: RunSpec) -> None:
+        self.specs.append(spec)
+
+    def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+        self.phases.append(phase)
+        return [getattr(rank, phase)(*each) for rank, each in zip(self.ranks, args, strict=True)]
+
+
+class Log:
+    """A tracker's back-end that remembers."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, Metrics]] = []
+
+    def log(self, step: int, metrics: Metrics) -> None:
+        self.lines.append((step, dict(metrics)))
+
+    def close(self) -> None: ...
+
+    def with_metric(self, beginning: str) -> list[int]:
+        return [step for step, metrics in self.lines if any(name.startswith(beginning) for name in metrics)]
+
+
+@dataclasses.dataclass
+class Ran:
+    pool: Pool
+    log: Log
+    last: Metrics
+    seen: list[tuple[str, Any]]
+
+    @property
+    def saved(self) -> list[str]:
+        return [what.name for event, what in self.seen if event == "saved"]
+
+
+class Watcher(Observer):
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Any]] = []
+
+    def started(self, workers: WorkerGroup, progress: ppo.Progress) -> None:
+        self.seen.append(("started", progress.step))
+
+    def stepped(self, workers: WorkerGroup, result: ppo.StepResult) -> None:
+        self.seen.append(("stepped", result.batch.experience.rollout.prompts.uid_B.tolist()))
+
+    def saved(self, folder: Path) -> None:
+        self.seen.append(("saved", folder))
+
+
+Go = Callable[..., Ran]
+
+
+@pytest.fixture
+def go(words: Words, tmp_path: Path) -> Go:
+    """`go("key=value", ...)`: a run over pretending ranks, in `tmp_path`."""
+
+    def run(*changes: str, ranks: Sequence[Any] = (Pretender(), Pretender())) -> Ran:
+        sizes = ("trainer.n_gpus_per_node=2", f"trainer.default_local_dir={tmp_path / 'run'}")
+        config = load(words(*sizes, *changes)).config
+        pool, log, watcher = Pool(ranks), Log(), Watcher()
+        last = train(config, pool, read_data(config), Tracker([log]), watcher)
+        return Ran(pool, log, last, watcher.seen)
+
+    return run
+
+
+def test_when_it_validates_and_saves(go: Go, tmp_path: Path) -> None:
+    ran = go(
+        "trainer.total_training_steps=5",
+        "trainer.val_before_train=True",
+        "trainer.test_freq=2",
+        "trainer.save_freq=3",
+    )
+    assert [step for step, _ in ran.log.lines] == [0, 1, 2, 3, 4, 5]
+    assert ran.log.with_metric("val-core/") == [0, 2, 4, 5]  # every second, and at the end
+    assert ran.saved == ["global_step_3", "global_step_5"]
+    assert (tmp_path / "run/latest_checkpointed_iteration.txt").read_text() == "5"
+    assert ran.log.with_metric("timing_s/save_checkpoint") == [3, 5]
+    assert ran.last == ran.log.lines[-1][1]
+
+
+def test_never_means_not_at_the_end_either(go: Go) -> None:
+    ran = go("trainer.total_training_steps=2", "trainer.test_freq=-1", "trainer.save_freq=-1")
+    assert ran.log.with_metric("val-core/") == [] and ran.saved == []
+
+
+def test_epochs_make_the_steps_and_see_every_row_once(go: Go) -> None:
+    ran = go("trainer.total_training_steps=null", "trainer.total_epochs=2")
+    assert ran.pool.specs[0].total_steps == 6  # 24 rows by 8, twice
+    assert [metrics["training/epoch"] for _, metrics in ran.log.lines][::3] == [0, 1]
+    trained = [uid for event, uids in ran.seen if event == "stepped" for uid in uids]
+    assert sorted(trained) == list(range(48))
+
+
+def test_order_of_the_phases_in_a_step(go: Go) -> None:
+    ran = go("algorithm.use_kl_in_reward=True")
+    assert ran.pool.phases == [
+        *("generate", "score", "log_probs", "ref_log_probs", "values"),
+        *("update_critic", "update_actor", "sync_weights"),
+    ]
+
+
+def test_no_models_are_asked_that_the_estimator_does_without(go: Go) -> None:
+    ran = go("algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.n=2")
+    assert not {"ref_log_probs", "values", "update_critic"} & set(ran.pool.phases)
+    assert not [name for name in ran.last if name.startswith(("critic/vf", "critic/lr", "critic/values"))]
+
+
+def test_critic_warm_up(go: Go) -> None:
+    ran = go("trainer.total_training_steps=4", "trainer.critic_warmup=2")
+    updates = [phase for phase in ran.pool.phases if phase.startswith(("update", "sync"))]
+    assert updates == ["update_critic"] * 2 + ["update_critic", "update_actor", "sync_weights"] * 2
+    assert ran.log.with_metric("actor/lr") == [3, 4]
+
+
+def test_val_only_trains_nothing(go: Go) -> None:
+    ran = go("trainer.val_only=True", "actor_rollout_ref.rollout.val_kwargs.n=2", "data.val_batch_size=4")
+    assert set(ran.pool.phases) == {"generate", "score"} and len(ran.pool.phases) == 2 * 2  # 6 rows by 4
+    mean = sum(uid % 5 for uid in range(6)) / 6
+    assert ran.last["val-core/openai/gsm8k/reward/mean@2"] == pytest.approx(mean)
+    assert ran.last["val/test_score/openai/gsm8k"] == pytest.approx(mean)
+
+
+def test_observer_sees_the_run_in_order(go: Go) -> None:
+    ran = go("trainer.total_training_steps=2", "trainer.save_freq=1")
+    assert [event for event, _ in ran.seen] == ["started", "stepped", "saved", "stepped", "saved"]
+
+
+def test_samples_are_written(go: Go, tmp_path: Path) -> None:
+    go(f"trainer.rollout_data_dir={tmp_path / 'samples'}")
+    lines = [json.loads(line) for line in (tmp_path / "samples/1.jsonl").read_text().splitlines()]
+    assert len(lines) == 8 and all(line["response_ids"] == [5, 5, 5] for line in lines)
+    assert all(line["row"].endswith("train.parquet") and line["step"] == 1 for line in lines)
+
+
+ADAPTIVE = ("algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.type=adaptive", "algorithm.kl_ctrl.horizon=10")
+
+
+def test_resumed_run_has_the_coefficient_and_the_rows_of_an_uninterrupted_one(go: Go, tmp_path: Path) -> None:
+    whole = go(*ADAPTIVE, "trainer.total_training_steps=5", f"trainer.default_local_dir={tmp_path / 'whole'}")
+    go(*ADAPTIVE, "trainer.total_training_steps=2", "trainer.save_freq=2")
+    resumed = go(*ADAPTIVE, "trainer.total_training_steps=5")
+
+    assert resumed.seen[0] == ("started", 2) and "load" in resumed.pool.phases
+    assert resumed.seen[1:] == whole.seen[3:]
+    name = "actor/reward_kl_penalty_coeff"
+    coefficients = [metrics[name] for _, metrics in whole.log.lines]
+    assert [metrics[name] for _, metrics in resumed.log.lines] == coefficients[2:]
+    assert len(set(coefficients)) == 5
+
+
+def test_a_run_that_is_done_does_nothing_more(go: Go) -> None:
+    go("trainer.total_training_steps=2", "trainer.save_freq=1")
+    again = go("trainer.total_training_steps=2", "trainer.save_freq=1")
+    assert again.pool.phases == ["load"] and again.log.lines == []
+
+
+def test_resume_modes(go: Go, tmp_path: Path) -> None:
+    go("trainer.total_training_steps=3", "trainer.save_freq=1")
+    folder = tmp_path / "run"
+
+    def start(*changes: str) -> int:
+        step: int = go("trainer.total_training_steps=4", *changes).seen[0][1]
+        return step
+
+    assert start() == 3
+    assert start("trainer.resume_mode=disable") == 0
+    assert start("trainer.resume_mode=resume_path", f"trainer.resume_from_path={folder / 'global_step_2'}") == 2
+    with pytest.raises(CheckpointError, match=r"no state\.json"):
+        start("trainer.resume_mode=resume_path", f"trainer.resume_from_path={tmp_path}")
+
+
+def test_what_is_not_whole_is_not_resumed_from(go: Go, tmp_path: Path) -> None:
+    """Given a half-written folder, a newer one without its last file, and a name that leads nowhere."""
+    go("trainer.total_training_steps=1", "trainer.save_freq=1")
+    folder = tmp_path / "run"
+    (folder / "global_step_2.partial").mkdir()
+    (folder / "global_step_3").mkdir()
+    (folder / "latest_checkpointed_iteration.txt").write_text("3")
+    ran = go("trainer.total_training_steps=2", "trainer.save_freq=1")
+    assert ran.seen[0] == ("started", 1) and ran.saved == ["global_step_2"]
+    assert not (folder / "global_step_2.partial").exists()
+
+
+def test_unreadable_state_names_the_file(go: Go, tmp_path: Path) -> None:
+    go("trainer.save_freq=1")
+    (tmp_path / "run/global_step_1/state.json").write_text('{"step": 1')
+    with pytest.raises(CheckpointError, match=r"global_step_1/state\.json") as caught:
+        go("trainer.total_training_steps=2")
+    assert "resume" in caught.value.hint
+
+
+class NoSpace(Pretender):
+    def save(self, folder: str) -> None:
+        (Path(folder) / "actor").write_text("wei")
+        raise OSError(28, "No space left on device")
+
+
+def test_a_failed_save_leaves_the_earlier_one(go: Go, tmp_path: Path) -> None:
+    go("trainer.save_freq=1")
+    with pytest.raises(CheckpointError, match=r"global_step_2: No space left"):
+        go("trainer.total_training_steps=2", "trainer.save_freq=1", ranks=(Pretender(), NoSpace()))
+    assert [path.name for path in checkpoints.complete(tmp_path / "run")] == ["global_step_1"]
+    assert not list((tmp_path / "run").glob("*.partial"))
+    assert go("trainer.total_training_steps=2").seen[0] == ("started", 1)
+
+
+@pytest.mark.parametrize(("keep", "left"), [("1", [4]), ("2", [3, 4]), ("9", [1, 2, 3, 4]), ("null", [1, 2, 3, 4])])
+def test_old_checkpoints_are_dropped(go: Go, tmp_path: Path, keep: str, left: list[int]) -> None:
+    go("trainer.total_training_steps=4", "trainer.save_freq=1", f"trainer.max_actor_ckpt_to_keep={keep}")
+    assert [path.name for path in checkpoints.complete(tmp_path / "run")] == [f"global_step_{n}" for n in left]
+
+
+def test_a_new_run_does_not_drop_its_own_checkpoint_for_an_older_runs(go: Go, tmp_path: Path) -> None:
+    go("trainer.total_training_steps=3", "trainer.save_freq=3")
+    go("trainer.resume_mode=disable", "trainer.save_freq=1", "trainer.max_actor_ckpt_to_keep=1")
+    assert [path.name for path in checkpoints.complete(tmp_path / "run")] == ["global_step_1"]
+
+
+# --------------------------------------------------------------------------- the same loop over one rank's real models
+
+
+KL = {
+    "no KL": (),
+    "KL in the reward": ("algorithm.use_kl_in_reward=True", "algorithm.kl_penalty=low_var_kl"),
+    "KL loss": ("actor_rollout_ref.actor.use_kl_loss=True", "actor_rollout_ref.actor.kl_loss_type=mse"),
+}
+REWARD = "def compute_score(solution_str, **row):\n    return {'score': float(len(set(solution_str))), 'length': 2.0}\n"
+
+
+class OneRank(Pool):
+    """This process as the only rank, with real models."""
+
+    def __init__(self) -> None:
+        super().__init__([None])
+
+    def build(self, spec: RunSpec) -> None:
+        self.ranks = [Roles(spec, 0, 1)]
+
+
+@pytest.mark.parametrize("estimator", ["gae", "grpo", "rloo", "reinforce_plus_plus"])
+@pytest.mark.parametrize("kl", KL)
+def test_every_estimator_trains_with_every_kl(
+    words: Words, mesh: object, tmp_path: Path, estimator: str, kl: str
+) -> None:
+    (tmp_path / "reward.py").write_text(REWARD)
+    changes = (
+        f"algorithm.adv_estimator={estimator}",
+        *KL[kl],
+        "actor_rollout_ref.rollout.n=2",
+        "trainer.total_training_steps=2",
+        f"custom_reward_function.path={tmp_path / 'reward.py'}",
+    )
+    config: Config = load(words(*changes)).config
+    pool, log = OneRank(), Log()
+    train(config, pool, read_data(config), Tracker([log]))
+    [first, second] = [metrics for _, metrics in log.lines]
+
+    roles = pool.ranks[0]
+    assert roles.checksums("engine") == roles.checksums("actor")
+    assert (roles.critic is not None) == (estimator == "gae")
+    assert (roles.reference is not None) == (kl != "no KL")
+    assert first["critic/length/mean"] == 2.0
+    assert first["actor/grad_norm"] > 0 and first["actor/skipped_steps"] == 0
+    assert first["training/rollout_probs_diff_max"] < 1e-5 > second["training/rollout_probs_diff_max"]
+    if kl == "KL in the reward":
+        assert abs(first["actor/reward_kl_penalty"]) < 1e-6 < second["actor/reward_kl_penalty"]
+    if kl == "KL loss":
+        assert second["actor/kl_loss"] > 0
+    if kl != "no KL":  # the reference is still what the actor was
+        assert roles.checksums("reference") != roles.checksums("actor")
