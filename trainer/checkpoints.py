@@ -126,5 +126,3 @@ def _write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
-
-

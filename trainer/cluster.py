@@ -213,13 +213,10 @@ def unmet_demand(config: Config, gpu: bool, groups_short: int, waited_s: float) 
     return DeadlineError(
         f"{groups_short} of {config.trainer.nnodes} node(s) with {per_node} free {kind}s each were not found within "
         f"{waited_s:.0f} s; {kind}s per node: {have}",
-        hint="add nodes, free what other jobs hold (`ray status`), "
-        "or lower trainer.nnodes or trainer.n_gpus_per_node",
+        hint="add nodes, free what other jobs hold (`ray status`), or lower trainer.nnodes or trainer.n_gpus_per_node",
     )
 
 
 def first_line(error: BaseException | None) -> str:
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0]
-
-

@@ -49,7 +49,7 @@ class WorkerGroup:
     def generate(self, prompts: Prompts, step: int, *, validate: bool) -> Rollout:
         sampling = sampling_of(self.config, step, validate=validate)
         shares = split_rows(prompts, self.calls.world_size)
-        answers = self.calls.all("generate", [(share, sampling) for share in shares])
+        answers: list[Rollout] = self.calls.all("generate", [(share, sampling) for share in shares])
         return concat(answers)
 
     def score(self, rollout: Rollout) -> Scores:

@@ -325,7 +325,10 @@ def mini_batches(batch: TrainBatch, size: int, epochs: int, shuffle_seed: int | 
 
 
 def update(
-    model: Trainable, shares: Sequence[MiniBatch], micro_size: int, loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]
+    model: Trainable,
+    shares: Sequence[MiniBatch],
+    micro_size: int,
+    loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]],
 ) -> UpdateReport:
     """One optimizer step per mini-batch, its gradient summed over micro-batches of `micro_size` rows.
 
@@ -369,9 +372,7 @@ class StepResult:
     metrics: Metrics
 
 
-def penalised_rewards(
-    experience: Experience, kl_coef: float, config: AlgorithmConfig
-) -> tuple[Tensor, float]:
+def penalised_rewards(experience: Experience, kl_coef: float, config: AlgorithmConfig) -> tuple[Tensor, float]:
     """Scores less `kl_coef` times the KL to the reference, per token -> (rewards [B, T], mean KL of a sequence)."""
     if not config.use_kl_in_reward:
         return experience.scores_BT, 0.0
@@ -388,9 +389,7 @@ def place_scores(scores: Scores, mask_BT: Tensor) -> Tensor:
     return torch.zeros(mask_BT.shape).scatter(1, last_B[:, None], scores.score_B[:, None])
 
 
-def step(
-    workers: Workers, prompts: Prompts, progress: Progress, config: Config, clock: Clock
-) -> StepResult:
+def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config, clock: Clock) -> StepResult:
     """One PPO step on a batch of prompts: ARCHITECTURE's data flow, one phase after the other."""
     algorithm = config.algorithm
     number = progress.step + 1

@@ -117,6 +117,10 @@ class LogProbs:
     logp_BT: Tensor  # float32, 0 outside the mask
     entropy_BT: Tensor  # float32, 0 outside the mask
 
+    def cpu(self) -> LogProbs:
+        """The same on the host."""
+        return LogProbs(self.logp_BT.cpu(), self.entropy_BT.cpu())
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -159,7 +163,9 @@ def take(record: Record, index: Tensor | slice) -> Record:
         if isinstance(value, Tensor):
             return value[index]
         if dataclasses.is_dataclass(value) and not isinstance(value, (Row, type)):
-            return dataclasses.replace(value, **{f.name: pick(getattr(value, f.name)) for f in dataclasses.fields(value)})
+            return dataclasses.replace(
+                value, **{f.name: pick(getattr(value, f.name)) for f in dataclasses.fields(value)}
+            )
         if isinstance(value, tuple) and value and not isinstance(value[0], (Tensor, tuple)):
             return value[rows] if isinstance(rows, slice) else tuple(value[i] for i in rows)
         return tuple(pick(part) for part in value)

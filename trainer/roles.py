@@ -6,6 +6,7 @@ Heavy imports live here and below; the driver never imports this module.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -23,12 +24,14 @@ from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint
 from trainer.learner.fsdp import Model, Trained, forward_only
 from trainer.learner.models import Source, compute_dtype, empty_causal_lm, local_path, read_config, sharded
-from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, UpdateReport
+from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rollout.hf import HfEngine
 from trainer.tokenizer import load_tokenizer
 from trainer.transport import pack, unpack
 from trainer.worker import RunSpec
+
+Loss = Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]
 
 _STORE: list[dist.TCPStore] = []  # rank 0's rendezvous lives as long as its process
 
@@ -63,7 +66,7 @@ class Roles:
         self.config = config
         self.rank = rank
         device_type = device_of(config)
-        self.device = torch.device(device_type, 0 if device_type == "cuda" else None)
+        self.device = torch.device("cuda:0" if device_type == "cuda" else "cpu")
         self.micro = micro_batch_sizes(config)
         self.tokenizer = load_tokenizer(config.actor_rollout_ref.model)
         self.score_response = build_scorer(config.custom_reward_function, spec.reward_source)
@@ -125,14 +128,19 @@ class Roles:
 
     def update_actor(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
-        loss = partial(ppo.actor_loss, self.actor, config=self.config.actor_rollout_ref.actor)
-        return ppo.update(self.actor, shares, self.micro.actor_update, loss)
+        return ppo.update(self.actor, shares, self.micro.actor_update, self._actor_loss())
 
     def update_critic(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
         assert self.critic is not None
-        loss = partial(ppo.critic_loss, self.critic, config=self.config.critic)
-        return ppo.update(self.critic, shares, self.micro.critic_update, loss)
+        return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())
+
+    def _actor_loss(self) -> Loss:
+        return partial(ppo.actor_loss, self.actor, config=self.config.actor_rollout_ref.actor)
+
+    def _critic_loss(self) -> Loss:
+        assert self.critic is not None
+        return partial(ppo.critic_loss, self.critic, config=self.config.critic)
 
     def sync_weights(self) -> None:
         """The actor's weights into this rank's engine, one tensor at a time. Collective."""
@@ -162,7 +170,7 @@ class Roles:
     # -- what the smoke test looks at
 
     def checksums(self, role: str) -> dict[str, str]:
-        """A digest of each whole tensor of "actor", "critic", "reference" or "engine". Collective but for the engine."""
+        """A digest of each whole tensor of "actor", "critic", "reference" or "engine". Collective."""
         tensors = self.engine.named_weights() if role == "engine" else getattr(self, role).full_tensors()
         return {name: digest(tensor) for name, tensor in tensors}
 
@@ -170,8 +178,7 @@ class Roles:
         """Losses and gradient norm of one mini-batch in passes of `micro_size` rows; no weight changes. Collective."""
         model = self.actor if role == "actor" else self.critic
         assert model is not None
-        part = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
-        loss = partial(ppo.actor_loss if role == "actor" else ppo.critic_loss, model, config=part)
+        loss = self._actor_loss() if role == "actor" else self._critic_loss()
         with model.frozen():
             report = ppo.update(model, (share,), micro_size, loss)
         losses = dict(report.steps[0])
@@ -194,9 +201,7 @@ def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -
     model = config.critic.model
     source = Source(model.path, model.trust_remote_code, config.trainer.seed)
     module = sharded("value", source, model.fsdp_config, mesh, checkpointing=model.enable_gradient_checkpointing)
-    return Trained(
-        module, device, config.critic.optim, grad_clip=config.critic.grad_clip, total_steps=total_steps
-    )
+    return Trained(module, device, config.critic.optim, grad_clip=config.critic.grad_clip, total_steps=total_steps)
 
 
 def _engine(config: Config, source: Source, device: torch.device, tokenizer: Any) -> Engine:

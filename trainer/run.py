@@ -146,7 +146,9 @@ def validate(workers: WorkerGroup, loader: PromptLoader, config: Config) -> Metr
     rollouts: list[Rollout] = []
     scores: list[Scores] = []
     for prompts in loader:
-        rollouts.append(workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.val_kwargs.n), 0, validate=True))
+        rollouts.append(
+            workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.val_kwargs.n), 0, validate=True)
+        )
         scores.append(workers.score(rollouts[-1]))
     return metrics.validation_metrics(rollouts, scores)
 

@@ -26,12 +26,11 @@ def load_tokenizer(model: ModelConfig) -> Any:
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise ModelError(
             f"cannot load a tokenizer from {path}: {reason}",
-            hint="the folder needs tokenizer.json and tokenizer_config.json; or set actor_rollout_ref.model.tokenizer_path",
+            hint="the folder needs tokenizer.json and tokenizer_config.json; "
+            "or set actor_rollout_ref.model.tokenizer_path",
         ) from error
     if tokenizer.eos_token_id is None:
-        raise ModelError(
-            f"the tokenizer of {path} has no EOS token", hint="set eos_token in its tokenizer_config.json"
-        )
+        raise ModelError(f"the tokenizer of {path} has no EOS token", hint="set eos_token in its tokenizer_config.json")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

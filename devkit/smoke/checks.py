@@ -152,7 +152,9 @@ def gradients(role: str, report: UpdateReport) -> Outcome:
     return Outcome(True, "every parameter of actor and critic got one")
 
 
-def split_invariance(role: str, parts: tuple[dict[str, float], float], whole: tuple[dict[str, float], float]) -> Outcome:
+def split_invariance(
+    role: str, parts: tuple[dict[str, float], float], whole: tuple[dict[str, float], float]
+) -> Outcome:
     """Losses and gradient norm don't depend on how a mini-batch is cut into micro-batches."""
     pairs = {name: (parts[0][name], whole[0][name]) for name in whole[0]} | {"grad_norm": (parts[1], whole[1])}
     gaps = {name: abs(a - b) / max(abs(a), abs(b), 1e-2) for name, (a, b) in pairs.items()}

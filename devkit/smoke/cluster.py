@@ -7,6 +7,7 @@ those out; this module is the one place that uses its private `Node`.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -34,7 +35,7 @@ class SmokeCluster:
         from ray._private.node import Node
         from ray._private.parameter import RayParams
 
-        class LeanNode(Node):  # type: ignore[misc]
+        class LeanNode(Node):
             """A node without the API server."""
 
             def start_api_server(self, **_options: object) -> None:
@@ -43,17 +44,17 @@ class SmokeCluster:
         if warm_socket:
             os.environ[WARM_SOCKET] = warm_socket
         client = str(Path(__file__).with_name("warm_client.py"))
-        workers = {"worker_path": client, "setup_worker_path": client} if warm_socket else {}
+        workers: dict[str, Any] = {"worker_path": client, "setup_worker_path": client} if warm_socket else {}
         for number in range(self.nodes):
             head = number == 0
-            address = {} if head else {"gcs_address": self.address}
+            address: dict[str, Any] = {} if head else {"gcs_address": self.address}
             params = RayParams(
                 num_cpus=self.slots,
                 num_gpus=0,
                 object_store_memory=OBJECT_STORE_BYTES,
                 temp_dir=str(self.folder),
                 include_dashboard=False,
-                include_log_monitor=False,
+                include_log_monitor=False,  # type: ignore[arg-type]  # Ray's annotation says str, its code takes a bool
                 no_monitor=True,
                 min_worker_port=0,
                 max_worker_port=0,
@@ -70,7 +71,7 @@ class SmokeCluster:
     def connect(self) -> None:
         import ray
 
-        ray.init(address=self.address, log_to_driver=False, logging_level="error")
+        ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
 
     def stop(self) -> None:
         """Ends every process of this Ray and removes its folder. May be called at any time, also twice."""

@@ -1,4 +1,4 @@
-"""`devkit smoke --tiny`: a tiny model through the very trainer of the full run, with checks that name what is broken."""
+"""`devkit smoke --tiny`: a tiny model through the full run's own trainer, with checks that name what is broken."""
 
 from __future__ import annotations
 

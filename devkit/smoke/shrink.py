@@ -232,7 +232,9 @@ def _supplied(problem: Problem) -> bool:
     """Whether the smoke test brings what is missing: a model always, data where none are named, resumption."""
     own = ("actor_rollout_ref.model", "critic.model.path", "trainer.resume_from_path")
     unset = problem.key in ("data.train_files", "data.val_files") and "is not set" in problem.message
-    return unset or problem.key.startswith(own) or problem.key == "data.train_batch_size" and "rows" in problem.message
+    return (
+        unset or problem.key.startswith(own) or (problem.key == "data.train_batch_size" and "rows" in problem.message)
+    )
 
 
 def _value(config: Any, key: str) -> Any:

@@ -1,4 +1,4 @@
-"""The stages of the smoke test, each over the trainer's own code: set up, learn, train and be killed, resume, export."""
+"""The stages of the smoke test, over the trainer's own code: set up, learn, train and be killed, resume, export."""
 
 from __future__ import annotations
 
@@ -84,9 +84,7 @@ class Stages:
         data = own if self.plan.own_data else {}
         if not self.plan.own_data and not self.plan.full.data.val_files:
             data = {"data.val_files": self.plan.full.data.train_files}
-        return self._config(
-            {**data, "trainer.default_local_dir": str(self.checkpoints), "data.seed": self.seed}
-        )
+        return self._config({**data, "trainer.default_local_dir": str(self.checkpoints), "data.seed": self.seed})
 
     def _config(self, more: dict[str, Any]) -> Config:
         model = {
@@ -126,9 +124,7 @@ class Stages:
                 "data.reward_fn_key": "data_source",
                 "data.prompt_key": "prompt",
                 "algorithm.kl_ctrl.kl_coef": min(full.algorithm.kl_ctrl.kl_coef, GATE_KL_LIMIT),
-                "actor_rollout_ref.actor.kl_loss_coef": min(
-                    full.actor_rollout_ref.actor.kl_loss_coef, GATE_KL_LIMIT
-                ),
+                "actor_rollout_ref.actor.kl_loss_coef": min(full.actor_rollout_ref.actor.kl_loss_coef, GATE_KL_LIMIT),
                 "trainer.total_training_steps": GATE_STEPS,
                 "trainer.save_freq": -1,
                 "trainer.test_freq": -1,
@@ -203,4 +199,3 @@ def prompt_texts(config: Config) -> Sequence[Any]:
             prompt = part.value(config.data.prompt_key, index)
             texts.append(prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt))
     return texts
-

@@ -7,6 +7,7 @@ standard input; it answers one line of JSON for each line of JSON that it is giv
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import json
@@ -54,7 +55,7 @@ def _warm_up() -> None:
     No thread may be running when a worker is forked.
     """
     import torch
-    import torch._dynamo  # noqa: F401 - the first optimizer imports it
+    import torch._dynamo  # the first optimizer imports it
     from transformers import AutoModelForCausalLM, Qwen2ForCausalLM, Qwen2Model  # noqa: F401
 
     import trainer.roles  # noqa: F401
@@ -111,7 +112,7 @@ def _become_worker(arguments: list[str], environment: str, folder: str, streams:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
         os.environ.clear()
-        os.environ.update(item.split("=", 1) for item in environment.split("\0"))
+        os.environ.update(dict(item.split("=", 1) for item in environment.split("\0")))
         os.chdir(folder)
         program = _ray_folder() / "_private" / "workers" / "default_worker.py"
         kept = [a for a in arguments[1:] if not a.startswith(RAY_FLAGS) and not a.endswith("warm_client.py")]
@@ -141,10 +142,8 @@ def _reap(children: dict[int, socket.socket]) -> None:
         connection = children.pop(child, None)
         if connection is not None:
             code = os.waitstatus_to_exitcode(status)
-            try:
+            with contextlib.suppress(OSError):  # the stand-in may have gone first
                 connection.sendall((code if code >= 0 else 128 - code).to_bytes(8, "big"))
-            except OSError:
-                pass  # the stand-in went first
             connection.close()
 
 

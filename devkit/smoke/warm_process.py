@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -61,11 +62,7 @@ class WarmProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for path in (self.socket, self._folder):
-            try:
-                os.unlink(path) if path == self.socket else os.rmdir(path)
-            except OSError:
-                pass  # it was not made, or is gone
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _read_line(self, deadline: float) -> bytes:
         """One line of its standard output, read without a buffer that the wait could not see into."""

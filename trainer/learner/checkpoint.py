@@ -15,6 +15,7 @@ import torch.distributed.checkpoint as dcp
 from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from trainer.errors import CheckpointError
@@ -118,8 +119,11 @@ def read_model(folder: Path) -> dict[str, torch.Tensor]:
     """The whole weights of a checkpoint, in one process without a process group. Raises CheckpointError."""
     try:
         metadata = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
-        names = [name for name, value in metadata.items() if name.startswith("model.") and hasattr(value, "size")]
-        state = {name: torch.empty(metadata[name].size, dtype=metadata[name].properties.dtype) for name in names}
+        state = {
+            name: torch.empty(value.size, dtype=value.properties.dtype)
+            for name, value in metadata.items()
+            if name.startswith("model.") and isinstance(value, TensorStorageMetadata)
+        }
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is meant to be
             dcp.load(state, checkpoint_id=folder, no_dist=True)

@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -67,7 +68,7 @@ class Model:
         for name, parameter in self.module.named_parameters():
             yield name, whole(parameter.detach())
 
-    def _forward(self, rollout: Rollout, **options: int) -> object:
+    def _forward(self, rollout: Rollout, **options: int) -> Any:
         attention_BS = rollout.attention_BS.to(self.device)
         inputs = {
             "input_ids": rollout.ids_BS.to(self.device),
@@ -152,16 +153,16 @@ class Trained(Model):
             group["lr"] = self.config.lr * lr_factor(self.updates, self.config, self.total_steps)
 
 
-def forward_only(
-    compute: Callable[[Rollout], Tensor | LogProbs], rollout: Rollout, micro_size: int
-) -> Tensor | LogProbs:
+Output = TypeVar("Output", Tensor, LogProbs)
+
+
+def forward_only(compute: Callable[[Rollout], Output], rollout: Rollout, micro_size: int) -> Output:
     """`compute` over passes of `micro_size` rows without gradient, put together on the host."""
-    parts = []
+    parts: list[Output] = []
     for start in range(0, len(rollout), micro_size):
         with torch.no_grad():
             part = compute(take(rollout, slice(start, start + micro_size)))
-        host = LogProbs(part.logp_BT.cpu(), part.entropy_BT.cpu()) if isinstance(part, LogProbs) else part.cpu()
-        parts.append(host)
+        parts.append(part.cpu())
     return concat(parts)
 
 
@@ -170,7 +171,9 @@ def trim(rollout: Rollout) -> Rollout:
     prompt_start = int(rollout.prompts.mask_BP.any(0).int().argmax())
     response_end = max(1, int(rollout.mask_BT.any(0).sum()))
     prompts = dataclasses.replace(
-        rollout.prompts, ids_BP=rollout.prompts.ids_BP[:, prompt_start:], mask_BP=rollout.prompts.mask_BP[:, prompt_start:]
+        rollout.prompts,
+        ids_BP=rollout.prompts.ids_BP[:, prompt_start:],
+        mask_BP=rollout.prompts.mask_BP[:, prompt_start:],
     )
     return dataclasses.replace(
         rollout,

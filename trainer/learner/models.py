@@ -73,7 +73,9 @@ def read_config(source: Source) -> PretrainedConfig:
     Raises ModelError if the folder or hub id holds none.
     """
     try:
-        config = AutoConfig.from_pretrained(local_path(source.path), trust_remote_code=source.trust_remote_code)
+        config: PretrainedConfig = AutoConfig.from_pretrained(
+            local_path(source.path), trust_remote_code=source.trust_remote_code
+        )
     except (OSError, ValueError) as error:
         raise unusable(source.path, error) from error
     for name in list(config.to_dict()):
@@ -99,7 +101,7 @@ def unusable(path: str, error: Exception) -> ModelError:
 def read_causal_lm(source: Source, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """The whole language model with its weights, on the host."""
     try:
-        return AutoModelForCausalLM.from_pretrained(  # type: ignore[no-any-return]
+        return AutoModelForCausalLM.from_pretrained(
             local_path(source.path), config=config, dtype=dtype, trust_remote_code=source.trust_remote_code
         )
     except UNREADABLE as error:

@@ -46,7 +46,7 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling) -> tuple[Tens
     if sampling.do_sample:
         allowed_BV = scaled_BV
         for restrict in filters(sampling):
-            allowed_BV = restrict(None, allowed_BV)  # type: ignore[arg-type]
+            allowed_BV = restrict(None, allowed_BV)
         cumulative_BV = allowed_BV.double().softmax(-1).cumsum(-1)
         # The first token whose cumulative probability exceeds the number: one of probability 0 is never it.
         threshold_B1 = uniform_B.to(cumulative_BV.device)[:, None] * cumulative_BV[:, -1:]
