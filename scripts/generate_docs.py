@@ -3,7 +3,9 @@
     python scripts/generate_docs.py [--check]
 
 Each lies in its file between `<!-- generated: NAME -->` and `<!-- end -->`. The README's tree takes each file's line
-from the first line of its docstring or, in a script, of its first comment; `docs/cli.md` is made from the command line.
+from the first line of its docstring or, in a script, of its first comment; `docs/cli.md` is made from the command line,
+`docs/config.md` from the configuration. In all of `docs/`, a link whose text is the name of something in a Python file,
+such as [`gae`](../trainer/ppo.py), is given the number of the line where it stands.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+if __package__ in (None, ""):
+    sys.path.insert(0, str(ROOT))
 # Folders of the tree; a package says what it is in its `__init__.py`, which so has no line of its own.
 FOLDERS = {
     "trainer": "",
@@ -80,10 +84,82 @@ def _spelling(parameter: Any) -> str:
     return " ".join([", ".join(parameter.opts), parameter.metavar or ""]).strip()
 
 
+def config_table(name: str) -> Callable[[], str]:
+    """A table of `config_reference.py`, which is loaded when it is asked for."""
+
+    def make() -> str:
+        from scripts import config_reference
+
+        return str(getattr(config_reference, name)())
+
+    return make
+
+
+def reading_list() -> str:
+    """The files that the walkthrough goes through, each with its number of lines, and their sum."""
+    sizes = {file: len((ROOT / file).read_text(encoding="utf-8").splitlines()) for file in STEP_FILES}
+    rows = [f"| [{file}](../{file}) | {lines} |" for file, lines in sizes.items()]
+    return "\n".join(["| file | lines |", "|---|---|", *rows, f"| **together** | **{sum(sizes.values()):,}** |"])
+
+
+# What one reads to follow a step, in the order of the walkthrough.
+STEP_FILES = (
+    "trainer/run.py",
+    "trainer/ppo.py",
+    "trainer/records.py",
+    "trainer/group.py",
+    "trainer/worker.py",
+    "trainer/roles.py",
+    "trainer/rollout/hf.py",
+    "trainer/rollout/sampling.py",
+    "trainer/learner/fsdp.py",
+    "trainer/metrics.py",
+)
+
 GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("README.md", "tree"): tree,
     ("docs/cli.md", "cli"): cli_reference,
+    ("docs/config.md", "keys"): config_table("keys"),
+    ("docs/config.md", "renames"): config_table("renames"),
+    ("docs/config.md", "no effect"): config_table("no_effect"),
+    ("docs/trainer.md", "dialects"): config_table("dialects"),
+    ("docs/walkthrough.md", "lines"): reading_list,
 }
+
+# [`Model.log_probs`](../trainer/learner/fsdp.py#L45)
+CODE_LINK = re.compile(r"\[`(?P<name>[A-Za-z_][\w.]*)`\]\((?P<file>[\w./-]+\.py)(?:#L\d+)?\)")
+
+
+def with_code_links(text: str, folder: Path) -> str:
+    """`text` with the line of each name that a link leads to. Raises SystemExit for a name that is not there."""
+
+    def to_line(match: re.Match[str]) -> str:
+        name, file = match["name"], match["file"]
+        if name.endswith(".py"):
+            return match[0]
+        path = folder / file
+        line = line_of(path, name) if path.is_file() else None
+        if line is None:
+            raise SystemExit(f"error: there is no {name} in {file}\nhint: a link in {folder} leads there")
+        return f"[`{name}`]({file}#L{line})"
+
+    return CODE_LINK.sub(to_line, text)
+
+
+def line_of(path: Path, name: str) -> int | None:
+    """The line of a function, class, method, field or constant, by its qualified name."""
+    found: ast.AST | None = ast.parse(path.read_text(encoding="utf-8"))
+    for part in name.split("."):
+        found = next((node for node in getattr(found, "body", ()) if part in _names(node)), None)
+    return getattr(found, "lineno", None)
+
+
+def _names(node: ast.AST) -> list[str]:
+    """What a statement defines."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def with_generated(text: str, name: str, body: str) -> str:
@@ -98,15 +174,22 @@ def with_generated(text: str, name: str, body: str) -> str:
 def stale(*, write: bool) -> list[str]:
     """Files whose generated parts are not those of the code; with `write`, they are mended."""
     found = []
-    for (file, name), make in GENERATED.items():
-        path = ROOT / file
-        text = path.read_text(encoding="utf-8")
-        new = with_generated(text, name, make())
+    for path in documents():
+        text = new = path.read_text(encoding="utf-8")
+        for (file, name), make in GENERATED.items():
+            if path == ROOT / file:
+                new = with_generated(new, name, make())
+        new = with_code_links(new, path.parent)
         if new != text:
-            found.append(file)
+            found.append(str(path.relative_to(ROOT)))
             if write:
                 path.write_text(new, encoding="utf-8")
     return found
+
+
+def documents() -> list[Path]:
+    """Every page of the documentation."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def main() -> int:

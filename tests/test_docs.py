@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from scripts import generate_docs
+from scripts import config_reference, generate_docs
+from trainer.config import tree
 
 
 def test_generated_parts_are_up_to_date() -> None:
@@ -28,10 +30,36 @@ def test_marks_that_are_missing_are_an_error() -> None:
         generate_docs.with_generated("no marks", "tree", "body")
 
 
-@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "docs/index.md", "docs/cli.md"])
-def test_links_lead_somewhere(file: str) -> None:
-    path = generate_docs.ROOT / file
-    links = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))
+def test_a_link_to_a_name_leads_to_its_line(tmp_path: Path) -> None:
+    # given a file with a function, a method and a constant
+    (tmp_path / "code.py").write_text("LIMIT = 3\n\n\nclass Box:\n    size: int = 1\n\n    def open(self): ...\n")
+    # when links name them, with a wrong line or none
+    text = "[`LIMIT`](code.py) [`Box.open`](code.py#L99) [`Box.size`](code.py) [`code.py`](code.py)"
+    # then each gets its line, and a link to a file is left alone
+    assert generate_docs.with_code_links(text, tmp_path) == (
+        "[`LIMIT`](code.py#L1) [`Box.open`](code.py#L7) [`Box.size`](code.py#L5) [`code.py`](code.py)"
+    )
+    # and a name that is not there is an error
+    with pytest.raises(SystemExit, match=r"no Box\.shut in code\.py"):
+        generate_docs.with_code_links("[`Box.shut`](code.py)", tmp_path)
+
+
+def test_the_config_page_has_every_key_and_its_comment() -> None:
+    keys = config_reference.keys()
+    assert [key for key in tree.all_keys() if f"| `{key}` |" not in keys] == []
+    assert "| prompts per step, all ranks together, before rollout.n |" in keys
+    assert "| `critic.optim.min_lr_ratio` | number, at least 0 and at most 1 | `0.0` | cosine ends at" in keys
+
+
+def test_one_can_follow_a_step_in_under_1800_lines() -> None:
+    together = re.search(r"\*\*([\d,]+)\*\* \|$", generate_docs.reading_list())
+    assert together
+    assert int(together[1].replace(",", "")) < 1800
+
+
+@pytest.mark.parametrize("path", generate_docs.documents(), ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 

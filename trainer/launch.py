@@ -20,8 +20,8 @@ def run_on_ray(config: Config, observer: Observer | None = None) -> Metrics:
     """The whole run; gives the last metrics. Raises the TrainerError that ended it."""
     require_engine(config)
     leave_on_sigterm()
-    start_ray(config)
     try:
+        start_ray(config)  # within the `try`: Ctrl-C may come while Ray is half up
         leave_on_sigterm()  # again: Ray's own handler aborts the process
         pool = WorkerPool(config)
         try:

@@ -6,6 +6,7 @@ Keys are verl's, overrides Hydra's. Every problem is one `error:` line and one `
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -81,5 +82,14 @@ def report_error(error: TrainerError) -> None:
     print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
 
 
+def leave(code: int) -> NoReturn:
+    """Ends the process. After a failure without Python's tear-down, in which a half-started Ray may crash it."""
+    if code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -95,6 +95,7 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     found["checksums"] = {role: roles.checksums(role) for role in ("actor", "critic")}
     found["engine"] = roles.checksums("engine")
     models = {"actor": roles.actor, "critic": roles.critic}
+    found["updates"] = {role: model.updates for role, model in models.items() if model is not None}
     found["norms"] = {
         role: {name: [float(t.norm()), float(t.sum())] for name, t in model.full_tensors()}
         for role, model in models.items()

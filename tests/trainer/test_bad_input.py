@@ -234,6 +234,15 @@ def test_interrupted(words: Words, reward: Callable[[str], list[str]], tmp_path:
         assert wait_until_gone(run.mark) == []
 
 
+def test_interrupted_while_ray_is_half_up(words: Words, tmp_path: Path) -> None:
+    with running(main_ppo(words()), tmp_path) as run:
+        run.wait_for_line("Started a local Ray instance")
+        run.signal_group(signal.SIGINT)
+        assert run.wait() == 130
+        assert_one_error(run, "interrupted")
+        assert wait_until_gone(run.mark) == []
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB: enough for one checkpoint, not for two."""

@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -315,10 +315,12 @@ def test_policy_loss_and_its_metrics_add_up(mask: Tensor, mode: str, cut: int) -
 @given(mask=masks(), seed=st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
 def test_whitened_twice_is_whitened_once(mask: Tensor, seed: int) -> None:
-    once = ppo.masked_whiten(numbers(tuple(mask.shape), seed), mask)
+    raw = numbers(tuple(mask.shape), seed)
+    assume(raw[mask.bool()].var() > 1e-2)  # below it, the 1e-8 under the root shows
+    once = ppo.masked_whiten(raw, mask)
     valid = once[mask.bool()]
-    assert valid.mean().abs() < 1e-6 and abs(valid.std() - 1) < 1e-5
-    close(ppo.masked_whiten(once, mask), once, atol=1e-5)
+    assert valid.mean().abs() < 1e-6 and abs(valid.std() - 1) < 1e-6
+    close(ppo.masked_whiten(once, mask), once, atol=1e-6)
 
 
 @given(logp=st.lists(st.floats(-30, 0), min_size=1, max_size=8), seed=st.integers(0, 99))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from tests.trainer.conftest import Words, locked
 from tests.trainer.runs import assert_one_error, complete, main_ppo, metrics_of, running, wait_until_gone
-from trainer import ppo
+from trainer import export, ppo
 from trainer.config.schema import KlCtrlConfig
 
 RUN = (
@@ -133,7 +134,6 @@ def test_export_is_what_was_trained(whole: Path, tmp_path: Path, capsys: pytest.
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from trainer import export
     from trainer.learner.checkpoint import read_model
 
     folder = whole / "run/global_step_4"
@@ -152,6 +152,20 @@ def test_export_is_what_was_trained(whole: Path, tmp_path: Path, capsys: pytest.
     assert any(not torch.equal(earlier[name], trained[name]) for name in trained)
 
 
+@pytest.mark.parametrize("damaged", [".metadata", "__0_0.distcp"])
+def test_export_of_a_damaged_checkpoint(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str
+) -> None:
+    folder = tmp_path / "global_step_4"
+    shutil.copytree(whole / "run/global_step_4", folder)
+    file = folder / "actor" / damaged
+    file.write_bytes(file.read_bytes()[:1000])
+    assert export.main([str(folder), "--output", str(tmp_path / "model")]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["error", "hint"] and str(folder) in lines[0]
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [(["CHECKPOINT/actor", "--output", "new"], "is not a checkpoint"), (["CHECKPOINT", "--output", "."], "not empty")],
@@ -164,7 +178,6 @@ def test_export_refuses(
     arguments: list[str],
     said: str,
 ) -> None:
-    from trainer import export
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "something").touch()
@@ -194,8 +207,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_runs_in_a_cluster_that_is_already_there(words: Words, cluster: str, tmp_path: Path) -> None:
     """Given a cluster with one slot, it takes two runs of one rank one after the other, and none of four ranks."""
-    for _ in range(2):  # the second needs the slot that the first had
-        changes = ("trainer.ray_wait_register_center_timeout=60", "trainer.resume_mode=disable")
+    grpo = ("algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.n=2", "actor_rollout_ref.actor.use_kl_loss=True")
+    for estimator in ((), grpo):  # the second needs the slot that the first had
+        changes = ("trainer.ray_wait_register_center_timeout=60", "trainer.resume_mode=disable", *estimator)
         code, run = complete(words(*changes), tmp_path, RAY_ADDRESS=cluster)
         assert code == 0, run.text
     assert sorted(metrics_of(tmp_path / "run")) == [1]

@@ -117,7 +117,7 @@ def merged(ranks: list[dict[str, Any]]) -> dict[str, Any]:
             {n: parts[0][n] if n == "grad_norm" else sum(part[n] for part in parts) for n in parts[0]}
             for parts in zip(*(rank["steps"][role] for rank in ranks), strict=True)
         ]
-    return {"steps": steps, **{name: ranks[0][name] for name in ("norms", "lr", "untrained")}}
+    return {"steps": steps, **{name: ranks[0][name] for name in ("norms", "lr", "updates", "untrained")}}
 
 
 @pytest.mark.parametrize("job", ["one from two", "four from two"])
@@ -127,6 +127,7 @@ def test_checkpoint_goes_on_with_other_ranks(jobs: dict[str, Ranks], job: str) -
     assert jobs[job][0]["loaded"] == jobs["two"][0]["saved"]  # to the bit, on any number of ranks
     close(found["steps"], {role: steps[-2:] for role, steps in expected["steps"].items()})
     close(found["norms"], expected["norms"])
+    assert found["updates"] == expected["updates"] == {"actor": 3, "critic": 3}
     assert found["lr"] == {role: rates[-1:] for role, rates in expected["lr"].items()}
 
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -127,7 +128,7 @@ def read_model(folder: Path) -> dict[str, torch.Tensor]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is meant to be
             dcp.load(state, checkpoint_id=folder, no_dist=True)
-    except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
+    except (OSError, RuntimeError, EOFError, UnpicklingError, dcp.api.CheckpointException) as error:
         raise CheckpointError(
             f"cannot read the checkpoint {folder}: {innermost(error)}", hint="choose another global_step_N folder"
         ) from error

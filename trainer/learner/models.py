@@ -150,8 +150,10 @@ def sharded(kind: str, source: Source, config: FsdpConfig, mesh: DeviceMesh, *, 
         model = empty(source, structure, dtype)
     if checkpointing:
         _checkpoint_activations(_language_model(model))
-    _shard(model, config, mesh)
-    _fill(model, whole, torch.device(mesh.device_type))
+    offload = isinstance(config, RefFsdpConfig) and config.param_offload and mesh.device_type == "cuda"
+    _shard(model, config, mesh, offload)
+    device = torch.device(mesh.device_type)
+    _fill(model, whole, torch.device("cpu") if offload else device, device)
     return model
 
 
@@ -187,10 +189,9 @@ def _checkpoint_activations(model: PreTrainedModel) -> None:
     enable({"use_reentrant": False})
 
 
-def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh) -> None:
+def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh, offload: bool) -> None:
     """Each decoder layer is a unit of its own, so that only one is whole at a time."""
     dtype = compute_dtype(config, mesh.device_type)
-    offload = isinstance(config, RefFsdpConfig) and config.param_offload and mesh.device_type == "cuda"
     options: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
@@ -204,15 +205,17 @@ def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh) -> None:
     fully_shard(model, **options)
 
 
-def _fill(model: nn.Module, whole: nn.Module | None, device: torch.device) -> None:
-    """Rank 0's weights and buffers into every rank's shards."""
-    model.to_empty(device=device)
+def _fill(model: nn.Module, whole: nn.Module | None, storage: torch.device, device: torch.device) -> None:
+    """Rank 0's weights into every rank's shards on `storage`, its buffers onto `device`."""
+    model.to_empty(device=storage)
     _language_model(model).tie_weights()
     state = whole.state_dict() if whole is not None else {}
     set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
     # Buffers that are not in the state dict, such as rotary frequencies, have no storage yet.
     buffers = dict(whole.named_buffers()) if whole is not None else {}
-    for name, buffer in model.named_buffers():
+    for name, buffer in list(model.named_buffers()):
         if whole is not None:
             buffer.copy_(buffers[name])
         dist.broadcast(buffer, src=0)
+        owner, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(owner), attribute, buffer.to(device))
