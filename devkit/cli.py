@@ -58,6 +58,7 @@ def smoke(
         Path | None, typer.Option(metavar="DIR", help="Write logs, metrics and the reward curve.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the working folder.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop after the first check that fails.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of model, data and sampling.")] = 0,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0, help="Give up after this long, with exit code 4.")
@@ -79,6 +80,7 @@ def smoke(
             junit=junit,
             report=report,
             keep=keep,
+            fail_fast=fail_fast,
             seed=seed,
             timeout=timeout,
             verbose=context.obj,

@@ -114,6 +114,10 @@ class WorkerGroup:
         """By rank, a digest of each whole tensor of "actor", "critic", "reference" or "engine"."""
         return self._everywhere("checksums", role)
 
+    def shard_checksums(self, role: str) -> list[dict[str, str]]:
+        """By rank, a digest of its part of each tensor of "actor" or "critic"."""
+        return self._everywhere("shard_checksums", role)
+
     def probe_gradient(self, role: str, batch: TrainBatch, micro_size: int) -> tuple[dict[str, float], float]:
         """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per rank."""
         config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from trainer.records import LogProbs, Prompts, Rollout, Scores, TrainBatch, UpdateReport
@@ -45,6 +46,8 @@ class StepOutcome:
 
 class Trainable(Protocol):
     """A model with an optimizer on this rank; its gradients are summed over the ranks."""
+
+    device: torch.device  # where its losses are computed
 
     @property
     def parameter_names(self) -> frozenset[str]: ...

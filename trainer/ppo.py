@@ -32,6 +32,7 @@ from trainer.records import (
     UpdateReport,
     repeat,
     take,
+    to_device,
 )
 
 LOG_RATIO_LIMIT = 20.0  # exp(20) = 5e8: beyond it a ratio says nothing and overflows half precision
@@ -339,7 +340,8 @@ def update(
     for share in shares:
         sums: Metrics = {}
         for start in range(0, len(share.batch), micro_size):
-            value, metrics = loss(take(share.batch, slice(start, start + micro_size)), share.totals)
+            rows = to_device(take(share.batch, slice(start, start + micro_size)), model.device)
+            value, metrics = loss(rows, share.totals)
             model.backward(value)
             sums = {name: sums.get(name, 0.0) + number for name, number in metrics.items()}
         outcome = model.optimizer_step()

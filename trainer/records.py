@@ -173,6 +173,21 @@ def take(record: Record, index: Tensor | slice) -> Record:
     return pick(record)  # type: ignore[no-any-return]
 
 
+def to_device(record: Record, device: torch.device) -> Record:
+    """A record with its tensors on `device`."""
+
+    def move(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.to(device)
+        if dataclasses.is_dataclass(value) and not isinstance(value, (Row, type)):
+            return dataclasses.replace(
+                value, **{f.name: move(getattr(value, f.name)) for f in dataclasses.fields(value)}
+            )
+        return value
+
+    return move(record)  # type: ignore[no-any-return]
+
+
 def concat(records: Sequence[Record]) -> Record:
     """Records joined row by row; prompts are padded on the left and responses on the right to the longest.
 

@@ -67,6 +67,8 @@ class Roles:
         self.rank = rank
         device_type = device_of(config)
         self.device = torch.device("cuda:0" if device_type == "cuda" else "cpu")
+        if device_type == "cuda":
+            torch.cuda.set_device(self.device)  # the one that Ray gave this rank
         self.micro = micro_batch_sizes(config)
         self.tokenizer = load_tokenizer(config.actor_rollout_ref.model)
         self.score_response = build_scorer(config.custom_reward_function, spec.reward_source)
@@ -173,6 +175,10 @@ class Roles:
         """A digest of each whole tensor of "actor", "critic", "reference" or "engine". Collective."""
         tensors = self.engine.named_weights() if role == "engine" else getattr(self, role).full_tensors()
         return {name: digest(tensor) for name, tensor in tensors}
+
+    def shard_checksums(self, role: str) -> dict[str, str]:
+        """A digest of this rank's part of each tensor of "actor" or "critic"."""
+        return {name: digest(tensor) for name, tensor in getattr(self, role).local_tensors()}
 
     def probe_gradient(self, role: str, share: MiniBatch, micro_size: int) -> tuple[dict[str, float], float]:
         """Losses and gradient norm of one mini-batch in passes of `micro_size` rows; no weight changes. Collective."""

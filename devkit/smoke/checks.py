@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer.config.schema import AlgorithmConfig
+from trainer.errors import WorkerDied
 from trainer.ppo import StepResult
 from trainer.records import Experience, LogProbs, Rollout, TrainBatch, UpdateReport
 
@@ -143,13 +144,24 @@ def ranks_equal(actor: Digests, engine: Digests) -> Outcome:
     return Outcome(True, f"{len(actor)} ranks hold the same actor and engine")
 
 
-def gradients(role: str, report: UpdateReport) -> Outcome:
+def gradients(role: str, report: UpdateReport, batch: TrainBatch) -> Outcome:
     """Every parameter got a gradient, and no step was left out."""
+    if role == "actor" and not bool(batch.advantages_BT.any()):
+        return Outcome(None, "no advantage differs from 0")
     if report.untrained:
         return Outcome(False, f"no gradient in the {role}: {named(report.untrained)}")
     if report.skipped:
         return Outcome(False, f"{report.skipped} steps of the {role} skipped: the gradient was not finite")
     return Outcome(True, "every parameter of actor and critic got one")
+
+
+def optimizer_moved(role: str, before: Digests, after: Digests) -> Outcome:
+    """An update changed every rank's part of every parameter."""
+    for rank, (old, new) in enumerate(zip(before, after, strict=True)):
+        still = sorted(name for name in old if old[name] == new[name])
+        if still:
+            return Outcome(False, f"rank {rank}'s part of the {role} is as it was before the update: {named(still)}")
+    return Outcome(True, f"{len(before[0])} tensors of the {role} changed on {len(before)} ranks")
 
 
 def split_invariance(
@@ -222,6 +234,14 @@ def resumed_equal(before: Mapping[int, Mapping[str, float]], after: Mapping[int,
                 f" ({len(odd)} of {len(names)} metrics differ)",
             )
     return Outcome(True, f"step {', '.join(map(str, repeated))} repeated to the bit")
+
+
+def death_named(error: Exception, victim: str) -> Outcome:
+    """The run ended because a rank was killed, and says which one."""
+    message = getattr(error, "message", "") or (str(error).strip() or type(error).__name__).splitlines()[0]
+    if not isinstance(error, WorkerDied):
+        return Outcome(False, f"{victim} was killed, and the run ended with another error: {message}")
+    return Outcome(victim in message, message)
 
 
 def learned(rewards: Sequence[float], margin: float, window: int) -> Outcome:

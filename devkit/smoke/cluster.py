@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 OBJECT_STORE_BYTES = 100 * 1024**2
+SHORT = 16  # characters
 WARM_SOCKET = "DEVKIT_WARM_SOCKET"
 
 
@@ -25,13 +26,13 @@ class SmokeCluster:
     def __init__(self, nodes: int, slots: int) -> None:
         self.nodes = nodes
         self.slots = slots
-        # A short path: Ray's sockets live below it, and a socket's path may have 107 characters.
-        self.folder = Path(tempfile.mkdtemp(prefix="devkit-ray-", dir="/tmp" if os.path.isdir("/tmp") else None))
+        self.folder = Path(tempfile.mkdtemp(prefix="devkit-ray-", dir=short_temporary_folder()))
         self._running: list[Any] = []
         isolate()
 
     def start(self, warm_socket: str | None) -> None:
         """Starts the nodes; workers are forked by the process behind `warm_socket`, if there is one."""
+        import ray  # noqa: F401 - whole, before its parts: `stages` is importing it in another thread
         from ray._private.node import Node
         from ray._private.parameter import RayParams
 
@@ -84,6 +85,12 @@ class SmokeCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def short_temporary_folder() -> str:
+    """The user's, or /tmp: Ray's sockets live 88 characters below it, and a socket's path may have 107."""
+    own = tempfile.gettempdir()
+    return own if len(own) <= SHORT or not os.path.isdir("/tmp") else "/tmp"
+
+
 def isolate() -> None:
     """Sets the environment that nodes and workers inherit.
 
@@ -96,6 +103,9 @@ def isolate() -> None:
         RAY_AUTH_MODE="token",
         RAY_AUTH_TOKEN=secrets.token_hex(32),
         RAY_USAGE_STATS_ENABLED="0",
+        # Ray writes its nodes' complaints, such as that a rank was killed, to the driver's stdout, which is data here.
+        RAY_DEDUP_LOGS="1",
+        RAY_DEDUP_LOGS_SKIP_REGEX=".",
         # One thread per worker: more fight over the cores, and the bits of a sum would depend on the machine.
         OMP_NUM_THREADS="1",
     )

@@ -20,6 +20,7 @@ class SmokeOptions:
     junit: Path | None = None  # where the JUnit file goes
     report: Path | None = None  # where the report folder goes
     keep: bool = False  # keep the working folder
+    fail_fast: bool = False  # stop after the first failed check
     seed: int = 0
     timeout: float | None = None  # seconds for the whole run; None: no deadline
     verbose: bool = False

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -21,6 +21,7 @@ from devkit.records import SmokeRecord
 from devkit.smoke.cluster import SmokeCluster
 from devkit.smoke.options import SmokeOptions
 from devkit.smoke.report import write_junit, write_report
+from devkit.smoke.results import FirstFailure, Results
 from devkit.smoke.shrink import Plan, make_plan
 from devkit.smoke.view import SmokeView, make_view
 from devkit.smoke.warm_process import WarmProcess
@@ -32,9 +33,11 @@ def main(options: SmokeOptions) -> int:
     plan = make_plan(options.overrides, options.dialect)
     folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
     try:
-        with make_view(json=options.json) as view, _deadline(options.timeout), _terminable():
+        with make_view(json=options.json) as view, _terminable():
             _announce(plan, view)
-            record = _run(options, plan, view, folder, started)
+            clock = Clock(view)
+            with _deadline(options.timeout, clock):
+                record = _run(options, plan, clock, folder, started)
             record = _artifacts(options, record, folder)
             view.finish(record)
     finally:
@@ -45,29 +48,27 @@ def main(options: SmokeOptions) -> int:
     return 0 if record.verdict == "pass" else 1
 
 
-def _run(options: SmokeOptions, plan: Plan, view: SmokeView, folder: Path, started: float) -> SmokeRecord:
+def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started: float) -> SmokeRecord:
     """All stages. Whatever happens, no process that was started is left behind."""
+    results = Results(fail_fast=options.fail_fast)
     cluster = SmokeCluster(plan.nodes, plan.ranks_per_node)
     warm = WarmProcess(folder / "warm.log")
-    clock = Clock(view)
     try:
         with clock("start"), ThreadPoolExecutor(1) as other:
             loading = other.submit(importlib.import_module, "devkit.smoke.stages")  # torch, while Ray's nodes start
             # Here and not in the other thread: Ray's processes end when the thread that started them does.
             cluster.start(warm.socket)
-            stages = loading.result().Stages(plan, view, folder, cluster, warm, clock, options.seed)
-        stages.set_up()
-        stages.learn()
-        stages.train()
-        stages.resume()
-        stages.export()
+            stages = loading.result().Stages(plan, results, clock.view, folder, cluster, warm, clock, options.seed)
+        with suppress(FirstFailure):
+            for stage in (stages.set_up, stages.learn, stages.train, stages.resume, stages.export):
+                stage()
     finally:
         with clock("clean-up"):
             cluster.stop()
             warm.close()
-    for result in stages.results.all:
-        view.check(result)
-    return SmokeRecord(time.perf_counter() - started, clock.seconds, stages.results.all, tuple(stages.steps))
+    for result in results.all:
+        clock.view.check(result)
+    return SmokeRecord(time.perf_counter() - started, clock.seconds, results.all, tuple(stages.steps))
 
 
 class Clock:
@@ -76,14 +77,18 @@ class Clock:
     def __init__(self, view: SmokeView) -> None:
         self.view = view
         self.seconds: dict[str, float] = {}
+        self.phase = "the first phase"  # the newest
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
+        self.phase = name
         self.view.phase_started(name)
         started = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - started
-        self.view.phase_done(name, self.seconds[name])
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.perf_counter() - started
+            self.view.phase_done(name, self.seconds[name])
 
 
 def _announce(plan: Plan, view: SmokeView) -> None:
@@ -104,11 +109,14 @@ def _artifacts(options: SmokeOptions, record: SmokeRecord, folder: Path) -> Smok
 
 
 @contextmanager
-def _deadline(seconds: float | None) -> Iterator[None]:
+def _deadline(seconds: float | None, clock: Clock) -> Iterator[None]:
     """Raises DeadlineError in the main thread when the time is over."""
 
     def over(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise DeadlineError(f"the smoke test took longer than {seconds:g} s", hint="raise --timeout, or see the phases")
+        raise DeadlineError(
+            f"the smoke test took longer than {seconds:g} s: it was in {clock.phase}",
+            hint="raise --timeout; without it, the time of each phase is shown",
+        )
 
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield

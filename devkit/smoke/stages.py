@@ -7,20 +7,24 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import ray  # whole: two threads that each begin with another part of it would meet half-made modules
+
 from devkit.errors import DevkitError
 from devkit.records import StepRecord
-from devkit.smoke.checks import Outcome, named, resumed_equal
+from devkit.smoke import checks
+from devkit.smoke.checks import Outcome
 from devkit.smoke.cluster import SmokeCluster
 from devkit.smoke.problems import GATE_REWARD, write_parquet
+from devkit.smoke.results import Results
 from devkit.smoke.shrink import Plan, override
 from devkit.smoke.view import SmokeView
 from devkit.smoke.warm_process import WarmProcess
-from devkit.smoke.watch import GateWatch, PipelineWatch, Results
+from devkit.smoke.watch import GateWatch, PipelineWatch
 from trainer.cluster import WorkerPool
 from trainer.config import load
 from trainer.config.schema import Config
 from trainer.data.parquet import read_parts
-from trainer.errors import CheckpointError, WorkerDied
+from trainer.errors import CheckpointError, TrainerError
 from trainer.export import export
 from trainer.run import Observer, read_data, total_steps, train
 from trainer.tokenizer import load_tokenizer
@@ -44,6 +48,7 @@ class Stages:
     def __init__(
         self,
         plan: Plan,
+        results: Results,
         view: SmokeView,
         folder: Path,
         cluster: SmokeCluster,
@@ -52,13 +57,13 @@ class Stages:
         seed: int,
     ) -> None:
         self.plan = plan
+        self.results = results
         self.view = view
         self.folder = folder
         self.cluster = cluster
         self.warm = warm
         self.clock = clock
         self.seed = seed
-        self.results = Results()
         self.steps: list[StepRecord] = []
         self.model = str(folder / "model")
         self.checkpoints = folder / "pipeline"
@@ -103,9 +108,9 @@ class Stages:
         watch = GateWatch(self.results, self.view, gate, self.tokenizer)
         with self.clock("learning gate"):
             self.pool = WorkerPool(self.config, name="smoke")
+            self.steps = watch.steps
             self._train(gate, self.pool, watch, connect=True)
-        watch.conclude(GATE_MARGIN, GATE_WINDOW)
-        self.steps = watch.steps
+            watch.conclude(GATE_MARGIN, GATE_WINDOW)
 
     def gate_config(self) -> Config:
         """The pipeline's estimator, KL mode and batches, on word problems with the gate's reward."""
@@ -144,12 +149,15 @@ class Stages:
         with self.clock("pipeline"):
             try:
                 self._train(self.config, self.pool, self.before)
-                self.results.add("killed-rank", lambda: Outcome(False, f"{victim} was killed and nobody noticed"))
-            except WorkerDied as death:
-                message = death.message
-                self.results.add("killed-rank", lambda: Outcome(str(victim) in message, message))
+                death = Outcome(False, f"{victim} was killed and nobody noticed")
+            except (TrainerError, ray.exceptions.RayError) as error:
+                if not self.before.killed:
+                    raise
+                death = checks.death_named(error, str(victim))
             finally:
                 self.pool.close()
+        self.results.add("killed-rank", lambda: death)
+        self.results.settle()
 
     def resume(self) -> None:
         """In new processes, from the last checkpoint to the end."""
@@ -160,7 +168,8 @@ class Stages:
                 self._train(self.config, pool, self.after, connect=True)
             finally:
                 pool.close()
-        self.results.add("resume", lambda: resumed_equal(self.before.metrics, self.after.metrics))
+        self.results.add("resume", lambda: checks.resumed_equal(self.before.metrics, self.after.metrics))
+        self.results.settle()
 
     def export(self) -> None:
         """The last checkpoint as transformers loads it, compared with the actor that trained."""
@@ -178,7 +187,7 @@ class Stages:
         trained = self.after.final_actor[0]
         odd = sorted(name for name in loaded if loaded[name] != trained.get(name))
         if odd:
-            return Outcome(False, f"exported weights differ from the actor's: {named(odd)}")
+            return Outcome(False, f"exported weights differ from the actor's: {checks.named(odd)}")
         return Outcome(True, f"transformers loads all {parameters:,} parameters, equal to the actor's")
 
     def _train(self, config: Config, pool: WorkerPool, observer: Observer, *, connect: bool = False) -> None:

@@ -68,6 +68,13 @@ class Model:
         for name, parameter in self.module.named_parameters():
             yield name, whole(parameter.detach())
 
+    def local_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """This rank's part of every parameter, where it holds one."""
+        for name, parameter in self.module.named_parameters():
+            part = local(parameter.detach())
+            if part.numel():
+                yield name, part
+
     def _forward(self, rollout: Rollout, **options: int) -> Any:
         attention_BS = rollout.attention_BS.to(self.device)
         inputs = {

@@ -1,0 +1,46 @@
+"""What the checks found so far, and the end of a run that is to stop at its first failure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from devkit.records import CheckResult, Status
+
+if TYPE_CHECKING:  # it imports torch
+    from devkit.smoke.checks import Outcome
+
+
+class FirstFailure(Exception):
+    """Under `--fail-fast`: a check failed, and what comes after it is left out."""
+
+
+class Results:
+    """Findings by the name of their check: a failure stays, whatever later steps show."""
+
+    def __init__(self, *, fail_fast: bool = False) -> None:
+        self._fail_fast = fail_fast
+        self._found: dict[str, CheckResult] = {}
+
+    def add(self, name: str, look: Callable[[], Outcome]) -> None:
+        """Carries out a check and keeps the first failure, else the latest finding."""
+        started = time.perf_counter()
+        outcome = look()
+        seconds = time.perf_counter() - started
+        status: Status = "skip" if outcome.ok is None else "pass" if outcome.ok else "fail"
+        found, known = CheckResult(name, status, outcome.detail, seconds), self._found.get(name)
+        if known is not None:
+            settled = known.status == "fail" or (status == "skip" and known.status == "pass")
+            found = replace(known if settled else found, seconds=known.seconds + seconds)
+        self._found[name] = found
+
+    def settle(self) -> None:
+        """Call it when all that can be seen at one point was looked at. Raises FirstFailure if the run is to end."""
+        if self._fail_fast and any(result.status == "fail" for result in self._found.values()):
+            raise FirstFailure
+
+    @property
+    def all(self) -> tuple[CheckResult, ...]:
+        return tuple(self._found.values())
