@@ -74,7 +74,7 @@ def _values(key: str, type_: object) -> str:
     if key in CHOICES:
         said = ", ".join(f"`{choice}`" for choice in CHOICES[key])
     else:
-        said = NAMES[of[0] if of else plain]  # type: ignore[index]
+        said = NAMES[of[0] if of else plain]
         said += f", {RANGES[key]}" if key in RANGES else ""
     said = f"list of {said}" if of else said
     return said + (", or `null`" if NoneType in parts else "")

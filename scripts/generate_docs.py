@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -88,9 +89,7 @@ def config_table(name: str) -> Callable[[], str]:
     """A table of `config_reference.py`, which is loaded when it is asked for."""
 
     def make() -> str:
-        from scripts import config_reference
-
-        return str(getattr(config_reference, name)())
+        return str(getattr(importlib.import_module("scripts.config_reference"), name)())
 
     return make
 
@@ -159,7 +158,8 @@ def _names(node: ast.AST) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+    flat = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return [target.id for target in flat if isinstance(target, ast.Name)]
 
 
 def with_generated(text: str, name: str, body: str) -> str:

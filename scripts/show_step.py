@@ -20,16 +20,15 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
-import torch.distributed as dist
 
 from devkit.smoke.problems import word_problems, write_parquet
 from devkit.smoke.tiny import TinySpec, build
-from trainer import ppo, roles
+from trainer import ppo
 from trainer.config import load
 from trainer.group import WorkerGroup
+from trainer.local import LocalPool
 from trainer.records import Row, Totals
 from trainer.run import read_data
-from trainer.transport import pack, unpack
 from trainer.worker import RunSpec
 
 SIZES = (
@@ -51,20 +50,6 @@ REWARD = """def compute_score(data_source, solution_str, ground_truth, extra_inf
 """
 
 
-class OneRank:
-    """`group.Calls` with the one rank in this process; records go through pack and unpack as on the way to Ray."""
-
-    world_size = 1
-
-    def __init__(self, spec: RunSpec) -> None:
-        port = roles.open_store(1, 60.0)
-        roles.connect(0, 1, "127.0.0.1", port, 60.0)
-        self.roles = roles.Roles(spec, 0, 1)
-
-    def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return [unpack(roles.call(self.roles, phase, pack(args[0])))]
-
-
 @contextmanager
 def clock(name: str) -> Iterator[None]:
     print(f"-- {name}")
@@ -77,17 +62,20 @@ def show(title: str, record: Any, *, metrics: int = 6) -> None:
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
         if isinstance(value, torch.Tensor):
-            print(f"  {field.name:<13} {str(list(value.shape)):<8} {numbers(value)}")
+            print(f"  {field.name:<13} {list(value.shape)!s:<8} {numbers(value)}")
         elif isinstance(value, tuple) and value and isinstance(value[0], Row):
             print(f"  {field.name:<13} {len(value)} x     {value[0]!r:.120}...")
         elif isinstance(value, tuple) and value and isinstance(value[0], dict):
             for each in value:
-                print(f"  {field.name:<13} {({k: round(v, 4) for k, v in each.items()})}")
+                print(f"  {field.name:<13} {rounded(each)}")
         elif isinstance(value, dict):
-            some = {name: round(number, 4) for name, number in list(value.items())[:metrics]}
-            print(f"  {field.name:<13} {len(value)}: {some} ...")
+            print(f"  {field.name:<13} {len(value)}: {rounded(dict(list(value.items())[:metrics]))} ...")
         elif value is not None and (not dataclasses.is_dataclass(value) or isinstance(value, Totals | ppo.Progress)):
             print(f"  {field.name:<13} {value}")
+
+
+def rounded(figures: dict[str, float]) -> dict[str, float]:
+    return {name: round(figure, 4) for name, figure in figures.items()}
 
 
 def numbers(tensor: torch.Tensor) -> str:
@@ -107,7 +95,9 @@ def main(words: Sequence[str]) -> None:
         own = (f"data.train_files={train}", f"actor_rollout_ref.model.path={folder}/model")
         config = load([*SIZES, *own, *words]).config
         data = read_data(config)
-        workers = WorkerGroup(OneRank(RunSpec(config, REWARD, 1)), config)
+        pool = LocalPool()
+        pool.build(RunSpec(config, REWARD, 1))
+        workers = WorkerGroup(pool, config)
         prompts = next(iter(data.train))
         result = ppo.step(workers, prompts, ppo.Progress(kl_coef=0.01), config, clock)
         show("Prompts, as the loader gives them", prompts)
@@ -119,7 +109,7 @@ def main(words: Sequence[str]) -> None:
         assert result.actor is not None
         show("UpdateReport of the actor", result.actor)
         show("StepResult", result)
-        dist.destroy_process_group()
+        pool.close()
 
 
 if __name__ == "__main__":

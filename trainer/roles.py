@@ -53,6 +53,12 @@ def connect(rank: int, world_size: int, host: str, port: int, timeout_s: float) 
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
 
 
+def leave() -> None:
+    """Leave the process group and close the rendezvous."""
+    dist.destroy_process_group()
+    _STORE.clear()
+
+
 def call(roles: Roles, phase: str, packed_args: tuple[Any, ...]) -> Any:
     """`roles.phase(*args)`, unpacked and packed again."""
     return pack(getattr(roles, phase)(*unpack(packed_args)))

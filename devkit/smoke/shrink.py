@@ -214,7 +214,7 @@ def _cuts(full: Config, nodes: int, ranks: int, sizes: _Sizes) -> list[Cut]:
 def _optimizers() -> dict[str, tuple[Any, str]]:
     """Rates for a model that starts from nothing: a run's own would not move it in the time there is."""
     why = "a new tiny model learns with large steps"
-    rates = {"actor_rollout_ref.actor.optim": 3e-3, "critic.optim": 3e-3}
+    rates = {"actor_rollout_ref.actor.optim": 5e-3, "critic.optim": 3e-3}
     settings: dict[str, tuple[Any, str]] = {}
     for prefix, lr in rates.items():
         settings |= {f"{prefix}.lr": (lr, why), f"{prefix}.lr_scheduler_type": ("constant", why)}

@@ -11,10 +11,10 @@ import ray  # whole: two threads that each begin with another part of it would m
 
 from devkit.errors import DevkitError
 from devkit.records import StepRecord
-from devkit.smoke import checks
+from devkit.smoke import checks, gate
 from devkit.smoke.checks import Outcome
 from devkit.smoke.cluster import SmokeCluster
-from devkit.smoke.problems import GATE_REWARD, write_parquet
+from devkit.smoke.problems import write_parquet
 from devkit.smoke.results import Results
 from devkit.smoke.shrink import Plan, override
 from devkit.smoke.view import SmokeView
@@ -33,13 +33,6 @@ from trainer.tracking import make_tracker
 PROBLEMS = 128  # word problems, where no data are given and for the gate
 TEXTS = 256  # prompts that the tokenizer is trained on
 POSITIONS = 512  # of the tiny model: more than prompt and response together
-
-# Set by benchmarks/learning_gate.py over 24 seeds of every estimator; docs/results/learning_gate.md has the figures.
-GATE_STEPS = 30
-GATE_WINDOW = 3  # steps at each end whose mean reward is compared
-GATE_MARGIN = 0.25
-GATE_PROMPT_TOKENS, GATE_RESPONSE_TOKENS = 32, 8
-GATE_KL_LIMIT = 0.01  # a stronger pull to the reference would hold the tiny model back
 
 
 class Stages:
@@ -104,40 +97,13 @@ class Stages:
 
     def learn(self) -> None:
         """From scratch, on a task that a tiny model can learn: the reward must rise."""
-        gate = self.gate_config()
-        watch = GateWatch(self.results, self.view, gate, self.tokenizer)
+        config = self._config(gate.settings(self.plan.full, self.problems[0], self.folder))
+        watch = GateWatch(self.results, self.view, config, self.tokenizer)
         with self.clock("learning gate"):
             self.pool = WorkerPool(self.config, name="smoke")
             self.steps = watch.steps
-            self._train(gate, self.pool, watch, connect=True)
-            watch.conclude(GATE_MARGIN, GATE_WINDOW)
-
-    def gate_config(self) -> Config:
-        """The pipeline's estimator, KL mode and batches, on word problems with the gate's reward."""
-        reward = self.folder / "gate_reward.py"
-        reward.write_text(GATE_REWARD)
-        full = self.plan.full
-        return self._config(
-            {
-                "custom_reward_function.path": str(reward),
-                "custom_reward_function.name": "compute_score",
-                "data.train_files": [self.problems[0]],
-                "data.val_files": [],
-                "data.train_max_samples": -1,
-                "data.max_prompt_length": GATE_PROMPT_TOKENS,
-                "data.max_response_length": GATE_RESPONSE_TOKENS,
-                "data.reward_fn_key": "data_source",
-                "data.prompt_key": "prompt",
-                "algorithm.kl_ctrl.kl_coef": min(full.algorithm.kl_ctrl.kl_coef, GATE_KL_LIMIT),
-                "actor_rollout_ref.actor.kl_loss_coef": min(full.actor_rollout_ref.actor.kl_loss_coef, GATE_KL_LIMIT),
-                "trainer.total_training_steps": GATE_STEPS,
-                "trainer.save_freq": -1,
-                "trainer.test_freq": -1,
-                "trainer.val_before_train": False,
-                "trainer.resume_mode": "disable",
-                "trainer.default_local_dir": str(self.folder / "gate"),
-            }
-        )
+            self._train(config, self.pool, watch, connect=True)
+            watch.conclude(gate.MARGIN, gate.WINDOW)
 
     # -- the pipeline: train, validate, save, be killed, resume, export
 

@@ -102,8 +102,8 @@ MUTANTS = (
     Mutant(
         "micro-batch-normalised-by-itself",
         "trainer/ppo.py",
-        old="loss(take(share.batch, slice(start, start + micro_size)), share.totals)",
-        new="loss(part := take(share.batch, slice(start, start + micro_size)), totals_of(part.experience.rollout.mask_BT))",
+        old="loss(rows, share.totals)",
+        new="loss(rows, totals_of(rows.experience.rollout.mask_BT))",
         caught_by="micro-batches",
     ),
     Mutant(
@@ -116,9 +116,9 @@ MUTANTS = (
     Mutant(
         "critic-not-trained",
         "trainer/roles.py",
-        old="        return ppo.update(self.critic, shares, self.micro.critic_update, loss)",
+        old="        return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())\n",
         new="        with self.critic.frozen():\n"
-        "            return ppo.update(self.critic, shares, self.micro.critic_update, loss)",
+        "            return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())\n",
         caught_by="critic-update",
     ),
     Mutant(

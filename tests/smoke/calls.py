@@ -60,9 +60,11 @@ class Call:
         return marked(self.mark)
 
     def assert_nothing_left(self, timeout_s: float = GONE_S, *, folders: bool = True) -> None:
-        assert wait_until_gone(self.mark, timeout_s) == [], self.said
+        left = wait_until_gone(self.mark, timeout_s)
+        assert left == [], f"processes are left: {left}\n{self.said}"
         if folders:
-            assert sorted(path.name for path in self.temporary.iterdir()) == [], self.said
+            left = sorted(str(path) for path in self.temporary.rglob("*"))
+            assert left == [], f"files are left: {left}\n{self.said}"
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,17 @@ def calling(*words: str, **env: str) -> Iterator[Call]:
     mark = temporary.name
     own = temporary.with_name(mark + ".test")
     own.mkdir()
-    environment = {**os.environ, "RAY_AUTH_MODE": "token", "TMPDIR": str(temporary), MARK: mark, **env}
+    own_env = {
+        MARK: mark,
+        "RAY_AUTH_MODE": "token",
+        "TMPDIR": str(temporary),
+        "TORCHINDUCTOR_CACHE_DIR": str(own / "torch"),  # torch makes it when it is imported, and keeps it
+    }
     with (own / "out").open("w+b") as out, (own / "err").open("wb") as err:
         process = subprocess.Popen(
             [sys.executable, "-m", "devkit", "smoke", "--tiny", *words],
             cwd=ROOT,
-            env=environment,
+            env={**os.environ, **own_env, **env},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,

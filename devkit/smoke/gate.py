@@ -1,0 +1,44 @@
+"""The learning gate: a task that a tiny model learns from scratch in seconds, and the margin that shows it learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from devkit.smoke.problems import GATE_REWARD
+from trainer.config.schema import Config
+
+# Set by benchmarks/learning_gate.py over 24 seeds of every estimator; docs/results/learning_gate.md has the figures.
+STEPS = 20
+WINDOW = 3  # steps at each end whose mean reward is compared
+MARGIN = 0.15
+PROMPT_TOKENS, RESPONSE_TOKENS = 32, 8
+KL_LIMIT = 0.01  # a stronger pull to the reference would hold the tiny model back
+
+
+def settings(full: Config, train_file: str, folder: Path) -> dict[str, Any]:
+    """What the gate sets beside the plan's overrides: estimator, KL mode and batches stay the pipeline's.
+
+    Writes the reward function into `folder`.
+    """
+    reward = folder / "gate_reward.py"
+    reward.write_text(GATE_REWARD)
+    return {
+        "custom_reward_function.path": str(reward),
+        "custom_reward_function.name": "compute_score",
+        "data.train_files": [train_file],
+        "data.val_files": [],
+        "data.train_max_samples": -1,
+        "data.max_prompt_length": PROMPT_TOKENS,
+        "data.max_response_length": RESPONSE_TOKENS,
+        "data.reward_fn_key": "data_source",
+        "data.prompt_key": "prompt",
+        "algorithm.kl_ctrl.kl_coef": min(full.algorithm.kl_ctrl.kl_coef, KL_LIMIT),
+        "actor_rollout_ref.actor.kl_loss_coef": min(full.actor_rollout_ref.actor.kl_loss_coef, KL_LIMIT),
+        "trainer.total_training_steps": STEPS,
+        "trainer.save_freq": -1,
+        "trainer.test_freq": -1,
+        "trainer.val_before_train": False,
+        "trainer.resume_mode": "disable",
+        "trainer.default_local_dir": str(folder / "gate"),
+    }

@@ -1,0 +1,30 @@
+"""A run in one process, without Ray: one rank, the same roles and the same loop. For benchmarks, tests and debuggers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainer import roles
+from trainer.transport import pack, unpack
+from trainer.worker import RunSpec
+
+
+class LocalPool:
+    """`cluster.WorkerPool` for one rank that lives in this process."""
+
+    world_size = 1
+
+    def __init__(self, timeout_s: float = 60.0) -> None:
+        roles.connect(0, 1, "127.0.0.1", roles.open_store(1, timeout_s), timeout_s)
+
+    def build(self, spec: RunSpec) -> None:
+        self._roles = roles.Roles(spec, 0, 1)
+
+    def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Through the same packing as between processes, so that nothing is shared by accident."""
+        return [unpack(roles.call(self._roles, phase, pack(args[0])))]
+
+    def close(self) -> None:
+        """Leaves the process group."""
+        roles.leave()
