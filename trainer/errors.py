@@ -1,7 +1,7 @@
 """Every error that the trainer raises on purpose, in one tree.
 
     TrainerError                 exit code 1: the run failed
-    ├── ConfigError              2: a wrong key, value or command
+    ├── ConfigError              2: a wrong key, value or command; ConfigErrors: several at once
     ├── DataError                2: a data file, column or prompt that cannot be used
     ├── ModelError               2: a model folder that cannot be used
     ├── RewardError              1: a reward function raised; names the row

@@ -1,4 +1,4 @@
-"""A run in one process, without Ray: one rank, the same roles and the same loop. For benchmarks, tests and debuggers."""
+"""A run in one process, without Ray: one rank, the same roles and the same loop. For benchmarks and debuggers."""
 
 from __future__ import annotations
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from torch import Tensor
 
 from trainer import checkpoints, metrics, ppo
 from trainer.config.schema import Config
@@ -16,10 +18,10 @@ from trainer.data.dataset import load_prompts
 from trainer.data.loader import PromptLoader
 from trainer.errors import ConfigError
 from trainer.group import Calls, WorkerGroup
-from trainer.records import Metrics, Prompts, Rollout, Scores, TrainBatch, repeat
-from trainer.rewards import read_source
+from trainer.records import Metrics, Prompts, Rollout, Scores, repeat
+from trainer.rewards import read_source, scorer_for
 from trainer.tokenizer import load_tokenizer
-from trainer.tracking import Tracker, written
+from trainer.tracking import Tracker
 from trainer.worker import RunSpec
 
 ENGINES = ("hf",)  # what `roles.py` can build
@@ -63,6 +65,7 @@ class Data:
 
     train: PromptLoader
     validation: PromptLoader | None
+    decode: Callable[[Sequence[int]], str]  # token ids to text
     notes: tuple[str, ...] = field(default=())
 
 
@@ -79,7 +82,10 @@ def read_data(config: Config) -> Data:
         rows = load_prompts(data.val_files, data, tokenizer, max_samples=data.val_max_samples, seed=seed)
         size = data.val_batch_size or len(rows)
         validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
-    return Data(loader, validation, tuple(notes))
+    if config.custom_reward_function.path is None:
+        for source in {*train.data_sources, *(rows.data_sources if data.val_files else ())}:
+            scorer_for(source)  # one without a reward function: now, and not after the first generation
+    return Data(loader, validation, tokenizer.decode, tuple(notes))
 
 
 def total_steps(config: Config, loader: PromptLoader) -> int:
@@ -97,10 +103,12 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
     observer.started(workers, progress)
     last: Metrics = {}
     if data.validation and (config.trainer.val_before_train or config.trainer.val_only):
-        last = validate(workers, data.validation, config)
+        last = validate(workers, data, config, progress.step)
         tracker.log(progress.step, last)
     if config.trainer.val_only:
         return last
+    if progress.step >= steps:
+        tracker.note(f"nothing left to do: step {progress.step} of {steps} is done")
     prompts = endless(data.train)
     while progress.step < steps:
         phases = Phases()
@@ -110,7 +118,7 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
             final = progress.step == steps
             if data.validation and due(progress.step, config.trainer.test_freq, final):
                 with phases("testing"):
-                    last |= validate(workers, data.validation, config)
+                    last |= validate(workers, data, config, progress.step)
             observer.stepped(workers, result)
             if due(progress.step, config.trainer.save_freq, final):
                 with phases("save_checkpoint"):
@@ -119,7 +127,7 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
         last |= metrics.timing_metrics(phases.seconds, rollout, pool.world_size)
         last |= {"training/global_step": float(progress.step), "training/epoch": float(data.train.epoch)}
         tracker.log(progress.step, last)
-        dump(config.trainer.rollout_data_dir, progress.step, result.batch)
+        dump(config.trainer.rollout_data_dir, progress.step, [(rollout, result.batch.rewards_BT.sum(-1))], data.decode)
     return last
 
 
@@ -141,15 +149,18 @@ def save(config: Config, workers: WorkerGroup, progress: ppo.Progress, loader: P
     return checkpoints.save(root, state, workers.save, config.trainer.max_actor_ckpt_to_keep)
 
 
-def validate(workers: WorkerGroup, loader: PromptLoader, config: Config) -> Metrics:
+def validate(workers: WorkerGroup, data: Data, config: Config, step: int) -> Metrics:
     """Mean scores over the validation set, by data source."""
     rollouts: list[Rollout] = []
     scores: list[Scores] = []
-    for prompts in loader:
+    assert data.validation is not None
+    for prompts in data.validation:
         rollouts.append(
             workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.val_kwargs.n), 0, validate=True)
         )
         scores.append(workers.score(rollouts[-1]))
+    samples = [(rollout, score.score_B) for rollout, score in zip(rollouts, scores, strict=True)]
+    dump(config.trainer.validation_data_dir, step, samples, data.decode)
     return metrics.validation_metrics(rollouts, scores)
 
 
@@ -174,26 +185,32 @@ def require_engine(config: Config) -> None:
         )
 
 
-def dump(folder: str | None, step: int, batch: TrainBatch) -> None:
-    """`rollout_data_dir`: what was asked, answered and earned in this step, one JSON line per sample."""
+def dump(
+    folder: str | None,
+    step: int,
+    samples: Sequence[tuple[Rollout, Tensor]],
+    decode: Callable[[Sequence[int]], str],
+) -> None:
+    """Writes what was asked, answered and earned [B] into `folder`/STEP.jsonl, one line per sample."""
     if folder is None:
         return
-    seen = batch.experience
-    lines = []
-    for i, row in enumerate(seen.rollout.prompts.rows):
-        length = int(seen.rollout.mask_BT[i].sum())
-        record: Mapping[str, Any] = {
-            "step": step,
-            "row": row.label,
-            "data_source": row.data_source,
-            "ground_truth": row.ground_truth,
-            "prompt_ids": seen.rollout.prompts.ids_BP[i][seen.rollout.prompts.mask_BP[i].bool()].tolist(),
-            "response_ids": seen.rollout.response_BT[i, :length].tolist(),
-            "score": float(seen.scores_BT[i].sum()),
-            "reward": float(batch.rewards_BT[i].sum()),
-        }
-        lines.append(json.dumps(record, ensure_ascii=False))
-    path = Path(folder).expanduser() / f"{step}.jsonl"
-    with written(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines) + "\n")
+    lines = [
+        json.dumps({"step": step, **sample(rollout, i, decode), "reward": float(reward_B[i])}, ensure_ascii=False)
+        for rollout, reward_B in samples
+        for i in range(len(rollout))
+    ]
+    path = Path(folder).expanduser()
+    path.mkdir(parents=True, exist_ok=True)
+    (path / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def sample(rollout: Rollout, i: int, decode: Callable[[Sequence[int]], str]) -> Mapping[str, Any]:
+    """One sequence of a rollout, for people; special tokens are shown."""
+    prompts, row = rollout.prompts, rollout.prompts.rows[i]
+    return {
+        "row": row.label,
+        "data_source": row.data_source,
+        "ground_truth": row.ground_truth,
+        "prompt": decode(prompts.ids_BP[i][prompts.mask_BP[i].bool()].tolist()),
+        "response": decode(rollout.response_BT[i][rollout.mask_BT[i].bool()].tolist()),
+    }

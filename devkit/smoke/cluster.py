@@ -79,9 +79,13 @@ class SmokeCluster:
         import ray
 
         ray.shutdown()
+        processes = self._processes()  # before their parents are gone
         while self._running:
             node = self._running.pop()
             node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+        for process in processes:
+            with suppress(psutil_error()):
+                process.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

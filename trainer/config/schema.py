@@ -211,14 +211,14 @@ class TrainerConfig:
     logger: list[str] = field(default_factory=lambda: ["console", "file"])  # console | file | wandb | tensorboard
     val_before_train: bool = True
     val_only: bool = False
-    test_freq: int = -1  # steps between validations; -1: none before the end
-    save_freq: int = -1  # steps between checkpoints; -1: none
+    test_freq: int = -1  # steps between validations, and at the end; -1: none
+    save_freq: int = -1  # steps between checkpoints, and at the end; -1: none
     default_local_dir: str = "checkpoints/${trainer.project_name}/${trainer.experiment_name}"
     max_actor_ckpt_to_keep: int | None = None  # whole checkpoints, newest first; null: all
     resume_mode: str = "auto"  # auto | disable | resume_path
     resume_from_path: str | None = None
-    rollout_data_dir: str | None = None  # one JSON-lines file of samples per step
-    validation_data_dir: str | None = None
+    rollout_data_dir: str | None = None  # one JSON-lines file of samples per training step
+    validation_data_dir: str | None = None  # the same of validation
     ray_wait_register_center_timeout: int = 300  # seconds until every worker must be up
     step_timeout: int = 86400  # ours: seconds that one phase of a step may take
 

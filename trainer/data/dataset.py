@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
 from trainer.config.schema import DataConfig
 from trainer.data.parquet import Part, read_parts
 from trainer.errors import ConfigError, DataError
 from trainer.records import Row
+
+if TYPE_CHECKING:  # a second of imports that whoever loaded the tokenizer has paid
+    from transformers import PreTrainedTokenizerBase
 
 TRUNCATIONS = ("error", "left", "right", "middle")
 
