@@ -55,6 +55,20 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """A key of the full run that the smoke test sets differently, and why."""
+
+    key: str
+    full: Any
+    tiny: Any
+    why: str
+    given: bool  # the command set it; else it is a default
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class SmokeRecord:
     """What `devkit smoke` found."""
 
@@ -63,6 +77,8 @@ class SmokeRecord:
     checks: tuple[CheckResult, ...]
     steps: tuple[StepRecord, ...]
     artifacts: Mapping[str, str] = field(default_factory=dict)  # name -> path of what the run left
+    kept: Mapping[str, Any] = field(default_factory=dict)  # keys of the full run, as it had them
+    cut: tuple[Cut, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -86,6 +102,8 @@ class SmokeRecord:
             "checks": [check.to_json() for check in self.checks],
             "steps": [step.to_json() for step in self.steps],
             "artifacts": dict(self.artifacts),
+            "kept": dict(self.kept),
+            "cut": [cut.to_json() for cut in self.cut],
         }
 
 

@@ -110,7 +110,6 @@ STEP_FILES = (
     "trainer/worker.py",
     "trainer/roles.py",
     "trainer/rollout/hf.py",
-    "trainer/rollout/sampling.py",
     "trainer/learner/fsdp.py",
     "trainer/metrics.py",
 )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ray
+from ray._private.services import find_bootstrap_address  # what `ray.init()` itself goes by; it has no public name
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -26,34 +29,57 @@ CONNECT_S = 10.0
 
 
 def start_ray(config: Config) -> None:
-    """Join the cluster of RAY_ADDRESS, or start one of this machine's for the run.
+    """Join the cluster of RAY_ADDRESS, else the one that `ray start` left on this machine, else start one for the run.
 
-    Raises ClusterError when RAY_ADDRESS leads nowhere, ConfigError when a cluster of one machine was asked for nodes.
+    Raises ClusterError when RAY_ADDRESS leads nowhere, or when several nodes are asked for and there is no cluster.
     """
     if ray.is_initialized():
         return
-    if address := os.environ.get("RAY_ADDRESS"):
+    named = os.environ.get("RAY_ADDRESS")
+    if address := named or local_cluster():
         try:
             knock(address)
-            ray.init(log_to_driver=True)
+            ray.init(address, log_to_driver=True)
         except (OSError, RuntimeError, ValueError) as error:
             raise ClusterError(
-                f"no Ray cluster answers at RAY_ADDRESS={address}: {first_line(error)}",
+                f"no Ray cluster answers at {'RAY_ADDRESS=' if named else ''}{address}: {first_line(error)}",
                 hint="start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone",
             ) from error
         return
     if config.trainer.nnodes > 1:
         raise ClusterError(
-            f"trainer.nnodes={config.trainer.nnodes} needs a cluster, and RAY_ADDRESS is not set",
-            hint="start Ray on each node (`ray start --head`, then `ray start --address=HEAD:6379`) "
-            "and set RAY_ADDRESS=auto, or set trainer.nnodes=1",
+            f"trainer.nnodes={config.trainer.nnodes} needs a cluster, and none runs on this machine",
+            hint="start Ray on each node (`ray start --head` on this one, then `ray start --address=HEAD:6379`), "
+            "set RAY_ADDRESS, or set trainer.nnodes=1",
         )
     # Were this process killed, Ray's agents would look for their cluster's head for a minute before they end.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
     asked = config.ray_kwargs.ray_init.num_cpus
     # Without GPUs a rank takes a CPU slot; slots are bookkeeping, so there are enough for every rank.
     slots = asked if asked is not None else max(os.cpu_count() or 1, config.world_size)
-    ray.init(address="local", num_cpus=slots, include_dashboard=False, log_to_driver=True)
+    with undisturbed():
+        ray.init(address="local", num_cpus=slots, include_dashboard=False, log_to_driver=True)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C waits until the end: in the middle of Ray's start it can leave Ray waiting for ever."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def local_cluster() -> str | None:
+    """Where the last `ray start` on this machine said its cluster is, if something still listens there."""
+    address = find_bootstrap_address(None)
+    try:
+        if address:
+            knock(address)
+    except OSError:  # a cluster that is gone leaves its address behind
+        return None
+    return address or None
 
 
 def knock(address: str) -> None:

@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +80,31 @@ class SmokeCluster:
         import ray
 
         ray.shutdown()
-        processes = self._processes()  # before their parents are gone
+        import psutil  # Ray's own, which is found once Ray is imported
+
+        processes = self._processes()  # while their parents live
         while self._running:
             node = self._running.pop()
             node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
         for process in processes:
-            with suppress(psutil_error()):
+            with suppress(psutil.Error):
                 process.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _processes(self) -> list[Any]:
+        """What this process started for this Ray, with all that it started in turn.
+
+        A node's agents may outlive it by a minute; and a node that was interrupted while it came up is not in
+        `_running`.
+        """
+        import psutil
+
+        found = []
+        for child in psutil.Process().children():
+            with suppress(psutil.Error):
+                if any(str(self.folder) in word for word in child.cmdline()):
+                    found += [*child.children(recursive=True), child]
+        return found
 
 
 def short_temporary_folder() -> str:
@@ -110,6 +128,8 @@ def isolate() -> None:
         # Ray writes its nodes' complaints, such as that a rank was killed, to the driver's stdout, which is data here.
         RAY_DEDUP_LOGS="1",
         RAY_DEDUP_LOGS_SKIP_REGEX=".",
+        # If this process is killed, agents look for the cluster's head this long before they end; Ray's limit is 60.
+        RAY_gcs_rpc_server_reconnect_timeout_s="5",
         # One thread per worker: more fight over the cores, and the bits of a sum would depend on the machine.
         OMP_NUM_THREADS="1",
     )

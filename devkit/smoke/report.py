@@ -113,6 +113,7 @@ def index_html(record: SmokeRecord, *, title: str, logs: Sequence[str] = ()) -> 
         summary=escape(summary(record)),
         checks="\n".join(map(_check_row, record.checks)),
         curve=reward_curve(record.steps),
+        settings="\n".join(_setting_rows(record)),
         phases="\n".join(_phase_row(name, seconds, record.seconds) for name, seconds in record.phases.items()),
         links="\n".join(f'<li><a href="{escape(link)}">{escape(link)}</a></li>' for link in links),
     )
@@ -135,6 +136,12 @@ def summary(record: SmokeRecord) -> str:
 def _check_row(check: CheckResult) -> str:
     cells = [f'<span class="{check.status}">{check.status}</span>', escape(check.name), escape(check.detail)]
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + f'<td class="n">{check.seconds:.2f} s</td></tr>'
+
+
+def _setting_rows(record: SmokeRecord) -> list[str]:
+    kept = [(key, value, "as in the full run") for key, value in record.kept.items()]
+    cut = [(cut.key, cut.tiny, f"for {cut.full}: {cut.why}") for cut in record.cut]
+    return ["<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in kept + cut]
 
 
 def _phase_row(name: str, seconds: float, whole: float) -> str:
@@ -180,6 +187,10 @@ $curve
 <h2>Time</h2>
 <table>
 $phases
+</table>
+<h2>Settings</h2>
+<table>
+$settings
 </table>
 <h2>Files</h2>
 <ul>

@@ -34,7 +34,7 @@ def main(options: SmokeOptions) -> int:
     folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
     try:
         with make_view(json=options.json) as view, _terminable():
-            _announce(plan, view)
+            _announce(plan, view, verbose=options.verbose)
             clock = Clock(view)
             with _deadline(options.timeout, clock):
                 record = _run(options, plan, clock, folder, started)
@@ -63,12 +63,13 @@ def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started:
             for stage in (stages.set_up, stages.learn, stages.train, stages.resume, stages.export):
                 stage()
     finally:
-        with clock("clean-up"):
+        with _undisturbed(), clock("clean-up"):
             cluster.stop()
             warm.close()
     for result in results.all:
         clock.view.check(result)
-    return SmokeRecord(time.perf_counter() - started, clock.seconds, results.all, tuple(stages.steps))
+    seconds = time.perf_counter() - started
+    return SmokeRecord(seconds, clock.seconds, results.all, tuple(stages.steps), kept=plan.kept, cut=plan.cut)
 
 
 class Clock:
@@ -91,14 +92,19 @@ class Clock:
             self.view.phase_done(name, self.seconds[name])
 
 
-def _announce(plan: Plan, view: SmokeView) -> None:
-    """What was kept of the full run, and what was cut."""
+def _announce(plan: Plan, view: SmokeView, *, verbose: bool) -> None:
+    """What was kept of the full run, and what was cut; defaults that were cut are told to those who ask."""
     if plan.like:
         view.note(f"model: the architecture of {plan.like}")
-    for key, value in plan.kept:
-        view.note(f"kept: {key}={value}")
-    for cut in plan.cut:
-        view.note(f"cut: {cut.key}={cut.tiny} for {cut.full}: {cut.why}")
+    view.note("kept: " + ", ".join(f"{key}={value}" for key, value in plan.kept.items()))
+    if verbose:
+        for cut in plan.cut:
+            view.note(f"cut: {cut.key}={cut.tiny} for {cut.full}: {cut.why}")
+        return
+    given = [f"{cut.key}={cut.tiny} for {cut.full}" for cut in plan.cut if cut.given]
+    if given:
+        view.note("cut: " + ", ".join(given))
+    view.note(f"cut: {len(plan.cut) - len(given)} defaults (devkit --verbose smoke lists all, with the reasons)")
 
 
 def _artifacts(options: SmokeOptions, record: SmokeRecord, folder: Path) -> SmokeRecord:
@@ -128,6 +134,21 @@ def _deadline(seconds: float | None, clock: Clock) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C, or the deadline, must not end what ends the processes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @contextmanager

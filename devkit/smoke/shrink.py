@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from devkit.records import Cut
 from trainer.config import Resolved, check, micro_batch_sizes, resolve
 from trainer.config.overrides import format_value
 from trainer.config.problems import ConfigErrors, Problem
@@ -71,16 +72,6 @@ KEPT = (
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A key that the smoke test sets differently, and why."""
-
-    key: str
-    full: Any
-    tiny: Any
-    why: str
-
-
-@dataclass(frozen=True)
 class Plan:
     """What the smoke test will run."""
 
@@ -89,7 +80,7 @@ class Plan:
     nodes: int
     ranks_per_node: int
     overrides: tuple[str, ...]  # of the pipeline run, but for the paths of model, data and checkpoints
-    kept: tuple[tuple[str, Any], ...]
+    kept: dict[str, Any]
     cut: tuple[Cut, ...]
     own_data: bool  # no data.train_files were given
     like: str | None  # local model folder whose architecture is taken
@@ -104,7 +95,7 @@ def make_plan(overrides: Sequence[str], dialect: str | None) -> Plan:
     nodes = min(full.trainer.nnodes, MAX_NODES)
     ranks = 1 if nodes > 1 else 2
     sizes = _batch_sizes(full, nodes * ranks)
-    cuts = tuple(cut for cut in _cuts(full, nodes, ranks, sizes) if cut.full != cut.tiny)
+    cuts = tuple(cut for cut in _cuts(resolved, nodes, ranks, sizes) if cut.full != cut.tiny)
     model = Path(full.actor_rollout_ref.model.path).expanduser()
     return Plan(
         full=full,
@@ -112,7 +103,7 @@ def make_plan(overrides: Sequence[str], dialect: str | None) -> Plan:
         nodes=nodes,
         ranks_per_node=ranks,
         overrides=(*overrides, *(override(cut.key, cut.tiny) for cut in cuts)),
-        kept=tuple((key, _value(full, key)) for key in KEPT if resolved.origins.get(key) != "default"),
+        kept={key: _value(full, key) for key in KEPT if resolved.origins.get(key) != "default"},
         cut=cuts,
         own_data=not full.data.train_files,
         like=str(model) if full.actor_rollout_ref.model.path and (model / "config.json").is_file() else None,
@@ -151,7 +142,8 @@ def _batch_sizes(full: Config, world: int) -> _Sizes:
     return _Sizes(steps * rows // samples, rows // samples, rows // world // passes, samples)
 
 
-def _cuts(full: Config, nodes: int, ranks: int, sizes: _Sizes) -> list[Cut]:
+def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes) -> list[Cut]:
+    full = resolved.config
     wanted: dict[str, tuple[Any, str]] = {
         "trainer.nnodes": (nodes, f"at most {MAX_NODES} simulated nodes"),
         "trainer.n_gpus_per_node": (ranks, "ranks share this machine's cores"),
@@ -208,7 +200,10 @@ def _cuts(full: Config, nodes: int, ranks: int, sizes: _Sizes) -> list[Cut]:
         "critic.model.fsdp_config.dtype": ("fp32", "exact on a CPU"),
         **_optimizers(),
     }
-    return [Cut(key, _value(full, key), tiny, why) for key, (tiny, why) in wanted.items()]
+    return [
+        Cut(key, _value(full, key), tiny, why, given=resolved.origins.get(key) != "default")
+        for key, (tiny, why) in wanted.items()
+    ]
 
 
 def _optimizers() -> dict[str, tuple[Any, str]]:

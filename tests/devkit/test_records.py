@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from devkit.records import CheckResult, SmokeRecord, Status, StepRecord
+from devkit.records import CheckResult, Cut, SmokeRecord, Status, StepRecord
 
 
 def record(*statuses: Status) -> SmokeRecord:
     checks = tuple(CheckResult(f"check_{i}", status, "found 1, limit 2", 0.25) for i, status in enumerate(statuses))
     return SmokeRecord(
-        12.5, {"start": 2.0}, checks, (StepRecord(1, 0.5, {"actor/entropy": 1.5}),), {"report": "r.html"}
+        12.5,
+        {"start": 2.0},
+        checks,
+        (StepRecord(1, 0.5, {"actor/entropy": 1.5}),),
+        {"report": "r.html"},
+        kept={"actor_rollout_ref.rollout.n": 4},
+        cut=(Cut("trainer.device", "auto", "cpu", "no GPU", given=False),),
     )
 
 
@@ -28,6 +34,8 @@ def test_the_smoke_record_has_the_fields_of_its_promise() -> None:
         ],
         "steps": [{"step": 1, "reward_mean": 0.5, "actor/entropy": 1.5}],
         "artifacts": {"report": "r.html"},
+        "kept": {"actor_rollout_ref.rollout.n": 4},
+        "cut": [{"key": "trainer.device", "full": "auto", "tiny": "cpu", "why": "no GPU", "given": False}],
     }
 
 
