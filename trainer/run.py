@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainer import checkpoints, metrics, ppo
 from trainer.config.schema import Config
-from trainer.data.dataset import load_prompts
+from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.loader import PromptLoader
 from trainer.errors import ConfigError
 from trainer.group import Calls, WorkerGroup
@@ -70,22 +70,34 @@ class Data:
 
 
 def read_data(config: Config) -> Data:
-    """Tokenises all prompts. Raises DataError, and ModelError if there is no tokenizer."""
+    """Tokenises all prompts. Raises DataError, and ModelError if there is no tokenizer.
+
+    RewardError: a row's `data_source` has no reward function; now, and not after the first generation.
+    """
     tokenizer = load_tokenizer(config.actor_rollout_ref.model)
-    data, seed = config.data, config.trainer.seed if config.data.seed is None else config.data.seed
-    train = load_prompts(data.train_files, data, tokenizer, max_samples=data.train_max_samples, seed=seed)
-    notes = [f"{train.dropped} training prompts over {data.max_prompt_length} tokens left out"] if train.dropped else []
-    pad = tokenizer.pad_token_id
-    loader = PromptLoader(train, data.train_batch_size, pad_id=pad, shuffle=data.shuffle, seed=seed, drop_last=True)
+    data, seed, pad = config.data, config.trainer.seed, tokenizer.pad_token_id
+    seed = seed if data.seed is None else data.seed
+    notes: list[str] = []
+
+    def load(files: list[str], most: int) -> PromptDataset:
+        rows = load_prompts(files, data, tokenizer, max_samples=most, seed=seed)
+        if rows.dropped:
+            notes.append(f"{rows.dropped} prompts over {data.max_prompt_length} tokens left out of {', '.join(files)}")
+        if config.custom_reward_function.path is None:
+            for source in rows.data_sources:
+                scorer_for(source)
+        return rows
+
     validation = None
     if data.val_files:
-        rows = load_prompts(data.val_files, data, tokenizer, max_samples=data.val_max_samples, seed=seed)
+        rows = load(data.val_files, data.val_max_samples)
         size = data.val_batch_size or len(rows)
         validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
-    if config.custom_reward_function.path is None:
-        for source in {*train.data_sources, *(rows.data_sources if data.val_files else ())}:
-            scorer_for(source)  # one without a reward function: now, and not after the first generation
-    return Data(loader, validation, tokenizer.decode, tuple(notes))
+    if config.trainer.val_only and validation:
+        return Data(validation, validation, tokenizer.decode, tuple(notes))  # there is nothing to train on
+    rows = load(data.train_files, data.train_max_samples)
+    train = PromptLoader(rows, data.train_batch_size, pad_id=pad, shuffle=data.shuffle, seed=seed, drop_last=True)
+    return Data(train, validation, tokenizer.decode, tuple(notes))
 
 
 def total_steps(config: Config, loader: PromptLoader) -> int:
@@ -137,7 +149,8 @@ def resume(config: Config, workers: WorkerGroup, loader: PromptLoader, tracker: 
     if folder is None:
         return ppo.Progress(kl_coef=config.algorithm.kl_ctrl.kl_coef)
     state = checkpoints.read_state(folder)
-    loader.load_state_dict(state.data)
+    if not config.trainer.val_only:
+        loader.load_state_dict(state.data)
     workers.load(str(folder.resolve()))
     tracker.note(f"resumed from {folder} at step {state.progress.step}")
     return state.progress
