@@ -30,6 +30,9 @@ class HfEngine:
     @torch.no_grad()
     def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
         """Responses up to EOS or `max_new_tokens`, at most `max_sequences` at once."""
+        if len(prompts) == 0:  # fewer prompts than ranks: this one has none
+            nothing = torch.zeros(0, 1)
+            return Rollout(prompts, nothing.long(), nothing.long(), nothing)
         parts = [
             self._generate(take(prompts, slice(start, start + self.max_sequences)), sampling)
             for start in range(0, len(prompts), self.max_sequences)

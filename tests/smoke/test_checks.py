@@ -1,0 +1,266 @@
+"""Each check passes on what is right and names what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from devkit.smoke import checks
+from devkit.smoke.checks import Outcome
+from trainer.config.schema import AlgorithmConfig
+from trainer.errors import RewardError, WorkerDied
+from trainer.ppo import kl_penalty
+from trainer.records import Experience, LogProbs, Prompts, Rollout, Row, TrainBatch, UpdateReport
+
+EOS, PAD = 9, 0
+RESPONSES = [[5, 6, EOS, PAD], [7, 8, 5, 6], [EOS, PAD, PAD, PAD], [5, EOS, PAD, PAD]]
+SCORES = [1.0, 0.0, 0.5, 0.25]
+LAST = [2, 3, 0, 1]
+KL = AlgorithmConfig(use_kl_in_reward=True, kl_penalty="kl")
+
+
+def rollout() -> Rollout:
+    response = torch.tensor(RESPONSES)
+    mask = (response != PAD).long()
+    rows = tuple(Row(i, "made up", "none", "") for i in range(4))
+    prompts = Prompts(torch.ones(4, 2).long(), torch.ones(4, 2).long(), torch.arange(4), torch.zeros(4).long(), rows)
+    return Rollout(prompts, response, mask, -1.5 * mask)
+
+
+def batch(kl_coef: float = 0.1, **changes: Any) -> TrainBatch:
+    """A batch as a healthy step has it; `changes` replace fields of its experience."""
+    seen = rollout()
+    scores = torch.zeros(4, 4).scatter(1, torch.tensor(LAST)[:, None], torch.tensor(SCORES)[:, None])
+    old, ref = -1.5 * seen.mask_BT, -1.25 * seen.mask_BT
+    advantages = (torch.tensor(SCORES) - 0.4)[:, None] * seen.mask_BT
+    made = Experience(seen, scores, old, ref, 0.5 * seen.mask_BT)
+    return TrainBatch(replace(made, **changes), scores - kl_coef * (old - ref), advantages, 0.5 * seen.mask_BT)
+
+
+def with_rollout(of: TrainBatch, **changes: Any) -> TrainBatch:
+    return replace(of, experience=replace(of.experience, rollout=replace(of.experience.rollout, **changes)))
+
+
+def set_at(x: Tensor, row: int, column: int, value: float) -> Tensor:
+    changed = x.clone()
+    changed[row, column] = value
+    return changed
+
+
+def report(*, kl: float = 0.0, clipped: float = 0.0, untrained: tuple[str, ...] = (), skipped: int = 0) -> UpdateReport:
+    return UpdateReport(
+        ({"actor/ppo_kl": kl, "actor/pg_clipfrac": clipped, "grad_norm": 1.0},), untrained, 1e-3, skipped
+    )
+
+
+def passes(outcome: Outcome) -> None:
+    assert outcome.ok is True, outcome.detail
+
+
+def fails(outcome: Outcome, words: str) -> None:
+    assert outcome.ok is False, outcome.detail
+    assert re.search(words, outcome.detail), outcome.detail
+
+
+def has_nothing_to_say(outcome: Outcome) -> None:
+    assert outcome.ok is None, outcome.detail
+
+
+def test_rollout_logprobs() -> None:
+    seen, old = rollout(), batch().experience.old_logp_BT
+    passes(checks.rollout_logprobs(seen, old + 1e-6))
+    passes(checks.rollout_logprobs(seen, set_at(old, 2, 3, -9.0)))  # padding
+    fails(checks.rollout_logprobs(seen, set_at(old, 0, 1, -1.4)), r"differ by 1\.0e-01 nats")
+
+
+def test_masks() -> None:
+    good = batch()
+    passes(checks.masks(good, EOS))
+    mask = good.experience.rollout.mask_BT
+    for row, column, value in ((0, 3, 1), (0, 2, 0), (2, 0, 0)):
+        fails(checks.masks(with_rollout(good, mask_BT=set_at(mask, row, column, value)), EOS), "1 of 4 response masks")
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("old_logp_BT", "old log-probs"),
+        ("ref_logp_BT", "reference log-probs"),
+        ("values_BT", "values"),
+    ],
+)
+def test_masks_finds_what_is_set_on_padding(field: str, name: str) -> None:
+    spilt = set_at(getattr(batch().experience, field), 0, 3, 0.5)
+    fails(checks.masks(batch(**{field: spilt}), EOS), f"^{name} are set outside the response")
+
+
+def test_masks_finds_rewards_on_padding_and_missing_log_probs() -> None:
+    good = batch()
+    fails(checks.masks(replace(good, rewards_BT=set_at(good.rewards_BT, 0, 3, 1.0)), EOS), "^rewards are set outside")
+    missing = set_at(good.experience.old_logp_BT, 1, 1, 0.0)
+    fails(checks.masks(batch(old_logp_BT=missing), EOS), "old log-probs are missing")
+
+
+def test_rewards() -> None:
+    seen = batch().experience
+    passes(checks.rewards(seen, torch.tensor(SCORES)))
+    fails(checks.rewards(seen, torch.tensor(SCORES).roll(1)), "4 of 4 rows")
+    early = replace(
+        seen, scores_BT=torch.zeros(4, 4).scatter(1, torch.tensor([[0]] * 4), torch.tensor(SCORES)[:, None])
+    )
+    fails(checks.rewards(early, torch.tensor(SCORES)), "rows have another score")
+    strewn = replace(seen, scores_BT=set_at(seen.scores_BT, 1, 0, 0.5))
+    fails(checks.rewards(strewn, torch.tensor(SCORES)), "1 of 4 rows have scores at more than one token")
+
+
+@pytest.mark.parametrize("kind", ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k3+"])
+def test_kl_in_reward(kind: str) -> None:
+    config = replace(KL, kl_penalty=kind)
+    good = batch()
+    seen = good.experience
+    assert seen.ref_logp_BT is not None
+    penalty = 0.1 * kl_penalty(seen.old_logp_BT, seen.ref_logp_BT, kind)
+    passes(checks.kl_in_reward(replace(good, rewards_BT=seen.scores_BT - penalty), 0.1, config))
+    fails(checks.kl_in_reward(replace(good, rewards_BT=seen.scores_BT + penalty), 0.1, config), "penalty within")
+    fails(checks.kl_in_reward(replace(good, rewards_BT=seen.scores_BT), 0.1, config), "penalty within")
+
+
+def test_kl_in_reward_has_nothing_to_say_without_kl() -> None:
+    has_nothing_to_say(checks.kl_in_reward(batch(), 0.1, AlgorithmConfig(use_kl_in_reward=False)))
+    has_nothing_to_say(checks.kl_in_reward(batch(ref_logp_BT=None), 0.1, KL))
+    same = batch().experience.old_logp_BT
+    has_nothing_to_say(checks.kl_in_reward(batch(ref_logp_BT=same), 0.1, KL))
+
+
+def test_first_mini_batch() -> None:
+    passes(checks.first_mini_batch(report(kl=1e-7)))
+    fails(checks.first_mini_batch(report(kl=-1e-3)), r"mean log-ratio 1\.0e-03")
+    fails(checks.first_mini_batch(report(clipped=0.25)), "25% clipped")
+
+
+def test_reference_at_start() -> None:
+    seen = batch().experience
+    passes(checks.reference_at_start(replace(seen, ref_logp_BT=seen.old_logp_BT)))
+    fails(checks.reference_at_start(seen), r"differ by 2\.5e-01 nats")
+    has_nothing_to_say(checks.reference_at_start(replace(seen, ref_logp_BT=None)))
+
+
+WEIGHTS = [{"a": "1", "b": "2"}, {"a": "1", "b": "2"}]
+OTHER = [{"a": "1", "b": "2"}, {"a": "1", "b": "3"}]
+
+
+def test_reference_unchanged() -> None:
+    passes(checks.unchanged(WEIGHTS, WEIGHTS))
+    fails(checks.unchanged(WEIGHTS, OTHER), "the reference changed: b")
+
+
+def test_weight_sync_names_the_rank_and_the_tensor() -> None:
+    passes(checks.synced(WEIGHTS, WEIGHTS))
+    fails(checks.synced(WEIGHTS, OTHER), "rank 1's engine has other weights than the actor: b$")
+    fails(checks.synced(WEIGHTS, [{}, {}]), "rank 0's engine .*: a and 1 more")
+
+
+def test_ranks_equal_names_the_rank_and_the_role() -> None:
+    passes(checks.ranks_equal(WEIGHTS, WEIGHTS))
+    fails(checks.ranks_equal(OTHER, WEIGHTS), "rank 1's actor differs from rank 0's: b")
+    fails(checks.ranks_equal(WEIGHTS, OTHER), "rank 1's engine differs from rank 0's: b")
+
+
+def test_gradients() -> None:
+    passes(checks.gradients("actor", report(), batch()))
+    fails(checks.gradients("critic", report(untrained=("a", "b")), batch()), "no gradient in the critic: a and 1 more")
+    fails(checks.gradients("actor", report(skipped=2), batch()), "2 steps of the actor skipped")
+
+
+def test_gradients_has_nothing_to_say_where_nothing_was_to_be_learned() -> None:
+    even = replace(batch(), advantages_BT=torch.zeros(4, 4))
+    has_nothing_to_say(checks.gradients("actor", report(untrained=("a",)), even))
+    fails(checks.gradients("critic", report(untrained=("a",)), even), "no gradient in the critic")
+
+
+def test_optimizer_moved() -> None:
+    moved = [{"a": "3", "b": "4"}, {"a": "5", "b": "6"}]
+    passes(checks.optimizer_moved("actor", WEIGHTS, moved))
+    fails(
+        checks.optimizer_moved("actor", WEIGHTS, [moved[0], {"a": "5", "b": "2"}]), "rank 1's part of the actor .*: b$"
+    )
+
+
+def test_split_invariance() -> None:
+    whole: tuple[dict[str, float], float] = ({"actor/pg_loss": 0.5}, 2.0)
+    passes(checks.split_invariance("actor", ({"actor/pg_loss": 0.500001}, 2.0), whole))
+    fails(
+        checks.split_invariance("actor", ({"actor/pg_loss": 0.375}, 2.0), whole), r"actor/pg_loss differs .* 2\.5e-01"
+    )
+    fails(checks.split_invariance("critic", ({"actor/pg_loss": 0.5}, 1.0), whole), "critic: grad_norm differs")
+
+
+def test_advantages_follow_rewards() -> None:
+    good = batch()
+    passes(checks.advantages_follow_rewards([good, good]))
+    fails(checks.advantages_follow_rewards([replace(good, advantages_BT=-good.advantages_BT)]), "correlation -")
+    none = batch(scores_BT=torch.zeros(4, 4))
+    has_nothing_to_say(checks.advantages_follow_rewards([none]))
+
+
+def test_policy_follows_advantages() -> None:
+    good = batch()
+    entropy = torch.zeros(4, 4)
+    after = LogProbs(good.experience.old_logp_BT + 0.1 * good.advantages_BT, entropy)
+    passes(checks.policy_follows_advantages([(good, after)]))
+    worse = LogProbs(good.experience.old_logp_BT - 0.1 * good.advantages_BT, entropy)
+    fails(checks.policy_follows_advantages([(good, worse)]), "must be positive")
+    fails(
+        checks.policy_follows_advantages([(good, LogProbs(good.experience.old_logp_BT, entropy))]), "must be positive"
+    )
+    has_nothing_to_say(checks.policy_follows_advantages([]))
+    even = replace(good, advantages_BT=torch.zeros(4, 4))
+    has_nothing_to_say(checks.policy_follows_advantages([(even, after)]))
+
+
+def test_critic_learns() -> None:
+    passes(checks.critic_learns([batch()]))
+    fails(checks.critic_learns([batch(values_BT=torch.zeros(4, 4))]), "squared error is 1.00")
+    has_nothing_to_say(checks.critic_learns([batch(values_BT=None)]))
+    has_nothing_to_say(checks.critic_learns([]))
+
+
+def test_resumed_equal() -> None:
+    before = {2: {"loss": 0.5, "timing_s/step": 1.0}, 3: {"loss": 0.25, "perf/time_per_step": 2.0}}
+    passes(checks.resumed_equal(before, {3: {"loss": 0.25, "perf/time_per_step": 3.0}, 4: {"loss": 0.125}}))
+    fails(checks.resumed_equal(before, {3: {"loss": 0.25000001}}), r"step 3: loss was 0\.25 and is 0\.25000001")
+    fails(checks.resumed_equal(before, {3: {}}), "and is None after resuming")
+    fails(checks.resumed_equal(before, {4: {"loss": 0.25}}), "repeated no step")
+
+
+def test_death_named() -> None:
+    victim = "rank 1 (pid 7 on 10.0.0.2)"
+    passes(checks.death_named(WorkerDied(f"{victim} died during generate"), victim))
+    fails(checks.death_named(WorkerDied("rank 0 (pid 6 on 10.0.0.1) died during generate"), victim), "^rank 0")
+    fails(checks.death_named(RewardError("row 3: no number"), victim), "ended with another error: row 3: no number")
+    fails(checks.death_named(ValueError(), victim), "another error: ValueError")
+
+
+def test_learned() -> None:
+    rising = [0.0, 0.1, 0.2, 0.6, 0.7, 0.8]
+    passes(checks.learned(rising, 0.25, 3))
+    fails(checks.learned(rising[::-1], 0.25, 3), r"reward 0\.700 -> 0\.100 in 6 steps")
+    fails(checks.learned([0.5] * 6, 0.25, 3), "a rise of 0.25 is asked for")
+
+
+def test_every_check_has_a_test() -> None:
+    public = {
+        name
+        for name, value in vars(checks).items()
+        if isinstance(value, Callable)  # type: ignore[arg-type]
+        and getattr(value, "__module__", "") == checks.__name__
+        and getattr(value, "__annotations__", {}).get("return") == "Outcome"
+    }
+    source = open(__file__).read()
+    assert {name for name in public if f"checks.{name}(" not in source} == set()

@@ -1,0 +1,49 @@
+"""Findings are kept as a reader expects them: a failure stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from devkit.smoke.checks import Outcome
+from devkit.smoke.results import FirstFailure, Results
+
+
+def found(*outcomes: tuple[bool | None, str], fail_fast: bool = False) -> Results:
+    results = Results(fail_fast=fail_fast)
+    for ok, detail in outcomes:
+        results.add("masks", lambda ok=ok, detail=detail: Outcome(ok, detail))  # type: ignore[misc]
+    return results
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status", "detail"),
+    [
+        ([(True, "a")], "pass", "a"),
+        ([(True, "a"), (True, "b")], "pass", "b"),
+        ([(True, "a"), (False, "b"), (True, "c")], "fail", "b"),
+        ([(False, "a"), (False, "b")], "fail", "a"),
+        ([(False, "a"), (None, "b")], "fail", "a"),
+        ([(None, "a")], "skip", "a"),
+        ([(None, "a"), (True, "b"), (None, "c")], "pass", "b"),
+    ],
+)
+def test_the_first_failure_stays_else_the_latest_finding(
+    outcomes: list[tuple[bool | None, str]], status: str, detail: str
+) -> None:
+    [result] = found(*outcomes).all
+    assert (result.name, result.status, result.detail) == ("masks", status, detail)
+    assert result.seconds >= 0
+
+
+def test_checks_stand_in_the_order_of_their_first_finding() -> None:
+    results = Results()
+    for name in ("b", "a", "b"):
+        results.add(name, lambda: Outcome(True, ""))
+    assert [result.name for result in results.all] == ["b", "a"]
+
+
+def test_the_first_failure_ends_the_run_only_when_asked() -> None:
+    found((False, "a")).settle()
+    found((True, "a"), (None, "b"), fail_fast=True).settle()
+    with pytest.raises(FirstFailure):
+        found((False, "a"), (True, "b"), fail_fast=True).settle()

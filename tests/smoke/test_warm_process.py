@@ -1,0 +1,113 @@
+"""The process that builds the tiny model: what the smoke test says when it fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devkit.errors import DeadlineError, DevkitError
+from devkit.smoke import warm_process
+from devkit.smoke.warm_process import WarmProcess
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[WarmProcess]]:
+    """Puts a program in the place of `devkit.smoke.warm`; ends what was started."""
+    started: list[WarmProcess] = []
+    yield started
+    for process in started:
+        process.close()
+
+
+def start(program: str, folder: Path, started: list[WarmProcess], monkeypatch: pytest.MonkeyPatch) -> WarmProcess:
+    popen = subprocess.Popen
+
+    def other(command: list[str], **options: object) -> subprocess.Popen[bytes]:
+        return popen([sys.executable, "-c", program, command[-1]], **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(warm_process.subprocess, "Popen", other)
+    process = WarmProcess(folder / "warm.log")
+    started.append(process)
+    return process
+
+
+ECHO = "import sys\nfor line in sys.stdin: sys.stdout.write(line); sys.stdout.flush()"
+
+
+def test_an_answer(stand_in: list[WarmProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = start(ECHO, tmp_path, stand_in, monkeypatch)
+    process.tell("build", texts=["é\n"])
+    assert process.answer() == {"do": "build", "texts": ["é\n"]}
+
+
+def test_it_dies_before_it_answers(
+    stand_in: list[WarmProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start("import sys; sys.exit('no torch here')", tmp_path, stand_in, monkeypatch)
+    with pytest.raises(DevkitError, match="failed: it has ended") as caught:
+        process.answer()
+    assert "no torch here" in caught.value.hint
+    assert str(tmp_path / "warm.log") in caught.value.hint
+
+
+def test_it_is_dead_when_it_is_told(
+    stand_in: list[WarmProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start("", tmp_path, stand_in, monkeypatch)
+    process._process.wait(10)
+    with pytest.raises(DevkitError, match="it has ended"):
+        process.tell("build")
+    process.close()
+    process.close()  # may be called twice
+
+
+def test_it_is_killed_while_it_works(
+    stand_in: list[WarmProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start("import signal; signal.pause()", tmp_path, stand_in, monkeypatch)
+    process.tell("build")
+    os.kill(process._process.pid, signal.SIGKILL)
+    with pytest.raises(DevkitError, match="it has ended"):
+        process.answer()
+
+
+def test_no_answer_in_time(stand_in: list[WarmProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_process, "ANSWER_S", 0.2)
+    process = start("import signal; signal.pause()", tmp_path, stand_in, monkeypatch)
+    with pytest.raises(DeadlineError, match="no answer within"):
+        process.answer()
+
+
+def test_close_ends_a_process_that_does_not_listen_and_removes_its_folder(
+    stand_in: list[WarmProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start("import signal; signal.pause()", tmp_path, stand_in, monkeypatch)
+    process.close()
+    assert process._process.returncode == -signal.SIGKILL
+    assert not Path(process.socket).parent.exists()
+
+
+@pytest.mark.slow
+def test_orders_of_the_real_one(tmp_path: Path) -> None:
+    """A bad order is an error and the next one is carried out."""
+    process = WarmProcess(tmp_path / "warm.log")
+    try:
+        process.tell("dance")
+        with pytest.raises(DevkitError, match="KeyError: 'dance'"):
+            process.answer()
+        process.tell("digests", folder=str(tmp_path / "nothing"))
+        with pytest.raises(DevkitError, match="failed: "):
+            process.answer()
+        process.tell("build", folder=str(tmp_path / "m"), like=None, texts=["a b"], seed=0, max_positions=32)
+        assert process.answer() == {}
+        process.tell("digests", folder=str(tmp_path / "m"))
+        assert len(process.answer()["digests"]) > 10
+    finally:
+        process.close()
+    assert process._process.returncode == 0
