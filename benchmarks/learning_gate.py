@@ -24,7 +24,7 @@ import torch
 
 from devkit.smoke import gate
 from devkit.smoke.problems import word_problems, write_parquet
-from devkit.smoke.shrink import make_plan, override
+from devkit.smoke.shrink import make_plan, replaced
 from devkit.smoke.tiny import TinySpec, build
 from trainer import ppo
 from trainer.config import load
@@ -81,7 +81,7 @@ def rise(estimator: str, seed: int, pool: LocalPool) -> float:
             "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16,
             "critic.ppo_micro_batch_size_per_gpu": 16,
         }
-        config = load([*plan.overrides, *(override(key, value) for key, value in settings.items())]).config
+        config = load(replaced(plan.overrides, settings)).config
         data, observer = read_data(config), Rise()
         assert total_steps(config, data.train) == gate.STEPS
         train(config, pool, data, Tracker(()), observer)

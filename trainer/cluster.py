@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -12,11 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
-from ray._private.services import find_bootstrap_address  # what `ray.init()` itself goes by; it has no public name
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from trainer.address import knock, running_cluster
 from trainer.config.schema import Config
 from trainer.errors import ClusterError, DeadlineError, TrainerError, WorkerDied
 from trainer.transport import pack, unpack
@@ -24,8 +23,6 @@ from trainer.worker import PPOWorker, RunSpec, WorkerInfo
 
 # When one rank dies, the others fail first with broken connections; Ray's word on the death follows within this time.
 DEATH_NOTICE_S = 10.0
-# A cluster's head answers within milliseconds, across a slow network within seconds.
-CONNECT_S = 10.0
 
 
 def start_ray(config: Config) -> None:
@@ -35,15 +32,16 @@ def start_ray(config: Config) -> None:
     """
     if ray.is_initialized():
         return
-    named = os.environ.get("RAY_ADDRESS")
-    if address := named or local_cluster():
+    if address := running_cluster():
         try:
             knock(address)
             ray.init(address, log_to_driver=True)
         except (OSError, RuntimeError, ValueError) as error:
+            named = "RAY_ADDRESS=" if os.environ.get("RAY_ADDRESS") else ""
             raise ClusterError(
-                f"no Ray cluster answers at {'RAY_ADDRESS=' if named else ''}{address}: {first_line(error)}",
-                hint="start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone",
+                f"no Ray cluster answers at {named}{address}: {first_line(error)}",
+                hint="start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone; "
+                "where Ray asks for a token, RAY_AUTH_TOKEN must be the cluster's",
             ) from error
         return
     if config.trainer.nnodes > 1:
@@ -52,8 +50,6 @@ def start_ray(config: Config) -> None:
             hint="start Ray on each node (`ray start --head` on this one, then `ray start --address=HEAD:6379`), "
             "set RAY_ADDRESS, or set trainer.nnodes=1",
         )
-    # Were this process killed, Ray's agents would look for their cluster's head for a minute before they end.
-    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
     asked = config.ray_kwargs.ray_init.num_cpus
     # Without GPUs a rank takes a CPU slot; slots are bookkeeping, so there are enough for every rank.
     slots = asked if asked is not None else max(os.cpu_count() or 1, config.world_size)
@@ -69,24 +65,6 @@ def undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def local_cluster() -> str | None:
-    """Where the last `ray start` on this machine said its cluster is, if something still listens there."""
-    address = find_bootstrap_address(None)
-    try:
-        if address:
-            knock(address)
-    except OSError:  # a cluster that is gone leaves its address behind
-        return None
-    return address or None
-
-
-def knock(address: str) -> None:
-    """Raises OSError if nothing listens at HOST:PORT or ray://HOST:PORT: Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
 
 
 def uses_gpus(config: Config) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import closing
 from types import FrameType
 from typing import NoReturn
 
@@ -20,24 +21,18 @@ def run_on_ray(config: Config, observer: Observer | None = None) -> Metrics:
     """The whole run; gives the last metrics. Raises the TrainerError that ended it."""
     require_engine(config)
     leave_on_sigterm()
-    try:
-        start_ray(config)  # within the `try`: Ctrl-C may come while Ray is half up
-        leave_on_sigterm()  # again: Ray's own handler aborts the process
-        pool = WorkerPool(config)
+    data = read_data(config)  # what is wrong with data and loggers shows before Ray starts
+    with closing(make_tracker(config, total_steps(config, data.train))) as tracker:
+        for note in data.notes:
+            tracker.note(note)
         try:
-            data = read_data(config)  # while the workers come up
-            tracker = make_tracker(config, total_steps(config, data.train))
-            try:
-                for note in data.notes:
-                    tracker.note(note)
+            start_ray(config)  # within the `try`: Ctrl-C may come while Ray is half up
+            leave_on_sigterm()  # again: Ray's own handler aborts the process
+            with closing(WorkerPool(config)) as pool:
                 pool.connect()
                 return train(config, pool, data, tracker, observer)
-            finally:
-                tracker.close()
         finally:
-            pool.close()
-    finally:
-        ray.shutdown()
+            ray.shutdown()
 
 
 def leave_on_sigterm() -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from trainer.address import prepare_own_cluster, running_cluster
 from trainer.config import DIALECTS, check, print_config, print_lines, report_lines, resolve
 from trainer.config.schema import Config
 from trainer.config.show import fact_lines, note_lines
@@ -68,7 +69,9 @@ def command(options: argparse.Namespace) -> int:
 
 def train(config: Config) -> int:
     """The run itself. Everything it started is gone when this returns or raises."""
-    from trainer.launch import run_on_ray
+    if running_cluster() is None:
+        prepare_own_cluster()
+    from trainer.launch import run_on_ray  # Ray and torch
 
     run_on_ray(config)
     return 0

@@ -401,10 +401,13 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
         scores = workers.score(rollout)
     with clock("old_log_prob"):
         old = workers.log_probs(rollout)
-    with clock("ref"):
-        ref_logp_BT = workers.ref_log_probs(rollout) if config.uses_reference else None
-    with clock("values"):
-        values_BT = workers.values(rollout) if config.uses_critic else None
+    ref_logp_BT = values_BT = None
+    if config.uses_reference:
+        with clock("ref"):
+            ref_logp_BT = workers.ref_log_probs(rollout)
+    if config.uses_critic:
+        with clock("values"):
+            values_BT = workers.values(rollout)
     with clock("adv"):
         scores_BT = place_scores(scores, rollout.mask_BT)
         experience = Experience(rollout, scores_BT, old.logp_BT, ref_logp_BT, values_BT)
@@ -414,7 +417,7 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
     if config.uses_critic:
         with clock("update_critic"):
             critic_report = workers.update_critic(batch, number)
-    if number > config.trainer.critic_warmup:
+    if number >= config.trainer.critic_warmup:  # verl's condition: a warm-up of N leaves out N - 1 updates
         with clock("update_actor"):
             actor_report = workers.update_actor(batch, number)
         with clock("update_weights"):

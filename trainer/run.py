@@ -21,7 +21,7 @@ from trainer.group import Calls, WorkerGroup
 from trainer.records import Metrics, Prompts, Rollout, Scores, repeat
 from trainer.rewards import read_source, scorer_for
 from trainer.tokenizer import load_tokenizer
-from trainer.tracking import Tracker
+from trainer.tracking import Tracker, written
 from trainer.worker import RunSpec
 
 ENGINES = ("hf",)  # what `roles.py` can build
@@ -212,9 +212,10 @@ def dump(
         for rollout, reward_B in samples
         for i in range(len(rollout))
     ]
-    path = Path(folder).expanduser()
-    path.mkdir(parents=True, exist_ok=True)
-    (path / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
+    path = Path(folder).expanduser() / f"{step}.jsonl"
+    with written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
 
 
 def sample(rollout: Rollout, i: int, decode: Callable[[Sequence[int]], str]) -> Mapping[str, Any]:

@@ -151,11 +151,17 @@ class WandbLog:
                 "trainer.logger names wandb, which is not installed",
                 hint="pip install 'ray-devkit[tracking]', or take it out of trainer.logger",
             ) from error
-        self.run = wandb.init(
-            project=config.trainer.project_name,
-            name=config.trainer.experiment_name,
-            config=dataclasses.asdict(config),
-        )
+        try:
+            self.run = wandb.init(
+                project=config.trainer.project_name,
+                name=config.trainer.experiment_name,
+                config=dataclasses.asdict(config),
+            )
+        except wandb.errors.Error as error:
+            raise ConfigError(
+                f"trainer.logger names wandb, which cannot start: {str(error).strip().splitlines()[0]}",
+                hint="log in with `wandb login`, set WANDB_MODE=offline, or take wandb out of trainer.logger",
+            ) from error
 
     def log(self, step: int, metrics: Metrics) -> None:
         self.run.log(metrics, step=step)

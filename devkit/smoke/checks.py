@@ -70,14 +70,15 @@ def masks(batch: TrainBatch, eos_id: int) -> Outcome:
 def rewards(experience: Experience, expected_B: Tensor) -> Outcome:
     """Each row has its own score, at its last response token. `expected_B`: scored anew, row by row."""
     mask_BT = experience.rollout.mask_BT
-    rows = torch.arange(len(mask_BT))
-    placed_B = experience.scores_BT[rows, mask_BT.sum(-1) - 1]
+    rows, last_B = torch.arange(len(mask_BT)), mask_BT.sum(-1) - 1
+    placed_B = experience.scores_BT[rows, last_B]
     wrong = int(((placed_B - expected_B).abs() > 1e-6).sum())
     if wrong:
         return Outcome(False, f"{wrong} of {len(rows)} rows have another score than their response earns")
-    strewn = int(((experience.scores_BT != 0).sum(-1) > 1).sum())
+    elsewhere_BT = experience.scores_BT.index_put((rows, last_B), torch.zeros(len(rows)))
+    strewn = int(elsewhere_BT.any(-1).sum())
     if strewn:
-        return Outcome(False, f"{strewn} of {len(rows)} rows have scores at more than one token")
+        return Outcome(False, f"{strewn} of {len(rows)} rows have scores before their last token")
     return Outcome(True, f"{len(rows)} scores belong to their rows")
 
 

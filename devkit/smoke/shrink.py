@@ -6,16 +6,17 @@ Pure: overrides in, overrides out, with a list of what was kept and what was cut
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from devkit.records import Cut
 from trainer.config import Resolved, check, micro_batch_sizes, resolve
-from trainer.config.overrides import format_value
+from trainer.config.overrides import format_value, parse
 from trainer.config.problems import ConfigErrors, Problem
 from trainer.config.schema import Config
+from trainer.config.upstream import rename
 
 MAX_NODES = 4
 MAX_SAMPLES = 8  # of rollout.n
@@ -102,7 +103,7 @@ def make_plan(overrides: Sequence[str], dialect: str | None) -> Plan:
         dialect=resolved.dialect,
         nodes=nodes,
         ranks_per_node=ranks,
-        overrides=(*overrides, *(override(cut.key, cut.tiny) for cut in cuts)),
+        overrides=replaced(overrides, {cut.key: cut.tiny for cut in cuts}),
         kept={key: _value(full, key) for key in KEPT if resolved.origins.get(key) != "default"},
         cut=cuts,
         own_data=not full.data.train_files,
@@ -238,6 +239,14 @@ def _value(config: Any, key: str) -> Any:
     return config
 
 
-def override(key: str, value: Any) -> str:
-    """`key=value` in the override grammar, quoted where it must be."""
-    return f"{key}={format_value(value)}"
+def replaced(overrides: Sequence[str], settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """`overrides` with `settings` in place of what they say of the same keys, however they spell them.
+
+    >>> replaced(["data.train_data_num=9", "trainer.nnodes=2"], {"data.train_max_samples": 4})
+    ('trainer.nnodes=2', 'data.train_max_samples=4')
+    """
+    parsed, _ = parse(overrides)
+    kept = [
+        word for word, given in zip(overrides, parsed, strict=True) if rename(given.key, given.value)[0] not in settings
+    ]
+    return (*kept, *(f"{key}={format_value(value)}" for key, value in settings.items()))

@@ -16,7 +16,7 @@ from devkit.smoke.checks import Outcome
 from devkit.smoke.cluster import SmokeCluster
 from devkit.smoke.problems import write_parquet
 from devkit.smoke.results import Results
-from devkit.smoke.shrink import Plan, override
+from devkit.smoke.shrink import Plan, replaced
 from devkit.smoke.view import SmokeView
 from devkit.smoke.warm_process import WarmProcess
 from devkit.smoke.watch import GateWatch, PipelineWatch
@@ -90,8 +90,7 @@ class Stages:
             "critic.model.path": self.model,
             "trainer.seed": self.seed,
         }
-        words = [override(key, value) for key, value in (model | more).items()]
-        return load([*self.plan.overrides, *words], self.plan.dialect).config
+        return load(replaced(self.plan.overrides, model | more), self.plan.dialect).config
 
     # -- the learning gate
 

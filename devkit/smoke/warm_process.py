@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ class WarmProcess:
         """Ends the process, and with it what it forked. May be called twice."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream:
-                stream.close()
+                with suppress(BrokenPipeError):  # it ended before it read all
+                    stream.close()
         try:
             self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:

@@ -139,7 +139,7 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
     [
         (f"{ROLLOUT}.gpu_memory_utilization=0.5", "no KV-cache pool"),
         (f"{ROLLOUT}.tensor_model_parallel_size=16", "no tensor parallelism"),
-        (f"{ROLLOUT}.engine_kwargs.sglang.attention_backend=triton", "the actor's own module"),
+        (f"{ROLLOUT}.engine_kwargs.sglang.attention_backend=triton", "a copy of the actor's model"),
         ("+hydra.run.dir=/x", "Hydra itself does not run"),
         ("global_profiler.global_tool_config.nsys.discrete=True", "profilers"),
         ("actor_rollout_ref.actor.profiler.enable=True", "profilers"),
@@ -149,7 +149,7 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
         (f"{M}.override_config.attn_implementation=sdpa", "leaves the maths alone"),
         (f"{A}.optim.warmup_style=null", "lr_scheduler_type decides"),
         ("actor_rollout_ref.ref.strategy=${actor_rollout_ref.actor.strategy}", "both mean FSDP2"),
-        (f"{ROLLOUT}.engine_kwargs.vllm={{swap_space:4}}", "the actor's own module"),
+        (f"{ROLLOUT}.engine_kwargs.vllm={{swap_space:4}}", "a copy of the actor's model"),
     ],
 )
 def test_a_key_without_effect_is_noted_with_its_reason(word: str, why: str) -> None:

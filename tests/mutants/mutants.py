@@ -22,6 +22,7 @@ class Mutant:
     new: str
     caught_by: str  # the check of `devkit smoke` that must fail
     says: str = ""  # what its detail must contain
+    to_the_end: bool = False  # another check sees it before that one does
 
     @property
     def module(self) -> str:
@@ -120,6 +121,7 @@ MUTANTS = (
         new="        with self.critic.frozen():\n"
         "            return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())\n",
         caught_by="critic-update",
+        to_the_end=True,
     ),
     Mutant(
         "learning-rate-zero",
@@ -127,6 +129,7 @@ MUTANTS = (
         old='group["lr"] = self.config.lr * lr_factor(self.updates, self.config, self.total_steps)',
         new='group["lr"] = 0.0',
         caught_by="learning",
+        to_the_end=True,
     ),
     Mutant(
         "one-rank-does-not-step",

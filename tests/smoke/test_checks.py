@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,7 +117,7 @@ def test_rewards() -> None:
     )
     fails(checks.rewards(early, torch.tensor(SCORES)), "rows have another score")
     strewn = replace(seen, scores_BT=set_at(seen.scores_BT, 1, 0, 0.5))
-    fails(checks.rewards(strewn, torch.tensor(SCORES)), "1 of 4 rows have scores at more than one token")
+    fails(checks.rewards(strewn, torch.tensor(SCORES)), "1 of 4 rows have scores before their last token")
 
 
 @pytest.mark.parametrize("kind", ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k3+"])
@@ -262,5 +263,5 @@ def test_every_check_has_a_test() -> None:
         and getattr(value, "__module__", "") == checks.__name__
         and getattr(value, "__annotations__", {}).get("return") == "Outcome"
     }
-    source = open(__file__).read()
+    source = Path(__file__).read_text()
     assert {name for name in public if f"checks.{name}(" not in source} == set()

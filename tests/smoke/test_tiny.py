@@ -66,7 +66,7 @@ def test_without_a_model_it_is_a_qwen2_and_a_seed_decides_it(tmp_path: Path) -> 
 
 
 def test_the_tokenizer_round_trips_any_text(tokenizer: Any, tmp_path: Path) -> None:
-    assert len(tokenizer) == tiny.VOCABULARY
+    assert 256 < len(tokenizer) <= tiny.VOCABULARY
     tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
     for text in (TEXTS[0], "été 日本 🙂\n\ttab", ""):

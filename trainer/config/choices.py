@@ -10,8 +10,17 @@ from trainer.config.problems import Problem
 
 _ACTOR = "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
-_LOSS_AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
-_KL_KINDS = ("kl", "abs", "mse", "low_var_kl")
+_LOSS_AGG_MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+_KL_ALIASES = {
+    "k1": "kl",
+    "k2": "mse",
+    "k3": "low_var_kl",
+    "k1+": "kl+",
+    "k2+": "mse",
+    "mse+": "mse",
+    "k3+": "low_var_kl+",
+}
+_KL_KINDS = ("kl", "abs", "mse", "low_var_kl", "kl+", "abs+", "low_var_kl+")
 _SCHEDULES = ("constant", "cosine")
 _FSDP_SECTIONS = (f"{_ACTOR}.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.model.fsdp_config")
 _OPTIM_SECTIONS = (f"{_ACTOR}.optim", "critic.optim")
@@ -105,8 +114,8 @@ RANGES: dict[str, Range] = {
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
 _NO_LIMIT = {None: -1}
 ALIASES: dict[str, dict[Any, Any]] = {
-    "algorithm.kl_penalty": {"k1": "kl", "k2": "mse", "k3": "low_var_kl"},
-    f"{_ACTOR}.kl_loss_type": {"k1": "kl", "k2": "mse", "k3": "low_var_kl"},
+    "algorithm.kl_penalty": _KL_ALIASES,
+    f"{_ACTOR}.kl_loss_type": _KL_ALIASES,
     f"{_ROLLOUT}.top_k": {0: -1},
     f"{_ROLLOUT}.val_kwargs.top_k": {0: -1},
     "data.train_max_samples": _NO_LIMIT,

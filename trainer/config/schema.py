@@ -2,7 +2,7 @@
 
 `Config` is a tree of frozen dataclasses. A default written as `II("other.key")` follows that other key until it is set
 itself (OmegaConf resolves it), so a value is never written twice. Keys that verl knows and this trainer has no use for
-are not here: `dialects.py` lists each with its reason. Keys of our own are marked `ours`.
+are not here: `upstream.py` lists each with its reason. Keys of our own are marked `ours`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OptimConfig:
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
     weight_decay: float = 0.01
     lr_warmup_steps: int = -1  # -1: lr_warmup_steps_ratio decides
-    lr_warmup_steps_ratio: float = 0.0  # of the run's optimizer steps
+    lr_warmup_steps_ratio: float = 0.0  # of the run's PPO steps
     lr_scheduler_type: str = "constant"  # constant | cosine, after the warm-up
     min_lr_ratio: float = 0.0  # cosine ends at min_lr_ratio * lr
     num_cycles: float = 0.5  # cosine waves
@@ -205,7 +205,7 @@ class TrainerConfig:
     seed: int = 1  # ours: of sampling and of new weights
     total_epochs: int = 30
     total_training_steps: int | None = None  # overrides total_epochs
-    critic_warmup: int = 0  # steps before the actor is updated
+    critic_warmup: int = 0  # the step in which the actor is first updated; before it only the critic is
     project_name: str = "ppo"
     experiment_name: str = "default"
     logger: list[str] = field(default_factory=lambda: ["console", "file"])  # console | file | wandb | tensorboard

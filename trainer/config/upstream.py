@@ -132,7 +132,7 @@ _REASONS: dict[str, str] = {
         f"{_O}.tensor_model_parallel_size {_O}.data_parallel_size {_O}.expert_parallel_size"
         f" {_O}.pipeline_model_parallel_size"
     ),
-    "the engine hf generates with the actor's own module: nothing to load, compile or configure": (
+    "the engine hf is a copy of the actor's model in its worker: nothing to load, compile or configure": (
         f"{_O}.enforce_eager {_O}.cudagraph_capture_sizes {_O}.load_format {_O}.layered_summon {_O}.dtype"
         f" {_O}.engine_kwargs.* {_O}.checkpoint_engine.* {_O}.update_weights_bucket_megabytes {_O}.skip_tokenizer_init"
         f" {_O}.disable_log_stats {_O}.prometheus.* {_O}.trace.* {_O}.mtp {_O}.logprobs_mode {_O}.skip_dump_dir"
@@ -171,7 +171,7 @@ _REASONS: dict[str, str] = {
     ),
     "models are text only": f"{_A}.freeze_vision_tower data.image_key data.video_key data.image_patch_size"
     " data.return_multi_modal_inputs",
-    "the data loader tokenizes as it goes, in the driver": (
+    "all prompts are tokenized when they are loaded, in the driver": (
         "data.return_raw_input_ids data.return_raw_chat data.return_full_prompt data.dataloader_num_workers"
         " data.filter_overlong_prompts_workers data.validation_shuffle"
     ),

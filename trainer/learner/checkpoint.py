@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
@@ -47,8 +47,29 @@ def written(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def _require_optimizer(folder: Path) -> None:
+    """Without its optimizer state a run would go on, and not as it was."""
+    if not any(name.startswith("optimizer.") for name in _metadata(folder)):
+        raise CheckpointError(
+            f"the checkpoint {folder} holds no optimizer state, so no run can continue from it",
+            hint="save with actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra]; "
+            "trainer.resume_mode=disable starts anew",
+        )
+
+
+def _metadata(folder: Path) -> Mapping[str, Any]:
+    """What tensors a checkpoint holds. Raises CheckpointError."""
+    try:
+        return dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
+        raise CheckpointError(
+            f"cannot read the checkpoint {folder}: {innermost(error)}", hint="choose another global_step_N folder"
+        ) from error
+
+
 def load(trained: Trained, folder: Path) -> None:
     """Read what `save` wrote, re-sharded to this run's ranks. Collective. Raises CheckpointError."""
+    _require_optimizer(folder)
     model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
     updates = torch.tensor(0)
     state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state, "updates": updates}

@@ -1,0 +1,193 @@
+"""A full run's command becomes one that takes seconds, and what decides the maths is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from devkit.smoke.shrink import (
+    DEFAULTS,
+    KEPT,
+    MAX_MICRO_BATCHES,
+    MAX_NODES,
+    MAX_SAMPLES,
+    MAX_STEPS_PER_EPOCH,
+    MIN_ROWS,
+    Plan,
+    make_plan,
+    replaced,
+    with_defaults,
+)
+from tests.config.conftest import SEED_SCRIPTS, write_rows
+from trainer.config import check, micro_batch_sizes, resolve
+from trainer.config.problems import ConfigErrors
+from trainer.config.schema import Config
+
+ACTOR = "actor_rollout_ref.actor"
+
+
+def tiny_of(plan: Plan, *words: str) -> Config:
+    """The pipeline run's configuration."""
+    return resolve([*plan.overrides, *words], plan.dialect).config
+
+
+def value(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def steps(config: Config) -> int:
+    return config.data.train_batch_size // config.actor_rollout_ref.actor.ppo_mini_batch_size
+
+
+def passes(config: Config) -> int:
+    """Micro-batches of a mini-batch, on each rank."""
+    actor, n = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
+    return max(1, actor.ppo_mini_batch_size * n // config.world_size // micro_batch_sizes(config).actor_update)
+
+
+@pytest.mark.parametrize("script", SEED_SCRIPTS, ids=lambda script: script.stem)
+class TestSeed:
+    """Each of the six launch commands."""
+
+    def test_what_decides_the_maths_is_kept(self, script: Path, local_seed: Callable[[Path], list[str]]) -> None:
+        plan = make_plan(local_seed(script), None)
+        full, tiny = plan.full, tiny_of(plan)
+        for key in KEPT:
+            if key not in ("trainer.nnodes", "actor_rollout_ref.rollout.n"):
+                assert value(tiny, key) == value(full, key), key
+        assert tiny.actor_rollout_ref.rollout.n == min(full.actor_rollout_ref.rollout.n, MAX_SAMPLES)
+        assert tiny.trainer.nnodes == min(full.trainer.nnodes, MAX_NODES) == plan.nodes
+        assert (tiny.uses_critic, tiny.uses_reference) == (full.uses_critic, full.uses_reference)
+
+    def test_the_numbers_of_batches_are_kept(self, script: Path, local_seed: Callable[[Path], list[str]]) -> None:
+        plan = make_plan(local_seed(script), None)
+        full, tiny = plan.full, tiny_of(plan)
+        assert steps(tiny) == min(steps(full), MAX_STEPS_PER_EPOCH)
+        assert passes(tiny) == min(passes(full), MAX_MICRO_BATCHES)
+
+    def test_the_result_is_sound(
+        self, script: Path, local_seed: Callable[[Path], list[str]], model_dir: Path, tmp_path: Path
+    ) -> None:
+        plan = make_plan(local_seed(script), None)
+        data = write_rows(tmp_path / "tiny.parquet", 64)
+        paths: dict[str, Any] = {key: [data] for key in ("data.train_files", "data.val_files")}
+        paths |= dict.fromkeys(("actor_rollout_ref.model.path", "critic.model.path"), str(model_dir))
+        assert check(resolve(replaced(plan.overrides, paths), plan.dialect)).problems == ()
+
+    def test_the_lists_say_what_happened(self, script: Path, local_seed: Callable[[Path], list[str]]) -> None:
+        plan = make_plan(local_seed(script), None)
+        tiny = tiny_of(plan)
+        assert {key: value(plan.full, key) for key in plan.kept} == plan.kept
+        for cut in plan.cut:
+            assert (value(plan.full, cut.key), value(tiny, cut.key)) == (cut.full, cut.tiny), cut.key
+            assert cut.full != cut.tiny
+            assert cut.why
+        assert {cut.key for cut in plan.cut if cut.given} >= {"data.train_batch_size", "data.max_prompt_length"}
+
+
+LARGE = ("data.train_batch_size=1024", f"{ACTOR}.ppo_mini_batch_size=256", f"{ACTOR}.ppo_micro_batch_size_per_gpu=8")
+CRITIC = "critic.ppo_micro_batch_size_per_gpu=8"
+
+
+def test_a_bare_call_runs_the_defaults() -> None:
+    plan = make_plan([], None)
+    assert (plan.nodes, plan.ranks_per_node, plan.own_data, plan.like) == (2, 1, True, None)
+    assert plan.overrides[: len(DEFAULTS)] == DEFAULTS
+    assert [cut.key for cut in plan.cut if cut.given] == []
+    assert plan.kept["trainer.nnodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "added"),
+    [
+        ([], len(DEFAULTS)),
+        (["actor_rollout_ref.rollout.temperature=0.5"], len(DEFAULTS) - 1),
+        (["+trainer.nnodes=1"], len(DEFAULTS) - 1),
+        (["data.train_batch_size=64"], 0),
+    ],
+)
+def test_defaults_give_way(words: list[str], added: int) -> None:
+    made = with_defaults(words)
+    assert list(made[added:]) == words
+    assert len(made) == added + len(words)
+
+
+def test_kept_and_cut_by_name() -> None:
+    words = [*LARGE, CRITIC, "algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.n=5", "trainer.nnodes=8"]
+    plan = make_plan([*words, "trainer.n_gpus_per_node=4", f"{ACTOR}.optim.lr=1e-6"], None)
+    cuts = {cut.key: cut for cut in plan.cut}
+    assert plan.kept["algorithm.adv_estimator"] == "grpo"
+    assert plan.kept["actor_rollout_ref.rollout.n"] == 5
+    assert (cuts["trainer.nnodes"].full, cuts["trainer.nnodes"].tiny) == (8, MAX_NODES)
+    assert cuts["trainer.nnodes"].given
+    assert not cuts["trainer.save_freq"].given
+    assert "algorithm.adv_estimator" not in cuts
+    assert "data.train_batch_size" in cuts
+
+
+def test_one_node_has_two_ranks() -> None:
+    plan = make_plan([*LARGE, CRITIC, "trainer.nnodes=1", "trainer.n_gpus_per_node=8"], None)
+    assert (plan.nodes, plan.ranks_per_node) == (1, 2)
+
+
+def test_the_model_folder_gives_the_architecture(model_dir: Path) -> None:
+    assert make_plan([f"actor_rollout_ref.model.path={model_dir}"], None).like == str(model_dir)
+    assert make_plan(["actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct"], None).like is None
+
+
+def test_every_problem_of_the_command_is_told_at_once() -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        make_plan(["algorithm.adv_estimatr=grpo", "actor_rollout_ref.rollout.temperature=-1", "trainer.nnodes=0"], None)
+    told = str(caught.value)
+    assert "adv_estimatr" in told
+    assert len(caught.value.problems) >= 2
+
+
+@settings(deadline=None, max_examples=40)  # the other tests share the cores
+@given(
+    mini=st.sampled_from([1, 2, 3, 6, 8, 64, 96, 256]),
+    steps_=st.integers(1, 9),
+    n=st.integers(1, 12),
+    nodes=st.integers(1, 9),
+    gpus=st.sampled_from([1, 2, 4, 8]),
+    split=st.integers(1, 9),
+)
+def test_any_sound_batch_arithmetic_becomes_a_sound_one(
+    mini: int, steps_: int, n: int, nodes: int, gpus: int, split: int
+) -> None:
+    """Given as multiples, so that most draws are sound; those that aren't are refused with a reason."""
+    mini *= nodes * gpus
+    per_rank = mini * n // (nodes * gpus)
+    micro = max(1, per_rank // split)
+    words = [
+        f"data.train_batch_size={mini * steps_}",
+        f"{ACTOR}.ppo_mini_batch_size={mini}",
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu={micro}",
+        f"critic.ppo_micro_batch_size_per_gpu={micro}",
+        f"actor_rollout_ref.rollout.n={n}",
+        f"trainer.nnodes={nodes}",
+        f"trainer.n_gpus_per_node={gpus}",
+    ]
+    try:
+        plan = make_plan(words, None)
+    except ConfigErrors:
+        assert per_rank % micro != 0
+        return
+    tiny = tiny_of(plan)
+    actor, samples = tiny.actor_rollout_ref.actor, tiny.actor_rollout_ref.rollout.n
+    rows = actor.ppo_mini_batch_size * samples
+    assert samples == min(n, MAX_SAMPLES)
+    assert steps(tiny) == min(steps_, MAX_STEPS_PER_EPOCH)
+    assert tiny.data.train_batch_size % actor.ppo_mini_batch_size == 0
+    assert rows % (tiny.world_size * micro_batch_sizes(tiny).actor_update) == 0
+    assert passes(tiny) == min(-(-per_rank // micro), MAX_MICRO_BATCHES)
+    assert rows >= MIN_ROWS
+    problems = check(resolve(list(plan.overrides), plan.dialect)).problems
+    assert [p for p in problems if "batch" in p.key and "rows" not in p.message] == []

@@ -1,0 +1,50 @@
+"""Which Ray cluster a run joins, found out without importing Ray: its libraries read their environment when loaded."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+
+# A cluster's head answers within milliseconds, across a slow network within seconds.
+CONNECT_S = 10.0
+
+
+def running_cluster() -> str | None:
+    """RAY_ADDRESS, else where the last `ray start` on this machine said its cluster is, if something listens there.
+
+    The order and the place are those of `ray.init()`.
+    """
+    return os.environ.get("RAY_ADDRESS") or _last_started()
+
+
+def prepare_own_cluster() -> None:
+    """Sets what a cluster of the run's own needs; call it before Ray is imported.
+
+    Left to itself, Ray would write a token into the home folder, which then decides how later clusters are reached.
+    """
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    # Were this process killed, Ray's agents would look for their cluster's head for a minute before they end.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
+
+
+def knock(address: str) -> None:
+    """Raises OSError if nothing listens at HOST:PORT or ray://HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+
+
+def _last_started() -> str | None:
+    on_linux = sys.platform.startswith("linux")
+    folder = os.environ.get("RAY_TMPDIR") or (os.environ.get("TMPDIR") if on_linux else None) or "/tmp"
+    try:
+        address = (Path(folder) / "ray" / "ray_current_cluster").read_text().strip()
+        if address:
+            knock(address)
+    except OSError:  # none was started, or it is gone and left its address behind
+        return None
+    return address or None
