@@ -88,16 +88,17 @@ def read_data(config: Config) -> Data:
                 scorer_for(source)
         return rows
 
-    validation = None
+    train = validation = None
+    if not config.trainer.val_only:
+        rows = load(data.train_files, data.train_max_samples)
+        train = PromptLoader(rows, data.train_batch_size, pad_id=pad, shuffle=data.shuffle, seed=seed, drop_last=True)
     if data.val_files:
         rows = load(data.val_files, data.val_max_samples)
         size = data.val_batch_size or len(rows)
         validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
-    if config.trainer.val_only and validation:
-        return Data(validation, validation, tokenizer.decode, tuple(notes))  # there is nothing to train on
-    rows = load(data.train_files, data.train_max_samples)
-    train = PromptLoader(rows, data.train_batch_size, pad_id=pad, shuffle=data.shuffle, seed=seed, drop_last=True)
-    return Data(train, validation, tokenizer.decode, tuple(notes))
+    loader = train or validation  # with val_only there is nothing to train on
+    assert loader is not None, "config.check asks for val_files with val_only"
+    return Data(loader, validation, tokenizer.decode, tuple(notes))
 
 
 def total_steps(config: Config, loader: PromptLoader) -> int:

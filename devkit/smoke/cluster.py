@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,7 @@ class SmokeCluster:
         self.slots = slots
         self.folder = Path(tempfile.mkdtemp(prefix="devkit-ray-", dir=short_temporary_folder()))
         self._running: list[Any] = []
+        self._begun = False  # before that, Ray may be half imported
         isolate()
 
     def start(self, warm_socket: str | None) -> None:
@@ -47,6 +49,7 @@ class SmokeCluster:
             os.environ[WARM_SOCKET] = warm_socket
         client = str(Path(__file__).with_name("warm_client.py"))
         workers: dict[str, Any] = {"worker_path": client, "setup_worker_path": client} if warm_socket else {}
+        self._begun = True
         for number in range(self.nodes):
             head = number == 0
             address: dict[str, Any] = {} if head else {"gcs_address": self.address}
@@ -73,10 +76,17 @@ class SmokeCluster:
     def connect(self) -> None:
         import ray
 
+        terminate = signal.getsignal(signal.SIGTERM)
         ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
+        signal.signal(signal.SIGTERM, terminate)  # Ray has put its own there
 
     def stop(self) -> None:
         """Ends every process of this Ray and removes its folder. May be called at any time, also twice."""
+        if self._begun:
+            self._stop_nodes()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _stop_nodes(self) -> None:
         import ray
 
         ray.shutdown()
@@ -89,7 +99,6 @@ class SmokeCluster:
         for process in processes:
             with suppress(psutil.Error):
                 process.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _processes(self) -> list[Any]:
         """What this process started for this Ray, with all that it started in turn.

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -63,9 +63,8 @@ def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started:
             for stage in (stages.set_up, stages.learn, stages.train, stages.resume, stages.export):
                 stage()
     finally:
-        with _undisturbed(), clock("clean-up"):
+        with _undisturbed(), clock("clean-up"), closing(warm):
             cluster.stop()
-            warm.close()
     for result in results.all:
         clock.view.check(result)
     seconds = time.perf_counter() - started

@@ -24,4 +24,5 @@ def main() -> None:
     os._exit(int.from_bytes(code, "big") if code else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -97,32 +97,21 @@ def test_engine_that_is_not_here(words: Words, refused: Callable[..., str]) -> N
 # ------------------------------------------------------------------------------- known once the data and model are read
 
 
-class NoWorkers:
-    """Stands for the pool where the run ends before it is asked anything."""
-
-    world_size = 1
-    closed = 0
-
-    def __init__(self, _config: object) -> None: ...
-
-    def close(self) -> None:
-        NoWorkers.closed += 1
-
-
 @pytest.fixture
 def failed_early(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Callable[..., str]]:
-    """`failed_early(words, code)`: the two lines of a run that ends while its data are read; the workers are closed."""
-    monkeypatch.setattr(launch, "start_ray", lambda _config: None)
-    monkeypatch.setattr(launch, "WorkerPool", NoWorkers)
-    monkeypatch.setattr(NoWorkers, "closed", 0)
+    """`failed_early(words, code)`: the two lines of a run that ends before Ray is started."""
+
+    def too_late(_config: object) -> None:
+        raise AssertionError("Ray was started before the mistake was found")
+
+    monkeypatch.setattr(launch, "start_ray", too_late)
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
 
     def call(words: list[str], code: int) -> str:
         assert main(words) == code
-        assert NoWorkers.closed == 1
         said = capsys.readouterr().err
         kinds = [line.split(":")[0] for line in said.splitlines() if not line.startswith("note:")]
         assert kinds == ["error", "hint"], said
