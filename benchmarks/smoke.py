@@ -58,9 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
     runs = parser.parse_args(argv).runs
-    rounds = [(smoke(), seconds_of(IMPORTS), seconds_of(NODES), seconds_of(STEPS)) for _ in range(runs)]
-    phases = {name: statistics.median(r[0][name] for r in rounds) for name in rounds[0][0]}
-    imports, nodes, steps = (statistics.median(r[i] for r in rounds) for i in (1, 2, 3))
+    smokes: list[dict[str, float]] = []
+    floors_of: dict[str, list[float]] = {IMPORTS: [], NODES: [], STEPS: []}
+    for _ in range(runs):
+        smokes.append(smoke())
+        for program, times in floors_of.items():
+            times.append(seconds_of(program))
+    phases = {name: statistics.median(run[name] for run in smokes) for name in smokes[0]}
+    imports, nodes, steps = (statistics.median(times) for times in floors_of.values())
     floors = {"start": max(imports, nodes), "set-up": 0.0, "learning gate": steps}
     print(f"medians of {runs} runs; imports alone {imports:.2f} s, two nodes alone {nodes:.2f} s")
     print(f"{'phase':<16}{'seconds':>9}{'floor':>8}{'ratio':>7}")

@@ -36,6 +36,10 @@ class Results:
             found = replace(known if settled else found, seconds=known.seconds + seconds)
         self._found[name] = found
 
+    def failed(self, name: str, detail: str) -> None:
+        """Something ended the run."""
+        self._found[name] = CheckResult(name, "fail", detail, 0.0)
+
     def settle(self) -> None:
         """Call it when all that can be seen at one point was looked at. Raises FirstFailure if the run is to end."""
         if self._fail_fast and any(result.status == "fail" for result in self._found.values()):

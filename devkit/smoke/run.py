@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from devkit.console import emit
 from devkit.errors import DeadlineError
@@ -25,6 +25,10 @@ from devkit.smoke.results import FirstFailure, Results
 from devkit.smoke.shrink import Plan, make_plan
 from devkit.smoke.view import SmokeView, make_view
 from devkit.smoke.warm_process import WarmProcess
+from trainer.errors import ConfigError, TrainerError
+
+if TYPE_CHECKING:  # it imports torch
+    from devkit.smoke.stages import Stages
 
 
 def main(options: SmokeOptions) -> int:
@@ -40,6 +44,8 @@ def main(options: SmokeOptions) -> int:
                 record = _run(options, plan, clock, folder, started)
             record = _artifacts(options, record, folder)
             view.finish(record)
+            if options.keep:
+                view.note(f"kept: {folder}")
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -59,9 +65,7 @@ def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started:
             # Here and not in the other thread: Ray's processes end when the thread that started them does.
             cluster.start(warm.socket)
             stages = loading.result().Stages(plan, results, clock.view, folder, cluster, warm, clock, options.seed)
-        with suppress(FirstFailure):
-            for stage in (stages.set_up, stages.learn, stages.train, stages.resume, stages.export):
-                stage()
+        _carry_out(stages, results, folder)
     finally:
         with _undisturbed(), clock("clean-up"), closing(warm):
             cluster.stop()
@@ -69,6 +73,21 @@ def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started:
         clock.view.check(result)
     seconds = time.perf_counter() - started
     return SmokeRecord(seconds, clock.seconds, results.all, tuple(stages.steps), kept=plan.kept, cut=plan.cut)
+
+
+def _carry_out(stages: Stages, results: Results, folder: Path) -> None:
+    """Every stage, unless one ends the run. A trainer that fails is a finding; a command that is wrong is an error."""
+    for stage in (stages.set_up, stages.learn, stages.train, stages.resume, stages.export):
+        try:
+            stage()
+        except FirstFailure:
+            return
+        except TrainerError as error:
+            if error.exit_code == ConfigError.exit_code:
+                raise
+            (folder / "failure.log").write_text(getattr(error, "trace", "") or f"{error}\n")
+            results.failed("run", f"the trainer failed in {stage.__name__}: {error}")
+            return
 
 
 class Clock:
@@ -108,7 +127,8 @@ def _announce(plan: Plan, view: SmokeView, *, verbose: bool) -> None:
 
 def _artifacts(options: SmokeOptions, record: SmokeRecord, folder: Path) -> SmokeRecord:
     if options.report:
-        logs = {path.name: path for path in (*folder.glob("*.log"), *folder.glob("*/metrics.jsonl"))}
+        metrics = {f"{path.parent.name}-{path.name}": path for path in folder.glob("*/metrics.jsonl")}
+        logs = {path.name: path for path in folder.glob("*.log")} | metrics
         record = write_report(record, options.report, logs=logs)
     return write_junit(record, options.junit) if options.junit else record
 

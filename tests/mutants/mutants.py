@@ -92,6 +92,13 @@ MUTANTS = (
         new="plain, clipped = advantages * ratio, advantages * ratio.clamp(1 - clip_low, 1 + clip_high)",
         caught_by="policy-update",
     ),
+    Mutant(
+        "old-log-probs-of-another-row",
+        "trainer/ppo.py",
+        old="log_ratio = (logp - old_logp)",
+        new="log_ratio = (logp - old_logp.roll(1, 0))",
+        caught_by="first-mini-batch",
+    ),
     # -- updates
     Mutant(
         "last-micro-batch-dropped",
@@ -208,6 +215,14 @@ MUTANTS = (
         old="tensors = read_model(shards)",
         new='tensors = read_model(min(folder.parent.glob("global_step_*")) / "actor")',
         caught_by="export",
+    ),
+    Mutant(
+        "an-update-that-raises",
+        "trainer/ppo.py",
+        old="    steps, skipped, trained = [], 0, set[str]()\n",
+        new="    raise RuntimeError('broken')\n",
+        caught_by="run",
+        says="RuntimeError: broken",
     ),
 )
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}

@@ -83,7 +83,11 @@ def test_record_junit_and_report_of_one_run(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (report / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == len(record["steps"])
     assert json.loads((report / "smoke.json").read_text())["verdict"] == "pass"
-    assert {path.name for path in (report / "logs").iterdir()} >= {"warm.log", "metrics.jsonl"}
+    assert {path.name for path in (report / "logs").iterdir()} >= {
+        "warm.log",
+        "gate-metrics.jsonl",
+        "pipeline-metrics.jsonl",
+    }
     for path in record["artifacts"].values():
         assert Path(path).exists()
 
