@@ -29,7 +29,7 @@ from trainer.group import WorkerGroup
 from trainer.local import LocalPool
 from trainer.records import Row, Totals
 from trainer.run import read_data
-from trainer.worker import RunSpec
+from trainer.spec import RunSpec
 
 SIZES = (
     "data.train_batch_size=2",

@@ -18,8 +18,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from trainer.address import knock, running_cluster
 from trainer.config.schema import Config
 from trainer.errors import ClusterError, DeadlineError, TrainerError, WorkerDied
+from trainer.spec import RunSpec
 from trainer.transport import pack, unpack
-from trainer.worker import PPOWorker, RunSpec, WorkerInfo
+from trainer.worker import PPOWorker, WorkerInfo
 
 # When one rank dies, the others fail first with broken connections; Ray's word on the death follows within this time.
 DEATH_NOTICE_S = 10.0

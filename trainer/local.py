@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainer import roles
+from trainer.spec import RunSpec
 from trainer.transport import pack, unpack
-from trainer.worker import RunSpec
 
 
 class LocalPool:

@@ -27,9 +27,9 @@ from trainer.learner.models import Source, compute_dtype, empty_causal_lm, local
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rollout.hf import HfEngine
+from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer
 from trainer.transport import pack, unpack
-from trainer.worker import RunSpec
 
 Loss = Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]
 

@@ -20,9 +20,9 @@ from trainer.errors import ConfigError
 from trainer.group import Calls, WorkerGroup
 from trainer.records import Metrics, Prompts, Rollout, Scores, repeat
 from trainer.rewards import read_source, scorer_for
+from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer
 from trainer.tracking import Tracker, written
-from trainer.worker import RunSpec
 
 ENGINES = ("hf",)  # what `roles.py` can build
 

@@ -11,7 +11,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.config.schema import Config
+from trainer.spec import RunSpec
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,6 @@ class WorkerInfo:
 
     def __str__(self) -> str:
         return f"rank {self.rank} (pid {self.pid} on {self.node_ip})"
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """What a worker needs to know of the run, beside its rank."""
-
-    config: Config
-    reward_source: str | None  # text of custom_reward_function.path, read on the driver's machine
-    total_steps: int
 
 
 class PPOWorker:

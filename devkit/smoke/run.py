@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -57,22 +57,26 @@ def main(options: SmokeOptions) -> int:
 def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started: float) -> SmokeRecord:
     """All stages. Whatever happens, no process that was started is left behind."""
     results = Results(fail_fast=options.fail_fast)
-    cluster = SmokeCluster(plan.nodes, plan.ranks_per_node)
-    warm = WarmProcess(folder / "warm.log")
-    try:
+    with ExitStack() as endings:
+        with _deferred():  # an interruption waits until what is made here is sure to be ended
+            cluster = SmokeCluster(plan.nodes, plan.ranks_per_node)
+            warm = WarmProcess(folder / "warm.log")
+            endings.callback(_end, cluster, warm, clock)
         with clock("start"), ThreadPoolExecutor(1) as other:
             loading = other.submit(importlib.import_module, "devkit.smoke.stages")  # torch, while Ray's nodes start
             # Here and not in the other thread: Ray's processes end when the thread that started them does.
             cluster.start(warm.socket)
             stages = loading.result().Stages(plan, results, clock.view, folder, cluster, warm, clock, options.seed)
         _carry_out(stages, results, folder)
-    finally:
-        with _undisturbed(), clock("clean-up"), closing(warm):
-            cluster.stop()
     for result in results.all:
         clock.view.check(result)
     seconds = time.perf_counter() - started
     return SmokeRecord(seconds, clock.seconds, results.all, tuple(stages.steps), kept=plan.kept, cut=plan.cut)
+
+
+def _end(cluster: SmokeCluster, warm: WarmProcess, clock: Clock) -> None:
+    with _undisturbed(), clock("clean-up"), closing(warm):
+        cluster.stop()
 
 
 def _carry_out(stages: Stages, results: Results, folder: Path) -> None:
@@ -168,6 +172,24 @@ def _undisturbed() -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+@contextmanager
+def _deferred() -> Iterator[None]:
+    """Signals that would end the run take effect at its end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = [signal.signal(number, lambda caught, _frame: waiting.append(caught)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])
 
 
 @contextmanager

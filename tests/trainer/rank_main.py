@@ -25,7 +25,7 @@ from trainer.errors import TrainerError
 from trainer.group import WorkerGroup
 from trainer.records import Experience, Prompts, Rollout, Row, TrainBatch
 from trainer.roles import Roles
-from trainer.worker import RunSpec
+from trainer.spec import RunSpec
 
 ROWS, PROMPT, RESPONSE = 8, 7, 6
 LIMIT_S = 60

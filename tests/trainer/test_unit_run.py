@@ -21,8 +21,8 @@ from trainer.interfaces import Sampling
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, UpdateReport
 from trainer.roles import Roles
 from trainer.run import Observer, read_data, train
+from trainer.spec import RunSpec
 from trainer.tracking import Tracker
-from trainer.worker import RunSpec
 
 
 class Pretender:
