@@ -48,6 +48,7 @@ def save(root: Path, state: State, write_models: Callable[[str], None], keep: in
         _remove_partial(root)
         partial.mkdir(parents=True)
         write_models(str(partial))
+        _require_shards(partial)
         record = {"step": state.progress.step, "kl_coef": state.progress.kl_coef, "data": dict(state.data)}
         _write_durably(partial / STATE_FILE, json.dumps(record, indent=2))
         if final.exists():
@@ -108,6 +109,21 @@ def complete(root: Path) -> list[Path]:
     """Whole checkpoints under `root`, oldest first."""
     numbered = [(int(match[1]), path) for path in root.glob("global_step_*") if (match := _NAME.fullmatch(path.name))]
     return [path for _, path in sorted(numbered) if (path / STATE_FILE).is_file()]
+
+
+def _require_shards(folder: Path) -> None:
+    """Raises CheckpointError unless every file that the checkpoints in `folder` refer to is there."""
+    from torch.distributed.checkpoint import FileSystemReader
+
+    for metadata in folder.glob("*/.metadata"):
+        stored = FileSystemReader(metadata.parent).read_metadata().storage_data or {}
+        names = sorted({entry.relative_path for entry in stored.values()})
+        missing = [name for name in names if not (metadata.parent / name).is_file()]
+        if missing:
+            raise CheckpointError(
+                f"{len(missing)} of {len(names)} shards of {metadata.parent} were written elsewhere: {missing[0]}",
+                hint="set trainer.default_local_dir to a folder that all nodes share",
+            )
 
 
 _NAME = re.compile(r"global_step_(\d+)")

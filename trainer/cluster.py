@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -161,7 +161,7 @@ class WorkerPool:
                 )
             try:
                 ray.get(done[0])
-            except (RayTaskError, ActorDiedError, ActorUnavailableError) as error:
+            except RayError as error:
                 raise self._explain(phase, refs, refs.index(done[0]), error) from error
         return list(ray.get(refs))
 
@@ -172,8 +172,9 @@ class WorkerPool:
             return cause
         dead = rank if cause is None else self._first_death(refs)
         if dead is not None:
+            why = ": its node ran out of memory, and Ray ended it" if isinstance(error, OutOfMemoryError) else ""
             return WorkerDied(
-                f"{self._name(dead)} died during {phase}",
+                f"{self._name(dead)} died during {phase}{why}",
                 hint="look for 'Out of memory' or a signal in Ray's logs of that node; "
                 "the run continues from its last checkpoint with trainer.resume_mode=auto",
             )
@@ -192,10 +193,10 @@ class WorkerPool:
             for ref in done:
                 try:
                     ray.get(ref)
-                except (ActorDiedError, ActorUnavailableError):
-                    return refs.index(ref)
                 except RayTaskError:
                     continue
+                except RayError:
+                    return refs.index(ref)
         return None
 
     def _name(self, rank: int) -> str:

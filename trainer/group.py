@@ -147,7 +147,7 @@ def sampling_of(config: Config, step: int, *, validate: bool) -> Sampling:
         do_sample=kwargs.do_sample,
         ignore_eos=rollout.ignore_eos,
         # Validation draws the same at every step, so that its curve shows the model and not the dice.
-        seed=config.trainer.seed * 1_000_003 + (-1 if validate else step),
+        seed=(config.trainer.seed * 1_000_003 + (-1 if validate else step)) % 2**63,
     )
 
 

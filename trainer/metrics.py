@@ -28,7 +28,9 @@ def step_metrics(
     """Everything that one step has to say, timings aside."""
     rollout = batch.experience.rollout
     metrics = data_metrics(batch, config)
-    metrics |= {f"critic/{name}/mean": float(values.mean()) for name, values in scores.extras.items()}
+    # A reward function may give a number for some responses only; the others are NaN.
+    extras = {name: values[~values.isnan()] for name, values in scores.extras.items()}
+    metrics |= {f"critic/{name}/mean": float(values.mean()) for name, values in extras.items() if len(values)}
     metrics |= rollout_agreement(rollout, old)
     valid = rollout.mask_BT.bool()
     metrics["actor/entropy"] = float(old.entropy_BT[valid].mean())

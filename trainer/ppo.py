@@ -45,9 +45,15 @@ def within(x: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.bool(), x, torch.zeros_like(x))
 
 
+def wide(x: Tensor) -> Tensor:
+    """Half precision as float32: sums, exponentials and 1e-8 don't fit into it. Other types as they are."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
     """Mean of `x` where `mask` is 1; a scalar."""
-    return within(x, mask).sum() / (mask.to(x.dtype).sum() + 1e-8)
+    total = within(wide(x), mask).sum()
+    return total / (mask.sum().to(total.dtype) + 1e-8)
 
 
 def masked_whiten(x: Tensor, mask: Tensor) -> Tensor:
@@ -61,9 +67,10 @@ def masked_whiten(x: Tensor, mask: Tensor) -> Tensor:
             f"cannot whiten advantages over {int(count)} response token(s)",
             hint="raise data.train_batch_size, or check why the responses are empty",
         )
-    mean = masked_mean(x, mask)
-    variance = masked_mean((x - mean) ** 2, mask) * count / (count - 1)
-    return (x - mean) * torch.rsqrt(variance + 1e-8)
+    exact = wide(x)
+    mean = masked_mean(exact, mask)
+    variance = masked_mean((exact - mean) ** 2, mask) * count / (count - 1)
+    return ((exact - mean) * torch.rsqrt(variance + 1e-8)).to(x.dtype)
 
 
 def totals_of(mask: Tensor, horizon: float | None = None) -> Totals:
@@ -79,7 +86,7 @@ def aggregate(loss: Tensor, mask: Tensor, mode: str, totals: Totals | None = Non
     step independent of the micro-batch size and of the number of ranks. Modes as in verl's `agg_loss`.
     """
     totals = totals or totals_of(mask)
-    loss = within(loss, mask)
+    loss = within(wide(loss), mask)
     if mode == "token-mean":
         return loss.sum() / totals.tokens
     if mode == "token-sum":
@@ -105,7 +112,7 @@ def kl_penalty(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
     if kind.endswith("+"):
         value, slope = kl_penalty(logp, ref_logp, kind[:-1]).detach(), kl_penalty(logp, ref_logp, "k2")
         return value + slope - slope.detach()
-    difference = logp - ref_logp
+    difference = wide(logp) - wide(ref_logp)
     if kind in ("kl", "k1"):
         return difference
     if kind == "abs":
@@ -137,7 +144,8 @@ def gae(
     `masked` skips the tokens outside the mask: they pass on the next token's value and advantage. Without it every
     column counts, as verl did until July 2025; the two differ only where masked tokens stand between or after others.
     """
-    rewards_TB, values_TB = rewards.T.contiguous(), values.T.contiguous()  # time first: each step reads one line
+    # Time first: each step of the recursion reads one line.
+    rewards_TB, values_TB = wide(rewards).T.contiguous(), wide(values).T.contiguous()
     real_TB = mask.T.bool() if masked else torch.ones_like(values_TB, dtype=torch.bool)
     advantages_TB = torch.empty_like(values_TB)
     next_value, advantage = torch.zeros_like(values_TB[0]), torch.zeros_like(values_TB[0])
@@ -146,8 +154,8 @@ def gae(
         advantage = torch.where(real_TB[t], delta + gamma * lam * advantage, advantage)
         next_value = torch.where(real_TB[t], values_TB[t], next_value)
         advantages_TB[t] = advantage
-    advantages = advantages_TB.T.contiguous()
-    return advantages, advantages + values
+    advantages, returns = advantages_TB.T.contiguous(), (advantages_TB + values_TB).T.contiguous()
+    return advantages.to(values.dtype), returns.to(values.dtype)
 
 
 def group_mean_std(score_B: Tensor, uid_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -228,6 +236,7 @@ def policy_loss(
     `dual_clip` is that floor's factor, None for none. The metrics `clip_fraction`, `approx_kl` and
     `dual_clip_fraction` are token means; with `totals` they add up over parts as the loss does.
     """
+    old_logp, logp, advantages = wide(old_logp), wide(logp), wide(advantages)
     log_ratio = (logp - old_logp).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     ratio = log_ratio.exp()
     plain, clipped = -advantages * ratio, -advantages * ratio.clamp(1 - clip_low, 1 + clip_high)
@@ -259,6 +268,7 @@ def value_loss(
     totals: Totals | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Half the squared error of the values, clipped around the old ones -> (loss, clip_fraction)."""
+    values, old_values, returns = wide(values), wide(old_values), wide(returns)
     clipped = values.clamp(old_values - clip, old_values + clip)  # to the bit the value itself where nothing is clipped
     error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2
     loss = 0.5 * aggregate(torch.maximum(error, clipped_error), mask, mode, totals)

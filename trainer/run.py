@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -154,7 +154,8 @@ def resume(config: Config, workers: WorkerGroup, loader: PromptLoader, tracker: 
         loader.load_state_dict(state.data)
     workers.load(str(folder.resolve()))
     tracker.note(f"resumed from {folder} at step {state.progress.step}")
-    return state.progress
+    control = config.algorithm.kl_ctrl
+    return replace(state.progress, kl_coef=control.kl_coef) if control.type == "fixed" else state.progress
 
 
 def save(config: Config, workers: WorkerGroup, progress: ppo.Progress, loader: PromptLoader) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -134,7 +135,9 @@ class JsonLines:
 
     def log(self, step: int, metrics: Metrics) -> None:
         with written(self.path), self.path.open("a") as file:
-            file.write(json.dumps({"step": step, **metrics}) + "\n")
+            file.write(
+                json.dumps({"step": step} | {k: v if math.isfinite(v) else None for k, v in metrics.items()}) + "\n"
+            )
 
     def close(self) -> None:
         pass

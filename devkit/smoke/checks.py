@@ -226,7 +226,7 @@ def resumed_equal(before: Mapping[int, Mapping[str, float]], after: Mapping[int,
         return Outcome(False, "the resumed run repeated no step")
     for step in repeated:
         names = [name for name in before[step] if not name.startswith(("timing", "perf/t"))]
-        odd = [name for name in names if before[step][name] != after[step].get(name)]
+        odd = [name for name in names if repr(before[step][name]) != repr(after[step].get(name))]  # NaN is NaN
         if odd:
             name = odd[0]
             return Outcome(

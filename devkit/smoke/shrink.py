@@ -176,7 +176,7 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes) -> list[Cut
         "data.train_max_samples": (3 * sizes.prompts, "the rows of three steps"),
         "data.val_max_samples": (8, "a few rows"),
         "data.val_batch_size": (None, "all at once"),
-        "trainer.critic_warmup": (min(full.trainer.critic_warmup, 1), "one step shows it"),
+        "trainer.critic_warmup": (min(full.trainer.critic_warmup, 2), "one step without the actor shows it"),
         "trainer.total_training_steps": (LAST, "enough to save, be killed and resume"),
         "trainer.save_freq": (SAVE_AT, "as above"),
         "trainer.test_freq": (LAST, "validates at the end"),

@@ -281,3 +281,16 @@ def test_a_wrong_value_makes_no_second_problem(command: Command) -> None:
     assert list(problems(command("data.train_batch_size=many"))) == ["data.train_batch_size"]
     assert list(problems(command(f"{A}.ppo_mini_batch_size=0"))) == [f"{A}.ppo_mini_batch_size"]
     assert list(problems(command("trainer.nnodes=0"))) == ["trainer.nnodes"]
+
+
+@pytest.mark.parametrize(
+    ("word", "key"),
+    [
+        ("critic.enable=False", "critic.enable"),
+        ("data.prompt_key=data_source", "data.prompt_key"),
+        ("critic.optim.betas=[0.9]", "critic.optim.betas"),
+        ("actor_rollout_ref.actor.optim.betas=[0.9,1.0]", "actor_rollout_ref.actor.optim.betas"),
+    ],
+)
+def test_settings_that_only_fail_later_are_found_now(command: Command, word: str, key: str) -> None:
+    assert key in problems(command(word))

@@ -19,6 +19,7 @@ from trainer import ppo
 from trainer.config import load
 from trainer.config.schema import Config, FsdpConfig, OptimConfig
 from trainer.group import WorkerGroup
+from trainer.learner import checkpoint
 from trainer.learner.fsdp import Trained, whole
 from trainer.learner.models import Source, sharded
 from trainer.learner.schedule import lr_factor
@@ -177,6 +178,18 @@ def test_schedule_advances_once_per_update_and_continues_where_it_was(make: Make
     resumed = make("actor", optim)
     resumed.set_updates(model.updates)
     assert update(resumed, "actor", config, batch, micro=4).lr == pytest.approx(0.75e-3)
+
+
+def test_saving_a_model_that_never_stepped_changes_nothing(make: Make, config: Config, tmp_path: Path) -> None:
+    """As in critic warm-up: torch makes an optimizer state to save, with one step counted."""
+    saved, other, batch = make("actor"), make("actor"), train_batch(8)
+    checkpoint.save(saved, tmp_path / "actor")
+    resumed = make("actor")
+    checkpoint.load(resumed, tmp_path / "actor")
+    for model in (saved, other, resumed):
+        update(model, "actor", config, batch, micro=8)
+    assert all(torch.equal(saved_, weights(other)[name]) for name, saved_ in weights(saved).items())
+    assert all(torch.equal(resumed_, weights(other)[name]) for name, resumed_ in weights(resumed).items())
 
 
 def test_frozen_updates_report_and_change_nothing(make: Make, config: Config) -> None:

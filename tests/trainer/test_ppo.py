@@ -433,3 +433,17 @@ def test_kl_in_the_reward() -> None:
 def test_without_kl_in_the_reward_scores_are_rewards() -> None:
     seen = experience(0.0, torch.ones(4, 2).long())
     assert ppo.penalised_rewards(seen, 0.5, AlgorithmConfig()) == (seen.scores_BT, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_neither_overflows_nor_vanishes(dtype: torch.dtype) -> None:
+    ones, mask = torch.ones(300, 300, dtype=dtype), torch.ones(300, 300)
+    assert float(ppo.masked_mean(ones, mask)) == 1
+    assert ppo.masked_whiten(ones, mask).abs().max() < 1e-2  # equal values have no variance: 0, not NaN
+    new, old = torch.full((1, 2), 15.0, dtype=dtype, requires_grad=True), torch.zeros(1, 2, dtype=dtype)
+    loss, _ = ppo.policy_loss(old, new, torch.zeros(1, 2, dtype=dtype), mask[:1, :2], 0.2, 0.2, 3.0, "token-mean")
+    kl = ppo.kl_penalty(-new, old, "k3").sum()
+    (loss + kl).backward()
+    assert float(loss.detach()) == 0 and new.grad is not None and bool(new.grad.isfinite().all())
+    advantages, returns = ppo.gae(ones, ones, mask, 1.0, 1.0)
+    assert advantages.dtype == returns.dtype == dtype

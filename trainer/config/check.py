@@ -116,6 +116,20 @@ def _setting_problems(config: Config) -> Iterator[Problem]:
         yield Problem(
             f"{prefix}.temperature", message, f"raise it, or set {prefix}.do_sample=False", (f"{prefix}.do_sample",)
         )
+    if config.algorithm.adv_estimator == "gae" and not config.uses_critic:
+        message = "critic.enable=False leaves algorithm.adv_estimator=gae without values"
+        yield Problem("critic.enable", message, "choose an estimator that needs none, such as grpo")
+    if config.data.prompt_key == config.data.reward_fn_key:
+        message = f"data.prompt_key and data.reward_fn_key are both {config.data.prompt_key}"
+        yield Problem("data.prompt_key", message, "prompts and data sources are two columns")
+    optimizers = {
+        "actor_rollout_ref.actor.optim": config.actor_rollout_ref.actor.optim,
+        "critic.optim": config.critic.optim,
+    }
+    for name, optim in optimizers.items():
+        if len(optim.betas) != 2 or not all(0 <= beta < 1 for beta in optim.betas):
+            message = f"{name}.betas={optim.betas} is not two numbers from 0 to below 1"
+            yield Problem(f"{name}.betas", message, "AdamW's usual ones are [0.9,0.999]")
     if trainer.resume_mode == "resume_path":
         key = "trainer.resume_from_path"
         if trainer.resume_from_path is None:

@@ -27,12 +27,15 @@ FULL_DISK_BYTES = 2**20  # what no shard fits into; a failed write may leave a l
 
 def save(trained: Trained, folder: Path, *, optimizer: bool = True) -> None:
     """Every rank writes its shards into `folder`. Collective. Raises CheckpointError, on every rank."""
+    new = not trained.optimizer.state
     model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
     state: dict[str, Any] = {"model": model_state, "updates": torch.tensor(trained.updates)}
     if optimizer:
         state["optimizer"] = optimizer_state
     with written(folder):
         dcp.save(state, checkpoint_id=folder)
+    if new:  # torch has made a state to save, with one step counted: saving must not change what comes after
+        trained.optimizer.state.clear()
 
 
 @contextmanager
@@ -84,6 +87,8 @@ def load(trained: Trained, folder: Path) -> None:
         trained.module, trained.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
     )
     trained.set_updates(int(updates))
+    if trained.updates == 0:
+        trained.optimizer.state.clear()
 
 
 def reason(error: BaseException, folder: Path) -> str:

@@ -1,0 +1,50 @@
+"""Checkpoint folders: whole or not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+from trainer import checkpoints
+from trainer.errors import CheckpointError
+from trainer.ppo import Progress
+
+Write = Callable[[str], None]
+
+
+def state(step: int) -> checkpoints.State:
+    return checkpoints.State(Progress(step=step, kl_coef=0.5), {"epoch": 0, "batch": step})
+
+
+def shards(lose: str = "") -> Write:
+    """Writes an actor of one shard; `lose` removes a file that its index names."""
+
+    def write(folder: str) -> None:
+        actor = Path(folder) / "actor"
+        dcp.save({"weight": torch.ones(2)}, checkpoint_id=actor, no_dist=True)
+        for path in actor.glob(lose) if lose else ():
+            path.unlink()
+
+    return write
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_checkpoint_whose_shards_lie_elsewhere_is_refused(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, state(1), shards(), keep=None)
+    with pytest.raises(CheckpointError) as caught:
+        checkpoints.save(tmp_path, state(2), shards(lose="*.distcp"), keep=None)
+    assert "distcp" in caught.value.message and "all nodes share" in caught.value.hint
+    assert [path.name for path in checkpoints.complete(tmp_path)] == ["global_step_1"]
+    assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_the_newest_are_kept_and_read_back(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        checkpoints.save(tmp_path, state(step), shards(), keep=2)
+    assert [path.name for path in checkpoints.complete(tmp_path)] == ["global_step_2", "global_step_3"]
+    assert checkpoints.read_state(tmp_path / "global_step_3") == state(3)
