@@ -220,6 +220,14 @@ def test_resumed_run_has_the_coefficient_and_the_rows_of_an_uninterrupted_one(go
     assert len(set(coefficients)) == 5
 
 
+def test_a_fixed_coefficient_is_the_commands_own_after_resuming(go: Go) -> None:
+    in_reward = ("algorithm.use_kl_in_reward=True", "trainer.save_freq=1")
+    go(*in_reward, "trainer.total_training_steps=1", "algorithm.kl_ctrl.kl_coef=0.001")
+    resumed = go(*in_reward, "trainer.total_training_steps=2", "algorithm.kl_ctrl.kl_coef=0.05")
+    [(_, metrics)] = resumed.log.lines
+    assert metrics["actor/reward_kl_penalty_coeff"] == 0.05
+
+
 def test_a_run_that_is_done_does_nothing_more(go: Go) -> None:
     go("trainer.total_training_steps=2", "trainer.save_freq=1")
     again = go("trainer.total_training_steps=2", "trainer.save_freq=1")
