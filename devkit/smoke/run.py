@@ -62,6 +62,8 @@ def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started:
             cluster = SmokeCluster(plan.nodes, plan.ranks_per_node)
             warm = WarmProcess(folder / "warm.log")
             endings.callback(_end, cluster, warm, clock)
+            # An exception out of a signal handler in the midst of an import can leave the import lock taken.
+            importlib.import_module("ray._private.node")
         with clock("start"), ThreadPoolExecutor(1) as other:
             loading = other.submit(importlib.import_module, "devkit.smoke.stages")  # torch, while Ray's nodes start
             # Here and not in the other thread: Ray's processes end when the thread that started them does.
@@ -151,7 +153,8 @@ def _deadline(seconds: float | None, clock: Clock) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Again and again: an exception that comes while Python cleans up after itself is swallowed.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)
     try:
         yield
     finally:
