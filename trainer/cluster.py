@@ -93,7 +93,7 @@ class WorkerPool:
         try:
             self._place(config)
             self._create(config)
-        except BaseException:
+        except BaseException:  # whatever it is: no worker stays behind
             self.close()
             raise
 
