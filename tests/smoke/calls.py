@@ -25,6 +25,28 @@ from tests.trainer.runs import MARK, ROOT, marked, wait_until_gone
 DEADLINE_S = 150.0  # of a call that takes 15 to 20 s on an idle machine
 GONE_S = 20.0
 
+# What a whole run reports; `run` is there only when the trainer itself failed.
+CHECKS = {
+    "advantages",
+    "critic-update",
+    "export",
+    "first-mini-batch",
+    "gradients",
+    "killed-rank",
+    "kl-in-reward",
+    "learning",
+    "masks",
+    "micro-batches",
+    "optimizer-step",
+    "policy-update",
+    "ranks-equal",
+    "reference",
+    "resume",
+    "rewards",
+    "rollout-logprobs",
+    "weight-sync",
+}
+
 
 @dataclass
 class Call:

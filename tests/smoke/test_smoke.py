@@ -18,31 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from devkit.smoke.problems import word_problems
-from tests.smoke.calls import DEADLINE_S, Done, calling, smoke
+from tests.smoke.calls import CHECKS, DEADLINE_S, Done, calling, smoke
 from trainer.data.prepare import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * DEADLINE_S)]
-
-CHECKS = {
-    "advantages",
-    "critic-update",
-    "export",
-    "first-mini-batch",
-    "gradients",
-    "killed-rank",
-    "kl-in-reward",
-    "learning",
-    "masks",
-    "micro-batches",
-    "optimizer-step",
-    "policy-update",
-    "ranks-equal",
-    "reference",
-    "resume",
-    "rewards",
-    "rollout-logprobs",
-    "weight-sync",
-}
 
 
 def assert_one_error(done: Done, code: int, *parts: str) -> None:
