@@ -6,10 +6,10 @@ ARGS ?=
 export PYTHON VENV TORCH VENV_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test lint format docs check bench clean
+.PHONY: help setup smoke test test-vscode lint format docs vscode check bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv and install everything into it, once
 	@bash scripts/setup
@@ -20,6 +20,9 @@ smoke: setup ## a whole PPO run on a tiny model through Ray, with checks; ARGS="
 test: setup ## the tests; ARGS="-n0 tests/test_cli.py"
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-vscode: setup ## the VS Code extension: unit tests, and scenarios in a real editor; ARGS="--slow"
+	@vscode/e2e/all $(ARGS)
+
 lint: setup ## style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -29,10 +32,25 @@ format: setup ## put the code in shape
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: setup ## write the generated parts of the documentation anew
+docs: setup ## write what is made from the code anew: parts of the documentation, the extension's types
 	@$(BIN)/python scripts/generate_docs.py
+	@$(BIN)/python scripts/generate_vscode_types.py
 
-check: lint test smoke ## all that CI runs
+# The extension, where the wheel and `devkit vscode install` take it from: built when a source of it is newer.
+VSIX := devkit/vscode/ray-devkit.vsix
+# Not `npm ci`: it refuses a lock file without the binaries of platforms that a mirror of the registry leaves out.
+NPM_INSTALL := npm install --no-save --no-audit --no-fund --loglevel=error
+VSIX_SOURCES := $(shell find vscode -type d \( -name node_modules -o -name dist -o -name e2e -o -name test \) -prune -o -type f -print)
+
+vscode: $(VSIX) ## build the VS Code extension, once; devkit vscode install puts it into an editor
+
+$(VSIX): $(VSIX_SOURCES)
+	@command -v npm >/dev/null || { echo "error: no npm"; echo "hint: install Node 20 or later with npm"; exit 1; } >&2
+	@cd vscode && { [ node_modules/.package-lock.json -nt package-lock.json ] || $(NPM_INSTALL); }
+	@cd vscode && npm run --silent package
+	@cp vscode/dist/ray-devkit.vsix $@
+
+check: lint test test-vscode smoke ## all that CI runs
 
 bench: setup ## the benchmarks, one after another
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

@@ -31,9 +31,14 @@ def bare(
     version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False,
 ) -> None: ...
 
-@app.command()
-def hello(name: Annotated[str, typer.Argument(help="Whom to greet.")] = "you") -> None:
-    """Say hello."""
+def hello(
+    name: Annotated[str, typer.Argument(help="Whom to greet.")] = "you",
+    loudly: Annotated[bool, typer.Option("--loudly", help="So that all hear it.")] = False,
+) -> None:
+    """Say hello, in one of several ways."""
+
+for number in range(16):  # as many as devkit has
+    app.command(name=f"hello-{number}")(hello)
 
 app()
 '''

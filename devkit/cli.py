@@ -12,14 +12,19 @@ from typing import Annotated
 
 import typer
 
+from devkit.debug import verbs
+from devkit.debug.verbs import JSON_FLAG
+from devkit.lint import verbs as lint_verbs
+from devkit.vscode import verbs as vscode_verbs
+
 app = typer.Typer(
     name="devkit",
     help="Make reinforcement learning of language models on Ray debuggable.",
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # square brackets in a help text are meant
 )
 
-# One place for a flag that the entry point needs too, also when the rest of the line cannot be read.
-JSON_FLAG = "--json"
+# One place for the flags that the entry point needs too, also when the rest of the line cannot be read.
 VERBOSE_FLAG = "--verbose"
 
 
@@ -88,6 +93,11 @@ def smoke(
     )
 
 
+verbs.register(app)
+lint_verbs.register(app)
+app.add_typer(vscode_verbs.app)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return its exit code. The one place where exceptions end."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -109,7 +119,7 @@ def _fail(error: BaseException, arguments: Sequence[str]) -> int:
 
         traceback.print_exception(error)
     problem = describe(error)
-    report_error(problem, as_json=_has_flag(JSON_FLAG, arguments))
+    report_error(problem, getattr(error, "facts", {}), as_json=_has_flag(JSON_FLAG, arguments))
     return problem.exit_code
 
 

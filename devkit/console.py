@@ -37,15 +37,15 @@ def emit(document: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def report_error(problem: ErrorRecord, *, as_json: bool) -> None:
-    """One `error:` line and one `hint:` line on stderr; under --json also the record on stdout."""
+def report_error(problem: ErrorRecord, facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """One `error:` line and one `hint:` line on stderr; under --json also the record on stdout, with these facts."""
     from rich.text import Text
 
     console = talk()
     console.print(Text.assemble(("error: ", "bold red"), problem.error), soft_wrap=True)
     console.print(Text.assemble(("hint: ", "bold"), problem.hint), soft_wrap=True)
     if as_json:
-        emit(problem.to_json())
+        emit({**facts, **problem.to_json()})
 
 
 def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:

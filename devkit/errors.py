@@ -1,7 +1,9 @@
 """Every error that devkit raises on purpose, in one tree.
 
     DevkitError                  exit code 1: what was checked is not fine
+    ├── FailedError              1: so is what the command ran; knows the record of it
     ├── UsageError               2: a command that cannot be right
+    ├── UnreachableError         3: no cluster to be reached
     └── DeadlineError            4: a wait ended; says what is missing
 
 Each carries one `hint`: what the user can do about it. The entry point in `cli.py` prints one `error:` line and one
@@ -9,6 +11,8 @@ Each carries one `hint`: what the user can do about it. The entry point in `cli.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from devkit.records import ErrorRecord
 
@@ -38,10 +42,24 @@ def _rebuild(kind: type[DevkitError], message: str, hint: str) -> DevkitError:
     return kind(message, hint=hint)
 
 
+class FailedError(DevkitError):
+    """What a command ran has failed. Under --json there is one document all the same: the command's, and the error."""
+
+    def __init__(self, message: str, *, hint: str = "", facts: Mapping[str, object] | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.facts = dict(facts or {})
+
+
 class UsageError(DevkitError):
     """A command that cannot be right."""
 
     exit_code = 2
+
+
+class UnreachableError(DevkitError):
+    """No cluster can be reached: none is there, it does not answer, or it does not let us in."""
+
+    exit_code = 3
 
 
 class DeadlineError(DevkitError):

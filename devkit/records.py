@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 Status = Literal["pass", "fail", "skip"]
 Verdict = Literal["pass", "fail"]
+Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class CheckResult:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "seconds": _figure(self.seconds)}
+        return {**asdict(self), "seconds": round(self.seconds, 6)}
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,29 @@ class Cut:
         return asdict(self)
 
 
+class StepHead(TypedDict):
+    """What every step has."""
+
+    step: int
+    reward_mean: float | None  # null: not a number
+
+
+StepDocument = Annotated[Document, StepHead, dict[str, float | None]]  # and the trainer's metrics by their names
+
+
+class SmokeDocument(TypedDict):
+    """`devkit smoke`."""
+
+    verdict: Verdict
+    seconds: float  # from the command to the verdict
+    phases: dict[str, float]  # seconds of each, in order
+    checks: list[Annotated[Document, CheckResult]]
+    steps: list[StepDocument]
+    artifacts: dict[str, str]  # path of what the run left, by its name
+    kept: dict[str, Any]  # keys of the full run, as it had them
+    cut: list[Annotated[Document, Cut]]
+
+
 @dataclass(frozen=True)
 class SmokeRecord:
     """What `devkit smoke` found."""
@@ -94,11 +118,11 @@ class SmokeRecord:
     def count(self, status: Status) -> int:
         return sum(check.status == status for check in self.checks)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> SmokeDocument:
         return {
             "verdict": self.verdict,
-            "seconds": _figure(self.seconds),
-            "phases": {name: _figure(seconds) for name, seconds in self.phases.items()},
+            "seconds": round(self.seconds, 6),
+            "phases": {name: round(seconds, 6) for name, seconds in self.phases.items()},
             "checks": [check.to_json() for check in self.checks],
             "steps": [step.to_json() for step in self.steps],
             "artifacts": dict(self.artifacts),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+VSIX = "devkit/vscode/ray-devkit.vsix"
 
 pytestmark = pytest.mark.xdist_group("package")  # one wheel for all of them
 
@@ -58,7 +61,24 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
     source = {
         path.relative_to(ROOT).as_posix() for room in ("devkit", "trainer") for path in (ROOT / room).rglob("*.py")
     }
-    assert packed == source | {"devkit/py.typed", "trainer/py.typed"}
+    built = {VSIX} if (ROOT / VSIX).exists() else set()
+    assert packed == source | built | {"devkit/py.typed", "trainer/py.typed"}
+
+
+def test_a_wheel_holds_the_extension_that_was_built(tmp_path: Path) -> None:
+    # given a source tree in which `make vscode` has left the extension, which git ignores
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore", "devkit/__init__.py", "trainer/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / VSIX).parent.mkdir()
+    (tmp_path / VSIX).write_bytes(b"built")
+    # when wheel and source archive are made
+    run(sys.executable, "-m", "build", "--no-isolation", "--sdist", "--wheel", "--outdir", tmp_path, tmp_path, cwd=ROOT)
+    # then both hold it
+    [wheel], [archive] = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    assert zipfile.ZipFile(wheel).read(VSIX) == b"built"
+    with tarfile.open(archive) as source:
+        assert any(name.endswith(VSIX) for name in source.getnames())
 
 
 def test_the_wheel_has_bounds_from_below_only(wheel: Path) -> None:

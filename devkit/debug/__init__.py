@@ -1,0 +1,1 @@
+"""Stop, look at and resume any worker of any Ray program. Knows nothing of `trainer`."""

@@ -1,0 +1,375 @@
+"""`devkit debug-cluster`: a Ray with post-mortem debugging on, its state, and its end.
+
+Each node is a `ray start --block` in a session of its own, so that it outlives the command that started it, and so
+that everything that belongs to it can be found and ended, and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from devkit.debug import gcs, processes, ray_start, state
+from devkit.debug.address import noted_address, temporary_folder
+from devkit.debug.cluster_records import AuthRecord, DebugCluster, DebugMode, NodeRecord, Stopped
+from devkit.debug.dashboard import Dashboard
+from devkit.debug.gcs import GcsAddress
+from devkit.debug.ray_start import ClusterOptions, Plan
+from devkit.debug.rows import NodeRow
+from devkit.debug.state import ClusterState, Started
+from devkit.debug.tokens import AuthMode, Token, auth_mode, ensure_token, find_token
+from devkit.errors import DeadlineError, DevkitError, UnreachableError, UsageError
+
+STOP_S = 5.0  # between SIGTERM and SIGKILL; Ray needs three, and longer for a worker that stands at a stop
+LOOK_S = 0.1  # between two looks at a cluster that comes up
+Say = Callable[[str], None]
+
+
+def start(options: ClusterOptions, say: Say) -> DebugCluster:
+    """Starts the nodes and waits until all of them are alive; what it says meanwhile is not its result.
+
+    Raises UsageError for options that cannot be right, UnreachableError if there is no head to join, DeadlineError
+    when it is not up within `options.timeout`. Whatever it raises, it leaves nothing running.
+    """
+    environ = dict(os.environ)
+    deadline = time.monotonic() + options.timeout
+    ray_start.check(options)
+    options, note = _apart(options, environ)
+    launch = _join(options, environ) if options.join else _head(options, environ)
+    launch.notes = (*launch.notes, *note)
+    for line in launch.notes:
+        say(line)
+    with ExitStack() as clean_up:
+        clean_up.callback(launch.let_go)
+        unfinished = clean_up.enter_context(ExitStack())
+        unfinished.callback(_end_unfinished, launch, say)
+        launch.start_all(deadline)
+        nodes = launch.wait_until_up(deadline)
+        launch.cluster = replace(launch.cluster, node_ids=tuple(node.node_id for node in nodes))
+        state.save(launch.cluster)
+        unfinished.pop_all()
+    return replace(_record(launch.cluster, nodes), removed=launch.removed, notes=launch.notes)
+
+
+def status() -> tuple[DebugCluster, ...]:
+    """The clusters that devkit started on this machine and that still have a process, the newest first."""
+    return tuple(_look(cluster) for cluster in state.clusters())
+
+
+def stop(target: str | None = None) -> tuple[Stopped, ...]:
+    """Ends what devkit started on this machine: all of it, or the cluster with that name or address."""
+    clusters = state.clusters()
+    chosen = [cluster for cluster in clusters if target in (None, cluster.name, *_addresses(cluster))]
+    if target is not None and not chosen:
+        names = ", ".join(cluster.name for cluster in clusters) or "nothing"
+        raise UsageError(f"devkit started no cluster {target!r} here", hint=f"it started {names}")
+    with ThreadPoolExecutor(len(chosen) or 1) as pool:  # a Ray takes three seconds to end
+        return tuple(pool.map(_end, chosen))
+
+
+class Launch:
+    """A cluster on its way up."""
+
+    def __init__(
+        self,
+        options: ClusterOptions,
+        plan: Plan,
+        environment: Mapping[str, str],
+        cluster: ClusterState,
+        look: Callable[[], tuple[NodeRow, ...]],
+        close: Callable[[], None],
+    ) -> None:
+        self._close = close
+        self.cluster = cluster
+        self.removed: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()
+        self._options = options
+        self._plan = plan
+        self._environment = environment
+        self._look = look
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def start_all(self, deadline: float) -> None:
+        """Workers as soon as the head's GCS listens."""
+        for number, command in enumerate(self._plan.commands):
+            if number == 1 and not self._options.join:
+                self._wait(self._missing_gcs, deadline)
+            self._start(command, self._plan.environments[number])
+
+    def wait_until_up(self, deadline: float) -> tuple[NodeRow, ...]:
+        """The nodes, once all that were started are alive."""
+        found: tuple[NodeRow, ...] = ()
+
+        def missing() -> str | None:
+            nonlocal found
+            try:
+                found = tuple(node for node in self._look() if node.alive)
+            except DevkitError as error:  # half up, a dashboard also answers with errors
+                return f"an answer of the cluster ({error.message})"
+            lacking = len(self._plan.commands) - len(found)
+            return f"{lacking} of {len(self._plan.commands)} nodes" if lacking > 0 else None
+
+        self._wait(missing, deadline)
+        return found
+
+    @property
+    def head_pid(self) -> int:
+        return self.cluster.processes[0].pid
+
+    def let_go(self) -> None:
+        """From now on nobody waits for the children: init does when this process has ended."""
+        for child in self._children:
+            if child.poll() is None:
+                child.returncode = 0  # else Popen would warn of a child that still runs
+        self._close()
+
+    def _missing_gcs(self) -> str | None:
+        where = GcsAddress(self._options.node_ip or "127.0.0.1", self._plan.port)
+        return None if gcs.is_up(where, 1.0) else f"the GCS at {where}"
+
+    def _wait(self, missing: Callable[[], str | None], deadline: float) -> None:
+        while what := missing():
+            if time.monotonic() > deadline:
+                raise DeadlineError(
+                    f"the cluster is not up after {self._options.timeout:g} s; missing: {what}",
+                    hint=f"--timeout waits longer; Ray's own words are in {self._log(0).parent}",
+                )
+            with suppress(subprocess.TimeoutExpired):
+                self._children[-1].wait(LOOK_S)
+            self._check()
+
+    def _check(self) -> None:
+        for number, child in enumerate(self._children):
+            if child.poll() is not None:
+                log = self._log(number)
+                raise DevkitError(f"`ray start` failed: {_last_words(log)}", hint=f"all that it said is in {log}")
+
+    def _start(self, command: tuple[str, ...], own: Mapping[str, str]) -> None:
+        number = len(self._children)
+        log = self._log(number)
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                command,
+                env={**self._environment, **own},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in the terminal, and its end, are not the cluster's
+            )
+        self._children.append(child)
+        role: Literal["head", "worker"] = "head" if number == 0 and not self._options.join else "worker"
+        begun = Started(role, child.pid, processes.started(child.pid) or "", str(log))
+        self.cluster = replace(self.cluster, processes=(*self.cluster.processes, begun))
+        state.save(self.cluster)  # at once: `stop` has to find it also if this process is killed
+
+    def _log(self, number: int) -> Path:
+        return state.private_folder("logs", self.cluster.name) / f"ray-start-{number}.log"
+
+
+def _apart(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[ClusterOptions, tuple[str, ...]]:
+    """Gives a cluster a folder of its own where another one is at home in Ray's usual one.
+
+    There Ray notes the address of the latest cluster, and a job that is submitted to any cluster of this machine goes
+    to that one (ray.dashboard.modules.job.job_supervisor, `_get_driver_env_vars`).
+    """
+    usual = temporary_folder(environ)
+    named = noted_address(usual)
+    joins = GcsAddress.parse(options.join) if options.join else None
+    same = joins and named and joins.port == named.port and (joins == named or joins.is_local)
+    if options.temp_dir or named is None or same or not gcs.is_up(named):
+        return options, ()
+    own = usual.with_name(f"ray-dk{os.getpid()}")
+    return replace(options, temp_dir=own), (f"{usual} belongs to the cluster at {named}: --temp-dir is {own}",)
+
+
+def _head(options: ClusterOptions, environ: Mapping[str, str]) -> Launch:
+    auth = auth_mode(options.auth, environ)
+    token, made = ensure_token(environ) if auth == "token" else (None, False)
+    plan = ray_start.plan(options, environ)
+    host = options.dashboard_host if options.dashboard_host not in ("0.0.0.0", "::") else "127.0.0.1"
+    url = f"http://{f'[{host}]' if ':' in host else host}:{plan.dashboard_port}"
+    dashboard = Dashboard(url, token, timeout=5.0)
+
+    def look() -> tuple[NodeRow, ...]:
+        """The nodes of this head, and not of a Ray that took the port at the same moment."""
+        session = dashboard.version().session_name
+        if not session.endswith(f"_{launch.head_pid}"):
+            raise DevkitError(f"another Ray ({session}) has taken {url}", hint="start again: other ports will be free")
+        nodes = dashboard.nodes()
+        head = next((node for node in nodes if node.is_head_node), None)
+        if head is None:
+            return ()
+        if options.dashboard_host != host:
+            launch.cluster = replace(launch.cluster, dashboard_url=f"http://{head.node_ip}:{plan.dashboard_port}")
+        launch.cluster = replace(launch.cluster, gcs_address=f"{head.node_ip}:{plan.port}")
+        return nodes
+
+    name = state.free_name(f"head-{plan.port}")
+    new = _new(options, name, f"127.0.0.1:{plan.port}", url, auth)
+    launch = _launch(options, environ, auth, plan, new, look, dashboard.close)
+    if made and token:
+        launch.notes = (f"made a token for your Ray clusters, in {token.source}", *launch.notes)
+    return launch
+
+
+def _join(options: ClusterOptions, environ: Mapping[str, str]) -> Launch:
+    assert options.join is not None
+    address = GcsAddress.parse(options.join)
+    auth, token = _auth_of_head(address, options, environ)
+    facts = gcs.ask(address, token, min(10.0, options.timeout))
+    before = {node.node_id for node in facts.nodes}
+
+    def look() -> tuple[NodeRow, ...]:
+        """The nodes that are new and of this machine. The dashboard may not be reachable from here."""
+        nodes = gcs.ask(address, token, 10.0).nodes
+        return tuple(node for node in nodes if node.node_id not in before and GcsAddress(node.node_ip, 1).is_local)
+
+    shown = GcsAddress.parse(facts.dashboard) if facts.dashboard else None
+    reachable = shown is not None and gcs.is_up(shown, 1.0) and (address.is_local or shown.host != "127.0.0.1")
+    url = f"http://{shown}" if reachable else ""
+    plan = ray_start.plan(options, environ)
+    name = state.free_name(f"joined-{address.host}-{address.port}".replace(":", "_"))
+    return _launch(options, environ, auth, plan, _new(options, name, str(address), url, auth), look)
+
+
+def _auth_of_head(
+    address: GcsAddress, options: ClusterOptions, environ: Mapping[str, str]
+) -> tuple[AuthMode, Token | None]:
+    """A node has to do as its head does: one that asks for no token answers also without."""
+    token = find_token(environ)
+    wanted = auth_mode(options.auth, environ) if options.auth else None
+    try:
+        gcs.ask(address, None, min(10.0, options.timeout))
+        auth: AuthMode = "disabled"
+    except gcs.RefusedError:
+        auth = "token"
+    if wanted and wanted != auth:
+        raise UsageError(f"--auth is {wanted!r}, but the head at {address} has {auth!r}", hint=f"--auth {auth}")
+    if auth == "token" and token is None:
+        raise UnreachableError(f"the Ray at {address} asks for a token", hint=gcs.TOKEN_HINT)
+    return auth, token if auth == "token" else None
+
+
+def _new(options: ClusterOptions, name: str, gcs_address: str, url: str, auth: AuthMode) -> ClusterState:
+    return ClusterState(
+        name=name,
+        gcs_address=gcs_address,
+        dashboard_url=url,
+        mode=options.mode,
+        auth=auth,
+        processes=(),
+        created=time.time(),
+        temp_dir=str(options.temp_dir.absolute()) if options.temp_dir else "",
+        machine=processes.machine(),
+    )
+
+
+def _launch(
+    options: ClusterOptions,
+    environ: Mapping[str, str],
+    auth: AuthMode,
+    plan: Plan,
+    cluster: ClusterState,
+    look: Callable[[], tuple[NodeRow, ...]],
+    close: Callable[[], None] = lambda: None,
+) -> Launch:
+    environment, removed = ray_start.environment(options, auth, environ, bundle_environment())
+    launch = Launch(options, plan, environment, cluster, look, close)
+    launch.removed = removed
+    notes = [f"removed {leftover}: it would turn the debugger off" for leftover in removed]
+    if not options.legacy and (problem := ray_start.debugpy_problem()):
+        notes.append(problem)
+    launch.notes = (*notes, *plan.notes)
+    return launch
+
+
+def bundle_environment() -> dict[str, str]:
+    """What lets breakpoints work in every job of the cluster."""
+    try:
+        bundle = importlib.import_module("devkit.debug.bundle")
+    except ModuleNotFoundError as error:
+        if error.name != "devkit.debug.bundle":
+            raise
+        return {}
+    environment: Callable[[], dict[str, str]] | None = getattr(bundle, "environment", None)
+    return environment() if environment else {}
+
+
+def _look(cluster: ClusterState) -> DebugCluster:
+    """What there is to say of a cluster now."""
+    gone = len(cluster.processes) - len(cluster.living)
+    problem = f"{gone} of its {len(cluster.processes)} nodes here have ended" if gone else ""
+    token = find_token() if cluster.auth == "token" else None
+    nodes: tuple[NodeRow, ...] = ()
+    try:
+        if cluster.dashboard_url:
+            with Dashboard(cluster.dashboard_url, token, timeout=5.0) as dashboard:
+                nodes = dashboard.nodes()
+        else:
+            nodes = gcs.ask(GcsAddress.parse(cluster.gcs_address), token, 5.0).nodes
+    except DevkitError as error:
+        problem = problem or error.message
+    if not cluster.has_head:
+        nodes = tuple(node for node in nodes if node.node_id in cluster.node_ids)
+    return replace(_record(cluster, nodes), problem=problem)
+
+
+def _record(cluster: ClusterState, nodes: tuple[NodeRow, ...]) -> DebugCluster:
+    legacy = " --legacy" if cluster.mode == "legacy" else ""
+    token = find_token() if cluster.auth == "token" else None
+    return DebugCluster(
+        gcs_address=cluster.gcs_address,
+        dashboard_url=cluster.dashboard_url,
+        nodes=tuple(
+            NodeRecord(node.node_id, node.node_ip, node.alive, node.cpus, node.gpus, node.is_head_node)
+            for node in sorted(nodes, key=lambda node: (not node.is_head_node, node.node_id))
+        ),
+        debug=DebugMode(cluster.mode, post_mortem=True),
+        join_command=f"devkit debug-cluster --join {cluster.gcs_address} --auth {cluster.auth}{legacy}",
+        name=cluster.name,
+        auth=AuthRecord(cluster.auth, token.source if token else ""),
+        logs=str(state.home() / "logs" / cluster.name),
+    )
+
+
+def _end(cluster: ClusterState) -> Stopped:
+    leaders = [process.pid for process in cluster.living]
+    count, killed = processes.end(leaders, deadline=time.monotonic() + STOP_S) if leaders else (0, 0)
+    state.forget(cluster.name)
+    _forget_address(cluster)
+    return Stopped(cluster.name, cluster.gcs_address, count, killed)
+
+
+def _end_unfinished(launch: Launch, say: Callable[[str], None]) -> None:
+    say("ending what was started")
+    _end(launch.cluster)
+
+
+def _forget_address(cluster: ClusterState) -> None:
+    """Ray's note of the latest cluster, if it is this one: `ray.init()` would wait for it."""
+    folder = Path(cluster.temp_dir) if cluster.temp_dir else temporary_folder(os.environ)
+    file = folder / "ray_current_cluster"
+    with suppress(OSError):
+        if cluster.has_head and file.read_text().strip() == cluster.gcs_address:
+            file.unlink()
+
+
+def _addresses(cluster: ClusterState) -> tuple[str, ...]:
+    return tuple(filter(None, (cluster.gcs_address, cluster.dashboard_url)))
+
+
+def _last_words(log: Path) -> str:
+    """The last line of a log that says something."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    except OSError:
+        lines = []
+    return next((line for line in reversed(lines) if any(map(str.isalpha, line))), "it said nothing")[:300]

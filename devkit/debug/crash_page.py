@@ -1,0 +1,199 @@
+"""One crash as a person reads it: the root cause first, the user's frames with source and variables, others folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from devkit.debug.crash_table import clip
+from devkit.debug.inworker.arrays import facts_text
+from devkit.debug.inworker.records import CrashRecord
+from devkit.debug.naming import Who, ago, count, is_library, label, short_path
+from devkit.debug.protocols import Document
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LED_TO = {"cause": "which led to", "context": "while that was handled, there was", "member": "one of those in"}
+ARRAYS = ("tensor", "array")
+VALUE_LINES = 3  # of one variable
+CALLER_LINES = 1  # of source around a call; around what raised it is all that the snapshot has
+NOTED = frozenset({"type", "cut", "problem"})
+
+
+def crash_page(
+    document: Document,
+    crashes: Sequence[CrashRecord],
+    now: float,
+    *,
+    width: int | None = None,
+    everything: bool = False,
+    cwd: str | None = None,
+) -> Text:
+    """The exception and where it is from, its chain with the first cause on top, and what was left out."""
+    from rich.text import Text
+
+    view = _View(width, everything, cwd)
+    blocks = [_head(document, now), *_kin(document, crashes), *view.chain(document)]
+    if everything:
+        blocks += [view.thread(thread) for thread in document.get("threads") or ()]
+    elif document.get("threads"):
+        blocks.append(
+            Text(f"{count(len(document['threads']), 'thread')}, library frames: --all shows them", style="dim")
+        )
+    if document.get("cut"):
+        blocks.append(Text(f"left out: {'; '.join(document['cut'])}", style="dim"))
+    return Text("\n\n").join(blocks)
+
+
+def _head(document: Document, now: float) -> Text:
+    """What happened to whom."""
+    from rich.text import Text
+
+    exception = document["exception"]
+    text = Text(str(exception.get("type", "")), style="bold red")
+    if exception.get("message"):
+        text.append(f": {str(exception['message']).strip()}", style="not bold red")
+    who = label(Who.of(document))
+    facts = [who, document.get("kind", ""), f"{document['node_ip']} pid {document['pid']}"]
+    facts += [f"job {document['job_id']}" if document.get("job_id") else "", f"{ago(now - document['time'])} ago"]
+    facts += [f"attempt {document['attempt'] + 1}" if document.get("attempt") else ""]
+    versions = ", ".join(f"{name} {version}" for name, version in (document.get("versions") or {}).items())
+    lines = [text, Text(" · ".join(fact for fact in facts if fact)), Text(f"crash {document['id']}  {versions}")]
+    for line in lines[1:]:
+        line.stylize("dim")
+    return Text("\n").join(lines)
+
+
+def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
+    """The crash that caused this one, or those that it caused."""
+    from rich.text import Text
+
+    if document.get("root"):
+        root = next((each for each in crashes if each.id == document["root"]), None)
+        named = f" in {label(Who(root.role, root.rank, root.id))}" if root else ""
+        yield Text(f"caused by crash {document['root']}{named}: devkit crashes show {document['root']}", style="yellow")
+    followers = [each for each in crashes if each.root == document["id"]]
+    if followers:
+        named = ", ".join(f"{each.id} ({label(Who(each.role, each.rank, each.id))})" for each in followers[:4])
+        more = f" and {len(followers) - 4} more" if len(followers) > 4 else ""
+        yield Text(f"then came: {named}{more}", style="dim")
+
+
+def chain_of(document: Document) -> list[Document]:
+    """The exceptions with their whole frames: the one that the crash is named after has them beside the chain."""
+    chain = [dict(each) for each in document.get("chain") or ()]
+    if not chain:
+        return [{**document["exception"], "relation": "raised", "frames": document["frames"]}]
+    bare = (index for index, each in enumerate(chain) if each["frames"] and "user" not in each["frames"][0])
+    shown = next(bare, None)
+    if shown is not None:
+        chain[shown]["frames"] = document["frames"]
+    return chain
+
+
+class _View:
+    """How wide and how much."""
+
+    def __init__(self, width: int | None, everything: bool, cwd: str | None) -> None:
+        self._width, self._everything, self._cwd = width, everything, cwd
+
+    def chain(self, document: Document) -> Iterator[Text]:
+        """From the first cause to what was raised at last."""
+        from rich.text import Text
+
+        chain = chain_of(document)
+        for index in reversed(range(len(chain))):
+            each = chain[index]
+            said = f"{each['type']}: {each['message']}" if each.get("message") else str(each["type"])
+            lines = [Text(said, style="bold red")] if len(chain) > 1 else []
+            lines += (
+                self._frames(each["frames"]) if each["frames"] else [Text("  no frames of it are known", style="dim")]
+            )
+            yield Text("\n").join(lines)
+            if index:
+                yield Text(LED_TO.get(str(each.get("relation")), "then came"), style="yellow")
+
+    def thread(self, thread: Document) -> Text:
+        from rich.text import Text
+
+        rows = [self._place(frame, dim=is_library(frame["file"])) for frame in thread["frames"]]
+        return Text("\n").join([Text(f"thread {thread['name']}", style="bold"), *rows])
+
+    def _frames(self, frames: Sequence[Document]) -> list[Text]:
+        """Innermost first."""
+        lines: list[Text] = []
+        for library, run in groupby(frames, key=_is_library):
+            every = list(run)
+            if library and not self._everything:
+                folded = f"  (+{len(every) - 1} more)" if len(every) > 1 else ""
+                lines.append(self._place(every[-1], dim=True, more=folded))
+            else:
+                lines += [line for frame in every for line in self._frame(frame, lines == [], dim=library)]
+        return lines
+
+    def _frame(self, frame: Document, innermost: bool, *, dim: bool) -> Iterator[Text]:
+        from rich.text import Text
+
+        yield self._place(frame, dim=dim)
+        source = frame.get("source")
+        for number, line in enumerate(source["lines"], source["first"]) if source else ():
+            here = number == frame["line"]
+            if innermost or self._everything or abs(number - frame["line"]) <= CALLER_LINES:
+                mark = "->" if here else "  "
+                yield Text(clip(f"  {mark} {number:>4}  {line}", self._width), style="bold" if here else "dim")
+        for name, value in (frame.get("locals") or {}).items():
+            yield self._variable(name, value)
+
+    def _place(self, frame: Document, *, dim: bool, more: str = "") -> Text:
+        from rich.text import Text
+
+        text = Text("  " if dim else "", style="dim" if dim else "")
+        text.append(f"{short_path(frame['file'], self._cwd)}:{frame['line']}", style="" if dim else "bold cyan")
+        return text.append(f" in {frame['function']}{more}")
+
+    def _variable(self, name: str, value: Any) -> Text:
+        """A value goes on below itself: what a tensor has of NaN stands at its end."""
+        import textwrap
+
+        from rich.text import Text
+
+        head = f"       {name} = "
+        said = value_text(value)
+        if self._width is not None:
+            room = max(20, self._width - len(head))
+            most = None if self._everything else VALUE_LINES
+            said = f"\n{' ' * len(head)}".join(textwrap.wrap(said, room, max_lines=most, placeholder=" …"))
+        return Text.assemble((head, "green"), said)
+
+
+def _is_library(frame: Mapping[str, Any]) -> bool:
+    return not frame["user"] if "user" in frame else is_library(str(frame["file"]))
+
+
+def value_text(value: Any) -> str:
+    """A variable of a snapshot in one line, as Python would write it.
+
+    >>> value_text({"lr": 1e-05, "names": ["a"], "done": True, "loss": None})
+    "{'lr': 1e-05, 'names': ['a'], 'done': True, 'loss': None}"
+    >>> value_text({"type": "Config", "attributes": {"lr": 0.1}}), value_text({"type": "Batch", "cut": "9000 bytes"})
+    ('Config(lr=0.1)', '<Batch, left out: 9000 bytes>')
+    """
+    if isinstance(value, list):
+        return f"[{', '.join(map(value_text, value))}]"
+    if not isinstance(value, dict):
+        return repr(value)
+    if len(value) == 1 and (kind := next(iter(value))) in ARRAYS and _is_array(value[kind]):
+        return facts_text({"kind": kind, **value[kind]})
+    if set(value) == {"type", "attributes"} and isinstance(value["attributes"], dict):
+        inside = ", ".join(f"{name}={value_text(each)}" for name, each in value["attributes"].items())
+        return f"{value['type']}({inside})"
+    if "type" in value and len(value) == 2 and NOTED.issuperset(value):
+        why = value.get("cut") or value.get("problem")
+        return f"<{value['type'] or 'a value'}, left out: {why}>"
+    return "{" + ", ".join(f"{name!r}: {value_text(each)}" for name, each in value.items()) + "}"
+
+
+def _is_array(facts: Any) -> bool:
+    return isinstance(facts, dict) and "dtype" in facts and "shape" in facts

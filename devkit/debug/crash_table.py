@@ -1,0 +1,69 @@
+"""The list of crashes: causes one below the other, and below each what it brought down with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from devkit.debug.inworker.records import CrashRecord
+from devkit.debug.naming import Who, ago, count, label, short_path
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+FOLLOWERS_SHOWN = 3
+
+
+def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None, cwd: str | None = None) -> Text:
+    """Two lines for each cause, one for each crash that followed from it. In a pipe lines are as long as they are."""
+    from rich.text import Text
+
+    if not crashes:
+        hint = "an exception that leaves a task, an actor, a thread or a Train worker shows here, with its variables"
+        return Text.assemble("no crashes\n", (hint, "dim"))
+    ids = {crash.id for crash in crashes}
+    roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
+    blocks = [_block(root, [each for each in crashes if each.root == root.id], now, width, cwd) for root in roots]
+    blocks.append(Text("devkit crashes show ID has frames and variables", style="dim"))
+    return Text("\n").join(blocks)
+
+
+def _block(root: CrashRecord, followers: Sequence[CrashRecord], now: float, width: int | None, cwd: str | None) -> Text:
+    from rich.text import Text
+
+    head = f"{root.id}  {label(Who(root.role, root.rank, root.id))}  "
+    lines = [Text.assemble((root.id, "cyan"), head[len(root.id) :], (clip(said(root), width, len(head)), "red"))]
+    indent = " " * (len(root.id) + 2)
+    facts = [where(root, cwd), f"{ago(now - root.time)} ago", f"{root.node_ip} pid {root.pid}"]
+    lines.append(Text(indent + clip(" · ".join(fact for fact in facts if fact), width, len(indent)), style="dim"))
+    for each in followers[:FOLLOWERS_SHOWN]:
+        text = f"then {each.id}  {label(Who(each.role, each.rank, each.id))}  {each.exception.get('type', '')}"
+        lines.append(Text(indent + clip(text, width, len(indent)), style="dim"))
+    if len(followers) > FOLLOWERS_SHOWN:
+        lines.append(Text(f"{indent}then {count(len(followers) - FOLLOWERS_SHOWN, 'more crash')}", style="dim"))
+    return Text("\n").join(lines)
+
+
+SAID = 300  # characters
+
+
+def said(crash: CrashRecord) -> str:
+    """Type and message, in one line."""
+    message = " ".join(crash.exception.get("message", "").split())
+    kind, message = crash.exception.get("type", ""), clip(message, SAID)  # `show` has all of it
+    return f"{kind}: {message}" if message else kind
+
+
+def where(crash: CrashRecord, cwd: str | None) -> str:
+    return f"{short_path(crash.file, cwd)}:{crash.line} in {crash.function}" if crash.file else ""
+
+
+def clip(text: str, width: int | None, used: int = 0) -> str:
+    """What fits beside the `used` columns.
+
+    >>> clip("a long message", 12, 2), clip("a long message", None)
+    ('a long me…', 'a long message')
+    """
+    if width is None or len(text) <= width - used:
+        return text
+    return text[: max(8, width - used) - 1] + "…"

@@ -1,0 +1,162 @@
+"""`devkit eval`: one expression on many stopped ranks, equal values put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from devkit import console
+from devkit.debug.grouping import Group, group, odd
+from devkit.debug.inworker.records import StopRecord
+from devkit.debug.naming import Who, name_members
+from devkit.debug.protocols import Hub
+from devkit.debug.targets import ALL, select
+from devkit.errors import DevkitError, UsageError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from devkit.debug.documents import EvalDocument
+    from devkit.debug.inworker.documents import EvalResult
+
+TIMEOUT = 10.0
+
+
+class Outcome(NamedTuple):
+    """What an expression gave on one rank: a value, or else an error."""
+
+    value: str
+    error: str | None
+
+
+def main(
+    expression: str,
+    *,
+    target: str = ALL,
+    address: str | None = None,
+    job: str | None = None,
+    json: bool = False,
+    timeout: float = TIMEOUT,
+) -> int:
+    """Evaluate `expression` on the stops that `target` means; 1 when it failed on every one of them."""
+    from devkit.debug.client import connect
+
+    check_expression(expression)
+    with connect(address) as hub:
+        return run(hub, expression, target=target, job=job, json=json, timeout=timeout)
+
+
+def run(
+    hub: Hub,
+    expression: str,
+    *,
+    target: str = ALL,
+    job: str | None = None,
+    json: bool = False,
+    timeout: float = TIMEOUT,
+) -> int:
+    wanted = select(stops_of(hub, job), target)
+    warn_of_jobs(wanted)
+    results = results_of(hub, expression, wanted, every=target == ALL and job is None, timeout=timeout)
+    if json:
+        console.emit(record(results))
+    else:
+        console.result().print(page(results), soft_wrap=True)
+    return 1 if all(result["error"] is not None for result in results) else 0
+
+
+def results_of(
+    hub: Hub, expression: str, wanted: Sequence[StopRecord], *, every: bool, timeout: float = TIMEOUT
+) -> list[EvalResult]:
+    """One result for each of these stops; `every`: they are all that there are."""
+    # All are asked for as such: one that goes on in this moment is then missing, and not an unknown id.
+    ids = None if every else [stop.id for stop in wanted]
+    answer = hub.call("eval", expression=expression, ids=ids, timeout=timeout)
+    results: list[EvalResult] = answer["results"]
+    return results + missing(wanted, results)
+
+
+def stops_of(hub: Hub, job: str | None = None) -> list[StopRecord]:
+    """All stops, or those of a job. Raises DevkitError when nothing is stopped."""
+    stops = [StopRecord.from_json(stop) for stop in hub.call("ps")["stops"]]
+    if not stops:
+        raise DevkitError("nothing is stopped", hint="devkit break FILE:LINE stops a rank there; devkit ps shows it")
+    found = [stop for stop in stops if job in (None, stop.job_id)]
+    if not found:
+        raise UsageError(f"nothing of job {job} is stopped", hint=f"stopped: {', '.join(jobs_of(stops))}")
+    return found
+
+
+def jobs_of(stops: Sequence[StopRecord]) -> list[str]:
+    return sorted({stop.job_id for stop in stops})
+
+
+def warn_of_jobs(stops: Sequence[StopRecord]) -> None:
+    """Ranks of several jobs stand side by side under the same numbers."""
+    jobs = jobs_of(stops)
+    if len(jobs) > 1:
+        console.talk().print(f"these are ranks of {len(jobs)} jobs; --job narrows: {', '.join(jobs)}", style="yellow")
+
+
+def check_expression(expression: str) -> None:
+    """Raises UsageError for what no rank could evaluate."""
+    try:
+        compile(expression.strip(), "<expression>", "eval")
+    except (SyntaxError, ValueError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        hint = f"{reason}; statements are for devkit attach"
+        raise UsageError(f"not an expression: {expression}", hint=hint) from error
+
+
+def missing(wanted: Sequence[StopRecord], results: Sequence[EvalResult]) -> list[EvalResult]:
+    """A result for each stop that the hub didn't answer for: it ended in between."""
+    answered = {result["id"] for result in results}
+    return [
+        {"id": stop.id, "role": stop.role, "rank": stop.rank, "value": "", "error": "no longer stopped"}
+        for stop in wanted
+        if stop.id not in answered
+    ]
+
+
+def groups_of(results: Sequence[EvalResult]) -> tuple[Group[Outcome], ...]:
+    """Equal outcomes, the commonest first. An error is an outcome too."""
+    return group((Who.of(one), Outcome(one["value"] or "", one["error"])) for one in results)
+
+
+def record(results: Sequence[EvalResult]) -> EvalDocument:
+    """The document of `--json`."""
+    groups = groups_of(results)
+    valued = [one for one in groups if one.key.error is None]
+    return {
+        "results": list(results),
+        "groups": [
+            {"value": one.key.value, "ranks": one.ranks, "ids": [who.id for who in one.members]} for one in valued
+        ],
+        "odd": sorted({who.rank for who in odd(groups) if who.rank is not None}),
+    }
+
+
+def page(results: Sequence[EvalResult]) -> Text:
+    """Each value once, with the ranks that have it; those that differ from the rest stand out."""
+    from rich.text import Text
+
+    groups = groups_of(results)
+    everyone = [Who.of(result) for result in results]
+    different = set(odd(groups))
+    names = [name_members(one.members, everyone) for one in groups]
+    lines = []
+    for one, name in zip(groups, names, strict=True):
+        failed = one.key.error is not None
+        style = "red" if failed else "bold yellow" if different.intersection(one.members) else "green"
+        said = f"error: {one.key.error}" if failed else one.key.value
+        lines.append(Text.assemble((name, style), *_said(said, max(map(len, names)) - len(name))))
+    if different:
+        lines.append(Text(f"odd: {name_members(different, everyone)}", style="bold yellow"))
+    return Text("\n").join(lines)
+
+
+def _said(text: str, padding: int) -> tuple[str, ...]:
+    """A value of one line beside the name, a longer one below it."""
+    if "\n" not in text:
+        return (" " * padding, "  ", text)
+    return ("\n", "\n".join(f"    {line}" for line in text.splitlines()))

@@ -1,0 +1,407 @@
+"""The agent of one process: arms breakpoints, keeps stops and crashes, and tells the hub of them.
+
+Two daemon threads wait without cost: one for what the hub asks, one for something to report. All else happens in the
+threads of the program, when they hit a breakpoint or fail. Without a hub everything still works here; it is told when
+there is one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from . import wire
+from .channels import Channels
+from .identity import WORKER, identify
+from .ray_table import RayTable
+from .settings import Settings
+from .words import Complaints, say
+
+if TYPE_CHECKING:
+    from .arming import Arming
+    from .records import Breakpoint
+    from .stops import Stops
+
+HEARTBEAT_SECONDS = 2.0  # how often the role and the rank are looked at again
+NAMELESS_SECONDS = 0.25  # the same, for a worker that may become an actor's at any moment
+RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+RANK_TRUSTED_SECONDS = 1.0
+LEAVE_SECONDS = 0.3  # the most that the end of a process waits for its last report
+REPORT_SECONDS = 0.02  # the least time between two reports
+ASKED_TO_EXIT = "the process was asked to exit, as by the end of its job"
+ENDED_TOLD = 50  # stops that ended, told again with each report: the hub may have missed one
+
+Document = dict[str, Any]
+
+
+class Agent:
+    """One per process. `start` is called before the process runs anything of the program."""
+
+    def __init__(self, settings: Settings, locate: Callable[[], Document | None]) -> None:
+        self.settings = settings
+        self._stops: Stops | None = None  # both are loaded when there is something to stop at: that takes time
+        self._arming: Arming | None = None
+        self._making = threading.RLock()
+        self.identity = identify()
+        self.start_seconds = 0.0  # what our hook took of the process's start
+        self._identified = 0.0
+        self._locate = locate
+        self._breakpoints: dict[str, Breakpoint] = {}
+        self._hits: dict[str, int] = {}
+        self._errors: dict[str, str] = {}
+        self._complaints = Complaints()
+        self._ended: deque[Document] = deque(maxlen=ENDED_TOLD)
+        self._crashes: list[Document] = []  # not told to the hub yet
+        self._connection: wire.Connection | None = None
+        self._channels = Channels(self)
+        self._awake = threading.Event()
+        self._told = threading.Event()  # nothing is left to report
+        self._lock = threading.Lock()
+        self._standing = True
+        self._running = True  # its threads; a forked child has none at first
+        self._published = RayTable(self) if settings.ray_extension != "off" else None
+        self.card: Path | None = None  # where children that are spawned read who this is
+
+    @property
+    def stops(self) -> Stops:
+        """Where threads of this process are stopped."""
+        with self._making:
+            if self._stops is None:
+                from .stops import Stops
+
+                self._stops = Stops(identify, self.wake)
+                self._stops.on_end = self._end
+            return self._stops
+
+    @property
+    def arming(self) -> Arming:
+        """What puts breakpoints into this process."""
+        with self._making:
+            if self._arming is None:
+                from .arming import Arming
+
+                arming = Arming(self._hit, self._failed)
+                arming.on_change = self.wake
+                arming.install()
+                self._arming = arming
+            return self._arming
+
+    def start(self) -> None:
+        for each in self.settings.breakpoints:
+            self.arm(each)
+        self._run()
+        atexit.register(self._leave)
+
+    def change(self, settings: Settings) -> None:
+        """The job has wishes of its own: they replace those of the cluster."""
+        self.settings = settings
+        for each in settings.breakpoints:
+            self.arm(each)
+
+    def restart_in_child(self, locate: Callable[[], Document | None]) -> None:
+        """In a forked child: no thread of the parent is here. One is started when the child has something to tell."""
+        self._locate = locate
+        self._connection = None
+        self._channels = Channels(self)
+        self._ended.clear()
+        self._crashes = []
+        self._hits = {}
+        self._published = None
+        self._making = threading.RLock()
+        self.card = None
+        self._lock = threading.Lock()
+        self._awake = threading.Event()
+        self._told = threading.Event()
+        self._running = False
+
+    def _run(self) -> None:
+        self._running = True
+        for name, run in (("devkit-agent", self._listen), ("devkit-report", self._tell)):
+            self._thread(run, name)
+
+    def stand_down(self) -> None:
+        """This process is devkit's own: nothing in it is the program's."""
+        self._standing = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self.wake()
+
+    def wake(self) -> None:
+        """Something changed: the reporting thread looks at it."""
+        if not self._running and self._standing:
+            self._run()
+        self._awake.set()
+
+    # ---- breakpoints; also those that an editor sets through its debug adapter
+
+    def add(self, point: Breakpoint) -> None:
+        """Arms it here, from now on."""
+        self._breakpoints[point.id] = point
+        self.arming.add(point)
+
+    def remove(self, name: str) -> None:
+        if self._breakpoints.pop(name, None) is not None:
+            self.arming.remove(name)
+            self.wake()
+
+    def state(self, name: str) -> Any:
+        """In how many places it is armed, and why in none."""
+        return self.arming.state(name)
+
+    def _leave(self) -> None:
+        """The process ends: why its last stops ended is told first, for it can't be asked later."""
+        if self._ended and self._connection is not None:
+            self._told.clear()
+            self.wake()
+            self._told.wait(LEAVE_SECONDS)
+
+    # ---- in the program's threads
+
+    def _hit(self, name: str, frame: FrameType) -> None:
+        """Called at a breakpoint, in the thread that reached it."""
+        point = self._breakpoints.get(name)
+        if point is None or not self._is_meant(point):
+            return
+        with self._lock:
+            self._hits[name] = count = self._hits.get(name, 0) + 1
+        self.wake()
+        from .specs import hit_matches
+
+        if point.hits and not hit_matches(point.hits, count):
+            return
+        if point.log:
+            self._log(point, frame)
+            return
+        timeout = point.timeout or self.settings.stop_timeout or None
+        self.stops.park(frame, "breakpoint", breakpoint_id=name, timeout=timeout)
+
+    def _is_meant(self, point: Breakpoint) -> bool:
+        if point.job_id and point.job_id != self.identity.job_id:  # it may have been without a job until now
+            self.identity = identify()
+            if point.job_id != self.identity.job_id:
+                return False
+        if not point.role and not point.ranks:
+            return True
+        from .specs import matches_target
+
+        # Asking for the rank takes longer than a line of the program: one that is known is taken for a second.
+        now = time.monotonic()
+        if self.identity.rank is None or now - self._identified > RANK_TRUSTED_SECONDS:
+            self.identity, self._identified = identify(), now
+        return matches_target(point.role, point.ranks, self.identity)
+
+    def _log(self, point: Breakpoint, frame: FrameType) -> None:
+        from .values import evaluate_log
+
+        who = identify()
+        rank = "" if who.rank is None else f" rank {who.rank}"
+        text = evaluate_log(point.log, frame)
+        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        print(f"devkit: {place} [{who.role}{rank}] {text}", flush=True)  # noqa: T201 - a logpoint prints
+
+    def _failed(self, name: str, problem: str) -> None:
+        """A condition raised; told once, by whoever is first."""
+        if name not in self._errors:
+            self._errors[name] = problem
+            say(f"the condition of breakpoint {name} failed and was ignored: {problem}")
+            self.wake()
+
+    def pause_here(self, frame: FrameType) -> None:
+        """The program's own `breakpoint()`."""
+        self.stops.park(frame, "breakpoint", timeout=self.settings.stop_timeout or None)
+
+    def crashed(self, error: BaseException, kind: str) -> None:
+        """An exception leaves the program's code. Keeps a snapshot of it, and stops there if that is wished."""
+        from . import snapshot
+        from .hooks import task_facts
+
+        if self.settings.post_mortem == "off":  # the cluster watches; this job does not want it
+            return
+        first, facts = snapshot.root_of(error) is None, task_facts()
+        document = snapshot.take(error, identify(), kind, **facts)
+        if first:
+            snapshot.tag(error, document["id"])
+        self.keep(document)
+        frame = snapshot.deepest_user_frame(error)
+        once = first and facts["attempt"] == 0  # who looked at the first try need not look at the others
+        if self.settings.post_mortem == "pause" and once and frame is not None:
+            timeout = self.settings.stop_timeout or None
+            self.stops.park(frame, "exception", exception=error, traceback=error.__traceback__, timeout=timeout)
+
+    def keep(self, document: Document) -> None:
+        """A snapshot goes to this node's folder at once, and to the hub when it can be reached."""
+        from . import snapshot
+        from .hooks import crash_folder
+
+        snapshot.store(document, crash_folder())
+        with self._lock:
+            self._crashes.append(document)
+        self.wake()
+
+    # ---- the thread that listens
+
+    def _listen(self) -> None:
+        failures = 0
+        while self._standing:
+            try:
+                self._connection = connection = self._connect()
+                failures = 0
+                for document in connection:
+                    self._receive(document)
+            except Exception as error:  # noqa: BLE001 - keeps the program free of the hub's troubles; they are told
+                if not isinstance(error, OSError):
+                    self._complaints.tell("the agent lost its way to the hub", error)
+            self._lost_connection()
+            if self._standing:
+                time.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                failures += 1
+
+    def _connect(self) -> wire.Connection:
+        from .auth import cluster_token
+
+        place = self._locate()
+        if place is None:
+            raise ConnectionError("there is no hub yet")
+        key = wire.derive_key(cluster_token(), place["hub_id"])
+        connection = wire.Connection((place["host"], place["port"]), key, "agent")
+        mine = [{**each.to_json(), "job_id": self.identity.job_id} for each in self.settings.breakpoints]
+        connection.send({"type": "hello", "identity": identify().to_json(), "breakpoints": mine})
+        return connection
+
+    def _lost_connection(self) -> None:
+        self._connection = None
+        self._channels.close()
+
+    def _receive(self, document: Document) -> None:
+        kind = document.get("type")
+        if kind == "welcome":
+            for name in document.get("cleared", ()):
+                self.remove(name)
+            if document["breakpoints"]:
+                from .records import Breakpoint
+
+                for each in document["breakpoints"]:
+                    self.arm(Breakpoint.from_json(each))
+            self.wake()
+        elif kind == "request":
+            self._thread(lambda: self._answer(document), "devkit-request")
+        elif kind == "channel":
+            self._channels.receive(document)
+
+    def _answer(self, document: Document) -> None:
+        from .operations import OPERATIONS
+
+        try:
+            reply = OPERATIONS[document["op"]](self, document)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked is told
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        self.send({"type": "reply", "id": document["id"], **reply})
+
+    # ---- the thread that tells
+
+    def _tell(self) -> None:
+        last: Document = {}
+        told: wire.Connection | None = None
+        while self._standing:
+            self._awake.wait(NAMELESS_SECONDS if self.identity.role == WORKER else HEARTBEAT_SECONDS)
+            self._awake.clear()
+            try:
+                if self._published is not None:
+                    self._published.update(len(self.stops.records()) if self._stops else 0)
+                connection = self._connection
+                self._tell_crashes()
+                report = self.report()
+                if connection is not None and (report != last or connection is not told):
+                    connection.send({"type": "report", **report})
+                    last, told = report, connection
+            except OSError:
+                last = {}  # the listening thread connects again, and wakes this one
+            except Exception as error:  # noqa: BLE001 - keeps the reports coming; the trouble is told
+                self._complaints.tell("the agent could not report", error)
+            if not self._awake.is_set():
+                self._told.set()
+            time.sleep(REPORT_SECONDS)
+
+    def report(self) -> Document:
+        before = self.identity
+        self.identity, self._identified = identify(), time.monotonic()  # of this thread: it knows no task
+        if self.card is not None and (self.identity != before or not self.card.exists()):
+            with suppress(OSError):  # a full disk: children go without a name
+                self.card.write_text(json.dumps(self.identity.to_json()))
+        armed = {name: self._armed(name) for name in list(self._breakpoints)}
+        stops = [stop.to_json() for stop in self.stops.records()] if self._stops else []
+        return {"identity": self.identity.to_json(), "stops": stops, "armed": armed, "ended": list(self._ended)}
+
+    def _armed(self, name: str) -> Document:
+        state = self.arming.state(name)
+        error = self._errors.get(name, "")
+        return {"places": state.places, "note": state.note, "hits": self._hits.get(name, 0), "error": error}
+
+    def _tell_crashes(self) -> None:
+        while self._crashes and self._connection is not None:
+            self._connection.send({"type": "crash", "document": self._crashes[0]})
+            with self._lock:
+                self._crashes.pop(0)
+
+    def _end(self, record: Any, why: str) -> None:
+        self._ended.append({"id": record.id, "why": ASKED_TO_EXIT if why == "exit" else why})
+        self.wake()
+
+    def send(self, document: Document) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        with suppress(OSError):  # the listening thread sees it too, and connects again
+            connection.send(document)
+
+    # ---- common
+
+    def arm(self, point: Breakpoint) -> None:
+        if point.id in self._breakpoints or not self._is_for_this_job(point):
+            return
+        self.add(point)
+
+    def _is_for_this_job(self, point: Breakpoint) -> bool:
+        return not point.job_id or self.identity.job_id in ("", point.job_id)
+
+    def _thread(self, run: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.pydev_do_not_trace = True  # type: ignore[attr-defined]  # a pydevd in this process must not stop it
+        thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
+        thread.start()
+
+
+_agent: Agent | None = None
+
+
+def current() -> Agent | None:
+    """The agent of this process."""
+    return _agent
+
+
+def launch(settings: Settings, locate: Callable[[], Document | None]) -> Agent:
+    """Starts the agent of this process, once."""
+    global _agent
+    if _agent is None:
+        _agent = Agent(settings, locate)
+        _agent.start()
+    return _agent
+
+
+def stand_down() -> None:
+    """This process is devkit's own: it has no agent from now on."""
+    if _agent is not None:
+        _agent.stand_down()
+
+
+__all__ = ["Agent", "current", "launch", "stand_down"]

@@ -1,0 +1,65 @@
+"""Ray's core ends a process, with exit code 1, that asks it anything once it has begun to shut down.
+
+Our threads run until the very end, so they ask it through here: `ray.shutdown` waits for what is being asked, and then
+nothing is asked any more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SHUTDOWN_SECONDS = 2.0  # the most that `ray.shutdown` waits for us
+
+_MARK = "__devkit_waits__"
+
+
+class _Core:
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.is_open = True
+
+
+_core = _Core()
+
+
+def _reset() -> None:
+    """A forked child has none of its parent's threads, and the lock may be held by one of them."""
+    _core.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_reset)
+
+
+@contextmanager
+def asking() -> Iterator[bool]:
+    """Whether Ray's core may be asked, for as long as the block lasts; it should be short.
+
+    >>> with asking() as allowed:
+    ...     allowed
+    True
+    """
+    with _core.lock:
+        yield _core.is_open
+
+
+def watch(module: Any) -> None:
+    """From now on, and again after each `ray.init`. `module` is `ray._private.worker`."""
+    _core.is_open = True
+    original = getattr(module, "disconnect", None)
+    if original is None or hasattr(original, _MARK):  # a child without Ray, or here before
+        return
+
+    def disconnect(*arguments: Any, **options: Any) -> Any:
+        lock = _core.lock
+        held = lock.acquire(timeout=SHUTDOWN_SECONDS)
+        _core.is_open = False
+        if held:
+            lock.release()
+        return original(*arguments, **options)
+
+    setattr(disconnect, _MARK, True)
+    module.disconnect = disconnect

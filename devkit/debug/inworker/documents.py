@@ -1,0 +1,162 @@
+"""The documents that the hub answers with, as typed dictionaries. Field names are a promise: add, never rename.
+
+They are for who reads and checks the code: no process imports this to run. `Annotated[Document, X]` is the document
+that `X.to_json()` gives.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from .records import CrashRecord, StopRecord
+from .who import Identity
+
+Document = dict[str, Any]
+
+
+class BreakpointState(TypedDict):
+    """A breakpoint, and how many of the processes that it is meant for have armed it."""
+
+    id: str
+    spec: str  # as the user wrote it
+    armed: int
+    workers: int  # processes that it is meant for
+    hits: int  # of all processes together
+    note: str  # why it isn't armed, where it isn't
+    error: str  # what its condition raised; empty: nothing
+
+
+class GoneRecord(TypedDict):
+    """A stop that is over, and why."""
+
+    id: str
+    job_id: str
+    role: str
+    rank: int | None
+    node_ip: str
+    pid: int
+    file: str
+    line: int
+    function: str
+    reason: str  # "continued", "timeout", "the node was lost", ...
+    time: float  # seconds since the epoch
+
+
+class Connection(TypedDict):
+    """Whether a process can be asked."""
+
+    connected: bool
+
+
+WorkerRecord = Annotated[Document, Identity, Connection]  # one process with the debugger in it
+
+
+class PsDocument(TypedDict):
+    """`devkit ps`; with `--watch`, one at each change."""
+
+    stops: list[Annotated[Document, StopRecord]]  # the oldest first
+    breakpoints: list[BreakpointState]
+    crashes: int
+    gone: list[GoneRecord]  # the newest last
+    workers: list[WorkerRecord]
+
+
+class EvalResult(TypedDict):
+    """What an expression gave at one stop: a value, or an error."""
+
+    id: str  # of the stop
+    role: str
+    rank: int | None
+    value: str | None
+    error: str | None
+
+
+class ContinueDocument(TypedDict):
+    """`devkit continue`: the stops that go on, and what kept the others."""
+
+    continued: list[str]
+    failed: dict[str, str]
+
+
+class StackFrame(TypedDict):
+    """Where a frame stands."""
+
+    file: str
+    line: int
+    function: str
+
+
+class ThreadStack(TypedDict):
+    """One thread, or one asyncio task that waits."""
+
+    name: str
+    frames: list[StackFrame]  # innermost first
+
+
+class StackProcess(TypedDict):
+    """The stacks of one process; `error` says why there are none."""
+
+    role: str
+    rank: int | None
+    node_ip: str
+    pid: int
+    worker_id: str
+    job_id: str
+    threads: list[ThreadStack]
+    error: str | None
+
+
+class CrashesDocument(TypedDict):
+    """`devkit crashes`."""
+
+    crashes: list[Annotated[Document, CrashRecord]]  # the oldest first
+
+
+class SourceLines(TypedDict):
+    """The source around a line."""
+
+    first: int  # number of the first one
+    lines: list[str]
+
+
+class CrashFrame(StackFrame):
+    """A frame as it was when the exception left it."""
+
+    user: bool  # not a library's
+    source: SourceLines | None
+    locals: dict[str, Any]  # values as JSON; tensors as {"tensor": facts}, objects as {"type", "attributes"}
+
+
+class ChainedFrame(StackFrame):
+    """A frame of another exception of the chain; without variables where `frames` of the crash has it."""
+
+    user: NotRequired[bool]
+    source: NotRequired[SourceLines | None]
+    locals: NotRequired[dict[str, Any]]
+
+
+class ChainedException(TypedDict):
+    """One exception of a chain."""
+
+    type: str
+    message: str
+    relation: Literal["raised", "cause", "context", "member"]
+    frames: list[ChainedFrame]
+
+
+class CrashDetails(TypedDict):
+    """What a snapshot has beside its line in the list."""
+
+    frames: list[CrashFrame]  # of the exception that the crash is named after, innermost first
+    at: int  # index in `frames` of the innermost one that is the user's
+    chain: list[ChainedException]  # what was raised, then its causes
+    threads: list[ThreadStack]
+    versions: dict[str, str]
+    host: str
+    attempt: int
+    light: bool  # another attempt or an outer level of a crash that is kept elsewhere
+    cut: list[str]  # what was left out for size or time, in words
+    reason: NotRequired[str]  # why a process ended that left no exception
+
+
+CrashDocument = Annotated[Document, CrashRecord, CrashDetails]  # `devkit crashes show`

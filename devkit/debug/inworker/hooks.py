@@ -1,0 +1,80 @@
+"""Where the debugger meets Ray inside a worker: `breakpoint()`, exceptions, time-outs, and Ray's own facts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import core, hub_place
+from .agent import Agent
+from .words import say
+
+CRASHES = "DEVKIT_CRASHES"  # the folder for snapshots, for a worker's children
+
+
+def install(agent: Agent, *, driver: bool) -> None:
+    """Puts the agent where Ray's own debugger would act."""
+    from . import postmortem
+
+    # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
+    os.environ.setdefault("RAY_USE_UVLOOP", "0")
+    core.watch(sys.modules.get("ray._private.worker"))
+    if agent.settings.post_mortem != "off":
+        postmortem.install(agent.crashed, driver=driver)
+    if not agent.settings.keep_timeouts:
+        from . import timeouts
+
+        timeouts.install()
+    if sys.breakpointhook is sys.__breakpointhook__:
+        sys.breakpointhook = _driver_breakpoint(agent) if driver else _worker_breakpoint(agent)
+
+
+def _worker_breakpoint(agent: Agent) -> Any:
+    def hook(*_args: object, **_options: object) -> None:
+        agent.pause_here(sys._getframe(1))
+
+    return hook
+
+
+def _driver_breakpoint(agent: Agent) -> Any:
+    """In a terminal the pdb that everybody expects. Without one nobody could answer, so it must not wait for ever."""
+
+    def hook(*_args: object, **_options: object) -> None:
+        frame = sys._getframe(1)
+        if os.environ.get("DEVKIT_WAIT"):
+            agent.pause_here(frame)
+        elif sys.stdin is not None and sys.stdin.isatty() and not os.environ.get("CI"):
+            import pdb
+
+            pdb.Pdb().set_trace(frame)
+        else:
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            say(f"breakpoint() at {place} in the driver: nobody is there, going on (devkit run --wait stops here)")
+
+    return hook
+
+
+def task_facts() -> dict[str, Any]:
+    """The task that fails, and which attempt it is."""
+    from .identity import task_id
+
+    worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
+    try:
+        attempt = int(worker.core_worker.get_current_task_attempt_number())  # type: ignore[union-attr]
+    except Exception:  # noqa: BLE001 - Ray raises outside of a task, a user's thread for one: then it is the first
+        attempt = 0
+    return {"task_id": task_id(), "attempt": attempt}
+
+
+def crash_folder() -> Path:
+    """Where this node keeps its snapshots: among Ray's logs, so that the dashboard serves them."""
+    if (
+        sys.modules.get("ray._private.worker") is not None
+        and sys.modules["ray._private.worker"]._global_node is not None
+    ):
+        return hub_place.log_folder() / hub_place.CRASH_FOLDER
+    import tempfile
+
+    return Path(os.environ.get(CRASHES) or Path(tempfile.gettempdir()) / f"devkit-{os.getuid()}" / "crashes")

@@ -1,0 +1,378 @@
+"""The hub: where the agents of all workers of a cluster meet the clients.
+
+It holds one connection to each agent, the table of what they report (`table.py`), and copies of the crash snapshots, so
+that these outlive their node. It decides nothing about the program: when it dies the stops stay, and when it is started
+again the agents join again and tell it everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import PROTOCOL, table, wire
+from .records import Identity
+from .table import Document, Table
+
+ANSWER_SECONDS = 10.0  # how long agents may take, unless the client says otherwise
+REJOIN_SECONDS = 1.0  # an agent whose connection broke may come back
+ARM_SECONDS = 5.0
+MOST_BUFFERED = 4 * 1024**2  # bytes of one document to the hub; who has not shown the key can send as much in vain
+BACKLOG = 4096  # all agents of a large job may come at once
+
+
+class HubError(Exception):
+    """What a client is told instead of an answer."""
+
+    def __init__(self, message: str, hint: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.exit_code = exit_code
+
+
+class Surroundings(Protocol):
+    """What the hub asks of the cluster it is in; the tests have one without Ray."""
+
+    async def fate(self, worker_id: str, node_id: str, job_id: str) -> Document | None:
+        """None while the worker may live, else {"reason", "crashed"}."""
+
+    async def last_words(self, identity: Document) -> Document | None:
+        """What a dead worker's error log ends with, if the log is on the hub's node."""
+
+    def keep(self, breakpoints: list[Document]) -> None:
+        """Writes the breakpoints where new workers find them before they join."""
+
+
+class Link:
+    """One connection, to an agent or to a client."""
+
+    def __init__(self, write: Callable[[Document], None]) -> None:
+        self.write = write
+        self.worker_id = ""
+        self.waiting: dict[int, asyncio.Future[Document]] = {}
+        self.channels: dict[int, Link] = {}  # channel -> the link at the other end
+        self.watches: set[int] = set()  # requests that want each change
+
+
+class Hub:
+    """The hub without Ray around it: `serve`, and `accept` for links that come in by another way."""
+
+    def __init__(self, key: bytes, crash_folder: Path, surroundings: Surroundings) -> None:
+        self.table = Table()
+        self._key = key
+        self.crash_folder = crash_folder
+        self.surroundings = surroundings
+        self.agents: dict[str, Link] = {}
+        self.watchers: set[Link] = set()
+        self.numbers = itertools.count(1)
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def serve(self, host: str) -> int:
+        """Listens on a free port of `host` and returns it."""
+        self._server = await asyncio.start_server(self._connected, host, 0, limit=MOST_BUFFERED, backlog=BACKLOG)
+        self._spawn(self._tell_watchers())
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Ends everything that `serve` began."""
+        if self._server is not None:
+            self._server.close()
+        for writer in list(self._writers):
+            writer.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def restore(self, breakpoints: list[Document]) -> None:
+        """After a restart: the breakpoints that an earlier hub had, and the crashes that it kept."""
+        for document in breakpoints:
+            self.table = table.posted(self.table, document)
+        self._list_kept()
+
+    def _list_kept(self) -> None:
+        """The crashes of the hub's own folder, told or not: a worker of its node may have died before it could."""
+        from . import snapshot
+
+        for record in snapshot.list_folder(self.crash_folder):
+            self.update(table.crashed(self.table, record.to_json()))
+
+    async def collect(self, node_ids: set[str]) -> None:
+        """Snapshots of workers that died before they could tell; whoever lives on their node has them."""
+        self._list_kept()
+        known = [crash["id"] for crash in self.table.crashes]
+        near = {self.table.workers[name].identity["node_id"]: name for name in self.agents}
+        asked = (self.ask(near[node], "kept", ARM_SECONDS, known=known) for node in node_ids.intersection(near))
+        for reply in await asyncio.gather(*asked):
+            for document in reply.get("documents", ()):
+                self._keep_crash(document)
+
+    # ---- connections
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = Link(lambda document: writer.write(wire.encode(document)))
+        self._writers.add(writer)
+        try:
+            kind = await asyncio.wait_for(self._shake_hands(reader, writer), wire.HANDSHAKE_SECONDS)
+            if kind:
+                await self._talk(link, kind, reader)
+        except (OSError, ValueError, asyncio.IncompleteReadError):
+            pass  # a port scan, a stranger, or an end in the middle of a line: nothing was begun for it
+        finally:
+            self._writers.discard(writer)
+            self.closed(link)
+            writer.close()
+
+    async def _shake_hands(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        first = wire.nonce()
+        writer.write(wire.encode({"devkit": PROTOCOL, "nonce": first}))
+        line = await reader.readuntil(b"\n")
+        if len(line) > wire.HANDSHAKE_LIMIT:
+            return ""
+        reply = wire.decode(line)
+        last = wire.verify(reply, self._key, first)
+        if last is None:
+            return ""
+        writer.write(wire.encode({"mac": last}))
+        return str(reply.get("kind"))
+
+    async def _talk(self, link: Link, kind: str, reader: asyncio.StreamReader) -> None:
+        receive = self.from_agent if kind == "agent" else self.from_client
+        while line := await reader.readline():
+            receive(link, wire.decode(line))
+
+    def closed(self, link: Link) -> None:
+        """The other end is gone."""
+        self.watchers.discard(link)
+        for channel, other in list(link.channels.items()):
+            other.channels.pop(channel, None)
+            with suppress(OSError):
+                other.write({"type": "channel", "channel": channel, "closed": True})
+        for answer in link.waiting.values():
+            if not answer.done():
+                answer.set_exception(HubError("the worker went away", "devkit ps shows what became of it"))
+        if link.worker_id and self.agents.get(link.worker_id) is link:
+            del self.agents[link.worker_id]
+            self.update(table.disconnected(self.table, link.worker_id))
+            self._spawn(self._find_out(link.worker_id))
+
+    async def _find_out(self, worker_id: str) -> None:
+        """A worker that stays away is asked after until its fate is known."""
+        await asyncio.sleep(REJOIN_SECONDS)
+        while worker_id not in self.agents and worker_id in self.table.workers:
+            fate = await self._fate(worker_id)
+            if fate is not None:
+                await self._gone(worker_id, fate)
+                return
+            await asyncio.sleep(REJOIN_SECONDS)
+
+    async def _fate(self, worker_id: str) -> Document | None:
+        identity = self.table.workers[worker_id].identity
+        parent, dash, _ = worker_id.partition("-")
+        try:
+            fate = await self.surroundings.fate(parent, identity["node_id"], identity["job_id"])
+            return await self._fate_of_child(identity) if fate is None and dash else fate
+        except Exception as error:  # noqa: BLE001 - a GCS that fails now is asked again; else its stops never end
+            print(f"devkit: cannot find out about worker {worker_id}: {error!r}", file=sys.stderr)  # noqa: T201
+            return None
+
+    async def _fate_of_child(self, identity: Document) -> Document | None:
+        """Ray knows nothing of a worker's children: whoever lives on the same node looks."""
+        for name in self.neighbours(identity["worker_id"], identity["node_id"]):
+            reply = await self.ask(name, "lives", ANSWER_SECONDS, pid=identity["pid"])
+            if reply.get("lives") is False:
+                return {"reason": "the child process ended"}
+        return None
+
+    async def _gone(self, worker_id: str, fate: Document) -> None:
+        """A worker that crashed leaves what can be known: a record with Ray's reason and its last words."""
+        identity = self.table.workers[worker_id].identity
+        identity = {**identity, "role": fate.get("role") or identity["role"]}
+        await self.collect({identity["node_id"]})
+        if fate.get("crashed") and not self._has_crashed(worker_id, fate):
+            from . import snapshot
+
+            words = await self._last_words(identity)
+            self._keep_crash(snapshot.vanished(Identity.from_json(identity), words, fate["reason"]))
+        self.update(table.left(self.table, worker_id, fate["reason"], time.time()))
+
+    def _has_crashed(self, worker_id: str, fate: Document) -> bool:
+        """Whether a snapshot tells already why it ended: `sys.exit`, or an exception in `__init__`, which Ray names."""
+        kinds = [crash["kind"] for crash in self.table.crashes if crash["worker_id"] == worker_id]
+        return "exit" in kinds or bool(kinds and fate.get("kind") == "USER_ERROR")
+
+    async def _last_words(self, identity: Document) -> Document | None:
+        """What is in the error log of a dead worker, read by whoever lives on its node."""
+        words = await self.surroundings.last_words(identity)
+        for name in [] if words else self.neighbours(identity["worker_id"], identity["node_id"]):
+            reply = await self.ask(name, "last_words", ANSWER_SECONDS, identity=identity)
+            words = words or reply.get("words")
+        return words
+
+    # ---- agents
+
+    def from_agent(self, link: Link, document: Document) -> None:
+        kind = document.get("type")
+        if kind == "hello":
+            self._hello(link, document)
+        elif kind == "report":
+            self.update(table.reported(self.table, link.worker_id, document, time.time()))
+        elif kind == "reply":
+            answer = link.waiting.pop(document["id"], None)
+            if answer is not None and not answer.done():
+                answer.set_result(document)
+        elif kind == "channel":
+            self._forward(link, document)
+        elif kind == "crash":
+            self._keep_crash(document["document"])
+        elif kind == "bye":
+            self.update(table.left(self.table, link.worker_id, document["reason"], time.time()))
+            link.worker_id = ""
+
+    def _hello(self, link: Link, document: Document) -> None:
+        identity = document["identity"]
+        link.worker_id = identity["worker_id"]
+        self.agents[link.worker_id] = link
+        self.update(table.joined(self.table, identity))
+        self._learn(document.get("breakpoints", ()))
+        wanted = [each for each in self.table.breakpoints.values() if is_for(each, identity)]
+        link.write({"type": "welcome", "breakpoints": wanted, "cleared": list(self.table.cleared)})
+
+    def _learn(self, breakpoints: Iterable[Document]) -> None:
+        """Those that the job was started with: they are listed, and can be cleared, as any other."""
+        known = {*self.table.breakpoints, *self.table.cleared}
+        fresh = [each for each in breakpoints if each["id"] not in known and each["job_id"]]
+        for each in fresh:
+            self.update(table.posted(self.table, each))
+        if fresh:
+            self.surroundings.keep(list(self.table.breakpoints.values()))
+
+    def _keep_crash(self, document: Document) -> None:
+        from . import snapshot
+
+        snapshot.store(document, self.crash_folder)
+        self.update(table.crashed(self.table, snapshot.record_of(document).to_json()))
+
+    async def ask(self, worker_id: str, op: str, timeout: float, **arguments: Any) -> Document:
+        """One agent's answer; one that does not come is an answer with an `error`."""
+        link = self.agents.get(worker_id)
+        if link is None:
+            return {"error": "this worker is not connected"}
+        number = next(self.numbers)
+        answer: asyncio.Future[Document] = asyncio.get_running_loop().create_future()
+        link.waiting[number] = answer
+        link.write({"type": "request", "id": number, "op": op, **arguments})
+        try:
+            return await asyncio.wait_for(answer, timeout)
+        except TimeoutError:
+            return {"error": f"no answer within {timeout:g} s"}
+        except HubError as error:
+            return {"error": str(error)}
+        finally:
+            link.waiting.pop(number, None)
+
+    # ---- clients
+
+    def from_client(self, link: Link, document: Document) -> None:
+        if document.get("type") == "channel":
+            self._forward(link, document)
+        else:
+            self._spawn(self._answer(link, document))
+
+    async def _answer(self, link: Link, document: Document) -> None:
+        from .hub_requests import OPERATIONS
+
+        number = document.get("id")
+        try:
+            operation = OPERATIONS.get(str(document.get("op")))
+            if operation is None:
+                raise HubError(f"the hub does not know {document.get('op')}", "it was started by another devkit", 2)
+            link.write({"id": number, "ok": await operation(self, link, {**document["arguments"], "request": number})})
+        except HubError as error:
+            link.write({"id": number, "error": str(error), "hint": error.hint, "exit_code": error.exit_code})
+        except (KeyError, TypeError, ValueError) as error:
+            hint = "the hub was started by another version of devkit"
+            link.write({"id": number, "error": f"a request that the hub can't read: {error!r}", "hint": hint})
+
+    def _forward(self, link: Link, document: Document) -> None:
+        other = link.channels.get(document["channel"])
+        if other is None:
+            return
+        if document.get("closed"):
+            link.channels.pop(document["channel"])
+            other.channels.pop(document["channel"], None)
+        other.write(document)
+
+    # ---- common
+
+    def neighbours(self, worker_id: str, node_id: str) -> list[str]:
+        """Workers of the same node that answered last; two are enough to ask. The worker itself comes last."""
+        workers = self.table.workers
+        near = [name for name in self.agents if workers[name].identity["node_id"] == node_id and name != worker_id]
+        return [*near[:2], worker_id]
+
+    def meant(self, job_id: str | None) -> list[str]:
+        """The connected workers of a job, or of any job; those that Ray started in advance have none."""
+        jobs = {name: self.table.workers[name].identity["job_id"] for name in self.agents}
+        return [name for name, job in jobs.items() if (job if job_id is None else job == job_id)]
+
+    def update(self, newer: Table) -> None:
+        if newer is not self.table:
+            self.table = newer
+            self._changed.set()
+
+    async def _tell_watchers(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self.watchers:
+                document = table.ps(self.table)
+                for link in self.watchers:
+                    for number in link.watches:
+                        link.write({"id": number, "event": document})
+                await asyncio.sleep(0.05)  # many changes at once are told once
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def is_for(breakpoint: Document, identity: Document) -> bool:  # noqa: A002 - the field's own word
+    """A worker without a job may get any."""
+    return not breakpoint.get("job_id") or identity["job_id"] in ("", breakpoint["job_id"])
+
+
+async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a call that blocks. In a daemon thread: those of an executor would hold up the process's end."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def tell(result: Any, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(result)
+        else:
+            answer.set_exception(error)
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = call(*arguments)
+        except Exception as error:  # noqa: BLE001 - passed on to who asked
+            failure = error
+        with suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(tell, result, failure)
+
+    threading.Thread(target=run, name="devkit-call", daemon=True).start()
+    return await answer

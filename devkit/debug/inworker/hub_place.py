@@ -1,0 +1,37 @@
+"""Where the hub publishes itself: in Ray's key-value store, and in a file that the dashboard serves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+KV_NAMESPACE = b"devkit"
+KV_HUB = b"hub"
+LOG_FOLDER = "devkit"  # in the logs folder of the session
+HUB_FILE = "hub.json"
+CRASH_FOLDER = "crashes"
+KV_SECONDS = 5.0
+
+
+def published() -> dict[str, Any] | None:
+    """Where the hub listens and which breakpoints there are; None without a hub. Needs a connected Ray."""
+    value = gcs().internal_kv_get(KV_HUB, KV_NAMESPACE, timeout=KV_SECONDS)
+    return json.loads(value) if value else None
+
+
+def log_folder() -> Path:
+    """devkit's folder among the session's logs on this node."""
+    return Path(sys.modules["ray._private.worker"]._global_node.get_logs_dir_path()) / LOG_FOLDER
+
+
+def error_log(identity: dict[str, Any]) -> Path:
+    """Where Ray writes what a worker of this node prints on stderr."""
+    name = f"worker-{identity['worker_id']}-{identity['job_id']}-{identity['pid']}.err"
+    return log_folder().parent / name
+
+
+def gcs() -> Any:
+    """Ray's own connection to its GCS, token included."""
+    return sys.modules["ray._private.worker"].global_worker.gcs_client

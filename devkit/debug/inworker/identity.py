@@ -1,0 +1,164 @@
+"""Who this process is, in the program's own terms. Nothing of the program has to tell us.
+
+A rank is torch.distributed's, else Ray Train's, else the variable `RANK`, else the actor's attribute `rank`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from .core import asking
+from .who import Identity
+
+DRIVER = "driver"
+WORKER = "worker"  # between two tasks
+PARENT = "DEVKIT_PARENT"  # a file that says who the worker is, for children that it spawns: they know nothing of Ray
+
+_last: Identity | None = None  # for who asks when Ray has ended
+
+
+def identify() -> Identity:
+    """Asked anew each time: a worker's role is known when its actor is made, its rank when its process group is."""
+    with asking() as is_open:
+        return _identify() if is_open else _last or _of_parent()
+
+
+def _identify() -> Identity:
+    global _last
+    worker = _worker()
+    if worker is None:
+        return _of_parent()
+    instance, actor_name, actor_id = _actor(worker)
+    _last = Identity(
+        job_id=job_id(worker),
+        worker_id=worker_id(),
+        node_id=_hex(worker, "current_node_id"),
+        node_ip=str(worker.node_ip_address or ""),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        role=_role(worker, instance),
+        actor=actor_name or actor_id,
+        rank=_rank(instance),
+        python=".".join(map(str, sys.version_info[:3])),
+    )
+    return _last
+
+
+def _of_parent() -> Identity:
+    """Who a process without Ray is: the worker that spawned it, but for what is its own."""
+    me = Identity("", worker_id(), "", "", socket.gethostname(), os.getpid(), WORKER)
+    try:
+        parent = json.loads(Path(os.environ[PARENT]).read_text())
+    except (KeyError, OSError, ValueError):  # it is nobody's child, or its parent's node is being cleaned up
+        parent = {}
+    own = {"worker_id": me.worker_id, "pid": me.pid, "python": ".".join(map(str, sys.version_info[:3]))}
+    rank = _rank(None)
+    return Identity.from_json({**me.to_json(), **parent, **own, "rank": parent.get("rank") if rank is None else rank})
+
+
+def worker_id() -> str:
+    """Ray's id of this worker; processes that Ray does not know (children of a worker) are named by their parent's."""
+    from_parent = os.environ.get("DEVKIT_CHILD_OF")
+    if from_parent and from_parent.split(":")[0] != str(os.getpid()):
+        return f"{from_parent.split(':')[1]}-{os.getpid()}"
+    return _hex(_worker(), "worker_id") or f"pid-{os.getpid()}"
+
+
+def task_id() -> str:
+    """The task that runs in this thread, or an empty text."""
+    worker = _worker()
+    return _hex(worker, "current_task_id") if job_id(worker) else ""
+
+
+def job_id(worker: Any) -> str:
+    """The job that this worker works for. One that Ray started in advance has none yet, and an empty text here.
+
+    Ray's core ends a process without a job that asks for its current task: everything about tasks asks this first.
+    """
+    found = _hex(worker, "current_job_id")
+    return "" if found.strip("f") == "" else found
+
+
+def has_job() -> bool:
+    """Whether this worker works for a job yet; without one it can't make actors either."""
+    return bool(job_id(_worker()))
+
+
+def _worker() -> Any:
+    """Ray's worker of this process; None without one, as before `ray.init` and in children that were spawned."""
+    worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
+    return worker if getattr(worker, "connected", False) else None
+
+
+def _hex(worker: Any, name: str) -> str:
+    """Ray's ids as text; it has bytes for some and objects for others, and raises when it is not connected."""
+    try:
+        value = getattr(worker, name)
+        value = value() if callable(value) else value
+        return str(value.hex())
+    except Exception:  # noqa: BLE001 - asked of a Ray that is starting or ending: then there is no id, and no harm
+        return ""
+
+
+def _actor(worker: Any) -> tuple[Any, str, str]:
+    """The actor that lives in this worker, its name and its id."""
+    actor_id = _hex(worker, "actor_id") if job_id(worker) else ""
+    actors = getattr(worker, "actors", None) or {}
+    if not actor_id or not actors:
+        return None, "", ""
+    instance = next(iter(actors.values()))
+    name = str(getattr(worker, "actor_name", "") or "")
+    return instance, name, actor_id[:12]
+
+
+def _role(worker: Any, instance: Any) -> str:
+    if instance is not None:
+        return type(instance).__name__.removeprefix("ActorClass(").removesuffix(")")
+    module = sys.modules.get("ray._private.worker")
+    if module is not None and getattr(worker, "mode", None) == module.SCRIPT_MODE:
+        return DRIVER
+    return (_task_name(worker) if job_id(worker) else "") or WORKER
+
+
+def _task_name(worker: Any) -> str:
+    try:
+        return str(worker.core_worker.get_current_task_name()).rpartition(".")[2]
+    except Exception:  # noqa: BLE001 - Ray raises between tasks: then there is no name, and no harm
+        return ""
+
+
+def _rank(instance: Any) -> int | None:
+    for source in (_torch_rank, _train_rank, _environment_rank):
+        rank = source()
+        if rank is not None:
+            return rank
+    own = getattr(instance, "__dict__", {}).get("rank")
+    return own if isinstance(own, int) and not isinstance(own, bool) else None
+
+
+def _torch_rank() -> int | None:
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_rank())
+    except Exception:  # noqa: BLE001 - torch may be half imported, or a group half built: the next source is asked
+        pass
+    return None
+
+
+def _train_rank() -> int | None:
+    context = sys.modules.get("ray.train.v2._internal.execution.context")
+    try:
+        return int(context.get_train_context().get_world_rank()) if context is not None else None
+    except Exception:  # noqa: BLE001 - raised outside of a training function: the next source is asked
+        return None
+
+
+def _environment_rank() -> int | None:
+    value = os.environ.get("RANK", "")
+    return int(value) if value.isdigit() else None

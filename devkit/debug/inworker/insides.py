@@ -1,0 +1,69 @@
+"""What is in a value, read without running the program's own code: by the methods of the built-in types below."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from itertools import islice
+from types import MemberDescriptorType
+from typing import Any
+
+_ENVIRON = type(os.environ)
+_SEQUENCES: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
+
+
+def as_mapping(value: Any) -> dict[Any, Any] | None:
+    """A dictionary, or what is one below; os.environ too."""
+    kind = type(value)
+    if kind is _ENVIRON:
+        return dict(value)
+    return value if issubclass(kind, dict) else None
+
+
+def as_items(value: Any, most: int = 100) -> list[Any] | None:
+    """The first items of a list, tuple, set or deque, read by the built-in type's own methods."""
+    for base in _SEQUENCES:
+        if issubclass(type(value), base):
+            items: list[Any] = list(islice(base.__iter__(value), most))
+            return _in_order(items) if base in (set, frozenset) and len(items) < most else items
+    return None
+
+
+def _in_order(items: list[Any]) -> list[Any]:
+    """A set's items as every rank shows them: their order in memory depends on the process."""
+    if all(type(each) in (int, float, str, bytes) for each in items):
+        return sorted(items, key=lambda each: (type(each).__name__, each))
+    return items
+
+
+def size_of(value: Any) -> int:
+    for base in _SEQUENCES:
+        if issubclass(type(value), base):
+            return int(base.__len__(value))
+    return 0
+
+
+def attributes(value: Any) -> list[tuple[str, Any]]:
+    """What an object keeps in itself: its dictionary and slots. Properties are code, and are not run."""
+    found: list[tuple[str, Any]] = []
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except Exception:  # noqa: BLE001 - an object without a dictionary is no news
+        own = None
+    if isinstance(own, dict):
+        found += [(str(name), each) for name, each in list(dict.items(own))]
+        for group in ("_parameters", "_buffers", "_modules"):  # of a torch module, where it keeps them
+            inner = own.get(group) if "_modules" in own else None
+            found += list(dict.items(inner)) if isinstance(inner, dict) else []
+    for kind in type(value).__mro__:
+        for name, slot in kind.__dict__.items():
+            if type(slot) is MemberDescriptorType and kind.__module__ != "builtins":
+                try:
+                    found.append((name, slot.__get__(value)))
+                except AttributeError:
+                    continue  # a slot that was never set
+    return found
+
+
+def type_name(kind: type) -> str:
+    return str(type.__dict__["__qualname__"].__get__(kind))

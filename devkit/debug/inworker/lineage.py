@@ -1,0 +1,108 @@
+"""Which crash caused which: Ray shows one failure once per attempt and once per level of nested tasks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import FrameType, TracebackType
+from typing import Any
+
+from .records import CrashRecord
+from .stacks import OURS
+
+TAG = "__devkit_crash__"  # in the exception's dictionary, which is pickled with it
+CHAIN = 8  # exceptions of a chain that are kept
+_TRAIN_LINKS = ("_base_exc", "controller_failure", "health_check_failure")
+_RETRIED = ("task", "actor")  # a task id names these alone; a thread has none of its own
+
+Place = tuple[FrameType, int]  # a frame and the line it stood at
+
+
+def tag(error: BaseException, crash_id: str) -> None:
+    """Says on the exception which crash it is, so that whoever meets it further out need not repeat it."""
+    try:
+        setattr(error, TAG, crash_id)
+    except Exception:  # noqa: BLE001 - a class of somebody's own make refuses it: then the outer levels are not linked
+        print(f"devkit: crash {crash_id} cannot be linked: {type(error).__name__} takes no attribute", file=sys.stderr)  # noqa: T201
+
+
+def root_of(error: BaseException) -> str | None:
+    """The crash that an exception, what caused it, or what was being handled, has been reported as.
+
+    >>> inner, outer = ValueError("inner"), RuntimeError("outer")
+    >>> tag(inner, "a1b2"); outer.__cause__ = inner
+    >>> root_of(outer), root_of(ValueError("another"))
+    ('a1b2', None)
+    """
+    return next((found for each in _related(error, context=True) if (found := _tag_of(each))), None)
+
+
+def is_outer_level(error: BaseException) -> bool:
+    """Whether the exception is another's, come through Ray or raised from it; not one that broke its handling."""
+    return any(_tag_of(each) for each in _related(error, context=False))
+
+
+def _tag_of(error: BaseException) -> str | None:
+    found = vars(error).get(TAG) if hasattr(error, "__dict__") else None
+    return found if isinstance(found, str) else None
+
+
+def _related(error: BaseException, context: bool) -> Iterator[BaseException]:
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < 50:
+        each = waiting.pop(0)
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            waiting.extend(_causes(each, context))
+
+
+def _causes(error: BaseException, context: bool) -> Iterator[BaseException]:
+    """Python's own links, and those of Ray: a task's error, a Train worker's, a Train run's."""
+    own = getattr(error, "__dict__", {})
+    candidates: list[Any] = [own.get("cause"), error.__cause__, *(own.get(name) for name in _TRAIN_LINKS)]
+    failures = own.get("worker_failures")
+    candidates += list(failures.values())[:CHAIN] if isinstance(failures, dict) else []
+    if context and not error.__suppress_context__:
+        candidates.append(error.__context__)
+    yield from (each for each in candidates if isinstance(each, BaseException))
+
+
+def chain_of(error: BaseException) -> list[tuple[str, BaseException]]:
+    """What was raised, then what lies behind it: ("raised" | "cause" | "context" | "member", exception)."""
+    chain: list[tuple[str, BaseException]] = [("raised", error)]
+    while len(chain) < CHAIN:
+        last = chain[-1][1]
+        following = ("cause", last.__cause__) if last.__cause__ else ("context", last.__context__)
+        if following[1] is None or (following[0] == "context" and last.__suppress_context__):
+            break
+        if any(following[1] is each for _, each in chain):
+            break
+        chain.append((following[0], following[1]))
+    members = [("member", each) for _, group in chain for each in getattr(group, "exceptions", ()) or ()]
+    return (chain + [each for each in members if isinstance(each[1], BaseException)])[:CHAIN]
+
+
+def places_of(traceback: TracebackType | None) -> list[Place]:
+    """Innermost first, without the debugger's own frames."""
+    places: list[Place] = []
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(OURS):
+            places.append((traceback.tb_frame, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return places[::-1]
+
+
+def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
+    """Each attempt of a task after the first has the first one as its root; and a root is never somebody's follower."""
+    ordered = sorted(records, key=lambda record: record.time)
+    first: dict[tuple[str, str], str] = {}
+    roots: dict[str, str] = {}
+    for record in ordered:
+        root = record.root
+        if root is None and record.task_id and record.kind in _RETRIED:
+            root = first.setdefault((record.job_id, record.task_id), record.id)
+        if root is not None and root != record.id:
+            roots[record.id] = roots.get(root, root)
+    return [replace(record, root=roots.get(record.id)) for record in records]

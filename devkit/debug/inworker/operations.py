@@ -1,0 +1,109 @@
+"""What the hub may ask of an agent. Each operation is one function of the agent and the request, found by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .records import Breakpoint
+
+KEPT_TOLD = 20  # snapshots in one answer
+
+Document = dict[str, Any]
+
+
+def break_(agent: Any, document: Document) -> Document:
+    agent.arm(Breakpoint.from_json(document["breakpoint"]))
+    return {"report": agent.report()}
+
+
+def clear(agent: Any, document: Document) -> Document:
+    agent.remove(document["breakpoint"])
+    return {}
+
+
+def eval_(agent: Any, document: Document) -> Document:
+    from .values import evaluate_summary
+
+    stop = agent.stops.get(document["stop"])
+    if stop is None:
+        return {"error": "not stopped any more"}
+    frame = stop.frames()[int(document.get("frame", 0))]
+    timeout = float(document.get("timeout", 10.0))
+    return evaluate_summary(stop, document["expression"], frame, timeout)
+
+
+def continue_(agent: Any, document: Document) -> Document:
+    stop = agent.stops.get(document["stop"])
+    if stop is None:
+        return {"error": "not stopped any more"}
+    if stop.place.busy:
+        agent.stops.resume(document["stop"])
+        return {"error": "it is still evaluating what was asked, and goes on when that ends"}
+    agent.send({"type": "reply", "id": document["id"]})  # now: the process may end with the program's next line
+    agent.stops.resume(document["stop"])
+    return {}
+
+
+def step(agent: Any, document: Document) -> Document:
+    stop, how = agent.stops.get(document["stop"]), document["how"]
+    if stop is None:
+        return {"error": "not stopped any more"}
+    if stop.place.busy:
+        return {"error": "it is still evaluating what was asked"}
+    if how not in ("next", "stepIn", "stepOut"):
+        return {"error": f"there is no step {how!r}"}
+    agent.send({"type": "reply", "id": document["id"]})  # as above
+    agent.stops.resume(document["stop"], how)
+    return {}
+
+
+def stacks(agent: Any, _document: Document) -> Document:
+    from .stacks import all_threads
+
+    return {"threads": all_threads()}
+
+
+def spy(agent: Any, document: Document) -> Document:
+    from .stacks import py_spy
+
+    return {"threads": py_spy(int(document["pid"]), bool(document["native"]), 8.0)}
+
+
+def lives(agent: Any, document: Document) -> Document:
+    from .lastwords import lives
+
+    return {"lives": lives(int(document["pid"]))}
+
+
+def last_words(agent: Any, document: Document) -> Document:
+    from .hub_place import error_log
+    from .kernel import killed_for_memory
+    from .lastwords import last_words
+
+    identity = document["identity"]
+    return {"words": last_words(error_log(identity)) or killed_for_memory(identity["pid"])}
+
+
+def kept(agent: Any, document: Document) -> Document:
+    """Snapshots of this node that the hub has not heard of."""
+    from . import snapshot
+    from .hooks import crash_folder
+
+    folder, known = crash_folder(), set(document["known"])
+    missing = [record.id for record in snapshot.list_folder(folder) if record.id not in known]
+    return {"documents": [snapshot.load(folder / f"{name}.json") for name in missing[:KEPT_TOLD]]}
+
+
+OPERATIONS: dict[str, Callable[[Any, Document], Document]] = {
+    "break": break_,
+    "clear": clear,
+    "eval": eval_,
+    "continue": continue_,
+    "step": step,
+    "stacks": stacks,
+    "spy": spy,
+    "lives": lives,
+    "last_words": last_words,
+    "kept": kept,
+}

@@ -1,0 +1,188 @@
+"""The stacks of this process: from inside, which always works, and by py-spy, which also sees native frames."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from .lastwords import last_words
+
+__all__ = ["PySpyError", "Thread", "all_threads", "describe", "is_ours", "last_words", "py_spy"]
+
+OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+STOPS = OURS + "stops.py"
+OUR_THREADS = "devkit"  # our threads' names start with it
+DEPTH = 200  # frames of a thread, the innermost ones
+TASKS = 100  # asyncio tasks that are listed
+PTRACE_HINT = "py-spy may not look at this process (it needs SYS_PTRACE)"
+_PR_SET_PTRACER = 0x59616D61
+
+Thread = dict[str, Any]  # {"name", "frames": [{"file", "line", "function"}]}, innermost frame first
+
+
+def all_threads() -> list[Thread]:
+    """Every Python thread but our own, and every asyncio task that waits, as a thread named `task NAME`."""
+    names = {ident: thread.name for ident, thread in _known_threads().items()}
+    threads = [
+        {"name": names.get(ident, f"thread {ident}"), "frames": [describe(*place) for place in _walk(frame)]}
+        for ident, frame in sys._current_frames().items()
+        if not names.get(ident, "").startswith(OUR_THREADS)
+    ]
+    return sorted(threads, key=lambda thread: str(thread["name"] != "MainThread")) + list(_waiting_tasks())
+
+
+def describe(frame: FrameType, line: int) -> dict[str, Any]:
+    code = frame.f_code
+    return {"file": code.co_filename, "line": line, "function": code.co_qualname}
+
+
+def is_ours(filename: str) -> bool:
+    """Whether the code is the debugger's, which nobody wants to see in a stack."""
+    return filename.startswith(OURS)
+
+
+def _known_threads() -> dict[int, threading.Thread]:
+    """Without `threading.enumerate`'s lock: a thread may be stopped while it holds it."""
+    return dict(getattr(threading, "_active", {}))
+
+
+def _walk(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
+    frame, count = _program_frame(frame), 0
+    while frame is not None and count < DEPTH:
+        if not is_ours(frame.f_code.co_filename):
+            count += 1
+            yield frame, frame.f_lineno or 0
+        frame = frame.f_back
+
+
+def _program_frame(frame: FrameType | None) -> FrameType | None:
+    """Where the program is: below what a stopped thread does while it waits, which may be its whole event loop."""
+    start, each = frame, frame
+    while each is not None:
+        if each.f_code.co_filename == STOPS:
+            start = each.f_back
+        each = each.f_back
+    return start
+
+
+def _waiting_tasks() -> Iterator[Thread]:
+    """What an async actor's other calls wait for: their stacks are in no thread."""
+    for task in _asyncio_tasks()[:TASKS]:
+        try:
+            frames = [] if task.done() else [describe(*place) for place in _awaiting(task.get_coro())]
+            name = f"task {task.get_name()}"
+        except Exception as error:  # noqa: BLE001 - a task of somebody's own make: the other stacks are still wanted
+            frames, name = [], f"task ({error!r})"
+        if frames:
+            yield {"name": name, "frames": frames}
+
+
+def _asyncio_tasks() -> list[Any]:
+    """All tasks of all loops. The module's public way needs the loops, which it keeps for each thread by itself."""
+    tasks = sys.modules.get("asyncio.tasks")
+    found: list[Any] = []
+    for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"):  # Python 3.11, then two of 3.12
+        for _ in range(10):
+            try:
+                found.extend(getattr(tasks, name, None) or ())
+                break
+            except RuntimeError:  # the set grew meanwhile, in its own thread
+                continue
+    unique = {id(task): task for task in found}
+    return list(unique.values())
+
+
+def _awaiting(coroutine: Any) -> list[tuple[FrameType, int]]:
+    """From the task's own coroutine to the innermost one that it awaits; none for the task that runs just now."""
+    places: list[tuple[FrameType, int]] = []
+    while coroutine is not None and len(places) < DEPTH:
+        prefix = next((prefix for prefix in ("cr", "gi", "ag") if hasattr(coroutine, f"{prefix}_frame")), None)
+        if prefix is None:
+            break
+        if getattr(coroutine, f"{prefix}_running"):
+            return []
+        frame = getattr(coroutine, f"{prefix}_frame")
+        if frame is not None and not is_ours(frame.f_code.co_filename):
+            places.append((frame, frame.f_lineno or 0))
+        coroutine = _unwrapped(getattr(coroutine, "gi_yieldfrom" if prefix == "gi" else f"{prefix}_await"))
+    return places[::-1]
+
+
+def _unwrapped(awaited: Any) -> Any:
+    """Ray's own coroutines, which are compiled, await a wrapper around the program's; it has no attribute for that."""
+    if type(awaited).__name__ != "coroutine_wrapper":
+        return awaited
+    return next((each for each in gc.get_referents(awaited) if hasattr(each, "cr_frame")), None)
+
+
+class PySpyError(RuntimeError):
+    """Why py-spy could not look."""
+
+
+def py_spy(pid: int, native: bool = False, timeout: float = 10.0) -> list[Thread]:
+    """The same by py-spy, which also sees a process that holds Python's lock, and native frames. Raises PySpyError."""
+    import json
+    import subprocess
+
+    program = _find_py_spy()
+    if program is None:
+        raise PySpyError("py-spy is not installed beside this Python, nor in PATH")
+    command = [program, "dump", "--json", "--pid", str(pid), *(["--native"] if native else [])]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child:
+        _let_trace(pid, child.pid)
+        try:
+            output, errors = child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise PySpyError(f"py-spy did not answer within {timeout:g} s") from None
+        finally:
+            child.kill()
+    if child.returncode != 0:
+        raise PySpyError(_reason(errors))
+    try:
+        return _of_py_spy(json.loads(output))
+    except ValueError as error:
+        raise PySpyError(f"py-spy answered something else than JSON: {error}") from None
+
+
+def _find_py_spy() -> str | None:
+    import shutil
+
+    return shutil.which("py-spy", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
+
+
+def _let_trace(pid: int, tracer: int) -> None:
+    """Allows our own child to look at us, where only parents may look at their children (Yama's `ptrace_scope` 1)."""
+    if pid != os.getpid() or sys.platform != "linux":
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, tracer, 0, 0, 0)  # fails where there is no such rule, which is fine
+
+
+def _reason(errors: bytes) -> str:
+    text = errors.decode(errors="replace").strip()
+    lowered = text.lower()
+    if "permission" in lowered or "not permitted" in lowered or "ptrace" in lowered:
+        return PTRACE_HINT
+    return text.splitlines()[-1] if text else "py-spy failed without a word"
+
+
+def _of_py_spy(document: list[dict[str, Any]]) -> list[Thread]:
+    threads = []
+    for thread in document:
+        name = thread.get("thread_name") or f"thread {thread.get('thread_id')}"
+        if name.startswith(OUR_THREADS):
+            continue
+        frames = [
+            {"file": frame.get("filename", ""), "line": frame.get("line", 0), "function": frame.get("name", "")}
+            for frame in thread.get("frames", ())
+            if not is_ours(frame.get("filename", ""))
+        ]
+        threads.append({"name": name, "frames": frames})
+    return threads

@@ -1,0 +1,101 @@
+"""`devkit jobs`, `logs` and `stop`: the jobs of a cluster, through the dashboard."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from devkit import console
+from devkit.debug.address import resolve
+from devkit.debug.crash_table import clip
+from devkit.debug.naming import ago
+from devkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from devkit.debug.dashboard import Dashboard
+    from devkit.debug.documents import JobRecord
+    from devkit.debug.rows import JobRow
+
+COMMAND = "devkit"  # the metadata under which `devkit submit` keeps the user's own command
+
+
+def list_main(*, address: str | None = None, json: bool = False) -> int:
+    """The jobs of the cluster, the newest first."""
+    cluster = resolve(address)
+    rows = sorted(cluster.dashboard().jobs(), key=lambda row: row.start_time, reverse=True)
+    if json:
+        console.emit({"jobs": [record(row) for row in rows]})
+        return 0
+    out = console.result()
+    if not rows:
+        out.print(f"no job has run on {cluster.dashboard_url}: devkit submit -- CMD starts one", soft_wrap=True)
+        return 0
+    for line in _lines(rows, out.width if out.is_terminal else 200):
+        out.print(line, soft_wrap=True)
+    return 0
+
+
+def logs_main(job: str, *, address: str | None = None) -> int:
+    """What a submitted job prints, from its beginning to its end."""
+    dashboard = resolve(address).dashboard()
+    name = submitted(dashboard, job)
+    with dashboard.job_logs_stream(name) as pieces:
+        for piece in pieces:
+            sys.stdout.write(piece.decode("utf-8", "replace"))
+            sys.stdout.flush()
+    return 0
+
+
+def stop_main(job: str, *, address: str | None = None, json: bool = False) -> int:
+    """Asks a submitted job to end."""
+    dashboard = resolve(address).dashboard()
+    name = submitted(dashboard, job)
+    stopped = dashboard.stop_job(name)
+    if json:
+        console.emit({"submission_id": name, "stopped": stopped})
+    else:
+        console.result().print(f"{name} was asked to end" if stopped else f"{name} had ended already")
+    return 0
+
+
+def submitted(dashboard: Dashboard, job: str) -> str:
+    """The submission ID of a job. Raises `UsageError` for a driver that nobody submitted: Ray keeps no log of it."""
+    row = dashboard.job(job)
+    if not row.submission_id:
+        raise UsageError(
+            f"job {job} was not submitted: it runs in a terminal of its own",
+            hint="`devkit submit` starts jobs whose logs and end Ray takes care of",
+        )
+    return row.submission_id
+
+
+def record(row: JobRow) -> JobRecord:
+    return {
+        "job_id": row.job_id,
+        "submission_id": row.submission_id,
+        "status": row.status,
+        "command": command_of(row),
+        "start_time": row.start_time / 1000,
+        "end_time": row.end_time / 1000 if row.end_time else None,
+        "message": row.message,
+    }
+
+
+def command_of(row: JobRow) -> str:
+    """As the user wrote it: what Ray was told to run has devkit's few lines in front."""
+    return str(row.metadata.get(COMMAND) or row.entrypoint)
+
+
+def _lines(rows: list[JobRow], width: int) -> Iterator[str]:
+    """Columns as wide as what is in them; the command takes what is left."""
+    now = time.time()
+    heads = ("job", "status", "since", "command")
+    cells = [
+        (row.submission_id or row.job_id, row.status, ago(now - row.start_time / 1000), command_of(row)) for row in rows
+    ]
+    widths = [max(len(line[column]) for line in (heads, *cells)) for column in range(3)]
+    for line in (heads, *cells):
+        text = "  ".join([*(cell.ljust(wide) for cell, wide in zip(line, widths, strict=False)), line[3]])
+        yield clip(" ".join(text.split("\n")), width)

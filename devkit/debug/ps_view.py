@@ -1,0 +1,191 @@
+"""The page of `devkit ps`: from a document to text, for any width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from devkit.debug.crash_table import clip
+from devkit.debug.inworker.records import StopRecord
+from devkit.debug.naming import Who, ago, count, fit_path, label, short_path
+from devkit.debug.protocols import Document
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+WIDE = ("ID", "JOB", "ROLE", "RANK", "HOST", "PID", "WHERE", "FUNCTION", "REASON", "SINCE", "ATTACHED")
+NARROW = ("ID", "WHO", "WHERE", "FUNCTION", "SINCE")
+WHERE = {WIDE: 6, NARROW: 2}
+GAP = 2
+SHORTEST_PATH = 12
+GONE_SHOWN = 5
+REASON = 160  # characters of why a stop is over
+Cells = tuple[str, ...]
+
+
+def page(document: Document, now: float, *, width: int | None, cwd: str | None = None) -> Text:
+    """All that `ps` has to say, in `width` columns; None: as wide as it gets, one line a stop."""
+    from rich.text import Text
+
+    stops = [StopRecord.from_json(stop) for stop in document["stops"]]
+    lost = frozenset(str(one["worker_id"]) for one in document["workers"] if one.get("connected") is False)
+    blocks = [stops_block(stops, now, width, cwd, lost) if stops else empty_block(document)]
+    if document["breakpoints"]:
+        blocks.append(breakpoints_block(document["breakpoints"]))
+    if document["gone"]:
+        blocks.append(gone_block(document["gone"], now))
+    if document["crashes"]:
+        blocks.append(Text(f"{count(document['crashes'], 'crash')}: devkit crashes lists them", style="red"))
+    return Text("\n\n").join(blocks)
+
+
+def empty_block(document: Document) -> Text:
+    """Nothing is stopped: what can be done next."""
+    from rich.text import Text
+
+    workers = len(document["workers"])
+    if not workers:
+        hint = "no process with devkit in it: start the job by devkit run -- CMD or devkit submit -- CMD"
+    elif document["breakpoints"]:
+        hint = f"{count(workers, 'process')} running; a stop shows here when a breakpoint is hit"
+    else:
+        hint = (
+            f"{count(workers, 'process')} running; devkit break FILE:LINE stops them there, devkit stacks looks at them"
+        )
+    return Text.assemble("nothing is stopped\n", (hint, "dim"))
+
+
+def stops_block(
+    stops: Sequence[StopRecord], now: float, width: int | None, cwd: str | None, lost: frozenset[str] = frozenset()
+) -> Text:
+    """One line for each stop where the columns allow it, else two. `lost` are workers that can't be asked now."""
+    wide = [wide_cells(stop, now, cwd, lost) for stop in stops]
+    if width is None or natural_width(WIDE, wide) <= width:
+        return _table(WIDE, wide, width, ())
+    details = [detail(stop, lost) for stop in stops]
+    return _table(NARROW, [narrow_cells(stop, now, cwd) for stop in stops], width, details)
+
+
+def wide_cells(stop: StopRecord, now: float, cwd: str | None, lost: frozenset[str]) -> Cells:
+    return (
+        stop.id,
+        stop.job_id,
+        stop.role,
+        "" if stop.rank is None else str(stop.rank),
+        stop.node_ip,
+        str(stop.pid),
+        where(stop, cwd),
+        stop.function,
+        why(stop, lost),
+        ago(now - stop.since),
+        str(stop.attached) if stop.attached else "",
+    )
+
+
+def narrow_cells(stop: StopRecord, now: float, cwd: str | None) -> Cells:
+    who = label(Who(stop.role, stop.rank, stop.id))
+    return stop.id, who, where(stop, cwd), stop.function, ago(now - stop.since)
+
+
+def detail(stop: StopRecord, lost: frozenset[str]) -> str:
+    parts = [why(stop, lost), f"{stop.node_ip} pid {stop.pid}", f"job {stop.job_id}" if stop.job_id else ""]
+    attached = f"{stop.attached} attached" if stop.attached else ""
+    return " · ".join(part for part in (*parts, attached) if part)
+
+
+def where(stop: StopRecord, cwd: str | None) -> str:
+    return f"{short_path(stop.file, cwd)}:{stop.line}"
+
+
+def why(stop: StopRecord, lost: frozenset[str] = frozenset()) -> str:
+    """The reason, with the name of the exception or of the breakpoint."""
+    named = (stop.exception["type"] if stop.exception else "") or stop.breakpoint
+    text = f"{stop.reason} {named}".strip()
+    return f"{text}, connection lost" if stop.worker_id in lost else text
+
+
+def natural_width(head: Cells, rows: Iterable[Cells]) -> int:
+    widths = _widths(head, rows)
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _widths(head: Cells, rows: Iterable[Cells]) -> list[int]:
+    return [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+
+
+def _table(head: Cells, rows: Sequence[Cells], width: int | None, details: Sequence[str]) -> Text:
+    """Columns aligned by hand: a line is never wrapped, and the path gives way first, then the function's name."""
+    from rich.text import Text
+
+    rows = rows if width is None else [_fitted(head, row, rows, width) for row in rows]
+    widths = _widths(head, rows)
+    lines = [Text(_line(head, widths), style="bold")]
+    for number, row in enumerate(rows):
+        lines.append(Text(_line(row, widths)))
+        lines[-1].stylize("cyan", 0, len(row[0]))
+        if details:
+            lines.append(Text(_clipped(" " * (widths[0] + GAP) + details[number], width), style="dim"))
+    return Text("\n").join(lines)
+
+
+def _fitted(head: Cells, row: Cells, rows: Sequence[Cells], width: int) -> Cells:
+    over = natural_width(head, rows) - width
+    if over <= 0:
+        return row
+    widths, at = _widths(head, rows), WHERE[head]
+    path_width = max(SHORTEST_PATH, widths[at] - over)
+    left = over - (widths[at] - path_width)
+    name_width = max(len(head[at + 1]), widths[at + 1] - max(0, left))
+    cells = list(row)
+    cells[at], cells[at + 1] = fit_path(row[at], path_width), _clipped(row[at + 1], name_width)
+    return tuple(cells)
+
+
+def _clipped(text: str, width: int | None) -> str:
+    return text if width is None or len(text) <= width else text[: max(1, width - 1)] + "…"
+
+
+def _line(cells: Cells, widths: Sequence[int]) -> str:
+    return (" " * GAP).join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def breakpoints_block(breakpoints: Sequence[Document]) -> Text:
+    from rich.text import Text
+
+    longest = max(len(str(one["id"])) for one in breakpoints)
+    lines = [Text("breakpoints", style="bold")]
+    for one in breakpoints:
+        lines.append(Text.assemble("  ", (str(one["id"]).ljust(longest), "cyan"), "  ", str(one["spec"]), "  "))
+        lines[-1].append(armed(one), style="" if one.get("armed") else "yellow")
+        if one.get("error"):
+            lines.append(Text(f"    {one['error']}", style="red"))
+    return Text("\n").join(lines)
+
+
+def armed(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
+    """How far a breakpoint has come: never silent about one that nobody has.
+
+    >>> armed({"armed": 3, "workers": 8, "hits": 2, "note": ""})
+    'armed in 3 of 8, 2 hits'
+    >>> armed({"armed": 0, "workers": 8, "note": "module not loaded yet"})
+    'armed in 0 of 8: module not loaded yet'
+    """
+    text = f"armed in {breakpoint.get('armed', 0)} of {breakpoint.get('workers', 0)}"
+    if breakpoint.get("hits"):
+        text += f", {count(breakpoint['hits'], 'hit')}"
+    return f"{text}: {breakpoint['note']}" if breakpoint.get("note") else text
+
+
+def gone_block(gone: Sequence[Document], now: float) -> Text:
+    """Stops that are over, the newest first, and why."""
+    from rich.text import Text
+
+    newest = sorted(gone, key=lambda one: -float(one["time"]))
+    lines = [Text("no longer stopped", style="bold")]
+    for one in newest[:GONE_SHOWN]:
+        who = label(Who.of(one))
+        reason = clip(" ".join(str(one["reason"]).split()), REASON)
+        lines.append(Text(f"  {one['id']}  {who}  {reason}  {ago(now - one['time'])} ago", style="dim"))
+    if len(newest) > GONE_SHOWN:
+        lines.append(Text(f"  and {len(newest) - GONE_SHOWN} more: devkit ps --json", style="dim"))
+    return Text("\n").join(lines)

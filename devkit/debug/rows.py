@@ -1,0 +1,120 @@
+"""Rows of Ray's tables, as its dashboard gives them. What is not used here is left out; what a Ray lacks is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+AnyRow = TypeVar("AnyRow", bound="Row")
+LogFiles = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Row:
+    @classmethod
+    def from_json(cls: type[AnyRow], document: Mapping[str, Any]) -> AnyRow:
+        """Takes what it knows. A null is the same as nothing said.
+
+        >>> WorkerRow.from_json({"worker_id": "ab", "pid": 7, "ip": None, "colour": "red"}).pid
+        7
+        """
+        known = {entry.name for entry in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known and value is not None})
+
+
+@dataclass(frozen=True)
+class Version(Row):
+    ray_version: str = ""
+    session_name: str = ""  # "session_<time>_<pid of the head's `ray start`>"
+
+
+@dataclass(frozen=True)
+class NodeRow(Row):
+    node_id: str = ""
+    node_ip: str = ""
+    node_name: str = ""
+    state: str = ""
+    is_head_node: bool = False
+    resources_total: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def alive(self) -> bool:
+        return self.state == "ALIVE"
+
+    @property
+    def cpus(self) -> float:
+        return float(self.resources_total.get("CPU", 0))
+
+    @property
+    def gpus(self) -> float:
+        return float(self.resources_total.get("GPU", 0))
+
+
+@dataclass(frozen=True)
+class WorkerRow(Row):
+    worker_id: str = ""
+    is_alive: bool = False
+    worker_type: str = ""
+    node_id: str = ""
+    ip: str = ""
+    pid: int = 0
+    exit_type: str = ""
+    exit_detail: str = ""
+    start_time_ms: int = 0
+    end_time_ms: int = 0
+    debugger_port: int = 0
+    num_paused_threads: int = 0
+
+
+@dataclass(frozen=True)
+class TaskRow(Row):
+    task_id: str = ""
+    attempt_number: int = 0
+    name: str = ""
+    func_or_class_name: str = ""
+    state: str = ""
+    type: str = ""
+    job_id: str = ""
+    actor_id: str = ""
+    node_id: str = ""
+    worker_id: str = ""
+    worker_pid: int = 0
+    parent_task_id: str = ""
+    error_type: str = ""
+    error_message: str = ""
+
+
+@dataclass(frozen=True)
+class ActorRow(Row):
+    actor_id: str = ""
+    class_name: str = ""
+    name: str = ""
+    state: str = ""
+    job_id: str = ""
+    node_id: str = ""
+    pid: int = 0
+    ray_namespace: str = ""
+    is_detached: bool = False
+
+
+@dataclass(frozen=True)
+class JobRow(Row):
+    job_id: str = ""  # empty until the driver of a submitted job has connected
+    submission_id: str = ""  # empty for a driver that nobody submitted
+    type: str = ""
+    status: str = ""
+    entrypoint: str = ""
+    message: str = ""
+    error_type: str = ""
+    start_time: int = 0  # milliseconds
+    end_time: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    driver_node_id: str = ""
+    driver_exit_code: int | None = None
+    driver_info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ("STOPPED", "SUCCEEDED", "FAILED")

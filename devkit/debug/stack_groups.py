@@ -1,0 +1,171 @@
+"""Stacks of many processes put together: what of a stack tells, which ranks have the same, and which are odd."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from devkit.debug.grouping import Group, group, odd
+from devkit.debug.naming import Who, is_library
+
+MAIN = "MainThread"
+# What calls the user's code, or waits for it: Ray's own loops, and how Python starts a thread or a program.
+STARTERS = re.compile(
+    r"(/ray/_private/|/ray/_raylet|/ray/actor\.py$|/ray/util/tracing/|/ray/train/.*thread_runner|/threading\.py$"
+    r"|/concurrent/futures/|<frozen |/runpy\.py$|/asyncio/|/multiprocessing/|(^|/)_raylet\.py)"
+)
+OURS = re.compile(r"(^|/)devkit_inworker/|/devkit/debug/inworker/")
+
+
+class Frame(NamedTuple):
+    file: str
+    line: int
+    function: str
+
+
+Stack = tuple[Frame, ...]  # innermost first
+
+
+class Key(NamedTuple):
+    """What makes two processes equal: the role, and the user's frames of the thread that works."""
+
+    role: str
+    frames: Stack
+    stopped: bool  # in a debugger's stop
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process, its threads reduced to what tells."""
+
+    who: Who
+    node_ip: str
+    pid: int
+    stack: Stack  # of the thread that works, without what started it; empty: idle
+    thread: str
+    stopped: bool
+    others: Mapping[str, Stack] = field(default_factory=dict)  # other threads with frames of the user's
+    idle: int = 0  # threads that have none
+    error: str | None = None
+
+    @property
+    def key(self) -> Key:
+        own = tuple(frame for frame in self.stack if not is_library(frame.file))
+        return Key(self.who.role, own or self.stack, self.stopped)
+
+
+def read(document: Mapping[str, Any]) -> Process:
+    """A process as the hub has it."""
+    threads = [(str(thread["name"]), _frames(thread["frames"])) for thread in document.get("threads") or ()]
+    named = {_unique(name, number): stack for number, (name, stack) in enumerate(threads) if has_own(stack)}
+    telling = {name: trim(stack) for name, stack in named.items()}
+    chosen = MAIN if MAIN in telling else next(iter(telling), "")
+    return Process(
+        who=Who(str(document.get("role") or ""), document.get("rank"), f"pid {document['pid']}"),
+        node_ip=str(document.get("node_ip") or ""),
+        pid=int(document["pid"]),
+        stack=telling.get(chosen, ()),
+        thread=chosen,
+        stopped=_depth_of_stop(_started(named.get(chosen, ()))) > 0,
+        others={name: stack for name, stack in telling.items() if name != chosen},
+        idle=len(threads) - len(telling),
+        error=document.get("error"),
+    )
+
+
+def _unique(name: str, number: int) -> str:
+    return name if name == MAIN else f"{name or 'thread'} #{number}"
+
+
+def _frames(documents: Iterable[Mapping[str, Any]]) -> Stack:
+    return tuple(Frame(str(one["file"]), int(one["line"] or 0), str(one["function"])) for one in documents)
+
+
+def trim(stack: Stack) -> Stack:
+    """Without the outer frames that started the thread or called the task, and the inner ones of our own stop.
+
+    >>> files = ["/lib/threading.py", "/devkit_inworker/stops.py", "/job/a.py", "<frozen runpy>"]
+    >>> names = ["wait", "park", "step", "run"]
+    >>> [frame.function for frame in trim(tuple(Frame(file, 1, name) for file, name in zip(files, names)))]
+    ['step']
+    """
+    kept = _started(stack)
+    return kept[_depth_of_stop(kept) :]
+
+
+def _started(stack: Stack) -> Stack:
+    end = len(stack)
+    while end and (STARTERS.search(stack[end - 1].file) or OURS.search(stack[end - 1].file)):
+        end -= 1
+    return stack[:end]
+
+
+def _depth_of_stop(stack: Stack) -> int:
+    """How many inner frames are of a stop of ours: all that was called from the outermost one."""
+    return max((number + 1 for number, frame in enumerate(stack) if OURS.search(frame.file)), default=0)
+
+
+def has_own(stack: Stack) -> bool:
+    """Whether a thread runs something of the user's; those of Ray, of libraries and ours don't."""
+    return any(not is_library(frame.file) and not STARTERS.search(frame.file) for frame in trim(stack))
+
+
+@dataclass(frozen=True)
+class Merged:
+    """All processes, each in one place."""
+
+    groups: tuple[Group[Key], ...]  # of those that do something
+    odd: tuple[Who, ...]
+    idle: tuple[Process, ...]  # whole roles in which nobody does anything
+    silent: tuple[Process, ...]  # no stack could be had
+    by_who: Mapping[Who, Process]
+
+
+def merge(documents: Iterable[Mapping[str, Any]]) -> Merged:
+    """Equal stacks together, role by role; odd is who differs from most of its role.
+
+    A rank that does nothing while its peers work is a group of its own: it may be the one they wait for.
+    """
+    processes = [read(document) for document in documents]
+    answered = [process for process in processes if not process.error]
+    busy_roles = {process.who.role for process in answered if process.stack}
+    groups: list[Group[Key]] = []
+    different: list[Who] = []
+    for role, members in groupby(sorted(answered, key=lambda one: one.who.role), key=lambda one: one.who.role):
+        if role in busy_roles:
+            found = group((process.who, process.key) for process in members)
+            groups += found
+            different += odd(found)
+    return Merged(
+        groups=tuple(groups),
+        odd=tuple(different),
+        idle=tuple(process for process in answered if process.who.role not in busy_roles),
+        silent=tuple(process for process in processes if process.error),
+        by_who={process.who: process for process in processes},
+    )
+
+
+class Line(NamedTuple):
+    """One line of a stack as it is shown; `folded` frames of a library stand in one."""
+
+    frame: Frame
+    library: bool
+    folded: int = 0
+
+
+def fold(stack: Sequence[Frame]) -> list[Line]:
+    """Each frame of the user's, and for each run of a library's the one that was called, with how many are below it.
+
+    >>> torch = "/v/lib/python3.11/site-packages/torch/distributed.py"
+    >>> stack = [Frame(torch, 9, "wait"), Frame(torch, 5, "all_reduce"), Frame("/job/train.py", 3, "step")]
+    >>> [(line.frame.function, line.folded) for line in fold(stack)]
+    [('all_reduce', 1), ('step', 0)]
+    """
+    lines: list[Line] = []
+    for library, run in groupby(stack, key=lambda frame: is_library(frame.file)):
+        frames = list(run)
+        lines += [Line(frames[-1], True, len(frames) - 1)] if library else [Line(frame, False) for frame in frames]
+    return lines

@@ -1,0 +1,139 @@
+"""`devkit stacks`: what every rank of a job does just now, equal stacks merged, odd ranks named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from devkit import console
+from devkit.debug.grouping import Group
+from devkit.debug.naming import count, label, name_members, short_path
+from devkit.debug.protocols import Hub
+from devkit.debug.stack_groups import Key, Line, Merged, Process, fold, merge
+from devkit.errors import DevkitError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from devkit.debug.documents import StackGroup, StacksDocument
+    from devkit.debug.inworker.documents import StackProcess
+
+TIMEOUT = 15.0
+
+
+def main(
+    *, job: str | None = None, native: bool = False, everything: bool = False, address: str | None = None,
+    json: bool = False,
+) -> int:  # fmt: skip
+    """Show the stacks of all ranks; `everything` shows frames of libraries and further threads too."""
+    from devkit.debug.client import connect
+
+    with connect(address) as hub:
+        return run(hub, job=job, native=native, everything=everything, json=json)
+
+
+def run(hub: Hub, *, job: str | None = None, native: bool = False, everything: bool = False, json: bool = False) -> int:
+    ranks = hub.call("stacks", job_id=job, native=native, timeout=TIMEOUT)["ranks"]
+    if not ranks:
+        hint = "devkit jobs lists the jobs" if job else "start the job by devkit run -- CMD or devkit submit -- CMD"
+        raise DevkitError(f"no process of {f'job {job}' if job else 'any job'} has devkit in it", hint=hint)
+    merged = merge(ranks)
+    if json:
+        console.emit(record(ranks, merged))
+    else:
+        console.result().print(page(merged, everything=everything or native), soft_wrap=True)
+    return 1 if len(merged.silent) == len(ranks) else 0
+
+
+def record(ranks: Sequence[StackProcess], merged: Merged) -> StacksDocument:
+    """The document of `--json`."""
+    groups: list[StackGroup] = [
+        {
+            "role": one.key.role,
+            "ranks": one.ranks,
+            "pids": [merged.by_who[who].pid for who in one.members],
+            "frames": [{"file": each.file, "line": each.line, "function": each.function} for each in one.key.frames],
+            "stopped": one.key.stopped,
+        }
+        for one in merged.groups
+    ]
+    return {
+        "ranks": list(ranks),
+        "groups": groups,
+        "odd": sorted({who.rank for who in merged.odd if who.rank is not None}),
+    }
+
+
+def page(merged: Merged, *, everything: bool = False, cwd: str | None = None) -> Text:
+    """A block for each group, the innermost frame first; then who is idle and who gave no answer."""
+    from rich.text import Text
+
+    blocks = [_group_block(one, merged, everything, cwd) for one in merged.groups]
+    for process in merged.silent:
+        blocks.append(Text(f"{_named(process)}: no stack: {process.error}", style="red"))
+    if merged.idle:
+        names = ", ".join(_named(process) for process in merged.idle)
+        blocks.append(Text(f"{count(len(merged.idle), 'process')} idle: {names}", style="dim"))
+    if merged.odd:
+        everyone = list(merged.by_who)
+        blocks.append(Text(f"odd: {name_members(merged.odd, everyone)}", style="bold yellow"))
+    return Text("\n\n").join(blocks)
+
+
+def _group_block(one: Group[Key], merged: Merged, everything: bool, cwd: str | None) -> Text:
+    from rich.text import Text
+
+    is_odd = bool(set(merged.odd).intersection(one.members))
+    processes = [merged.by_who[who] for who in one.members]
+    first = processes[0]
+    lines = [_heading(one, processes, is_odd)]
+    if not first.stack:
+        lines.append(Text("  idle: nothing of the program runs", style="yellow" if is_odd else "dim"))
+    lines += stack_lines(first, everything, cwd)
+    for name, stack in first.others.items() if everything else ():
+        lines.append(Text(f"  thread {name}", style="dim"))
+        lines += [_line(Line(frame, False), "    ", cwd) for frame in stack]
+    if first.idle or first.others:
+        lines.append(Text(f"  + {_threads(first, everything)}", style="dim"))
+    return Text("\n").join(lines)
+
+
+def _threads(process: Process, everything: bool) -> str:
+    shown = [f"{count(process.idle, 'idle thread')}"] if process.idle else []
+    if process.others and not everything:
+        shown.insert(0, f"{count(len(process.others), 'other thread')} at work (--all shows them)")
+    return ", ".join(shown) or "no idle thread"
+
+
+def _heading(one: Group[Key], processes: Sequence[Process], is_odd: bool) -> Text:
+    """Who it is, how many, and where the process is if it is a single one."""
+    from rich.text import Text
+
+    role = f"{one.key.role} " if one.key.role and any(who.rank is not None for who in one.members) else ""
+    text = Text(f"{role}{name_members(one.members)}", style="bold yellow" if is_odd else "bold")
+    if len(processes) == 1:
+        text.append(f"  {processes[0].node_ip} pid {processes[0].pid}", style="not bold dim")
+    if one.key.stopped:
+        text.append("  stopped by devkit", style="not bold cyan")
+    if is_odd:
+        text.append("  differs from the rest", style="not bold yellow")
+    return text
+
+
+def stack_lines(process: Process, everything: bool, cwd: str | None) -> list[Text]:
+    lines = [Line(frame, False) for frame in process.stack] if everything else fold(process.stack)
+    return [_line(line, "  ", cwd) for line in lines]
+
+
+def _line(line: Line, indent: str, cwd: str | None) -> Text:
+    from rich.text import Text
+
+    text = Text(f"{indent}{line.frame.function}  ", style="dim" if line.library else "")
+    text.append(f"{short_path(line.frame.file, cwd)}:{line.frame.line}", style="dim")
+    if line.folded:
+        text.append(f"  (+{line.folded} more)", style="dim")
+    return text
+
+
+def _named(process: Process) -> str:
+    return f"{label(process.who)} pid {process.pid}"

@@ -1,0 +1,235 @@
+"""A debug cluster of two simulated nodes with a token, shared by all xdist workers, and programs that run on it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devkit.debug.client import HubClient, connect
+from tests import documents
+from tests.debug.stages import Stage
+
+collect_ignore_glob = ["programs/*"]  # what is debugged: importing it would start it
+
+PROGRAMS = Path(__file__).with_name("programs")
+DEADLINE = 60.0  # seconds for anything that a test waits for
+
+
+def mark(program: str, name: str) -> int:
+    """The line of a program that wears the mark `# @name`."""
+    lines = (PROGRAMS / program).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if f"# @{name}" in line)
+
+
+def eventually(look: Callable[[], Any], what: str = "it", seconds: float = DEADLINE) -> Any:
+    """What `look` gives, once it is true."""
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, f"{what} did not happen"
+        time.sleep(0.02)
+    return found
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that `devkit debug-cluster` started, and the environment in which devkit finds it."""
+
+    gcs_address: str
+    dashboard_url: str
+    environ: dict[str, str]
+
+    def devkit(self, *arguments: str, timeout: float = DEADLINE, check: int | None = 0) -> str:
+        """What a devkit command prints on stdout."""
+        command = [sys.executable, "-m", "devkit", *arguments]
+        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=timeout)
+        assert check is None or done.returncode == check, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def json(self, *arguments: str, check: int | None = 0) -> Any:
+        document = json.loads(self.devkit(*arguments, "--json", check=check))
+        documents.check_output(arguments, document)
+        return document
+
+    def ps(self, job: str | None = None) -> dict[str, Any]:
+        """Only this job's stops: other tests use the same cluster."""
+        found: dict[str, Any] = self.json("ps")
+        stops = [stop for stop in found["stops"] if job in (None, stop["job_id"])]
+        return {**found, "stops": stops}
+
+    def connect(self) -> HubClient:
+        """A client of the hub in this process."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("RAY_ADDRESS", raising=False)
+            for name, value in self.environ.items():
+                if name.startswith(("DEVKIT_", "RAY_")):
+                    patch.setenv(name, value)
+            return connect(self.dashboard_url)
+
+
+class Job:
+    """A program under `devkit run`, and what it said so far."""
+
+    def __init__(self, cluster: Cluster, *arguments: str) -> None:
+        self.cluster = cluster
+        self.out = ""
+        self.id = ""
+        command = [sys.executable, "-m", "devkit", "run", *arguments]
+        self.process = subprocess.Popen(
+            command,
+            env=cluster.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._known = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.out += line
+            if "debugging job " in line:
+                self.id = line.split("debugging job ")[1].split(";")[0].strip()
+                self._known.set()
+        self._known.set()
+
+    def joined(self) -> Job:
+        """Once it has called `ray.init`."""
+        assert self._known.wait(DEADLINE) and self.id, self.out
+        return self
+
+    def stops(self, count: int = 1) -> list[dict[str, Any]]:
+        """Its stops, once there are so many."""
+        self.joined()
+
+        def look() -> list[dict[str, Any]]:
+            assert self.process.poll() is None, self.out
+            stops: list[dict[str, Any]] = self.cluster.ps(self.id)["stops"]
+            return stops if len(stops) >= count else []
+
+        found: list[dict[str, Any]] = eventually(look, f"{count} stops of {self.id}")
+        return found
+
+    def resume(self) -> None:
+        ids = [stop["id"] for stop in self.cluster.ps(self.id)["stops"]]
+        if ids:
+            self.cluster.devkit("continue", *ids)
+
+    def end(self, seconds: float = DEADLINE) -> int:
+        """Its exit code."""
+        code = self.process.wait(seconds)
+        self._reader.join(DEADLINE)
+        return code
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._reader.join(DEADLINE)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def environment(folder: Path, auth: str = "token") -> dict[str, str]:
+    """An environment in which nothing of this machine's other Rays is seen."""
+    names = ("RAY_ADDRESS", "RAY_RUNTIME_ENV_HOOK", "PYTHONBREAKPOINT", "RAY_DEBUG", "CI")
+    before = {name: value for name, value in os.environ.items() if name not in names}
+    return {
+        **before,
+        "DEVKIT_HOME": str(folder / "home"),
+        "RAY_TMPDIR": str(folder),
+        "RAY_AUTH_MODE": auth,
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "COLUMNS": "120",
+    }
+
+
+def start(folder: Path, *options: str, auth: str = "token") -> Cluster:
+    environ = environment(folder, auth)
+    bare = Cluster("", "", environ)
+    record = bare.json("debug-cluster", "--nodes", "2", "--num-cpus", "8", "--auth", auth, *options)
+    return Cluster(record["gcs_address"], record["dashboard_url"], environ)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for all xdist workers: the first to come starts it, the last to go stops it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    users, record = shared / "debug-cluster.users", shared / "debug-cluster.json"
+    with locked(shared / "debug-cluster.lock"):
+        if not record.exists():
+            folder = Path("/tmp") / f"dk{secrets.token_hex(3)}"  # Ray's sockets need a short path
+            folder.mkdir(mode=0o700)
+            made = start(folder)
+            record.write_text(json.dumps([made.gcs_address, made.dashboard_url, made.environ]))
+        found = Cluster(*json.loads(record.read_text()))
+        users.write_text(str(int(users.read_text()) + 1 if users.exists() else 1))
+    yield found
+    with locked(shared / "debug-cluster.lock"):
+        left = int(users.read_text()) - 1
+        users.write_text(str(left))
+        if left == 0:
+            found.devkit("debug-cluster", "stop")
+            record.unlink()
+            shutil.rmtree(found.environ["RAY_TMPDIR"], ignore_errors=True)
+
+
+@pytest.fixture
+def launch(cluster: Cluster) -> Iterator[Callable[..., Job]]:
+    """Starts programs under `devkit run`; what still runs at the end of the test is ended."""
+    jobs: list[Job] = []
+
+    def begin(*arguments: str) -> Job:
+        jobs.append(Job(cluster, *arguments))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        job.kill()
+
+
+@pytest.fixture
+def hub(cluster: Cluster) -> Iterator[HubClient]:
+    with cluster.connect() as client:
+        yield client
+
+
+@contextlib.contextmanager
+def staged(cluster: Cluster, program: str, *options: str, arguments: Sequence[str] = ()) -> Iterator[Stage]:
+    """A program that does what the test tells it, under `devkit run`."""
+    path = Path(cluster.environ["RAY_TMPDIR"]) / f"{secrets.token_hex(4)}.sock"
+    job = Job(cluster, *options, "--", sys.executable, str(PROGRAMS / program), str(path), *arguments)
+    try:
+        yield Stage(job, path)
+    finally:
+        job.kill()

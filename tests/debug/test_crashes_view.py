@@ -1,0 +1,198 @@
+"""`devkit crashes`: the list, and one crash as a person reads it, from snapshots that were really taken."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devkit.debug import crashes
+from devkit.debug.crash_page import chain_of, crash_page, value_text
+from devkit.debug.crash_table import crash_table
+from devkit.debug.inworker import snapshot
+from devkit.debug.inworker.records import CrashRecord, Identity
+from devkit.errors import UsageError
+from tests.debug.hub_fake import FakeHub, printed
+
+WHO = Identity("02000000", "w1", "node", "10.0.0.5", "host", 4001, "Worker", rank=1, python="3.11.7")
+HERE = str(Path(__file__).parent)
+
+
+def parse(text: str, limit: int) -> int:
+    parsed = json.loads(text)  # @library: what raises is not ours
+    return int(parsed) + limit
+
+
+def train(step: int) -> None:
+    config = {"lr": 1e-5, "secret_token": "hunter2"}
+    try:
+        parse("{", len(config))  # @inner
+    except ValueError as error:
+        raise RuntimeError(f"step {step} failed") from error  # @outer
+
+
+def take(**changes: Any) -> dict[str, Any]:
+    try:
+        train(17)
+    except RuntimeError as error:
+        return {**snapshot.take(error, WHO, "task", budget=5.0), **changes}
+    raise AssertionError("it did not fail")
+
+
+def line_of(mark: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# @{mark}"))
+
+
+def shown(document: dict[str, Any], width: int | None = None, **options: Any) -> str:
+    return printed(crash_page(document, [], document["time"] + 12, width=width, cwd=HERE, **options))
+
+
+def test_the_first_cause_stands_on_top() -> None:
+    text = shown(take())
+    cause, led, raised = (text.index(part) for part in ("JSONDecodeError: ", "which led to", "RuntimeError: step 17"))
+    raised = text.index("RuntimeError: step 17", led)
+    assert cause < led < raised
+
+
+def test_a_users_frame_has_its_line_and_its_variables() -> None:
+    text = shown(take())
+    outer = line_of("outer")
+    assert f"test_crashes_view.py:{outer} in train" in text
+    assert f"->{outer:>5}          raise RuntimeError" in text
+    assert "step = 17" in text and "config = {'lr': 1e-05, 'secret_token': '<redacted>'}" in text
+    assert "text = '{'" in text and "limit = 2" in text
+
+
+def test_frames_of_libraries_are_folded_to_the_call_into_them() -> None:
+    folded, everything = shown(take()), shown(take(), everything=True)
+    assert "json/__init__.py" in folded and "in loads  (+2 more)" in folded and "raw_decode" not in folded
+    assert "raw_decode" in everything and "thread MainThread" in everything
+
+
+def test_the_head_says_who_where_and_when() -> None:
+    lines = shown(take(attempt=2)).splitlines()
+    assert lines[0] == "RuntimeError: step 17 failed"
+    assert lines[1] == "Worker[1] · task · 10.0.0.5 pid 4001 · job 02000000 · 12 s ago · attempt 3"
+
+
+def test_no_line_is_wider_than_the_terminal_and_a_long_value_goes_on_below() -> None:
+    document = take()
+    document["frames"][0]["locals"]["grads"] = {
+        "tensor": {
+            "dtype": "float32",
+            "shape": [4, 8],
+            "device": "cpu",
+            "min": -1.8,
+            "max": 2.1,
+            "nan": 1,
+            "hash": "0a1b",
+        }
+    }
+    document["frames"][0]["locals"]["a_longer_name"] = [f"item {number}" for number in range(30)]
+    text = shown(document, width=70)
+    # What an exception says is its own words: it is not cut, and goes on where the terminal ends.
+    assert max(len(line) for line in text.splitlines() if "Error: " not in line) <= 70
+    assert "nan=1 #0a1b" in " ".join(text.split())
+
+
+def test_a_follower_names_its_root_and_the_root_its_followers() -> None:
+    document = take()
+    root = CrashRecord.from_json(document)
+    follower = replace(root, id="f0", role="driver", rank=None, root=root.id)
+    page = printed(crash_page({**document, "id": "f0", "root": root.id}, [root, follower], 0))
+    assert f"caused by crash {root.id} in Worker[1]: devkit crashes show {root.id}" in page
+    assert "then came: f0 (driver)" in printed(crash_page(document, [root, follower], 0))
+
+
+def test_a_process_that_vanished_has_a_page_too() -> None:
+    document = snapshot.vanished(WHO, None, "killed: out of memory")
+    text = shown(document)
+    assert "ProcessDied: killed: out of memory" in text
+
+
+def test_the_chain_has_the_frames_of_every_exception() -> None:
+    for each in chain_of(take()):
+        assert each["frames"] and all("user" in frame for frame in each["frames"])
+
+
+def hub_with(*documents: dict[str, Any]) -> FakeHub:
+    records = [CrashRecord.from_json(each).to_json() for each in documents]
+    by_id = {each["id"]: each for each in documents}
+    return FakeHub(crashes={"crashes": records}, crash=lambda id: by_id[id])  # noqa: A006 - the operation's own word
+
+
+def test_json_of_the_list_has_the_promised_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    assert crashes.run_list(hub_with(take()), json=True) == 0
+    [record] = json.loads(capsys.readouterr().out)["crashes"]
+    promised = {"id", "role", "rank", "node_ip", "pid", "time", "exception", "file", "line", "function", "root"}
+    assert promised <= set(record)
+
+
+def test_json_of_one_has_frames_with_source_and_locals(capsys: pytest.CaptureFixture[str]) -> None:
+    document = take(id="abcdef")
+    hub = hub_with(document)
+    assert crashes.run_show(hub, "abc", json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {"file", "line", "function", "source", "locals"} <= set(told["frames"][0])
+    assert told["root"] is None and hub.asked[-1] == ("crash", {"id": "abcdef"})
+
+
+def test_an_unknown_id_is_a_usage_error_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="no crash has the id 'abx'") as caught:
+        crashes.run_show(hub_with(take(id="abc1"), take(id="ffff")), "abx")
+    assert "abc1" in caught.value.hint
+    with pytest.raises(UsageError) as caught:
+        crashes.run_show(hub_with(), "abx")
+    assert caught.value.hint == "there is no crash"
+
+
+def test_the_list_puts_followers_below_their_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    root = CrashRecord.from_json(take(id="root", time=50.0))
+    follower = replace(root, id="next", role="driver", rank=None, root="root", time=51.0)
+    other = replace(root, id="other", rank=2, time=60.0)
+    lines = printed(crash_table([root, follower, other], 100.0, width=None, cwd=HERE)).splitlines()
+    assert lines[0] == "root  Worker[1]  RuntimeError: step 17 failed"
+    assert lines[1].startswith(f"      test_crashes_view.py:{line_of('outer')} in train · 50 s ago")
+    assert lines[2] == "      then next  driver  RuntimeError"
+    assert lines[3].startswith("other  Worker[2]")
+
+
+def test_a_second_attempt_is_listed_below_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = take(id="a1", task_id="t", time=1.0), take(id="a2", task_id="t", time=2.0)
+    crashes.run_list(hub_with(second, first), json=True)
+    told = json.loads(capsys.readouterr().out)["crashes"]
+    assert [(each["id"], each["root"]) for each in told] == [("a1", None), ("a2", "a1")]
+
+
+def test_a_follower_whose_root_is_not_kept_is_still_listed() -> None:
+    orphan = replace(CrashRecord.from_json(take()), id="orphan", root="lost")
+    assert "orphan" in printed(crash_table([orphan], 0, width=80))
+
+
+def test_no_crashes_is_said() -> None:
+    assert printed(crash_table([], 0, width=80)).startswith("no crashes\n")
+
+
+def test_a_list_fits_its_terminal() -> None:
+    record = CrashRecord.from_json(take())
+    long = replace(record, exception={"type": "ValueError", "message": "no " * 200 + "\nsecond line"})
+    assert max(map(len, printed(crash_table([long], 0, width=80)).splitlines())) <= 80
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+)
+
+
+@given(plain)
+def test_plain_values_read_as_python_writes_them(value: Any) -> None:
+    import ast
+
+    assert ast.literal_eval(value_text(value)) == value

@@ -1,0 +1,49 @@
+"""Looking for functions in a process whose other threads go on."""
+
+from __future__ import annotations
+
+import threading
+from types import FunctionType
+
+from devkit.debug.inworker import finding
+
+LOOKS = 60
+
+
+def test_a_look_harms_no_tuple_that_another_thread_is_building() -> None:
+    """CPython raises SystemError in `tuple(generator)` when somebody else refers to the unfinished tuple."""
+    over, broken = threading.Event(), []
+
+    def build() -> None:
+        while not over.is_set():
+            try:
+                tuple(number for number in (lone for lone in range(50)))
+            except SystemError as error:
+                broken.append(error)
+
+    builders = [threading.Thread(target=build) for _ in range(2)]
+    for builder in builders:
+        builder.start()
+    for _ in range(LOOKS):
+        finding.Functions()
+        finding.suspended()
+    over.set()
+    for builder in builders:
+        builder.join(30)
+    assert not broken
+
+
+def test_a_look_finds_functions_and_leaves_the_collector_as_it_was() -> None:
+    import gc
+
+    def local() -> None: ...
+
+    for was_enabled in (True, False):
+        gc.enable() if was_enabled else gc.disable()
+        try:
+            found = finding.Functions()
+            assert gc.isenabled() == was_enabled
+        finally:
+            gc.enable()
+        assert local in found.of(__file__)
+        assert all(type(each) is FunctionType for each in found.all)

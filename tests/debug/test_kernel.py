@@ -1,0 +1,40 @@
+"""What the kernel says of a process that it killed for memory: a real one, in a control group of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from devkit.debug.inworker.kernel import killed_for_memory
+from tests.debug.memory import limited, needs_kernel_log
+
+GROW = "import sys; open(sys.argv[1], 'w').write('0'); whole = b'x' * (400 << 20)"
+
+
+def test_names_the_size_at_which_it_was_killed() -> None:
+    needs_kernel_log()
+    with limited(100) as group:
+        process = subprocess.Popen([sys.executable, "-c", GROW, str(group)])
+        assert process.wait(60) == -9
+    words = killed_for_memory(process.pid)
+    assert words is not None and words["signal"] == "OutOfMemory"
+    size = int(words["message"].partition("kernel at ")[2].partition(" MiB")[0])
+    assert 50 < size < 150, words  # with what it held before it came into the group
+    assert "container or cgroup" in words["message"]
+    assert killed_for_memory(os.getpid()) is None
+
+
+def test_a_log_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
+    assert killed_for_memory(os.getpid(), str(tmp_path / "none")) is None
+
+
+def test_a_machine_without_memory_is_told_from_a_container(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    log.write_text(
+        "3,1,2,-;Out of memory: Killed process 77 (ray::Worker) total-vm:1kB, anon-rss:4096kB, file-rss:0kB\n"
+    )
+    words = killed_for_memory(77, str(log))
+    assert words is not None
+    assert words["message"] == "killed by the kernel at 4 MiB: the memory of this machine had run out"

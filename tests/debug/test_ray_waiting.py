@@ -1,0 +1,51 @@
+"""Nothing ends a run beside a stopped rank: not the time-outs of torch.distributed, not Ray Train's health check.
+
+These stops last longer than what used to end the run; they have to, and it is all that they wait for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from .conftest import PROGRAMS, Cluster, Job, mark
+from .look import Look
+
+pytestmark = [pytest.mark.xdist_group("ray-waiting"), pytest.mark.slow]
+
+
+def test_a_gloo_group_with_4_seconds_outlives_a_stop_of_20(launch: Callable[..., Job], cluster: Cluster) -> None:
+    spec = f"{PROGRAMS / 'hang.py'}:{mark('hang.py', 'apart')} @Rank[1]"
+    job = launch("--break", spec, "--", sys.executable, str(PROGRAMS / "hang.py"))
+    [stop] = job.stops()
+    assert (stop["role"], stop["rank"]) == ("Rank", 1)  # torch.distributed says so, and nobody else
+    time.sleep(20)
+    assert [each["id"] for each in cluster.ps(job.id)["stops"]] == [stop["id"]]
+    job.resume()
+    assert job.end() == 0, job.out
+    assert "result [7.0, 7.0]" in job.out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="Ray Train needs ray[train]")
+def test_ray_train_with_a_health_check_of_5_seconds_outlives_a_stop_of_25(cluster: Cluster) -> None:
+    strict = replace(cluster, environ={**cluster.environ, "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "5"})
+    spec = f"{PROGRAMS / 'train.py'}:{mark('train.py', 'train')} @[1] if step == 1"
+    job = Job(strict, "--break", spec, "--", sys.executable, str(PROGRAMS / "train.py"))
+    try:
+        [stop] = job.stops()
+        assert (stop["rank"], stop["function"]) == (1, "work")
+        with cluster.connect() as hub:
+            client, _, frame = Look(hub, job.id).debugger(stop)  # with a client, which suspends debugpy's whole process
+            time.sleep(25)
+            assert client.evaluate("total", frame) == "0"
+            client.ask("disconnect")
+        job.resume()
+        assert job.end() == 0, job.out
+        assert "error None" in job.out
+    finally:
+        job.kill()
