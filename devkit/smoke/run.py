@@ -139,24 +139,50 @@ def _artifacts(options: SmokeOptions, record: SmokeRecord, folder: Path) -> Smok
     return write_junit(record, options.junit) if options.junit else record
 
 
+SOON_S, AGAIN_S = 0.05, 5.0  # when the deadline looks again
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether this thread is in the midst of an import."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+class _TimeIsUp(BaseException):
+    """The deadline, where it comes. Not an `Exception`: a module that is being imported just then may catch those."""
+
+
 @contextmanager
 def _deadline(seconds: float | None, clock: Clock) -> Iterator[None]:
     """Raises DeadlineError in the main thread when the time is over."""
+    came_in: list[str] = []  # the phase
 
-    def over(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise DeadlineError(
-            f"the smoke test took longer than {seconds:g} s: it was in {clock.phase}",
-            hint="raise --timeout; without it, the time of each phase is shown",
-        )
+    def over(_number: int, frame: FrameType | None) -> None:
+        if _imports(frame):  # an exception there can leave the import lock taken, and what then imports waits for ever
+            signal.setitimer(signal.ITIMER_REAL, SOON_S, AGAIN_S)
+            return
+        came_in.append(clock.phase)
+        raise _TimeIsUp
 
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGALRM, over)
     # Again and again: an exception that comes while Python cleans up after itself is swallowed.
-    signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
         yield
+    except (_TimeIsUp, Exception) as error:
+        if not came_in:
+            raise
+        # Whatever it is by now: code that was interrupted by it may have raised something else.
+        raise DeadlineError(
+            f"the smoke test took longer than {seconds:g} s: it was in {came_in[0]}",
+            hint="raise --timeout; without it, the time of each phase is shown",
+        ) from error
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
