@@ -62,22 +62,22 @@ def check(resolved: Resolved) -> Report:
         *file_problems,
         *_row_problems(config, rows),
         *(finding for finding in findings if isinstance(finding, Problem)),
-        *_setting_problems(config),
+        *setting_problems(config),
     ]
-    problems = (*resolved.problems, *_findings(resolved, found))
+    problems = (*resolved.problems, *own_findings(resolved, found))
     notes = [
         *resolved.notes,
         *size_notes(config),
-        *_setting_notes(config),
+        *setting_notes(config),
         *(finding for finding in findings if isinstance(finding, Note)),
     ]
     facts = None if problems else _facts(config, rows)
     return Report(problems, tuple(dict.fromkeys(notes)), facts)
 
 
-def _findings(resolved: Resolved, found: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Of the problems `found`, those that are the user's to fix, not echoes of other problems."""
-    wrong = {problem.key for problem in resolved.problems}  # such a key is at its default
+def own_findings(resolved: Resolved, found: Sequence[Problem], wrong_keys: Sequence[str] = ()) -> tuple[Problem, ...]:
+    """Of the problems `found`, those that are the user's to fix, not echoes of other problems or of `wrong_keys`."""
+    wrong = {*(problem.key for problem in resolved.problems), *wrong_keys}  # such a key is at its default
     kept = [problem for problem in found if problem.key not in wrong]
     sources = wrong | {problem.key for problem in kept}
 
@@ -108,7 +108,7 @@ def _row_problems(config: Config, rows: Rows) -> Iterator[Problem]:
         yield Problem(_BATCH, message, f"set {_BATCH} to at most {rows.train}", ("data.train_files",))
 
 
-def _setting_problems(config: Config) -> Iterator[Problem]:
+def setting_problems(config: Config) -> Iterator[Problem]:
     validation, trainer = config.actor_rollout_ref.rollout.val_kwargs, config.trainer
     prefix = "actor_rollout_ref.rollout.val_kwargs"
     if validation.do_sample and validation.temperature <= 0:
@@ -138,7 +138,7 @@ def _setting_problems(config: Config) -> Iterator[Problem]:
             yield Problem(key, f"{key}={trainer.resume_from_path} does not exist", "give a global_step_N folder")
 
 
-def _setting_notes(config: Config) -> Iterator[Note]:
+def setting_notes(config: Config) -> Iterator[Note]:
     rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
     if rollout.name != "hf":
         key = "actor_rollout_ref.rollout.name"

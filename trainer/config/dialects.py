@@ -121,8 +121,13 @@ def _refused(release: str, overrides: Sequence[Override]) -> list[Override]:
     return [override for override in overrides if not accepts(release, override)]
 
 
+def closest_release(dialect: str, overrides: Sequence[Override]) -> str:
+    """Of a generation's releases, the one that refuses fewest of the overrides."""
+    return min(_RELEASES[dialect], key=lambda release: len(_refused(release, overrides)))
+
+
 def _refusals(dialect: str, overrides: Sequence[Override]) -> tuple[Note, ...]:
-    fewest = min((_refused(release, overrides) for release in _RELEASES[dialect]), key=len)
+    fewest = _refused(closest_release(dialect, overrides), overrides)
     return tuple(
         Note("dialect", override.key, f"{dialect} itself refuses {override.spelling}; it is accepted here")
         for override in fewest

@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from trainer.config.problems import Note, Problem
 from trainer.config.schema import Config, DataConfig, RewardFunctionConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -51,6 +52,9 @@ def _count(data: DataConfig, key: str, files: Sequence[str], most: int) -> tuple
 
 
 def _look(data: DataConfig, key: str, name: str) -> tuple[int, list[Problem]]:
+    import pyarrow as pa  # only where there is a file to look at: it is half of what a check without one takes
+    import pyarrow.parquet as pq
+
     path = Path(name).expanduser()
     if "://" in name:
         return 0, [Problem(key, f"{key}: {name} is not on a file system", "copy it to a path that all nodes see")]
@@ -67,6 +71,8 @@ def _look(data: DataConfig, key: str, name: str) -> tuple[int, list[Problem]]:
 
 
 def _column_problems(data: DataConfig, key: str, name: str, schema: pa.Schema) -> Iterator[Problem]:
+    import pyarrow as pa
+
     for setting, column in (("prompt_key", data.prompt_key), ("reward_fn_key", data.reward_fn_key)):
         if column not in schema.names:
             has = ", ".join(schema.names)

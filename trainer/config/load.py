@@ -166,14 +166,21 @@ def _deletion_problem(override: Override) -> Problem:
 
 
 def _unknown_problem(key: str) -> Problem:
-    known = [*tree.all_keys(), *renamed_keys(), *inert_keys(), *(name for name in SEARCH_R1_ONLY if "*" not in name)]
     if tree.is_section(key):
         return Problem(
-            key, f"{key} is a section, not a key", f"for example {next(k for k in known if k.startswith(key))}"
+            key, f"{key} is a section, not a key", f"for example {next(k for k in _known() if k.startswith(key))}"
         )
-    return Problem(
-        key, f"there is no key {key}", f"did you mean {_nearest(key, known)}?" if _nearest(key, known) else ""
-    )
+    near = nearest_key(key)
+    return Problem(key, f"there is no key {key}", f"did you mean {near}?" if near else "")
+
+
+def _known() -> list[str]:
+    return [*tree.all_keys(), *renamed_keys(), *inert_keys(), *(name for name in SEARCH_R1_ONLY if "*" not in name)]
+
+
+def nearest_key(key: str) -> str:
+    """The key of any release that `key` was probably meant to be, or nothing."""
+    return _nearest(key, _known())
 
 
 def _nearest(key: str, known: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from trainer.config import tree
 from trainer.config.overrides import Override
 
 VERL = ("v0.2", "v0.3", "v0.4.0", "v0.4.1", "v0.5", "v0.6", "v0.7", "head")  # oldest first
@@ -163,7 +164,8 @@ _SEARCH_R1_LACKS = tuple(
 
 # Accepted by every release, with `+` or without: free-form sections, Hydra's own keys, and keys of this trainer.
 _ANYWHERE = tuple(
-    f"hydra.* {_M}.override_config.* critic.model.override_config.* {_O}.engine_kwargs.*"
+    f"hydra.* reward_model.reward_kwargs.* reward.reward_kwargs.* {_M}.override_config.*"
+    f" critic.model.override_config.* {_O}.engine_kwargs.*"
     f" data.apply_chat_template_kwargs.* {_A}.optim.override_optimizer_config.*"
     " critic.optim.override_optimizer_config.* ray_kwargs.ray_init.*"
     " algorithm.masked_gae trainer.seed trainer.step_timeout".split()
@@ -192,6 +194,11 @@ def has(release: str, key: str) -> bool:
     first = VERL.index(_nearest(key, _flat("since"), VERL[0]))
     last = VERL.index(_nearest(key, _flat("until"), VERL[-1]))
     return not only_there and first <= number <= last
+
+
+def is_listed(key: str) -> bool:
+    """Whether the table of releases, or the schema, has `key` itself, and not only a section around it."""
+    return key in _flat("since") or key in _flat("until") or tree.is_key(key)
 
 
 def is_search_r1_only(key: str) -> bool:

@@ -52,6 +52,17 @@ def rename(key: str, value: Any) -> tuple[str, Any]:
     return _RENAMES.get(key, key), _CONVERSIONS.get(key, lambda same: same)(value)
 
 
+def spellings(key: str) -> tuple[str, ...]:
+    """`key` under every name that some release has for it, with the name that it has here.
+
+    >>> spellings("critic.model.fsdp_config.param_offload")
+    ('critic.model.fsdp_config.param_offload', 'critic.fsdp.param_offload')
+    """
+    here, _ = rename(key, None)
+    subtrees = (old + here[len(new) :] for old, new in _SUBTREES.items() if here.startswith(new + "."))
+    return (here, *subtrees, *(old for old, new in _RENAMES.items() if new == here))
+
+
 def renamed_keys() -> tuple[str, ...]:
     """Every key that is known by another name here, for suggestions."""
     return tuple(_RENAMES)

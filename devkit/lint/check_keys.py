@@ -1,0 +1,148 @@
+"""Rules about keys and batch sizes: what the trainer's own tables say about a command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from devkit.lint.launch import Launch, Training
+from devkit.lint.records import Finding, LintTarget, Severity
+from devkit.lint.source import Span
+from devkit.lint.values import Argument
+from trainer.config.audit import OURS, Audit, Remark, RemarkKind, audit
+
+_RULE_OF: dict[RemarkKind, str] = {
+    "unknown": "unknown-key",
+    "absent": "absent-key",
+    "renamed": "renamed-key",
+    "shifting": "version-dependent-key",
+    "added": "added-key",
+    "missing": "missing-key",
+    "inert": "inert-key",
+    "deprecated": "deprecated-key",
+    "refused": "refused-value",
+    "grammar": "not-an-override",
+    "uneven": "uneven-batch",
+    "batch": "batch-arithmetic",
+}
+_WHY: dict[RemarkKind, str] = {
+    "unknown": "Hydra stops at it before anything starts",
+    "absent": "the run stops before anything starts",
+    "renamed": "the run stops before anything starts",
+    "shifting": "the same command trains with a KL penalty on one release and without on another",
+    "added": "the run stops before anything starts",
+    "missing": "the run stops before the first step",
+    "inert": "the run is not the one that the command describes",
+    "deprecated": "it means something else on another number of GPUs, and goes away",
+    "refused": "the run stops before anything starts",
+    "grammar": "the run stops before anything starts",
+    "uneven": "the last optimizer step of each batch is taken on fewer samples",
+    "batch": "the run stops at the first batch, or before",
+}
+_MODEL, _NAME = "actor_rollout_ref.model.path", "trainer.experiment_name"
+_CHANGES_TRAINING = re.compile(r"kl_|resume|val_batch_size")  # others may stand there for another run
+_SIZE = re.compile(r"(?<!0[_-])(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
+
+
+def check(launch: Launch) -> Iterator[Finding]:
+    for training in launch.trainings:
+        said = audited(launch, training)
+        yield from (_of_remark(training, said, remark) for remark in said.remarks if _is_told(training, remark))
+        yield from _duplicates(training)
+        yield from _stray(training)
+        yield from _names(training)
+
+
+def _is_told(training: Training, remark: Remark) -> bool:
+    """What is not there may be among what the caller adds."""
+    if training.is_abridged:
+        return remark.kind not in ("missing", "batch", "uneven", "inert")
+    if remark.kind == "grammar" and re.search(r"<[A-Za-z]", remark.message):
+        return False  # a placeholder, which another rule tells
+    absent = remark.kind == "missing" or remark.message.startswith("neither ")
+    return not (absent and training.takes_more)
+
+
+def audited(launch: Launch, training: Training) -> Audit:
+    """What the trainer's tables say, for the release that was asked for or told from the keys."""
+    dialect = next((o.text.partition("=")[2] for o in training.options if o.text.startswith("--dialect=")), None)
+    target = launch.asked or (OURS if training.is_ours else dialect)
+    known = [argument.text for argument in training.overrides if argument.known]
+    unknown = [argument.text for argument in training.overrides if not argument.known]
+    own_config = any(re.match(r"--config|-c[npd]\b", option.text) for option in training.options)
+    return audit(known, unknown=unknown, target=target, own_config=own_config)
+
+
+def targets(launch: Launch) -> Iterator[LintTarget]:
+    for training in launch.trainings:
+        said = audited(launch, training)
+        line = launch.source.place(training.module.span).line
+        is_told_by_module = training.is_ours and launch.asked is None
+        reason = "the command runs this trainer" if is_told_by_module else said.reason
+        yield LintTarget(launch.source.name, line, said.target, reason)
+
+
+def _of_remark(training: Training, said: Audit, remark: Remark) -> Finding:
+    argument = training.by_key.get(remark.key) or _followed(training, remark)
+    span = argument.span if argument is not None else training.module.span
+    return Finding(_RULE_OF[remark.kind], span, remark.message, _WHY[remark.kind], remark.hint, _severity(said, remark))
+
+
+def _followed(training: Training, remark: Remark) -> Argument | None:
+    """A default that doesn't fit is shown at a key that is given and stands in the message."""
+    return next((training.by_key[key] for key in training.by_key if key in remark.message.split("=")[0]), None)
+
+
+def _severity(said: Audit, remark: Remark) -> Severity | None:
+    if said.target == OURS and remark.kind in ("renamed", "inert"):
+        return "note"  # taken as it is
+    if remark.kind == "inert" and not _CHANGES_TRAINING.search(remark.key):
+        return "note"
+    return "warning" if remark.kind == "missing" and not said.certain else None
+
+
+def _duplicates(training: Training) -> Iterator[Finding]:
+    first: dict[str, Argument] = {}
+    for argument in training.overrides:
+        before = first.get(argument.key)
+        first[argument.key] = argument
+        if before is None:
+            continue
+        if before.text.lstrip("+") == argument.text.lstrip("+"):
+            message = f"{argument.key} is given twice, both times {argument.value or 'empty'}"
+            why, severity = "who changes one of them later changes nothing, or not what was meant", "note"
+        else:
+            message = f"{argument.key} is given twice: {before.value}, then {argument.value}"
+            why, severity = "the last one counts, without a word", "warning"
+        yield Finding("duplicate-key", argument.span, message, why, "keep one of them", _SEVERITY[severity])
+
+
+_SEVERITY: Mapping[str, Severity] = {"note": "note", "warning": "warning"}
+
+
+def _stray(training: Training) -> Iterator[Finding]:
+    for word in training.stray:
+        if word.text.strip(".…"):
+            message = f"{word.text!r} is not an override"
+            yield Finding("not-an-override", word.span, message, _WHY["grammar"], "write section.key=value")
+
+
+def _names(training: Training) -> Iterator[Finding]:
+    """An experiment that is called after another size of model."""
+    model, name = training.value(_MODEL), training.value(_NAME)
+    if not model or not name:
+        return
+    said, real = set(_SIZE.findall(name)), set(_SIZE.findall(model))
+    if said and real and not said & real:
+        message = f"the experiment's name says {_sizes(said)}, and the model is {model}"
+        why = "its curves and checkpoints will be taken for those of another model"
+        yield Finding("misleading-name", training.by_key[_NAME].span, message, why, f"name it after {_sizes(real)}")
+
+
+def _sizes(sizes: set[str]) -> str:
+    return " and ".join(f"{size}B" for size in sorted(sizes))
+
+
+def span_of(training: Training, *keys: str) -> Span:
+    """Where the first of `keys` that is given stands, else the command's module."""
+    return next((training.by_key[key].span for key in keys if key in training.by_key), training.module.span)

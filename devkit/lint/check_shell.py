@@ -1,0 +1,223 @@
+"""Rules about what the shell makes of a script: pipes, comments, continuations, quotes, variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from devkit.lint.launch import OVERRIDE, Launch, Training, Unit
+from devkit.lint.records import Finding
+from devkit.lint.shell import Command
+from devkit.lint.source import Span
+from devkit.lint.words import Word
+
+_LOST = "the trainer never gets them, and runs with its defaults"
+_CURLY = re.compile("[\u2018\u2019\u201c\u201d\u201e]")
+_BLANK_END = re.compile(rb"\\[ \t]+(?=\n)")
+
+
+def check(launch: Launch) -> Iterator[Finding]:
+    returns = launch.source.data.find(b"\r\n")
+    if returns >= 0 and launch.units:
+        message, why = "the lines end as on Windows", "bash takes the \\r for a part of each line's last word"
+        yield Finding("windows-line-ends", Span(returns, returns), message, why, "run sed -i 's/\\r$//' on the file")
+    for unit in launch.units:
+        yield from _pipes(unit)
+        yield from _cut_off(unit)
+        yield from _quotes(launch, unit)
+        yield from _prompts(unit)
+        if unit.script.broken is not None and launch.kind != "document":  # a page shows output too
+            message = "this is not shell as bash reads it"
+            why = "what follows may be read wrongly here, and bash may stop"
+            yield Finding(
+                "not-parsed", unit.script.broken, message, why, "look for a quote or bracket that is not closed"
+            )
+    for training in launch.trainings:
+        yield from _lists(training)
+        yield from _forwarded(training)
+        yield from _exit_code(training)
+
+
+def _pipes(unit: Unit) -> Iterator[Finding]:
+    """Overrides that a later program of a pipeline gets."""
+    trained: dict[int, int] = {}
+    for command, words in unit.commands:
+        if command.pipe is not None and any(OVERRIDE.fullmatch(word.text) for word in words):
+            trained.setdefault(*command.pipe)
+    for command, words in unit.commands:
+        if command.pipe is None or command.pipe[1] <= trained.get(command.pipe[0], command.pipe[1]):
+            continue
+        for word in words[1:]:
+            if OVERRIDE.fullmatch(word.text):
+                message = f"{word.text} stands after the pipe: {words[0].text} gets it, not the trainer"
+                why = "the trainer runs with its default" + (
+                    ", and tee writes a file of that name" if words[0].text == "tee" else ""
+                )
+                yield Finding("argument-after-pipe", word.span, message, why, "write it before the |")
+
+
+def _cut_off(unit: Unit) -> Iterator[Finding]:
+    """Overrides that begin a command of their own, because the line above did not go on."""
+    data = unit.script.text.data
+    starts = sorted({*(c.at for c, w in unit.commands if _begins_with_override(c)), *_bare(unit)})
+    told: set[int] = set()
+    for start in starts:
+        cause = _cause(unit, start)
+        if cause is None or cause[1] in told:
+            continue
+        rule, at, end, message, hint = cause
+        told.add(at)
+        yield Finding(rule, unit.script.text.span(at, end), message, _LOST, hint)
+    for match in _BLANK_END.finditer(data):
+        at = match.start()
+        if at not in told and not _is_verbatim(unit, at) and not _in_comment(unit, at):
+            told.add(at)
+            yield _blank(unit, at, match.end())
+
+
+def _blank(unit: Unit, at: int, end: int) -> Finding:
+    message = "a blank stands after the backslash: the line does not go on"
+    return Finding("broken-continuation", unit.script.text.span(at, end), message, _LOST, "remove the blank")
+
+
+def _begins_with_override(command: Command) -> bool:
+    return bool(command.words) and OVERRIDE.fullmatch(command.words[0].raw) is not None
+
+
+def _bare(unit: Unit) -> Iterator[int]:
+    """Assignments such as `max_turns=4 \\` that were meant as overrides: they go on in the next line."""
+    data = unit.script.text.data
+    for assignment in unit.script.assignments:
+        line_start = data.rfind(b"\n", 0, assignment.at) + 1
+        if data[max(0, line_start - 2) : line_start] == b"\\\n" and not data[line_start : assignment.at].strip():
+            yield assignment.at
+
+
+def _cause(unit: Unit, start: int) -> tuple[str, int, int, str, str] | None:
+    """What ended the command above the line of `start`: (rule, from, to, message, hint)."""
+    data = unit.script.text.data
+    line_start = data.rfind(b"\n", 0, start) + 1
+    end = line_start - 1  # the line end before it
+    comments = [(a, b) for a, b in unit.script.comment_at if b <= start and b >= end - 1]
+    if comments:
+        first = _first_of_block(unit, comments[-1])
+        before = data[: data.rfind(b"\n", 0, first[0]) + 1].rstrip(b"\n")
+        if before.endswith(b"\\") or data[data.rfind(b"\n", 0, first[0]) + 1 : first[0]].strip():
+            message = "the comment ends the command: the overrides below it are commands of their own"
+            return "argument-after-comment", *first, message, "put the comment above the command"
+    line = data[data.rfind(b"\n", 0, max(0, end)) + 1 : max(0, end)]
+    blank = re.search(rb"\\[ \t]+$", line)
+    at = end - len(line)
+    if blank:
+        message = "a blank stands after the backslash: the line does not go on"
+        return "broken-continuation", at + blank.start(), end, message, "remove the blank"
+    if not line.strip():
+        return "broken-continuation", start, start + 1, "an empty line ends the command above", "remove the empty line"
+    if OVERRIDE.search(line.decode("utf-8", "replace").strip()):
+        message = "the line does not go on: there is no backslash at its end"
+        stripped = len(line) - len(line.lstrip())
+        return "broken-continuation", at + stripped, end, message, "end it with a backslash"
+    return None
+
+
+def _first_of_block(unit: Unit, comment: tuple[int, int]) -> tuple[int, int]:
+    """The first of several comment lines, one under the other."""
+    data = unit.script.text.data
+    for a, b in reversed(unit.script.comment_at):
+        if b <= comment[0] and not data[b : comment[0]].strip():
+            comment = (a, b)
+    return comment
+
+
+def _is_verbatim(unit: Unit, at: int) -> bool:
+    return any(start <= at < end for start, end in unit.script.verbatim)
+
+
+def _in_comment(unit: Unit, at: int) -> bool:
+    return any(start <= at < end for start, end in unit.script.comment_at)
+
+
+def _quotes(launch: Launch, unit: Unit) -> Iterator[Finding]:
+    in_commands = {word for command in unit.script.commands for word in command.words}
+    for word in all_words(unit):
+        curly = _CURLY.search(word.raw)
+        outside = [piece for piece in word.pieces if piece.is_literal and not piece.quoted]
+        if curly and any(_CURLY.search(piece.text) for piece in outside):
+            message = f"{curly[0]} is no quote to the shell, but part of the word"
+            yield Finding("typographic-quote", word.span, message, "the value has it in it", "write a plain quote")
+        if word in in_commands and _is_broken(word):
+            message = "a quote inside the quotes ends them"
+            why = "what stands between the two is split, and read by the outer shell"
+            yield Finding("broken-quoting", _second_quote(word), message, why, 'write \\" inside, or use single quotes')
+
+
+def all_words(unit: Unit) -> Iterator[Word]:
+    for command in unit.script.commands:
+        yield from command.words
+    for assignment in unit.script.assignments:
+        if assignment.value is not None:
+            yield assignment.value
+        yield from assignment.items or ()
+
+
+def _is_broken(word: Word) -> bool:
+    """Text in quotes over several lines, text without, text in quotes again."""
+    kinds = [piece.quoted for piece in word.pieces]
+    return "\n" in word.raw and any(kinds[i : i + 3] == [True, False, True] for i in range(len(kinds)))
+
+
+def _second_quote(word: Word) -> Span:
+    bare = next(i for i in range(1, len(word.pieces)) if not word.pieces[i].quoted and word.pieces[i - 1].quoted)
+    span = word.pieces[bare].span
+    return Span(span.start, span.end)
+
+
+def _prompts(unit: Unit) -> Iterator[Finding]:
+    for command in unit.script.commands:
+        if command.words and re.match(r"\$\s", command.words[0].raw):
+            message = "a prompt was copied along with the command"
+            yield Finding(
+                "shell-prompt", command.words[0].span, message, "the shell looks for a command $", "remove the $"
+            )
+
+
+def _lists(training: Training) -> Iterator[Finding]:
+    """`key=['a','b']`: the quotes go, and the rest is a pattern."""
+    for word in training.command.words:
+        literal = "".join(piece.text for piece in word.pieces if piece.is_literal and not piece.quoted)
+        if OVERRIDE.match(word.raw) and re.search(r"\[.*\]", literal) and "{" not in literal:
+            message = f"the shell takes {word.raw} for a pattern of file names"
+            why = "bash may put a file's name there, and zsh stops: no matches found"
+            yield Finding("unquoted-brackets", word.span, message, why, _quoted(word.raw))
+
+
+def _quoted(raw: str) -> str:
+    key, _, value = raw.partition("=")
+    return f'write {key}="{value}"' if '"' not in value and "$" not in value else f"quote it: '{key}=...'"
+
+
+def _forwarded(training: Training) -> Iterator[Finding]:
+    for word in training.command.words:
+        if word.raw in ("$@", "${@}", "$*"):
+            message = f"{word.raw} without quotes splits arguments with blanks in them"
+            why = "\"data.train_files=['a', 'b']\" becomes two words, and Hydra stops"
+            yield Finding("unquoted-arguments", word.span, message, why, 'write "$@"')
+
+
+def _exit_code(training: Training) -> Iterator[Finding]:
+    """A pipe's exit code is that of its last program."""
+    command, unit = training.command, training.unit
+    if command.pipe is None:
+        return
+    later = [
+        (other, words)
+        for other, words in unit.commands
+        if other.pipe is not None and other.pipe[0] == command.pipe[0] and other.pipe[1] > command.pipe[1]
+    ]
+    if not later or b"pipefail" in unit.script.text.data or b"PIPESTATUS" in unit.script.text.data:
+        return
+    other, words = later[-1]
+    message = f"the exit code is that of {words[0].text if words else 'the last command'}: a run that fails looks fine"
+    why = "a scheduler or a loop around the script goes on after a crash"
+    first = other.words[0].span if other.words else other.span
+    yield Finding("pipe-hides-failure", first, message, why, "put set -o pipefail at the top")

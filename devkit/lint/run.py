@@ -1,0 +1,120 @@
+"""`devkit lint`: sources -> launches -> findings -> a record, printed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from devkit.console import emit, result
+from devkit.errors import UsageError
+from devkit.lint import (
+    check_containers,
+    check_environment,
+    check_keys,
+    check_places,
+    check_shell,
+    check_sizes,
+    check_variables,
+)
+from devkit.lint.gpus import Gpu, gpu_named
+from devkit.lint.read import Wish, allowed, read, sources
+from devkit.lint.records import Finding, LintFinding, LintRecord, LintTarget
+from devkit.lint.rules import RULES
+from devkit.lint.source import Source
+from devkit.lint.view import lines
+from trainer.config.audit import TARGETS
+
+_CHECKS = (
+    check_shell.check,
+    check_variables.check,
+    check_keys.check,
+    check_sizes.check,
+    check_places.check,
+    check_environment.check,
+    check_containers.check,
+)
+
+
+@dataclass(frozen=True)
+class LintOptions:
+    files: tuple[str, ...]
+    words: tuple[str, ...]  # of a command
+    target: str | None = None
+    gpu: str | None = None
+    json: bool = False
+
+
+def main(options: LintOptions) -> int:
+    """The exit code: 0 no error, 1 errors; wrong usage is raised."""
+    wish = Wish(target_named(options.target), _gpu(options.gpu))
+    stdin = sys.stdin.buffer.read() if "-" in options.files else None
+    record = lint(sources(options.files, options.words, stdin), wish)
+    if options.json:
+        emit(record.to_json())
+    else:
+        for line in lines(record):
+            result().print(line, soft_wrap=True)
+    return record.exit_code
+
+
+def lint(given: Sequence[Source], wish: Wish) -> LintRecord:
+    """Everything that the rules find, by file and line."""
+    findings: list[LintFinding] = []
+    targets: list[LintTarget] = []
+    for source in given:
+        launch, found = read(source, wish)
+        everything = [*found, *(finding for check in _CHECKS for finding in check(launch))]
+        off = allowed(source)
+        placed = {_placed(source, finding) for finding in everything if finding.rule not in off}
+        findings += sorted(placed, key=lambda finding: (finding.line, finding.column, finding.rule, finding.message))
+        targets += check_keys.targets(launch)
+    return LintRecord(tuple(findings), tuple(targets))
+
+
+def _placed(source: Source, finding: Finding) -> LintFinding:
+    place = source.place(finding.span)
+    return LintFinding(
+        rule=finding.rule,
+        severity=finding.severity or RULES[finding.rule].severity,
+        file=source.name,
+        line=place.line,
+        column=place.column,
+        width=place.width,
+        source=source.line(place.line),
+        message=_one_line(finding.message),
+        why=_one_line(finding.why),
+        hint=_one_line(finding.hint),
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def target_named(name: str | None) -> str | None:
+    """`verl-0.5` is of the generation verl-0.7.
+
+    >>> target_named("v0.3"), target_named("verl-0.8"), target_named("ours")
+    ('verl-0.2', 'verl-head', 'ours')
+    """
+    if name is None or name in TARGETS:
+        return name
+    version = re.fullmatch(r"(?:verl-)?v?0\.(\d+)(?:\.\w+)*", name)
+    if version:
+        minor = int(version[1])
+        return next((f"verl-0.{last}" for last in (3, 4, 7) if minor <= last), "verl-head").replace("0.3", "0.2")
+    near = difflib.get_close_matches(name, TARGETS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(TARGETS)}"
+    raise UsageError(f"no such version: {name}", hint=hint)
+
+
+def _gpu(name: str | None) -> Gpu | None:
+    if name is None:
+        return None
+    gpu = gpu_named(name)
+    if gpu is None:
+        raise UsageError(f"no such GPU: {name}", hint="give its memory in GB: --gpu 80")
+    return gpu

@@ -1,0 +1,48 @@
+"""`devkit lint` on the command line: a short function over one module, imported when it is called."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from devkit.debug.verbs import Json
+
+_WORDS = "devkit.lint.words"
+
+
+class LintCommand(TyperCommand):
+    """Keeps what stands behind `--` apart: click would mix a command's words with file names."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[_WORDS] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to `devkit`."""
+    app.command(name="lint", cls=LintCommand)(lint)
+
+
+def lint(
+    context: typer.Context,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE or -- CMD",
+            help="Launch scripts: shell, sbatch, dstack YAML, Markdown, - for stdin; or, behind --, a command.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--for", metavar="VERSION", help="verl-0.2 to verl-head, search-r1 or ours; told from the keys."),
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(metavar="NAME|GB", help="The GPU of the memory estimate.")] = None,
+    json: Json = False,
+) -> int:
+    """Say what is wrong with a training command or a launch script, without running it."""
+    from devkit.lint.run import LintOptions, main
+
+    return main(LintOptions(tuple(files or ()), context.meta[_WORDS], target, gpu, json))

@@ -1,0 +1,53 @@
+"""Findings for people, as a compiler shows them: where, what, the line, why, what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from devkit.lint.records import SEVERITIES, LintFinding, LintRecord
+
+_STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+_WIDTH = 100  # of a source line; of a longer one the part around the finding is shown
+
+
+def lines(record: LintRecord) -> Iterator[Text]:
+    for finding in record.findings:
+        yield from _finding(finding)
+        yield Text()
+    for target in record.targets:
+        yield Text(f"{target.file}:{target.line}: keys as in {target.target} ({target.reason})", style="dim")
+    yield summary(record)
+
+
+def _finding(finding: LintFinding) -> Iterator[Text]:
+    style = _STYLE[finding.severity]
+    place = f"{finding.file}:{finding.line}:{finding.column}: "
+    rule = (f" [{finding.rule}]", "dim")
+    yield Text.assemble((place, "bold"), (f"{finding.severity}: ", style), finding.message, rule)
+    number = f"{finding.line:5} | "
+    shown, start = _around(finding)
+    yield Text.assemble((number, "dim"), shown)
+    width = max(1, min(finding.width, len(shown) - start))
+    yield Text.assemble((" " * 5 + " | ", "dim"), " " * start, ("^" * width, style))
+    yield Text.assemble(("   why: ", "bold"), finding.why)
+    yield Text.assemble(("  hint: ", "bold"), finding.hint)
+
+
+def _around(finding: LintFinding) -> tuple[str, int]:
+    """The line, or a part of it, and where in it the finding begins."""
+    line = "".join(c if c.isprintable() else " " for c in finding.source)
+    start = min(finding.column - 1, len(line))
+    if len(line) <= _WIDTH:
+        return line, start
+    first = max(0, min(start - 10, len(line) - _WIDTH))
+    return line[first : first + _WIDTH], start - first
+
+
+def summary(record: LintRecord) -> Text:
+    counts = [(record.count(severity), severity) for severity in SEVERITIES]
+    if not any(count for count, _ in counts):
+        return Text("lint: nothing found")
+    said = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for count, severity in counts if count)
+    return Text(f"lint: {said}")
