@@ -30,6 +30,13 @@ FOLDERS = {
     "scripts": "Set-up, and documentation made from the code.",
     ".ci": "What CI runs.",
 }
+INNER = {
+    "debugger_parts": "The figures of `debugger.py`: without Ray, on Ray, and the table of them.",
+    "vscode_parts": "The ranks and the editor's side of `vscode.py`.",
+}
+
+
+BUILT = (".vsix",)  # what a build leaves beside the sources
 
 
 def tree() -> str:
@@ -42,8 +49,13 @@ def tree() -> str:
 def _branch(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
     indent = "  " * depth
     init = folder / "__init__.py"
-    yield f"{indent}{folder.name}/", first_line(init) if init.exists() else FOLDERS.get(folder.name, "")
-    entries = [path for path in folder.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")]
+    yield f"{indent}{folder.name}/", first_line(init) if init.exists() else {**FOLDERS, **INNER}.get(folder.name, "")
+    left_out = ("__init__.py", "__pycache__", "py.typed")
+    entries = [
+        path
+        for path in folder.iterdir()
+        if path.name not in left_out and not path.name.startswith(".") and path.suffix not in BUILT
+    ]
     for path in sorted(entries, key=lambda entry: (entry.is_dir(), entry.name)):
         if path.is_dir():
             yield from _branch(path, depth + 1)
@@ -66,10 +78,14 @@ def cli_reference() -> str:
 
     from devkit.cli import app
 
-    root: Any = typer.main.get_command(app)
-    parts = [_command("devkit", root)]
-    parts += [_command(f"devkit {name}", verb) for name, verb in root.commands.items()]
-    return "\n\n".join(parts)
+    return "\n\n".join(_commands("devkit", typer.main.get_command(app)))
+
+
+def _commands(path: str, command: Any) -> Iterator[str]:
+    """This one and those below it."""
+    yield _command(path, command)
+    for name, verb in getattr(command, "commands", {}).items():
+        yield from _commands(f"{path} {name}", verb)
 
 
 def _command(path: str, command: Any) -> str:
@@ -81,8 +97,10 @@ def _command(path: str, command: Any) -> str:
 
 def _spelling(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        return f"[{parameter.metavar}]..."
-    return " ".join([", ".join(parameter.opts), parameter.metavar or ""]).strip()
+        name = parameter.metavar if parameter.required else f"[{parameter.metavar}]"
+        return f"{name}..." if parameter.nargs == -1 else str(name)
+    text = " ".join([", ".join(parameter.opts), parameter.metavar or ""]).strip()
+    return text.replace("|", "\\|")  # it would end a cell of the table
 
 
 def config_table(name: str) -> Callable[[], str]:
@@ -92,6 +110,15 @@ def config_table(name: str) -> Callable[[], str]:
         return str(getattr(importlib.import_module("scripts.config_reference"), name)())
 
     return make
+
+
+def lint_rules() -> str:
+    """Every rule of `devkit lint`."""
+    from devkit.lint.rules import RULES
+
+    rows = [f"| `{rule.name}` | {rule.severity} | {rule.about} | `{rule.example}` |" for rule in RULES.values()]
+    cells = [row.replace("| tee", "\\| tee").replace("| bash", "\\| bash").replace("`` ", "` ") for row in rows]
+    return "\n".join(["| rule | severity | what it is about | for example |", "|---|---|---|---|", *cells])
 
 
 def reading_list() -> str:
@@ -120,6 +147,7 @@ GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/config.md", "keys"): config_table("keys"),
     ("docs/config.md", "renames"): config_table("renames"),
     ("docs/config.md", "no effect"): config_table("no_effect"),
+    ("docs/lint.md", "rules"): lint_rules,
     ("docs/trainer.md", "dialects"): config_table("dialects"),
     ("docs/walkthrough.md", "lines"): reading_list,
 }

@@ -1,0 +1,227 @@
+/** The clusters view: clusters > jobs > stopped ranks, crashes, breakpoints. */
+
+import { clusterName, LOCAL, type ClusterView } from "./clusters";
+import { jobNode } from "./jobTree";
+import { clock, count, members, shortPath, who } from "./naming";
+import { COLORS, plain, type Icon, type Node } from "./node";
+import type { Problem } from "./problems";
+import type { BreakpointState, PsDocument } from "./records";
+
+/** What the tree is drawn with. */
+export interface Setting {
+  readonly folders: readonly string[]; // of the workspace
+  readonly now: Date;
+}
+
+export function clusterTree(clusters: readonly ClusterView[], setting: Setting): Node[] {
+  return clusters.map((cluster) => clusterNode(cluster, setting));
+}
+
+function clusterNode(cluster: ClusterView, setting: Setting): Node {
+  const { watch, key } = cluster;
+  const problem = watch.document === null ? watch.problem : null;
+  const children = watch.document
+    ? contents(cluster, watch.document, setting)
+    : problem
+      ? problemNodes(key, problem)
+      : [];
+  return {
+    id: `cluster:${key}`,
+    context: key === LOCAL ? "cluster.local" : "cluster",
+    label: clusterName(cluster),
+    description: describe(cluster),
+    tooltip: tooltip(cluster),
+    icon: clusterIcon(cluster),
+    expanded: true,
+    subject: { cluster: key },
+    children,
+  };
+}
+
+function describe(cluster: ClusterView): string {
+  const { watch } = cluster;
+  const where = cluster.key === LOCAL && cluster.url ? cluster.url.replace(/^https?:\/\//, "") : "";
+  return [where, state(cluster)].filter(Boolean).join(" · ") || (watch.phase === "starting" ? "connecting" : "");
+}
+
+function state(cluster: ClusterView): string {
+  const { document, problem, phase } = cluster.watch;
+  if (document) {
+    const stops = document.stops.length ? `${document.stops.length} stopped` : "";
+    return [stops, phase === "live" ? "" : "connecting again"].filter(Boolean).join(" · ");
+  }
+  const token = problem?.error.includes("refuses") ? "token refused" : "token needed";
+  const words = { token, unreachable: "not reachable", idle: "no job", missing: "no devkit", failed: "failed" };
+  return problem ? words[problem.kind] : "connecting";
+}
+
+function clusterIcon(cluster: ClusterView): Icon {
+  const { document, problem } = cluster.watch;
+  if (document || problem === null || problem.kind === "idle") {
+    return { id: "server-environment" };
+  }
+  return problem.kind === "token" ? { id: "key", color: COLORS.odd } : { id: "debug-disconnect", color: COLORS.odd };
+}
+
+function tooltip(cluster: ClusterView): string {
+  const { document, problem } = cluster.watch;
+  const head = `**${plain(clusterName(cluster))}**${cluster.url ? `\n\n${plain(cluster.url)}` : ""}`;
+  if (problem && !document) {
+    return `${head}\n\n${plain(problem.error)}\n\n${plain(problem.hint)}`;
+  }
+  return document ? `${head}\n\n${count(document.workers.length, "process")} with devkit` : head;
+}
+
+/** What is wrong, and what to do about it; the token can be given right here. */
+function problemNodes(key: string, problem: Problem): Node[] {
+  const isIdle = problem.kind === "idle";
+  const error: Node = {
+    id: `problem:${key}`,
+    context: "problem",
+    label: problem.error,
+    tooltip: plain(problem.error),
+    icon: isIdle ? { id: "info" } : { id: "error", color: COLORS.crash },
+    subject: { cluster: key },
+    children: [],
+  };
+  const hint: Node = {
+    ...error,
+    id: `hint:${key}`,
+    context: "hint",
+    label: problem.hint,
+    tooltip: plain(problem.hint),
+    icon: { id: "lightbulb" },
+  };
+  const nodes = [error, hint];
+  if (problem.kind === "token") {
+    nodes.push(action(key, "Set the Token...", "key", "devkit.setToken"));
+  } else if (isIdle) {
+    nodes.push(action(key, "Run the Current File Under devkit", "debug-alt", "devkit.runFile"));
+  } else {
+    nodes.push(action(key, "Try Again", "refresh", "devkit.reconnect"));
+  }
+  return nodes.filter((node) => node.label);
+}
+
+function action(key: string, label: string, icon: string, command: string): Node {
+  return {
+    id: `${command}:${key}`,
+    context: "action",
+    label,
+    icon: { id: icon },
+    click: command,
+    subject: { cluster: key },
+    children: [],
+  };
+}
+
+function contents(cluster: ClusterView, ps: PsDocument, setting: Setting): Node[] {
+  const jobs = jobIds(cluster, ps).map((job) => jobNode(cluster, ps, job, setting));
+  const others = [...breakpointGroup(cluster.key, ps.breakpoints, setting), ...goneGroup(cluster.key, ps, setting)];
+  return [...(jobs.length ? jobs : [nothing(cluster.key)]), ...others];
+}
+
+function nothing(key: string): Node {
+  return {
+    id: `nothing:${key}`,
+    context: "hint",
+    label: "no job runs under devkit: devkit run -- CMD starts one",
+    icon: { id: "info" },
+    subject: { cluster: key },
+    children: [],
+  };
+}
+
+/** Jobs with a process, a stop or a crash; the newest first. */
+function jobIds(cluster: ClusterView, ps: PsDocument): string[] {
+  const all = [...ps.workers, ...ps.stops, ...cluster.crashes].map((one) => one.job_id).filter(Boolean);
+  return [...new Set(all)].sort().reverse();
+}
+
+/** Breakpoints hold for jobs that start later, too: they stand beside the jobs. */
+function breakpointGroup(key: string, breakpoints: readonly BreakpointState[], setting: Setting): Node[] {
+  if (!breakpoints.length) {
+    return [];
+  }
+  return [
+    {
+      id: `breakpoints:${key}`,
+      context: "breakpoints",
+      label: "Breakpoints",
+      description: `${breakpoints.length}`,
+      icon: { id: "debug-breakpoint", color: COLORS.breakpoint },
+      expanded: true,
+      subject: { cluster: key },
+      children: breakpoints.map((one) => breakpointNode(key, one, setting)),
+    },
+  ];
+}
+
+function breakpointNode(key: string, one: BreakpointState, setting: Setting): Node {
+  const isArmed = one.armed > 0;
+  const icon: Icon = one.error
+    ? { id: "warning", color: COLORS.odd }
+    : isArmed
+      ? { id: "debug-breakpoint", color: COLORS.breakpoint }
+      : { id: "debug-breakpoint-unverified", color: COLORS.unverified };
+  const place = placeOf(one.spec);
+  return {
+    id: `breakpoint:${key}:${one.id}`,
+    context: "breakpoint",
+    label: place ? one.spec.replace(place.file, shortPath(place.file, setting.folders)) : one.spec,
+    description: one.error ? `its condition failed: ${one.error}` : armed(one),
+    tooltip: [plain(one.spec), plain(armed(one)), one.error && plain(`its condition failed: ${one.error}`)]
+      .filter(Boolean)
+      .join("\n\n"),
+    icon,
+    ...(place ? { click: "devkit.openPlace" } : {}),
+    subject: { cluster: key, breakpoint: one, ...(place ? { place } : {}) },
+    children: [],
+  };
+}
+
+/** How far a breakpoint has come: `armed in 3 of 8, 2 hits`. */
+export function armed(one: BreakpointState): string {
+  const hits = one.hits ? `, ${count(one.hits, "hit")}` : "";
+  const note = one.note && (one.armed < one.workers || !one.armed) ? `: ${one.note}` : "";
+  return `armed in ${one.armed} of ${one.workers}${hits}${note}`;
+}
+
+/** File and line of a SPEC; a SPEC by name has none. */
+export function placeOf(spec: string): { file: string; line: number } | undefined {
+  const found = /^\s*(\S.*?):(\d+)(?=\s|$)/.exec(spec);
+  return found?.[1] && found[2] ? { file: found[1], line: Number(found[2]) } : undefined;
+}
+
+const GONE_SHOWN = 20;
+
+/** Stops that are over, and why: a rank that vanished from the list has a reason. */
+function goneGroup(key: string, ps: PsDocument, setting: Setting): Node[] {
+  const notable = ps.gone.filter((one) => one.reason !== "continued");
+  if (!notable.length) {
+    return [];
+  }
+  const newest = [...notable].sort((a, b) => b.time - a.time).slice(0, GONE_SHOWN);
+  const children = newest.map((one): Node => ({
+    id: `gone:${key}:${one.id}:${one.time}`,
+    context: "gone",
+    label: who(one),
+    description: `${one.reason} · ${clock(one.time, setting.now)}`,
+    tooltip: `${plain(members([one]))}: ${plain(one.reason)}`,
+    icon: { id: "circle-slash" },
+    click: "devkit.openPlace",
+    subject: { cluster: key, place: { file: one.file, line: one.line } },
+    children: [],
+  }));
+  return [
+    {
+      id: `gone:${key}`,
+      context: "goneGroup",
+      label: "No longer stopped",
+      description: `${notable.length}`,
+      icon: { id: "history" },
+      subject: { cluster: key },
+      children,
+    },
+  ];
+}

@@ -1,0 +1,50 @@
+/** What can be wrong with a cluster or a command, in one line and with what to do about it. */
+
+import type { ErrorRecord } from "./records";
+
+/**
+ * missing: devkit can't be started; token: it is asked for, or refused; unreachable: nothing answers; idle: the
+ * cluster is there and nothing in it runs under devkit; failed: anything else.
+ */
+export type ProblemKind = "missing" | "token" | "unreachable" | "idle" | "failed";
+
+export interface Problem {
+  readonly kind: ProblemKind;
+  readonly error: string;
+  readonly hint: string;
+}
+
+const UNREACHABLE = 3; // devkit's exit codes
+const NOT_FINE = 1;
+const ABOUT_TOKENS = /asks for a token|refuses the token|is RAY_AUTH_TOKEN/;
+
+export function isErrorRecord(document: unknown): document is ErrorRecord {
+  const one = document as Partial<ErrorRecord> | null;
+  return typeof one === "object" && one !== null && typeof one.error === "string" && typeof one.exit_code === "number";
+}
+
+/** What an error record of `devkit ps` says about a cluster. */
+export function clusterProblem(record: ErrorRecord): Problem {
+  return { kind: kindOf(record), error: record.error, hint: record.hint };
+}
+
+function kindOf(record: ErrorRecord): ProblemKind {
+  if (record.exit_code === UNREACHABLE) {
+    return ABOUT_TOKENS.test(`${record.error} ${record.hint}`) ? "token" : "unreachable";
+  }
+  // `ps` fails with code 1 where a dashboard answered and no job of the cluster has a hub.
+  return record.exit_code === NOT_FINE ? "idle" : "failed";
+}
+
+/** Of a process that ended without a record: its last words. */
+export function endedProblem(code: number | null, stderr: string): Problem {
+  const words = stderr.trim().split("\n");
+  const error = words.findLast((line) => line.startsWith("error: "))?.slice("error: ".length);
+  const hint = words.findLast((line) => line.startsWith("hint: "))?.slice("hint: ".length);
+  const last = words.at(-1)?.trim() || "it said nothing";
+  return {
+    kind: "failed",
+    error: error ?? `devkit ended ${code === null ? "by a signal" : `with exit code ${code}`}: ${last}`,
+    hint: hint ?? "the log of Ray DevKit has all of it",
+  };
+}

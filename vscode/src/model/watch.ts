@@ -1,0 +1,127 @@
+/**
+ * The life of one `devkit ps --watch --wait --json`, as a pure table: (state, event) -> (state, actions).
+ *
+ * It prints what is stopped, and says so when there is nothing to be asked; it goes on by itself when there is again. A
+ * process that ends all the same is started again after a pause that grows. Events carry the number of the run that
+ * they belong to, so that what an old process still says changes nothing.
+ */
+
+import { clusterProblem, endedProblem, isErrorRecord, type Problem } from "./problems";
+import type { PsDocument } from "./records";
+
+export interface WatchState {
+  readonly phase: "off" | "starting" | "live" | "waiting";
+  readonly run: number;
+  readonly document: PsDocument | null;
+  readonly problem: Problem | null; // of the last attempt; shown until the next one has an answer
+  readonly said: Problem | null; // what this run has said of itself so far
+  readonly attempts: number; // that ended without a document, one after another
+}
+
+export type WatchEvent =
+  | { readonly kind: "start" }
+  | { readonly kind: "stop" }
+  | { readonly kind: "retry" } // the user asks, or something has changed that may help
+  | { readonly kind: "timer"; readonly run: number }
+  | { readonly kind: "document"; readonly run: number; readonly document: unknown }
+  | { readonly kind: "exit"; readonly run: number; readonly code: number | null; readonly stderr: string }
+  | { readonly kind: "missing"; readonly run: number; readonly problem: Problem };
+
+export type WatchAction =
+  | { readonly kind: "spawn"; readonly run: number }
+  | { readonly kind: "kill" }
+  | { readonly kind: "wait"; readonly run: number; readonly milliseconds: number }
+  | { readonly kind: "cancelWait" }
+  | { readonly kind: "crashesChanged" };
+
+type Step = readonly [WatchState, readonly WatchAction[]];
+
+export const OFF: WatchState = { phase: "off", run: 0, document: null, problem: null, said: null, attempts: 0 };
+
+const FIRST_PAUSE = 1000; // milliseconds; doubled at each attempt
+const LONGEST_PAUSE = 15_000;
+
+export function pause(attempts: number): number {
+  return Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** Math.max(0, attempts - 1));
+}
+
+export function step(state: WatchState, event: WatchEvent): Step {
+  switch (event.kind) {
+    case "start":
+      return state.phase === "off" ? spawn(state, []) : [state, []];
+    case "stop":
+      return [{ ...OFF, run: state.run + 1 }, ending(state)];
+    case "retry":
+      return state.phase === "off" ? [state, []] : spawn({ ...state, attempts: 0 }, ending(state));
+    case "timer":
+      return state.phase === "waiting" && event.run === state.run ? spawn(state, []) : [state, []];
+    default:
+      return event.run === state.run && isRunning(state) ? heard(state, event) : [state, []];
+  }
+}
+
+function isRunning(state: WatchState): boolean {
+  return state.phase === "starting" || state.phase === "live";
+}
+
+function ending(state: WatchState): WatchAction[] {
+  if (state.phase === "waiting") {
+    return [{ kind: "cancelWait" }];
+  }
+  return isRunning(state) ? [{ kind: "kill" }] : [];
+}
+
+function spawn(state: WatchState, before: readonly WatchAction[]): Step {
+  const run = state.run + 1;
+  return [{ ...state, phase: "starting", run, said: null }, [...before, { kind: "spawn", run }]];
+}
+
+type Heard = Extract<WatchEvent, { kind: "document" | "exit" | "missing" }>;
+
+function heard(state: WatchState, event: Heard): Step {
+  switch (event.kind) {
+    case "document":
+      return read(state, event.document);
+    case "missing":
+      return wait(state, event.problem);
+    case "exit":
+      // A record on stdout has said why; else its last words do.
+      return wait(state, state.said ?? endedProblem(event.code, event.stderr));
+  }
+}
+
+function read(state: WatchState, document: unknown): Step {
+  if (isErrorRecord(document)) {
+    return [complained(state, clusterProblem(document)), []];
+  }
+  if (!isPs(document)) {
+    return [state, []];
+  }
+  const known = state.document?.crashes ?? 0;
+  const actions: WatchAction[] =
+    document.crashes === known && state.phase === "live" ? [] : [{ kind: "crashesChanged" }];
+  return [{ ...state, phase: "live", document, problem: null, attempts: 0 }, actions];
+}
+
+/** What was shown stays until a second look: a hub that went away may be back by then. */
+function complained(state: WatchState, problem: Problem): WatchState {
+  const shown = state.phase === "live" ? {} : { problem, document: null };
+  return { ...state, ...shown, phase: "starting", said: problem };
+}
+
+function wait(state: WatchState, problem: Problem): Step {
+  // A watch that was fine and broke off is tried again at once, and what it showed stays until the answer.
+  const wasFine = state.attempts === 0 && state.document !== null;
+  const attempts = state.attempts + 1;
+  const document = wasFine ? state.document : null;
+  const milliseconds = wasFine ? FIRST_PAUSE / 4 : pause(attempts);
+  return [
+    { ...state, phase: "waiting", document, problem, attempts },
+    [{ kind: "wait", run: state.run, milliseconds }],
+  ];
+}
+
+function isPs(document: unknown): document is PsDocument {
+  const one = document as Partial<PsDocument> | null;
+  return typeof one === "object" && one !== null && Array.isArray(one.stops) && Array.isArray(one.breakpoints);
+}

@@ -1,0 +1,207 @@
+import { describe, expect, test } from "vitest";
+import type { ClusterView } from "../src/model/clusters";
+import { armed, clusterTree, placeOf } from "../src/model/clusterTree";
+import { shortCommand } from "../src/model/jobTree";
+import type { Node } from "../src/model/node";
+import type { ProblemKind } from "../src/model/problems";
+import { OFF } from "../src/model/watch";
+import { breakpoint, cluster, crash, live, NOON, ps, SECOND, stop, worker } from "./records";
+
+const setting = { folders: ["/home/me/job"], now: NOON };
+
+/** The tree as indented lines. */
+function lines(nodes: readonly Node[], indent = ""): string[] {
+  return nodes.flatMap((node) => [
+    `${indent}${node.label} | ${node.description ?? ""}`,
+    ...lines(node.children, `${indent}  `),
+  ]);
+}
+
+function all(nodes: readonly Node[]): Node[] {
+  return nodes.flatMap((node) => [node, ...all(node.children)]);
+}
+
+function tree(...views: ClusterView[]): Node[] {
+  return clusterTree(views, setting);
+}
+
+const busy = cluster({
+  watch: live(
+    ps({
+      stops: [stop({ rank: 1, attached: 2 }), stop({ rank: 0 })],
+      breakpoints: [breakpoint({ hits: 2 })],
+      workers: [
+        worker({ rank: 0 }),
+        worker({ rank: 1 }),
+        worker({ rank: null, role: "driver" }),
+        worker({ job_id: "", rank: null }),
+      ],
+      crashes: 2,
+    }),
+  ),
+  crashes: [crash(), crash({ id: "c2", role: "driver", root: "c1", time: SECOND - 4 })],
+  jobs: [
+    {
+      job_id: "01000000",
+      submission_id: "",
+      status: "RUNNING",
+      command: "/x/bin/python train.py",
+      start_time: 0,
+      end_time: null,
+      message: "",
+    },
+  ],
+});
+
+test("clusters > jobs > stopped ranks, crashes; breakpoints", () => {
+  expect(lines(tree(busy))).toEqual([
+    "This machine | 2 stopped",
+    "  python train.py | job 01000000 · 3 processes",
+    "    Stopped | 2",
+    "      rank 0 · Worker | train.py:16 · breakpoint · since 11:58:55",
+    "      rank 1 · Worker | train.py:16 · breakpoint · since 11:58:55 · 2 attached",
+    "    Crashes | 1",
+    "      boom | IndexError: list index out of range · train.py:22 · 11:59:55",
+    "        driver | IndexError: list index out of range · train.py:22 · 11:59:56",
+    "  Breakpoints | 1",
+    "    train.py:16 if k == 3 | armed in 3 of 3, 2 hits",
+  ]);
+});
+
+test("ids are unique, and the same at each drawing, so that a selection stays", () => {
+  const ids = all(tree(busy)).map((node) => node.id);
+  expect(new Set(ids).size).toBe(ids.length);
+  expect(all(tree(busy)).map((node) => node.id)).toEqual(ids);
+  const two = all(tree(busy, { ...busy, key: "http://head:8265" })).map((node) => node.id);
+  expect(new Set(two).size).toBe(two.length);
+});
+
+test("a time that passes changes nothing in the tree", () => {
+  const later = clusterTree([busy], { ...setting, now: new Date(NOON.getTime() + 5000) });
+  expect(JSON.stringify(later)).toBe(JSON.stringify(tree(busy)));
+});
+
+test("nodes say what a click and the inline actions need", () => {
+  const nodes = all(tree(busy));
+  const job = nodes.find((node) => node.context.startsWith("job"));
+  expect(job).toMatchObject({ context: "job.stopped.running", subject: { cluster: "local", job: "01000000" } });
+  const first = nodes.find((node) => node.context === "stop");
+  expect(first).toMatchObject({ click: "devkit.attachStop", subject: { stop: { id: "a0-1" }, place: { line: 16 } } });
+  expect(nodes.find((node) => node.context === "crash")).toMatchObject({
+    click: "devkit.openCrash",
+    subject: { crash: { id: "c1" } },
+  });
+  expect(nodes.find((node) => node.context === "breakpoint")?.subject.place).toEqual({ file: "train.py", line: 16 });
+});
+
+test("an exception's stop says which; a lost worker says so", () => {
+  const exception = { type: "ValueError", message: "bad\nvalue" };
+  const view = cluster({
+    watch: live(ps({ stops: [stop({ reason: "exception", exception })], workers: [worker({ connected: false })] })),
+  });
+  const node = all(tree(view)).find((one) => one.context === "stop");
+  expect(node?.description).toBe("train.py:16 · ValueError: bad value · since 11:58:55 · connection lost");
+  expect(node?.icon?.id).toBe("debug-disconnect");
+});
+
+test("each job has its own, the newest first", () => {
+  const stops = [stop(), stop({ id: "z-1", job_id: "02000000" })];
+  const view = cluster({ watch: live(ps({ stops, workers: [worker(), worker({ job_id: "02000000" })] })) });
+  const jobs = tree(view)[0]?.children ?? [];
+  expect(jobs.map((job) => job.label)).toEqual(["Job 02000000", "Job 01000000"]);
+  expect(
+    jobs.map((job) =>
+      all(job.children)
+        .filter((node) => node.context === "stop")
+        .map((node) => node.subject.stop?.id),
+    ),
+  ).toEqual([["z-1"], ["a0-1"]]);
+});
+
+test("a job that has ended keeps its crashes", () => {
+  const view = cluster({ watch: live(ps({ crashes: 1 })), crashes: [crash()] });
+  const [machine] = tree(view);
+  expect(machine?.children[0]).toMatchObject({ label: "Job 01000000", description: "ended", context: "job.ended" });
+});
+
+test("nothing is stopped: it says what to do next", () => {
+  const calm = all(tree(cluster({ watch: live(ps({ workers: [worker()] })) })));
+  expect(calm.find((node) => node.label === "Nothing is stopped")).toMatchObject({ click: "devkit.attachAll" });
+  expect(lines(tree(cluster()))[1]).toContain("devkit run -- CMD");
+});
+
+test("stops that are over are told with the reason, except those that were continued", () => {
+  const gone = { ...stop(), reason: "the worker died", time: SECOND - 3 };
+  const view = cluster({ watch: live(ps({ gone: [gone, { ...gone, id: "x", reason: "continued" }] })) });
+  expect(lines(tree(view))).toContain("    rank 0 · Worker | the worker died · 11:59:57");
+  expect(lines(tree(view))).toContain("  No longer stopped | 1");
+});
+
+describe("a cluster with a problem", () => {
+  const broken = (kind: ProblemKind): Node[] => {
+    const problem = { kind, error: "it does not answer", hint: "is it up?" };
+    return tree(cluster({ key: "http://head:8265", watch: { ...OFF, phase: "waiting", problem } }));
+  };
+
+  test("shows error and hint", () => {
+    expect(lines(broken("unreachable")).slice(0, 3)).toEqual([
+      "head:8265 | not reachable",
+      "  it does not answer | ",
+      "  is it up? | ",
+    ]);
+  });
+
+  test("tells a token that is refused from one that is missing", () => {
+    const described = (error: string): string | undefined =>
+      tree(cluster({ watch: { ...OFF, phase: "waiting", problem: { kind: "token", error, hint: "" } } }))[0]
+        ?.description;
+    expect(described("the dashboard at http://head:8265 refuses the token of RAY_AUTH_TOKEN")).toBe("token refused");
+    expect(described("the dashboard at http://head:8265 asks for a token")).toBe("token needed");
+  });
+
+  test("offers what helps", () => {
+    const action = (kind: ProblemKind): string | undefined =>
+      all(broken(kind)).find((node) => node.context === "action")?.click;
+    expect(action("token")).toBe("devkit.setToken");
+    expect(action("unreachable")).toBe("devkit.reconnect");
+    expect(action("idle")).toBe("devkit.runFile");
+  });
+
+  test("that is connected to again shows its stops meanwhile", () => {
+    const view = { ...busy, watch: { ...busy.watch, phase: "waiting" as const } };
+    expect(tree(view)[0]?.description).toBe("2 stopped · connecting again");
+    expect(all(tree(view)).filter((node) => node.context === "stop")).toHaveLength(2);
+  });
+});
+
+test("a breakpoint that nobody has is never silent", () => {
+  expect(armed(breakpoint({ armed: 0, note: "module not loaded yet" }))).toBe("armed in 0 of 3: module not loaded yet");
+  expect(armed(breakpoint({ armed: 0, workers: 0, note: "no worker has joined yet" }))).toBe(
+    "armed in 0 of 0: no worker has joined yet",
+  );
+  const view = cluster({
+    watch: live(ps({ breakpoints: [breakpoint({ armed: 0 }), breakpoint({ id: "b2", error: "NameError: k" })] })),
+  });
+  const [first, second] = all(tree(view)).filter((node) => node.context === "breakpoint");
+  expect(first?.icon?.id).toBe("debug-breakpoint-unverified");
+  expect(second).toMatchObject({ icon: { id: "warning" }, description: "its condition failed: NameError: k" });
+});
+
+test("a breakpoint's file is written as the reader knows it", () => {
+  const view = cluster({ watch: live(ps({ breakpoints: [breakpoint({ spec: "/home/me/job/pkg/m.py:9 @[1]" })] })) });
+  const node = all(tree(view)).find((one) => one.context === "breakpoint");
+  expect(node).toMatchObject({
+    label: "pkg/m.py:9 @[1]",
+    subject: { place: { file: "/home/me/job/pkg/m.py", line: 9 } },
+  });
+});
+
+test("file and line of a SPEC", () => {
+  expect(placeOf("pkg/train.py:88 @Worker[1,4:8] if step == 3")).toEqual({ file: "pkg/train.py", line: 88 });
+  expect(placeOf("trainer.ppo:actor_loss")).toBeUndefined();
+});
+
+test("a command without its interpreter's folder", () => {
+  expect(shortCommand("/x/.venv/bin/python -m trainer.main_ppo a=1")).toBe("python -m trainer.main_ppo a=1");
+  expect(shortCommand("python /home/me/job/pkg/run.py /data/x", ["/home/me/job"])).toBe("python pkg/run.py /data/x");
+});
