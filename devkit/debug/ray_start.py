@@ -6,6 +6,7 @@ Pure but for a look at ports: what is run, and who waits for it, is in `cluster.
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from devkit.debug import processes
+from devkit.debug.address import temporary_folder
 from devkit.debug.gcs import GcsAddress
 from devkit.debug.state import Mode
 from devkit.debug.tokens import MODE, TOKEN, AuthMode
@@ -145,10 +147,10 @@ def plan(options: ClusterOptions, environ: Mapping[str, str]) -> Plan:
     )
     alone = options.nodes == 1 and not processes.gcs_addresses()
     shared = [*_of_node(options, alone), *_own_arguments(options)]
-    workers = [("--address", options.join or f"{options.node_ip or '127.0.0.1'}:{port}", *shared)] * (
-        options.nodes if joining else options.nodes - 1
-    )
-    heads = [] if joining else [("--head", *_of_head(options, port, dashboard), *shared)]
+    address = options.join or f"{options.node_ip or '127.0.0.1'}:{port}"
+    folders = _folders(options, environ)
+    heads = [] if joining else [("--head", *_of_head(options, port, dashboard), *folders.pop(0), *shared)]
+    workers = [("--address", address, *folder, *shared) for folder in folders]
     commands = tuple((*_RAY_START, *words) for words in (*heads, *workers))
     return Plan(port, dashboard, commands, _split_gpus(len(commands), options, environ), tuple(notes))
 
@@ -166,12 +168,29 @@ def _of_head(options: ClusterOptions, port: int, dashboard: int) -> list[str]:
     return words
 
 
+def _folders(options: ClusterOptions, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Where each node keeps its files: one of several on a machine must not meet those of another.
+
+    With one folder for all, a node that unpacks a job's --working-dir deletes what another one has unpacked there,
+    under the feet of the job's driver (ray._private.runtime_env.working_dir, `overwrite=True`), and each node's log
+    monitor prints every worker's lines once more. Up to 2.53 Ray gives all nodes the head's folder, whatever it is
+    told.
+    """
+    named: tuple[str, ...] = (f"--temp-dir={options.temp_dir.absolute()}",) if options.temp_dir else ()
+    top = (options.temp_dir or temporary_folder(environ)).absolute()
+    beside = GcsAddress.parse(options.join).is_local if options.join and not options.temp_dir else False
+    first = () if beside else named
+    taken = f"{secrets.token_hex(2)}-" if options.join else ""  # others may have joined before
+    return [
+        (f"--temp-dir={top / f'node-{taken}{number}'}",) if number or beside else first
+        for number in range(options.nodes)
+    ]
+
+
 def _of_node(options: ClusterOptions, alone: bool) -> list[str]:
     words = []
     if options.node_ip:
         words.append(f"--node-ip-address={options.node_ip}")
-    if options.temp_dir:
-        words.append(f"--temp-dir={options.temp_dir.absolute()}")
     if options.num_cpus is not None:
         words.append(f"--num-cpus={options.num_cpus}")
     if options.num_gpus is not None:

@@ -228,8 +228,7 @@ class Fragile:
         return str(ends[0]["reason"]) if ends else ""
 
     def hub_pid(self) -> int:
-        logs = Path(self.cluster.environ["RAY_TMPDIR"]) / "ray" / "session_latest" / "logs"
-        return int(json.loads((logs / "devkit" / "hub.json").read_text())["pid"])
+        return int(json.loads(self.cluster.find_log("devkit/hub.json").read_text())["pid"])
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +381,26 @@ class TestPlan:
         assert "--head" not in plan.commands[1] and "127.0.0.1:7000" in plan.commands[1]
         sizes = [word for command in plan.commands for word in command if word.startswith("--object-store-memory=")]
         assert len(set(sizes)) == 1 and len(sizes) == 2
+
+    @pytest.mark.parametrize(
+        ("asked", "folders"),
+        [
+            (ClusterOptions(nodes=3), [[], ["/r/ray/node-1"], ["/r/ray/node-2"]]),
+            (ClusterOptions(nodes=2, temp_dir=Path("/t")), [["/t"], ["/t/node-1"]]),
+            (ClusterOptions(nodes=1, join="127.0.0.1:1"), [["/r/ray/node-*-0"]]),  # the head's neighbour
+            (ClusterOptions(nodes=1, join="192.0.2.7:1"), [[]]),  # alone on its machine
+            (ClusterOptions(nodes=2, join="192.0.2.7:1"), [[], ["/r/ray/node-*-1"]]),
+            (ClusterOptions(nodes=1, join="127.0.0.1:1", temp_dir=Path("/t")), [["/t"]]),
+        ],
+    )
+    def test_nodes_of_one_machine_have_folders_of_their_own(
+        self, asked: ClusterOptions, folders: list[list[str]]
+    ) -> None:
+        commands = ray_start.plan(asked, {"RAY_TMPDIR": "/r"}).commands
+        found = [[word.partition("=")[2] for word in each if word.startswith("--temp-dir=")] for each in commands]
+        assert [len(each) for each in found] == [len(each) for each in folders]
+        pairs = zip(chain(*found), chain(*folders), strict=True)
+        assert all(fnmatch(one, pattern) for one, pattern in pairs), found
 
     def test_fewer_devices_than_nodes_go_to_the_first(self) -> None:
         plan = ray_start.plan(ClusterOptions(nodes=2, port=7000), {"CUDA_VISIBLE_DEVICES": "3"})

@@ -71,6 +71,17 @@ class Cluster:
         documents.check_output(arguments, document)
         return document
 
+    @property
+    def logs(self) -> list[Path]:
+        """The folders of the nodes' logs, the head's first."""
+        top = Path(self.environ["RAY_TMPDIR"]) / "ray"
+        return [(each / "session_latest" / "logs").resolve() for each in (top, *sorted(top.glob("node-*")))]
+
+    def find_log(self, pattern: str) -> Path:
+        """The one file that this names in the nodes' logs."""
+        [found] = [file for folder in self.logs for file in folder.glob(pattern)]
+        return found
+
     def ps(self, job: str | None = None) -> dict[str, Any]:
         """Only this job's stops: other tests use the same cluster."""
         found: dict[str, Any] = self.json("ps")

@@ -187,8 +187,8 @@ def test_secrets_are_not_in_it(failed: Failed) -> None:
 
 
 def test_every_snapshot_is_small(failed: Failed) -> None:
-    folder = Path(failed.cluster.environ["RAY_TMPDIR"]) / "ray" / "session_latest" / "logs" / "devkit" / "crashes"
-    sizes = {crash["id"]: (folder / f"{crash['id']}.json").stat().st_size for crash in failed.crashes}
+    find = failed.cluster.find_log
+    sizes = {each["id"]: find(f"devkit/crashes/{each['id']}.json").stat().st_size for each in failed.crashes}
     assert len(sizes) == FAILED and max(sizes.values()) < LARGEST
 
 

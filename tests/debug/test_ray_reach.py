@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -157,8 +156,7 @@ def ranks(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_the_laptop_reaches_nothing_but_the_dashboard(laptop: Laptop, ranks: Ranks) -> None:
-    folder = Path(ranks.cluster.environ["RAY_TMPDIR"]) / "ray" / "session_latest" / "logs" / "devkit" / "hub.json"
-    place = json.loads(folder.read_text())
+    place = json.loads(ranks.cluster.find_log("devkit/hub.json").read_text())
     host, port = ranks.cluster.gcs_address.rsplit(":", 1)
     for each in ((place["host"], place["port"]), (host, int(port))):
         tried = laptop.run(

@@ -54,12 +54,8 @@ class Stopped:
     stop: Document
 
 
-def logs_of(cluster: Cluster) -> Path:
-    return (Path(cluster.environ["RAY_TMPDIR"]) / "ray" / "session_latest" / "logs").resolve()
-
-
 def hub_place(cluster: Cluster) -> Document:
-    place: Document = json.loads((logs_of(cluster) / "devkit" / "hub.json").read_text())
+    place: Document = json.loads(cluster.find_log("devkit/hub.json").read_text())
     return place
 
 
@@ -185,18 +181,20 @@ def files_with(token: str, folder: Path) -> list[Path]:
 
 def test_the_token_is_in_no_log_and_in_no_file_of_ours(stopped: Stopped) -> None:
     token = stopped.cluster.environ["RAY_AUTH_TOKEN"]
-    session = logs_of(stopped.cluster).parent
-    assert len(list((session / "logs").iterdir())) > 20
-    assert files_with(token, session / "logs") == []
-    assert files_with(token, session / "runtime_resources") == []
+    for logs in stopped.cluster.logs:
+        assert len(list(logs.iterdir())) > 10
+        assert files_with(token, logs) == []
+        assert files_with(token, logs.with_name("runtime_resources")) == []
     assert files_with(token, Path(stopped.cluster.environ["DEVKIT_HOME"])) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
 @pytest.mark.parametrize("where", ["home", "logs"])
 def test_another_user_can_read_no_file_of_ours(stopped: Stopped, where: str) -> None:
-    folder = Path(stopped.cluster.environ["DEVKIT_HOME"]) if where == "home" else logs_of(stopped.cluster) / "devkit"
-    files = [str(path) for path in folder.rglob("*") if path.is_file()]
+    cluster = stopped.cluster
+    home = Path(cluster.environ["DEVKIT_HOME"])
+    folders = [home] if where == "home" else [logs / "devkit" for logs in cluster.logs]
+    files = [str(path) for folder in folders for path in folder.rglob("*") if path.is_file()]
     script = f"import os, sys; os.setuid({NOBODY}); print([p for p in sys.argv[1:] if os.access(p, os.R_OK)])"
     done = subprocess.run(
         [sys.executable, "-c", script, *files], capture_output=True, text=True, check=True, timeout=DEADLINE

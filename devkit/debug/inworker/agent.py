@@ -36,6 +36,7 @@ NAMELESS_SECONDS = 0.25  # the same, for a worker that may become an actor's at 
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 RANK_TRUSTED_SECONDS = 1.0
 LEAVE_SECONDS = 0.3  # the most that the end of a process waits for its last report
+JOIN_SECONDS = 0.5  # the most that the first crash of a new process waits for the way to the hub
 REPORT_SECONDS = 0.02  # the least time between two reports
 ASKED_TO_EXIT = "the process was asked to exit, as by the end of its job"
 ENDED_TOLD = 50  # stops that ended, told again with each report: the hub may have missed one
@@ -61,7 +62,9 @@ class Agent:
         self._complaints = Complaints()
         self._ended: deque[Document] = deque(maxlen=ENDED_TOLD)
         self._crashes: list[Document] = []  # not told to the hub yet
+        self._telling = threading.Lock()  # of them
         self._connection: wire.Connection | None = None
+        self._joined = threading.Event()  # there was a connection, at least once
         self._channels = Channels(self)
         self._awake = threading.Event()
         self._told = threading.Event()  # nothing is left to report
@@ -111,9 +114,11 @@ class Agent:
         """In a forked child: no thread of the parent is here. One is started when the child has something to tell."""
         self._locate = locate
         self._connection = None
+        self._joined = threading.Event()
         self._channels = Channels(self)
         self._ended.clear()
         self._crashes = []
+        self._telling = threading.Lock()
         self._hits = {}
         self._published = None
         self._making = threading.RLock()
@@ -239,7 +244,11 @@ class Agent:
             self.stops.park(frame, "exception", exception=error, traceback=error.__traceback__, timeout=timeout)
 
     def keep(self, document: Document) -> None:
-        """A snapshot goes to this node's folder at once, and to the hub when it can be reached."""
+        """A snapshot goes to this node's folder at once, and to the hub when it can be reached.
+
+        By this very thread if it can: once the driver has seen the exception, the job may end, and this process with
+        it. On a node where nobody else lives, nobody could then send it any more.
+        """
         from . import snapshot
         from .hooks import crash_folder
 
@@ -247,6 +256,11 @@ class Agent:
         with self._lock:
             self._crashes.append(document)
         self.wake()
+        if not self._joined.is_set():  # a process of this moment, whose first task fails
+            self._joined.wait(JOIN_SECONDS)
+            self._joined.set()  # nobody waits again
+        with suppress(OSError):  # then the reporting thread does, when there is a connection again
+            self._tell_crashes()
 
     # ---- the thread that listens
 
@@ -255,6 +269,7 @@ class Agent:
         while self._standing:
             try:
                 self._connection = connection = self._connect()
+                self._joined.set()
                 failures = 0
                 for document in connection:
                     self._receive(document)
@@ -348,9 +363,9 @@ class Agent:
         return {"places": state.places, "note": state.note, "hits": self._hits.get(name, 0), "error": error}
 
     def _tell_crashes(self) -> None:
-        while self._crashes and self._connection is not None:
-            self._connection.send({"type": "crash", "document": self._crashes[0]})
-            with self._lock:
+        with self._telling:
+            while self._crashes and (connection := self._connection) is not None:
+                connection.send({"type": "crash", "document": self._crashes[0]})
                 self._crashes.pop(0)
 
     def _end(self, record: Any, why: str) -> None:

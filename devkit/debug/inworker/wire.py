@@ -15,6 +15,7 @@ import hmac
 import json
 import secrets
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -24,6 +25,7 @@ from . import PROTOCOL
 MAX_LINE = 64 * 1024**2  # bytes of one document
 HANDSHAKE_LIMIT = 1024  # bytes of a line before the other side is known
 HANDSHAKE_SECONDS = 5.0
+SEND_SECONDS = 5
 NONCE_BYTES = 16
 
 Document = dict[str, Any]
@@ -102,6 +104,8 @@ class Connection:
             self._shake_hands(key, kind)
             unfinished.pop_all()
         self._socket.settimeout(None)
+        # A hub that reads no more must not hold a thread of the program: SO_SNDTIMEO leaves `receive` to wait.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
 
     def _shake_hands(self, key: bytes, kind: str) -> None:
         reply, expected = answer(decode(self._line(HANDSHAKE_LIMIT)), key, kind)
@@ -116,7 +120,11 @@ class Connection:
     def send(self, document: Document) -> None:
         data = encode(document)
         with self._lock:
-            self._socket.sendall(data)
+            try:
+                self._socket.sendall(data)
+            except OSError:
+                self.close()  # half of a document may have gone
+                raise
 
     def receive(self, timeout: float | None = None) -> Document:
         """The next document. Raises `TimeoutError` when none came in time, `WireError` at the end."""
