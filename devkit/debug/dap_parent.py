@@ -39,7 +39,7 @@ CALM = ("setExceptionBreakpoints", "setDataBreakpoints", "setInstructionBreakpoi
 LEAVE_SECONDS = 5.0  # for the breakpoints to be taken away
 # What a configuration says for the editor or for the parent itself, and not for the children.
 OWN_ARGUMENTS = frozenset(
-    {"type", "request", "name", "id", "all", "ranks", "job", "crash", "pipe", "address", "noDebug", "program",
+    {"type", "request", "name", "id", "thread", "all", "ranks", "job", "crash", "pipe", "address", "noDebug", "program",
      "command", "args", "env", "python", "console", "postMortem", "preLaunchTask", "postDebugTask", "presentation",
      "internalConsoleOptions", "serverReadyAction", "debugServer", "restart", "childEvents"}
 )  # fmt: skip
@@ -154,6 +154,7 @@ class ParentSession:
     def _start(self, stop: Document) -> None:
         name = child_name(stop)
         configuration = {**self._attach, "type": "devkit", "request": "attach", "name": name, "id": stop["id"]}
+        configuration["thread"] = f"{stop['worker_id']}/{stop.get('thread', '')}"  # so that a click finds this session
         configuration["underParent"] = True
         if self._pipe is not None:
             configuration["pipe"] = self._pipe.path

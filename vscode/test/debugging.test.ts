@@ -10,6 +10,7 @@ import {
   isWhole,
   launchConfiguration,
   stopConfiguration,
+  threadOf,
   withChildEvents,
 } from "../src/model/sessions";
 import { formatTarget, parseTarget, rankProblem, roleProblem } from "../src/model/targets";
@@ -47,6 +48,11 @@ describe("configurations", () => {
     expect(isParent({ ...allConfiguration("01"), underParent: true })).toBe(false);
     expect(isParent(stopConfiguration(stop()))).toBe(false);
     expect(isParent(crashConfiguration(crash()))).toBe(false);
+  });
+
+  test("one that was started at a stop follows its thread", () => {
+    expect(stopConfiguration(stop()).thread).toBe(`${stop().worker_id}/${stop().thread}`);
+    expect(threadOf(stop({ thread: "Thread-1" }))).not.toBe(threadOf(stop()));
   });
 
   test("only a parent tells of children", () => {

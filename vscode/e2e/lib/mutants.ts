@@ -57,6 +57,14 @@ export const MUTANTS: readonly Mutant[] = [
     says: /output like .*RESULT 63/,
   },
   {
+    name: 'a-second-click-starts-a-second-session',
+    file: 'vscode/src/editor/commands.ts',
+    old: 'if (stop && ranks.sessionOf(clusterKey(node), stop)) {',
+    fresh: 'if (stop && node.id === "") {',
+    caughtBy: ONE_STOP,
+    says: /counter\.py:14|\[ 2 \]|\[\s*2\s*\]|attached/,
+  },
+  {
     name: 'an-editor-that-is-lost-resumes',
     file: ADAPTER,
     old: '            self._is_closed = True\n            self._stops.unwatch(self)',

@@ -28,8 +28,13 @@ scenario('a stop in an actor: click, line, stack, variables, step, continue', as
   assert.match(await scene.debug.evaluate('self.total + number'), /61$/);
   await scene.shot('stop-in-an-actor');
 
+  // A second click leads to the same session.
+  await scene.view.show();
+  await row.click();
+  await scene.debug.stackHas(/Counter\.add.*counter\.py/);
   await scene.debug.press('Step Over');
   await scene.bench.stopsAt(`counter.py:${mark('counter.py', 'next')}`);
+  assert.deepEqual((await job.stops(1)).map(({ attached }) => attached), [1]);
   await scene.debug.press('Step Over');
   await scene.bench.stopsAt(`counter.py:${mark('counter.py', 'last')}`);
   await scene.debug.variable(['Locals', 'self', 'total'], /= 61$/);

@@ -2,8 +2,8 @@
 
 import * as vscode from "vscode";
 import { LOCAL } from "../model/clusters";
-import type { ContinueDocument, EvalDocument } from "../model/records";
-import { isParent, TYPE } from "../model/sessions";
+import type { ContinueDocument, EvalDocument, StopRecord } from "../model/records";
+import { isParent, threadOf, TYPE } from "../model/sessions";
 import type { Clusters } from "./clusters";
 import { clusterOf, configurationOf } from "./debugging";
 import type { Answer, Devkit } from "./devkit";
@@ -45,6 +45,13 @@ export class AllRanks implements vscode.Disposable {
     const near = this.active?.parentSession ?? this.active;
     const candidates = [...(near ? [near] : []), ...this.sessions.values()];
     return candidates.find((one) => isParent(configurationOf(one)));
+  }
+
+  /** The session that follows a stopped thread already. */
+  sessionOf(cluster: string, stop: StopRecord): vscode.DebugSession | undefined {
+    const thread = threadOf(stop);
+    const all = [...this.sessions.values()];
+    return all.find((one) => configurationOf(one).thread === thread && clusterOf(one) === cluster);
   }
 
   /** The cluster that is looked at: of the session, else the first with a stop. */

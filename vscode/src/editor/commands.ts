@@ -66,7 +66,7 @@ function aboutStops({ devkit, clusters, ranks }: Parts): Record<string, Command>
   const address = (node?: Node): string | undefined => addressOf(node?.subject.cluster ?? ranks.cluster);
   const move = (command: Move) => () => ranks.move(command);
   return {
-    attachStop: (node) => node?.subject.stop && startSession(stopConfiguration(node.subject.stop, address(node))),
+    attachStop: (node) => node && attachStop(ranks, node),
     attachAll: (node) => startSession(allConfiguration(node?.subject.job, address(node))),
     openCrash: (node) => node?.subject.crash && startSession(crashConfiguration(node.subject.crash, address(node))),
     continueStop: (node) => node?.subject.stop && ranks.resume(clusterKey(node), [node.subject.stop.id]),
@@ -95,6 +95,17 @@ function aboutViews({ ranks, values, stacks, smoke }: Parts): Record<string, Com
     refreshStacks: () => stacks.refresh(ranks.cluster),
     smoke: () => smoke.start(),
   };
+}
+
+/** A click on what a session follows already shows where it is; two sessions would only tell everything twice. */
+async function attachStop(ranks: AllRanks, node: Node): Promise<void> {
+  const { stop } = node.subject;
+  if (stop && ranks.sessionOf(clusterKey(node), stop)) {
+    await openPlace(node);
+    await vscode.commands.executeCommand("workbench.view.debug");
+  } else if (stop) {
+    await startSession(stopConfiguration(stop, addressOf(clusterKey(node))));
+  }
 }
 
 function clusterKey(node: Node): string {

@@ -11,6 +11,7 @@ export interface DevkitConfiguration {
   readonly name: string;
   readonly address?: string; // a dashboard's URL; devkit's own choice by default
   readonly id?: string;
+  readonly thread?: string; // of the stop `id`: the session follows it to its later stops
   readonly all?: boolean;
   readonly job?: string;
   readonly ranks?: string;
@@ -29,7 +30,12 @@ function attach(name: string, address: string | undefined): DevkitConfiguration 
 }
 
 export function stopConfiguration(stop: StopRecord, address?: string): DevkitConfiguration {
-  return { ...attach(who(stop), address), id: stop.id };
+  return { ...attach(who(stop), address), id: stop.id, thread: threadOf(stop) };
+}
+
+/** What a session that was started at this stop follows; `devkit dap --all` tells its children the same. */
+export function threadOf(stop: StopRecord): string {
+  return `${stop.worker_id}/${stop.thread}`;
 }
 
 export function crashConfiguration(crash: CrashRecord, address?: string): DevkitConfiguration {
