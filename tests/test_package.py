@@ -16,8 +16,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 VSIX = "devkit/vscode/ray-devkit.vsix"
 
-pytestmark = pytest.mark.xdist_group("package")  # one wheel for all of them
-
 
 def run(*command: str | Path, cwd: Path) -> str:
     """The command's output; no variable of this process points it at the source tree."""

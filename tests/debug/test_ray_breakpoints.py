@@ -20,8 +20,6 @@ from .conftest import PROGRAMS, Cluster, Job, eventually, mark, staged
 from .look import Look
 from .stages import Stage
 
-pytestmark = pytest.mark.xdist_group("ray-breakpoints")
-
 FILES = ("points.py", "pieces.py", "late.py")
 
 

@@ -18,8 +18,6 @@ from .conftest import Cluster, eventually, staged
 from .look import Look
 from .stages import Debugger, Socket, Stage
 
-pytestmark = pytest.mark.xdist_group("ray-extension")
-
 Row = dict[str, Any]
 PAUSED = (("num_paused_threads", "!=", "0"), ("is_alive", "=", "True"))
 

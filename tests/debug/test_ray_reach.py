@@ -21,7 +21,6 @@ from tests.debug.conftest import DEADLINE, PROGRAMS, Cluster, Job, eventually, m
 
 PROGRAM = PROGRAMS / "reach_ranks.py"
 Document = dict[str, Any]
-pytestmark = pytest.mark.xdist_group("reach")  # they share one job
 
 
 def sh(*command: str) -> None:

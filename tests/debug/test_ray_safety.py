@@ -44,7 +44,6 @@ for line in sys.stdin:
 """
 
 Document = dict[str, Any]
-pytestmark = pytest.mark.xdist_group("safety")  # they share one job
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,9 @@ def authorization(cluster: Cluster) -> dict[str, str]:
 
 def test_the_token_is_in_no_snapshot(stopped: Stopped) -> None:
     crashes = stopped.cluster.json("crashes")["crashes"]
-    [crash] = [crash for crash in crashes if crash["job_id"] == stopped.job.id]
+    found = [crash for crash in crashes if crash["job_id"] == stopped.job.id]
+    assert len(found) == 1, crashes
+    [crash] = found
     document = stopped.cluster.json("crashes", "show", crash["id"])
     frame = document["frames"][document["at"]]
     assert frame["line"] == mark(PROGRAM.name, "fail")

@@ -19,8 +19,6 @@ from .conftest import PROGRAMS, Cluster, Job, eventually, mark, staged
 from .look import Look
 from .stages import Debugger, Pipe, Stage
 
-pytestmark = pytest.mark.xdist_group("ray-stops")
-
 PROGRAM = "scenes.py"
 FILES = (PROGRAM, "children.py")
 

@@ -44,7 +44,6 @@ LINE = 7  # of `return`
 
 Document = dict[str, Any]
 Submit = Callable[..., subprocess.Popen[str]]
-pytestmark = pytest.mark.xdist_group("submit")
 
 
 @pytest.fixture(scope="module")

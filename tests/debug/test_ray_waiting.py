@@ -16,7 +16,7 @@ import pytest
 from .conftest import PROGRAMS, Cluster, Job, mark
 from .look import Look
 
-pytestmark = [pytest.mark.xdist_group("ray-waiting"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def test_a_gloo_group_with_4_seconds_outlives_a_stop_of_20(launch: Callable[..., Job], cluster: Cluster) -> None:

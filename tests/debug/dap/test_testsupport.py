@@ -24,8 +24,6 @@ INSTALL_SECONDS = 90
 SESSION_SECONDS = 60
 MARKS = ("pause", "batch", "forward")
 
-pytestmark = pytest.mark.xdist_group("dap-node")
-
 
 @pytest.fixture(scope="module")
 def project(request: pytest.FixtureRequest) -> Path:

@@ -28,7 +28,6 @@ from tests.debug.look import Look
 Document = dict[str, Any]
 Launch = Callable[..., Job]
 ANSWERED = 40.0  # seconds; every command ends by itself long before, also on a busy machine
-pytestmark = pytest.mark.xdist_group("bad input")
 
 
 def refused(environ: dict[str, str], *arguments: str, after_program: bool = False) -> tuple[int, str, str]:

@@ -94,7 +94,6 @@ def rays(own_world: Path) -> Rays:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("debug-cluster")
 class TestRealRays:
     def test_the_record_is_as_promised(self, rays: Rays) -> None:
         record = json.loads(json.dumps(rays.first.to_json()))
@@ -277,7 +276,6 @@ class TestRealRays:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("debug-cluster")
 class TestStartsThatFail:
     """Whatever goes wrong, nothing stays behind."""
 
