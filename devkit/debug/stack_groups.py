@@ -59,17 +59,19 @@ class Process:
 
 def read(document: Mapping[str, Any]) -> Process:
     """A process as the hub has it."""
-    threads = [(str(thread["name"]), _frames(thread["frames"])) for thread in document.get("threads") or ()]
-    named = {_unique(name, number): stack for number, (name, stack) in enumerate(threads) if has_own(stack)}
-    telling = {name: trim(stack) for name, stack in named.items()}
-    chosen = MAIN if MAIN in telling else next(iter(telling), "")
+    threads = document.get("threads") or ()
+    named = [(_unique(str(thread["name"]), number), thread) for number, thread in enumerate(threads)]
+    stacks = [(name, _frames(thread["frames"])) for name, thread in named]
+    telling = {name: trim(stack) for name, stack in stacks if has_own(stack)}
+    parked = [name for name, thread in named if thread.get("stopped") and name in telling]
+    chosen = next(iter([*parked, *sorted(telling, key=lambda name: name != MAIN)]), "")
     return Process(
         who=Who(str(document.get("role") or ""), document.get("rank"), f"pid {document['pid']}"),
         node_ip=str(document.get("node_ip") or ""),
         pid=int(document["pid"]),
         stack=telling.get(chosen, ()),
         thread=chosen,
-        stopped=_depth_of_stop(_started(named.get(chosen, ()))) > 0,
+        stopped=chosen in parked,
         others={name: stack for name, stack in telling.items() if name != chosen},
         idle=len(threads) - len(telling),
         error=document.get("error"),
@@ -85,27 +87,15 @@ def _frames(documents: Iterable[Mapping[str, Any]]) -> Stack:
 
 
 def trim(stack: Stack) -> Stack:
-    """Without the outer frames that started the thread or called the task, and the inner ones of our own stop.
+    """Without the outer frames that started the thread or called the task.
 
-    >>> files = ["/lib/threading.py", "/devkit_inworker/stops.py", "/job/a.py", "<frozen runpy>"]
-    >>> names = ["wait", "park", "step", "run"]
-    >>> [frame.function for frame in trim(tuple(Frame(file, 1, name) for file, name in zip(files, names)))]
-    ['step']
+    >>> trim((Frame("/job/a.py", 1, "step"), Frame("<frozen runpy>", 1, "run")))
+    (Frame(file='/job/a.py', line=1, function='step'),)
     """
-    kept = _started(stack)
-    return kept[_depth_of_stop(kept) :]
-
-
-def _started(stack: Stack) -> Stack:
     end = len(stack)
     while end and (STARTERS.search(stack[end - 1].file) or OURS.search(stack[end - 1].file)):
         end -= 1
     return stack[:end]
-
-
-def _depth_of_stop(stack: Stack) -> int:
-    """How many inner frames are of a stop of ours: all that was called from the outermost one."""
-    return max((number + 1 for number, frame in enumerate(stack) if OURS.search(frame.file)), default=0)
 
 
 def has_own(stack: Stack) -> bool:

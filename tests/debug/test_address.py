@@ -1,4 +1,4 @@
-"""Which cluster a command means; with a real one: cluster_checks.py. And what devkit remembers between commands."""
+"""Which cluster a command means; with a real one: test_ray_cluster.py. And what devkit remembers between commands."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class TestResolve:
 
 
 class TestDashboardOfAGcs:
-    """What the GCS says is given; the real thing is in cluster_checks.py."""
+    """What the GCS says is given; the real thing is in test_ray_cluster.py."""
 
     @pytest.fixture
     def facts(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The client of the dashboard against servers that are not what it hopes for. The real one: cluster_checks.py."""
+"""The client of the dashboard against servers that are not what it hopes for. The real one: test_ray_cluster.py."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_a_client_that_leaves_closes_its_channel(hub: RunningHub) -> None:
 
 
 def test_stacks_of_a_silent_worker_come_from_a_neighbour_on_its_node(hub: RunningHub) -> None:
-    threads = [{"name": "MainThread", "frames": []}]
+    threads = [{"name": "MainThread", "frames": [], "stopped": False}]
     FakeAgent(hub, identity("w1"), {})
     spy = FakeAgent(hub, identity("w2", rank=1), {"stacks": {"threads": []}, "spy": {"threads": threads}})
     with hub.client() as client:

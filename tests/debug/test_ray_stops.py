@@ -58,6 +58,10 @@ def test_every_kind_of_code_stops_and_says_what_it_is(scene: Stage, look: Look, 
     shown = cluster.devkit("ps")  # for people: each is there, by where it is and what it is
     assert all(stop["id"] in shown and f"{Path(stop['file']).name}:{stop['line']}" in shown for stop in stops)
     assert look.values("doubled", *stops[:3]) == ["2", "4", "6"]
+    groups = cluster.json("stacks", "--job", stops[0]["job_id"])["groups"]
+    assert {group["frames"][0]["line"] for group in groups if group["stopped"]} == {stop["line"] for stop in stops}, (
+        groups
+    )
     cluster.devkit("continue", *(stop["id"] for stop in stops))
     assert scene.do("ray.get(r, timeout=60)") == [2, 4, 6, None, 40, 40]
     assert scene.do("[ray.get(each) for each in g]") == [0]

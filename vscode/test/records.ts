@@ -106,7 +106,7 @@ export function stacked(rank: number, some: Partial<StackProcess> = {}): StackPr
     pid: 100 + rank,
     worker_id: `w${rank}`,
     job_id: "01000000",
-    threads: [{ name: "MainThread", frames: [{ file: "/home/me/job/train.py", line: 16, function: "Worker.step" }] }],
+    threads: [{ name: "MainThread", frames: [{ file: "/home/me/job/train.py", line: 16, function: "Worker.step" }], stopped: false }],
     error: null,
     ...some,
   };

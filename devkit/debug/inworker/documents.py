@@ -91,6 +91,7 @@ class ThreadStack(TypedDict):
 
     name: str
     frames: list[StackFrame]  # innermost first
+    stopped: bool  # by the debugger
 
 
 class StackProcess(TypedDict):

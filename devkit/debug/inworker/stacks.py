@@ -22,18 +22,23 @@ TASKS = 100  # asyncio tasks that are listed
 PTRACE_HINT = "py-spy may not look at this process (it needs SYS_PTRACE)"
 _PR_SET_PTRACER = 0x59616D61
 
-Thread = dict[str, Any]  # {"name", "frames": [{"file", "line", "function"}]}, innermost frame first
+Thread = dict[str, Any]  # a `documents.ThreadStack`
 
 
 def all_threads() -> list[Thread]:
     """Every Python thread but our own, and every asyncio task that waits, as a thread named `task NAME`."""
     names = {ident: thread.name for ident, thread in _known_threads().items()}
     threads = [
-        {"name": names.get(ident, f"thread {ident}"), "frames": [describe(*place) for place in _walk(frame)]}
+        _thread(names.get(ident, f"thread {ident}"), frame)
         for ident, frame in sys._current_frames().items()
         if not names.get(ident, "").startswith(OUR_THREADS)
     ]
     return sorted(threads, key=lambda thread: str(thread["name"] != "MainThread")) + list(_waiting_tasks())
+
+
+def _thread(name: str, frame: FrameType) -> Thread:
+    program = _program_frame(frame)
+    return {"name": name, "frames": [describe(*place) for place in _walk(program)], "stopped": program is not frame}
 
 
 def describe(frame: FrameType, line: int) -> dict[str, Any]:
@@ -52,7 +57,7 @@ def _known_threads() -> dict[int, threading.Thread]:
 
 
 def _walk(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
-    frame, count = _program_frame(frame), 0
+    count = 0
     while frame is not None and count < DEPTH:
         if not is_ours(frame.f_code.co_filename):
             count += 1
@@ -79,7 +84,7 @@ def _waiting_tasks() -> Iterator[Thread]:
         except Exception as error:  # noqa: BLE001 - a task of somebody's own make: the other stacks are still wanted
             frames, name = [], f"task ({error!r})"
         if frames:
-            yield {"name": name, "frames": frames}
+            yield {"name": name, "frames": frames, "stopped": False}  # its thread may be
 
 
 def _asyncio_tasks() -> list[Any]:
@@ -182,7 +187,8 @@ def _of_py_spy(document: list[dict[str, Any]]) -> list[Thread]:
         frames = [
             {"file": frame.get("filename", ""), "line": frame.get("line", 0), "function": frame.get("name", "")}
             for frame in thread.get("frames", ())
-            if not is_ours(frame.get("filename", ""))
         ]
-        threads.append({"name": name, "frames": frames})
+        depth = max((number + 1 for number, frame in enumerate(frames) if frame["file"] == STOPS), default=0)
+        program = [frame for frame in frames[depth:] if not is_ours(frame["file"])]
+        threads.append({"name": name, "frames": program, "stopped": depth > 0})
     return threads

@@ -12,12 +12,16 @@ import { type Environment, Process } from './processes.ts';
 import { E2E } from './paths.ts';
 import { until } from './until.ts';
 
+const HOLE = ['tuntap', 'add', 'hole', 'mode', 'tun'];
+
 /** Why there can't be one here; an empty text if there can. */
 export function whyNot(): string {
   const name = `dkprobe${process.pid}`;
   const made = spawnSync('ip', ['netns', 'add', name]);
+  const hole = spawnSync('ip', ['-n', name, ...HOLE]);
   spawnSync('ip', ['netns', 'del', name]);
-  return made.status === 0 ? '' : 'no network namespace can be made here: it needs root';
+  if (made.status !== 0) return 'no network namespace can be made here: it needs root';
+  return hole.status === 0 ? '' : 'no tun device can be made here';
 }
 
 export class Nowhere {
@@ -35,7 +39,7 @@ export class Nowhere {
     const inside = (...words: string[]): void => ip('-n', this.name, ...words);
     inside('link', 'set', 'lo', 'up');
     // Whatever is sent elsewhere goes into a device that nobody reads.
-    inside('tuntap', 'add', 'hole', 'mode', 'tun');
+    inside(...HOLE);
     inside('addr', 'add', '198.18.0.1/32', 'dev', 'hole');
     inside('link', 'set', 'hole', 'up');
     inside('route', 'add', 'default', 'dev', 'hole', 'src', '198.18.0.1');

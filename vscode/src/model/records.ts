@@ -453,6 +453,8 @@ export interface ThreadStack {
   readonly name: string;
   /** innermost first */
   readonly frames: readonly StackFrame[];
+  /** by the debugger */
+  readonly stopped: boolean;
 }
 
 export type WorkerRecord = Identity & Connection;
