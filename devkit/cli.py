@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from devkit.dashes import BehindDashes, behind_dashes
 from devkit.debug import verbs
 from devkit.debug.verbs import JSON_FLAG
 from devkit.lint import verbs as lint_verbs
@@ -47,11 +48,15 @@ def devkit(
     context.obj = verbose
 
 
-@app.command()
+@app.command(cls=BehindDashes)
 def smoke(
     context: typer.Context,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides of a full run, which is shrunk.")
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE or -- CMD",
+            help="Overrides of a full run, which is shrunk; behind --, what starts it: bash run.sh.",
+        ),
     ] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="With a tiny model, on this machine, without a GPU.")] = False,
     dialect: Annotated[
@@ -80,6 +85,7 @@ def smoke(
     return run(
         SmokeOptions(
             overrides=tuple(overrides or ()),
+            command=behind_dashes(context),
             dialect=dialect,
             json=json,
             junit=junit,

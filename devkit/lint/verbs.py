@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
+from devkit.dashes import BehindDashes, behind_dashes
 from devkit.debug.verbs import Json
-
-_WORDS = "devkit.lint.words"
-
-
-class LintCommand(TyperCommand):
-    """Keeps what stands behind `--` apart: click would mix a command's words with file names."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        at = args.index("--") if "--" in args else len(args)
-        ctx.meta[_WORDS] = tuple(args[at + 1 :])
-        return super().parse_args(ctx, args[:at])
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to `devkit`."""
-    app.command(name="lint", cls=LintCommand)(lint)
+    app.command(name="lint", cls=BehindDashes)(lint)
 
 
 def lint(
@@ -45,4 +34,4 @@ def lint(
     """Say what is wrong with a training command or a launch script, without running it."""
     from devkit.lint.run import LintOptions, main
 
-    return main(LintOptions(tuple(files or ()), context.meta[_WORDS], target, gpu, json))
+    return main(LintOptions(tuple(files or ()), behind_dashes(context), target, gpu, json))

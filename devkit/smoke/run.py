@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import shlex
 import shutil
 import signal
 import tempfile
@@ -11,11 +13,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from devkit.console import emit
+from devkit.console import emit, talk
 from devkit.errors import DeadlineError
 from devkit.records import SmokeRecord
 from devkit.smoke.cluster import SmokeCluster
@@ -30,10 +33,14 @@ from trainer.errors import ConfigError, TrainerError
 if TYPE_CHECKING:  # it imports torch
     from devkit.smoke.stages import Stages
 
+MIN_SECONDS = 0.001  # what is left of a time that is over; 0 would be none
+
 
 def main(options: SmokeOptions) -> int:
     """0 if every check passed, 1 if one failed. Raises ConfigErrors or DataError for a command that cannot run."""
     started = time.perf_counter()
+    if options.command:
+        options = _of_script(options)
     plan = make_plan(options.overrides, options.dialect)
     folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
     try:
@@ -52,6 +59,22 @@ def main(options: SmokeOptions) -> int:
     if options.json:
         emit(record.to_json())
     return 0 if record.verdict == "pass" else 1
+
+
+def _of_script(options: SmokeOptions) -> SmokeOptions:
+    """Takes the overrides from the script, and goes to where it would have trained."""
+    from devkit.smoke.script import capture
+    from trainer.main_ppo import parse
+
+    began = time.perf_counter()
+    found = capture(options.command, options.timeout)
+    left = options.timeout and max(options.timeout - (time.perf_counter() - began), MIN_SECONDS)
+    given = parse(found.arguments)
+    os.chdir(found.folder)  # its paths are meant from there, as is a module of its own
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys((*found.python_path, str(found.folder))))
+    talk().print(f"devkit smoke: {shlex.join(options.command)} starts a trainer in {found.folder}", soft_wrap=True)
+    overrides = (*given.overrides, *options.overrides)
+    return replace(options, overrides=overrides, dialect=options.dialect or given.dialect, timeout=left)
 
 
 def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started: float) -> SmokeRecord:
