@@ -2,36 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from devkit import console
-from devkit.debug import cluster
+from devkit.debug import cluster, launched
 from devkit.debug.cluster_records import DebugCluster, Stopped
 from devkit.debug.ray_start import ClusterOptions
-from devkit.errors import UnreachableError
+from devkit.errors import UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+def main(
+    options: ClusterOptions,
+    given: Mapping[str, Any],
+    *,
+    hosts: str | None,
+    python: str | None,
+    from_env: bool,
+) -> int:
+    """The way that was asked for: on this machine, through ssh, or as one of many. What is None in `given` is as that
+    way has it. Raises UsageError for two ways at once."""
+    if hosts is not None and from_env:
+        raise UsageError("--hosts and --from-env do not go together", hint="one command here, or one on every machine")
+    if python is not None and hosts is None:
+        raise UsageError("--python is for --hosts", hint="here it is the Python that devkit is installed in")
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if hosts is None and not from_env:
+        return start_main(replace(options, **chosen))
+    if from_env:
+        env = importlib.import_module("devkit.launch.env")
+        return int(env.main(replace(options, **{**env.DEFAULTS, **chosen})))
+    remote = importlib.import_module("devkit.launch.remote")
+    return int(remote.up_main(hosts, python, replace(options, **{**remote.DEFAULTS, **chosen})))
 
 
 def start_main(options: ClusterOptions) -> int:
     """Starts a cluster, or joins one; 0 when all of its nodes are alive."""
     talk = console.talk()
     started = cluster.start(options, lambda note: talk.print(note, soft_wrap=True))
-    if options.json:
+    show_started(started, json=options.json, joined=bool(options.join))
+    return 0
+
+
+def show_started(started: DebugCluster, *, json: bool, joined: bool = False) -> None:
+    """The cluster that is up now, and what to do with it."""
+    if json:
         console.emit(started.to_json())
-        return 0
+        return
     out = console.result()
     out.print(_nodes(started))
-    for line in _joined(started) if options.join else _next_steps(started):
+    for line in _joined(started) if joined else _next_steps(started):
         out.print(line, soft_wrap=True)
-    return 0
 
 
 def status_main(*, json: bool) -> int:
     """0: all that devkit started is fine; 1: something isn't. Raises UnreachableError if it started nothing."""
-    found = cluster.status()
+    found = (*cluster.status(), *_launched("status"))
     if not found:
         raise UnreachableError("no cluster that devkit started runs here", hint="devkit debug-cluster starts one")
     if json:
@@ -46,27 +77,40 @@ def status_main(*, json: bool) -> int:
 
 
 def stop_main(target: str | None = None, *, json: bool) -> int:
-    """Ends what devkit started here, or the one with that name or address. 0 also if there was nothing."""
-    stopped = cluster.stop(target)
+    """Ends what devkit started from here, or the one with that name or address. 0 also if there was nothing; 1: on a
+    host that cannot be reached something may still run."""
+    elsewhere: tuple[Stopped, ...] = _launched("stop", target)
+    here = cluster.stop(target) if target is None or not elsewhere else ()
+    stopped = (*here, *elsewhere)
     if json:
         console.emit({"stopped": [each.to_json() for each in stopped]})
-        return 0
-    for each in stopped:
-        console.result().print(_ended(each), soft_wrap=True)
+    else:
+        for each in stopped:
+            console.result().print(_ended(each), soft_wrap=True)
     if not stopped:
         console.talk().print("nothing to stop: no cluster that devkit started runs here", soft_wrap=True)
-    return 0
+    return 1 if any(each.problem for each in stopped) else 0
+
+
+def _launched(verb: str, *arguments: Any) -> tuple[Any, ...]:
+    """What `devkit.launch` does with the clusters on other machines, if there are any."""
+    if not launched.all_launched():
+        return ()
+    found: tuple[Any, ...] = getattr(importlib.import_module("devkit.launch.remote"), verb)(*arguments)
+    return found
 
 
 def _nodes(shown: DebugCluster) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("node", "ip", "state", "CPUs", "GPUs"):
-        table.add_column(heading, justify="right" if heading.endswith("s") else "left", no_wrap=True)
+    names = {host.ip: host.name for host in shown.hosts}
+    for heading in ("node", "ip", "state", "CPUs", "GPUs", *(["host"] if names else [])):
+        table.add_column(heading, justify="right" if heading in ("CPUs", "GPUs") else "left", no_wrap=True)
     for node in shown.nodes:
         name = node.node_id[:8] + (" (head)" if node.head else "")
-        table.add_row(name, node.ip, "alive" if node.alive else "dead", f"{node.cpus:g}", f"{node.gpus:g}")
+        host = [names.get(node.ip, "")] if names else []
+        table.add_row(name, node.ip, "alive" if node.alive else "dead", f"{node.cpus:g}", f"{node.gpus:g}", *host)
     return table
 
 
@@ -79,7 +123,8 @@ def _headline(shown: DebugCluster) -> str:
 def _ended(stopped: Stopped) -> str:
     # Ray itself waits ten seconds for an actor that lives, and the hub is one.
     killed = f" ({stopped.killed} killed: Ray waits for living actors)" if stopped.killed else ""
-    return f"stopped {stopped.name} ({stopped.gcs_address}): {stopped.processes} processes{killed}"
+    problem = f"  NOT ALL OF IT: {stopped.problem}" if stopped.problem else ""
+    return f"stopped {stopped.name} ({stopped.gcs_address}): {stopped.processes} processes{killed}{problem}"
 
 
 def _joined(joined: DebugCluster) -> Iterator[str]:

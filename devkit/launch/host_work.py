@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from devkit.debug import cluster, state
@@ -52,10 +53,16 @@ def obey(order: dict[str, Any], say: Answer) -> None:
                 say(_run(order["words"], order["stdin"], order["timeout"]))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the entry point of this process: it is told there
         say({"failed": describe(error).to_json()})
+    if order["do"] == "start":
+        os._exit(0)  # with a thread that reads stdin an ordinary end could wait for its lock
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    folder = given.get("temp_dir")
+    return {
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()},
+        "temp_dir": Path(folder) if folder else None,
+    }
 
 
 def _start(options: ClusterOptions, say: Answer) -> None:
