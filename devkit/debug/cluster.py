@@ -140,17 +140,28 @@ def _join(options: ClusterOptions, environ: Mapping[str, str], deadline: float) 
             """New, and of this machine. The dashboard may not be reachable from here."""
             return node.node_id not in before and GcsAddress(node.node_ip, 1).is_local
 
-        shown = GcsAddress.parse(facts.dashboard) if facts.dashboard else None
-        reachable = shown is not None and gcs.is_up(shown, 1.0) and (address.is_local or shown.host != "127.0.0.1")
-        url = f"http://{shown}" if reachable else ""
+        def look() -> tuple[NodeRow, ...]:
+            """The dashboard comes up after the GCS: a node that has waited for its head may not know it before."""
+            facts = watch.facts(10.0)
+            if not launch.cluster.dashboard_url:
+                launch.cluster = replace(launch.cluster, dashboard_url=_dashboard_seen_from_here(address, facts))
+            return facts.nodes
+
+        url = _dashboard_seen_from_here(address, facts)
         plan = ray_start.plan(options, environ)
         name = state.free_name(f"joined-{address.host}-{address.port}".replace(":", "_"))
         new = _new(options, name, str(address), url, auth)
-        launch = _launch(
-            options, environ, auth, plan, new, lambda: watch.facts(10.0).nodes, is_own=is_own, close=watch.close
-        )
+        launch = _launch(options, environ, auth, plan, new, look, is_own=is_own, close=watch.close)
         unfinished.pop_all()
     return launch
+
+
+def _dashboard_seen_from_here(address: GcsAddress, facts: gcs.GcsFacts) -> str:
+    """Its URL; empty where it cannot be reached."""
+    shown = GcsAddress.parse(facts.dashboard) if facts.dashboard else None
+    if shown is None or not (address.is_local or shown.host != "127.0.0.1") or not gcs.is_up(shown, 1.0):
+        return ""
+    return f"http://{shown}"
 
 
 def _await(address: GcsAddress, timeout: float, deadline: float) -> None:

@@ -191,8 +191,8 @@ class _Conversation:
             elif problem := self._failure(session, message):
                 failures[host] = problem
                 awaited.discard(host)
-                if not patient:
-                    break
+                if not patient and not isinstance(problem, DeadlineError):
+                    break  # at the deadline all have something to say
             if not awaited:
                 break
         else:
