@@ -25,8 +25,8 @@ def lan() -> Iterator[Lan]:
         yield made
 
 
-def world(rank: int, *, size: int = 3, **more: str) -> dict[str, str]:
-    where = {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "6400", "WORLD_SIZE": str(size), "RANK": str(rank)}
+def world(rank: int, **more: str) -> dict[str, str]:
+    where = {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "6400", "WORLD_SIZE": "3", "RANK": str(rank)}
     return {**where, "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0", "RAY_AUTH_MODE": "token", **more}
 
 
