@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -292,7 +294,21 @@ def _end(cluster: ClusterState) -> Stopped:
 
 def _end_unfinished(launch: Launch, say: Callable[[str], None]) -> None:
     say("ending what was started")
-    _end(launch.cluster)
+    with _undisturbed():
+        _end(launch.cluster)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C would leave half of it running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _forget_address(cluster: ClusterState) -> None:

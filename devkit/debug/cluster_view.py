@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from devkit import console
 from devkit.debug import cluster, launched
 from devkit.debug.cluster_records import DebugCluster, Stopped
 from devkit.debug.ray_start import ClusterOptions
-from devkit.errors import UnreachableError, UsageError
+from devkit.errors import UnreachableError
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-def main(
-    options: ClusterOptions,
-    given: Mapping[str, Any],
-    *,
-    hosts: str | None,
-    python: str | None,
-    from_env: bool,
-) -> int:
-    """The way that was asked for: on this machine, through ssh, or as one of many. What is None in `given` is as that
-    way has it. Raises UsageError for two ways at once."""
-    if hosts is not None and from_env:
-        raise UsageError("--hosts and --from-env do not go together", hint="one command here, or one on every machine")
-    if python is not None and hosts is None:
-        raise UsageError("--python is for --hosts", hint="here it is the Python that devkit is installed in")
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if hosts is None and not from_env:
-        return start_main(replace(options, **chosen))
-    if from_env:
-        env = importlib.import_module("devkit.launch.env")
-        return int(env.main(replace(options, **{**env.DEFAULTS, **chosen})))
-    remote = importlib.import_module("devkit.launch.remote")
-    return int(remote.up_main(hosts, python, replace(options, **{**remote.DEFAULTS, **chosen})))
 
 
 def start_main(options: ClusterOptions) -> int:
@@ -62,7 +36,10 @@ def show_started(started: DebugCluster, *, json: bool, joined: bool = False) -> 
 
 def status_main(*, json: bool) -> int:
     """0: all that devkit started is fine; 1: something isn't. Raises UnreachableError if it started nothing."""
-    found = (*cluster.status(), *_launched("status"))
+    elsewhere = _launched_status()
+    known = {each.gcs_address for each in elsewhere}
+    here = (each for each in cluster.status() if each.gcs_address not in known)  # this machine may be a host of one
+    found = (*here, *elsewhere)
     if not found:
         raise UnreachableError("no cluster that devkit started runs here", hint="devkit debug-cluster starts one")
     if json:
@@ -79,7 +56,7 @@ def status_main(*, json: bool) -> int:
 def stop_main(target: str | None = None, *, json: bool) -> int:
     """Ends what devkit started from here, or the one with that name or address. 0 also if there was nothing; 1: on a
     host that cannot be reached something may still run."""
-    elsewhere: tuple[Stopped, ...] = _launched("stop", target)
+    elsewhere = _stop_launched(target)
     here = cluster.stop(target) if target is None or not elsewhere else ()
     stopped = (*here, *elsewhere)
     if json:
@@ -92,12 +69,21 @@ def stop_main(target: str | None = None, *, json: bool) -> int:
     return 1 if any(each.problem for each in stopped) else 0
 
 
-def _launched(verb: str, *arguments: Any) -> tuple[Any, ...]:
-    """What `devkit.launch` does with the clusters on other machines, if there are any."""
+def _launched_status() -> tuple[DebugCluster, ...]:
+    """Of the clusters on other machines, if there are any."""
     if not launched.all_launched():
         return ()
-    found: tuple[Any, ...] = getattr(importlib.import_module("devkit.launch.remote"), verb)(*arguments)
-    return found
+    from devkit.launch import remote
+
+    return remote.status()
+
+
+def _stop_launched(target: str | None) -> tuple[Stopped, ...]:
+    if not launched.all_launched():
+        return ()
+    from devkit.launch import remote
+
+    return remote.stop(target)
 
 
 def _nodes(shown: DebugCluster) -> Table:

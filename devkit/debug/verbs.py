@@ -329,8 +329,8 @@ def debug_cluster(
     context.meta["json"] = json
     if context.invoked_subcommand is not None:
         return 0
-    from devkit.debug.cluster_view import main
     from devkit.debug.ray_start import ClusterOptions
+    from devkit.launch.ways import main
 
     given = {"dashboard_host": dashboard_host, "timeout": timeout}
     options = ClusterOptions(

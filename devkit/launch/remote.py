@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from devkit import console
 from devkit.debug import launched
@@ -15,7 +16,7 @@ from devkit.launch.ssh import SshLauncher
 from devkit.launch.ssh_plan import HOSTS_HINT, parse_hosts
 
 # Other than on one machine: the dashboard has to be reached from here.
-DEFAULTS = {"dashboard_host": ssh_plan.ALL_ADDRESSES}
+DEFAULTS: dict[str, Any] = {"dashboard_host": ssh_plan.ALL_ADDRESSES}
 ANSWER_S = 30.0  # for all hosts together, to say how they are or to end
 
 

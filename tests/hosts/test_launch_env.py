@@ -16,7 +16,7 @@ from tests.hosts.hosts import Host, Lan
 from tests.hosts.launching import PYTHON, UP_S, devkit, document, environment_of, left_on
 
 UP = (PYTHON, "-m", "devkit", "debug-cluster", "--from-env", "--num-cpus", "1", "--json", "--timeout")
-pytestmark = [pytest.mark.timeout(2 * UP_S + 120), pytest.mark.xdist_group("hosts")]
+pytestmark = pytest.mark.timeout(2 * UP_S + 120)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.hosts.launching import PYTHON, UP_S, devkit, document, environment_of
 PROGRAMS = Path(__file__).parent / "programs"
 HOSTS = "h0,h1,h2"
 UP = ("debug-cluster", "--hosts", HOSTS, "--num-cpus", "2", "--timeout", f"{UP_S:g}")
-pytestmark = [pytest.mark.timeout(2 * UP_S + 120), pytest.mark.xdist_group("hosts")]
+pytestmark = pytest.mark.timeout(2 * UP_S + 120)
 
 
 @pytest.fixture(scope="module")
