@@ -132,6 +132,8 @@ def environment(
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",  # nodes that join, on a Mac too
         **{name: value for name, value in extra.items() if name != "PYTHONPATH"},
     }
+    # A job's `python` and `ray` are those of its nodes, also where no virtual environment was on PATH.
+    merged["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     paths = [path for path in (extra.get("PYTHONPATH"), kept.get("PYTHONPATH")) if path]
     if paths:
         merged["PYTHONPATH"] = os.pathsep.join(paths)

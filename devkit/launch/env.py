@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from devkit import console
-from devkit.debug import cluster, processes
+from devkit.debug import cluster, processes, ray_start
 from devkit.debug.cluster_records import DebugCluster
 from devkit.debug.cluster_view import show_started
 from devkit.debug.ray_start import ClusterOptions
@@ -113,12 +113,17 @@ def interfaces() -> dict[str, str]:
 
 
 def _check_head(world: env_plan.World, there: env_plan.Interfaces) -> None:
-    """Raises UsageError where rank 0 is not on the machine that the others will look for it on."""
+    """Raises UsageError where rank 0 cannot be what, and where, the others will look for."""
     if world.rank == 0 and not world.head.is_local:
         have = ", ".join(f"{name} {ip}" for name, ip in there.items())
         raise UsageError(
             f"RANK is 0, but MASTER_ADDR {world.head.host} is not an address of this machine ({have})",
             hint="MASTER_ADDR is the address of the machine with RANK=0",
+        )
+    if world.rank == 0 and not ray_start.is_free("0.0.0.0", world.head.port):
+        raise UsageError(
+            f"MASTER_PORT {world.head.port} is taken on this machine",
+            hint="by a Ray of an earlier run? devkit debug-cluster status; else another MASTER_PORT on all machines",
         )
 
 

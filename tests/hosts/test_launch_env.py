@@ -19,7 +19,7 @@ UP = (PYTHON, "-m", "devkit", "debug-cluster", "--from-env", "--num-cpus", "1", 
 pytestmark = pytest.mark.timeout(2 * UP_S + 120)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def lan() -> Iterator[Lan]:
     with hosts.up(3) as made:
         yield made
@@ -69,8 +69,10 @@ def test_the_same_command_on_every_host_gives_one_cluster(lan: Lan) -> None:
         assert found["NCCL_SOCKET_IFNAME"] == "eth0" and not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(found)
 
     environ = {"RAY_AUTH_MODE": "token", **token}
-    submitted = devkit(lan[2], "submit", "--address", "10.77.0.1:6400", "--", "echo", "from h2", env=environ)
-    assert "from h2" in submitted.stdout
+    program = ("python3", "-c", "import ray; ray.init(); print('nodes', len(ray.nodes()))")
+    submitted = devkit(lan[2], "submit", "--address", "10.77.0.1:6400", "--", *program, env=environ)
+    assert "nodes 3" in submitted.stdout
+    assert "MASTER_PORT 6400 is taken" in refused(lan[0], world(0, **token))
     for host in lan:
         assert document(host, "debug-cluster", "stop", env=environ)["stopped"][0]["processes"] > 1
         assert left_on(host) == []
