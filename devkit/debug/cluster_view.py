@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from devkit import console
-from devkit.debug import cluster, launched
+from devkit.debug import cluster, hold, launched
 from devkit.debug.cluster_records import DebugCluster, Stopped
 from devkit.debug.ray_start import ClusterOptions
 from devkit.errors import UnreachableError
@@ -15,12 +15,25 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def start_main(options: ClusterOptions) -> int:
-    """Starts a cluster, or joins one; 0 when all of its nodes are alive."""
-    talk = console.talk()
-    started = cluster.start(options, lambda note: talk.print(note, soft_wrap=True))
-    show_started(started, json=options.json, joined=bool(options.join))
-    return 0
+def start_main(options: ClusterOptions, *, block: bool = False) -> int:
+    """Starts a cluster, or joins one; 0 when all of its nodes are alive; with `block`, when told to end."""
+
+    def start() -> DebugCluster:
+        talk = console.talk()
+        started = cluster.start(options, lambda note: talk.print(note, soft_wrap=True))
+        show_started(started, json=options.json, joined=bool(options.join))
+        return started
+
+    return stay(start, block=block)
+
+
+def stay(start: Callable[[], DebugCluster], *, block: bool) -> int:
+    """Starts; with `block` it stays until the nodes end, or it is told to end them."""
+    if not block:
+        start()
+        return 0
+    with hold.terminable():
+        return hold.hold(start())
 
 
 def show_started(started: DebugCluster, *, json: bool, joined: bool = False) -> None:

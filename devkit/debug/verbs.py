@@ -323,6 +323,7 @@ def debug_cluster(
         float | None,
         typer.Option(metavar="SECONDS", min=1, help="Until it has to be up; 60, with --from-env 300."),
     ] = None,
+    block: Annotated[bool, typer.Option("--block", help="Stay, and end the nodes on SIGTERM or Ctrl-C.")] = False,
     json: Json = False,
 ) -> int:
     """Start a cluster that can be debugged; `status` and `stop` know what was started."""
@@ -346,7 +347,7 @@ def debug_cluster(
         node_ip=node_ip,
         json=json,
     )
-    return main(options, given, hosts=hosts, python=python, from_env=from_env)
+    return main(options, given, hosts=hosts, python=python, from_env=from_env, block=block)
 
 
 @cluster_app.command()

@@ -15,7 +15,7 @@ from typing import Any
 from devkit import console
 from devkit.debug import cluster, processes, ray_start
 from devkit.debug.cluster_records import DebugCluster
-from devkit.debug.cluster_view import show_started
+from devkit.debug.cluster_view import show_started, stay
 from devkit.debug.ray_start import ClusterOptions
 from devkit.debug.tokens import TOKEN, TOKEN_PATH, auth_mode, find_token
 from devkit.errors import DeadlineError, UsageError
@@ -80,13 +80,17 @@ class EnvLauncher:
         return tuple(Down(self._started.name, ended.processes) for ended in cluster.stop(self._started.name))
 
 
-def main(options: ClusterOptions) -> int:
-    """`devkit debug-cluster --from-env`; 0 when all machines are there."""
-    talk = console.talk()
+def main(options: ClusterOptions, *, block: bool = False) -> int:
+    """`devkit debug-cluster --from-env`; 0 when all machines are there; with `block`, when told to end."""
     launcher = EnvLauncher(options)
-    started = launcher.up(lambda note: talk.print(note, soft_wrap=True), options.timeout)
-    show_started(started, json=options.json, joined=launcher.rank > 0)
-    return 0
+
+    def start() -> DebugCluster:
+        talk = console.talk()
+        started = launcher.up(lambda note: talk.print(note, soft_wrap=True), options.timeout)
+        show_started(started, json=options.json, joined=launcher.rank > 0)
+        return started
+
+    return stay(start, block=block)
 
 
 def check(options: ClusterOptions) -> None:
