@@ -34,9 +34,12 @@ AWAIT_S = 0.1  # between two looks for a head that comes up
 Say = Callable[[str], None]
 
 
-def start(options: ClusterOptions, say: Say) -> DebugCluster:
+def start(
+    options: ClusterOptions, say: Say, *, on_failure: Callable[[BaseException], None] = lambda error: None
+) -> DebugCluster:
     """Starts the nodes and waits until all of them are alive; what it says meanwhile is not its result.
 
+    `on_failure` is told at once of an error that it will raise when it has ended what was started, seconds later.
     Raises UsageError for options that cannot be right, UnreachableError if there is no head to join, DeadlineError
     when it is not up within `options.timeout`. Whatever it raises, it leaves nothing running.
     """
@@ -52,8 +55,12 @@ def start(options: ClusterOptions, say: Say) -> DebugCluster:
         clean_up.callback(launch.let_go)
         unfinished = clean_up.enter_context(ExitStack())
         unfinished.callback(_end_unfinished, launch, say)
-        launch.start_all(deadline)
-        nodes = launch.wait_until_up(deadline)
+        try:
+            launch.start_all(deadline)
+            nodes = launch.wait_until_up(deadline)
+        except BaseException as error:
+            on_failure(error)
+            raise
         own = launch.own(nodes)
         launch.cluster = replace(launch.cluster, node_ids=tuple(node.node_id for node in own))
         state.save(launch.cluster)

@@ -8,7 +8,8 @@ Orders, and their answers beside `{"note": TEXT}`:
     {"do": "stop", "name": NAME}                          {"stopped": Stopped or null}
     {"do": "run", "words": [...], "stdin": TEXT, "timeout": SECONDS}   {"code": N, "out": TEXT, "err": TEXT}
 
-A failure is `{"failed": {"error", "hint", "exit_code"}}`. What was started and not left is ended when stdin ends.
+A failure is `{"failed": {"error", "hint", "exit_code"}}`; the first one counts. What was started and not left is ended
+when stdin ends.
 """
 
 from __future__ import annotations
@@ -52,9 +53,13 @@ def obey(order: dict[str, Any], say: Answer) -> None:
             case "run":
                 say(_run(order["words"], order["stdin"], order["timeout"]))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the entry point of this process: it is told there
-        say({"failed": describe(error).to_json()})
+        say(_failed(error))
     if order["do"] == "start":
         os._exit(0)  # with a thread that reads stdin an ordinary end could wait for its lock
+
+
+def _failed(error: BaseException) -> dict[str, Any]:
+    return {"failed": describe(error).to_json()}
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +73,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 def _start(options: ClusterOptions, say: Answer) -> None:
     orders = _Orders()
     lookup = _Lookup(options.join.rpartition(":")[0] if options.join else options.node_ip or "")
-    started = cluster.start(options, lambda note: say({"note": note}))
+    started = cluster.start(options, lambda note: say({"note": note}), on_failure=lambda error: say(_failed(error)))
     try:
         if note := lookup.note():
             say({"note": note})

@@ -61,7 +61,7 @@ class SshLauncher:
             orders = ssh_plan.orders(replace(self._options, timeout=timeout), facts, auth, environ)
             for session in sessions:
                 started = orders[session.destination]
-                started["options"]["timeout"] = max(1.0, until - time.monotonic())
+                started["options"]["timeout"] = max(1.0, float(int(until - time.monotonic())))
                 session.send(started)
             records = conversation.ask_all("up", until + REPORT_S, what="its node")
             self._launched = _remember(self._hosts, facts, records, self._python, auth)
@@ -87,8 +87,8 @@ class SshLauncher:
     def exec(self, node: LaunchNode, command: Sequence[str], *, stdin: str = "", timeout: float) -> Ran:
         """Runs a command on one of them, with the PATH and the token that its Ray has, for at most `timeout` s."""
         auth, environ, _ = _credentials(self._options, lambda note: None)
+        environ = {MODE: auth, **environ}
         order = {"do": "run", "words": [*command], "stdin": stdin, "timeout": timeout, "environ": environ}
-        order["environ"] = {MODE: auth, **environ}
         with _connected([node.name], self._python) as sessions:
             conversation = _Conversation(sessions, self._python, lambda note: None, timeout)
             until = time.monotonic() + timeout + ssh_session.CONNECT_S
