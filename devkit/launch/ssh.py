@@ -197,21 +197,30 @@ class _Conversation:
                 break
         else:
             if awaited:
-                late = ", ".join(sorted(awaited, key=[session.destination for session in self.sessions].index))
-                problem = DeadlineError(
-                    f"{self.timeout:g} s have passed; missing: {what} of {late}", hint="--timeout waits longer"
-                )
-                failures |= dict.fromkeys(awaited, problem) if self.forgiving else {late: problem}
-        self._settle(failures)
+                failures |= self._late([host for host in self._names if host in awaited], what)
+        self._settle({host: failures[host] for host in self._names if host in failures})
         return answers
+
+    @property
+    def _names(self) -> list[str]:
+        return [session.destination for session in self.sessions]
+
+    def _late(self, hosts: Sequence[str], what: str) -> dict[str, DevkitError]:
+        """One problem for all of them, under the first; each has it where each is looked at by itself."""
+        problem = DeadlineError(
+            f"{self.timeout:g} s have passed; missing: {what} of {', '.join(hosts)}", hint="--timeout waits longer"
+        )
+        return dict.fromkeys(hosts if self.forgiving else hosts[:1], problem)
 
     def _settle(self, failures: Mapping[str, DevkitError]) -> None:
         if self.forgiving:
             self.problems |= {host: problem.message for host, problem in failures.items()}
         elif failures:
-            first, *_ = failures.values()
-            message = "; ".join(dict.fromkeys(problem.message for problem in failures.values()))
-            raise type(first)(message, hint=first.hint)
+            problems = list(failures.values())
+            # Beside a cause, those that have waited for it in vain are no news.
+            worst = next((problem for problem in problems if not isinstance(problem, DeadlineError)), problems[0])
+            message = "; ".join(dict.fromkeys(problem.message for problem in problems))
+            raise type(worst)(message, hint=worst.hint)
 
     def _failure(self, session: Session, message: Message | None) -> DevkitError | None:
         host = session.destination

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -78,6 +79,30 @@ def test_a_host_that_cannot_be_reached_or_lets_nobody_in(lan: Lan, laptop: Host)
 
 def test_one_machine_under_two_names(laptop: Host) -> None:
     assert "h0 and 10.77.0.1 are one machine, 10.77.0.1" in refused(laptop, "--hosts", "h0,10.77.0.1", code=2)
+
+
+FAILS_THERE = """
+import json
+from devkit.debug.ray_start import ClusterOptions
+from devkit.errors import DevkitError
+from devkit.launch.ssh import SshLauncher
+
+launcher = SshLauncher(("h0",), None, ClusterOptions(ray_arguments=("--bogus",), auth="token"))
+try:
+    launcher.up(lambda note: None, 60)
+except DevkitError as error:
+    said = error.message
+words = ["sh", "-c", "cat; command -v ray; echo ${RAY_AUTH_TOKEN:+a token}; exit 3"]
+ran = launcher.exec(launcher.nodes()[0], words, stdin="from here\\n", timeout=30)
+print(json.dumps([said, ran.code, ran.out.splitlines()]))
+"""
+
+
+def test_what_fails_on_a_host_is_told_and_exec_has_the_environment_of_its_ray(lan: Lan, laptop: Host) -> None:
+    said, code, out = json.loads(laptop.run(PYTHON, "-c", FAILS_THERE, timeout=UP_S).stdout)
+    assert said.startswith("h0: `ray start` failed: Error: No such option '--bogus'")
+    assert (code, out) == (3, ["from here", str(Path(PYTHON).with_name("ray")), "a token"])
+    assert left_on(lan[0]) == []
 
 
 @pytest.mark.slow

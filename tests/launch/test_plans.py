@@ -15,7 +15,16 @@ from devkit.debug.ray_start import ClusterOptions
 from devkit.debug.rows import NodeRow
 from devkit.errors import DevkitError, UnreachableError, UsageError
 from devkit.launch import env_plan, host_boot, ssh_plan, ssh_session
+from devkit.launch.base import Launcher
+from devkit.launch.env import EnvLauncher
+from devkit.launch.ssh import SshLauncher
 from devkit.launch.ssh_plan import Facts, parse_hosts
+
+
+def launchers(ssh: SshLauncher, env: EnvLauncher) -> tuple[Launcher, ...]:
+    """For mypy: both are what the Protocol says."""
+    return ssh, env
+
 
 HERE = Facts("3.11.7", "2.60.0", "0.1.0", "aa", "/v/python", "10.0.0.1", 6379)
 NAMES = st.from_regex(r"([a-z][a-z0-9]{0,5}@)?[a-z0-9][a-z0-9.\-]{0,12}", fullmatch=True)
