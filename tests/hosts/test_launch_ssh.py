@@ -105,6 +105,24 @@ def test_what_fails_on_a_host_is_told_and_exec_has_the_environment_of_its_ray(la
     assert left_on(lan[0]) == []
 
 
+LOOKS_UP = """
+import time
+from devkit.launch.host_work import SLOW_LOOKUP_S, Lookup
+
+lookup = Lookup("10.77.0.1")
+time.sleep(SLOW_LOOKUP_S + 0.5)
+print(lookup.note())
+"""
+
+
+def test_a_name_server_that_does_not_answer_is_told(lan: Lan) -> None:
+    assert lan[0].run(PYTHON, "-c", LOOKS_UP).stdout == "\n"
+    lan[1].write("/etc/resolv.conf", "nameserver 10.77.0.200\n")  # nobody has that address
+    said = lan[1].run(PYTHON, "-c", LOOKS_UP).stdout
+    lan[1].write("/etc/resolv.conf", "nameserver 127.0.0.1\n")
+    assert said.startswith("reverse DNS: looking up the name of 10.77.0.1 ")
+
+
 @pytest.mark.slow
 def test_a_cluster_through_ssh_is_like_any_other(lan: Lan, laptop: Host) -> None:
     record = document(laptop, *UP)

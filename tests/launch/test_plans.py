@@ -108,6 +108,8 @@ class TestOrders:
     def test_one_machine_twice_and_one_without_an_address(self) -> None:
         with pytest.raises(UsageError, match=r"h1 and h3 are one machine, 10\.0\.0\.1"):
             ssh_plan.check_addresses({**HOSTS, "h3": HERE})
+        with pytest.raises(UsageError, match=r"h1 and h3 are two machines, and both have 10\.0\.0\.1"):
+            ssh_plan.check_addresses({**HOSTS, "h3": replace(HERE, boot="another")})
         with pytest.raises(UsageError, match="h3 has no address"):
             ssh_plan.check_addresses({**HOSTS, "h3": replace(HERE, ip="")})
 
