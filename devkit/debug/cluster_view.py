@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from devkit import console
-from devkit.debug import cluster
+from devkit.debug import cluster, hold
 from devkit.debug.cluster_records import DebugCluster, Stopped
 from devkit.debug.ray_start import ClusterOptions
 from devkit.errors import UnreachableError
@@ -15,18 +15,26 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def start_main(options: ClusterOptions) -> int:
-    """Starts a cluster, or joins one; 0 when all of its nodes are alive."""
+def start_main(options: ClusterOptions, *, block: bool = False) -> int:
+    """Starts a cluster, or joins one; 0 when all of its nodes are alive; with `block`, when told to end."""
+    if not block:
+        _start(options)
+        return 0
+    with hold.terminable():
+        return hold.hold(_start(options))
+
+
+def _start(options: ClusterOptions) -> DebugCluster:
     talk = console.talk()
     started = cluster.start(options, lambda note: talk.print(note, soft_wrap=True))
     if options.json:
         console.emit(started.to_json())
-        return 0
+        return started
     out = console.result()
     out.print(_nodes(started))
     for line in _joined(started) if options.join else _next_steps(started):
         out.print(line, soft_wrap=True)
-    return 0
+    return started
 
 
 def status_main(*, json: bool) -> int:

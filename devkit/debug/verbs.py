@@ -301,6 +301,7 @@ def debug_cluster(
     num_gpus: Annotated[int | None, typer.Option(metavar="N", min=0, help="Of each node.")] = None,
     node_ip: Annotated[str | None, typer.Option(metavar="IP", help="The address that other nodes see.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Until it has to be up.")] = 60.0,
+    block: Annotated[bool, typer.Option("--block", help="Stay, and end the nodes on SIGTERM or Ctrl-C.")] = False,
     json: Json = False,
 ) -> int:
     """Start a cluster that can be debugged; `status` and `stop` know what was started."""
@@ -325,7 +326,8 @@ def debug_cluster(
             node_ip=node_ip,
             timeout=timeout,
             json=json,
-        )
+        ),
+        block=block,
     )
 
 
