@@ -104,7 +104,7 @@ def call(*words: str, stdin: str = "", timeout: float = CALL_S) -> str:
     if done.returncode == 0:
         return done.stdout
     said = " ".join(line for line in done.stderr.splitlines() if line.strip()) or f"exit code {done.returncode}"
-    said = re.sub(r"\b\w+: (?:error|fatal): ", "", said)
+    said = re.sub(rf"(?:\b\w+: (?:error|fatal)|\b{words[0]}): ", "", said)
     if re.search(r"unable to contact slurm|connection refused|slurm_load|resolve controller", said, re.IGNORECASE):
         raise UnreachableError(f"no Slurm answers {words[0]}: {said}", hint="sinfo says whether slurmctld is up")
     raise RefusedError(f"{words[0]}: {said}", hint="the options of the job are the #SBATCH lines of its script")

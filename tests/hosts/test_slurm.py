@@ -16,7 +16,7 @@ import pytest
 from tests.hosts import hosts, slurm
 from tests.hosts.hosts import Host, Lan
 
-DEADLINE = 100.0  # seconds until a cluster that comes up on a busy machine has to be there
+DEADLINE = 120.0  # seconds until a cluster that comes up on a busy machine has to be there
 PROGRAM = """
 import ray
 
@@ -76,10 +76,10 @@ def devkit(host: Host, folder: Path, *arguments: str, before: tuple[str, ...] = 
     return done
 
 
-def eventually(look: Callable[[], Any], what: str) -> Any:
+def eventually(look: Callable[[], Any], what: str, log: Callable[[], str] = lambda: "") -> Any:
     end = time.monotonic() + DEADLINE
     while not (found := look()):
-        assert time.monotonic() < end, f"{what} did not happen"
+        assert time.monotonic() < end, f"{what} did not happen\n{log()}"
         time.sleep(0.2)
     return found
 
@@ -99,6 +99,7 @@ def test_a_job_that_stops_at_a_breakpoint_is_seen_from_the_allocation_and_its_fa
         note = eventually(
             lambda: re.search(r"Comment=devkit (\S+)", lan[0].run("scontrol", "show", "job", "1", check=False).stdout),
             "the cluster",
+            lambda: (folder / "slurm-1.out").read_text(),
         )[1]
 
         def ask(words: str) -> Any:
