@@ -140,7 +140,7 @@ is_up() { grep -q '"gcs_address".*}$' "$FOLDER/$1.json"; }
 
 why_not() { # NODE: Slurm's state of it, and what was last heard of it
     local words
-    words=$(grep -v '^hint:' "$FOLDER/$1.log" | grep '[[:alpha:]]' | tail -n 1)
+    words=$(grep -v -e '^hint:' -e '^srun: error: .*: task [0-9]*: ' "$FOLDER/$1.log" | grep '[[:alpha:]]' | tail -n 1)
     printf '%s (Slurm: %s; it said: %s)' "$1" "$(sinfo -h -n "$1" -o %T 2> /dev/null | head -n 1)" "${words:-nothing}"
 }
 

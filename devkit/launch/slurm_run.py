@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from devkit import console
 from devkit.errors import DeadlineError, DevkitError, FailedError, UnreachableError, UsageError
 from devkit.launch import slurm_client
+from devkit.launch.files import write
 from devkit.launch.slurm import SlurmOptions, script
 from devkit.launch.slurm_client import SlurmJob
 from devkit.launch.slurm_cluster import SlurmLauncher
@@ -50,27 +50,15 @@ def main(options: SlurmOptions, action: SlurmAction, environ: Mapping[str, str] 
     if action.here and not inside:
         raise UsageError("--here, and SLURM_JOB_ID is not set", hint="salloc makes an allocation; --submit a job")
     if action.output:
-        _write(text, action.output)
+        write(text, action.output, executable=True)
     if action.submit:
         return _submit(options, text, action)
     if inside and not action.output:
         console.talk().print(f"devkit: running in job {inside}, on all of its nodes", soft_wrap=True)
         _become(text)
     if not action.output:
-        _write(text, "-")
+        write(text, "-")
     return 0
-
-
-def _write(text: str, output: str) -> None:
-    if output == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    try:
-        Path(output).write_text(text, encoding="utf-8")
-        os.chmod(output, 0o755)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}", hint="--output names another file") from None
 
 
 def _become(text: str) -> None:

@@ -94,3 +94,61 @@ def slurm(
         timeout=timeout,
     )
     return main(options, SlurmAction(output, submit, not no_follow, here, queue_timeout, json))
+
+
+@app.command()
+def kuberay(
+    command: Command = None,
+    image: Annotated[str, typer.Option(metavar="IMG", help="With Ray in it, on every node.")] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Of the RayCluster, or of the RayJob.")] = "devkit",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Where; kubectl's own.")] = "",
+    nodes: Nodes = 2,
+    gpus: Annotated[int, typer.Option(metavar="N", min=0, help="GPUs of each node.")] = 0,
+    cpus: Annotated[str, typer.Option(metavar="N", help="CPUs of each node.")] = "4",
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Of each node, as in 64Gi.")] = "16Gi",
+    shared_memory: Annotated[str, typer.Option(metavar="SIZE", help="/dev/shm of each node.")] = "8Gi",
+    rocm: Annotated[bool, typer.Option("--rocm", help="AMD's GPUs.")] = False,
+    ray_version: Annotated[str, typer.Option(metavar="VERSION", help="The image's Ray; as here by default.")] = "",
+    token_secret: Annotated[
+        str, typer.Option(metavar="NAME", help="A Secret that has the token as auth_token; else one is made.")
+    ] = "",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For all nodes; repeatable.")
+    ] = None,
+    claim: Annotated[
+        list[str] | None, typer.Option("--claim", metavar="NAME:PATH", help="A PersistentVolumeClaim; repeatable.")
+    ] = None,
+    specs: Breaks = None,
+    post_mortem: PostMortem = "snapshot",
+    output: Output = "",
+    apply: Annotated[bool, typer.Option("--apply", help="Apply it with kubectl, and wait for it.")] = False,
+    no_follow: Annotated[bool, typer.Option("--no-follow", help="With --apply: don't wait for the job.")] = False,
+    context: Annotated[str, typer.Option(metavar="NAME", help="kubectl's context.")] = "",
+    timeout: Timeout = 600.0,
+    json: Json = False,
+) -> int:
+    """A RayCluster with debugging on; with CMD, a RayJob that runs it on one."""
+    from importlib.metadata import version
+
+    from devkit.launch.kuberay import KubeRayOptions
+    from devkit.launch.kuberay_run import KubeRayAction, main
+
+    options = KubeRayOptions(
+        image=image,
+        command=tuple(command or ()),
+        name=name,
+        namespace=namespace,
+        nodes=nodes,
+        gpus=gpus,
+        cpus=cpus,
+        memory=memory,
+        shared_memory=shared_memory,
+        rocm=rocm,
+        ray_version=ray_version or version("ray"),
+        secret=token_secret,
+        variables=tuple(env or ()),
+        claims=tuple(claim or ()),
+        specs=tuple(specs or ()),
+        post_mortem=post_mortem,
+    )
+    return main(options, KubeRayAction(output, apply, not no_follow, context, timeout, json))
