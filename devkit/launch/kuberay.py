@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from devkit.debug.launch import POST_MORTEM
 from devkit.errors import UsageError
 
@@ -74,20 +72,6 @@ def token_secret(options: KubeRayOptions, token: str) -> Object:
     """The Secret. It is for kubectl's stdin, not for a file."""
     metadata = {"name": options.token_secret, **({"namespace": options.namespace} if options.namespace else {})}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {TOKEN_KEY: token}}
-
-
-def as_yaml(document: Object) -> str:
-    """For people: in the order in which it was made, what is said twice written twice.
-
-    >>> as_yaml({"b": "1", "a": ["x: y"]})
-    "b: '1'\\na:\\n- 'x: y'\\n"
-    """
-    return yaml.dump(document, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=10**6)
-
-
-class _Plain(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
 
 
 def check(options: KubeRayOptions) -> None:

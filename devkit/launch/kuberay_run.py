@@ -9,9 +9,9 @@ from typing import Any
 
 from devkit import console
 from devkit.errors import DeadlineError, FailedError
-from devkit.launch.files import write
+from devkit.launch.files import as_yaml, write
 from devkit.launch.kubectl import Kubectl
-from devkit.launch.kuberay import TOKEN_KEY, KubeRayOptions, as_yaml, manifest
+from devkit.launch.kuberay import TOKEN_KEY, KubeRayOptions, manifest
 from devkit.launch.kuberay_cluster import KubeRayLauncher, ensure_token, pods_of, why_missing
 
 POLL_S = 1.0

@@ -152,3 +152,46 @@ def kuberay(
         post_mortem=post_mortem,
     )
     return main(options, KubeRayAction(output, apply, not no_follow, context, timeout, json))
+
+
+@app.command()
+def dstack(
+    command: Command = None,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Of the run.")] = "devkit",
+    nodes: Nodes = 2,
+    gpus: Annotated[str, typer.Option(metavar="SPEC", help="GPUs of each node, as in 80GB:8 or H100:8.")] = "",
+    image: Annotated[str, typer.Option(metavar="IMG", help="With Ray in it.")] = "",
+    shared_memory: Annotated[str, typer.Option(metavar="SIZE", help="/dev/shm of each node, as in 128GB.")] = "",
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME[=VALUE]", help="NAME alone: as it is where dstack apply is called."),
+    ] = None,
+    volume: Annotated[
+        list[str] | None, typer.Option("--volume", metavar="SRC:DST", help="A volume or a host's folder; repeatable.")
+    ] = None,
+    setup: Annotated[
+        list[str] | None, typer.Option("--setup", metavar="SHELL", help="What each node does first; repeatable.")
+    ] = None,
+    specs: Breaks = None,
+    post_mortem: PostMortem = "snapshot",
+    timeout: Timeout = 600.0,
+    output: Output = "",
+) -> int:
+    """A .dstack.yml: a Ray with debugging on over the nodes of a task, and CMD on it."""
+    from devkit.launch.dstack import DstackOptions, main
+
+    options = DstackOptions(
+        command=tuple(command or ()),
+        name=name,
+        nodes=nodes,
+        gpus=gpus,
+        image=image,
+        shared_memory=shared_memory,
+        variables=tuple(env or ()),
+        volumes=tuple(volume or ()),
+        setup=tuple(setup or ()),
+        specs=tuple(specs or ()),
+        post_mortem=post_mortem,
+        timeout=timeout,
+    )
+    return main(options, output)

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from devkit.cli import main
 from devkit.errors import UsageError
-from devkit.launch.kuberay import KubeRayOptions, as_yaml, manifest
+from devkit.launch.files import as_yaml
+from devkit.launch.kuberay import KubeRayOptions, manifest
 from devkit.launch.kuberay_cluster import KubeRayLauncher
 from tests.launch import crds
 from tests.launch.fake_kube import FakeKube, kubeconfig, pod_state, serving
