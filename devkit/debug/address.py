@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from devkit.debug import gcs, processes, runs, state
+from devkit.debug import gcs, launched, processes, runs, state
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.gcs import GcsAddress
 from devkit.debug.rest import ADDRESS_HINT, DEFAULT_HINT, Url
@@ -54,6 +54,11 @@ def resolve(
         return _named(wanted, source, token, timeout)
     known = [(run.since, run.gcs_address, "devkit run") for run in runs.running()]
     known += [(cluster.created, cluster.gcs_address, "devkit debug-cluster") for cluster in state.clusters()]
+    known += [
+        (found.created, found.gcs_address, "devkit debug-cluster --hosts")
+        for found in launched.all_launched()
+        if gcs.is_up(GcsAddress.parse(found.gcs_address))  # it may have ended without a word to this machine
+    ]
     if known:
         _, newest, who = max(known)
         return _of_gcs(GcsAddress.parse(newest), who, token, timeout)
@@ -110,6 +115,7 @@ def _named(wanted: str, source: str, token: Token | None, timeout: float) -> Clu
 
 def _of_url(url: Url, source: str, token: Token | None) -> ClusterAddress:
     known = [cluster.gcs_address for cluster in state.clusters() if cluster.dashboard_url == str(url)]
+    known += [found.gcs_address for found in launched.all_launched() if found.dashboard_url == str(url)]
     return ClusterAddress(str(url), known[0] if known else None, token, source)
 
 

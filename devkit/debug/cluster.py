@@ -8,34 +8,38 @@ from __future__ import annotations
 
 import importlib
 import os
-import subprocess
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from devkit.debug import gcs, processes, ray_start, state
 from devkit.debug.address import noted_address, temporary_folder
+from devkit.debug.cluster_launch import Launch
 from devkit.debug.cluster_records import AuthRecord, DebugCluster, DebugMode, NodeRecord, Stopped
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.gcs import GcsAddress
 from devkit.debug.ray_start import ClusterOptions, Plan
 from devkit.debug.rows import NodeRow
-from devkit.debug.state import ClusterState, Started
+from devkit.debug.state import ClusterState
 from devkit.debug.tokens import AuthMode, Token, auth_mode, ensure_token, find_token
 from devkit.errors import DeadlineError, DevkitError, UnreachableError, UsageError
 
 STOP_S = 5.0  # between SIGTERM and SIGKILL; Ray needs three, and longer for a worker that stands at a stop
-LOOK_S = 0.1  # between two looks at a cluster that comes up
+AWAIT_S = 0.1  # between two looks for a head that comes up
 Say = Callable[[str], None]
 
 
-def start(options: ClusterOptions, say: Say) -> DebugCluster:
+def start(
+    options: ClusterOptions, say: Say, *, on_failure: Callable[[BaseException], None] = lambda error: None
+) -> DebugCluster:
     """Starts the nodes and waits until all of them are alive; what it says meanwhile is not its result.
 
+    `on_failure` is told at once of an error that it will raise when it has ended what was started, seconds later.
     Raises UsageError for options that cannot be right, UnreachableError if there is no head to join, DeadlineError
     when it is not up within `options.timeout`. Whatever it raises, it leaves nothing running.
     """
@@ -43,7 +47,7 @@ def start(options: ClusterOptions, say: Say) -> DebugCluster:
     deadline = time.monotonic() + options.timeout
     ray_start.check(options)
     options, note = _apart(options, environ)
-    launch = _join(options, environ) if options.join else _head(options, environ)
+    launch = _join(options, environ, deadline) if options.join else _head(options, environ)
     launch.notes = (*launch.notes, *note)
     for line in launch.notes:
         say(line)
@@ -51,12 +55,18 @@ def start(options: ClusterOptions, say: Say) -> DebugCluster:
         clean_up.callback(launch.let_go)
         unfinished = clean_up.enter_context(ExitStack())
         unfinished.callback(_end_unfinished, launch, say)
-        launch.start_all(deadline)
-        nodes = launch.wait_until_up(deadline)
-        launch.cluster = replace(launch.cluster, node_ids=tuple(node.node_id for node in nodes))
+        try:
+            launch.start_all(deadline)
+            nodes = launch.wait_until_up(deadline)
+        except BaseException as error:
+            on_failure(error)
+            raise
+        own = launch.own(nodes)
+        launch.cluster = replace(launch.cluster, node_ids=tuple(node.node_id for node in own))
         state.save(launch.cluster)
         unfinished.pop_all()
-    return replace(_record(launch.cluster, nodes), removed=launch.removed, notes=launch.notes)
+    shown = nodes if options.wait_for else own
+    return replace(_record(launch.cluster, shown), removed=launch.removed, notes=launch.notes)
 
 
 def status() -> tuple[DebugCluster, ...]:
@@ -73,105 +83,6 @@ def stop(target: str | None = None) -> tuple[Stopped, ...]:
         raise UsageError(f"devkit started no cluster {target!r} here", hint=f"it started {names}")
     with ThreadPoolExecutor(len(chosen) or 1) as pool:  # a Ray takes three seconds to end
         return tuple(pool.map(_end, chosen))
-
-
-class Launch:
-    """A cluster on its way up."""
-
-    def __init__(
-        self,
-        options: ClusterOptions,
-        plan: Plan,
-        environment: Mapping[str, str],
-        cluster: ClusterState,
-        look: Callable[[], tuple[NodeRow, ...]],
-        close: Callable[[], None],
-    ) -> None:
-        self._close = close
-        self.cluster = cluster
-        self.removed: tuple[str, ...] = ()
-        self.notes: tuple[str, ...] = ()
-        self._options = options
-        self._plan = plan
-        self._environment = environment
-        self._look = look
-        self._children: list[subprocess.Popen[bytes]] = []
-
-    def start_all(self, deadline: float) -> None:
-        """Workers as soon as the head's GCS listens."""
-        for number, command in enumerate(self._plan.commands):
-            if number == 1 and not self._options.join:
-                self._wait(self._missing_gcs, deadline)
-            self._start(command, self._plan.environments[number])
-
-    def wait_until_up(self, deadline: float) -> tuple[NodeRow, ...]:
-        """The nodes, once all that were started are alive."""
-        found: tuple[NodeRow, ...] = ()
-
-        def missing() -> str | None:
-            nonlocal found
-            try:
-                found = tuple(node for node in self._look() if node.alive)
-            except DevkitError as error:  # half up, a dashboard also answers with errors
-                return f"an answer of the cluster ({error.message})"
-            lacking = len(self._plan.commands) - len(found)
-            return f"{lacking} of {len(self._plan.commands)} nodes" if lacking > 0 else None
-
-        self._wait(missing, deadline)
-        return found
-
-    @property
-    def head_pid(self) -> int:
-        return self.cluster.processes[0].pid
-
-    def let_go(self) -> None:
-        """From now on nobody waits for the children: init does when this process has ended."""
-        for child in self._children:
-            if child.poll() is None:
-                child.returncode = 0  # else Popen would warn of a child that still runs
-        self._close()
-
-    def _missing_gcs(self) -> str | None:
-        where = GcsAddress(self._options.node_ip or "127.0.0.1", self._plan.port)
-        return None if gcs.is_up(where, 1.0) else f"the GCS at {where}"
-
-    def _wait(self, missing: Callable[[], str | None], deadline: float) -> None:
-        while what := missing():
-            if time.monotonic() > deadline:
-                raise DeadlineError(
-                    f"the cluster is not up after {self._options.timeout:g} s; missing: {what}",
-                    hint=f"--timeout waits longer; Ray's own words are in {self._log(0).parent}",
-                )
-            with suppress(subprocess.TimeoutExpired):
-                self._children[-1].wait(LOOK_S)
-            self._check()
-
-    def _check(self) -> None:
-        for number, child in enumerate(self._children):
-            if child.poll() is not None:
-                log = self._log(number)
-                raise DevkitError(f"`ray start` failed: {_last_words(log)}", hint=f"all that it said is in {log}")
-
-    def _start(self, command: tuple[str, ...], own: Mapping[str, str]) -> None:
-        number = len(self._children)
-        log = self._log(number)
-        with log.open("wb") as output:
-            child = subprocess.Popen(
-                command,
-                env={**self._environment, **own},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in the terminal, and its end, are not the cluster's
-            )
-        self._children.append(child)
-        role: Literal["head", "worker"] = "head" if number == 0 and not self._options.join else "worker"
-        begun = Started(role, child.pid, processes.started(child.pid) or "", str(log))
-        self.cluster = replace(self.cluster, processes=(*self.cluster.processes, begun))
-        state.save(self.cluster)  # at once: `stop` has to find it also if this process is killed
-
-    def _log(self, number: int) -> Path:
-        return state.private_folder("logs", self.cluster.name) / f"ray-start-{number}.log"
 
 
 def _apart(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[ClusterOptions, tuple[str, ...]]:
@@ -214,30 +125,66 @@ def _head(options: ClusterOptions, environ: Mapping[str, str]) -> Launch:
 
     name = state.free_name(f"head-{plan.port}")
     new = _new(options, name, f"127.0.0.1:{plan.port}", url, auth)
-    launch = _launch(options, environ, auth, plan, new, look, dashboard.close)
+    launch = _launch(options, environ, auth, plan, new, look, is_own=lambda node: True, close=dashboard.close)
     if made and token:
         launch.notes = (f"made a token for your Ray clusters, in {token.source}", *launch.notes)
     return launch
 
 
-def _join(options: ClusterOptions, environ: Mapping[str, str]) -> Launch:
+def _join(options: ClusterOptions, environ: Mapping[str, str], deadline: float) -> Launch:
     assert options.join is not None
     address = GcsAddress.parse(options.join)
+    if options.await_head and not options.head_is_ours:
+        _await(address, options.timeout, deadline)
     auth, token = _auth_of_head(address, options, environ)
-    facts = gcs.ask(address, token, min(10.0, options.timeout))
-    before = {node.node_id for node in facts.nodes}
+    with ExitStack() as unfinished:
+        watch = gcs.Watch(address, token)  # it imports Ray while the head comes up
+        unfinished.callback(watch.close)
+        if options.await_head:
+            _await(address, options.timeout, deadline)
+        facts = watch.facts(min(10.0, options.timeout))
+        before = {node.node_id for node in facts.nodes}
 
-    def look() -> tuple[NodeRow, ...]:
-        """The nodes that are new and of this machine. The dashboard may not be reachable from here."""
-        nodes = gcs.ask(address, token, 10.0).nodes
-        return tuple(node for node in nodes if node.node_id not in before and GcsAddress(node.node_ip, 1).is_local)
+        def is_own(node: NodeRow) -> bool:
+            """New, and of this machine. The dashboard may not be reachable from here."""
+            return node.node_id not in before and GcsAddress(node.node_ip, 1).is_local
 
+        def look() -> tuple[NodeRow, ...]:
+            """The dashboard comes up after the GCS: a node that has waited for its head may not know it before."""
+            facts = watch.facts(10.0)
+            if not launch.cluster.dashboard_url:
+                launch.cluster = replace(launch.cluster, dashboard_url=_dashboard_seen_from_here(address, facts))
+            return facts.nodes
+
+        url = _dashboard_seen_from_here(address, facts)
+        plan = ray_start.plan(options, environ)
+        name = state.free_name(f"joined-{address.host}-{address.port}".replace(":", "_"))
+        new = _new(options, name, str(address), url, auth)
+        launch = _launch(options, environ, auth, plan, new, look, is_own=is_own, close=watch.close)
+        unfinished.pop_all()
+    return launch
+
+
+def _dashboard_seen_from_here(address: GcsAddress, facts: gcs.GcsFacts) -> str:
+    """Its URL; empty where it cannot be reached."""
     shown = GcsAddress.parse(facts.dashboard) if facts.dashboard else None
-    reachable = shown is not None and gcs.is_up(shown, 1.0) and (address.is_local or shown.host != "127.0.0.1")
-    url = f"http://{shown}" if reachable else ""
-    plan = ray_start.plan(options, environ)
-    name = state.free_name(f"joined-{address.host}-{address.port}".replace(":", "_"))
-    return _launch(options, environ, auth, plan, _new(options, name, str(address), url, auth), look)
+    if shown is None or not (address.is_local or shown.host != "127.0.0.1") or not gcs.is_up(shown, 1.0):
+        return ""
+    return f"http://{shown}"
+
+
+def _await(address: GcsAddress, timeout: float, deadline: float) -> None:
+    """Until something listens there. Raises DeadlineError that says what the last try met."""
+    while True:
+        try:
+            return gcs.check(address)
+        except UnreachableError as error:
+            if time.monotonic() > deadline:
+                raise DeadlineError(
+                    f"the head is not up after {timeout:g} s; missing: {error.message}",
+                    hint="is it started, and can this machine reach that address and port?",
+                ) from None
+        time.sleep(AWAIT_S)
 
 
 def _auth_of_head(
@@ -246,6 +193,8 @@ def _auth_of_head(
     """A node has to do as its head does: one that asks for no token answers also without."""
     token = find_token(environ)
     wanted = auth_mode(options.auth, environ) if options.auth else None
+    if wanted and options.head_is_ours:
+        return wanted, token if wanted == "token" else None
     try:
         gcs.ask(address, None, min(10.0, options.timeout))
         auth: AuthMode = "disabled"
@@ -279,10 +228,12 @@ def _launch(
     plan: Plan,
     cluster: ClusterState,
     look: Callable[[], tuple[NodeRow, ...]],
-    close: Callable[[], None] = lambda: None,
+    *,
+    is_own: Callable[[NodeRow], bool],
+    close: Callable[[], None],
 ) -> Launch:
     environment, removed = ray_start.environment(options, auth, environ, bundle_environment())
-    launch = Launch(options, plan, environment, cluster, look, close)
+    launch = Launch(options, plan, environment, cluster, look, is_own, close)
     launch.removed = removed
     notes = [f"removed {leftover}: it would turn the debugger off" for leftover in removed]
     if not options.legacy and (problem := ray_start.debugpy_problem()):
@@ -350,7 +301,21 @@ def _end(cluster: ClusterState) -> Stopped:
 
 def _end_unfinished(launch: Launch, say: Callable[[str], None]) -> None:
     say("ending what was started")
-    _end(launch.cluster)
+    with _undisturbed():
+        _end(launch.cluster)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C would leave half of it running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _forget_address(cluster: ClusterState) -> None:
@@ -364,12 +329,3 @@ def _forget_address(cluster: ClusterState) -> None:
 
 def _addresses(cluster: ClusterState) -> tuple[str, ...]:
     return tuple(filter(None, (cluster.gcs_address, cluster.dashboard_url)))
-
-
-def _last_words(log: Path) -> str:
-    """The last line of a log that says something."""
-    try:
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-    except OSError:
-        lines = []
-    return next((line for line in reversed(lines) if any(map(str.isalpha, line))), "it said nothing")[:300]

@@ -38,6 +38,18 @@ class AuthRecord:
 
 
 @dataclass(frozen=True)
+class HostRecord:
+    """One machine of a cluster that was launched from another one."""
+
+    name: str  # as the launcher knows it: what ssh is given
+    role: str  # "head" | "worker"
+    ip: str
+    node_id: str
+    logs: str  # HOST:FOLDER of what its `ray start` printed
+    problem: str = ""  # why it isn't fine
+
+
+@dataclass(frozen=True)
 class DebugCluster:
     """A cluster as it is now."""
 
@@ -52,6 +64,7 @@ class DebugCluster:
     problem: str = ""  # why it isn't fine
     removed: tuple[str, ...] = ()  # leftovers that would have turned the debugger off
     notes: tuple[str, ...] = ()
+    hosts: tuple[HostRecord, ...] = ()  # with --hosts
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,6 +78,7 @@ class Stopped:
     gcs_address: str
     processes: int
     killed: int
+    problem: str = ""  # why something of it may still run
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from devkit import console
-from devkit.debug import cluster, hold
+from devkit.debug import cluster, hold, launched
 from devkit.debug.cluster_records import DebugCluster, Stopped
 from devkit.debug.ray_start import ClusterOptions
 from devkit.errors import UnreachableError
@@ -17,29 +17,42 @@ if TYPE_CHECKING:
 
 def start_main(options: ClusterOptions, *, block: bool = False) -> int:
     """Starts a cluster, or joins one; 0 when all of its nodes are alive; with `block`, when told to end."""
+
+    def start() -> DebugCluster:
+        talk = console.talk()
+        started = cluster.start(options, lambda note: talk.print(note, soft_wrap=True))
+        show_started(started, json=options.json, joined=bool(options.join))
+        return started
+
+    return stay(start, block=block)
+
+
+def stay(start: Callable[[], DebugCluster], *, block: bool) -> int:
+    """Starts; with `block` it stays until the nodes end, or it is told to end them."""
     if not block:
-        _start(options)
+        start()
         return 0
     with hold.terminable():
-        return hold.hold(_start(options))
+        return hold.hold(start())
 
 
-def _start(options: ClusterOptions) -> DebugCluster:
-    talk = console.talk()
-    started = cluster.start(options, lambda note: talk.print(note, soft_wrap=True))
-    if options.json:
+def show_started(started: DebugCluster, *, json: bool, joined: bool = False) -> None:
+    """The cluster that is up now, and what to do with it."""
+    if json:
         console.emit(started.to_json())
-        return started
+        return
     out = console.result()
     out.print(_nodes(started))
-    for line in _joined(started) if options.join else _next_steps(started):
+    for line in _joined(started) if joined else _next_steps(started):
         out.print(line, soft_wrap=True)
-    return started
 
 
 def status_main(*, json: bool) -> int:
     """0: all that devkit started is fine; 1: something isn't. Raises UnreachableError if it started nothing."""
-    found = cluster.status()
+    elsewhere = _launched_status()
+    known = {each.gcs_address for each in elsewhere}
+    here = (each for each in cluster.status() if each.gcs_address not in known)  # this machine may be a host of one
+    found = (*here, *elsewhere)
     if not found:
         raise UnreachableError("no cluster that devkit started runs here", hint="devkit debug-cluster starts one")
     if json:
@@ -54,27 +67,49 @@ def status_main(*, json: bool) -> int:
 
 
 def stop_main(target: str | None = None, *, json: bool) -> int:
-    """Ends what devkit started here, or the one with that name or address. 0 also if there was nothing."""
-    stopped = cluster.stop(target)
+    """Ends what devkit started from here, or the one with that name or address. 0 also if there was nothing; 1: on a
+    host that cannot be reached something may still run."""
+    elsewhere = _stop_launched(target)
+    here = cluster.stop(target) if target is None or not elsewhere else ()
+    stopped = (*here, *elsewhere)
     if json:
         console.emit({"stopped": [each.to_json() for each in stopped]})
-        return 0
-    for each in stopped:
-        console.result().print(_ended(each), soft_wrap=True)
+    else:
+        for each in stopped:
+            console.result().print(_ended(each), soft_wrap=True)
     if not stopped:
         console.talk().print("nothing to stop: no cluster that devkit started runs here", soft_wrap=True)
-    return 0
+    return 1 if any(each.problem for each in stopped) else 0
+
+
+def _launched_status() -> tuple[DebugCluster, ...]:
+    """Of the clusters on other machines, if there are any."""
+    if not launched.all_launched():
+        return ()
+    from devkit.launch import remote
+
+    return remote.status()
+
+
+def _stop_launched(target: str | None) -> tuple[Stopped, ...]:
+    if not launched.all_launched():
+        return ()
+    from devkit.launch import remote
+
+    return remote.stop(target)
 
 
 def _nodes(shown: DebugCluster) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("node", "ip", "state", "CPUs", "GPUs"):
-        table.add_column(heading, justify="right" if heading.endswith("s") else "left", no_wrap=True)
+    names = {host.ip: host.name for host in shown.hosts}
+    for heading in ("node", "ip", "state", "CPUs", "GPUs", *(["host"] if names else [])):
+        table.add_column(heading, justify="right" if heading in ("CPUs", "GPUs") else "left", no_wrap=True)
     for node in shown.nodes:
         name = node.node_id[:8] + (" (head)" if node.head else "")
-        table.add_row(name, node.ip, "alive" if node.alive else "dead", f"{node.cpus:g}", f"{node.gpus:g}")
+        host = [names.get(node.ip, "")] if names else []
+        table.add_row(name, node.ip, "alive" if node.alive else "dead", f"{node.cpus:g}", f"{node.gpus:g}", *host)
     return table
 
 
@@ -87,7 +122,8 @@ def _headline(shown: DebugCluster) -> str:
 def _ended(stopped: Stopped) -> str:
     # Ray itself waits ten seconds for an actor that lives, and the hub is one.
     killed = f" ({stopped.killed} killed: Ray waits for living actors)" if stopped.killed else ""
-    return f"stopped {stopped.name} ({stopped.gcs_address}): {stopped.processes} processes{killed}"
+    problem = f"  NOT ALL OF IT: {stopped.problem}" if stopped.problem else ""
+    return f"stopped {stopped.name} ({stopped.gcs_address}): {stopped.processes} processes{killed}{problem}"
 
 
 def _joined(joined: DebugCluster) -> Iterator[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from devkit.debug.rest import open_socket
 from devkit.debug.rows import NodeRow
@@ -92,29 +95,77 @@ def is_up(address: GcsAddress, timeout: float = 2.0) -> bool:
 
 
 def ask(address: GcsAddress, token: Token | None, timeout: float = 10.0) -> GcsFacts:
-    """Asks the GCS. Raises UnreachableError if it does not answer in time, or refuses the token."""
+    """Asks the GCS once. Raises UnreachableError if it does not answer in time, or refuses the token."""
     check(address, min(3.0, timeout))
-    environ = {name: value for name, value in os.environ.items() if name not in (TOKEN, TOKEN_PATH)}
-    environ[MODE] = "token" if token else "disabled"
-    if token:
-        environ[TOKEN] = token.value
-    program = str(Path(__file__).with_name("gcs_probe.py"))
-    try:
+    with closing(Watch(address, token)) as watch:
+        return watch.facts(timeout)
+
+
+class Watch:
+    """A GCS that is asked again and again, as long as a wait lasts, by one process that imports Ray once.
+
+    That process is started at once; the GCS need not be there before it is asked.
+    """
+
+    def __init__(self, address: GcsAddress, token: Token | None) -> None:
+        self._address = address
+        self._token = token
+        self._process: subprocess.Popen[bytes] | None = self._start()
+
+    def facts(self, timeout: float = 10.0) -> GcsFacts:
+        """What it says now. Raises UnreachableError if it does not within `timeout` seconds, or refuses the token."""
+        until = time.monotonic() + timeout
+        check(self._address, min(3.0, timeout))
+        document = self._exchange(until)
+        if not document:
+            raise UnreachableError(f"what answers at {self._address} is not a Ray GCS that works", hint=ADDRESS_HINT)
+        if document.get("refused"):
+            problem = f"refuses the token of {self._token.source}" if self._token else "asks for a token"
+            raise RefusedError(f"the Ray at {self._address} {problem}", hint=TOKEN_HINT)
+        nodes = tuple(NodeRow.from_json(node) for node in document["nodes"])
+        return GcsFacts(document["dashboard"], document["session"], nodes)
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process:
+            process.kill()
+            with process:  # closes the pipes, and waits
+                pass
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environ = {name: value for name, value in os.environ.items() if name not in (TOKEN, TOKEN_PATH)}
+        environ[MODE] = "token" if self._token else "disabled"
+        if self._token:
+            environ[TOKEN] = self._token.value
+        program = str(Path(__file__).with_name("gcs_probe.py"))
         # -P: the folder of the program and the current one may hold modules that Ray's imports would find.
-        said = subprocess.run(
-            [sys.executable, "-P", program, str(address)],
+        return subprocess.Popen(
+            [sys.executable, "-P", program, str(self._address)],
             env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
-        document = json.loads(said.stdout.strip().splitlines()[-1]) if said.returncode == 0 else None
-    except (subprocess.TimeoutExpired, ValueError, IndexError):
-        document = None
-    if not document:
-        raise UnreachableError(f"what answers at {address} is not a Ray GCS that works", hint=ADDRESS_HINT)
-    if document.get("refused"):
-        problem = f"refuses the token of {token.source}" if token else "asks for a token"
-        raise RefusedError(f"the Ray at {address} {problem}", hint=TOKEN_HINT)
-    nodes = tuple(NodeRow.from_json(node) for node in document["nodes"])
-    return GcsFacts(document["dashboard"], document["session"], nodes)
+
+    def _exchange(self, until: float) -> dict[str, Any] | None:
+        """One question, one document; None, and a new process next time, where there was none in time."""
+        process = self._process = self._process or self._start()
+        assert process.stdin is not None and process.stdout is not None
+        said = b""
+        try:
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            while left := max(0.0, until - time.monotonic()):
+                if not select.select([process.stdout], [], [], left)[0]:
+                    break
+                piece = os.read(process.stdout.fileno(), 1 << 16)
+                said += piece
+                for line in said.splitlines(keepends=True):  # Ray may say something, too
+                    if line.startswith(b"{") and line.endswith(b"\n"):
+                        return dict(json.loads(line))
+                if not piece:
+                    break
+        except (OSError, ValueError):
+            pass
+        self.close()
+        return None

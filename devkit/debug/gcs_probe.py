@@ -1,4 +1,4 @@
-"""A program of its own: asks a GCS what it knows and prints it as one JSON document.
+"""A program of its own: for each line of its stdin, asks a GCS what it knows and prints it as one JSON document.
 
 Ray's client of the GCS knows no deadline before it is connected (it tries for half a minute, and longer against a
 port that isn't a GCS), so it works in a process that can be ended.
@@ -6,19 +6,28 @@ port that isn't a GCS), so it works in a process that can be ended.
 
 import json
 import sys
+from typing import Any
 
 
-def main(address: str) -> dict[str, object]:
+def main(address: str) -> None:
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled, and its types don't name it
     from ray.exceptions import AuthenticationError
 
-    try:
-        client = GcsClient(address=address)
-        dashboard = client.internal_kv_get(b"dashboard", b"dashboard", timeout=5)
-        session = client.internal_kv_get(b"session_name", b"session", timeout=5)
-        nodes = client.get_all_node_info(timeout=5)
-    except AuthenticationError:
-        return {"refused": True}
+    client = None
+    for _ in sys.stdin:
+        try:
+            client = client or GcsClient(address=address)
+            document = ask(client)
+        except AuthenticationError:
+            document = {"refused": True}
+        sys.stdout.write("\n" + json.dumps(document) + "\n")
+        sys.stdout.flush()
+
+
+def ask(client: Any) -> dict[str, object]:
+    dashboard = client.internal_kv_get(b"dashboard", b"dashboard", timeout=5)
+    session = client.internal_kv_get(b"session_name", b"session", timeout=5)
+    nodes = client.get_all_node_info(timeout=5)
     return {
         "dashboard": (dashboard or b"").decode(),
         "session": (session or b"").decode(),
@@ -28,6 +37,7 @@ def main(address: str) -> dict[str, object]:
                 "node_ip": node.node_manager_address,
                 "state": "ALIVE" if node.state == 0 else "DEAD",
                 "is_head_node": node.is_head_node,
+                "labels": dict(node.labels),
                 "resources_total": dict(node.resources_total),
             }
             for node_id, node in nodes.items()
@@ -36,4 +46,4 @@ def main(address: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n" + json.dumps(main(sys.argv[1])) + "\n")
+    main(sys.argv[1])

@@ -61,6 +61,9 @@ class ClusterOptions:
     num_gpus: int | None = None  # of each node
     node_ip: str | None = None
     timeout: float = 60.0  # seconds until it has to be up
+    wait_for: int = 0  # so many nodes of the whole cluster have to be alive, not only those started here
+    await_head: bool = False  # with `join`: the head may come up later than this node
+    head_is_ours: bool = False  # with `join`: the head was started with the same `auth`, so it need not be asked
     json: bool = False
     ray_arguments: tuple[str, ...] = ()  # further ones for each `ray start`
 
@@ -129,6 +132,8 @@ def environment(
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",  # nodes that join, on a Mac too
         **{name: value for name, value in extra.items() if name != "PYTHONPATH"},
     }
+    # A job's `python` and `ray` are those of its nodes, also where no virtual environment was on PATH.
+    merged["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     paths = [path for path in (extra.get("PYTHONPATH"), kept.get("PYTHONPATH")) if path]
     if paths:
         merged["PYTHONPATH"] = os.pathsep.join(paths)

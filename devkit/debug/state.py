@@ -87,7 +87,7 @@ def home(environ: Mapping[str, str] | None = None) -> Path:
 
 def save(cluster: ClusterState) -> None:
     """Raises DevkitError if the folder cannot be written."""
-    _write(private_folder("clusters") / f"{cluster.name}.json", asdict(cluster))
+    write(private_folder("clusters") / f"{cluster.name}.json", asdict(cluster))
 
 
 def forget(name: str) -> None:
@@ -150,7 +150,7 @@ def see(gcs_address: str, found: Seen) -> None:
     rest = {address: entry for address, entry in _seen_all().items() if address != gcs_address}
     newest = dict([(gcs_address, asdict(found)), *rest.items()][:SEEN_LIMIT])
     with suppress(DevkitError):
-        _write(private_folder() / "seen.json", newest)
+        write(private_folder() / "seen.json", newest)
 
 
 def _seen_all() -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _load(path: Path) -> ClusterState | None:
         return None
 
 
-def _write(path: Path, document: Mapping[str, Any]) -> None:
+def write(path: Path, document: Mapping[str, Any]) -> None:
     """The whole file or none of it. A file of `mkstemp` is its owner's alone."""
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")

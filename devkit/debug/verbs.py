@@ -279,7 +279,9 @@ def show(
 
 
 cluster_app = typer.Typer(
-    name="debug-cluster", help="Ray with post-mortem debugging on, on this machine.", invoke_without_command=True
+    name="debug-cluster",
+    help="Ray with post-mortem debugging on, here or on many machines.",
+    invoke_without_command=True,
 )
 
 
@@ -288,6 +290,20 @@ def debug_cluster(
     context: typer.Context,
     nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Simulate this many nodes here.")] = 1,
     join: Annotated[str | None, typer.Option(metavar="HEAD:PORT", help="Be a worker node of that head.")] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|H1,H2", help="Through ssh on these machines; the first is the head."),
+    ] = None,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="With --hosts: the interpreter there; the path of this one.")
+    ] = None,
+    from_env: Annotated[
+        bool,
+        typer.Option(
+            "--from-env",
+            help="The same command on every machine: MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK say who.",
+        ),
+    ] = False,
     legacy: Annotated[bool, typer.Option("--legacy", help="With Ray's older debugger, for `ray debug`.")] = False,
     auth: Annotated[
         str | None,
@@ -295,12 +311,18 @@ def debug_cluster(
     ] = None,
     port: Annotated[int | None, typer.Option(metavar="PORT", help="Of the GCS; 6379 or a free one.")] = None,
     dashboard_port: Annotated[int | None, typer.Option(metavar="PORT", help="8265 or a free one.")] = None,
-    dashboard_host: Annotated[str, typer.Option(metavar="HOST", help="Where the dashboard listens.")] = "127.0.0.1",
+    dashboard_host: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Where the dashboard listens; 127.0.0.1, or 0.0.0.0 on many machines."),
+    ] = None,
     temp_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Ray's folder for sessions.")] = None,
     num_cpus: Annotated[int | None, typer.Option(metavar="N", min=0, help="Of each node.")] = None,
     num_gpus: Annotated[int | None, typer.Option(metavar="N", min=0, help="Of each node.")] = None,
     node_ip: Annotated[str | None, typer.Option(metavar="IP", help="The address that other nodes see.")] = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Until it has to be up.")] = 60.0,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=1, help="Until it has to be up; 60, with --from-env 300."),
+    ] = None,
     block: Annotated[bool, typer.Option("--block", help="Stay, and end the nodes on SIGTERM or Ctrl-C.")] = False,
     json: Json = False,
 ) -> int:
@@ -308,27 +330,24 @@ def debug_cluster(
     context.meta["json"] = json
     if context.invoked_subcommand is not None:
         return 0
-    from devkit.debug.cluster_view import start_main
     from devkit.debug.ray_start import ClusterOptions
+    from devkit.launch.ways import main
 
-    return start_main(
-        ClusterOptions(
-            nodes=nodes,
-            join=join,
-            legacy=legacy,
-            auth=auth,
-            port=port,
-            dashboard_port=dashboard_port,
-            dashboard_host=dashboard_host,
-            temp_dir=temp_dir,
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            node_ip=node_ip,
-            timeout=timeout,
-            json=json,
-        ),
-        block=block,
+    given = {"dashboard_host": dashboard_host, "timeout": timeout}
+    options = ClusterOptions(
+        nodes=nodes,
+        join=join,
+        legacy=legacy,
+        auth=auth,
+        port=port,
+        dashboard_port=dashboard_port,
+        temp_dir=temp_dir,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        node_ip=node_ip,
+        json=json,
     )
+    return main(options, given, hosts=hosts, python=python, from_env=from_env, block=block)
 
 
 @cluster_app.command()

@@ -161,6 +161,8 @@ export interface DebugCluster {
   /** leftovers that would have turned the debugger off */
   readonly removed: readonly string[];
   readonly notes: readonly string[];
+  /** with --hosts */
+  readonly hosts: readonly HostRecord[];
 }
 
 /** Which of Ray's debuggers, and whether it stops after an exception. */
@@ -217,6 +219,20 @@ export interface GoneRecord {
   readonly reason: string;
   /** seconds since the epoch */
   readonly time: number;
+}
+
+/** One machine of a cluster that was launched from another one. */
+export interface HostRecord {
+  /** as the launcher knows it: what ssh is given */
+  readonly name: string;
+  /** "head" | "worker" */
+  readonly role: string;
+  readonly ip: string;
+  readonly node_id: string;
+  /** HOST:FOLDER of what its `ray start` printed */
+  readonly logs: string;
+  /** why it isn't fine */
+  readonly problem: string;
 }
 
 /** Who a process is, in the program's own terms. */
@@ -435,6 +451,8 @@ export interface Stopped {
   readonly gcs_address: string;
   readonly processes: number;
   readonly killed: number;
+  /** why something of it may still run */
+  readonly problem: string;
 }
 
 /** `devkit debug-cluster stop`. */

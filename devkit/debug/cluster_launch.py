@@ -1,0 +1,156 @@
+"""A cluster on its way up: its `ray start` processes, and the wait for its nodes."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from devkit.debug import gcs, processes, state
+from devkit.debug.gcs import GcsAddress
+from devkit.debug.ray_start import ClusterOptions, Plan
+from devkit.debug.rows import NodeRow
+from devkit.debug.state import ClusterState, Started
+from devkit.errors import DeadlineError, DevkitError
+
+RANK_LABEL = "devkit-rank"  # a node's label
+LOOK_S = 0.1  # between two looks at a cluster that comes up
+
+
+class Launch:
+    """A cluster on its way up."""
+
+    def __init__(
+        self,
+        options: ClusterOptions,
+        plan: Plan,
+        environment: Mapping[str, str],
+        cluster: ClusterState,
+        look: Callable[[], tuple[NodeRow, ...]],
+        is_own: Callable[[NodeRow], bool],
+        close: Callable[[], None],
+    ) -> None:
+        """`look` gives the nodes of the cluster; `is_own` tells those that this launch started."""
+        self._close = close
+        self.cluster = cluster
+        self.removed: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()
+        self._options = options
+        self._plan = plan
+        self._environment = environment
+        self._look = look
+        self._is_own = is_own
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def start_all(self, deadline: float) -> None:
+        """Workers as soon as the head's GCS listens."""
+        for number, command in enumerate(self._plan.commands):
+            if number == 1 and not self._options.join:
+                self._wait(self._missing_gcs, deadline)
+            self._start(command, self._plan.environments[number])
+
+    def wait_until_up(self, deadline: float) -> tuple[NodeRow, ...]:
+        """The nodes that are alive, once all that were started are, and as many as the options wait for."""
+        found: tuple[NodeRow, ...] = ()
+
+        def missing() -> str | None:
+            nonlocal found
+            try:
+                found = tuple(node for node in self._look() if node.alive)
+            except DevkitError as error:  # half up, a dashboard also answers with errors
+                return f"an answer of the cluster ({error.message})"
+            return missing_nodes(len(self._plan.commands), self.own(found)) or missing_nodes(
+                self._options.wait_for, found
+            )
+
+        self._wait(missing, deadline)
+        return found
+
+    def own(self, nodes: tuple[NodeRow, ...]) -> tuple[NodeRow, ...]:
+        """Those that this launch started."""
+        return tuple(node for node in nodes if self._is_own(node))
+
+    @property
+    def head_pid(self) -> int:
+        return self.cluster.processes[0].pid
+
+    def let_go(self) -> None:
+        """From now on nobody waits for the children: init does when this process has ended."""
+        for child in self._children:
+            if child.poll() is None:
+                child.returncode = 0  # else Popen would warn of a child that still runs
+        self._close()
+
+    def _missing_gcs(self) -> str | None:
+        where = GcsAddress(self._options.node_ip or "127.0.0.1", self._plan.port)
+        return None if gcs.is_up(where, 1.0) else f"the GCS at {where}"
+
+    def _wait(self, missing: Callable[[], str | None], deadline: float) -> None:
+        while what := missing():
+            if time.monotonic() > deadline:
+                raise DeadlineError(
+                    f"the cluster is not up after {self._options.timeout:g} s; missing: {what}",
+                    hint=f"--timeout waits longer; Ray's own words are in {self._log(0).parent}",
+                )
+            with suppress(subprocess.TimeoutExpired):
+                self._children[-1].wait(LOOK_S)
+            self._check()
+
+    def _check(self) -> None:
+        for number, child in enumerate(self._children):
+            if child.poll() is not None:
+                log = self._log(number)
+                raise DevkitError(f"`ray start` failed: {_last_words(log)}", hint=f"all that it said is in {log}")
+
+    def _start(self, command: tuple[str, ...], own: Mapping[str, str]) -> None:
+        number = len(self._children)
+        log = self._log(number)
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                command,
+                env={**self._environment, **own},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in the terminal, and its end, are not the cluster's
+            )
+        self._children.append(child)
+        role: Literal["head", "worker"] = "head" if number == 0 and not self._options.join else "worker"
+        begun = Started(role, child.pid, processes.started(child.pid) or "", str(log))
+        self.cluster = replace(self.cluster, processes=(*self.cluster.processes, begun))
+        state.save(self.cluster)  # at once: `stop` has to find it also if this process is killed
+
+    def _log(self, number: int) -> Path:
+        return state.private_folder("logs", self.cluster.name) / f"ray-start-{number}.log"
+
+
+def missing_nodes(wanted: int, alive: Sequence[NodeRow]) -> str | None:
+    """How many of `wanted` nodes are missing, which ranks if the nodes say theirs, and which are there.
+
+    >>> missing_nodes(3, [NodeRow(node_ip="10.0.0.1", labels={RANK_LABEL: "0"}), NodeRow(node_ip="10.0.0.9")])
+    '1 of 3 nodes; alive: 10.0.0.1 (rank 0), 10.0.0.9'
+    >>> missing_nodes(3, [NodeRow(node_ip="10.0.0.1", labels={RANK_LABEL: "1"})])
+    '2 of 3 nodes: ranks 0, 2; alive: 10.0.0.1 (rank 1)'
+    """
+    lacking = wanted - len(alive)
+    if lacking <= 0:
+        return None
+    ranks = [node.labels.get(RANK_LABEL, "") for node in alive]
+    absent = [str(rank) for rank in range(wanted) if str(rank) not in ranks]
+    # A node without a rank may be any of the absent ones.
+    which = f": rank{'s' * (lacking > 1)} {', '.join(absent)}" if any(ranks) and len(absent) == lacking else ""
+    there = [f"{node.node_ip} (rank {rank})" if rank else node.node_ip for node, rank in zip(alive, ranks, strict=True)]
+    return f"{lacking} of {wanted} nodes{which}" + (f"; alive: {', '.join(there)}" if wanted > 1 and there else "")
+
+
+def _last_words(log: Path) -> str:
+    """The last line of a log that says something."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    except OSError:
+        lines = []
+    return next((line for line in reversed(lines) if any(map(str.isalpha, line))), "it said nothing")[:300]
