@@ -10,6 +10,7 @@ import sys
 import time
 import zlib
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from devkit.debug import processes
@@ -154,7 +155,7 @@ def _checked(said: str) -> Document:
 
 def _from_here(rows: list[Document]) -> dict[str, str]:
     """Whether this machine can connect to each node, by the port of its raylet."""
-    probes = {row["node_id"]: (lambda row=row: reach(row["ip"], row["port"], FROM_HERE_S)) for row in rows}
+    probes = {row["node_id"]: partial(reach, row["ip"], row["port"], FROM_HERE_S) for row in rows}
     found, failed = at_once(probes, time.monotonic() + FROM_HERE_S + 1.0)
     return {**found, **failed}
 

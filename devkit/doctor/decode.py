@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from dataclasses import fields, is_dataclass
-from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -15,14 +14,9 @@ def decode(kind: type[T], document: dict[str, Any]) -> T:
 
     Another devkit may have made the document: a field that is not known here is left out.
     """
-    hints = _hints(kind)
+    hints = get_type_hints(kind)
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: _value(hints[name], value) for name, value in document.items() if name in known})
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _value(kind: Any, value: Any) -> Any:

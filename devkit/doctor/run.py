@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from devkit.console import emit, result
 from devkit.debug.address import ClusterAddress, resolve
@@ -41,7 +41,7 @@ def main(options: DoctorOptions) -> int:
         emit(record.to_json())
     else:
         for line in lines(record):
-            result().print(line, soft_wrap=isinstance(line, str) or not hasattr(line, "columns"))
+            result().print(line, soft_wrap=True)
     return record.exit_code
 
 
@@ -105,11 +105,7 @@ def _with_command(scene: Scene, asked: Wanted) -> Scene:
     demands = tuple(without_gpus(demand, any_gpus=any_gpus) for demand in asked.demands)
     rooms = [_room(scene, node) for node in living if node.facts is not None]
     plans = tuple(place(demand, rooms) for demand in demands)
-    return Scene(**{**_fields(scene), "demands": demands, "plans": plans, "gaps": asked.gaps})
-
-
-def _fields(scene: Scene) -> dict[str, object]:
-    return {name: getattr(scene, name) for name in Scene.__dataclass_fields__}
+    return replace(scene, demands=demands, plans=plans, gaps=asked.gaps)
 
 
 def _room(scene: Scene, node: Node) -> Room:

@@ -86,8 +86,8 @@ def _pairs(record: DoctorRecord) -> Iterator[RenderableType]:
         carry = f"; one connection carries {rates[0]:.4g} to {rates[-1]:.4g} MB/s" if rates else ""
         yield Text(f"{len(record.pairs)} pairs, {cut} out of reach{carry}")
         return
-    table = Table(box=None, pad_edge=False, title="from the node on the left: round trip, MB/s", title_justify="left")
-    table.add_column("")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("from \\ to: round trip, MB/s", no_wrap=True)
     for name in names.values():
         table.add_column(name, no_wrap=True)
     seen = {(pair.source, pair.target): pair for pair in record.pairs}

@@ -96,7 +96,7 @@ def _cuda() -> str:
 
 
 def _amd(ports: tuple[str, ...]) -> Devices:
-    gpus = []
+    gpus: list[Gpu] = []
     for card in sorted(Path("/sys/class/drm").glob("card[0-9]*/device/mem_info_vram_total")):
         used = read_text(str(card.with_name("mem_info_vram_used")))
         total = read_text(str(card))

@@ -6,6 +6,7 @@ A program: an order comes on stdin as JSON, what was found goes to stdout as one
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import sys
 import time
@@ -319,7 +320,7 @@ def _run(order: Order) -> Document:
     from .examiner import Examiner
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__package__ or ""])
-    ray.init(order.address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+    ray.init(order.address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
     try:
         return survey(ray, Examiner, order)
     finally:

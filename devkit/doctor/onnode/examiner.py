@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from .facts import Pair
@@ -46,8 +47,7 @@ class Examiner:
 
         def look() -> Document:
             probes = {
-                node: (lambda node=node, address=address, port=port: reach(self._pair(node, address), port, self._key))
-                for node, address, port in targets
+                node: partial(reach, self._pair(node, address), port, self._key) for node, address, port in targets
             }
             found, failed = at_once(probes, time.monotonic() + 10.0)
             late = {

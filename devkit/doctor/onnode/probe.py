@@ -6,8 +6,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from .devices import devices
@@ -73,12 +74,12 @@ def _ports(question: Question, environ: dict[str, str]) -> dict[int, str]:
 
 
 def _reached(services: dict[str, tuple[str, int]]) -> dict[str, str]:
-    probes = {name: (lambda place=place: reach(*place)) for name, place in services.items()}
+    probes = {name: partial(reach, *place) for name, place in services.items()}
     found, unseen = at_once(probes, time.monotonic() + 5.0)
     return {**found, **unseen}
 
 
-def at_once(probes: dict[str, Callable[[], Any]], deadline: float) -> tuple[dict[str, Any], dict[str, str]]:
+def at_once(probes: Mapping[str, Callable[[], Any]], deadline: float) -> tuple[dict[str, Any], dict[str, str]]:
     """What each gives, and why the others gave nothing. `deadline` is of time.monotonic()."""
     found: dict[str, Any] = {}
     failed: dict[str, str] = {}

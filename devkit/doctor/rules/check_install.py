@@ -93,7 +93,7 @@ def _broken(scene: Scene) -> Iterator[Finding]:
                 (name,),
                 f"{package} can't be imported on {name}",
                 "it was compiled for another torch: a model that uses it fails there",
-                f"there: pip uninstall -y {package}; pip install {package} --no-build-isolation --no-deps --no-cache-dir",
+                f"there: pip uninstall -y {package}; pip install {package} --no-build-isolation --no-cache-dir",
                 (error,),
             )
 

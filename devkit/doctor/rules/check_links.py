@@ -137,7 +137,7 @@ def _transport(scene: Scene, collective: Collective) -> Iterator[Finding]:
     ports = [(name, facts.devices.infiniband) for name, facts in scene.seen if facts.devices.infiniband]
     off = [name for name, facts in scene.seen if facts.environment.get("NCCL_IB_DISABLE", "0") not in ("0", "")]
     where = tuple(name for name, _ in ports) or tuple(name for name, _ in scene.seen)
-    evidence = (f"NCCL: via {collective.transport}, {collective.mb_per_s:.4g} MB/s",)
+    evidence: tuple[str, ...] = (f"NCCL: via {collective.transport}, {collective.mb_per_s:.4g} MB/s",)
     evidence += tuple(f"{name}: {names(active)}" for name, active in ports)
     evidence += tuple(f"{name}: NCCL_IB_DISABLE is set" for name in off)
     mend = (
