@@ -35,6 +35,8 @@ class Listener:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # closing alone does not wake the one that accepts
         self._server.close()
 
     def _serve(self) -> None:

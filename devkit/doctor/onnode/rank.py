@@ -32,8 +32,9 @@ class Rank:
             text=True,
             errors="replace",
         )
-        threading.Thread(target=self._read, daemon=True).start()
-        threading.Thread(target=self._read_errors, daemon=True).start()
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._read_errors)]
+        for reader in self._readers:
+            reader.start()
 
     def _read(self) -> None:
         assert self._child.stdout is not None
@@ -79,6 +80,12 @@ class Rank:
             self._child.kill()
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(5.0)
+        for reader in self._readers:
+            reader.join(1.0)
+        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
+            if pipe is not None:
+                with suppress(OSError, ValueError):
+                    pipe.close()
 
 
 def environment(ray_environ: dict[str, str]) -> dict[str, str]:
