@@ -26,7 +26,7 @@ from devkit.doctor.onnode.facts import Collective, NodeFacts, Pair
 from devkit.doctor.onnode.network import reach
 from devkit.doctor.onnode.probe import at_once
 from devkit.doctor.scene import Node
-from devkit.errors import DevkitError, UnreachableError
+from devkit.errors import DeadlineError, DevkitError, UnreachableError
 
 JOIN_S = 15.0  # beyond the time for the nodes: importing Ray and joining
 SUBMIT_S = 30.0  # beyond that: until Ray starts a job's driver
@@ -125,10 +125,11 @@ def _as_job(dashboard: Dashboard, order: Document, seconds: float) -> str:
         runtime_env={"env_vars": {"DEVKIT_DOCTOR": packed}},
         metadata={"devkit": "doctor"},
     )
-    end = time.monotonic() + seconds + JOIN_S + SUBMIT_S
+    longest = seconds + JOIN_S + SUBMIT_S
+    end = time.monotonic() + longest
     said = b""
     try:
-        with dashboard.job_logs_stream(job, silence=1.0) as pieces:
+        with suppress(DeadlineError), dashboard.job_logs_stream(job, silence=longest) as pieces:
             for piece in pieces:
                 said += piece
                 if (MARK.encode() in said and said.endswith(b"\n")) or time.monotonic() > end:

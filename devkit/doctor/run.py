@@ -20,6 +20,7 @@ from devkit.errors import UnreachableError, UsageError
 
 FIND_S = 5.0  # for the cluster to be found
 LEAST_S = 3.0
+TABLE_WIDTH = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,10 @@ def main(options: DoctorOptions) -> int:
     if options.json:
         emit(record.to_json())
     else:
+        page = result()
+        page.width = max(page.width, TABLE_WIDTH)  # a table that is cut tells nothing
         for line in lines(record):
-            result().print(line, soft_wrap=True)
+            page.print(line, soft_wrap=True)
     return record.exit_code
 
 

@@ -92,7 +92,7 @@ class Survey:
         """Who is there."""
         refs = {node: actor.hello.remote() for node, actor in self._actors.items()}
         found, self.problems = self.answers(refs, self._order.seconds * HELLO_SHARE)
-        self._ports = {node: answer["port"] for node, answer in found.items()}
+        self._ports = {node: found[node]["port"] for node in self._address if node in found}
 
     def start_probes(self) -> dict[str, Any]:
         seconds = min(max(LOOKUP_S, self._order.seconds / 2), self._order.seconds - 1.0)
@@ -136,7 +136,8 @@ class Survey:
             if self.left < self._order.seconds * 0.2:
                 break
             self._stream(pairs, matches)
-        return list(pairs.values())
+        order = {node: number for number, node in enumerate(self._address)}
+        return [pairs[ends] for ends in sorted(pairs, key=lambda ends: (order[ends[0]], order[ends[1]]))]
 
     def _stream(self, pairs: dict[tuple[str, str], Document], matches: list[tuple[str, str]], tries: int = 2) -> None:
         able = [match for match in matches if not pairs.get(match, {"error": "unknown"})["error"]]
