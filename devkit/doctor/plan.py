@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _shortage(demand: Demand, room: Room, *, first: bool) -> tuple[int, int]:
     """GPUs and CPUs that the node lacks for its share; the first one also runs the driver's task."""
     gpus = demand.per_node - int(room.gpus) if demand.gpus else 0
     cpus = demand.per_node * demand.cpus_per_rank + (demand.extra_cpus if first else 0.0) - room.cpus
-    return max(0, gpus), max(0, int(cpus + 0.999))
+    return max(0, gpus), max(0, ceil(cpus))
 
 
 def _groups(demand: Demand, first: int) -> tuple[str, ...]:

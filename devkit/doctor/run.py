@@ -30,7 +30,7 @@ class DoctorOptions:
     command: tuple[str, ...] = ()  # a training command, or a launch script
     address: str | None = None
     here: bool = False  # this machine alone, whatever runs on it
-    timeout: float = 20.0  # seconds for all nodes together
+    timeout: float = 30.0  # seconds for all nodes together
     collective: bool = True
     json: bool = False
 

@@ -22,7 +22,7 @@ def doctor(
         ),
     ] = None,
     here: Annotated[bool, typer.Option("--here", help="This machine alone, whatever runs on it.")] = False,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For all nodes together.")] = 20.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For all nodes together.")] = 30.0,
     no_collective: Annotated[
         bool, typer.Option("--no-collective", help="Leave the all-reduce out: no torch is imported.")
     ] = False,

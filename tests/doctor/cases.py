@@ -570,7 +570,7 @@ PLAN = (
         "plan-short",
         "error",
         "node 1 is 3 CPUs short: h0",
-        planned(demand(nodes=1, extra_cpus=1.0), replace(FULL, cpus=6)),
+        planned(demand(nodes=1, extra_cpus=1.0), replace(FULL, cpus=6.5)),  # 2.5, in whole ones
         planned(demand(nodes=1, extra_cpus=1.0), replace(FULL, cpus=9)),
     ),
     Case(
@@ -617,7 +617,7 @@ INSTALL = (
     Case(
         "no-cargo",
         "note",
-        "h0 has no cargo, and sglang is still to be installed",
+        "cargo is missing on h0, and sglang is still to be installed",
         alone({"tools": {"cargo": ""}}, demands=(SGLANG,)),
         alone({**packages(sglang="0.5"), "tools": {"cargo": ""}}, demands=(SGLANG,)),
     ),

@@ -77,6 +77,18 @@ def test_a_node_is_called_by_what_tells_it_from_others() -> None:
     assert [scene.name(each.node_id) for each in scene.nodes] == ["10.77.0.1", "10.77.0.2"]
 
 
+def test_what_is_the_same_on_several_nodes_is_said_once() -> None:
+    # given three nodes, two of them with the same small limit, and one with another
+    few, fewer = {"limits": {"open_files": 1024}}, {"limits": {"open_files": 512}}
+    found = examine(changed(few, fewer, few))
+    # then there are two findings, and each quotes its nodes
+    assert [(finding.what, finding.where) for finding in found] == [
+        ("a process on h0, h2 may open 1024 files", ("h0", "h2")),
+        ("a process on h1 may open 512 files", ("h1",)),
+    ]
+    assert found[0].evidence == ("h0: ulimit -n: 1024, hard limit 65535", "h2: ulimit -n: 1024, hard limit 65535")
+
+
 def test_links_within_a_machine_are_not_judged() -> None:
     # given two nodes on one machine, which is too busy to send much
     slow = all_pairs(2, pair(0, 1, mb_per_s=2.0, retransmitted=900), pair(1, 0, latency_ms=30.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -107,7 +108,7 @@ def test_a_dead_dns_server(lan: hosts.Lan) -> None:
         lan[2].write("/etc/resolv.conf", before, "644")
     # then what torch would pay for it is measured there, and only there
     [finding] = [each for each in document["findings"] if each["rule"] == "slow-lookup"]
-    assert finding["what"] == "reverse look-ups take 10.0 s on h2"
+    assert re.fullmatch(r"reverse look-ups take 1\d\.\d s on h2", finding["what"])
     assert finding["severity"] == "warning" and finding["where"] == ["h2"]
 
 

@@ -19,7 +19,9 @@ from typing import Any
 from .facts import Collective
 
 MARK = "devkit-doctor:"
-HELLO_SHARE = 0.5  # of the time: a node that has not answered by then is told, and the others are looked at
+HELLO_SHARE = 0.7  # of the time: a node that has not answered by then is told, and the others are looked at
+HELLO_S, HELLO_TIMES = 5.0, 4.0  # how long a node has at least, and how many times as long as the quickest took
+LATE = "no answer within"
 CLOCK_READINGS = 3
 STREAMED_NODES = 12  # in a larger cluster each node streams to its next one only: it would take too long
 SLOW_MB_PER_S = 100.0  # what is slower is measured again
@@ -70,13 +72,15 @@ class Survey:
     def left(self) -> float:
         return max(0.0, self._end - time.monotonic())
 
-    def answers(self, refs: dict[str, Any], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
-        """What each node gave within that time, and why the others did not."""
+    def answers(
+        self, refs: dict[str, Any], seconds: float, most: int | None = None
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """What each node gave within that time, and why the others did not; `most` answers are enough."""
         found: dict[str, Any] = {}
         failed: dict[str, str] = {}
         pending = {ref: node for node, ref in refs.items()}
         end = time.monotonic() + seconds
-        while pending:
+        while pending and (most is None or len(found) < most):
             done, _ = self._ray.wait(list(pending), num_returns=1, timeout=max(0.0, end - time.monotonic()))
             if not done:
                 break
@@ -89,9 +93,20 @@ class Survey:
         return found, failed
 
     def meet(self) -> None:
-        """Who is there."""
+        """Who is there. A node has as long as the first one that answers took, many times over: that one measures how
+        busy the machines are."""
         refs = {node: actor.hello.remote() for node, actor in self._actors.items()}
-        found, self.problems = self.answers(refs, self._order.seconds * HELLO_SHARE)
+        begun = time.monotonic()
+        first, _ = self.answers(refs, self._order.seconds * HELLO_SHARE, most=1)
+        took = time.monotonic() - begun
+        patience = min(max(HELLO_S, HELLO_TIMES * took), self._order.seconds * HELLO_SHARE) - took
+        rest = {node: ref for node, ref in refs.items() if node not in first}
+        found, self.problems = self.answers(rest, patience if first else 0.0)
+        found |= first
+        if first:
+            beside = f"{self._address[next(iter(first))]} answered after {took:.1f} s"
+            waited = f"no answer within {took + patience:.1f} s; {beside}"
+            self.problems = {node: waited if why.startswith(LATE) else why for node, why in self.problems.items()}
         self._ports = {node: found[node]["port"] for node in self._address if node in found}
 
     def start_probes(self) -> dict[str, Any]:

@@ -21,8 +21,9 @@ KEY_LENGTH = 16
 _ECHO, _SINK = b"e", b"s"
 _CHUNK = b"\0" * (1 << 18)
 _SEND_BUFFER = 4 << 20  # bytes; a long way needs it
-# struct tcp_info of Linux: total_retrans, bytes_acked and segs_out.
-_INFO_LENGTH, _RETRANSMITTED, _ACKED, _SEGMENTS = 144, 100, 120, 136
+# struct tcp_info of Linux: total_retrans, bytes_acked, segs_out, busy_time and rwnd_limited (microseconds).
+_INFO_LENGTH, _RETRANSMITTED, _ACKED, _SEGMENTS, _BUSY, _WINDOW = 192, 100, 120, 136, 168, 176
+_LEAST_BUSY = 0.1  # of the time; of less there is no telling
 
 
 class Listener:
@@ -81,8 +82,7 @@ def stream(pair: Pair, port: int, key: bytes) -> Pair:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
             begun = time.monotonic()
             _send(connection, begun + STREAM_S)
-            seconds = time.monotonic() - begun
-            acked, segments, again = _info(connection)
+            acked, segments, again, seconds = _info(connection, time.monotonic() - begun)
             # What is still in the buffer goes away with the connection.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     except OSError as error:
@@ -117,14 +117,16 @@ def _send(connection: socket.socket, until: float) -> None:
             return
 
 
-def _info(connection: socket.socket) -> tuple[int, int, int]:
-    """Bytes that were acknowledged, segments sent, segments sent again. Zeros where the kernel doesn't say."""
-    if not hasattr(socket, "TCP_INFO"):
-        return 0, 0, 0
-    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+def _info(connection: socket.socket, seconds: float) -> tuple[int, int, int, float]:
+    """Bytes that were acknowledged, segments sent, segments sent again, and for how long the link was the limit.
+
+    Neither a sender without a CPU nor a receiver that doesn't read is a slow link. Zeros where the kernel doesn't say.
+    """
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256) if hasattr(socket, "TCP_INFO") else b""
     if len(info) < _INFO_LENGTH:
-        return 0, 0, 0
+        return 0, 0, 0, seconds
     (again,) = struct.unpack_from("=I", info, _RETRANSMITTED)
     (acked,) = struct.unpack_from("=Q", info, _ACKED)
     (segments,) = struct.unpack_from("=I", info, _SEGMENTS)
-    return acked, segments, again
+    busy, window = struct.unpack_from("=QQ", info, _BUSY)
+    return acked, segments, again, min(seconds, max((busy - window) / 1e6, _LEAST_BUSY * seconds))

@@ -63,7 +63,7 @@ def _cargo(name: str, facts: NodeFacts, lacking: list[str]) -> Iterator[Finding]
         yield Finding(
             "no-cargo",
             (name,),
-            f"{name} has no cargo, and {names(lacking)} is still to be installed",
+            f"cargo is missing on {name}, and {names(lacking)} is still to be installed",
             "a dependency without a wheel for this Python is built with Rust: 'Cargo ... is not installed'",
             "there: upgrade pip first, it finds more wheels; else apt-get install cargo, or rustup",
             (f"cargo is not on PATH; {names(lacking)} is not installed",),
