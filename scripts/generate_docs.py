@@ -121,6 +121,14 @@ def lint_rules() -> str:
     return "\n".join(["| rule | severity | what it is about | for example |", "|---|---|---|---|", *cells])
 
 
+def doctor_rules() -> str:
+    """Every rule of `devkit doctor`."""
+    from devkit.doctor.rules.table import RULES
+
+    rows = [f"| `{rule.name}` | {rule.severity} | {rule.about} |" for rule in RULES.values()]
+    return "\n".join(["| rule | severity | what it is about |", "|---|---|---|", *rows])
+
+
 def reading_list() -> str:
     """The files that the walkthrough goes through, each with its number of lines, and their sum."""
     sizes = {file: len((ROOT / file).read_text(encoding="utf-8").splitlines()) for file in STEP_FILES}
@@ -148,6 +156,7 @@ GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/config.md", "renames"): config_table("renames"),
     ("docs/config.md", "no effect"): config_table("no_effect"),
     ("docs/lint.md", "rules"): lint_rules,
+    ("docs/doctor.md", "rules"): doctor_rules,
     ("docs/trainer.md", "dialects"): config_table("dialects"),
     ("docs/walkthrough.md", "lines"): reading_list,
 }

@@ -1,0 +1,1 @@
+"""From facts to findings: pure functions, one module for each kind of trouble."""

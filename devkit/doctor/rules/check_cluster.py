@@ -1,0 +1,171 @@
+"""Rules about the cluster itself: who is there, clocks, tokens, and debugging that is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from devkit.doctor.records import Finding
+from devkit.doctor.scene import Node, Scene, names
+
+SKEW_S, LARGE_SKEW_S = 2.0, 300.0  # from 5 minutes on, Kerberos and object stores refuse
+_RESTART = "stop Ray there, unset {name}, and start it again; devkit debug-cluster does that by itself"
+
+
+def check(scene: Scene) -> Iterator[Finding]:
+    yield from _cluster(scene)
+    yield from _nodes(scene)
+    yield from _clocks(scene)
+    yield from _tokens(scene)
+    yield from _leftovers(scene)
+
+
+def _cluster(scene: Scene) -> Iterator[Finding]:
+    if scene.unreachable:
+        yield Finding(
+            "cluster-unreachable",
+            (),
+            scene.unreachable,
+            "nothing of the cluster could be looked at; what follows is of this machine alone",
+            scene.unreachable_hint,
+            (scene.unreachable,),
+        )
+
+
+def _nodes(scene: Scene) -> Iterator[Finding]:
+    for node in scene.nodes:
+        name = scene.name(node.node_id)
+        if not node.alive:
+            evidence = node.death or f"Ray has node {node.node_id[:8]} at {node.ip} as DEAD"
+            why = "its GPUs are not counted"
+            yield Finding("node-dead", (name,), f"node {_named(name, node)} is dead", why, _join(scene), (evidence,))
+        elif node.facts is None:
+            yield Finding(
+                "node-silent",
+                (name,),
+                f"node {_named(name, node)} did not answer",
+                "Ray counts it as alive and places ranks there: the run would wait for them",
+                f"ssh {node.ip} 'uptime; free -g; tail /tmp/ray/session_latest/logs/raylet.err'",
+                (node.problem or "no facts came back",),
+            )
+        elif node.facts.unseen:
+            said = tuple(f"{probe}: {why}" for probe, why in sorted(node.facts.unseen.items()))
+            what = f"{names(sorted(node.facts.unseen))} of {name} could not be looked at"
+            yield Finding(
+                "not-looked-at", (name,), what, "a mistake there is not found", "devkit doctor --timeout 60", said
+            )
+    yield from _from_here(scene)
+
+
+def _named(name: str, node: Node) -> str:
+    return name if node.ip in name else f"{name} ({node.ip})"
+
+
+def _join(scene: Scene) -> str:
+    return f"there: ray start --address={scene.gcs_address}"
+
+
+def _from_here(scene: Scene) -> Iterator[Finding]:
+    cut = [(scene.name(node.node_id), node) for node in scene.nodes if node.alive and node.from_here]
+    if cut:
+        yield Finding(
+            "debugger-unreachable",
+            tuple(name for name, _ in cut),
+            f"this machine can't connect to {names(name for name, _ in cut)}",
+            "Ray's own VS Code extension connects to the workers; devkit's commands go through the dashboard and work",
+            "use devkit attach or the devkit extension; or open the nodes' ports to this machine",
+            tuple(f"{node.ip}: {node.from_here}" for _, node in cut),
+        )
+
+
+def _clocks(scene: Scene) -> Iterator[Finding]:
+    read = [(scene.name(n.node_id), n.clock_offset, n.clock_within) for n in scene.nodes if n.clock_offset is not None]
+    if len(read) < 2:
+        return
+    middle = median(offset for _, offset, _ in read)
+    for name, offset, within in read:
+        off = abs(offset - middle) - within
+        if off >= SKEW_S:
+            ahead = "ahead" if offset > middle else "behind"
+            yield Finding(
+                "clock-skew",
+                (name,),
+                f"the clock of {name} is {abs(offset - middle):.1f} s {ahead}",
+                "logs are merged in the wrong order, and tokens, certificates and object stores may refuse the node",
+                "there: chronyc makestep, or timedatectl set-ntp true",
+                (f"offset {offset:+.3f} s from the head's clock, read within {within * 1000:.0f} ms",),
+                "error" if off >= LARGE_SKEW_S else None,
+            )
+
+
+def _tokens(scene: Scene) -> Iterator[Finding]:
+    with_token = scene.by_value(lambda facts: facts.token.digest)
+    without = with_token.pop("", ())
+    if len(with_token) > 1:
+        yield Finding(
+            "token-differs",
+            tuple(name for where in with_token.values() for name in where),
+            f"the nodes have {len(with_token)} different tokens for Ray",
+            "whoever joins or submits with the wrong one is refused: InvalidAuthToken",
+            "copy ~/.ray/auth_token of the head to each node, and unset RAY_AUTH_TOKEN there",
+            tuple(f"token {number}: {names(where)}" for number, where in enumerate(with_token.values(), 1)),
+        )
+    filed = [(name, f.token.file) for name, f in scene.seen if f.token.file and f.token.mode.lower() != "disabled"]
+    if filed and without:
+        yield Finding(
+            "token-file",
+            tuple(name for name, _ in filed),
+            f"{names(name for name, _ in filed)} has a token file, and {names(without)} has no token",
+            "Ray turns tokens on where that file is: a head that is started there refuses the nodes that have none",
+            f"scp {filed[0][1]} to the same place on {names(without)}; or set RAY_AUTH_MODE=disabled everywhere",
+            tuple(f"{name}: {file}" for name, file in filed),
+        )
+    for name, facts in scene.seen:
+        if facts.token.open_to:
+            yield Finding(
+                "token-open",
+                (name,),
+                f"others on {name} can read the token in {facts.token.file}",
+                "whoever has the token can run anything on the cluster",
+                f"chmod 600 {facts.token.file}",
+                (f"its permissions are {facts.token.open_to}",),
+            )
+
+
+def _leftovers(scene: Scene) -> Iterator[Finding]:
+    def legacy(facts_environment: dict[str, str]) -> bool:
+        return facts_environment.get("RAY_DEBUG", "") not in ("", "0", "1")
+
+    found = [
+        (name, said)
+        for name, facts in scene.seen
+        if (
+            said := [
+                *([f"RAY_DEBUG={facts.environment['RAY_DEBUG']}"] if legacy(facts.environment) else []),
+                *(argument.removesuffix("=1") for argument in facts.ray_arguments if argument.endswith("=1")),
+            ]
+        )
+    ]
+    if found:
+        where = tuple(name for name, _ in found)
+        yield Finding(
+            "ray-debug-leftover",
+            where,
+            f"Ray's old debugger is on at {names(where)}",
+            "it takes the place of the distributed debugger: breakpoints wait for `ray debug`, and open ports",
+            _RESTART.format(name="RAY_DEBUG"),
+            tuple(f"{name}: {', '.join(said)}" for name, said in found),
+        )
+    elsewhere = [
+        (name, value) for name, facts in scene.seen if (value := facts.environment.get("PYTHONBREAKPOINT", ""))
+    ]
+    if elsewhere:
+        where = tuple(name for name, _ in elsewhere)
+        yield Finding(
+            "breakpoint-leftover",
+            where,
+            f"PYTHONBREAKPOINT is set on {names(where)}",
+            "breakpoint() goes there, or does nothing, in place of the debugger",
+            _RESTART.format(name="PYTHONBREAKPOINT"),
+            tuple(f"{name}: PYTHONBREAKPOINT={value}" for name, value in elsewhere),
+        )

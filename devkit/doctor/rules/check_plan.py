@@ -1,0 +1,64 @@
+"""Rules about the training command on the nodes that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devkit.doctor.plan import Placed, Plan
+from devkit.doctor.records import Finding
+from devkit.doctor.scene import Scene
+
+_WAITS = "Ray waits for what it can't grant: the run hangs, or stops at its own limit"
+
+
+def check(scene: Scene) -> Iterator[Finding]:
+    for gap in scene.gaps:
+        what = "the command's demand is not known"
+        why = "whether it fits can't be told"
+        yield Finding("plan-unknown", (), f"{what}: {gap}", why, "devkit doctor -- the command with its values", (gap,))
+    for plan in scene.plans:
+        for node in plan.nodes:
+            yield from _short(plan, node)
+        yield from _tensor_parallel(plan)
+
+
+def _short(plan: Plan, node: Placed) -> Iterator[Finding]:
+    demand = plan.demand
+    kind = "GPU" if demand.gpus else "CPU"
+    asks = f"{demand.place} asks for {demand.nodes} {_many('node', demand.nodes)} with {demand.per_node} {kind}s each"
+    lower = f"start more nodes, or lower trainer.nnodes ({demand.nodes}) or trainer.n_gpus_per_node ({demand.per_node})"
+    if not node.node:
+        there = sum(1 for other in plan.nodes if other.node)
+        verb = "is" if there == 1 else "are"
+        what = f"node {node.number} is missing: the run asks for {demand.nodes}, and there {verb} {there}"
+        yield Finding("plan-short", (), what, _WAITS, lower, (asks,))
+        return
+    short = [(node.gpus_short, "GPU"), (node.cpus_short, "CPU")]
+    lacking = [f"{count} {_many(what, count)}" for count, what in short if count]
+    if lacking:
+        what = f"node {node.number} is {' and '.join(lacking)} short: {node.node}"
+        free = (
+            f"{node.node} has {node.gpus:g} of {node.all_gpus:g} GPUs and {node.cpus:g} of {node.all_cpus:g} CPUs free"
+        )
+        held = node.gpus < node.all_gpus or node.cpus < node.all_cpus
+        mend = f"devkit jobs lists what holds the rest; or {lower}" if held else lower
+        yield Finding("plan-short", (node.node,), what, _WAITS, mend, (asks, free))
+
+
+def _many(what: str, count: int) -> str:
+    return what if count == 1 else f"{what}s"
+
+
+def _tensor_parallel(plan: Plan) -> Iterator[Finding]:
+    demand = plan.demand
+    size = demand.tensor_parallel
+    evidence = (f"{demand.place}: tensor_model_parallel_size={size}, {demand.nodes} x {demand.per_node} GPUs",)
+    if size > 1 and demand.ranks % size:
+        what = f"{demand.ranks} ranks can't be dealt to tensor-parallel groups of {size}"
+        why = "the rollout's engines don't come out even, and the run stops"
+        yield Finding("plan-tensor-parallel", (), what, why, f"choose a divisor of {demand.ranks}", evidence)
+    elif any(group.endswith("...") for node in plan.nodes for group in node.groups):
+        what = f"tensor-parallel groups of {size} span nodes"
+        why = "only some engines can do that, and every layer waits for the network"
+        mend = f"set tensor_model_parallel_size to a divisor of {demand.per_node}"
+        yield Finding("plan-tensor-parallel", (), what, why, mend, evidence, "note")

@@ -1,0 +1,161 @@
+"""The doctor's page: the nodes, what is between them, the plan, and the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from devkit.doctor.onnode.facts import NodeFacts
+from devkit.doctor.plan import Placed, Plan
+from devkit.doctor.records import SEVERITIES, DoctorFinding, DoctorNode, DoctorRecord
+
+_STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+_GIB = 1 << 30
+MATRIX_NODES = 8  # for more, the pairs are summed up
+
+
+def lines(record: DoctorRecord) -> Iterator[RenderableType]:
+    yield Text(_headline(record), style="bold")
+    yield _nodes(record)
+    yield Text()
+    if record.pairs:
+        yield from _pairs(record)
+        yield Text()
+    if record.collectives:
+        yield from _collectives(record)
+        yield Text()
+    for plan in record.plans:
+        yield from _plan(plan)
+        yield Text()
+    for finding in record.findings:
+        yield from _finding(finding)
+        yield Text()
+    yield summary(record)
+
+
+def _headline(record: DoctorRecord) -> str:
+    return f"cluster {record.gcs_address}" if record.gcs_address else "this machine"
+
+
+def _nodes(record: DoctorRecord) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("node", "ip", "Python", "ray", "torch", "GPUs", "CPUs", "memory", "/dev/shm", "disk free", "clock"):
+        table.add_column(heading, no_wrap=True)
+    for node in record.nodes:
+        name = node.name + (" (head)" if node.head and node.node_id else "")
+        if not node.alive or node.facts is None:
+            table.add_row(name, node.ip, "dead" if not node.alive else "no answer")
+        else:
+            table.add_row(name, node.ip, *_cells(node, node.facts))
+    return table
+
+
+def _cells(node: DoctorNode, facts: NodeFacts) -> Iterator[str]:
+    packages = facts.software.packages
+    yield facts.software.python
+    yield packages.get("ray", "none")
+    yield packages.get("torch", "none")
+    yield _gpus(node, facts)
+    yield f"{node.free_cpus:g} of {node.cpus:g}"
+    yield _gib(facts.limits.memory_total)
+    yield _gib(facts.limits.shm_total)
+    yield _gib(min((disk.free for disk in facts.disks if disk.total), default=0))
+    yield f"{node.clock_offset:+.3f} s" if node.clock_offset is not None else ""
+
+
+def _gpus(node: DoctorNode, facts: NodeFacts) -> str:
+    gpus = facts.devices.gpus
+    if not gpus:
+        return f"{node.gpus:g}" if not facts.devices.problem else "no answer"
+    free = min(gpu.memory_mib - gpu.used_mib for gpu in gpus) / 1024
+    return f"{node.free_gpus:g} of {node.gpus:g} x {gpus[0].name}, {free:.0f} GiB free"
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.0f} GiB"
+
+
+def _pairs(record: DoctorRecord) -> Iterator[RenderableType]:
+    names = {node.node_id: node.name for node in record.nodes if node.alive}
+    if len(names) > MATRIX_NODES:
+        cut = sum(bool(pair.error) for pair in record.pairs)
+        rates = sorted(pair.mb_per_s for pair in record.pairs if pair.mb_per_s is not None)
+        carry = f"; one connection carries {rates[0]:.4g} to {rates[-1]:.4g} MB/s" if rates else ""
+        yield Text(f"{len(record.pairs)} pairs, {cut} out of reach{carry}")
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("from \\ to: round trip, MB/s", no_wrap=True)
+    for name in names.values():
+        table.add_column(name, no_wrap=True)
+    seen = {(pair.source, pair.target): pair for pair in record.pairs}
+    for source, name in names.items():
+        cells = []
+        for target in names:
+            pair = seen.get((source, target))
+            cells.append(_link(pair.error, pair.latency_ms, pair.mb_per_s) if pair else "-")
+        table.add_row(name, *cells)
+    yield table
+
+
+def _link(error: str, latency: float | None, rate: float | None) -> str:
+    if error:
+        return "no connection"
+    speed = f", {rate:.0f}" if rate is not None else ""
+    return f"{latency:.2f} ms{speed}" if latency is not None else "connected"
+
+
+def _collectives(record: DoctorRecord) -> Iterator[Text]:
+    for each in record.collectives:
+        text = f"{each.backend} all-reduce over {each.ranks} ranks: "
+        if each.status == "done":
+            through = f" through {each.transport}" if each.transport else ""
+            text += f"{each.mb_per_s:.4g} MB/s{through}, connected in {each.init_s:.1f} s"
+        else:
+            text += {"skipped": "not tried", "late": "did not end", "failed": "failed"}[each.status]
+            text += f" ({each.detail})" if each.detail else ""
+        yield Text(text)
+
+
+def _plan(plan: Plan) -> Iterator[RenderableType]:
+    demand = plan.demand
+    kind = "GPUs" if demand.gpus else "CPUs"
+    yield Text(f"{demand.command} ({demand.place}): {demand.nodes} x {demand.per_node} {kind}", style="bold")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("node", "on", "ranks", "tensor-parallel groups", "GPUs free", "CPUs free", ""):
+        table.add_column(heading, no_wrap=True)
+    for node in plan.nodes:
+        table.add_row(*_placed(node))
+    yield table
+
+
+def _placed(node: Placed) -> Iterator[str]:
+    last = node.first_rank + node.ranks - 1
+    yield str(node.number)
+    yield node.node or "none"
+    yield f"{node.first_rank}-{last}" if node.ranks > 1 else str(last)
+    yield ", ".join(node.groups) or "-"
+    yield f"{node.gpus:g} of {node.all_gpus:g}" if node.node else ""
+    yield f"{node.cpus:g} of {node.all_cpus:g}" if node.node else ""
+    short = [(node.gpus_short, "GPU"), (node.cpus_short, "CPU")]
+    said = ", ".join(f"{count} {what}{'s' if count > 1 else ''} short" for count, what in short if count)
+    yield said if node.node else "missing"
+
+
+def _finding(finding: DoctorFinding) -> Iterator[Text]:
+    style = _STYLE[finding.severity]
+    yield Text.assemble((f"{finding.severity}: ", style), finding.what, (f" [{finding.rule}]", "dim"))
+    for said in finding.evidence:
+        yield Text.assemble(("  seen: ", "bold"), said)
+    yield Text.assemble(("   why: ", "bold"), finding.why)
+    yield Text.assemble(("  mend: ", "bold"), finding.mend)
+
+
+def summary(record: DoctorRecord) -> Text:
+    counts = [(record.count(severity), severity) for severity in SEVERITIES]
+    said = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for count, severity in counts if count)
+    living = sum(node.alive for node in record.nodes)
+    where = f"{living} {'nodes' if living != 1 else 'node'}" if record.gcs_address else "this machine"
+    return Text(f"doctor: {said or 'nothing found'} ({where}, {record.seconds:.1f} s)")

@@ -1,0 +1,151 @@
+"""The doctor on this machine alone: the command, the record, exit codes, and mistakes that are made here for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devkit import cli
+from devkit.doctor.records import DoctorDocument
+from tests import documents
+
+QUICK = ("doctor", "--here", "--no-collective", "--json")
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    assert cli.main(arguments) == code
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    documents.check(document, DoctorDocument)
+    return document
+
+
+def said(document: dict[str, Any], rule: str) -> list[str]:
+    return [finding["what"] for finding in document["findings"] if finding["rule"] == rule]
+
+
+@pytest.mark.xdist_group("doctor")
+@pytest.mark.timeout(180)
+def test_this_machine_is_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    document = ask(capsys, "doctor", "--here", "--timeout", "60", "--json")
+    assert document["errors"] == 0
+    [gloo] = document["collectives"]
+    assert (gloo["status"], gloo["ranks"]) == ("done", 2)
+
+
+def test_the_page_has_the_machine_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "--here", "--no-collective"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    first, heading, row, *_, last = out.splitlines()
+    assert first == "this machine"
+    assert heading.split()[:4] == ["node", "ip", "Python", "ray"]
+    assert row.split()[0] == socket.gethostname()
+    assert last.startswith("doctor: ") and "(this machine, " in last
+
+
+def test_a_finding_shows_what_was_seen_and_what_mends_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", "/no/cuda")
+    assert cli.main(["doctor", "--here", "--no-collective"]) == 0  # a warning
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index(f"warning: CUDA_HOME on {socket.gethostname()} has no nvcc: /no/cuda [cuda-home]")
+    assert [line.split(":")[0].strip() for line in lines[start + 1 : start + 4]] == ["seen", "why", "mend"]
+
+
+@pytest.mark.xdist_group("doctor")
+@pytest.mark.timeout(180)
+def test_gloo_on_an_interface_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a variable that a script of another cluster has left
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib7")
+    # when the doctor looks
+    document = ask(capsys, "doctor", "--here", "--timeout", "60", "--json", code=1)
+    # then it says so, and gloo itself has failed with it
+    what = f"GLOO_SOCKET_IFNAME is ib7 on {socket.gethostname()}, which has no such interface"
+    assert said(document, "interface-missing") == [what]
+    assert said(document, "collective-failed")
+    assert "ib7" in document["collectives"][0]["detail"]
+
+
+def test_a_port_that_an_earlier_run_holds(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setenv("MASTER_PORT", str(port))
+        document = ask(capsys, *QUICK)
+    assert said(document, "port-taken") == [f"port {port} on {socket.gethostname()}, of MASTER_PORT, is taken"]
+    [finding] = [each for each in document["findings"] if each["rule"] == "port-taken"]
+    assert f"pid {os.getpid()}: " in finding["evidence"][0]
+    # and once it is free, nothing is said
+    assert said(ask(capsys, *QUICK), "port-taken") == []
+
+
+def test_a_limit_that_is_too_low(tmp_path: Path) -> None:
+    command = f"ulimit -Sn 512; exec {sys.executable} -m devkit {' '.join(QUICK)}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert said(json.loads(done.stdout), "open-files") == [f"a process on {socket.gethostname()} may open 512 files"]
+
+
+def test_a_cluster_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    # given an address where nothing listens
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    # when it is named
+    document = ask(capsys, "doctor", "--address", f"127.0.0.1:{port}", "--no-collective", "--json", code=3)
+    # then that is said, and this machine was looked at
+    assert said(document, "cluster-unreachable") == [f"no Ray answers at 127.0.0.1:{port}: connection refused"]
+    assert [node["answered"] for node in document["nodes"]] == [True]
+
+
+def test_a_token_file_that_others_can_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / ".ray" / "auth_token"
+    file.parent.mkdir()
+    file.write_text("0123456789abcdef")
+    file.chmod(0o644)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    document = ask(capsys, *QUICK)
+    assert said(document, "token-open") == [f"others on {socket.gethostname()} can read the token in {file}"]
+    assert "0123456789abcdef" not in json.dumps(document)
+    file.chmod(0o600)
+    assert said(ask(capsys, *QUICK), "token-open") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--timeout", "1"], "--timeout is 1"),
+        (["--here", "--address", "h:1"], "--here and --address together"),
+        (["--adress", "h:1"], "--adress"),
+        (["--address", "nowhere:at:all"], "--address"),
+    ],
+)
+def test_wrong_usage_is_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", *arguments]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("error: ") and message in first
+    assert second.startswith("hint: ")
+
+
+def test_it_loads_no_torch_and_no_ray() -> None:
+    code = f"import sys; from devkit.cli import main; main({list(QUICK)}); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert loaded.isdisjoint({"torch", "ray", "transformers"})
+
+
+def test_the_entry_loads_none_of_it() -> None:
+    code = "import sys; from devkit.cli import main; main(['doctor', '--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert loaded.isdisjoint({"tree_sitter", "trainer", "devkit.doctor.run", "devkit.doctor.onnode"})
