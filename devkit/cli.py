@@ -14,6 +14,7 @@ import typer
 
 from devkit.debug import verbs
 from devkit.debug.verbs import JSON_FLAG
+from devkit.hang import verbs as hang_verbs
 from devkit.lint import verbs as lint_verbs
 from devkit.vscode import verbs as vscode_verbs
 
@@ -94,6 +95,7 @@ def smoke(
 
 
 verbs.register(app)
+hang_verbs.register(app)
 lint_verbs.register(app)
 app.add_typer(vscode_verbs.app)
 

@@ -10,6 +10,7 @@ from devkit import records
 from devkit.debug import documents
 from devkit.debug.cluster_records import DebugCluster
 from devkit.debug.inworker import documents as hub_documents
+from devkit.hang.records import HangDocument
 from devkit.lint.records import LintDocument
 from scripts.generate_vscode_types import fields_of
 
@@ -88,6 +89,7 @@ KINDS: dict[tuple[str, ...], Any] = {
     ("stop",): documents.StopJobDocument,
     ("smoke",): records.SmokeDocument,
     ("lint",): LintDocument,
+    ("hang",): HangDocument,
 }
 
 

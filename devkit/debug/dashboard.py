@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from devkit.debug import rest as http
 from devkit.debug.rest import Answer, QueryValue, Rest
-from devkit.debug.rows import ActorRow, JobRow, LogFiles, NodeRow, Row, TaskRow, Version, WorkerRow
+from devkit.debug.rows import ActorRow, JobRow, LogFiles, NodeRow, PlacementGroupRow, Row, TaskRow, Version, WorkerRow
 from devkit.debug.streams import FileStream, SocketStream, open_file, open_websocket
 from devkit.debug.tokens import AuthMode, Token
 from devkit.errors import DevkitError, UnreachableError
@@ -77,6 +77,18 @@ class Dashboard:
 
     def actors(self, *filters: Filter) -> tuple[ActorRow, ...]:
         return self._rows(ActorRow, "actors", filters)
+
+    def placement_groups(self, *filters: Filter) -> tuple[PlacementGroupRow, ...]:
+        return self._rows(PlacementGroupRow, "placement_groups", filters)
+
+    def usage(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """What is used and what there is of each resource, by node ID. Ray spells the names of its own in camel case."""
+        document = self._get("/api/cluster_status")
+        try:
+            nodes = document["data"]["clusterStatus"]["loadMetricsReport"]["usageByNode"]
+        except (KeyError, TypeError):
+            return {}  # without an autoscaler nobody counts
+        return {node: {name: (used, total) for name, (used, total) in rows.items()} for node, rows in nodes.items()}
 
     # --- jobs
 

@@ -257,15 +257,16 @@ def _meetings(case: Case) -> Verdict | None:
     size = max(int(state.facts.call.get("world_size") or 0) for state in there) or len(there) + len(peers)
     since = f"{words.named(there)} {words.verb(there, 'waits', 'wait')} in {op}{words.at(there[0])}"
     evidence, decided = words.waits(case.states), case.decided(0.0)
+    if pending := resources.verdict(case.first, case.now, evidence, decided):
+        return pending  # those who have not come may not have been started
     frank = [state for state in peers if not (state.moved or state.doing == "busy")]
     if len(peers) > len(frank):
         return Verdict("moves", f"no hang: {words.named([s for s in peers if s not in frank])} moves, and {since}")
     if frank:
         return replace(_of_peer(case, words.first(frank), op, since), evidence=evidence, decided=decided)
     if len(there) < size:
-        pending = resources.verdict(case.first, case.now, evidence)
         text = f"{since} for {size} ranks, and only {len(there)} have come: no other {role} process is in this job"
-        return pending or Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
+        return Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
     hosts = ", ".join(sorted({state.facts.node_ip for state in there}))
     text = f"nothing comes through: all {len(there)} ranks are in {op}{words.at(there[0])}; is there a way between {hosts}?"
     return Verdict("network", text, words.culprit(there[0]), None, evidence, decided)

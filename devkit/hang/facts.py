@@ -130,6 +130,7 @@ class NodeFacts:
     node_id: str
     ip: str
     total: Mapping[str, float]
+    free: Mapping[str, float] | None = None  # None: not known
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
+from devkit.debug.documents import StacksDocument
+
 Kind = Literal[
     "moves",  # no hang
     "paused",  # a debugger has stopped a rank: no hang either
@@ -94,4 +96,4 @@ class HangDocument(TypedDict):
     evidence: list[str]
     seconds: float  # from the command to the verdict
     ranks: list[Annotated[dict[str, Any], RankProgress]]
-    stacks: str  # the page of `devkit stacks` at that moment
+    stacks: StacksDocument  # of that moment

@@ -25,8 +25,12 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
         others = f"; {len(both) - 1} more wait behind it" if len(both) > 1 else ""
         text = f"{title(each)} can never be granted: it asks for {asks(each.bundles)}, and {why}{others}"
         return Verdict("resource", text, what, None, (*notes(now), *evidence))
-    each = both[0]
-    text = f"{title(each)} waits for resources that are not free: it asks for {asks(each.bundles)}, and the cluster has {has(now.nodes)}"
+    starved = [each for each in both if not is_free(each, now.nodes)]
+    if not starved:
+        names = ", ".join(sorted({f"{each.kind} {each.name}".strip() for each in both}))
+        return Verdict("moves", f"no hang: its resources are free, and Ray is starting {names}", what, None, evidence)
+    each = starved[0]
+    text = f"{title(each)} waits for resources that are not free: it asks for {asks(each.bundles)}, and {free(now.nodes)}"
     return Verdict("resource", text, what, None, (*notes(now), *evidence), decided)
 
 
@@ -78,6 +82,21 @@ def cannot(each: Pending, nodes: Iterable[NodeFacts]) -> str:
     if short:
         return f"all nodes together have {amount({name: cluster.get(name, 0) for name in short})}"
     return "" if _can_be_placed(each, nodes) else "its bundles do not fit on the nodes side by side"
+
+
+def is_free(each: Pending, nodes: Iterable[NodeFacts]) -> bool:
+    """Whether its largest bundle fits into what some node has free; true where that is not known."""
+    known = [node.free for node in nodes if node.free is not None]
+    return not known or all(any(_fits(bundle, rest) for rest in known) for bundle in each.bundles)
+
+
+def free(nodes: Iterable[NodeFacts]) -> str:
+    """What is free of what there is."""
+    nodes = list(nodes)
+    whole = add(node.total for node in nodes)
+    left = add(node.free for node in nodes if node.free is not None)
+    told = [f"{left[name]:g} of {whole[name]:g} {name}" for name in ("CPU", "GPU") if whole.get(name) and name in left]
+    return f"{', '.join(told)} are free" if told else f"the cluster has {has(nodes)}"
 
 
 def _can_be_placed(each: Pending, nodes: list[NodeFacts]) -> bool:

@@ -27,7 +27,7 @@ Doing = Literal[
     "idle",  # it has nothing to do
 ]
 
-BUSY_SHARE = 0.25  # of a core, between the two samples: more than that is computing, and no wait
+BUSY_SHARE = 0.1  # of a core, between the two samples: more than that is computing, and no wait
 IO_CALLS = frozenset(
     "read pread64 readv recvfrom recvmsg accept accept4 connect write sendto sendmsg poll ppoll select pselect6 "
     "epoll_wait epoll_pwait wait4 waitid flock fcntl fsync openat".split()
@@ -68,10 +68,17 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
         return replace(state, doing="frozen", moved=False)
     if circle := lock_circle(now.locks):
         return replace(state, doing="deadlock", circle=circle, place=circle[0].at)
-    computes = before is not None and seconds > 0 and (now.cpu - before.cpu) / seconds >= BUSY_SHARE
+    computes = before is not None and seconds > 0 and _computed(before, now) / seconds >= BUSY_SHARE
     if not now.answers:
         return replace(state, doing="busy" if computes else "silent", moved=moved and bool(now.stack.stack))
     return _waiting(replace(state, moved=moved), computes)
+
+
+def _computed(before: ProcessFacts, now: ProcessFacts) -> float:
+    """Seconds: of the process and its children, or of the one thread that has worked most."""
+    earlier = {each.name: each.cpu for each in before.threads}
+    threads = [each.cpu - earlier[each.name] for each in now.threads if each.name in earlier]
+    return max([now.cpu - before.cpu, *threads])
 
 
 def _waiting(state: State, computes: bool) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from devkit.debug.grouping import group
-from devkit.debug.naming import ago, label, name_members, rank_list, short_path
+from devkit.debug.naming import Who, ago, label, name_members, rank_list, short_path
 from devkit.debug.stack_groups import Frame
 from devkit.hang.facts import CrashFacts, LockWait
 from devkit.hang.groups import Stuck
@@ -43,7 +43,7 @@ def named(states: Sequence[State]) -> str:
     ranks = [state.facts.rank for state in states if state.facts.rank is not None]
     if len(roles) == 1 and len(ranks) == len(states) == len(set(ranks)):
         return f"ranks {rank_list(ranks)}"
-    return name_members(state.facts.who for state in states)
+    return name_members(Who(state.facts.role, state.facts.rank, f"pid {state.facts.pid}") for state in states)
 
 
 def verb(states: Sequence[State], one: str, many: str) -> str:

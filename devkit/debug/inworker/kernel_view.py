@@ -46,12 +46,18 @@ def process(pid: int) -> Document | None:
 
 
 def thread(tid: int, pid: int | str = "self") -> Document:
-    """`state`, `cpu` in seconds, and `wait`: the system call that it is in, and on what. What is unknown is left out."""
+    """`state`, `cpu`, and `wait`: the system call that it is in, and on what. What is unknown is left out.
+
+    `cpu` is in seconds, those included in which it could have run and had no core: on a busy machine, too, it tells
+    who works from who waits.
+    """
     base = f"/proc/{pid}/task/{tid}"
     stat = _stat(f"{base}/stat")
     if stat is None:
         return {}
-    found: Document = {"state": stat[0], "cpu": _seconds(stat)}
+    wanted = _text(f"{base}/schedstat").split()
+    cpu = (int(wanted[0]) + int(wanted[1])) / 1e9 if len(wanted) > 1 else _seconds(stat)
+    found: Document = {"state": stat[0], "cpu": round(cpu, 4)}
     wait = _wait(_text(f"{base}/syscall"), pid)
     return {**found, "wait": wait} if wait else found
 
