@@ -153,9 +153,9 @@ class Dashboard:
         found: LogFiles = self._state("logs", {"node_id": node_id, "glob": glob})
         return found
 
-    def log_file(self, node_id: str, filename: str, *, timeout: float | None = None) -> bytes:
-        """The whole file as it is now. Without `lines` Ray would send the last 1,000 lines."""
-        query = self._log_query(node_id, filename, timeout)
+    def log_file(self, node_id: str, filename: str, *, timeout: float | None = None, lines: int = -1) -> bytes:
+        """The whole file as it is now, or its last `lines`. Without a number Ray would send the last 1,000."""
+        query = {**self._log_query(node_id, filename, timeout), "lines": lines}
         answer = self._rest.request("GET", "/api/v0/logs/file", query, timeout=timeout)
         if answer.status != 200:
             raise self._not_sent(answer, filename, node_id)

@@ -84,6 +84,7 @@ class TaskRow(Row):
     parent_task_id: str = ""
     error_type: str = ""
     error_message: str = ""
+    end_time_ms: float = 0
     required_resources: Mapping[str, float] = field(default_factory=dict)
     placement_group_id: str = ""
 

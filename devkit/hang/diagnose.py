@@ -7,7 +7,7 @@ what Ray was asked for and has not given; last what just stands still. Whatever 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from devkit.hang import resources, words
@@ -47,10 +47,24 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
 
 
 def case_of(first: Sample, now: Sample, patience: float) -> Case:
+    now = replace(now, processes=tuple(_with_ranks(now.processes)))
     before = {each.id: each for each in first.processes}
     seconds = now.time - first.time
     states = tuple(state_of(before.get(each.id), each, seconds) for each in now.processes)
     return Case(before, first, now, states, patience)
+
+
+def _with_ranks(processes: Sequence[ProcessFacts]) -> Iterator[ProcessFacts]:
+    """A process that can't say its rank has the one that is left, if its peers' group lacks one and it is alone."""
+    for each in processes:
+        peers = [other for other in processes if other.role == each.role and other is not each]
+        known = {other.rank for other in peers}
+        ranks = {rank for other in peers for group in other.groups for rank in group.ranks} - known
+        alone = not any(other.rank is None for other in peers)
+        if each.rank is None and not each.answers and alone and len(ranks) == 1:
+            yield replace(each, rank=ranks.pop())
+        else:
+            yield each
 
 
 def _paused(case: Case) -> Verdict | None:
