@@ -12,6 +12,7 @@ from devkit.debug.cluster_records import DebugCluster
 from devkit.debug.inworker import documents as hub_documents
 from devkit.hang.records import HangDocument
 from devkit.lint.records import LintDocument
+from devkit.logs.records import FirstErrorDocument
 from scripts.generate_vscode_types import fields_of
 
 
@@ -90,6 +91,7 @@ KINDS: dict[tuple[str, ...], Any] = {
     ("smoke",): records.SmokeDocument,
     ("lint",): LintDocument,
     ("hang",): HangDocument,
+    ("logs",): FirstErrorDocument,
 }
 
 

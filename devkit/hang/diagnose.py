@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from devkit.hang import resources, words
-from devkit.hang.facts import CrashFacts, ProcessFacts, Sample
+from devkit.hang.facts import FROZEN, CrashFacts, ProcessFacts, Sample
 from devkit.hang.groups import Group, Stuck, groups_of, stuck
 from devkit.hang.records import Culprit, Kind, Verdict
-from devkit.hang.states import FROZEN, State, state_of
+from devkit.hang.states import State, state_of
 
 PATIENCE = 10.0  # seconds: a wait that is younger may be an ordinary one
 SLOW_SECONDS = 30.0  # ranks have waited so long for one that is at work
@@ -57,14 +57,14 @@ def case_of(first: Sample, now: Sample, patience: float) -> Case:
 def _with_ranks(processes: Sequence[ProcessFacts]) -> Iterator[ProcessFacts]:
     """A process that can't say its rank has the one that is left, if its peers' group lacks one and it is alone."""
     for each in processes:
-        peers = [other for other in processes if other.role == each.role and other is not each]
-        known = {other.rank for other in peers}
-        ranks = {rank for other in peers for group in other.groups for rank in group.ranks} - known
-        alone = not any(other.rank is None for other in peers)
-        if each.rank is None and not each.answers and alone and len(ranks) == 1:
-            yield replace(each, rank=ranks.pop())
-        else:
+        if each.answers or each.rank is not None:
             yield each
+            continue
+        peers = [other for other in processes if other.role == each.role and other is not each]
+        missing = {rank for other in peers for group in other.groups for rank in group.ranks}
+        missing -= {other.rank for other in peers if other.rank is not None}
+        alone = len(missing) == 1 and not any(other.rank is None for other in peers)
+        yield replace(each, rank=missing.pop()) if alone else each
 
 
 def _paused(case: Case) -> Verdict | None:
@@ -174,6 +174,7 @@ def _absentee(case: Case, found: Stuck, rank: int) -> Verdict:
 def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[str, ...]) -> Verdict:
     name, at = words.name(state), words.at(state)
     decided = case.decided(found.age)
+    kind: Kind
     if state.doing == "silent":
         kind, text = "silent", f"{name} does not answer: its Python is held by a call{at}; {since}"
     elif state.doing == "io":
@@ -199,7 +200,10 @@ def _slow_or_moving(found: Stuck, name: str, at: str, since: str) -> tuple[Kind,
     ages = [entry.age for entry in found.group.facts(found.waiting[0]).entries if not entry.p2p]
     usual = max((older - newer for older, newer in zip(ages, ages[1:], strict=False)), default=0.0)
     if found.age >= max(SLOW_SECONDS, SLOW_TIMES * usual):
-        return "slow", f"{name} is slow: it is at work{at}, and {since}; their longest step before took {words.span(usual)}"
+        return (
+            "slow",
+            f"{name} is slow: it is at work{at}, and {since}; their longest step before took {words.span(usual)}",
+        )
     return "moves", f"no hang: {name} is at work{at}, and {since}"
 
 
@@ -221,7 +225,9 @@ def _gone(
     told = f"{crash.said}{words.at_frame(crash.at)}" if crash else why
     at = crash.at if crash else None
     culprit = Culprit(role, rank, facts.node_ip, facts.pid, *(at or ("", 0, "")))
-    return Verdict("dead", f"{name} is dead ({told}), and {since}", culprit, age, (f"pid {facts.pid}: {why}", *evidence))
+    return Verdict(
+        "dead", f"{name} is dead ({told}), and {since}", culprit, age, (f"pid {facts.pid}: {why}", *evidence)
+    )
 
 
 def _crash_of(case: Case, state: State) -> CrashFacts | None:
@@ -262,7 +268,11 @@ def _together(case: Case, found: Stuck) -> Verdict:
 
 def _meetings(case: Case) -> Verdict | None:
     """Ranks that make a process group, or are in a collective that torch has no record of."""
-    there = [state for state in case.states if state.doing in ("meeting", "collective") and not state.moved and state.facts.call]
+    there = [
+        state
+        for state in case.states
+        if state.doing in ("meeting", "collective") and not state.moved and state.facts.call
+    ]
     if not there:
         return None
     role, op = there[0].facts.role, str(there[0].facts.call.get("op"))
@@ -289,12 +299,22 @@ def _meetings(case: Case) -> Verdict | None:
 def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
     crash = _crash_of(case, state)
     if crash is not None and state.doing == "idle":
-        return Verdict("raised", f"{words.name(state)} raised {crash.said}{words.at_frame(crash.at)}, and {since}", words.culprit(state, crash.at))
+        return Verdict(
+            "raised",
+            f"{words.name(state)} raised {crash.said}{words.at_frame(crash.at)}, and {since}",
+            words.culprit(state, crash.at),
+        )
     if state.doing == "dead":
-        return Verdict("dead", f"{words.name(state)} is dead ({state.facts.problem or 'its process is gone'}), and {since}", words.culprit(state))
+        return Verdict(
+            "dead",
+            f"{words.name(state)} is dead ({state.facts.problem or 'its process is gone'}), and {since}",
+            words.culprit(state),
+        )
     kind: Kind = "io" if state.doing == "io" else "silent" if state.doing == "silent" else "missing"
     does = f"waits for {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
-    return Verdict(kind, f"{words.name(state)} is missing from {op}: it {does}{words.at(state)}, and {since}", words.culprit(state))
+    return Verdict(
+        kind, f"{words.name(state)} is missing from {op}: it {does}{words.at(state)}, and {since}", words.culprit(state)
+    )
 
 
 # ---- without collectives
@@ -307,7 +327,9 @@ def _moving(case: Case) -> Verdict | None:
     advanced = [state for state in busy if state.advanced]
     how = "made progress" if advanced else "at work"
     shown = advanced or busy
-    sentence = f"no hang: it moves; {words.named(shown)} {words.verb(shown, 'is', 'are') + ' ' if not advanced else ''}{how}"
+    sentence = (
+        f"no hang: it moves; {words.named(shown)} {words.verb(shown, 'is', 'are') + ' ' if not advanced else ''}{how}"
+    )
     notes = tuple(resources.notes(case.now))
     return Verdict("moves", f"{sentence} within {words.span(case.seconds)}", words.culprit(shown[0]), evidence=notes)
 
@@ -330,11 +352,15 @@ def _standing(case: Case) -> Verdict:
         text = f"{words.name(first)} waits{words.at(first)} for a result that nobody is computing"
         return Verdict("stuck", text, words.culprit(first), None, evidence, decided)
     order = ("dead", "silent", "io", "lock", "wait", "sleep")
-    first = min(workers or leaves, key=lambda state: (order.index(state.doing) if state.doing in order else 9, words.rank(state)))
+    first = min(
+        workers or leaves,
+        key=lambda state: (order.index(state.doing) if state.doing in order else 9, words.rank(state)),
+    )
+    kind: Kind
     if first.doing == "io":
         text, kind = f"{words.name(first)} waits for {words.io(first)}{words.at(first)}", "io"
     else:
-        kind = first.doing if first.doing in ("dead", "silent") else "stuck"
+        kind = "dead" if first.doing == "dead" else "silent" if first.doing == "silent" else "stuck"
         text = f"{words.name(first)} {words.DOES.get(first.doing, 'is')}{words.at(first)}"
     waiters = [state for state in at_work if state.waits_for_others]
     tail = f", and {words.named(waiters)} {words.verb(waiters, 'waits', 'wait')} for it" if waiters else ""

@@ -92,6 +92,7 @@ class ProcessFacts:
     state: str = ""  # of the process, as `ps` shows it
     dead: bool = False
     cpu: float = 0.0  # seconds that it and its children have computed
+    io: int = 0  # bytes that it has read and written
     step: int | None = None
     phase: str = ""
     threads: tuple[ThreadFacts, ...] = ()
@@ -186,6 +187,7 @@ def read_process(document: Document) -> ProcessFacts:
         state=str(kernel.get("state") or ""),
         dead=gone or str(kernel.get("state") or "S") in DEAD,
         cpu=float(kernel.get("cpu") or 0) + float(kernel.get("children_cpu") or 0),
+        io=int(kernel.get("io") or 0),
         step=facts.get("step"),
         phase=str(facts.get("phase") or ""),
         threads=tuple(_thread(each) for each in threads),
@@ -197,8 +199,7 @@ def read_process(document: Document) -> ProcessFacts:
 
 
 def _left(document: Document) -> ProcessFacts:
-    facts = read_process({"identity": document["identity"], "fate": document["reason"]})
-    return facts
+    return read_process({"identity": document["identity"], "fate": document["reason"]})
 
 
 def _thread(document: Document) -> ThreadFacts:

@@ -75,10 +75,10 @@ class Sampler:
 def choose_job(hub: Hub, dashboard: Dashboard | None, wanted: str | None) -> str:
     """The job that is meant. Raises `UsageError` where that is not clear, `DevkitError` where there is none."""
     workers = hub.call("ps")["workers"]
-    jobs = sorted({each["job_id"] for each in workers if each["job_id"]})
+    jobs = sorted({str(each["job_id"]) for each in workers if each["job_id"]})
     if wanted:
         if wanted not in jobs and dashboard is not None:
-            wanted = dashboard.job(wanted).job_id or wanted
+            wanted = str(dashboard.job(wanted).job_id) or wanted
         if wanted in jobs:
             return wanted
     if wanted or not jobs:

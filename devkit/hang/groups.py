@@ -116,9 +116,7 @@ def _last(group: Group, rank: int) -> int:
     return last.seq if last else 0
 
 
-def _mismatch(
-    group: Group, waits: Mapping[int, Entry]
-) -> tuple[Literal["mismatch"], int, tuple[int, ...]] | None:
+def _mismatch(group: Group, waits: Mapping[int, Entry]) -> tuple[Literal["mismatch"], int, tuple[int, ...]] | None:
     """The first number under which the ranks have done different things, and the ranks that are not as most are."""
     seen: dict[int, dict[int, str]] = defaultdict(dict)
     for rank in group.members:

@@ -30,7 +30,9 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
         names = ", ".join(sorted({f"{each.kind} {each.name}".strip() for each in both}))
         return Verdict("moves", f"no hang: its resources are free, and Ray is starting {names}", what, None, evidence)
     each = starved[0]
-    text = f"{title(each)} waits for resources that are not free: it asks for {asks(each.bundles)}, and {free(now.nodes)}"
+    text = (
+        f"{title(each)} waits for resources that are not free: it asks for {asks(each.bundles)}, and {free(now.nodes)}"
+    )
     return Verdict("resource", text, what, None, (*notes(now), *evidence), decided)
 
 
@@ -73,7 +75,9 @@ def cannot(each: Pending, nodes: Iterable[NodeFacts]) -> str:
         if not any(_fits(bundle, node.total) for node in nodes):
             return _too_much(bundle, nodes)
     if each.strategy in SPREAD and len(each.bundles) > len(nodes):
-        return f"each of the {len(each.bundles)} bundles has to be on a node of its own, and there are {len(nodes)} nodes"
+        return (
+            f"each of the {len(each.bundles)} bundles has to be on a node of its own, and there are {len(nodes)} nodes"
+        )
     whole = add(each.bundles)
     if each.strategy in PACK and not any(_fits(whole, node.total) for node in nodes):
         return f"all of it has to be on one node, and {_too_much(whole, nodes)}"
@@ -104,7 +108,11 @@ def _can_be_placed(each: Pending, nodes: list[NodeFacts]) -> bool:
     free = [dict(node.total) for node in nodes]
     used: set[int] = set()
     for bundle in sorted(each.bundles, key=lambda one: -sum(one.values())):
-        choices = [at for at, rest in enumerate(free) if _fits(bundle, rest) and (each.strategy not in SPREAD or at not in used)]
+        choices = [
+            at
+            for at, rest in enumerate(free)
+            if _fits(bundle, rest) and (each.strategy not in SPREAD or at not in used)
+        ]
         if not choices:
             return len(each.bundles) > 1 and len({tuple(sorted(one.items())) for one in each.bundles}) > 1
         at = choices[0]
@@ -145,16 +153,21 @@ def has(nodes: Iterable[NodeFacts]) -> str:
 def asks(bundles: Iterable[Mapping[str, float]]) -> str:
     """
     >>> asks([{"CPU": 1.0}, {"CPU": 1.0}, {"GPU": 4.0}])
-    '2 x (1 CPU) and 4 GPU'
+    '2 x (1 CPU) and (4 GPU)'
     """
     counted: dict[str, int] = {}
     for bundle in bundles:
         text = amount(bundle) or "nothing"
         counted[text] = counted.get(text, 0) + 1
-    return " and ".join(f"{count} x ({text})" if count > 1 else text for text, count in counted.items())
+    if list(counted.values()) == [1]:
+        return next(iter(counted))
+    return " and ".join(f"{f'{count} x ' if count > 1 else ''}({text})" for text, count in counted.items())
 
 
 def amount(resources: Mapping[str, float]) -> str:
     """Without what Ray counts for itself: memory, and a resource for each node's name."""
     shown = {name: value for name, value in resources.items() if not name.startswith(("node:", "object_store"))}
-    return ", ".join(f"{value / 2**30:.1f} GiB of memory" if name == "memory" else f"{value:g} {name}" for name, value in shown.items())
+    return ", ".join(
+        f"{value / 2**30:.1f} GiB of memory" if name == "memory" else f"{value:g} {name}"
+        for name, value in shown.items()
+    )

@@ -28,13 +28,16 @@ Doing = Literal[
 ]
 
 BUSY_SHARE = 0.1  # of a core, between the two samples: more than that is computing, and no wait
+BUSY_BYTES = 1 << 19  # a second: more than what Ray and we ourselves write
 IO_CALLS = frozenset(
     "read pread64 readv recvfrom recvmsg accept accept4 connect write sendto sendmsg poll ppoll select pselect6 "
     "epoll_wait epoll_pwait wait4 waitid flock fcntl fsync openat".split()
 )
 SLEEP_CALLS = frozenset({"nanosleep", "clock_nanosleep"})
 CHILD_CALLS = frozenset({"wait4", "waitid"})
-MEETINGS = frozenset({"init_process_group", "new_group", "new_subgroups", "split_group", "rendezvous", "tcp_rendezvous"})
+MEETINGS = frozenset(
+    {"init_process_group", "new_group", "new_subgroups", "split_group", "rendezvous", "tcp_rendezvous"}
+)
 _RAY_WAIT = re.compile(r"(^|\.)(get|wait|get_objects|ready|get_gcs_objects|iter|gather)$")
 
 
@@ -68,17 +71,17 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
         return replace(state, doing="frozen", moved=False)
     if circle := lock_circle(now.locks):
         return replace(state, doing="deadlock", circle=circle, place=circle[0].at)
-    computes = before is not None and seconds > 0 and _computed(before, now) / seconds >= BUSY_SHARE
+    computes = before is not None and seconds > 0 and _works(before, now, seconds)
     if not now.answers:
         return replace(state, doing="busy" if computes else "silent", moved=moved and bool(now.stack.stack))
     return _waiting(replace(state, moved=moved), computes)
 
 
-def _computed(before: ProcessFacts, now: ProcessFacts) -> float:
-    """Seconds: of the process and its children, or of the one thread that has worked most."""
+def _works(before: ProcessFacts, now: ProcessFacts, seconds: float) -> bool:
+    """Whether it or its children compute, one of its threads wants to, or it reads or writes."""
     earlier = {each.name: each.cpu for each in before.threads}
     threads = [each.cpu - earlier[each.name] for each in now.threads if each.name in earlier]
-    return max([now.cpu - before.cpu, *threads])
+    return max([now.cpu - before.cpu, *threads]) / seconds >= BUSY_SHARE or now.io - before.io >= BUSY_BYTES * seconds
 
 
 def _waiting(state: State, computes: bool) -> State:
@@ -113,7 +116,9 @@ def _io(call: str, target: str) -> str:
     """
     if call in CHILD_CALLS:
         return "the end of a child process"
-    verb = {"recvfrom": "read", "recvmsg": "read", "pread64": "read", "readv": "read", "sendto": "write"}.get(call, call)
+    verb = {"recvfrom": "read", "recvmsg": "read", "pread64": "read", "readv": "read", "sendto": "write"}.get(
+        call, call
+    )
     return f"{verb} {'to' if verb == 'write' else 'from' if verb == 'read' else 'on'} {target or 'a file descriptor'}"
 
 

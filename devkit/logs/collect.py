@@ -86,7 +86,9 @@ def _named(events: Sequence[Event]) -> Iterator[Event]:
     ranks = {event.pid: event.rank for event in events if event.pid and event.rank is not None}
     for event in events:
         pid = event.raised.pid or event.pid
-        yield replace(event, role=event.role or roles.get(pid, ""), rank=ranks.get(pid) if event.rank is None else event.rank)
+        yield replace(
+            event, role=event.role or roles.get(pid, ""), rank=ranks.get(pid) if event.rank is None else event.rank
+        )
 
 
 # ---- logs
@@ -133,7 +135,9 @@ def of_log(file: LogFile) -> Iterator[Event]:
     actor, task = _ACTOR.search(file.text), _TASK.search(file.text)
     role = "driver" if named is None else (actor or task)[1].strip() if actor or task else ""  # type: ignore[index]
     for found in parse.find(file.text):
-        if found.raised.who.startswith(("raylet", "autoscaler", "gcs_server")) or _NO_CAUSE.search(found.raised.message):
+        if found.raised.who.startswith(("raylet", "autoscaler", "gcs_server")) or _NO_CAUSE.search(
+            found.raised.message
+        ):
             continue
         yield Event(
             source="log",
@@ -154,7 +158,9 @@ def of_log(file: LogFile) -> Iterator[Event]:
 
 def _of_crash(document: Mapping[str, Any]) -> Event:
     said = document["exception"]
-    frames = [Frame(str(each["file"]), int(each["line"] or 0), str(each["function"])) for each in document.get("frames") or ()]
+    frames = [
+        Frame(str(each["file"]), int(each["line"] or 0), str(each["function"])) for each in document.get("frames") or ()
+    ]
     own = Frame(str(document["file"]), int(document["line"] or 0), str(document["function"]))
     innermost = frames or ([own] if own.file else [])
     return Event(
@@ -177,7 +183,9 @@ def _of_task(row: TaskRow, ips: Mapping[str, str]) -> Event:
     if not raised.frames and row.error_type and row.error_type not in ("TASK_EXECUTION_EXCEPTION",):
         kinds = {"WORKER_DIED": "WorkerCrashedError", "ACTOR_DIED": "ActorDiedError", "NODE_DIED": "NodeDiedError"}
         kinds |= {"OUT_OF_MEMORY": "OutOfMemoryError", "TASK_CANCELLED": "TaskCancelledError"}
-        raised = replace(raised, type=kinds.get(row.error_type, raised.type), message=row.error_message or raised.message)
+        raised = replace(
+            raised, type=kinds.get(row.error_type, raised.type), message=row.error_message or raised.message
+        )
     return Event(
         source="task",
         raised=raised,
@@ -200,7 +208,17 @@ def _of_actor(row: ActorRow, ips: Mapping[str, str]) -> Event | None:
     raised = parse.innermost(text)
     if not raised.frames:
         raised = Raised("ActorDiedError", " ".join(text.split()))
-    return Event("actor", raised, None, row.class_name, None, ips.get(row.node_id, ""), row.pid, where=f"actor {row.class_name}", text=text)
+    return Event(
+        "actor",
+        raised,
+        None,
+        row.class_name,
+        None,
+        ips.get(row.node_id, ""),
+        row.pid,
+        where=f"actor {row.class_name}",
+        text=text,
+    )
 
 
 def _of_worker(row: WorkerRow) -> Event | None:
@@ -210,7 +228,9 @@ def _of_worker(row: WorkerRow) -> Event | None:
     detail = " ".join(row.exit_detail.split()).partition(" Some common causes include")[0]
     kind = "OutOfMemory" if "OUT_OF_MEMORY" in row.exit_type else "WorkerDied"
     time = row.end_time_ms / 1000 if row.end_time_ms else None
-    return Event("worker", Raised(kind, detail), time, "", None, row.ip, row.pid, row.worker_id, "Ray's table of workers", detail)
+    return Event(
+        "worker", Raised(kind, detail), time, "", None, row.ip, row.pid, row.worker_id, "Ray's table of workers", detail
+    )
 
 
 def _of_job(job: JobRow) -> Iterator[Event]:

@@ -40,16 +40,32 @@ _TYPES = {
 _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), level, why)
     for pattern, level, why in (
-        (r"placement group .*(name|already) .*exist|placement group with name .* already exists", FOLLOWS, "an earlier try"),
+        (
+            r"placement group .*(name|already) .*exist|placement group with name .* already exists",
+            FOLLOWS,
+            "an earlier try",
+        ),
         (r"(actor|name).*already (exists|taken)|AlreadyExists", FOLLOWS, "an earlier try"),
         (r"connection closed by peer|connection reset by peer|broken pipe|socket closed", FOLLOWS, "the end of a peer"),
         (r"remote process exited|ncclRemoteError|peer .* (has )?(failed|died|exited)", FOLLOWS, "the end of a peer"),
-        (r"watchdog caught collective operation timeout|watchdog (got stuck|timeout)", MAYBE, "a rank that did not come"),
-        (r"timed out waiting \d+ms for (recv|send)|timeout.*(barrier|collective|allreduce|all_reduce)", MAYBE, "a rank that did not come"),
+        (
+            r"watchdog caught collective operation timeout|watchdog (got stuck|timeout)",
+            MAYBE,
+            "a rank that did not come",
+        ),
+        (
+            r"timed out waiting \d+ms for (recv|send)|timeout.*(barrier|collective|allreduce|all_reduce)",
+            MAYBE,
+            "a rank that did not come",
+        ),
         (r"(store|socket|rendezvous|wait).*(timed? ?out|timeout)", MAYBE, "a rank that did not come"),
         (r"\bSIGTERM\b|was terminated|asked to (exit|end)", FOLLOWS, "being ended"),
         (r"no answer within .* from", MAYBE, "a rank that did not come"),
-        (r"the actor died|actor .* is dead|its (node|worker|owner) (has )?died|died unexpectedly", FOLLOWS, "an actor that died"),
+        (
+            r"the actor died|actor .* is dead|its (node|worker|owner) (has )?died|died unexpectedly",
+            FOLLOWS,
+            "an actor that died",
+        ),
         (r"\bdied during \w+", FOLLOWS, "an actor that died"),
         (r"process group .*(aborted|destroyed)|communicator was aborted", FOLLOWS, "the end of a peer"),
         (r"health check failed|missing too many heartbeats", MAYBE, "a node that did not answer"),

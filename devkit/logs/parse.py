@@ -13,7 +13,9 @@ from devkit.logs.events import Raised
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # What Ray puts before a worker's line in the driver's log, and torch before a rank's.
-_PREFIX = re.compile(r"^\((?P<who>[^()]*?)(?: rank=(?P<rank>\d+))? ?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\d.:a-fA-F]+))?\) ?")
+_PREFIX = re.compile(
+    r"^\((?P<who>[^()]*?)(?: rank=(?P<rank>\d+))? ?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\d.:a-fA-F]+))?\) ?"
+)
 _RANK = re.compile(r"^\[rank ?(?P<rank>\d+)\]:? ?")
 _HEAD = re.compile(r"^\s*(?:Exception Group )?Traceback \(most recent call last\):\s*$")
 _FRAME = re.compile(r'^\s+(?:\| )?File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
@@ -25,7 +27,9 @@ _LINKS = (
     "The above exception was the direct cause of the following exception:",
 )
 _TIME = re.compile(r"(?P<day>20\d\d-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,6}))?")
-_CALLED = re.compile(r"^(?:[\w./-]+: )?(?:line \d+: )?(?P<what>[\w./-]+: (?:command not found|No such file or directory|Permission denied))$")
+_CALLED = re.compile(
+    r"^(?:[\w./-]+: )?(?:line \d+: )?(?P<what>[\w./-]+: (?:command not found|No such file or directory|Permission denied))$"
+)
 # Last words that are no traceback: (pattern, the name of it)
 _WORDS = (
     (re.compile(r"Fatal Python error: (.+)"), "fatal error"),
@@ -74,7 +78,9 @@ def _found(lines: list[tuple[str, re.Match[str] | None]]) -> Iterator[Found]:
         if _HEAD.match(line):
             end = _end_of_chain(lines, number)
             block = [text for text, _ in lines[number:end]]
-            yield Found(_with_prefix(innermost("\n".join(block)), prefix), number, "\n".join(block[:KEPT_LINES]), last_time)
+            yield Found(
+                _with_prefix(innermost("\n".join(block)), prefix), number, "\n".join(block[:KEPT_LINES]), last_time
+            )
             number = end
             continue
         if (raised := _words(line)) is not None:
@@ -182,9 +188,18 @@ def _is_error(name: str) -> bool:
     [True, True, False, True]
     """
     last = name.partition("(")[0].rpartition(".")[2]
-    known = ("KeyboardInterrupt", "SystemExit", "StopIteration", "StopAsyncIteration", "GeneratorExit", "AssertionError")
-    return last in known or last.endswith(("Error", "Exception", "Warning", "Interrupt", "Timeout", "Died", "Exit")) or (
-        "." in name and last[:1].isupper()
+    known = (
+        "KeyboardInterrupt",
+        "SystemExit",
+        "StopIteration",
+        "StopAsyncIteration",
+        "GeneratorExit",
+        "AssertionError",
+    )
+    return (
+        last in known
+        or last.endswith(("Error", "Exception", "Warning", "Interrupt", "Timeout", "Died", "Exit"))
+        or ("." in name and last[:1].isupper())
     )
 
 

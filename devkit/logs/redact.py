@@ -8,10 +8,14 @@ from typing import Any
 from devkit.debug.inworker.redaction import REDACTED, is_secret, scrub
 
 # NAME=value and "name": "value", as a shell, JSON, YAML or Python has them; --name value, as a command line has it.
-_ASSIGNED = re.compile(r"""(?P<name>[A-Za-z_][\w.-]*)(?P<between>\\?["']?\s*[:=]\s*\\?["']?)(?P<value>[^\s"',;&|)}\]\\]+)""")
+_ASSIGNED = re.compile(
+    r"""(?P<name>[A-Za-z_][\w.-]*)(?P<between>\\?["']?\s*[:=]\s*\\?["']?)(?P<value>[^\s"',;&|)}\]\\]+)"""
+)
 _OPTION = re.compile(r"""(?P<name>--[A-Za-z][\w-]*)(?P<between>["',]*\s+["']?)(?P<value>[^\s"',-][^\s"',]*)""")
 _ENVIRONMENT = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PWD|CREDENTIALS?)$")
-_HEADER = re.compile(r"(?im)((?:proxy-)?authorization|cookie|set-cookie|x-api-key)(['\"]?\s*[:=]\s*['\"]?)([^\r\n'\"]+)")
+_HEADER = re.compile(
+    r"(?im)((?:proxy-)?authorization|cookie|set-cookie|x-api-key)(['\"]?\s*[:=]\s*['\"]?)([^\r\n'\"]+)"
+)
 _URL = re.compile(r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)|(?<=://)[^\s/:@]{8,}(?=@)")
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 

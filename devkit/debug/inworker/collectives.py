@@ -111,7 +111,5 @@ def call_of(frame: FrameType) -> Document | None:
 
 
 def _shape(value: Any) -> list[int] | None:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, getattr(torch, "Tensor", ())):
-        return [int(size) for size in value.shape]
-    return None
+    kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    return [int(size) for size in value.shape] if kind is not None and isinstance(value, kind) else None

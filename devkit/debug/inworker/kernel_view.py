@@ -28,13 +28,15 @@ _CALLS_ARM = {
     212: "recvmsg!", 242: "accept4!", 260: "wait4",
 }  # fmt: skip
 _CALLS = _CALLS_ARM if platform.machine() in ("aarch64", "arm64") else _CALLS_X86
+_MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")  # the last two also when a file is mapped into memory
 _POLLS = ("poll", "ppoll")
 _POLLED = 16  # descriptors of one `poll` that are told
 _FAMILY = 4096  # processes that are looked at, to find the children of one
 
 
 def process(pid: int) -> Document | None:
-    """`state` as in `ps`, the seconds that it and its living children have computed; None when there is no such process.
+    """`state` as in `ps`, the seconds that it and its living children have computed, the bytes that it has read and
+    written; None when there is no such process.
 
     >>> process(os.getpid())["state"] in "RS", process(2**30)
     (True, None)
@@ -42,7 +44,12 @@ def process(pid: int) -> Document | None:
     stat = _stat(f"/proc/{pid}/stat")
     if stat is None:
         return None
-    return {"state": stat[0], "cpu": _seconds(stat), "children_cpu": sum(_family_seconds(pid))}
+    return {
+        "state": stat[0],
+        "cpu": _seconds(stat),
+        "children_cpu": sum(_family_seconds(pid)),
+        "io": sum(int(line.split()[1]) for line in _text(f"/proc/{pid}/io").splitlines() if line.startswith(_MOVED)),
+    }
 
 
 def thread(tid: int, pid: int | str = "self") -> Document:

@@ -21,7 +21,15 @@ _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _OWNER = re.compile(r"owner=(\d+)")
 _TAKES = ("acquire", "__enter__")
 _ENTERS = ("BEFORE_WITH", "LOAD_SPECIAL")  # how a `with` begins; the second from Python 3.14 on
-_LOADS = ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
+_LOADS = (
+    "LOAD_FAST",
+    "LOAD_FAST_CHECK",
+    "LOAD_FAST_BORROW",
+    "LOAD_GLOBAL",
+    "LOAD_NAME",
+    "LOAD_DEREF",
+    "LOAD_CLASSDEREF",
+)
 _PASSED = ("PRECALL", "KW_NAMES", "CACHE", "PUSH_NULL", "COPY", "SWAP")
 _UNKNOWN = object()
 
@@ -219,5 +227,7 @@ def _owner(lock: Any) -> int | None:
 def innermost(ours: str) -> tuple[dict[int, FrameType], dict[int, str]]:
     """Each thread's innermost frame and its name, without threads whose name begins with `ours`."""
     names = {ident: each.name for ident, each in dict(getattr(threading, "_active", {})).items()}
-    frames = {ident: frame for ident, frame in sys._current_frames().items() if not names.get(ident, "").startswith(ours)}
+    frames = {
+        ident: frame for ident, frame in sys._current_frames().items() if not names.get(ident, "").startswith(ours)
+    }
     return frames, names

@@ -44,7 +44,10 @@ def facts(agent: Any) -> Document:
 def _threads() -> list[Document]:
     """The stacks, each with what the kernel says of its thread."""
     natives = _natives()
-    return [{**each, **(kernel_view.thread(natives[each["name"]]) if each["name"] in natives else {})} for each in all_threads()]
+    return [
+        {**each, **(kernel_view.thread(natives[each["name"]]) if each["name"] in natives else {})}
+        for each in all_threads()
+    ]
 
 
 def _natives() -> dict[str, int]:
@@ -91,9 +94,9 @@ def _step_of(values: Any) -> int | None:
         if _is_count(values.get(name)):
             return int(values[name])
     for holder in HOLDERS:
-        own = getattr(values.get(holder), "__dict__", None)
-        for name in STEP_NAMES if isinstance(own, dict) else ():
-            if _is_count(own.get(name)):
+        own: Any = getattr(values.get(holder), "__dict__", {})
+        for name in STEP_NAMES:
+            if isinstance(own, dict) and _is_count(own.get(name)):
                 return int(own[name])
     return None
 
