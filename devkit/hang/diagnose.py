@@ -161,7 +161,7 @@ def _absentee(case: Case, found: Stuck, rank: int) -> Verdict:
     waiters = [found.group.members[each] for each in found.waiting]
     since = f"{words.named(waiters)} {words.verb(waiters, 'waits', 'wait')} for it in {found.name}, for {words.span(found.age)}"
     evidence = (*words.recorded(found), *words.waits(case.states))
-    state = found.group.members.get(rank)
+    state = found.group.members.get(rank) or _speechless(case, rank, role)
     if state is None or state.doing == "dead":
         return _gone(case, rank, role, state, since, found.age, evidence)
     crash = _crash_of(case, state)
@@ -171,11 +171,17 @@ def _absentee(case: Case, found: Stuck, rank: int) -> Verdict:
     return _late(case, state, found, since, evidence)
 
 
+def _speechless(case: Case, rank: int, role: str) -> State | None:
+    """The process of a rank that could not say which groups it is in."""
+    alike = (each for each in case.states if each.facts.rank == rank and each.facts.role == role)
+    return next((each for each in alike if not each.facts.answers), None)
+
+
 def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[str, ...]) -> Verdict:
     name, at = words.name(state), words.at(state)
     decided = case.decided(found.age)
     kind: Kind
-    if state.doing == "silent":
+    if state.doing == "silent" and not state.moved:
         kind, text = "silent", f"{name} does not answer: its Python is held by a call{at}; {since}"
     elif state.doing == "io":
         kind, text = "io", f"{name} waits for {words.io(state)}{at}; {since}"

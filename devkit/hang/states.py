@@ -73,7 +73,9 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
         return replace(state, doing="deadlock", circle=circle, place=circle[0].at)
     computes = before is not None and seconds > 0 and _works(before, now, seconds)
     if not now.answers:
-        return replace(state, doing="busy" if computes else "silent", moved=moved and bool(now.stack.stack))
+        # Once may be a busy machine's fault: it is silent when it said nothing before, either.
+        again = before is not None and not before.answers
+        return replace(state, doing="busy" if computes else "silent", moved=not again or moved)
     return _waiting(replace(state, moved=moved), computes)
 
 
