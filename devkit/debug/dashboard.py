@@ -82,7 +82,7 @@ class Dashboard:
         return self._rows(PlacementGroupRow, "placement_groups", filters)
 
     def usage(self) -> dict[str, dict[str, tuple[float, float]]]:
-        """What is used and what there is of each resource, by node ID. Ray spells the names of its own in camel case."""
+        """What is used and what there is of each resource, by node ID. Ray spells its own names in camel case."""
         document = self._get("/api/cluster_status")
         try:
             nodes = document["data"]["clusterStatus"]["loadMetricsReport"]["usageByNode"]

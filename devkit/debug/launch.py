@@ -187,7 +187,7 @@ def _forward(child: subprocess.Popen[bytes], number: signal.Signals, interrupted
 def _tell_where(
     announce: Path, ended: threading.Event, found: list[runs.Run], editor: Exchange | None, hang_timeout: float
 ) -> None:
-    """Once the program has called `ray.init`: how to look at it from another terminal; and the watchdog until its end."""
+    """Once the program has called `ray.init`: how to look at it from another terminal. Then the watchdog."""
     while not ended.wait(0.1):
         if announce.exists():
             announced = json.loads(announce.read_text())

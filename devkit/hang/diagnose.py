@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from devkit.hang import resources, words
 from devkit.hang.facts import FROZEN, CrashFacts, ProcessFacts, Sample
@@ -71,7 +72,7 @@ def _paused(case: Case) -> Verdict | None:
     stopped = [state for state in case.states if state.doing == "stopped"]
     if not stopped:
         return None
-    sentence = f"no hang: {words.named(stopped)} {words.verb(stopped, 'is', 'are')} stopped by the debugger{words.at(stopped[0])}"
+    sentence = f"no hang: {words.they(stopped, 'is', 'are')} stopped by the debugger{words.at(stopped[0])}"
     return Verdict("paused", sentence, words.culprit(stopped[0]), evidence=("devkit ps shows the stops",))
 
 
@@ -99,7 +100,8 @@ def _frozen(case: Case) -> Verdict | None:
         return None
     first = words.first(found)
     how = "a tracer" if first.facts.state == "t" else "a signal, as by SIGSTOP"
-    sentence = f"{words.name(first)} is frozen: its process was stopped by {how}, and kill -CONT {first.facts.pid} lets it go on"
+    sentence = f"{words.name(first)} is frozen: its process was stopped by {how}"
+    sentence += f", and kill -CONT {first.facts.pid} lets it go on"
     facts = (f"state {first.facts.state} of pid {first.facts.pid} on {first.facts.node_ip}, as its neighbour sees it",)
     return Verdict("frozen", sentence, words.culprit(first), None, (*facts, *words.waits(case.states)))
 
@@ -134,9 +136,9 @@ def _mismatch(case: Case, found: Stuck) -> Verdict:
     what = f"collective #{found.seq}" if not found.p2p else "a transfer"
     theirs, others = found.said[found.divergent[0]], found.said[rest[0].facts.rank or 0] if rest else ""
     sentence = (
-        f"mismatched collectives: in {what} of group {found.group.title} {words.named(odd)} {words.verb(odd, 'is', 'are')} "
+        f"mismatched collectives: in {what} of group {found.group.title} {words.they(odd, 'is', 'are')} "
         f"in {theirs}{words.root(odd[0])}{words.at(odd[0])}, "
-        f"while {words.named(rest)} {words.verb(rest, 'is', 'are')} in {others}"
+        f"while {words.they(rest, 'is', 'are')} in {others}"
         f"{words.root(rest[0]) if rest else ''}{words.at(rest[0]) if rest else ''}"
     )
     evidence = (*words.recorded(found), *words.waits(case.states))
@@ -159,7 +161,7 @@ def _absentee(case: Case, found: Stuck, rank: int) -> Verdict:
     """Why a rank has not come to a collective that others wait in."""
     role = next(iter(found.group.members.values())).facts.role
     waiters = [found.group.members[each] for each in found.waiting]
-    since = f"{words.named(waiters)} {words.verb(waiters, 'waits', 'wait')} for it in {found.name}, for {words.span(found.age)}"
+    since = f"{words.they(waiters, 'waits', 'wait')} for it in {found.name}, for {words.span(found.age)}"
     evidence = (*words.recorded(found), *words.waits(case.states))
     state = found.group.members.get(rank) or _speechless(case, rank, role)
     if state is None or state.doing == "dead":
@@ -204,7 +206,7 @@ def _is_at_work(case: Case, state: State) -> bool:
 
 def _slow_or_moving(found: Stuck, name: str, at: str, since: str) -> tuple[Kind, str]:
     ages = [entry.age for entry in found.group.facts(found.waiting[0]).entries if not entry.p2p]
-    usual = max((older - newer for older, newer in zip(ages, ages[1:], strict=False)), default=0.0)
+    usual = max((older - newer for older, newer in pairwise(ages)), default=0.0)
     if found.age >= max(SLOW_SECONDS, SLOW_TIMES * usual):
         return (
             "slow",
@@ -248,8 +250,8 @@ def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
     other = next(each for each in found if each is not least) if len(found) > 1 else least
     rest = [other.group.members[rank] for rank in other.waiting]
     sentence = (
-        f"mismatched collectives: {words.named(odd)} {words.verb(odd, 'waits', 'wait')} in {least.name}{words.at(odd[0])}, "
-        f"while {words.named(rest)} {words.verb(rest, 'waits', 'wait')} in {other.name}{words.at(rest[0])}: "
+        f"mismatched collectives: {words.they(odd, 'waits', 'wait')} in {least.name}{words.at(odd[0])}, "
+        f"while {words.they(rest, 'waits', 'wait')} in {other.name}{words.at(rest[0])}: "
         "they take the groups in different orders"
     )
     evidence = tuple(line for each in found for line in words.recorded(each))
@@ -265,7 +267,7 @@ def _together(case: Case, found: Stuck) -> Verdict:
     first = words.first(members)
     hosts = ", ".join(sorted({state.facts.node_ip for state in found.group.members.values()}))
     sentence = (
-        f"nothing comes through: {words.named(members)} {words.verb(members, 'is', 'are')} in {found.name}{words.at(first)} "
+        f"nothing comes through: {words.they(members, 'is', 'are')} in {found.name}{words.at(first)} "
         f"for {words.span(found.age)} and nobody is missing; is there a way between {hosts}?"
     )
     evidence = (*words.recorded(found), *words.waits(case.states))
@@ -285,7 +287,7 @@ def _meetings(case: Case) -> Verdict | None:
     there = [state for state in there if state.facts.role == role]
     peers = [state for state in case.states if state.facts.role == role and state not in there]
     size = max(int(state.facts.call.get("world_size") or 0) for state in there) or len(there) + len(peers)
-    since = f"{words.named(there)} {words.verb(there, 'waits', 'wait')} in {op}{words.at(there[0])}"
+    since = f"{words.they(there, 'waits', 'wait')} in {op}{words.at(there[0])}"
     evidence, decided = words.waits(case.states), case.decided(0.0)
     if pending := resources.verdict(case.first, case.now, evidence, decided):
         return pending  # those who have not come may not have been started
@@ -298,7 +300,8 @@ def _meetings(case: Case) -> Verdict | None:
         text = f"{since} for {size} ranks, and only {len(there)} have come: no other {role} process is in this job"
         return Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
     hosts = ", ".join(sorted({state.facts.node_ip for state in there}))
-    text = f"nothing comes through: all {len(there)} ranks are in {op}{words.at(there[0])}; is there a way between {hosts}?"
+    all_of = f"all {len(there)} ranks are in {op}{words.at(there[0])}"
+    text = f"nothing comes through: {all_of}; is there a way between {hosts}?"
     return Verdict("network", text, words.culprit(there[0]), None, evidence, decided)
 
 
@@ -369,5 +372,5 @@ def _standing(case: Case) -> Verdict:
         kind = "dead" if first.doing == "dead" else "silent" if first.doing == "silent" else "stuck"
         text = f"{words.name(first)} {words.DOES.get(first.doing, 'is')}{words.at(first)}"
     waiters = [state for state in at_work if state.waits_for_others]
-    tail = f", and {words.named(waiters)} {words.verb(waiters, 'waits', 'wait')} for it" if waiters else ""
+    tail = f", and {words.they(waiters, 'waits', 'wait')} for it" if waiters else ""
     return Verdict(kind, f"nothing moves: {text}{tail}", words.culprit(first), None, evidence, decided)

@@ -9,7 +9,6 @@ from typing import Any
 
 from devkit import console
 from devkit.debug.dashboard import Dashboard
-from devkit.debug.protocols import Hub
 from devkit.hang import view
 from devkit.hang.diagnose import PATIENCE, case_of
 from devkit.hang.gather import Diagnosis, Sampler, choose_job, watch_until_decided

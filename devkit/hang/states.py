@@ -30,8 +30,11 @@ Doing = Literal[
 BUSY_SHARE = 0.1  # of a core, between the two samples: more than that is computing, and no wait
 BUSY_BYTES = 1 << 19  # a second: more than what Ray and we ourselves write
 IO_CALLS = frozenset(
-    "read pread64 readv recvfrom recvmsg accept accept4 connect write sendto sendmsg poll ppoll select pselect6 "
-    "epoll_wait epoll_pwait wait4 waitid flock fcntl fsync openat".split()
+    {
+        *("read", "pread64", "readv", "write", "openat", "flock", "fcntl", "fsync"),
+        *("recvfrom", "recvmsg", "sendto", "sendmsg", "accept", "accept4", "connect"),
+        *("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "wait4", "waitid"),
+    }
 )
 SLEEP_CALLS = frozenset({"nanosleep", "clock_nanosleep"})
 CHILD_CALLS = frozenset({"wait4", "waitid"})
@@ -125,7 +128,7 @@ def _io(call: str, target: str) -> str:
 
 
 def _waits_for_ray(now: ProcessFacts) -> bool:
-    """Whether its working thread asks Ray for something: the innermost frames are Ray's, and such a call is the outermost."""
+    """Whether its working thread asks Ray for something: below the program's innermost frame are Ray's."""
     inner: list[Frame] = []
     for frame in now.stack.stack:
         if not is_library(frame.file):

@@ -1,10 +1,11 @@
 """The watchdog of `--hang-timeout`: says once why nothing goes on. It looks, and never touches the program.
 
 The rule. A job makes progress when, from one look to the next, a collective or a step of any rank is done, or a process
-that waits for no other computes (its threads want a core for a tenth of the time, or it has read or written a MiB), or
-comes to another line. So a long step and a long compile are no hang, and neither is a rank that is merely slow. An alarm
-needs a verdict of `diagnose` that is a hang, and either no progress at all for the time-out, or ranks that have waited
-in one collective for as long, for a rank that does none of this. A stop of the debugger is no hang.
+that waits for no other comes to another line or works: one of its threads wants a core for a tenth of the time, or it
+and its children compute as much, or it reads or writes half a MiB a second. So a long step and a long compile are no
+hang, and neither is a rank that is merely slow. An alarm needs a verdict of `diagnose` that is a hang, and either no
+progress at all for the time-out, or ranks that have waited in one collective for as long, for a rank that does none of
+this. A stop of the debugger is no hang.
 """
 
 from __future__ import annotations

@@ -46,6 +46,11 @@ def named(states: Sequence[State]) -> str:
     return name_members(Who(state.facts.role, state.facts.rank, f"pid {state.facts.pid}") for state in states)
 
 
+def they(states: Sequence[State], one: str, many: str) -> str:
+    """Some processes and what they do: "ranks 0,2 wait"."""
+    return f"{named(states)} {verb(states, one, many)}"
+
+
 def verb(states: Sequence[State], one: str, many: str) -> str:
     return one if len(states) == 1 else many
 

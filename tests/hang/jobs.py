@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -71,8 +70,9 @@ def facts(rank: int | None, line: int, function: str = "step", **changes: Any) -
 def process(known: Document | None, rank: int | None, role: str = "Worker", **changes: Any) -> Document:
     number = 900 if rank is None else rank
     who = {
-        "job_id": "01000000", "worker_id": f"{role}-{number}", "node_id": f"n{number // 8}", "node_ip": f"10.0.0.{number // 8}",
-        "host": "h", "pid": 1000 + number, "role": role, "actor": "", "rank": rank,
+        "job_id": "01000000", "worker_id": f"{role}-{number}",
+        "node_id": f"n{number // 8}", "node_ip": f"10.0.0.{number // 8}", "host": "h",
+        "pid": 1000 + number, "role": role, "actor": "", "rank": rank,
     }  # fmt: skip
     return {"identity": who, "facts": known, "error": None if known else "no answer within 1.5 s", **changes}
 
@@ -134,7 +134,3 @@ def simulated(world: int, odd: int) -> list[Document]:
         elsewhere(rank, world, 41, call_in="clock_nanosleep") if rank == odd else in_collective(rank, world, 16)
         for rank in range(world)
     ]
-
-
-def clock() -> float:
-    return time.perf_counter()

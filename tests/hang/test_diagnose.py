@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from devkit.hang.facts import CrashFacts, NodeFacts, Pending
-from devkit.hang.records import Verdict
 from devkit.debug.stack_groups import Frame
+from devkit.hang.facts import CrashFacts, NodeFacts, Pending, Sample
+from devkit.hang.records import Verdict
 from devkit.hang.watchdog import Watch, look
-from devkit.hang.facts import Sample
 from tests.hang import jobs
 from tests.hang.jobs import (
     NOW,
@@ -57,23 +56,31 @@ LOCKS = [
         "held_at": {**LOOP, "line": 50},
     },
 ]
+ONE_LOCK = [{**LOCKS[0], "holder": "MainThread"}]
 FROZEN = process(None, 1, process={"state": "T", "cpu": 1.0, "children_cpu": 0.0}, threads=[])
 GONE = {"identity": process(None, 1)["identity"], "reason": "the process died: without a word", "time": NOW}
 
+HOLDS = [{"name": "MainThread", "frames": frames((TRAIN, 45, "hold"))}]
+SILENT = process(None, 1, process={"state": "R", "cpu": 1.0}, threads=HOLDS)
 ABSENTEES = {
     "sleeps": (elsewhere(1, 3, 41, call_in="clock_nanosleep"), "missing", 41, "it sleeps at"),
     "waits for an event": (elsewhere(1, 3, 42), "missing", 42, "waits for a condition"),
     "reads": (elsewhere(1, 3, 43, call_in="read", target="a pipe"), "io", 43, "a read from a pipe"),
-    "asks another host": (elsewhere(1, 3, 43, call_in="poll", target="TCP 10.0.0.1:9 to 10.0.0.2:80"), "io", 43, "TCP 10.0.0.1"),
+    "asks a host": (
+        elsewhere(1, 3, 43, call_in="poll", target="TCP 10.0.0.1:9 to 10.0.0.2:80"),
+        "io",
+        43,
+        "TCP 10.0.0.1",
+    ),
     "waits for a child": (elsewhere(1, 3, 44, call_in="wait4"), "io", 44, "the end of a child process"),
     "deadlock": (elsewhere(1, 3, 51, locks=LOCKS), "deadlock", 51, "thread loader"),
-    "waits for itself": (elsewhere(1, 3, 51, locks=[{**LOCKS[0], "holder": "MainThread"}]), "deadlock", 51, "has taken itself"),
+    "waits for itself": (elsewhere(1, 3, 51, locks=ONE_LOCK), "deadlock", 51, "has taken itself"),
     "frozen": (FROZEN, "frozen", 0, "kill -CONT 1001"),
-    "silent": (process(None, 1, process={"state": "R", "cpu": 1.0}, threads=[{"name": "MainThread", "frames": frames((TRAIN, 45, "hold"))}]), "silent", 45, "does not answer"),
+    "silent": (SILENT, "silent", 45, "does not answer"),
     "dead": (process(None, 1, process=None, threads=[]), "dead", 0, "is dead"),
     "its node is lost": (process(None, 1, fate="the node was lost"), "dead", 0, "the node was lost"),
     "has nothing to do": (idle(1, 3), "missing", 0, "has nothing to do"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ABSENTEES)
@@ -114,8 +121,8 @@ def test_another_collective(odd: Document, said: str) -> None:
 
 
 def test_another_source() -> None:
-    same = {"op": "broadcast"}
-    found = verdict([*waiting(0, 2, call={"src": 0}, **same), in_collective(1, 3, line=35, call={"src": 1}, **same)])
+    odd = in_collective(1, 3, op="broadcast", line=35, call={"src": 1})
+    found = verdict([*waiting(0, 2, op="broadcast", call={"src": 0}), odd])
     is_about(found, "mismatch", 1, 35)
     assert "(src=1)" in found.sentence and "(src=0)" in found.sentence
 
@@ -262,7 +269,7 @@ def samples(*documents: tuple[float, list[Document]]) -> list[Sample]:
 
 def alarms(found: list[Sample], timeout: float) -> list[tuple[float, str]]:
     watch: Watch | None = None
-    told = []
+    told: list[tuple[float, str]] = []
     for sample in found:
         watch, said = look(watch, sample, timeout)
         if said is not None:

@@ -101,7 +101,7 @@ def test_nested_tasks_go_back_to_the_innermost() -> None:
     [
         ("Fatal Python error: Segmentation fault", "fatal error"),
         ("bash: line 1: torchrunn: command not found", "command"),
-        ("[rank0]:[E ProcessGroupNCCL.cpp] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4", "DistBackendError"),
+        ("[rank0]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4", "DistBackendError"),
         ("error: no such key", "error"),
     ],
 )  # fmt: skip

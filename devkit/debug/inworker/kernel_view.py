@@ -1,6 +1,6 @@
 """What the kernel says of a process and its threads: running or not, how much it has computed, what it waits in.
 
-It is asked of this process from inside, and of a neighbour that does not answer. Linux only; elsewhere nothing is known.
+Asked of this process from inside, and of a neighbour that does not answer. Linux only; elsewhere nothing is known.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 hang_ranks.py SOCKET FOLDER. A signal SIGUSR1 ends any of the waits.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -41,10 +42,8 @@ class Rank:
 
     def one_step(self, how):
         if self.rank == 1:
-            try:
+            with contextlib.suppress(Released):
                 getattr(self, how)()
-            except Released:
-                pass
         self.reduce()
 
     def healthy(self, end):
@@ -112,7 +111,9 @@ def main(path, folder):
     ray.init(logging_level="ERROR", log_to_driver=False)
     ranks = [Rank.options(max_restarts=0).remote() for _ in range(WORLD)]
     pids = ray.get([each.join.remote(rank, folder) for rank, each in enumerate(ranks)])
-    stage.serve(path, {"ray": ray, "ranks": ranks, "pids": pids, "step": lambda how: [r.one_step.remote(how) for r in ranks]})
+    stage.serve(
+        path, {"ray": ray, "ranks": ranks, "pids": pids, "step": lambda how: [r.one_step.remote(how) for r in ranks]}
+    )
 
 
 main(*sys.argv[1:])
