@@ -36,6 +36,14 @@ IO_CALLS = frozenset(
         *("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "wait4", "waitid"),
     }
 )
+_READ, _WRITE, _ACCEPT, _LOCK = "a read from", "a write to", "somebody to connect to", "the lock of"
+_IO_WORDS = {
+    **dict.fromkeys(("read", "pread64", "readv", "recvfrom", "recvmsg"), _READ),
+    **dict.fromkeys(("write", "sendto", "sendmsg"), _WRITE),
+    **dict.fromkeys(("accept", "accept4"), _ACCEPT),
+    **dict.fromkeys(("flock", "fcntl"), _LOCK),
+    **{"connect": "a connection by", "openat": "the opening of", "fsync": "the disk to take"},
+}  # of the others, such as `poll`, nobody knows what they wait for
 SLEEP_CALLS = frozenset({"nanosleep", "clock_nanosleep"})
 CHILD_CALLS = frozenset({"wait4", "waitid"})
 MEETINGS = frozenset(
@@ -64,7 +72,8 @@ class State:
 def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> State:
     """`before` is the same process in the earlier sample, `seconds` before; None if it was not there."""
     advanced = before is not None and has_advanced(before, now)
-    moved = before is None or advanced or _place(before) != _place(now)
+    # A process that is new and has nothing to do yet is no sign of progress: Ray starts some in advance.
+    moved = advanced or _place(before) != _place(now) if before is not None else bool(now.stack.stack)
     state = State(now, "idle", moved, advanced, _place(now))
     if now.dead:
         return replace(state, doing="dead", moved=False)
@@ -116,15 +125,12 @@ def _waiting(state: State, computes: bool) -> State:
 
 def _io(call: str, target: str) -> str:
     """
-    >>> _io("read", "a pipe"), _io("wait4", "")
-    ('read from a pipe', 'the end of a child process')
+    >>> _io("read", "a pipe"), _io("wait4", ""), _io("ppoll", "TCP a:1 to b:2")
+    ('a read from a pipe', 'the end of a child process', 'something to happen on TCP a:1 to b:2')
     """
     if call in CHILD_CALLS:
         return "the end of a child process"
-    verb = {"recvfrom": "read", "recvmsg": "read", "pread64": "read", "readv": "read", "sendto": "write"}.get(
-        call, call
-    )
-    return f"{verb} {'to' if verb == 'write' else 'from' if verb == 'read' else 'on'} {target or 'a file descriptor'}"
+    return f"{_IO_WORDS.get(call, 'something to happen on')} {target or 'a file descriptor'}"
 
 
 def _waits_for_ray(now: ProcessFacts) -> bool:

@@ -88,8 +88,7 @@ def span(seconds: float) -> str:
 
 def io(state: State) -> str:
     """What an I/O wait is for: "the end of a child process", "a read from a pipe"."""
-    about = state.about or "I/O"
-    return about if about.startswith("the ") else f"a {about}"
+    return state.about or "I/O"
 
 
 def root(state: State) -> str:
