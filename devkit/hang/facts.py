@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from devkit.debug.naming import Who
 from devkit.debug.stack_groups import Frame, Process, read
@@ -17,14 +17,13 @@ FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or
 DEAD = "ZX"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One collective, as torch's flight recorder has it."""
+class Entry(NamedTuple):
+    """One collective, as torch's flight recorder has it. There are tens of thousands in a large job."""
 
     seq: int
     p2p: bool
     op: str
-    sizes: str
+    sizes: str  # "[8, 4]", or "[2], [3]" of two tensors
     dtypes: str
     done: bool
     age: float  # seconds since it was begun
@@ -216,13 +215,13 @@ def _thread(document: Document) -> ThreadFacts:
 def _group(document: Document) -> GroupFacts:
     entries = tuple(
         Entry(
-            seq=int(each["seq"]),
-            p2p=bool(each["p2p"]),
-            op=str(each["op"]),
-            sizes=_sizes(each.get("sizes") or ()),
-            dtypes=" ".join(map(str, each.get("dtypes") or ())),
-            done=bool(each["done"]),
-            age=float(each["age"]),
+            each["seq"],
+            each["p2p"],
+            each["op"],
+            str(each["sizes"])[1:-1],
+            str(each["dtypes"]),
+            each["done"],
+            each["age"],
         )
         for each in document["entries"]
     )
@@ -234,14 +233,6 @@ def _group(document: Document) -> GroupFacts:
         tuple(document["ranks"]),
         entries,
     )
-
-
-def _sizes(sizes: Sequence[Sequence[int]]) -> str:
-    """
-    >>> _sizes([[8, 4]]), _sizes([[2], [3]]), _sizes([[]])
-    ('[8, 4]', '[2] [3]', '[]')
-    """
-    return " ".join(str(list(each)) for each in sizes)
 
 
 def _lock(document: Document) -> LockWait:

@@ -131,6 +131,6 @@ def verdict(
 def simulated(world: int, odd: int) -> list[Document]:
     """A large job in which one rank sleeps and all others wait for it, with the recorder's newest entries."""
     return [
-        elsewhere(rank, world, 41, call_in="clock_nanosleep") if rank == odd else in_collective(rank, world, 16)
+        elsewhere(rank, world, 41, seq=7, call_in="clock_nanosleep") if rank == odd else in_collective(rank, world, 8)
         for rank in range(world)
     ]

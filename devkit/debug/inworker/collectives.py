@@ -14,7 +14,7 @@ from typing import Any
 
 Document = dict[str, Any]
 
-KEPT = 16  # entries of each group that are told, the newest ones
+KEPT = 8  # entries of each group that are told, the newest ones
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # of gloo and others; of NCCL
 _TORCH = ("/torch/distributed/", "/torch/_ops.py")
 # Arguments of a collective's call that must be equal on all ranks, or say who is waited for.
