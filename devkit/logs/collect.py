@@ -71,18 +71,20 @@ def collect(dashboard: Dashboard, job: JobRow, crashes: Sequence[Mapping[str, An
     notes += tuple(f"node {node.node_ip} is dead: its logs can't be read" for node in dead)
     events = [
         *(_of_crash(each) for each in crashes),
-        *(_of_task(row, ips) for row in tasks if row.error_message or row.error_type),
+        *_of_tasks(tasks, ips),
         *(event for row in actors if (event := _of_actor(row, ips))),
         *(event for row in workers if (event := _of_worker(row))),
         *(event for file in files for event in of_log(file)),
         *_of_job(job),
     ]
-    return Left(job, tuple(_named(events)), files, notes, nodes, tasks, actors, workers, tuple(crashes))
+    roles = {row.pid: row.class_name for row in actors if row.pid}
+    return Left(job, tuple(_named(events, roles)), files, notes, nodes, tasks, actors, workers, tuple(crashes))
 
 
-def _named(events: Sequence[Event]) -> Iterator[Event]:
+def _named(events: Sequence[Event], actors: Mapping[int, str]) -> Iterator[Event]:
     """Who a process is, where another table says it: the log knows the actor's name, the snapshot its rank."""
-    roles = {event.pid: event.role for event in events if event.pid and event.role and event.source == "log"}
+    logs = {event.pid: event.role for event in events if event.pid and event.role and event.source == "log"}
+    roles = {**actors, **logs}
     ranks = {event.pid: event.rank for event in events if event.pid and event.rank is not None}
     for event in events:
         pid = event.raised.pid or event.pid
@@ -176,6 +178,26 @@ def _of_crash(document: Mapping[str, Any]) -> Event:
         root=str(document.get("root") or ""),
         id=str(document["id"]),
     )
+
+
+def _of_tasks(rows: Sequence[TaskRow], ips: Mapping[str, str]) -> Iterator[Event]:
+    """A task that failed by what a task of its own raised is a sighting of that one's error.
+
+    Ray's table has the last few hundred characters of an error only, so the text does not tell it.
+    """
+    events = {row.task_id: _of_task(row, ips) for row in rows if row.error_message or row.error_type}
+    children: dict[str, list[str]] = {}
+    for row in rows:
+        children.setdefault(row.parent_task_id, []).append(row.task_id)
+    for task_id, event in events.items():
+        found, below = event, [task_id]
+        inner: Event | None = event
+        while inner is not None:
+            found = inner
+            below = [child for parent in below for child in children.get(parent, ()) if child in events]
+            inner = next((events[each] for each in below if events[each].raised.said == event.raised.said), None)
+        ip, pid = found.process
+        yield replace(event, raised=replace(event.raised, who=found.raised.who or found.role, pid=pid, node_ip=ip))
 
 
 def _of_task(row: TaskRow, ips: Mapping[str, str]) -> Event:

@@ -28,8 +28,8 @@ _LINKS = (
 )
 _TIME = re.compile(r"(?P<day>20\d\d-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,6}))?")
 _CALLED = re.compile(
-    r"^(?:[\w./-]+: )?(?:line \d+: )?"
-    r"(?P<what>[\w./-]+: (?:command not found|No such file or directory|Permission denied))$"
+    r"^(?:[\w./-]+: )?(?:(?:line )?\d+: )?"
+    r"(?P<what>[\w./-]+: (?:command not found|not found|No such file or directory|Permission denied))$"
 )
 # Last words that are no traceback: (pattern, the name of it)
 _WORDS = (

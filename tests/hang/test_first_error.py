@@ -101,6 +101,7 @@ def test_nested_tasks_go_back_to_the_innermost() -> None:
     [
         ("Fatal Python error: Segmentation fault", "fatal error"),
         ("bash: line 1: torchrunn: command not found", "command"),
+        ("/bin/sh: 1: torchrunn: not found", "command"),
         ("[rank0]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4", "DistBackendError"),
         ("error: no such key", "error"),
     ],
