@@ -143,7 +143,7 @@ def keep(found: Diagnosis, job: str) -> Path | None:
     try:
         folder = state.private_folder("hangs")
         name = f"{job}-{time.strftime('%Y%m%d-%H%M%S')}"
-        page = view.page(found, cwd="").plain
+        page = view.page(found).plain
         (folder / f"{name}.json").write_text(json.dumps(record(found, 0.0), indent=1))
         path = folder / f"{name}.txt"
         path.write_text(page + "\n")

@@ -110,18 +110,25 @@ def _held_by_with(frame: FrameType) -> Iterator[Place]:
 
 
 def _open_blocks(code: CodeType, lasti: int, instructions: list[Any], places: Mapping[int, int]) -> list[int]:
-    """Where the bodies of the `with` statements begin that the frame is in, as indices of instructions."""
+    """Where the bodies of the `with` statements begin that the frame is in, as indices of instructions.
+
+    The table of handlers has the innermost one for each instruction; the next one out is the handler's own.
+    """
     entries = getattr(dis.Bytecode(code), "exception_entries", ())
-    begins: dict[int, int] = {}
-    inside: set[int] = set()
-    for entry in entries:
+    found: list[int] = []
+    seen: set[int] = set()
+    offset: int | None = lasti
+    while offset is not None:
+        entry = next((each for each in entries if each.start <= offset < each.end), None)
+        if entry is None or entry.target in seen:
+            break
+        seen.add(entry.target)
         at = places.get(entry.target)
-        if at is None or not any(each.opname == "WITH_EXCEPT_START" for each in instructions[at : at + 3]):
-            continue
-        begins[entry.target] = min(entry.start, begins.get(entry.target, entry.start))
-        if entry.start <= lasti < entry.end:
-            inside.add(entry.target)
-    return [places[begins[target]] for target in inside if begins[target] in places]
+        if at is not None and any(each.opname == "WITH_EXCEPT_START" for each in instructions[at : at + 3]):
+            begin = min(each.start for each in entries if each.target == entry.target)
+            found += [places[begin]] if begin in places else []
+        offset = entry.target
+    return found
 
 
 def _held_by_acquire(frame: FrameType) -> Iterator[Place]:
