@@ -16,6 +16,7 @@ from devkit.dashes import BehindDashes, behind_dashes
 from devkit.debug import verbs
 from devkit.debug.verbs import JSON_FLAG
 from devkit.doctor import verbs as doctor_verbs
+from devkit.hang import verbs as hang_verbs
 from devkit.launch import verbs as launch_verbs
 from devkit.lint import verbs as lint_verbs
 from devkit.vscode import verbs as vscode_verbs
@@ -103,6 +104,7 @@ def smoke(
 
 verbs.register(app)
 doctor_verbs.register(app)
+hang_verbs.register(app)
 lint_verbs.register(app)
 app.add_typer(launch_verbs.app)
 app.add_typer(vscode_verbs.app)

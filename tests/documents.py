@@ -11,7 +11,9 @@ from devkit.debug import documents
 from devkit.debug.cluster_records import DebugCluster
 from devkit.debug.inworker import documents as hub_documents
 from devkit.doctor.records import DoctorDocument
+from devkit.hang.records import HangDocument
 from devkit.lint.records import LintDocument
+from devkit.logs.records import FirstErrorDocument
 from scripts.generate_vscode_types import fields_of
 
 
@@ -90,6 +92,8 @@ KINDS: dict[tuple[str, ...], Any] = {
     ("smoke",): records.SmokeDocument,
     ("lint",): LintDocument,
     ("doctor",): DoctorDocument,
+    ("hang",): HangDocument,
+    ("logs",): FirstErrorDocument,
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from devkit.debug import rest as http
 from devkit.debug.rest import Answer, QueryValue, Rest
-from devkit.debug.rows import ActorRow, JobRow, LogFiles, NodeRow, Row, TaskRow, Version, WorkerRow
+from devkit.debug.rows import ActorRow, JobRow, LogFiles, NodeRow, PlacementGroupRow, Row, TaskRow, Version, WorkerRow
 from devkit.debug.streams import FileStream, SocketStream, open_file, open_websocket
 from devkit.debug.tokens import AuthMode, Token
 from devkit.errors import DevkitError, UnreachableError
@@ -78,6 +78,18 @@ class Dashboard:
     def actors(self, *filters: Filter) -> tuple[ActorRow, ...]:
         return self._rows(ActorRow, "actors", filters)
 
+    def placement_groups(self, *filters: Filter) -> tuple[PlacementGroupRow, ...]:
+        return self._rows(PlacementGroupRow, "placement_groups", filters)
+
+    def usage(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """What is used and what there is of each resource, by node ID. Ray spells its own names in camel case."""
+        document = self._get("/api/cluster_status")
+        try:
+            nodes = document["data"]["clusterStatus"]["loadMetricsReport"]["usageByNode"]
+        except (KeyError, TypeError):
+            return {}  # without an autoscaler nobody counts
+        return {node: {name: (used, total) for name, (used, total) in rows.items()} for node, rows in nodes.items()}
+
     # --- jobs
 
     def jobs(self) -> tuple[JobRow, ...]:
@@ -141,9 +153,9 @@ class Dashboard:
         found: LogFiles = self._state("logs", {"node_id": node_id, "glob": glob})
         return found
 
-    def log_file(self, node_id: str, filename: str, *, timeout: float | None = None) -> bytes:
-        """The whole file as it is now. Without `lines` Ray would send the last 1,000 lines."""
-        query = self._log_query(node_id, filename, timeout)
+    def log_file(self, node_id: str, filename: str, *, timeout: float | None = None, lines: int = -1) -> bytes:
+        """The whole file as it is now, or its last `lines`. Without a number Ray would send the last 1,000."""
+        query = {**self._log_query(node_id, filename, timeout), "lines": lines}
         answer = self._rest.request("GET", "/api/v0/logs/file", query, timeout=timeout)
         if answer.status != 200:
             raise self._not_sent(answer, filename, node_id)

@@ -37,8 +37,12 @@ def list_main(*, address: str | None = None, json: bool = False) -> int:
     return 0
 
 
-def logs_main(job: str, *, address: str | None = None) -> int:
+def logs_main(job: str | None, *, address: str | None = None, json: bool = False) -> int:
     """What a submitted job prints, from its beginning to its end."""
+    if job is None:
+        raise UsageError("devkit logs needs a job", hint="devkit jobs lists them; --first-error finds one that failed")
+    if json:
+        raise UsageError("a log is no JSON document", hint="--json goes with --first-error")
     dashboard = resolve(address).dashboard()
     name = submitted(dashboard, job)
     with dashboard.job_logs_stream(name) as pieces:

@@ -47,6 +47,7 @@ class DebugOptions:
     keep_timeouts: bool = False
     ray_extension: str = "local"
     wait: bool = False  # a driver's breakpoint() waits although there is no terminal
+    hang_timeout: float = 0.0  # seconds without progress until the watchdog says why; 0: there is none
     address: str | None = None
     json: bool = False
 
@@ -129,7 +130,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     settings_file.write_text(json.dumps(boot.settings_to_json(settings)))
     try:
         environ = environment(os.environ, bundle.folder(), settings_file, announce, options)
-        code, known = _run([program, *options.command[1:]], environ, announce, editor)
+        code, known = _run([program, *options.command[1:]], environ, announce, editor, options.hang_timeout)
     finally:
         for path in (settings_file, announce):
             path.unlink(missing_ok=True)
@@ -142,7 +143,11 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
 
 
 def _run(
-    command: Sequence[str], environ: Mapping[str, str], announce: Path, editor: Exchange | None
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    announce: Path,
+    editor: Exchange | None,
+    hang_timeout: float = 0.0,
 ) -> tuple[int, runs.Run | None]:
     """The command's exit code, and its run if it came to be one of Ray."""
     interrupted = threading.Event()
@@ -151,7 +156,7 @@ def _run(
         editor.started(child.pid)
     ended = threading.Event()
     found: list[runs.Run] = []
-    told = (announce, ended, found, editor)
+    told = (announce, ended, found, editor, hang_timeout)
     watcher = threading.Thread(target=_tell_where, args=told, name="devkit-announce", daemon=True)
     watcher.start()
     # Ctrl-C reaches the child by itself, through the terminal; both are needed to end together.
@@ -179,8 +184,10 @@ def _forward(child: subprocess.Popen[bytes], number: signal.Signals, interrupted
     return handler
 
 
-def _tell_where(announce: Path, ended: threading.Event, found: list[runs.Run], editor: Exchange | None) -> None:
-    """Once the program has called `ray.init`: how to look at it from another terminal."""
+def _tell_where(
+    announce: Path, ended: threading.Event, found: list[runs.Run], editor: Exchange | None, hang_timeout: float
+) -> None:
+    """Once the program has called `ray.init`: how to look at it from another terminal. Then the watchdog."""
     while not ended.wait(0.1):
         if announce.exists():
             announced = json.loads(announce.read_text())
@@ -190,7 +197,18 @@ def _tell_where(announce: Path, ended: threading.Event, found: list[runs.Run], e
             if editor is not None:
                 editor.joined(run)
             console.talk().print(f"devkit: debugging job {run.job_id}{_how_to_look(run)}", soft_wrap=True)
+            _watch(run, hang_timeout, ended)
             return
+
+
+def _watch(run: runs.Run, hang_timeout: float, ended: threading.Event) -> None:
+    if hang_timeout and not run.dashboard_url:
+        console.talk().print("devkit: --hang-timeout needs a Ray with a dashboard: nobody watches", soft_wrap=True)
+    elif hang_timeout:
+        from devkit.hang.watchdog import watching
+
+        with watching(run.dashboard_url, lambda: run.job_id, hang_timeout):
+            ended.wait()
 
 
 def _how_to_look(run: runs.Run) -> str:

@@ -84,6 +84,19 @@ class TaskRow(Row):
     parent_task_id: str = ""
     error_type: str = ""
     error_message: str = ""
+    end_time_ms: float = 0
+    required_resources: Mapping[str, float] = field(default_factory=dict)
+    placement_group_id: str = ""
+
+
+@dataclass(frozen=True)
+class PlacementGroupRow(Row):
+    placement_group_id: str = ""
+    name: str = ""
+    creator_job_id: str = ""
+    state: str = ""  # PENDING, PREPARED, CREATED, REMOVED, RESCHEDULING
+    bundles: tuple[Mapping[str, Any], ...] = ()  # {"unit_resources", "node_id", ...}
+    stats: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,6 +110,9 @@ class ActorRow(Row):
     pid: int = 0
     ray_namespace: str = ""
     is_detached: bool = False
+    required_resources: Mapping[str, float] = field(default_factory=dict)
+    placement_group_id: str = ""
+    death_cause: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from devkit.debug.address import resolve
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.inworker import boot
 from devkit.debug.launch import ENV_HOOK, OUR_HOOK, UV_SWITCH, DebugOptions, settings_of
-from devkit.errors import FailedError, UsageError
+from devkit.errors import DevkitError, FailedError, UsageError
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 POLL_SECONDS = 0.2
@@ -94,10 +94,14 @@ def main(options: SubmitOptions) -> int:
     """Submits the job and follows it. Exit code 0 if it succeeded, 1 if it failed."""
     folder = Path(options.working_dir).absolute() if options.working_dir else Path.cwd()
     settings = settings_of(options.debug, folder)
+    if options.debug.hang_timeout and not options.wait:
+        raise UsageError("--hang-timeout needs somebody who watches", hint="leave out --no-follow; or ask devkit hang")
     cluster = resolve(options.debug.address)
     dashboard = Dashboard(cluster.dashboard_url, cluster.token)
     parcel = package(boot.settings_to_json(settings))
     dashboard.put_package(parcel.name, parcel.data)
+    from devkit.hang.watchdog import watching
+
     runtime_env = _runtime_env(options, dashboard, folder, parcel)
     job = dashboard.submit_job(
         entrypoint(options.debug.command),
@@ -110,7 +114,8 @@ def main(options: SubmitOptions) -> int:
     )
     if not options.wait:
         return _tell(job, dashboard, options.debug.json)
-    _follow(dashboard, job, sys.stderr if options.debug.json else sys.stdout)
+    with watching(cluster.dashboard_url, lambda: _job_id(dashboard, job), options.debug.hang_timeout):
+        _follow(dashboard, job, sys.stderr if options.debug.json else sys.stdout)
     return _end(dashboard, job, options.debug.json)
 
 
@@ -170,6 +175,14 @@ def _follow(dashboard: Dashboard, job: str, out: Any) -> None:
         for piece in pieces:
             out.write(piece.decode("utf-8", "replace"))
             out.flush()
+
+
+def _job_id(dashboard: Dashboard, job: str) -> str:
+    """Empty until its driver has called `ray.init`."""
+    try:
+        return dashboard.job(job).job_id
+    except DevkitError:  # it is asked again
+        return ""
 
 
 def _end(dashboard: Dashboard, job: str, as_json: bool) -> int:

@@ -28,6 +28,10 @@ StopTimeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=
 PostMortem = Annotated[
     str, typer.Option(metavar="snapshot|pause|off", help="What to do when an exception leaves the program's code.")
 ]
+HangTimeout = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", min=0, help="Say why, on stderr, when nothing has moved for so long; 0: never."),
+]
 OfJob = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only of this job.")]
 KeepTimeouts = Annotated[
     bool, typer.Option("--keep-timeouts", help="Leave torch.distributed's time-outs; a stop may then end the run.")
@@ -60,6 +64,7 @@ def run(
     keep_timeouts: KeepTimeouts = False,
     ray_extension: RayExtension = "local",
     wait: Wait = False,
+    hang_timeout: HangTimeout = 0.0,
     address: Address = None,
     json: Json = False,
 ) -> int:
@@ -77,6 +82,7 @@ def run(
             keep_timeouts=keep_timeouts,
             ray_extension=ray_extension,
             wait=wait,
+            hang_timeout=hang_timeout,
             address=address,
             json=json,
         )
@@ -93,6 +99,7 @@ def submit(
     keep_timeouts: KeepTimeouts = False,
     ray_extension: RayExtension = "local",
     wait: Wait = False,
+    hang_timeout: HangTimeout = 0.0,
     working_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="The folder to send along and to start in.")
     ] = None,
@@ -116,6 +123,7 @@ def submit(
         keep_timeouts=keep_timeouts,
         ray_extension=ray_extension,
         wait=wait,
+        hang_timeout=hang_timeout,
         address=address,
         json=json,
     )
@@ -132,11 +140,28 @@ def jobs(address: Address = None, json: Json = False) -> int:
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Its submission ID, or its job ID.")]
 
 
-def logs(job: Job, address: Address = None) -> int:
-    """Follow what a submitted job prints."""
+def logs(
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help="Its ID; with --first-error, the newest that failed by default.")
+    ] = None,
+    first_error: Annotated[
+        bool, typer.Option("--first-error", help="What went wrong first, from all logs of all nodes.")
+    ] = False,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --first-error: a .tar.gz or .zip for a bug report, without secrets."),
+    ] = None,
+    address: Address = None,
+    json: Json = False,
+) -> int:
+    """Follow what a submitted job prints; or say what went wrong first, in any job."""
+    if first_error or bundle:
+        from devkit.logs.run import main
+
+        return main(job, bundle=bundle, address=address, json=json)
     from devkit.debug.jobs import logs_main
 
-    return logs_main(job, address=address)
+    return logs_main(job, address=address, json=json)
 
 
 def stop_job(job: Job, address: Address = None, json: Json = False) -> int:

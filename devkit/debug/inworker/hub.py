@@ -175,6 +175,10 @@ class Hub:
                 return
             await asyncio.sleep(REJOIN_SECONDS)
 
+    async def fate_of(self, worker_id: str) -> Document | None:
+        """What became of a worker: {"reason", "crashed"}; None while it may live."""
+        return await self._fate(worker_id) if worker_id in self.table.workers else None
+
     async def _fate(self, worker_id: str) -> Document | None:
         identity = self.table.workers[worker_id].identity
         parent, dash, _ = worker_id.partition("-")

@@ -12,6 +12,8 @@ from . import PROTOCOL, table
 from .hub import ANSWER_SECONDS, ARM_SECONDS, Hub, HubError, Link, is_for
 from .table import Document
 
+PROGRESS_SECONDS = 1.5  # an agent that has not answered by then cannot run: frozen, or a call holds Python's lock
+
 if TYPE_CHECKING:
     from .documents import BreakpointState, ContinueDocument, CrashesDocument, EvalResult, PsDocument, StackProcess
 
@@ -144,6 +146,39 @@ async def _stack_by_neighbour(
     return {"error": why or "no other worker on its node could look at it"}
 
 
+async def hang(hub: Hub, _link: Link, request: Document) -> Document:
+    """One sample of every process of a job, and those of it that are gone."""
+    timeout = float(request.get("timeout") or ANSWER_SECONDS)
+    job_id = request.get("job_id")
+    workers = hub.meant(job_id)
+    ranks = await asyncio.gather(*(_progress(hub, worker, timeout) for worker in workers))
+    left = [each for each in hub.table.left if job_id in (None, each["identity"]["job_id"])]
+    return {"time": time.time(), "ranks": list(ranks), "left": left}
+
+
+async def _progress(hub: Hub, worker_id: str, timeout: float) -> Document:
+    """From inside the process; where it does not answer, what a neighbour sees of it."""
+    identity = hub.table.workers[worker_id].identity
+    reply = await hub.ask(worker_id, "progress", min(PROGRESS_SECONDS, timeout))
+    found = {"identity": identity, "facts": reply.get("facts"), "error": reply.get("error")}
+    return found if found["facts"] else {**found, **await _seen_by_neighbour(hub, worker_id, identity, timeout)}
+
+
+async def _seen_by_neighbour(hub: Hub, worker_id: str, identity: Document, timeout: float) -> Document:
+    """`process` is null when it is dead; without it nobody could look. Its stack is not asked of a frozen one."""
+    for name in hub.neighbours(worker_id, identity["node_id"])[:-1]:
+        seen = await hub.ask(name, "look", PROGRESS_SECONDS, pid=identity["pid"])
+        if "process" not in seen:
+            continue
+        process = seen["process"]
+        if process is None or process["state"] in "TtZX":
+            return {"process": process, "threads": []}
+        spied = await hub.ask(name, "spy", timeout / 2, pid=identity["pid"], native=False)
+        return {"process": process, "threads": spied.get("threads", [])}
+    fate = await hub.fate_of(worker_id)
+    return {"fate": fate["reason"]} if fate else {}
+
+
 async def crashes(hub: Hub, _link: Link, _request: Document) -> CrashesDocument:
     await hub.collect({hub.table.workers[name].identity["node_id"] for name in hub.agents})
     return {"crashes": list(hub.table.crashes)}
@@ -184,6 +219,7 @@ OPERATIONS: dict[str, Callable[[Hub, Link, Document], Awaitable[Mapping[str, Any
     "continue": continue_,
     "step": step,
     "stacks": stacks,
+    "hang": hang,
     "crashes": crashes,
     "crash": crash,
     "channel": channel,

@@ -70,6 +70,19 @@ def spy(agent: Any, document: Document) -> Document:
     return {"threads": py_spy(int(document["pid"]), bool(document["native"]), 8.0)}
 
 
+def progress(agent: Any, _document: Document) -> Document:
+    from .progress import facts
+
+    return {"facts": facts(agent)}
+
+
+def look(agent: Any, document: Document) -> Document:
+    """What the kernel knows of a neighbour that does not answer itself."""
+    from .kernel_view import process
+
+    return {"process": process(int(document["pid"]))}
+
+
 def lives(agent: Any, document: Document) -> Document:
     from .lastwords import lives
 
@@ -103,6 +116,8 @@ OPERATIONS: dict[str, Callable[[Any, Document], Document]] = {
     "step": step,
     "stacks": stacks,
     "spy": spy,
+    "progress": progress,
+    "look": look,
     "lives": lives,
     "last_words": last_words,
     "kept": kept,

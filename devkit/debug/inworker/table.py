@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .documents import BreakpointState, GoneRecord, PsDocument
 
 ENDED_KEPT = 200  # stops that have ended, for `ps` to say what became of them
+LEFT_KEPT = 500  # workers that are gone, for `hang` to say who is missing
 
 Document = dict[str, Any]
 
@@ -66,6 +67,7 @@ class Table:
     ended: tuple[Ended, ...] = ()
     crashes: tuple[Document, ...] = ()
     cleared: frozenset[str] = frozenset()  # breakpoints that workers may still bring along
+    left: tuple[Document, ...] = ()  # workers that are gone: {"identity", "reason", "time"}
     resumed: frozenset[str] = frozenset()  # stops that were continued, and whose end is not reported yet
 
 
@@ -114,7 +116,8 @@ def left(table: Table, worker_id: str, reason: str, now: float) -> Table:
         hits[name] = hits.get(name, 0) + int(state.get("hits", 0))
     over = tuple(Ended(stop, "continued" if stop["id"] in table.resumed else reason, now) for stop in worker.stops)
     rest = {name: other for name, other in table.workers.items() if name != worker_id}
-    return replace(table, workers=rest, hits=hits, ended=(*table.ended, *over)[-ENDED_KEPT:])
+    gone = (*table.left, {"identity": worker.identity, "reason": reason, "time": now})[-LEFT_KEPT:]
+    return replace(table, workers=rest, hits=hits, ended=(*table.ended, *over)[-ENDED_KEPT:], left=gone)
 
 
 def posted(table: Table, breakpoint: Document) -> Table:  # noqa: A002 - the field's own word

@@ -1,0 +1,165 @@
+"""What the kernel says of a process and its threads: running or not, how much it has computed, what it waits in.
+
+Asked of this process from inside, and of a neighbour that does not answer. Linux only; elsewhere nothing is known.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import struct
+from contextlib import suppress
+from typing import Any
+
+Document = dict[str, Any]
+
+_CLOCK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+# Calls of the system in which a thread waits, by their number; those with a `!` begin with a file descriptor.
+_CALLS_X86 = {
+    0: "read!", 1: "write!", 7: "poll", 17: "pread64!", 19: "readv!", 23: "select", 35: "nanosleep", 42: "connect!",
+    43: "accept!", 44: "sendto!", 45: "recvfrom!", 46: "sendmsg!", 47: "recvmsg!", 61: "wait4", 72: "fcntl!",
+    73: "flock!", 74: "fsync!", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 257: "openat",
+    270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4!",
+}  # fmt: skip
+_CALLS_ARM = {
+    22: "epoll_pwait", 25: "fcntl!", 32: "flock!", 56: "openat", 63: "read!", 64: "write!", 65: "readv!",
+    67: "pread64!", 72: "pselect6", 73: "ppoll", 82: "fsync!", 95: "waitid", 98: "futex", 101: "nanosleep",
+    115: "clock_nanosleep", 202: "accept!", 203: "connect!", 206: "sendto!", 207: "recvfrom!", 211: "sendmsg!",
+    212: "recvmsg!", 242: "accept4!", 260: "wait4",
+}  # fmt: skip
+_CALLS = _CALLS_ARM if platform.machine() in ("aarch64", "arm64") else _CALLS_X86
+_MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")  # the last two also when a file is mapped into memory
+_POLLS = ("poll", "ppoll")
+_POLLED = 16  # descriptors of one `poll` that are told
+_FAMILY = 4096  # processes that are looked at, to find the children of one
+
+
+def process(pid: int) -> Document | None:
+    """`state` as in `ps`, the seconds that it and its living children have computed, the bytes that it has read and
+    written; None when there is no such process.
+
+    >>> process(os.getpid())["state"] in "RS", process(2**30)
+    (True, None)
+    """
+    stat = _stat(f"/proc/{pid}/stat")
+    if stat is None:
+        return None
+    return {
+        "state": stat[0],
+        "cpu": _seconds(stat),
+        "children_cpu": sum(_family_seconds(pid)),
+        "io": sum(int(line.split()[1]) for line in _text(f"/proc/{pid}/io").splitlines() if line.startswith(_MOVED)),
+    }
+
+
+def thread(tid: int, pid: int | str = "self") -> Document:
+    """`state`, `cpu`, and `wait`: the system call that it is in, and on what. What is unknown is left out.
+
+    `cpu` is in seconds, those included in which it could have run and had no core: on a busy machine, too, it tells
+    who works from who waits.
+    """
+    base = f"/proc/{pid}/task/{tid}"
+    stat = _stat(f"{base}/stat")
+    if stat is None:
+        return {}
+    wanted = _text(f"{base}/schedstat").split()
+    cpu = (int(wanted[0]) + int(wanted[1])) / 1e9 if len(wanted) > 1 else _seconds(stat)
+    found: Document = {"state": stat[0], "cpu": round(cpu, 4)}
+    wait = _wait(_text(f"{base}/syscall"), pid)
+    return {**found, "wait": wait} if wait else found
+
+
+def _wait(words: str, pid: int | str) -> Document | None:
+    """
+    >>> _wait("running", "self"), _wait("202 0x7f 0x80 0x0", "self") if _CALLS is _CALLS_X86 else {"call": "futex"}
+    (None, {'call': 'futex'})
+    """
+    parts = words.split()
+    if not parts or not parts[0].lstrip("-").isdigit():
+        return None
+    name = _CALLS.get(int(parts[0]))
+    if name is None:
+        return None
+    call, on_file = name.rstrip("!"), name.endswith("!")
+    targets = [_target(int(parts[1], 16), pid)] if on_file and len(parts) > 1 else []
+    if call in _POLLS and len(parts) > 2 and pid == "self":
+        targets = [_target(number, pid) for number in _polled(int(parts[1], 16), int(parts[2], 16))]
+    told = ", ".join(filter(None, targets))
+    return {"call": call, "target": told} if told else {"call": call}
+
+
+def _polled(address: int, count: int) -> list[int]:
+    """The descriptors that a `poll` of this process waits for. Read as a file: the memory may be gone by now."""
+    with suppress(OSError, struct.error, OverflowError), open("/proc/self/mem", "rb", buffering=0) as memory:
+        memory.seek(address)
+        data = memory.read(8 * min(count, _POLLED))
+        return [number for number, _, _ in struct.iter_unpack("ihh", data[: len(data) // 8 * 8])]
+    return []
+
+
+def _target(number: int, pid: int | str) -> str:
+    """What a file descriptor is: a path, `pipe`, or the two ends of a connection."""
+    try:
+        name = os.readlink(f"/proc/{pid}/fd/{number}")
+    except OSError:
+        return ""
+    if name.startswith("socket:["):
+        return _connection(name[8:-1], pid) or "a socket"
+    return "a pipe" if name.startswith("pipe:[") else name
+
+
+def _connection(inode: str, pid: int | str) -> str:
+    for table in ("tcp", "tcp6"):
+        for line in _text(f"/proc/{pid}/net/{table}").splitlines()[1:]:
+            parts = line.split()
+            if len(parts) > 9 and parts[9] == inode:
+                return f"TCP {_address(parts[1])} to {_address(parts[2])}"
+    return ""
+
+
+def _address(text: str) -> str:
+    """
+    >>> _address("0100007F:1F90")
+    '127.0.0.1:8080'
+    """
+    import ipaddress
+
+    host, _, port = text.partition(":")
+    raw = b"".join(struct.pack("<I", int(host[at : at + 8], 16)) for at in range(0, len(host), 8))
+    address = ipaddress.ip_address(raw)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return f"{mapped or address}:{int(port, 16)}"
+
+
+def _family_seconds(pid: int) -> list[float]:
+    """What the living descendants of a process have computed: a compiler that it started works for it."""
+    found: list[float] = []
+    waiting = [pid]
+    while waiting and len(found) < _FAMILY:
+        parent = waiting.pop()
+        with suppress(OSError):
+            for tid in os.listdir(f"/proc/{parent}/task"):
+                for child in _text(f"/proc/{parent}/task/{tid}/children").split():
+                    waiting.append(int(child))
+                    stat = _stat(f"/proc/{child}/stat")
+                    if stat is not None:
+                        found.append(_seconds(stat))
+    return found
+
+
+def _stat(path: str) -> list[str] | None:
+    """The words behind the name, which may hold anything."""
+    words = _text(path).rpartition(")")[2].split()
+    return words if len(words) > 13 else None
+
+
+def _seconds(stat: list[str]) -> float:
+    return (int(stat[11]) + int(stat[12])) / _CLOCK
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,125 @@
+"""How far this process has come, for who looks for the cause of a hang: step, phase, collectives, locks, waits."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from . import collectives, kernel_view, locks
+from .identity import identify
+from .stacks import OUR_THREADS, all_threads
+
+Document = dict[str, Any]
+
+# What programs call the number of the step that they are in, best first.
+STEP_NAMES = ("global_steps", "global_step", "step", "iteration", "step_idx", "epoch")
+HOLDERS = ("self", "progress", "state", "trainer")  # objects that keep it as an attribute
+PHASE = "phase"
+DEPTH = 100
+
+
+def facts(agent: Any) -> Document:
+    """One sample. Reads only: no code of the program's runs."""
+    frames, names = locks.innermost(OUR_THREADS)
+    main = next((frame for ident, frame in frames.items() if names.get(ident) == "MainThread"), None)
+    step, phase = position(main)
+    return {
+        "time": time.time(),
+        "rank": identify().rank,  # what the hub knows may be two seconds old
+        "step": step,
+        "phase": phase or task_name(),
+        "threads": _threads(),
+        "groups": collectives.groups(),
+        "call": _call(frames),
+        "locks": locks.describe(frames, names),
+        "process": kernel_view.process(os.getpid()),
+        "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],
+    }
+
+
+def _threads() -> list[Document]:
+    """The stacks, each with what the kernel says of its thread."""
+    natives = _natives()
+    return [
+        {**each, **(kernel_view.thread(natives[each["name"]]) if each["name"] in natives else {})}
+        for each in all_threads()
+    ]
+
+
+def _natives() -> dict[str, int]:
+    """The kernel's number of each thread by its name; two of one name have none, for they could be mistaken."""
+    import threading
+
+    found: dict[str, int] = {}
+    twice: set[str] = set()
+    for thread in list(getattr(threading, "_active", {}).values()):
+        if thread.name in found:
+            twice.add(thread.name)
+        if thread.native_id is not None:
+            found[thread.name] = int(thread.native_id)
+    return {name: number for name, number in found.items() if name not in twice}
+
+
+def _call(frames: dict[int, FrameType]) -> Document | None:
+    """The outermost call of torch.distributed that is under way, whichever thread is in it."""
+    for frame in frames.values():
+        found = None
+        for each in _outwards(frame):
+            found = collectives.call_of(each) or found
+        if found is not None:
+            return found
+    return None
+
+
+def position(frame: FrameType | None) -> tuple[int | None, str]:
+    """The step and the phase that the main thread's variables tell; the outermost frame that has one is believed."""
+    step, phase = None, ""
+    for each in _outwards(frame):
+        if f"{os.sep}site-packages{os.sep}" in each.f_code.co_filename:
+            continue
+        values = each.f_locals
+        found = _step_of(values)
+        step = found if found is not None else step
+        if isinstance(values.get(PHASE), str):
+            phase = values[PHASE]
+    return step, phase
+
+
+def _step_of(values: Any) -> int | None:
+    for name in STEP_NAMES:
+        if _is_count(values.get(name)):
+            return int(values[name])
+    for holder in HOLDERS:
+        own: Any = getattr(values.get(holder), "__dict__", {})
+        for name in STEP_NAMES:
+            if isinstance(own, dict) and _is_count(own.get(name)):
+                return int(own[name])
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    count = 0
+    while frame is not None and count < DEPTH:
+        yield frame
+        frame, count = frame.f_back, count + 1
+
+
+def task_name() -> str:
+    """The Ray task that runs here, which programs name by its phase: Ray writes it into the process's title.
+
+    `ray::Worker.update` and `ray::update` are tasks; an actor that does nothing is called `ray::Worker`.
+    """
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            title = file.read().split(b"\0")[0].decode(errors="replace").strip()
+    except OSError:
+        return ""
+    name = title.removeprefix("ray::") if title.startswith("ray::") else ""
+    return name.rpartition(".")[2] if name and name != "IDLE" else ""

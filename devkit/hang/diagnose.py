@@ -1,0 +1,376 @@
+"""The verdict on a job, from two samples of it. Pure: no cluster, no clock.
+
+The order is that of cause and effect. What cannot end by itself (a deadlock, a frozen process) comes first; then
+collectives, where a rank that waits for another is never to blame while that other one has a cause of its own; then
+what Ray was asked for and has not given; last what just stands still. Whatever moves is no hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from devkit.hang import resources, words
+from devkit.hang.facts import FROZEN, CrashFacts, ProcessFacts, Sample
+from devkit.hang.groups import Group, Stuck, groups_of, stuck
+from devkit.hang.records import Culprit, Kind, Verdict
+from devkit.hang.states import State, state_of
+
+PATIENCE = 10.0  # seconds: a wait that is younger may be an ordinary one
+SLOW_SECONDS = 30.0  # ranks have waited so long for one that is at work
+SLOW_TIMES = 3.0  # and this many times longer than between their earlier collectives
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two samples, and every process's state between them."""
+
+    before: Mapping[str, ProcessFacts]
+    first: Sample
+    now: Sample
+    states: tuple[State, ...]
+    patience: float
+
+    @property
+    def seconds(self) -> float:
+        return self.now.time - self.first.time
+
+    def decided(self, waited: float) -> bool:
+        return max(waited, self.seconds) >= self.patience
+
+
+def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
+    """`now` is a later sample of the same job as `first`. A wait younger than `patience` seconds is not `decided`."""
+    case = case_of(first, now, patience)
+    looks = (_paused, _deadlocked, _frozen, _collectives, _meetings, _moving, _resources, _standing)
+    return next(verdict for look in looks if (verdict := look(case)) is not None)
+
+
+def case_of(first: Sample, now: Sample, patience: float) -> Case:
+    now = replace(now, processes=tuple(_with_ranks(now.processes)))
+    before = {each.id: each for each in first.processes}
+    seconds = now.time - first.time
+    states = tuple(state_of(before.get(each.id), each, seconds) for each in now.processes)
+    return Case(before, first, now, states, patience)
+
+
+def _with_ranks(processes: Sequence[ProcessFacts]) -> Iterator[ProcessFacts]:
+    """A process that can't say its rank has the one that is left, if its peers' group lacks one and it is alone."""
+    for each in processes:
+        if each.answers or each.rank is not None:
+            yield each
+            continue
+        peers = [other for other in processes if other.role == each.role and other is not each]
+        missing = {rank for other in peers for group in other.groups for rank in group.ranks}
+        missing -= {other.rank for other in peers if other.rank is not None}
+        alone = len(missing) == 1 and not any(other.rank is None for other in peers)
+        yield replace(each, rank=missing.pop()) if alone else each
+
+
+def _paused(case: Case) -> Verdict | None:
+    stopped = [state for state in case.states if state.doing == "stopped"]
+    if not stopped:
+        return None
+    sentence = f"no hang: {words.they(stopped, 'is', 'are')} stopped by the debugger{words.at(stopped[0])}"
+    return Verdict("paused", sentence, words.culprit(stopped[0]), evidence=("devkit ps shows the stops",))
+
+
+def _deadlocked(case: Case) -> Verdict | None:
+    found = [state for state in case.states if state.doing == "deadlock" and _same_circle(case, state)]
+    if not found:
+        return None
+    first = words.first(found)
+    sentence = f"deadlock in {words.name(first)}: {words.circle(first.circle)}"
+    return Verdict("deadlock", sentence, words.culprit(first), None, words.waits(case.states))
+
+
+def _same_circle(case: Case, state: State) -> bool:
+    before = case.before.get(state.facts.id)
+    return before is not None and before.locks == state.facts.locks
+
+
+def _frozen(case: Case) -> Verdict | None:
+    found = [
+        state
+        for state in case.states
+        if state.doing == "frozen" and state.facts.id in case.before and case.before[state.facts.id].state in FROZEN
+    ]
+    if not found:
+        return None
+    first = words.first(found)
+    how = "a tracer" if first.facts.state == "t" else "a signal, as by SIGSTOP"
+    sentence = f"{words.name(first)} is frozen: its process was stopped by {how}"
+    sentence += f", and kill -CONT {first.facts.pid} lets it go on"
+    facts = (f"state {first.facts.state} of pid {first.facts.pid} on {first.facts.node_ip}, as its neighbour sees it",)
+    return Verdict("frozen", sentence, words.culprit(first), None, (*facts, *words.waits(case.states)))
+
+
+# ---- collectives
+
+
+def _collectives(case: Case) -> Verdict | None:
+    found = [each for group in groups_of(case.states) if (each := stuck(group, case.before)) is not None]
+    if not found:
+        return None
+    mismatched = [each for each in found if each.kind == "mismatch"]
+    if mismatched:
+        return _mismatch(case, min(mismatched, key=lambda each: -each.age))
+    missing = [each for each in found if each.kind == "missing"]
+    waiting = {rank_key(each.group, rank) for each in found for rank in each.waiting}
+    roots = [(each, rank) for each in missing for rank in each.divergent if rank_key(each.group, rank) not in waiting]
+    if roots:
+        return _missing(case, roots)
+    return _crossed(case, missing) if missing else _together(case, found[0])
+
+
+def rank_key(group: Group, rank: int) -> str:
+    """The process of a rank; a rank that is nowhere is a key of its own."""
+    member = group.members.get(rank)
+    return member.facts.id if member else f"{group.key[1]} {rank}"
+
+
+def _mismatch(case: Case, found: Stuck) -> Verdict:
+    odd = [found.group.members[rank] for rank in found.divergent]
+    rest = [found.group.members[rank] for rank in sorted(found.said) if rank not in found.divergent]
+    what = f"collective #{found.seq}" if not found.p2p else "a transfer"
+    theirs, others = found.said[found.divergent[0]], found.said[rest[0].facts.rank or 0] if rest else ""
+    sentence = (
+        f"mismatched collectives: in {what} of group {found.group.title} {words.they(odd, 'is', 'are')} "
+        f"in {theirs}{words.root(odd[0])}{words.at(odd[0])}, "
+        f"while {words.they(rest, 'is', 'are')} in {others}"
+        f"{words.root(rest[0]) if rest else ''}{words.at(rest[0]) if rest else ''}"
+    )
+    evidence = (*words.recorded(found), *words.waits(case.states))
+    return Verdict("mismatch", sentence, words.culprit(odd[0]), found.age, evidence)
+
+
+def _missing(case: Case, roots: Sequence[tuple[Stuck, int]]) -> Verdict:
+    """The worst of those that are missing: one that can never come before one that is merely late."""
+    judged = [_absentee(case, each, rank) for each, rank in roots]
+    worst = min(judged, key=lambda verdict: _GRAVITY.index(verdict.kind))
+    others = [each for each in judged if each.kind == worst.kind]
+    more = f" (and {len(others) - 1} more ranks)" if len(others) > 1 else ""
+    return replace(worst, sentence=worst.sentence + more)
+
+
+_GRAVITY: tuple[Kind, ...] = ("dead", "raised", "frozen", "deadlock", "silent", "io", "missing", "slow", "moves")
+
+
+def _absentee(case: Case, found: Stuck, rank: int) -> Verdict:
+    """Why a rank has not come to a collective that others wait in."""
+    role = next(iter(found.group.members.values())).facts.role
+    waiters = [found.group.members[each] for each in found.waiting]
+    since = f"{words.they(waiters, 'waits', 'wait')} for it in {found.name}, for {words.span(found.age)}"
+    evidence = (*words.recorded(found), *words.waits(case.states))
+    state = found.group.members.get(rank) or _speechless(case, rank, role)
+    if state is None or state.doing == "dead":
+        return _gone(case, rank, role, state, since, found.age, evidence)
+    crash = _crash_of(case, state)
+    if crash is not None and state.doing in ("idle", "ray"):
+        sentence = f"{words.name(state)} raised {crash.said}{words.at_frame(crash.at)}, and {since}"
+        return Verdict("raised", sentence, words.culprit(state, crash.at), found.age, (words.crash(crash), *evidence))
+    return _late(case, state, found, since, evidence)
+
+
+def _speechless(case: Case, rank: int, role: str) -> State | None:
+    """The process of a rank that could not say which groups it is in."""
+    alike = (each for each in case.states if each.facts.rank == rank and each.facts.role == role)
+    return next((each for each in alike if not each.facts.answers), None)
+
+
+def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[str, ...]) -> Verdict:
+    name, at = words.name(state), words.at(state)
+    decided = case.decided(found.age)
+    kind: Kind
+    if state.doing == "silent" and not state.moved:
+        kind, text = "silent", f"{name} does not answer: its Python is held by a call{at}; {since}"
+    elif state.doing == "io":
+        kind, text = "io", f"{name} waits for {words.io(state)}{at}; {since}"
+    elif _is_at_work(case, state):
+        kind, text = _slow_or_moving(found, name, at, since)
+        decided = True
+    else:
+        does = words.DOES.get(state.doing, "is")
+        kind, text = "missing", f"{name} is missing from {found.name}: it {does}{at}, and {since}"
+    return Verdict(kind, text, words.culprit(state), found.age, evidence, decided)
+
+
+def _is_at_work(case: Case, state: State) -> bool:
+    """It moves, or waits for a process outside of its group that does."""
+    if state.moved or state.doing == "busy":
+        return True
+    others = (each for each in case.states if not each.facts.groups and each.facts.role != "driver")
+    return state.doing == "ray" and any(each.moved or each.doing == "busy" for each in others)
+
+
+def _slow_or_moving(found: Stuck, name: str, at: str, since: str) -> tuple[Kind, str]:
+    ages = [entry.age for entry in found.group.facts(found.waiting[0]).entries if not entry.p2p]
+    usual = max((older - newer for older, newer in pairwise(ages)), default=0.0)
+    if found.age >= max(SLOW_SECONDS, SLOW_TIMES * usual):
+        return (
+            "slow",
+            f"{name} is slow: it is at work{at}, and {since}; their longest step before took {words.span(usual)}",
+        )
+    return "moves", f"no hang: {name} is at work{at}, and {since}"
+
+
+def _gone(
+    case: Case, rank: int, role: str, state: State | None, since: str, age: float, evidence: tuple[str, ...]
+) -> Verdict:
+    left = [each for each in case.now.left if each.rank == rank and each.role == role]
+    facts = state.facts if state else left[-1] if left else None
+    name = f"{role} rank {rank}" if role else f"rank {rank}"
+    if facts is None:
+        there = [each for each in case.states if each.facts.rank == rank and each.facts.role == role]
+        if there:  # started anew, outside of the group
+            text = f"{name} was started again and is not in the group: {since}"
+            return Verdict("dead", text, words.culprit(there[0]), age, evidence, case.decided(age))
+        text = f"{name} is not there: no process of this job has that rank, and {since}"
+        return Verdict("dead", text, Culprit(role, rank, "", 0, "", 0, ""), age, evidence, case.decided(age))
+    crash = next((each for each in reversed(case.now.crashes) if each.worker_id == facts.id), None)
+    why = facts.problem or "its process is gone"
+    told = f"{crash.said}{words.at_frame(crash.at)}" if crash else why
+    at = crash.at if crash else None
+    culprit = Culprit(role, rank, facts.node_ip, facts.pid, *(at or ("", 0, "")))
+    return Verdict(
+        "dead", f"{name} is dead ({told}), and {since}", culprit, age, (f"pid {facts.pid}: {why}", *evidence)
+    )
+
+
+def _crash_of(case: Case, state: State) -> CrashFacts | None:
+    own = [each for each in case.now.crashes if each.worker_id == state.facts.id]
+    return own[-1] if own else None
+
+
+def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
+    """Each waits in a group for one that waits in another group: they took the groups in different orders."""
+    least = min(found, key=lambda each: (len(each.waiting), -min(each.waiting)))
+    odd = [least.group.members[rank] for rank in least.waiting]
+    other = next(each for each in found if each is not least) if len(found) > 1 else least
+    rest = [other.group.members[rank] for rank in other.waiting]
+    sentence = (
+        f"mismatched collectives: {words.they(odd, 'waits', 'wait')} in {least.name}{words.at(odd[0])}, "
+        f"while {words.they(rest, 'waits', 'wait')} in {other.name}{words.at(rest[0])}: "
+        "they take the groups in different orders"
+    )
+    evidence = tuple(line for each in found for line in words.recorded(each))
+    return Verdict("mismatch", sentence, words.culprit(odd[0]), least.age, (*evidence, *words.waits(case.states)))
+
+
+def _together(case: Case, found: Stuck) -> Verdict:
+    """Everybody is in it, in the same: what they send does not arrive."""
+    members = [found.group.members[rank] for rank in found.waiting]
+    dead = [state for state in found.group.members.values() if state.doing == "dead"]
+    if dead:
+        return _absentee(case, found, dead[0].facts.rank or 0)
+    first = words.first(members)
+    hosts = ", ".join(sorted({state.facts.node_ip for state in found.group.members.values()}))
+    sentence = (
+        f"nothing comes through: {words.they(members, 'is', 'are')} in {found.name}{words.at(first)} "
+        f"for {words.span(found.age)} and nobody is missing; is there a way between {hosts}?"
+    )
+    evidence = (*words.recorded(found), *words.waits(case.states))
+    return Verdict("network", sentence, words.culprit(first), found.age, evidence, case.decided(found.age))
+
+
+def _meetings(case: Case) -> Verdict | None:
+    """Ranks that make a process group, or are in a collective that torch has no record of."""
+    there = [
+        state
+        for state in case.states
+        if state.doing in ("meeting", "collective") and not state.moved and state.facts.call
+    ]
+    if not there:
+        return None
+    role, op = there[0].facts.role, str(there[0].facts.call.get("op"))
+    there = [state for state in there if state.facts.role == role]
+    peers = [state for state in case.states if state.facts.role == role and state not in there]
+    size = max(int(state.facts.call.get("world_size") or 0) for state in there) or len(there) + len(peers)
+    since = f"{words.they(there, 'waits', 'wait')} in {op}{words.at(there[0])}"
+    evidence, decided = words.waits(case.states), case.decided(0.0)
+    if pending := resources.verdict(case.first, case.now, evidence, decided):
+        return pending  # those who have not come may not have been started
+    frank = [state for state in peers if not (state.moved or state.doing == "busy")]
+    if len(peers) > len(frank):
+        return Verdict("moves", f"no hang: {words.named([s for s in peers if s not in frank])} moves, and {since}")
+    if frank:
+        return replace(_of_peer(case, words.first(frank), op, since), evidence=evidence, decided=decided)
+    if len(there) < size:
+        text = f"{since} for {size} ranks, and only {len(there)} have come: no other {role} process is in this job"
+        return Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
+    hosts = ", ".join(sorted({state.facts.node_ip for state in there}))
+    all_of = f"all {len(there)} ranks are in {op}{words.at(there[0])}"
+    text = f"nothing comes through: {all_of}; is there a way between {hosts}?"
+    return Verdict("network", text, words.culprit(there[0]), None, evidence, decided)
+
+
+def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
+    crash = _crash_of(case, state)
+    if crash is not None and state.doing == "idle":
+        return Verdict(
+            "raised",
+            f"{words.name(state)} raised {crash.said}{words.at_frame(crash.at)}, and {since}",
+            words.culprit(state, crash.at),
+        )
+    if state.doing == "dead":
+        return Verdict(
+            "dead",
+            f"{words.name(state)} is dead ({state.facts.problem or 'its process is gone'}), and {since}",
+            words.culprit(state),
+        )
+    kind: Kind = "io" if state.doing == "io" else "silent" if state.doing == "silent" else "missing"
+    does = f"waits for {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
+    return Verdict(
+        kind, f"{words.name(state)} is missing from {op}: it {does}{words.at(state)}, and {since}", words.culprit(state)
+    )
+
+
+# ---- without collectives
+
+
+def _moving(case: Case) -> Verdict | None:
+    busy = [state for state in case.states if state.advanced or state.moved or state.doing == "busy"]
+    if not busy:
+        return None
+    advanced = [state for state in busy if state.advanced]
+    how = "made progress" if advanced else "at work"
+    shown = advanced or busy
+    sentence = (
+        f"no hang: it moves; {words.named(shown)} {words.verb(shown, 'is', 'are') + ' ' if not advanced else ''}{how}"
+    )
+    notes = tuple(resources.notes(case.now))
+    return Verdict("moves", f"{sentence} within {words.span(case.seconds)}", words.culprit(shown[0]), evidence=notes)
+
+
+def _resources(case: Case) -> Verdict | None:
+    return resources.verdict(case.first, case.now, words.waits(case.states), decided=case.decided(0.0))
+
+
+def _standing(case: Case) -> Verdict:
+    """Nothing moves, and no collective, lock or resource explains it: whoever waits for nobody else is told."""
+    at_work = [state for state in case.states if state.doing != "idle"]
+    leaves = [state for state in at_work if not state.waits_for_others]
+    workers = [state for state in leaves if state.facts.role != "driver"]
+    evidence, decided = words.waits(case.states), case.decided(0.0)
+    if not at_work or (leaves and not workers and leaves[0].doing in ("sleep", "wait") and len(at_work) == len(leaves)):
+        where = f": the driver {words.DOES[leaves[0].doing]}{words.at(leaves[0])}" if leaves else ""
+        return Verdict("idle", f"no hang: nobody has anything to do{where}")
+    if not leaves:
+        first = words.first(at_work)
+        text = f"{words.name(first)} waits{words.at(first)} for a result that nobody is computing"
+        return Verdict("stuck", text, words.culprit(first), None, evidence, decided)
+    order = ("dead", "silent", "io", "lock", "wait", "sleep")
+    first = min(
+        workers or leaves,
+        key=lambda state: (order.index(state.doing) if state.doing in order else 9, words.rank(state)),
+    )
+    kind: Kind
+    if first.doing == "io":
+        text, kind = f"{words.name(first)} waits for {words.io(first)}{words.at(first)}", "io"
+    else:
+        kind = "dead" if first.doing == "dead" else "silent" if first.doing == "silent" else "stuck"
+        text = f"{words.name(first)} {words.DOES.get(first.doing, 'is')}{words.at(first)}"
+    waiters = [state for state in at_work if state.waits_for_others]
+    tail = f", and {words.they(waiters, 'waits', 'wait')} for it" if waiters else ""
+    return Verdict(kind, f"nothing moves: {text}{tail}", words.culprit(first), None, evidence, decided)

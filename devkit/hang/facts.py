@@ -1,0 +1,250 @@
+"""What is known of a job at one moment: every process, what was asked of the cluster, what failed. Pure records.
+
+`Sample.read` makes them of what the hub's `hang` answers (`debug/inworker/progress.py`) and of Ray's tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from devkit.debug.naming import Who
+from devkit.debug.stack_groups import Frame, Process, read
+
+Document = Mapping[str, Any]
+FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or by a tracer
+DEAD = "ZX"
+
+
+class Entry(NamedTuple):
+    """One collective, as torch's flight recorder has it. There are tens of thousands in a large job."""
+
+    seq: int
+    p2p: bool
+    op: str
+    sizes: str  # "[8, 4]", or "[2], [3]" of two tensors
+    dtypes: str
+    done: bool
+    age: float  # seconds since it was begun
+
+    @property
+    def said(self) -> str:
+        return f"{self.op} {self.sizes}".strip()
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """One process group as one rank sees it; entries from the oldest to the newest."""
+
+    name: str
+    description: str
+    backend: str
+    world: str  # where its ranks met: tells groups of one name apart
+    ranks: tuple[int, ...]
+    entries: tuple[Entry, ...]
+
+    @property
+    def last(self) -> Entry | None:
+        return next((entry for entry in reversed(self.entries) if not entry.p2p), None)
+
+    @property
+    def waiting(self) -> Entry | None:
+        """The oldest one that is under way."""
+        return next((entry for entry in self.entries if not entry.done), None)
+
+
+@dataclass(frozen=True)
+class ThreadFacts:
+    """What the kernel says of one thread."""
+
+    name: str
+    state: str = ""  # R, S, D, T ...; empty: not known
+    cpu: float = 0.0  # seconds computed
+    call: str = ""  # the system call that it is in
+    target: str = ""  # what that call is on
+
+
+@dataclass(frozen=True)
+class LockWait:
+    """A thread that waits for a lock, and who holds it."""
+
+    thread: str
+    lock: str
+    at: Frame
+    holder: str | None
+    held_at: Frame | None
+
+
+@dataclass(frozen=True)
+class ProcessFacts:
+    """One process of the job."""
+
+    id: str
+    role: str
+    rank: int | None
+    node_ip: str
+    pid: int
+    stack: Process  # its threads reduced to what tells
+    answers: bool = True
+    problem: str = ""  # why it does not answer, or why it ended
+    state: str = ""  # of the process, as `ps` shows it
+    dead: bool = False
+    cpu: float = 0.0  # seconds that it and its children have computed
+    io: int = 0  # bytes that it has read and written
+    step: int | None = None
+    phase: str = ""
+    threads: tuple[ThreadFacts, ...] = ()
+    groups: tuple[GroupFacts, ...] = ()
+    call: Document = field(default_factory=dict)  # the call of torch.distributed that it is in
+    locks: tuple[LockWait, ...] = ()
+    stopped: bool = False  # by a debugger
+
+    @property
+    def who(self) -> Who:
+        return Who(self.role, self.rank, self.id)
+
+    @property
+    def thread(self) -> ThreadFacts | None:
+        """The one that works."""
+        name = self.stack.thread.partition(" #")[0]
+        return next((each for each in self.threads if each.name == name), None)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Something that Ray was asked for and has not given."""
+
+    kind: str  # placement group, actor, task
+    name: str
+    id: str
+    bundles: tuple[Mapping[str, float], ...]
+    strategy: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What one living node has."""
+
+    node_id: str
+    ip: str
+    total: Mapping[str, float]
+    free: Mapping[str, float] | None = None  # None: not known
+
+
+@dataclass(frozen=True)
+class CrashFacts:
+    """One crash snapshot."""
+
+    id: str
+    worker_id: str
+    role: str
+    rank: int | None
+    said: str
+    at: Frame | None
+    time: float
+    root: str | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A job at one moment."""
+
+    time: float
+    processes: tuple[ProcessFacts, ...]
+    left: tuple[ProcessFacts, ...] = ()  # those that are gone
+    pending: tuple[Pending, ...] = ()
+    nodes: tuple[NodeFacts, ...] = ()
+    crashes: tuple[CrashFacts, ...] = ()
+
+    @classmethod
+    def of(cls, answer: Document, crashes: Sequence[CrashFacts] = (), **tables: Any) -> Sample:
+        """Of the hub's answer."""
+        read_all = [read_process(each) for each in answer["ranks"]]
+        left = tuple(_left(each) for each in answer["left"])
+        return cls(float(answer["time"]), tuple(read_all), left, crashes=tuple(crashes), **tables)
+
+
+def read_process(document: Document) -> ProcessFacts:
+    """One process as the hub has it: from inside, or as a neighbour sees it."""
+    who, facts = document["identity"], document.get("facts") or {}
+    known = facts or document
+    threads = known.get("threads") or []
+    kernel = known.get("process") or {}
+    rank = facts.get("rank") if facts else who.get("rank")
+    gone = bool(document.get("fate")) or ("process" in document and document["process"] is None)
+    return ProcessFacts(
+        id=str(who["worker_id"]),
+        role=str(who.get("role") or ""),
+        rank=rank,
+        node_ip=str(who.get("node_ip") or ""),
+        pid=int(who["pid"]),
+        stack=read({**who, "rank": rank, "threads": threads}),
+        answers=bool(facts),
+        problem=str(document.get("fate") or document.get("error") or ""),
+        state=str(kernel.get("state") or ""),
+        dead=gone or str(kernel.get("state") or "S") in DEAD,
+        cpu=float(kernel.get("cpu") or 0) + float(kernel.get("children_cpu") or 0),
+        io=int(kernel.get("io") or 0),
+        step=facts.get("step"),
+        phase=str(facts.get("phase") or ""),
+        threads=tuple(_thread(each) for each in threads),
+        groups=tuple(_group(each) for each in facts.get("groups") or ()),
+        call=facts.get("call") or {},
+        locks=tuple(_lock(each) for each in facts.get("locks") or ()),
+        stopped=bool(facts.get("stops")),
+    )
+
+
+def _left(document: Document) -> ProcessFacts:
+    return read_process({"identity": document["identity"], "fate": document["reason"]})
+
+
+def _thread(document: Document) -> ThreadFacts:
+    wait = document.get("wait") or {}
+    return ThreadFacts(
+        str(document.get("name") or ""),
+        str(document.get("state") or ""),
+        float(document.get("cpu") or 0.0),
+        str(wait.get("call") or ""),
+        str(wait.get("target") or ""),
+    )
+
+
+def _group(document: Document) -> GroupFacts:
+    entries = tuple(
+        Entry(
+            each["seq"],
+            each["p2p"],
+            each["op"],
+            str(each["sizes"])[1:-1],
+            str(each["dtypes"]),
+            each["done"],
+            each["age"],
+        )
+        for each in document["entries"]
+    )
+    return GroupFacts(
+        str(document["name"]),
+        str(document.get("description") or ""),
+        str(document.get("backend") or ""),
+        str(document.get("world") or ""),
+        tuple(document["ranks"]),
+        entries,
+    )
+
+
+def _lock(document: Document) -> LockWait:
+    held = document.get("held_at")
+    return LockWait(
+        str(document["thread"]),
+        str(document["lock"]),
+        frame(document["at"]),
+        document.get("holder"),
+        frame(held) if held else None,
+    )
+
+
+def frame(document: Document) -> Frame:
+    return Frame(str(document["file"]), int(document.get("line") or 0), str(document["function"]))

@@ -1,0 +1,144 @@
+"""Samples of a job: what the hub's agents answer, and what Ray's tables say is pending. Decides nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from devkit.debug.crash_table import said
+from devkit.debug.crashes import all_crashes
+from devkit.debug.dashboard import Dashboard
+from devkit.debug.protocols import Hub
+from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
+from devkit.debug.stack_groups import Frame
+from devkit.errors import DevkitError, UsageError
+from devkit.hang.diagnose import PATIENCE, diagnose
+from devkit.hang.facts import CrashFacts, NodeFacts, Pending, Sample
+from devkit.hang.records import Verdict
+
+SAMPLE_SECONDS = 2.0  # between two samples
+ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
+PENDING_STATES = ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
+OWN_ACTORS = "devkit-"
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A verdict and the two samples that it rests on; `raw` is the later one, as the hub gave it."""
+
+    verdict: Verdict
+    first: Sample
+    last: Sample
+    raw: Document
+
+
+def watch_until_decided(
+    take: Callable[[], tuple[Sample, Document]],
+    patience: float = PATIENCE,
+    wait: Callable[[float], object] = time.sleep,
+) -> Diagnosis:
+    """Two samples, and more while a wait is too young to be called a hang: `patience` seconds and no longer."""
+    first, _ = take()
+    while True:
+        wait(SAMPLE_SECONDS)
+        last, raw = take()
+        verdict = diagnose(first, last, patience)
+        if verdict.decided or last.time - first.time >= patience:
+            return Diagnosis(verdict, first, last, raw)
+
+
+class Sampler:
+    """Takes samples of one job."""
+
+    def __init__(self, hub: Hub, dashboard: Dashboard | None, job: str) -> None:
+        self._hub = hub
+        self._dashboard = dashboard
+        self.job = job
+
+    def __call__(self) -> tuple[Sample, Document]:
+        answer = self._hub.call("hang", job_id=self.job, timeout=ASK_SECONDS)
+        pending, nodes = tables(self._dashboard, self.job)
+        crashes = tuple(self._crashes())
+        return Sample.of(answer, crashes, pending=pending, nodes=nodes), answer
+
+    def _crashes(self) -> Iterator[CrashFacts]:
+        for each in all_crashes(self._hub):
+            if each.job_id == self.job:
+                at = Frame(each.file, each.line, each.function) if each.file else None
+                yield CrashFacts(each.id, each.worker_id, each.role, each.rank, said(each), at, each.time, each.root)
+
+
+def choose_job(hub: Hub, dashboard: Dashboard | None, wanted: str | None) -> str:
+    """The job that is meant. Raises `UsageError` where that is not clear, `DevkitError` where there is none."""
+    workers = hub.call("ps")["workers"]
+    jobs = sorted({str(each["job_id"]) for each in workers if each["job_id"]})
+    if wanted:
+        if wanted not in jobs and dashboard is not None:
+            wanted = str(dashboard.job(wanted).job_id) or wanted
+        if wanted in jobs:
+            return wanted
+    if wanted or not jobs:
+        hint = "start the job by devkit run -- CMD or devkit submit -- CMD; devkit jobs lists the jobs"
+        raise DevkitError(f"no process of {f'job {wanted}' if wanted else 'any job'} has devkit in it", hint=hint)
+    if len(jobs) > 1:
+        raise UsageError(f"several jobs have devkit in them: {', '.join(jobs)}", hint="--job JOB says which is meant")
+    return jobs[0]
+
+
+# ---- Ray's tables
+
+
+def tables(dashboard: Dashboard | None, job: str) -> tuple[tuple[Pending, ...], tuple[NodeFacts, ...]]:
+    """What the job has asked for and not got, and what the living nodes have; nothing where there is no dashboard."""
+    if dashboard is None:
+        return (), ()
+    groups = [_group(row) for row in dashboard.placement_groups(("state", "=", "PENDING")) if row.creator_job_id == job]
+    waiting = {each.id for each in groups}
+    actors = [
+        _actor(row)
+        for row in dashboard.actors(("job_id", "=", job))
+        if row.state in PENDING_STATES and not row.name.startswith(OWN_ACTORS) and row.placement_group_id not in waiting
+    ]
+    tasks = [
+        _task(row)
+        for row in dashboard.tasks(("job_id", "=", job), ("state", "=", "PENDING_NODE_ASSIGNMENT"))
+        if row.type == "NORMAL_TASK" and row.placement_group_id not in waiting
+    ]
+    pending = (*groups, *actors, *tasks)
+    used = dashboard.usage() if pending else {}
+    nodes = (
+        NodeFacts(row.node_id, row.node_ip, dict(row.resources_total), _free(row, used.get(row.node_id)))
+        for row in dashboard.nodes()
+        if row.alive
+    )
+    return pending, tuple(nodes)
+
+
+def _free(row: NodeRow, used: Mapping[str, tuple[float, float]] | None) -> dict[str, float] | None:
+    """What a node has left. Names that Ray has spelled anew are taken to be free."""
+    if used is None:
+        return None
+    return {name: total - used.get(name, (0.0, 0.0))[0] for name, total in row.resources_total.items()}
+
+
+def _group(row: PlacementGroupRow) -> Pending:
+    bundles = tuple(dict(bundle.get("unit_resources") or {}) for bundle in row.bundles)
+    detail = str(row.stats.get("scheduling_state") or "")
+    return Pending("placement group", row.name, row.placement_group_id, bundles, detail=detail)
+
+
+def _actor(row: ActorRow) -> Pending:
+    return Pending("actor", row.name or row.class_name, row.actor_id, (_own(row.required_resources),))
+
+
+def _task(row: TaskRow) -> Pending:
+    return Pending("task", row.name, row.task_id, (_own(row.required_resources),))
+
+
+def _own(resources: Mapping[str, float]) -> dict[str, float]:
+    """Without the names that Ray makes for the bundles of a placement group."""
+    return {name: float(value) for name, value in resources.items() if "_group_" not in name}

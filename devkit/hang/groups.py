@@ -1,0 +1,177 @@
+"""Process groups whose collectives do not go on: who is missing from which, and who is in another one. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from devkit.hang.facts import Entry, GroupFacts, ProcessFacts
+from devkit.hang.states import State
+
+# All ranks give these the same sizes; of others each rank may give its own.
+EQUAL_SIZES = frozenset({"all_reduce", "broadcast", "reduce", "allreduce", "_all_reduce"})
+Key = tuple[str, str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """One process group, and the ranks of it that are known."""
+
+    key: Key
+    description: str
+    members: Mapping[int, State]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return self.key[2]
+
+    @property
+    def title(self) -> str:
+        return self.description if self.description not in ("", "undefined") else self.key[0] or "default"
+
+    def facts(self, rank: int) -> GroupFacts:
+        own = self.members[rank].facts.groups
+        return next(each for each in own if (each.name, each.world) == self.key[:2])
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A collective of a group that some ranks are in and that has not gone on between the two samples."""
+
+    kind: Literal["missing", "mismatch", "together"]
+    group: Group
+    seq: int
+    p2p: bool
+    waiting: tuple[int, ...]  # ranks that are in a collective of this group
+    divergent: tuple[int, ...]  # ranks that are missing, or in another one than most
+    said: Mapping[int, str]  # what each rank is in, or was
+    age: float  # seconds that the first of them has waited
+
+    @property
+    def name(self) -> str:
+        op = Counter(self.said[rank] for rank in self.waiting if rank not in self.divergent) or Counter(
+            self.said[rank] for rank in self.waiting
+        )
+        what = op.most_common(1)[0][0].partition(" ")[0]
+        return f"{what}{'' if self.p2p else f' #{self.seq}'} of group {self.group.title}"
+
+
+def groups_of(states: Iterable[State]) -> list[Group]:
+    """Every group of more than one rank."""
+    members: dict[Key, dict[int, State]] = defaultdict(dict)
+    titles: dict[Key, str] = {}
+    for state in states:
+        for group in state.facts.groups:
+            if state.facts.rank is None or len(group.ranks) < 2:
+                continue
+            key = (group.name, group.world, group.ranks)
+            members[key][state.facts.rank] = state
+            titles[key] = group.description
+    return [Group(key, titles[key], found) for key, found in members.items()]
+
+
+def stuck(group: Group, before: Mapping[str, ProcessFacts]) -> Stuck | None:
+    """What holds this group up; None if nobody waits in it, or it went on since `before`."""
+    waits = {rank: entry for rank in group.members if (entry := _unmoved(group, rank, before)) is not None}
+    if not waits:
+        return None
+    if all(entry.p2p for entry in waits.values()):
+        return _between_two(group, waits)
+    waits = {rank: entry for rank, entry in waits.items() if not entry.p2p}
+    top = max(entry.seq for entry in waits.values())
+    found = _mismatch(group, waits) or _behind(group, waits, top)
+    age = max(entry.age for entry in waits.values())
+    kind, seq, divergent = found
+    return Stuck(kind, group, seq, False, tuple(sorted(waits)), divergent, _said(group, seq), age)
+
+
+def _unmoved(group: Group, rank: int, before: Mapping[str, ProcessFacts]) -> Entry | None:
+    """The collective that a rank waits in, if it did already in the earlier sample."""
+    now = group.facts(rank).waiting
+    earlier = before.get(group.members[rank].facts.id)
+    same = next((g for g in earlier.groups if (g.name, g.world) == group.key[:2]), None) if earlier else None
+    then = same.waiting if same else None
+    return now if now and then and (now.seq, now.op, now.p2p) == (then.seq, then.op, then.p2p) else None
+
+
+def _behind(
+    group: Group, waits: Mapping[int, Entry], top: int
+) -> tuple[Literal["missing", "together"], int, tuple[int, ...]]:
+    """The ranks that have not begun the collective that the first of the waiting ones is in."""
+    counts = {rank: _last(group, rank) for rank in group.ranks}
+    absent = tuple(rank for rank in group.ranks if counts[rank] < top)
+    if not absent:
+        return "together", top, ()
+    first = min(entry.seq for entry in waits.values())
+    nearest = tuple(rank for rank in absent if counts[rank] < first)
+    return ("missing", first, nearest) if nearest else ("missing", top, absent)
+
+
+def _last(group: Group, rank: int) -> int:
+    if rank not in group.members:
+        return -1
+    last = group.facts(rank).last
+    return last.seq if last else 0
+
+
+def _mismatch(group: Group, waits: Mapping[int, Entry]) -> tuple[Literal["mismatch"], int, tuple[int, ...]] | None:
+    """The first number under which the ranks have done different things, and the ranks that are not as most are."""
+    seen: dict[int, dict[int, str]] = defaultdict(dict)
+    for rank in group.members:
+        for entry in group.facts(rank).entries:
+            if not entry.p2p:
+                seen[entry.seq][rank] = _signature(entry)
+    for seq in sorted(seen):
+        signatures = seen[seq]
+        at_this = {rank for rank in waits if waits[rank].seq == seq}
+        if len(set(signatures.values())) == 1 and len(at_this) > 1:
+            signatures = {rank: _with_root(group.members[rank], signatures[rank]) for rank in sorted(at_this)}
+        if len(set(signatures.values())) > 1:
+            return "mismatch", seq, _odd(signatures)
+    return None
+
+
+def _signature(entry: Entry) -> str:
+    return f"{entry.said} {entry.dtypes}" if entry.op in EQUAL_SIZES else entry.op
+
+
+def _with_root(state: State, signature: str) -> str:
+    """Whom the data comes from or goes to: the recorder does not know it, the call's arguments do."""
+    call = state.facts.call
+    roots = [f"{name}={call[name]}" for name in ("src", "dst", "group_src", "group_dst") if name in call]
+    return " ".join([signature, *roots])
+
+
+def _odd(signatures: Mapping[int, str]) -> tuple[int, ...]:
+    """Those who differ from most; where there is no most, from the lowest rank."""
+    counted = Counter(signatures[rank] for rank in sorted(signatures))
+    common = counted.most_common(1)[0][0]
+    if list(counted.values()).count(counted[common]) > 1:
+        common = signatures[min(signatures)]
+    return tuple(rank for rank in sorted(signatures) if signatures[rank] != common)
+
+
+def _said(group: Group, seq: int) -> dict[int, str]:
+    """What each rank did under this number, or last before it."""
+    found: dict[int, str] = {}
+    for rank in group.members:
+        entries = [entry for entry in group.facts(rank).entries if not entry.p2p and entry.seq <= seq]
+        if entries:
+            found[rank] = entries[-1].said if entries[-1].seq == seq else f"{entries[-1].said} (#{entries[-1].seq})"
+    return found
+
+
+def _between_two(group: Group, waits: Mapping[int, Entry]) -> Stuck:
+    """Ranks that wait in `send` or `recv`: who does not wait among those that they name is missing."""
+    peers: set[int] = set()
+    for rank in waits:
+        call = group.members[rank].facts.call
+        peers |= {int(call[name]) for name in ("src", "dst") if isinstance(call.get(name), int)} - {rank}
+    absent = tuple(sorted(peers - set(waits)))
+    said = {rank: entry.said for rank, entry in waits.items()}
+    age = max(entry.age for entry in waits.values())
+    kind: Literal["missing", "mismatch"] = "missing" if absent else "mismatch"
+    odd = absent or tuple(sorted(waits))[-1:]
+    return Stuck(kind, group, max(e.seq for e in waits.values()), True, tuple(sorted(waits)), odd, said, age)

@@ -1,0 +1,173 @@
+"""What Ray was asked for and has not given, beside what the nodes have: can it ever be had? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from devkit.hang.facts import NodeFacts, Pending, Sample
+from devkit.hang.records import Culprit, Verdict
+
+SPREAD = ("STRICT_SPREAD", "3")
+PACK = ("STRICT_PACK", "2")
+SMALLEST = 1e-9
+
+
+def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool = True) -> Verdict | None:
+    """The first thing that is pending in both samples; one that can never be had before one that may be."""
+    earlier = {each.id for each in first.pending}
+    both = [each for each in now.pending if each.id in earlier]
+    if not both:
+        return None
+    never = [(each, why) for each in both if (why := cannot(each, now.nodes))]
+    what = Culprit("", None, "", 0, "", 0, "")
+    if never:
+        each, why = never[0]
+        others = f"; {len(both) - 1} more wait behind it" if len(both) > 1 else ""
+        text = f"{title(each)} can never be granted: it asks for {asks(each.bundles)}, and {why}{others}"
+        return Verdict("resource", text, what, None, (*notes(now), *evidence))
+    starved = [each for each in both if not is_free(each, now.nodes)]
+    if not starved:
+        names = ", ".join(sorted({f"{each.kind} {each.name}".strip() for each in both}))
+        return Verdict("moves", f"no hang: its resources are free, and Ray is starting {names}", what, None, evidence)
+    each = starved[0]
+    text = (
+        f"{title(each)} waits for resources that are not free: it asks for {asks(each.bundles)}, and {free(now.nodes)}"
+    )
+    return Verdict("resource", text, what, None, (*notes(now), *evidence), decided)
+
+
+def notes(now: Sample) -> Iterator[str]:
+    """A line for each kind of thing that is pending, and one for what the nodes have."""
+    kinds: dict[str, int] = {}
+    for each in now.pending:
+        why = cannot(each, now.nodes)
+        line = f"pending {each.kind}{f' {each.name}' if each.name else ''}: asks for {asks(each.bundles)}"
+        line += f"; never to be had: {why}" if why else ""
+        kinds[line] = kinds.get(line, 0) + 1
+    yield from (f"{line}{f' ({count} times)' if count > 1 else ''}" for line, count in kinds.items())
+    if now.pending:
+        yield from (f"node {node.ip} has {amount(node.total)}" for node in now.nodes)
+
+
+def title(each: Pending) -> str:
+    """
+    >>> title(Pending("actor", "Worker", "0a", ()))
+    'the actor Worker'
+    """
+    return f"the {each.kind} {each.name or each.id[:12]}"
+
+
+def cannot(each: Pending, nodes: Iterable[NodeFacts]) -> str:
+    """Why this can never be granted by these nodes; empty: it can, when enough is free.
+
+    >>> small = [NodeFacts("a", "10.0.0.1", {"CPU": 8.0}), NodeFacts("b", "10.0.0.2", {"CPU": 8.0})]
+    >>> cannot(Pending("task", "f", "t", ({"CPU": 9.0},)), small)
+    'no node has more than 8 CPU'
+    >>> cannot(Pending("placement group", "", "p", ({"CPU": 5.0}, {"CPU": 5.0}), "STRICT_PACK"), small)
+    'all of it has to be on one node, and no node has more than 8 CPU'
+    >>> cannot(Pending("placement group", "", "p", ({"CPU": 5.0},) * 2), small)
+    ''
+    """
+    nodes = list(nodes)
+    if not nodes:
+        return ""
+    for bundle in each.bundles:
+        if not any(_fits(bundle, node.total) for node in nodes):
+            return _too_much(bundle, nodes)
+    if each.strategy in SPREAD and len(each.bundles) > len(nodes):
+        return (
+            f"each of the {len(each.bundles)} bundles has to be on a node of its own, and there are {len(nodes)} nodes"
+        )
+    whole = add(each.bundles)
+    if each.strategy in PACK and not any(_fits(whole, node.total) for node in nodes):
+        return f"all of it has to be on one node, and {_too_much(whole, nodes)}"
+    cluster = add(node.total for node in nodes)
+    short = [name for name, wanted in whole.items() if wanted > cluster.get(name, 0) + SMALLEST]
+    if short:
+        return f"all nodes together have {amount({name: cluster.get(name, 0) for name in short})}"
+    return "" if _can_be_placed(each, nodes) else "its bundles do not fit on the nodes side by side"
+
+
+def is_free(each: Pending, nodes: Iterable[NodeFacts]) -> bool:
+    """Whether its largest bundle fits into what some node has free; true where that is not known."""
+    known = [node.free for node in nodes if node.free is not None]
+    return not known or all(any(_fits(bundle, rest) for rest in known) for bundle in each.bundles)
+
+
+def free(nodes: Iterable[NodeFacts]) -> str:
+    """What is free of what there is."""
+    nodes = list(nodes)
+    whole = add(node.total for node in nodes)
+    left = add(node.free for node in nodes if node.free is not None)
+    told = [f"{left[name]:g} of {whole[name]:g} {name}" for name in ("CPU", "GPU") if whole.get(name) and name in left]
+    return f"{', '.join(told)} are free" if told else f"the cluster has {has(nodes)}"
+
+
+def _can_be_placed(each: Pending, nodes: list[NodeFacts]) -> bool:
+    """First fit, the largest bundles first: a good guess, never a proof, so only whole cores and devices count."""
+    free = [dict(node.total) for node in nodes]
+    used: set[int] = set()
+    for bundle in sorted(each.bundles, key=lambda one: -sum(one.values())):
+        choices = [
+            at
+            for at, rest in enumerate(free)
+            if _fits(bundle, rest) and (each.strategy not in SPREAD or at not in used)
+        ]
+        if not choices:
+            return len(each.bundles) > 1 and len({tuple(sorted(one.items())) for one in each.bundles}) > 1
+        at = choices[0]
+        used.add(at)
+        for name, wanted in bundle.items():
+            free[at][name] = free[at].get(name, 0) - wanted
+    return True
+
+
+def _too_much(bundle: Mapping[str, float], nodes: list[NodeFacts]) -> str:
+    short = [
+        name for name, wanted in bundle.items() if all(node.total.get(name, 0) + SMALLEST < wanted for node in nodes)
+    ]
+    names = short or list(bundle)
+    most = {name: max(node.total.get(name, 0) for node in nodes) for name in names}
+    none = [name for name in names if not most[name]]
+    if none:
+        return f"no node has any {none[0]}"
+    return f"no {'single ' if not short else ''}node has {'more than ' if short else ''}{amount(most)}"
+
+
+def _fits(bundle: Mapping[str, float], total: Mapping[str, float]) -> bool:
+    return all(wanted <= total.get(name, 0) + SMALLEST for name, wanted in bundle.items())
+
+
+def add(bundles: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    whole: dict[str, float] = {}
+    for bundle in bundles:
+        for name, value in bundle.items():
+            whole[name] = whole.get(name, 0) + value
+    return whole
+
+
+def has(nodes: Iterable[NodeFacts]) -> str:
+    return amount(add(node.total for node in nodes)) or "nothing"
+
+
+def asks(bundles: Iterable[Mapping[str, float]]) -> str:
+    """
+    >>> asks([{"CPU": 1.0}, {"CPU": 1.0}, {"GPU": 4.0}])
+    '2 x (1 CPU) and (4 GPU)'
+    """
+    counted: dict[str, int] = {}
+    for bundle in bundles:
+        text = amount(bundle) or "nothing"
+        counted[text] = counted.get(text, 0) + 1
+    if list(counted.values()) == [1]:
+        return next(iter(counted))
+    return " and ".join(f"{f'{count} x ' if count > 1 else ''}({text})" for text, count in counted.items())
+
+
+def amount(resources: Mapping[str, float]) -> str:
+    """Without what Ray counts for itself: memory, and a resource for each node's name."""
+    shown = {name: value for name, value in resources.items() if not name.startswith(("node:", "object_store"))}
+    return ", ".join(
+        f"{value / 2**30:.1f} GiB of memory" if name == "memory" else f"{value:g} {name}"
+        for name, value in shown.items()
+    )

@@ -1,0 +1,84 @@
+"""`devkit hang`: does the job move? If not, who is first to differ, and where."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from devkit import console
+from devkit.debug.dashboard import Dashboard
+from devkit.hang import view
+from devkit.hang.diagnose import PATIENCE, case_of
+from devkit.hang.gather import Diagnosis, Sampler, choose_job, watch_until_decided
+from devkit.hang.records import HangDocument
+
+
+def main(
+    *, job: str | None = None, after: float = PATIENCE, address: str | None = None, json: bool = False
+) -> int:  # fmt: skip
+    """Exit code 1 when nothing moves, 0 when it does."""
+    from devkit.debug.client import connect
+
+    began = time.monotonic()
+    with connect(address) as hub, _dashboard(address) as dashboard:
+        sampler = Sampler(hub, dashboard, choose_job(hub, dashboard, job))
+        return run(sampler, after=after, json=json, began=began)
+
+
+def run(sampler: Sampler, *, after: float = PATIENCE, json: bool = False, began: float | None = None) -> int:
+    began = time.monotonic() if began is None else began
+    found = watch_until_decided(sampler, after)
+    seconds = time.monotonic() - began
+    if json:
+        console.emit(record(found, seconds))
+    else:
+        console.result().print(view.page(found), soft_wrap=True)
+    return found.verdict.exit_code
+
+
+def record(found: Diagnosis, seconds: float) -> HangDocument:
+    """The document of `--json`."""
+    from devkit.debug import stacks
+    from devkit.debug.stack_groups import merge
+
+    states = case_of(found.first, found.last, 0.0).states
+    raw = stack_documents(found.raw)
+    document: Any = {
+        **found.verdict.to_json(),
+        "seconds": round(seconds, 3),
+        "ranks": [view.progress(state).to_json() for state in states],
+        "stacks": stacks.record(raw, merge(raw)),
+    }
+    return document  # type: ignore[no-any-return]
+
+
+def stack_documents(raw: Mapping[str, Any]) -> list[Any]:
+    """A sample as `devkit stacks` has it."""
+    found = []
+    for each in raw["ranks"]:
+        who, facts = each["identity"], each.get("facts") or {}
+        threads = [
+            {"name": thread["name"], "frames": thread["frames"]} for thread in (facts or each).get("threads") or ()
+        ]
+        keys = ("role", "node_ip", "pid", "worker_id", "job_id")
+        rank = facts["rank"] if facts else who["rank"]
+        error = None if threads else each.get("error") or each.get("fate")
+        found.append({**{key: who[key] for key in keys}, "rank": rank, "threads": threads, "error": error})
+    return found
+
+
+@contextmanager
+def _dashboard(address: str | None) -> Iterator[Dashboard | None]:
+    """None where there is none: what is pending is not known then."""
+    from devkit.debug.address import resolve
+    from devkit.errors import UnreachableError
+
+    try:
+        cluster = resolve(address)
+    except UnreachableError:
+        yield None
+        return
+    with cluster.dashboard() as dashboard:
+        yield dashboard

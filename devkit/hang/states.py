@@ -1,0 +1,178 @@
+"""What one process does, from two samples of it: at work, in a wait and for what, or unable to run. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from devkit.debug.naming import is_library
+from devkit.debug.stack_groups import Frame
+from devkit.hang.facts import FROZEN, GroupFacts, LockWait, ProcessFacts
+
+Doing = Literal[
+    "stopped",  # by a debugger
+    "dead",
+    "frozen",  # by a signal: it cannot run
+    "silent",  # it runs, but its Python does not: a call holds Python's lock
+    "deadlock",  # threads of it wait for each other
+    "collective",  # in a collective that is not through
+    "meeting",  # where a process group is made
+    "ray",  # for results of others
+    "lock",  # for a lock, without a circle
+    "io",  # for a file, a pipe, a connection, another process
+    "sleep",
+    "wait",  # for a condition or an event of its own
+    "busy",  # it computes, or has come to another place
+    "idle",  # it has nothing to do
+]
+
+BUSY_SHARE = 0.1  # of a core, between the two samples: more than that is computing, and no wait
+BUSY_BYTES = 1 << 19  # a second: more than what Ray and we ourselves write
+IO_CALLS = frozenset(
+    {
+        *("read", "pread64", "readv", "write", "openat", "flock", "fcntl", "fsync"),
+        *("recvfrom", "recvmsg", "sendto", "sendmsg", "accept", "accept4", "connect"),
+        *("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "wait4", "waitid"),
+    }
+)
+_READ, _WRITE, _ACCEPT, _LOCK = "a read from", "a write to", "somebody to connect to", "the lock of"
+_IO_WORDS = {
+    **dict.fromkeys(("read", "pread64", "readv", "recvfrom", "recvmsg"), _READ),
+    **dict.fromkeys(("write", "sendto", "sendmsg"), _WRITE),
+    **dict.fromkeys(("accept", "accept4"), _ACCEPT),
+    **dict.fromkeys(("flock", "fcntl"), _LOCK),
+    **{"connect": "a connection by", "openat": "the opening of", "fsync": "the disk to take"},
+}  # of the others, such as `poll`, nobody knows what they wait for
+SLEEP_CALLS = frozenset({"nanosleep", "clock_nanosleep"})
+CHILD_CALLS = frozenset({"wait4", "waitid"})
+MEETINGS = frozenset(
+    {"init_process_group", "new_group", "new_subgroups", "split_group", "rendezvous", "tcp_rendezvous"}
+)
+_RAY_WAIT = re.compile(r"(^|\.)(get|wait|get_objects|ready|get_gcs_objects|iter|gather)$")
+
+
+@dataclass(frozen=True)
+class State:
+    """One process, between two samples."""
+
+    facts: ProcessFacts
+    doing: Doing
+    moved: bool  # a counter, its place or its step changed
+    advanced: bool  # a collective ended or a step was made: the job goes on
+    place: Frame | None  # where it is in the program's own code
+    about: str = ""  # of an I/O wait: the call and its target
+    circle: tuple[LockWait, ...] = ()
+
+    @property
+    def waits_for_others(self) -> bool:
+        return self.doing in ("collective", "meeting", "ray")
+
+
+def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> State:
+    """`before` is the same process in the earlier sample, `seconds` before; None if it was not there."""
+    advanced = before is not None and has_advanced(before, now)
+    # A process that is new and has nothing to do yet is no sign of progress: Ray starts some in advance.
+    moved = advanced or _place(before) != _place(now) if before is not None else bool(now.stack.stack)
+    state = State(now, "idle", moved, advanced, _place(now))
+    if now.dead:
+        return replace(state, doing="dead", moved=False)
+    if now.stopped or now.stack.stopped:
+        return replace(state, doing="stopped")
+    if now.state in FROZEN and now.state:
+        return replace(state, doing="frozen", moved=False)
+    if circle := lock_circle(now.locks):
+        return replace(state, doing="deadlock", circle=circle, place=circle[0].at)
+    computes = before is not None and seconds > 0 and _works(before, now, seconds)
+    if not now.answers:
+        # Once may be a busy machine's fault: it is silent when it said nothing before, either.
+        again = before is not None and not before.answers
+        return replace(state, doing="busy" if computes else "silent", moved=not again or moved)
+    return _waiting(replace(state, moved=moved), computes)
+
+
+def _works(before: ProcessFacts, now: ProcessFacts, seconds: float) -> bool:
+    """Whether it or its children compute, one of its threads wants to, or it reads or writes."""
+    earlier = {each.name: each.cpu for each in before.threads}
+    threads = [each.cpu - earlier[each.name] for each in now.threads if each.name in earlier]
+    return max([now.cpu - before.cpu, *threads]) / seconds >= BUSY_SHARE or now.io - before.io >= BUSY_BYTES * seconds
+
+
+def _waiting(state: State, computes: bool) -> State:
+    now = state.facts
+    if any(group.waiting for group in now.groups):
+        return replace(state, doing="collective")
+    if now.call:
+        return replace(state, doing="meeting" if now.call.get("op") in MEETINGS else "collective")
+    if computes:
+        return replace(state, doing="busy")
+    if not now.stack.stack:
+        return replace(state, doing="idle", place=None)
+    if now.locks:
+        return replace(state, doing="lock", place=now.locks[0].at)
+    thread = now.thread
+    if thread is not None and thread.state in ("R", "D") and thread.call not in IO_CALLS:
+        return replace(state, doing="io" if thread.state == "D" else "busy", about="the disk")
+    if _waits_for_ray(now):
+        return replace(state, doing="ray")
+    call = thread.call if thread is not None else ""
+    if call in SLEEP_CALLS:
+        return replace(state, doing="sleep")
+    if call in IO_CALLS and thread is not None:
+        return replace(state, doing="io", about=_io(call, thread.target))
+    return replace(state, doing="wait")
+
+
+def _io(call: str, target: str) -> str:
+    """
+    >>> _io("read", "a pipe"), _io("wait4", ""), _io("ppoll", "TCP a:1 to b:2")
+    ('a read from a pipe', 'the end of a child process', 'something to happen on TCP a:1 to b:2')
+    """
+    if call in CHILD_CALLS:
+        return "the end of a child process"
+    return f"{_IO_WORDS.get(call, 'something to happen on')} {target or 'a file descriptor'}"
+
+
+def _waits_for_ray(now: ProcessFacts) -> bool:
+    """Whether its working thread asks Ray for something: below the program's innermost frame are Ray's."""
+    inner: list[Frame] = []
+    for frame in now.stack.stack:
+        if not is_library(frame.file):
+            break
+        inner.append(frame)
+    return any("/ray/" in frame.file and _RAY_WAIT.search(frame.function) for frame in inner)
+
+
+def has_advanced(before: ProcessFacts, now: ProcessFacts) -> bool:
+    """A step was made, or a collective begun or ended."""
+    if before.step != now.step and now.step is not None:
+        return True
+    earlier = {(group.name, group.world): _count(group) for group in before.groups}
+    return any(_count(group) != earlier.get((group.name, group.world)) for group in now.groups)
+
+
+def _count(group: GroupFacts) -> tuple[int, int, int]:
+    entries = group.entries
+    return (
+        max((entry.seq for entry in entries if not entry.p2p), default=0),
+        max((entry.seq for entry in entries if entry.p2p), default=0),
+        sum(entry.done for entry in entries),
+    )
+
+
+def _place(facts: ProcessFacts) -> Frame | None:
+    return next((each for each in facts.stack.stack if not is_library(each.file)), None)
+
+
+def lock_circle(waits: tuple[LockWait, ...]) -> tuple[LockWait, ...]:
+    """Threads each of which waits for what the next one holds, the last for the first; empty: there is no circle."""
+    by_thread = {wait.thread: wait for wait in waits}
+    for start in waits:
+        path = [start]
+        while (holder := path[-1].holder) is not None and holder in by_thread:
+            if holder == start.thread:
+                return tuple(path)
+            if any(holder == each.thread for each in path):
+                break
+            path.append(by_thread[holder])
+    return ()

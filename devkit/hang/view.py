@@ -1,0 +1,97 @@
+"""The page of `devkit hang`: the verdict, what it rests on, how far each rank has come, and their stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from devkit.debug.naming import label, short_path
+from devkit.hang.diagnose import case_of
+from devkit.hang.gather import Diagnosis
+from devkit.hang.records import RankProgress
+from devkit.hang.states import State
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+ROWS = 16  # ranks of the table; of more only those that differ from most
+IDLE = ("idle",)
+
+
+def page(found: Diagnosis, cwd: str | None = None) -> Text:
+    """What a person reads."""
+    from rich.text import Text
+
+    from devkit.debug import stacks
+    from devkit.debug.stack_groups import merge
+    from devkit.hang.run import stack_documents
+
+    verdict = found.verdict
+    blocks = [Text(verdict.sentence, style="bold red" if verdict.hang else "bold green")]
+    if verdict.evidence:
+        blocks.append(Text("\n").join(Text(f"  {line}") for line in verdict.evidence))
+    states = case_of(found.first, found.last, 0.0).states
+    blocks.append(Text("\n").join(table([progress(state) for state in states if state.doing not in IDLE], cwd)))
+    if verdict.hang:
+        blocks.append(stacks.page(merge(stack_documents(found.raw)), cwd=cwd))
+    return Text("\n\n").join(block for block in blocks if block.plain)
+
+
+def progress(state: State) -> RankProgress:
+    """How far a process has come."""
+    facts, place = state.facts, state.place
+    return RankProgress(
+        role=facts.role,
+        rank=facts.rank,
+        node_ip=facts.node_ip,
+        pid=facts.pid,
+        doing=state.doing,
+        moved=state.moved,
+        step=facts.step,
+        phase=facts.phase,
+        collective=_collective(state),
+        file=place.file if place else "",
+        line=place.line if place else 0,
+        function=place.function if place else "",
+    )
+
+
+def _collective(state: State) -> str:
+    """The youngest one, of whichever group."""
+    known = [(entry.age, entry, group) for group in state.facts.groups for entry in group.entries[-1:]]
+    if not known:
+        return str(state.facts.call.get("op") or "")
+    _, entry, group = min(known, key=lambda one: one[0])
+    return f"{entry.op}{'' if entry.p2p else f' #{entry.seq}'} of {group.description or group.name}"
+
+
+def table(rows: Sequence[RankProgress], cwd: str | None = None) -> Iterator[Text]:
+    """One line for each; equal ones of a large job in one."""
+    from rich.text import Text
+
+    heads = ("who", "pid", "doing", "step", "phase", "last collective", "where")
+    cells = [_cells(row, cwd) for row in sorted(rows, key=lambda row: (row.role, -1 if row.rank is None else row.rank))]
+    shown = cells if len(cells) <= ROWS else _unlike(cells)
+    widths = [max(len(line[column]) for line in (heads, *shown)) for column in range(len(heads))]
+    for number, line in enumerate((heads, *shown)):
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        yield Text(text, style="dim" if number == 0 else "")
+    if len(shown) < len(cells):
+        yield Text(f"and {len(cells) - len(shown)} more like one of these", style="dim")
+
+
+def _unlike(cells: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The first of each kind: who and pid make no difference."""
+    kinds: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for line in cells:
+        kinds.setdefault(line[2:], line)
+    return list(kinds.values())[:ROWS]
+
+
+def _cells(row: RankProgress, cwd: str | None) -> tuple[str, ...]:
+    from devkit.debug.naming import Who
+
+    where = f"{short_path(row.file, cwd)}:{row.line}" if row.file else ""
+    doing = row.doing if not row.moved or row.doing in ("busy", "idle") else f"{row.doing}, moving"
+    step = "" if row.step is None else str(row.step)
+    return label(Who(row.role, row.rank, "")), str(row.pid), doing, step, row.phase, row.collective, where

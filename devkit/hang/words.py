@@ -1,0 +1,164 @@
+"""The sentences of a verdict, and the lines of evidence under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from devkit.debug.grouping import group
+from devkit.debug.naming import Who, ago, label, name_members, rank_list, short_path
+from devkit.debug.stack_groups import Frame
+from devkit.hang.facts import CrashFacts, LockWait
+from devkit.hang.groups import Stuck
+from devkit.hang.records import Culprit
+from devkit.hang.states import State
+
+DOES = {
+    "sleep": "sleeps",
+    "wait": "waits for a condition or an event",
+    "lock": "waits for a lock",
+    "ray": "waits for a result of Ray",
+    "idle": "has nothing to do",
+    "busy": "is at work",
+    "dead": "is dead",
+    "silent": "does not answer: a call holds its Python",
+    "collective": "is in another collective",
+    "meeting": "makes a process group",
+}
+EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them
+
+
+def name(state: State) -> str:
+    """One process in a sentence."""
+    role = state.facts.role or "process"
+    if role == "driver":
+        return "the driver"
+    return f"{role} {'pid ' + str(state.facts.pid) if state.facts.rank is None else 'rank ' + str(state.facts.rank)}"
+
+
+def named(states: Sequence[State]) -> str:
+    """Some processes in a sentence."""
+    if len(states) == 1:
+        return name(states[0])
+    roles = {state.facts.role for state in states}
+    ranks = [state.facts.rank for state in states if state.facts.rank is not None]
+    if len(roles) == 1 and len(ranks) == len(states) == len(set(ranks)):
+        return f"ranks {rank_list(ranks)}"
+    return name_members(Who(state.facts.role, state.facts.rank, f"pid {state.facts.pid}") for state in states)
+
+
+def they(states: Sequence[State], one: str, many: str) -> str:
+    """Some processes and what they do: "ranks 0,2 wait"."""
+    return f"{named(states)} {verb(states, one, many)}"
+
+
+def verb(states: Sequence[State], one: str, many: str) -> str:
+    return one if len(states) == 1 else many
+
+
+def rank(state: State) -> int:
+    return 1 << 30 if state.facts.rank is None else state.facts.rank
+
+
+def first(states: Iterable[State]) -> State:
+    """The one with the lowest rank."""
+    return min(states, key=rank)
+
+
+def at(state: State) -> str:
+    return at_frame(state.place)
+
+
+def at_frame(frame: Frame | None) -> str:
+    return f" at {short_path(frame.file)}:{frame.line} in {frame.function}" if frame else ""
+
+
+def culprit(state: State, frame: Frame | None = None) -> Culprit:
+    place = frame or state.place or Frame("", 0, "")
+    facts = state.facts
+    return Culprit(facts.role, facts.rank, facts.node_ip, facts.pid, place.file, place.line, place.function)
+
+
+def span(seconds: float) -> str:
+    """
+    >>> span(1.234), span(75.0)
+    ('1.2 s', '75 s')
+    """
+    return f"{seconds:.1f} s" if seconds < 10 else ago(seconds)
+
+
+def io(state: State) -> str:
+    """What an I/O wait is for: "the end of a child process", "a read from a pipe"."""
+    return state.about or "I/O"
+
+
+def root(state: State) -> str:
+    """Source and destination, where the call names them."""
+    call = state.facts.call
+    told = [f"{key}={call[key]}" for key in ("src", "dst", "group_src", "group_dst") if key in call]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def circle(waits: Sequence[LockWait]) -> str:
+    """Who waits for whom, once around."""
+    if len(waits) == 1:
+        [wait] = waits
+        held = f" that it has taken itself{at_frame(wait.held_at)}" if wait.held_at else " that it holds itself"
+        return f"thread {wait.thread} waits{at_frame(wait.at)} for a lock{held}"
+    parts = []
+    for wait in waits:
+        taken = f", which took it{at_frame(wait.held_at)}" if wait.held_at else ""
+        parts.append(f"thread {wait.thread} waits{at_frame(wait.at)} for a lock of thread {wait.holder}{taken}")
+    return "; ".join(parts)
+
+
+def crash(found: CrashFacts) -> str:
+    return f"crash {found.id}: {found.said}{at_frame(found.at)} (devkit crashes show {found.id} has its variables)"
+
+
+def recorded(found: Stuck) -> tuple[str, ...]:
+    """What torch's flight recorder has of a group: equal ranks in one line."""
+    last: dict[str, list[int]] = {}
+    for each in found.group.ranks:
+        last.setdefault(_last_of(found, each), []).append(each)
+    title = f"group {found.group.title} ({len(found.group.ranks)} ranks)"
+    return tuple(f"{title}: rank{'s' * (len(ranks) > 1)} {rank_list(ranks)}: {text}" for text, ranks in last.items())
+
+
+def _last_of(found: Stuck, each: int) -> str:
+    if each not in found.group.members:
+        return "no such process"
+    entries = [entry for entry in found.group.facts(each).entries if entry.p2p == found.p2p]
+    if not entries:
+        return "no collective yet"
+    entry = entries[-1]
+    return f"last is {entry.op} #{entry.seq} {entry.sizes}, {'done' if entry.done else 'not done'}"
+
+
+def waits(states: Iterable[State]) -> tuple[str, ...]:
+    """What everybody does, equal ones in one line; those with nothing to do are left out."""
+    busy = [state for state in states if state.doing != "idle"]
+    groups = group((state.facts.who, _does(state)) for state in busy)
+    everyone = [state.facts.who for state in busy]
+    pids = {state.facts.who: state.facts.pid for state in busy}
+    lines = []
+    for one in groups[:EVIDENCE_LINES]:
+        ranked = all(who.rank is not None for who in one.members)
+        plain = ranked or len(one.members) > 1 or one.members[0].role == "driver"
+        who = name_members(one.members, everyone) if ranked else ", ".join(sorted({label(who) for who in one.members}))
+        lines.append(f"{who if plain else f'{who} pid {pids[one.members[0]]}'}: {one.key}")
+    if len(groups) > EVIDENCE_LINES:
+        lines.append(f"and {len(groups) - EVIDENCE_LINES} more")
+    return tuple(lines)
+
+
+def _does(state: State) -> str:
+    if state.doing == "collective":
+        does = f"in {state.facts.call.get('op') or 'a collective'}"
+    elif state.doing == "io":
+        does = f"waits for {io(state)}"
+    elif state.doing == "deadlock":
+        does = "threads wait for each other"
+    else:
+        does = DOES.get(state.doing, state.doing)
+    step = f" (step {state.facts.step})" if state.facts.step is not None else ""
+    return f"{does}{at(state)}{step}"

@@ -1,0 +1,1 @@
+"""What went wrong first in a job, from all that its processes left behind."""

@@ -1,0 +1,52 @@
+"""One thing that went wrong, wherever it was found. Pure records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from devkit.debug.stack_groups import Frame
+
+Source = Literal["crash", "task", "actor", "worker", "node", "log", "job"]
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception as a text shows it: the innermost of a chain or of nested tasks."""
+
+    type: str
+    message: str
+    frames: tuple[Frame, ...] = ()  # innermost first
+    who: str = ""  # "Rank.train", the task whose code raised it; empty: the text's own process
+    pid: int = 0
+    node_ip: str = ""
+    rank: int | None = None
+
+    @property
+    def said(self) -> str:
+        first = self.message.strip().splitlines()[0] if self.message.strip() else ""
+        return f"{self.type}: {first}" if first else self.type
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that went wrong in one process."""
+
+    source: Source
+    raised: Raised
+    time: float | None = None  # seconds since the epoch, by the clock of its node
+    role: str = ""  # of the process where it was seen
+    rank: int | None = None
+    node_ip: str = ""
+    pid: int = 0
+    worker_id: str = ""
+    where: str = ""  # a file name or a table, and what in it
+    text: str = ""  # what was found, as it stood
+    root: str = ""  # of a crash snapshot: the id of the one that caused it
+    id: str = ""  # of a crash snapshot
+    order: int = 0  # place in its file, where no time is known
+
+    @property
+    def process(self) -> tuple[str, int]:
+        """Who raised it: the node and the pid, of the innermost task where the text names that."""
+        return (self.raised.node_ip or self.node_ip, self.raised.pid or self.pid)

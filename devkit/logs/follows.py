@@ -1,0 +1,103 @@
+"""What only follows from something else: by its type, and by what it says. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from devkit.logs.events import Event
+
+CAUSE, MAYBE, FOLLOWS = 0, 1, 2
+
+
+class Weight(NamedTuple):
+    """How likely an error is a cause, and what it follows from when it is none."""
+
+    level: int
+    why: str = ""
+
+
+_TYPES = {
+    "ActorDiedError": "an actor that died",
+    "RayActorError": "an actor that died",
+    "ActorUnavailableError": "an actor that did not answer",
+    "ActorUnschedulableError": "",
+    "WorkerCrashedError": "a worker that died",
+    "LocalRayletDiedError": "a node that died",
+    "NodeDiedError": "a node that died",
+    "OwnerDiedError": "the end of who made an object",
+    "ObjectLostError": "the end of who had an object",
+    "ObjectReconstructionFailedError": "the end of who had an object",
+    "ReferenceCountingAssertionError": "the end of who had an object",
+    "TaskCancelledError": "a task that was cancelled",
+    "KeyboardInterrupt": "an interruption",
+    "BrokenPipeError": "the end of the other side",
+    "ConnectionResetError": "the end of the other side",
+    "ChildFailedError": "a child that failed",
+    "GetTimeoutError": "a wait that took too long",
+}
+# (pattern of what is said, how heavy, what it follows from)
+_SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), level, why)
+    for pattern, level, why in (
+        (
+            r"placement group .*(name|already) .*exist|placement group with name .* already exists",
+            FOLLOWS,
+            "an earlier try",
+        ),
+        (r"(actor|name).*already (exists|taken)|AlreadyExists", FOLLOWS, "an earlier try"),
+        (r"connection closed by peer|connection reset by peer|broken pipe|socket closed", FOLLOWS, "the end of a peer"),
+        (r"remote process exited|ncclRemoteError|peer .* (has )?(failed|died|exited)", FOLLOWS, "the end of a peer"),
+        (
+            r"watchdog caught collective operation timeout|watchdog (got stuck|timeout)",
+            MAYBE,
+            "a rank that did not come",
+        ),
+        (
+            r"timed out waiting \d+ms for (recv|send)|timeout.*(barrier|collective|allreduce|all_reduce)",
+            MAYBE,
+            "a rank that did not come",
+        ),
+        (r"(store|socket|rendezvous|wait).*(timed? ?out|timeout)", MAYBE, "a rank that did not come"),
+        (r"\bSIGTERM\b|was terminated|asked to (exit|end)", FOLLOWS, "being ended"),
+        (r"no answer within .* from", MAYBE, "a rank that did not come"),
+        (
+            r"the actor died|actor .* is dead|its (node|worker|owner) (has )?died|died unexpectedly",
+            FOLLOWS,
+            "an actor that died",
+        ),
+        (r"\bdied during \w+", FOLLOWS, "an actor that died"),
+        (r"process group .*(aborted|destroyed)|communicator was aborted", FOLLOWS, "the end of a peer"),
+        (r"health check failed|missing too many heartbeats", MAYBE, "a node that did not answer"),
+        (r"owner.*(died|exited)|driver (has )?exited|job .*(finished|has ended)", FOLLOWS, "the end of the job"),
+    )
+)
+_MEMORY = re.compile(r"OutOfMemory|out of memory|oom|SIGKILL", re.IGNORECASE)
+
+
+def weigh(event: Event) -> Weight:
+    """How likely this is the cause.
+
+    >>> from devkit.logs.events import Raised
+    >>> weigh(Event("task", Raised("ValueError", "bad"))).level
+    0
+    >>> weigh(Event("log", Raised("RuntimeError", "Connection closed by peer [10.0.0.2]:41"))).why
+    'the end of a peer'
+    """
+    raised = event.raised
+    if event.root:
+        return Weight(FOLLOWS, "another crash")
+    if event.source in ("worker", "node") and _MEMORY.search(raised.said):
+        return Weight(CAUSE)
+    for pattern, level, why in _SAID:
+        if pattern.search(raised.said):
+            return Weight(level, why)
+    if why := _TYPES.get(raised.type, ""):
+        return Weight(FOLLOWS, why)
+    if event.source == "job":
+        return Weight(MAYBE, "what its processes did")
+    if event.source == "actor" or raised.type in ("SystemExit", "RayTaskError"):
+        return Weight(MAYBE, "what its process did")
+    if event.source == "worker" and not event.raised.message:
+        return Weight(MAYBE, "an error of its program")
+    return Weight(CAUSE)

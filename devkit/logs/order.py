@@ -1,0 +1,162 @@
+"""One cause out of many errors: the same one seen in many places is one, what only follows is set aside. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from devkit.debug.stack_groups import Frame
+from devkit.logs.events import Event
+from devkit.logs.follows import CAUSE, Weight, weigh
+from devkit.logs.parse import own_frame
+
+# Where an error is told best: a snapshot has variables, Ray's table a time and the whole text.
+_BEST = ("crash", "task", "worker", "node", "log", "actor", "job")
+TOGETHER = 2.0  # seconds: clocks of nodes differ, and nothing is said of which of two was first
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One error, in all places where it was seen."""
+
+    events: tuple[Event, ...]  # the one that tells best comes first
+    weight: Weight
+    time: float | None
+
+    @property
+    def best(self) -> Event:
+        return self.events[0]
+
+    @property
+    def at(self) -> Frame | None:
+        return next((frame for event in self.events if (frame := own_frame(event.raised))), None)
+
+    @property
+    def role(self) -> str:
+        return next((event.raised.who or event.role for event in self.events if event.raised.who or event.role), "")
+
+    @property
+    def rank(self) -> int | None:
+        known = (each.rank if each.rank is not None else each.raised.rank for each in self.events)
+        return next((rank for rank in known if rank is not None), None)
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Errors of one kind that came from the cause."""
+
+    said: str
+    why: str
+    count: int
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FirstError:
+    """The cause, errors that may be causes of their own, and what followed."""
+
+    cause: Problem | None
+    others: tuple[Problem, ...]
+    followed: tuple[Followed, ...]
+    sure: bool  # false: all that was found may be a consequence of something that left no trace
+
+
+def first_error(events: Iterable[Event]) -> FirstError:
+    """The earliest of what is most likely a cause."""
+    problems = merge(events)
+    if not problems:
+        return FirstError(None, (), (), True)
+    least = min(problem.weight.level for problem in problems)
+    candidates = [problem for problem in problems if problem.weight.level == least]
+    cause = min(candidates, key=_order)
+    # What is as weighty but clearly later may be its consequence, too; what is alike on another rank is no news.
+    others = [each for each in candidates if each is not cause]
+    near = tuple(each for each in others if least == CAUSE and _is_near(cause, each))
+    rest = [each for each in problems if each is not cause and each not in near]
+    return FirstError(cause, near, _followed(rest, cause), least == CAUSE)
+
+
+def _order(problem: Problem) -> tuple[float, int, int]:
+    time = problem.time if problem.time is not None else float("inf")
+    return time, _BEST.index(problem.best.source), problem.best.order
+
+
+def _is_near(cause: Problem, other: Problem) -> bool:
+    """Whether nobody can say which of the two was first."""
+    if cause.time is None or other.time is None:
+        return other.best.raised.type != cause.best.raised.type and cause.time is None
+    return other.time - cause.time <= TOGETHER and other.best.raised.said != cause.best.raised.said
+
+
+def merge(events: Iterable[Event]) -> list[Problem]:
+    """Sightings of one error together: same process and exception, at the same line where both know it."""
+    known = list(events)
+    heads: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    for event in known:
+        heads[_identity(event)].append(event)
+    groups = _join_nameless(heads)
+    return [_problem(group) for group in groups]
+
+
+def _identity(event: Event) -> tuple[object, ...]:
+    raised = event.raised
+    frame = own_frame(raised)
+    line = (frame.file.rpartition("/")[2], frame.line) if frame else None
+    first = raised.message.strip().splitlines()[0][:200] if raised.message.strip() else ""
+    return (event.process[1], raised.type.rpartition(".")[2], first, line)
+
+
+def _join_nameless(heads: Mapping[tuple[object, ...], list[Event]]) -> list[list[Event]]:
+    """What a driver's log says without a process, or without a line, is what a process said itself."""
+    groups: list[tuple[tuple[object, ...], list[Event]]] = []
+    for key, events in sorted(heads.items(), key=lambda item: (item[0][3] is None, not item[0][0])):
+        pid, kind, message, line = key
+        for known, group in groups:
+            alike = known[1:3] == (kind, message)
+            if alike and (pid in (0, known[0]) or _is_echo(events)) and line in (None, known[3]):
+                group.extend(events)
+                break
+            if alike and line is not None and line == known[3] and _is_echo(events):
+                group.extend(events)
+                break
+        else:
+            groups.append((key, list(events)))
+    return [group for _, group in groups]
+
+
+def _is_echo(events: Sequence[Event]) -> bool:
+    """Whether they come from a driver's log or Ray's word on a job, which repeat what happened elsewhere."""
+    return all(event.source == "job" or (event.source == "log" and event.role == "driver") for event in events)
+
+
+def _problem(group: Sequence[Event]) -> Problem:
+    ordered = tuple(sorted(group, key=lambda event: (_BEST.index(event.source), event.time or float("inf"))))
+    times = [event.time for event in ordered if event.time is not None]
+    weights = [weigh(event) for event in ordered]
+    return Problem(ordered, _heaviest(weights), min(times, default=None))
+
+
+def _heaviest(weights: Sequence[Weight]) -> Weight:
+    """A consequence for one sighting is one for all: they are the same error."""
+    return max(weights, key=lambda weight: weight.level)
+
+
+def _followed(problems: Sequence[Problem], cause: Problem) -> tuple[Followed, ...]:
+    """Equal ones in one line, the commonest first."""
+    kinds: dict[tuple[str, str], list[Problem]] = defaultdict(list)
+    for problem in problems:
+        same = problem.best.raised.said == cause.best.raised.said
+        why = problem.weight.why or ("the same, elsewhere" if same else "came later")
+        kinds[problem.best.raised.said, why].append(problem)
+    found = [
+        Followed(said, why, len(group), tuple(sorted({name for each in group if (name := called(each))})))
+        for (said, why), group in kinds.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.count, each.said)))
+
+
+def called(problem: Problem) -> str:
+    """Who it is, in a word: `Rank.train rank 1`."""
+    rank = "" if problem.rank is None else f" rank {problem.rank}"
+    return f"{problem.role}{rank}".strip()

@@ -1,0 +1,48 @@
+"""The document of `devkit logs --first-error --json`. Field names are a promise: add, never rename."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from devkit.debug.inworker.documents import StackFrame
+
+
+class ErrorCause(TypedDict):
+    """One error, and where it was found."""
+
+    type: str
+    message: str
+    file: str  # of the innermost frame of the program's own; empty: no line is known
+    line: int
+    function: str
+    frames: list[StackFrame]  # innermost first
+    role: str
+    rank: int | None
+    node_ip: str
+    pid: int
+    time: float | None  # seconds since the epoch, by its node's clock
+    seen: list[str]  # in which logs and tables
+    crash: str  # id of devkit's snapshot; empty: there is none
+
+
+class FollowedError(TypedDict):
+    """Errors of one kind that came from the cause."""
+
+    said: str
+    why: str
+    count: int
+    roles: list[str]
+
+
+class FirstErrorDocument(TypedDict):
+    """`devkit logs --first-error`."""
+
+    job_id: str
+    submission_id: str
+    status: str
+    cause: ErrorCause | None  # null: no error was found
+    sure: bool  # false: all that was found usually follows from something, and of that nothing was found
+    others: list[ErrorCause]  # as likely, at the same time
+    followed: list[FollowedError]
+    notes: list[str]  # what could not be read
+    bundle: str  # the file that was written; empty: none

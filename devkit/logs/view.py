@@ -1,0 +1,116 @@
+"""The page of `devkit logs --first-error`: one cause, where and who, and a count of what followed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from devkit.debug.naming import count, is_library, short_path
+from devkit.debug.stack_groups import trim
+from devkit.logs.collect import Left, title
+from devkit.logs.order import FirstError, Problem, called
+from devkit.logs.parse import own_frame
+from devkit.logs.records import ErrorCause, FirstErrorDocument
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+MESSAGE_LINES = 12
+FRAMES = 8
+FOLLOWED = 8
+
+
+def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
+    """What a person reads."""
+    from rich.text import Text
+
+    if found.cause is None:
+        return Text("\n").join([Text(f"no error was found in {title(left.job)}", style="bold"), *_notes(left)])
+    lines = [Text(title(left.job), style="dim"), Text(), *_cause(found.cause, "first error", cwd)]
+    if not found.sure:
+        word = "such an error usually follows from another one, and of that no trace was found"
+        lines += [Text(), Text(word, style="yellow")]
+    for other in found.others:
+        lines += [Text(), *_cause(other, "at the same time", cwd)]
+    if found.followed:
+        total = sum(each.count for each in found.followed)
+        lines += [Text(), Text(f"then followed {count(total, 'error')}:")]
+        for each in found.followed[:FOLLOWED]:
+            who = f" in {', '.join(each.roles[:4])}{' ...' if len(each.roles) > 4 else ''}" if each.roles else ""
+            lines.append(Text(f"  {each.count} x {_short(each.said)}{who}  (from {each.why})", style="dim"))
+        if len(found.followed) > FOLLOWED:
+            lines.append(Text(f"  and {count(len(found.followed) - FOLLOWED, 'more kind')}", style="dim"))
+    return Text("\n").join([*lines, *_notes(left)])
+
+
+def _cause(problem: Problem, heading: str, cwd: str | None) -> list[Text]:
+    from rich.text import Text
+
+    best = problem.best
+    message = (best.raised.message or "").strip().splitlines()
+    lines = [Text.assemble((f"{heading}: ", "bold"), (best.raised.said, "bold red"))]
+    lines += [Text(f"  {line}") for line in message[1:MESSAGE_LINES]]
+    where = [f"{called(problem)}".strip(), f"pid {best.process[1]}" if best.process[1] else "", best.process[0]]
+    at = problem.at
+    if at is not None:
+        lines.append(Text(f"  at {short_path(at.file, cwd)}:{at.line} in {at.function}"))
+    when = time.strftime("%H:%M:%S", time.localtime(problem.time)) if problem.time else ""
+    lines.append(Text(f"  {' · '.join(part for part in (*where, when) if part)}", style="dim"))
+    frames = next((each.raised.frames for each in problem.events if each.raised.frames), ())
+    shown = [frame for frame in trim(tuple(frames)) if not is_library(frame.file)][:FRAMES]
+    lines += [
+        Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
+    ]
+    lines.append(Text(f"  seen in {', '.join(_seen(problem)[:4])}", style="dim"))
+    if crash := next((each.id for each in problem.events if each.id), ""):
+        lines.append(Text(f"  devkit crashes show {crash} has its variables", style="dim"))
+    return lines
+
+
+def _notes(left: Left) -> list[Text]:
+    from rich.text import Text
+
+    return [Text(), *(Text(f"note: {note}", style="yellow") for note in left.notes)] if left.notes else []
+
+
+def _short(said: str, width: int = 100) -> str:
+    return said if len(said) <= width else said[: width - 1] + "…"
+
+
+def _seen(problem: Problem) -> list[str]:
+    return list(dict.fromkeys(each.where for each in problem.events if each.where))
+
+
+def record(left: Left, found: FirstError, bundle: str = "") -> FirstErrorDocument:
+    """The document of `--json`."""
+    return {
+        "job_id": left.job.job_id,
+        "submission_id": left.job.submission_id,
+        "status": left.job.status,
+        "cause": cause_record(found.cause) if found.cause else None,
+        "sure": found.sure,
+        "others": [cause_record(each) for each in found.others],
+        "followed": [{"said": e.said, "why": e.why, "count": e.count, "roles": list(e.roles)} for e in found.followed],
+        "notes": list(left.notes),
+        "bundle": bundle,
+    }
+
+
+def cause_record(problem: Problem) -> ErrorCause:
+    best, at = problem.best, problem.at
+    frames = next((each.raised.frames for each in problem.events if own_frame(each.raised)), ())
+    return {
+        "type": best.raised.type,
+        "message": best.raised.message,
+        "file": at.file if at else "",
+        "line": at.line if at else 0,
+        "function": at.function if at else "",
+        "frames": [{"file": each.file, "line": each.line, "function": each.function} for each in frames],
+        "role": problem.role,
+        "rank": problem.rank,
+        "node_ip": best.process[0],
+        "pid": best.process[1],
+        "time": problem.time,
+        "seen": _seen(problem),
+        "crash": next((each.id for each in problem.events if each.id), ""),
+    }

@@ -1,0 +1,303 @@
+"""The verdict, from facts alone: each class, the first divergent rank and its line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from devkit.debug.stack_groups import Frame
+from devkit.hang.facts import CrashFacts, NodeFacts, Pending, Sample
+from devkit.hang.records import Verdict
+from devkit.hang.watchdog import Watch, look
+from tests.hang import jobs
+from tests.hang.jobs import (
+    NOW,
+    TRAIN,
+    answer,
+    driver,
+    elsewhere,
+    entry,
+    facts,
+    frames,
+    group,
+    idle,
+    in_collective,
+    process,
+    verdict,
+)
+
+Document = dict[str, Any]
+
+
+def waiting(*ranks: int, world: int = 3, **changes: Any) -> list[Document]:
+    return [in_collective(rank, world, **changes) for rank in ranks]
+
+
+def is_about(found: Verdict, kind: str, rank: int | None, line: int) -> None:
+    assert (found.kind, found.culprit and (found.culprit.rank, found.culprit.line)) == (kind, (rank, line)), found
+
+
+LOOP = {"file": TRAIN, "line": 50, "function": "load"}
+LOCKS = [
+    {
+        "thread": "MainThread",
+        "lock": "lock 1",
+        "at": {**LOOP, "line": 51},
+        "holder": "loader",
+        "held_at": {**LOOP, "line": 60},
+    },
+    {
+        "thread": "loader",
+        "lock": "lock 2",
+        "at": {**LOOP, "line": 61},
+        "holder": "MainThread",
+        "held_at": {**LOOP, "line": 50},
+    },
+]
+ONE_LOCK = [{**LOCKS[0], "holder": "MainThread"}]
+FROZEN = process(None, 1, process={"state": "T", "cpu": 1.0, "children_cpu": 0.0}, threads=[])
+GONE = {"identity": process(None, 1)["identity"], "reason": "the process died: without a word", "time": NOW}
+
+HOLDS = [{"name": "MainThread", "frames": frames((TRAIN, 45, "hold"))}]
+SILENT = process(None, 1, process={"state": "R", "cpu": 1.0}, threads=HOLDS)
+ABSENTEES = {
+    "sleeps": (elsewhere(1, 3, 41, call_in="clock_nanosleep"), "missing", 41, "it sleeps at"),
+    "waits for an event": (elsewhere(1, 3, 42), "missing", 42, "waits for a condition"),
+    "reads": (elsewhere(1, 3, 43, call_in="read", target="a pipe"), "io", 43, "a read from a pipe"),
+    "asks a host": (
+        elsewhere(1, 3, 43, call_in="poll", target="TCP 10.0.0.1:9 to 10.0.0.2:80"),
+        "io",
+        43,
+        "TCP 10.0.0.1",
+    ),
+    "waits for a child": (elsewhere(1, 3, 44, call_in="wait4"), "io", 44, "the end of a child process"),
+    "deadlock": (elsewhere(1, 3, 51, locks=LOCKS), "deadlock", 51, "thread loader"),
+    "waits for itself": (elsewhere(1, 3, 51, locks=ONE_LOCK), "deadlock", 51, "has taken itself"),
+    "frozen": (FROZEN, "frozen", 0, "kill -CONT 1001"),
+    "silent": (SILENT, "silent", 45, "does not answer"),
+    "dead": (process(None, 1, process=None, threads=[]), "dead", 0, "is dead"),
+    "its node is lost": (process(None, 1, fate="the node was lost"), "dead", 0, "the node was lost"),
+    "has nothing to do": (idle(1, 3), "missing", 0, "has nothing to do"),
+}
+
+
+@pytest.mark.parametrize("name", ABSENTEES)
+def test_why_a_rank_does_not_come(name: str) -> None:
+    odd, kind, line, said = ABSENTEES[name]
+    found = verdict([driver(), *waiting(0, 2), odd])
+    is_about(found, kind, 1, line)
+    assert said in found.sentence and found.hang and found.exit_code == 1
+    assert "\n" not in found.sentence
+
+
+def test_a_rank_that_left_the_job() -> None:
+    found = verdict([driver(), *waiting(0, 2)], left=[GONE])
+    assert found.kind == "dead" and "rank 1 is dead (the process died: without a word)" in found.sentence
+    assert found.culprit is not None and found.culprit.pid == 1001
+
+
+def test_a_rank_that_raised_is_told_with_its_line() -> None:
+    crash = CrashFacts("c1", "Worker-1", "Worker", 1, "ValueError: bad", Frame(TRAIN, 70, "load"), NOW - 9, None)
+    found = verdict([driver(), *waiting(0, 2), idle(1, 3)], crashes=[crash])
+    is_about(found, "raised", 1, 70)
+    # but one that goes on after a crash is judged by what it does
+    found = verdict([driver(), *waiting(0, 2), ABSENTEES["sleeps"][0]], crashes=[crash])
+    is_about(found, "missing", 1, 41)
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ({"op": "broadcast", "line": 33}, "broadcast [8, 4]"),
+        ({"line": 34, "call": {"src": 1}, "op": "broadcast"}, "broadcast"),
+    ],
+)
+def test_another_collective(odd: Document, said: str) -> None:
+    found = verdict([driver(), *waiting(0, 2), in_collective(1, 3, **odd)])
+    is_about(found, "mismatch", 1, odd["line"])
+    assert said in found.sentence and "ranks 0,2 are in all_reduce [8, 4]" in found.sentence
+
+
+def test_another_source() -> None:
+    odd = in_collective(1, 3, op="broadcast", line=35, call={"src": 1})
+    found = verdict([*waiting(0, 2, op="broadcast", call={"src": 0}), odd])
+    is_about(found, "mismatch", 1, 35)
+    assert "(src=1)" in found.sentence and "(src=0)" in found.sentence
+
+
+def test_other_sizes() -> None:
+    odd = in_collective(1, 3, line=36)
+    odd["facts"]["groups"][0]["entries"][-1]["sizes"] = [[8, 5]]
+    is_about(verdict([*waiting(0, 2), odd]), "mismatch", 1, 36)
+    # of all_gather each rank may have its own
+    odd = in_collective(1, 3, op="all_gather")
+    odd["facts"]["groups"][0]["entries"][-1]["sizes"] = [[8, 5]]
+    assert verdict([*waiting(0, 2, op="all_gather"), odd]).kind == "network"
+
+
+def test_two_ranks_of_two_the_lower_is_right() -> None:
+    is_about(verdict([in_collective(0, 2), in_collective(1, 2, op="broadcast", line=37)]), "mismatch", 1, 37)
+
+
+def test_groups_in_different_orders() -> None:
+    odd = elsewhere(1, 3, 38)
+    odd["facts"]["groups"].append(group([entry(3, done=False, age=20.0)], range(3), "1", "tp"))
+    others = waiting(0, 2)
+    for each in others:
+        each["facts"]["groups"].append(group([entry(2)], range(3), "1", "tp"))
+    is_about(verdict([*others, odd]), "mismatch", 1, 38)
+
+
+def test_blame_goes_to_the_last_of_a_chain() -> None:
+    """Rank 0 waits for rank 1, which waits in another group for rank 2, which sleeps."""
+    first = in_collective(0, 2)
+    second = elsewhere(1, 2, 39)
+    second["facts"]["groups"].append(group([entry(4, done=False, age=18.0)], [1, 2], "1", "pair"))
+    third = elsewhere(2, 0, 40, call_in="clock_nanosleep")
+    third["facts"]["groups"] = [group([entry(3)], [1, 2], "1", "pair")]
+    is_about(verdict([first, second, third]), "missing", 2, 40)
+
+
+def test_all_are_there_and_nothing_comes_through() -> None:
+    found = verdict(waiting(0, 1, 2))
+    assert found.kind == "network" and "nobody is missing" in found.sentence
+
+
+def test_two_worlds_of_one_name_are_kept_apart() -> None:
+    """Each has a rank 0; those of the other are not missing here."""
+    first = [in_collective(rank, 2) for rank in (0, 1)]
+    other = [elsewhere(rank, 2, 41, call_in="clock_nanosleep") for rank in (0, 1)]
+    for each in other:
+        each["facts"]["groups"][0]["world"] = "h:2"
+        each["identity"]["worker_id"] += "-other"
+    assert verdict([*first, *other]).kind == "network"
+
+
+def test_a_transfer_between_two() -> None:
+    known = facts(
+        0, 21, groups=[group([entry(1, "recv", done=False, p2p=True)], [0, 1])], call={"op": "recv", "src": 1}
+    )
+    found = verdict([process(known, 0), elsewhere(1, 2, 22, call_in="clock_nanosleep")])
+    is_about(found, "missing", 1, 22)
+
+
+# ---- no hang
+
+
+def test_what_moves_is_no_hang() -> None:
+    before, after = [driver(), *waiting(0, 1, 2)], [driver(), *waiting(0, 1, 2, seq=7)]
+    found = verdict(before, after)
+    assert (found.kind, found.hang, found.exit_code) == ("moves", False, 0)
+
+
+def at_work(cpu: float) -> Document:
+    return elsewhere(1, 3, 46, cpu=cpu, call_in="")
+
+
+def test_a_rank_at_work_is_waited_for() -> None:
+    found = verdict([*waiting(0, 2), at_work(1.0)], [*waiting(0, 2), at_work(2.9)])
+    assert found.kind == "moves" and "rank 1 is at work" in found.sentence and found.decided
+
+
+def test_a_rank_that_is_far_behind_is_slow() -> None:
+    late = waiting(0, 2, age=95.0)
+    found = verdict([*late, at_work(1.0)], [*late, at_work(2.9)])
+    is_about(found, "slow", 1, 46)
+
+
+def test_a_short_wait_is_not_decided() -> None:
+    sleeps = elsewhere(1, 3, 41, call_in="clock_nanosleep")
+    assert not verdict([*waiting(0, 2, age=3.0), sleeps]).decided
+    assert verdict([*waiting(0, 2, age=12.0), sleeps]).decided
+
+
+def test_a_debugger_s_stop_is_no_hang() -> None:
+    found = verdict([driver(), *waiting(0, 2), elsewhere(1, 3, 41, stops=["s1"])])
+    assert (found.kind, found.hang) == ("paused", False)
+
+
+def test_nobody_has_anything_to_do() -> None:
+    sleeping = process(facts(None, 12, "main", call_in="clock_nanosleep"), None, "driver")
+    assert verdict([sleeping, idle(0, 1)]).kind == "idle"
+
+
+# ---- what Ray has not given
+
+NODES = (NodeFacts("a", "10.0.0.1", {"CPU": 8.0}, {"CPU": 0.0}), NodeFacts("b", "10.0.0.2", {"CPU": 8.0}, {"CPU": 3.0}))
+PENDING = {
+    "a GPU": (Pending("actor", "Worker", "a1", ({"GPU": 1.0},)), "resource", "no node has any GPU"),
+    "too many": (Pending("placement group", "pg", "p1", ({"CPU": 9.0},)), "resource", "no node has more than 8 CPU"),
+    "together": (
+        Pending("placement group", "pg", "p1", ({"CPU": 6.0},) * 3),
+        "resource",
+        "all nodes together have 16 CPU",
+    ),
+    "busy": (Pending("task", "f", "t1", ({"CPU": 4.0},)), "resource", "3 of 16 CPU are free"),
+    "starting": (Pending("actor", "Worker", "a1", ({"CPU": 2.0},)), "moves", "Ray is starting actor Worker"),
+}
+
+
+@pytest.mark.parametrize("name", PENDING)
+def test_what_ray_has_not_given(name: str) -> None:
+    pending, kind, said = PENDING[name]
+    found = verdict([driver()], pending=(pending,), nodes=NODES)
+    assert found.kind == kind and said in found.sentence
+
+
+def test_a_rank_that_is_never_started_is_missed_by_those_who_meet() -> None:
+    meeting = process(facts(0, 20, "join", call={"op": "init_process_group", "world_size": 2}), None)
+    pending = PENDING["a GPU"][0]
+    assert verdict([driver(), meeting], pending=(pending,), nodes=NODES).kind == "resource"
+    assert "only 1 have come" in verdict([driver(), meeting], nodes=NODES).sentence
+
+
+# ---- large jobs, and the watchdog
+
+
+@pytest.mark.parametrize("odd", [0, 100, 255])
+def test_256_ranks(odd: int) -> None:
+    found = verdict(json.loads(json.dumps(jobs.simulated(256, odd))))
+    is_about(found, "missing", odd, 41)
+    assert len(found.evidence) < 20
+
+
+def samples(*documents: tuple[float, list[Document]]) -> list[Sample]:
+    return [Sample.of(answer(ranks, NOW + at)) for at, ranks in documents]
+
+
+def alarms(found: list[Sample], timeout: float) -> list[tuple[float, str]]:
+    watch: Watch | None = None
+    told: list[tuple[float, str]] = []
+    for sample in found:
+        watch, said = look(watch, sample, timeout)
+        if said is not None:
+            told.append((sample.time - NOW, said.kind))
+    return told
+
+
+def test_the_watchdog_tells_once_and_after_the_time() -> None:
+    sleeps = elsewhere(1, 3, 41, call_in="clock_nanosleep")
+    hung = [(float(at), [*waiting(0, 2, age=float(at)), sleeps]) for at in range(0, 100, 10)]
+    assert alarms(samples(*hung), 40.0) == [(40.0, "missing")]
+
+
+def test_the_watchdog_lets_a_long_step_and_a_slow_rank_be() -> None:
+    busy = [(float(at), [*waiting(0, 2, age=float(at)), at_work(float(at))]) for at in range(0, 300, 10)]
+    assert alarms(samples(*busy), 40.0) == []
+    one_frame = [
+        (float(at), [process(facts(None, 9, "compile", cpu=float(at)), None, "driver")]) for at in range(0, 300, 10)
+    ]
+    assert alarms(samples(*one_frame), 40.0) == []
+
+
+def test_the_watchdog_tells_again_of_another_hang() -> None:
+    sleeps = elsewhere(1, 3, 41, call_in="clock_nanosleep")
+    first = [(float(at), [*waiting(0, 2, age=float(at)), sleeps]) for at in (0, 30, 60)]
+    moved = [(float(at), waiting(0, 1, 2, seq=at)) for at in (70, 80)]
+    again = [
+        (float(at), [*waiting(0, 2, seq=99, age=at - 90.0), elsewhere(1, 3, 41, seq=98, call_in="clock_nanosleep")])
+        for at in (90, 120, 150)
+    ]
+    assert alarms(samples(*first, *moved, *again), 40.0) == [(60.0, "missing"), (150.0, "missing")]

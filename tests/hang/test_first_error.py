@@ -1,0 +1,265 @@
+"""One cause out of what many processes left behind, from text and tables alone; and no secret in a bundle."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devkit.debug.rows import JobRow, NodeRow
+from devkit.errors import UsageError
+from devkit.logs import bundle, parse, redact, view
+from devkit.logs.collect import Left, LogFile, of_log
+from devkit.logs.events import Event, Raised
+from devkit.logs.follows import CAUSE, FOLLOWS, MAYBE, weigh
+from devkit.logs.order import first_error
+
+PLAIN = """\
+INFO starting
+Traceback (most recent call last):
+  File "/job/train.py", line 7, in main
+    load(path)
+  File "/job/data.py", line 3, in load
+    rows["response"]
+KeyError: 'response'
+INFO ended
+"""
+CHAIN = """\
+Traceback (most recent call last):
+  File "/job/data.py", line 3, in load
+    int("x")
+ValueError: invalid literal
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/job/train.py", line 9, in main
+    load()
+RuntimeError: cannot load
+"""
+NESTED = """\
+Traceback (most recent call last):
+  File "/job/train.py", line 20, in <module>
+    ray.get(outer.remote(7))
+  File "/v/lib/python3.11/site-packages/ray/_private/worker.py", line 1, in get
+    raise value.as_instanceof_cause()
+ray.exceptions.RayTaskError(KeyError): \x1b[36mray::outer()\x1b[39m (pid=10, ip=10.0.0.1)
+  File "/job/train.py", line 12, in outer
+    ray.get(pick.remote(x))
+ray.exceptions.RayTaskError(KeyError): \x1b[36mray::Rank.pick()\x1b[39m (pid=11, ip=10.0.0.2, actor_id=ab, repr=<x>)
+  File "/job/train.py", line 5, in pick
+    rows["response"]
+KeyError: 'response'
+after
+"""
+
+
+def only(text: str) -> parse.Found:
+    [found] = parse.find(text)
+    return found
+
+
+@pytest.mark.parametrize("prefix", ["", "(Rank pid=7, ip=10.0.0.3) ", "\x1b[36m(Rank pid=7, ip=10.0.0.3)\x1b[0m "])
+def test_a_traceback_with_what_ray_puts_before_it(prefix: str) -> None:
+    found = only("".join(f"{prefix}{line}\n" for line in PLAIN.splitlines()))
+    assert found.raised.said == "KeyError: 'response'" and found.line == 1
+    assert [(frame.file, frame.line) for frame in found.raised.frames] == [("/job/data.py", 3), ("/job/train.py", 7)]
+    assert (found.raised.pid, found.raised.node_ip) == ((7, "10.0.0.3") if prefix else (0, ""))
+
+
+def test_a_rank_s_prefix_of_torch() -> None:
+    found = only("".join(f"[rank3]: {line}\n" for line in PLAIN.splitlines()))
+    assert found.raised.rank == 3
+
+
+def test_a_chain_goes_back_to_its_first_exception() -> None:
+    found = only(CHAIN)
+    assert found.raised.said == "ValueError: invalid literal"
+    assert parse.own_frame(found.raised) == ("/job/data.py", 3, "load")
+
+
+def test_nested_tasks_go_back_to_the_innermost() -> None:
+    found = only(NESTED)
+    raised = found.raised
+    assert (raised.said, raised.who, raised.pid, raised.node_ip) == (
+        "KeyError: 'response'",
+        "Rank.pick",
+        11,
+        "10.0.0.2",
+    )
+    assert parse.own_frame(raised) == ("/job/train.py", 5, "pick")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("Fatal Python error: Segmentation fault", "fatal error"),
+        ("bash: line 1: torchrunn: command not found", "command"),
+        ("/bin/sh: 1: torchrunn: not found", "command"),
+        ("[rank0]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4", "DistBackendError"),
+        ("error: no such key", "error"),
+    ],
+)  # fmt: skip
+def test_last_words_that_are_no_traceback(line: str, kind: str) -> None:
+    assert only(f"INFO x\n{line}\n").raised.type == kind
+
+
+@given(st.text())
+def test_any_text_can_be_read(text: str) -> None:
+    for found in parse.find(f"Traceback (most recent call last):\n{text}"):
+        assert found.raised.type
+    parse.innermost(text)
+
+
+# ---- which one is the cause
+
+KEY = Raised("KeyError", "'response'", parse.innermost(PLAIN.split("INFO ended")[0]).frames)
+
+
+def event(kind: str, message: str = "", at: float | None = 10.0, pid: int = 1, **changes: object) -> Event:
+    return replace(Event("task", Raised(kind, message), at, "Rank.train", pid=pid, node_ip="10.0.0.1"), **changes)  # type: ignore[arg-type]
+
+
+CAUSED = [
+    event("RuntimeError", "[gloo/tcp/pair.cc] Connection closed by peer [10.0.0.2]:4", 9.0, pid=2),
+    event("DistBackendError", "Watchdog caught collective operation timeout: ALLREDUCE", 9.5, pid=3),
+    event("ActorDiedError", "The actor died unexpectedly before finishing this task.", 9.6, pid=4),
+    event("ValueError", "Failed to create placement group 'pg' because the name already exists", 9.7, pid=5),
+    event("WorkerDied", "*** SIGTERM received at time=1", 9.8, pid=6, source="worker"),
+]
+
+
+def test_what_only_follows_is_set_aside_though_its_clock_is_ahead() -> None:
+    found = first_error([*CAUSED, event("KeyError", "'response'", 10.0)])
+    assert found.cause is not None and found.cause.best.raised.said == "KeyError: 'response'"
+    assert found.sure and not found.others
+    assert sum(each.count for each in found.followed) == len(CAUSED)
+    assert {each.why for each in found.followed} == {
+        "the end of a peer",
+        "a rank that did not come",
+        "an actor that died",
+        "an earlier try",
+        "being ended",
+    }
+
+
+def test_a_time_out_alone_is_told_as_what_may_follow() -> None:
+    found = first_error(CAUSED)
+    assert found.cause is not None and found.cause.weight.level == MAYBE and not found.sure
+
+
+def test_one_error_in_many_places_is_one() -> None:
+    """The task's row, the snapshot, the driver's log without a line, and Ray's word on the job."""
+    crash = Event("crash", KEY, 9.9, "Rank", 1, "10.0.0.1", 1, id="c1", where="snapshot")
+    task = Event("task", KEY, 10.0, "Rank.train", None, "10.0.0.1", 1, where="task")
+    log = Event("log", replace(KEY, pid=1, node_ip="10.0.0.1", who="Rank.train"), None, "driver", where="log")
+    job = Event("job", Raised("KeyError", "'response'"), 11.0, "driver", where="job")
+    found = first_error([job, log, task, crash])
+    assert found.cause is not None and not found.followed
+    assert [each.where for each in found.cause.events] == ["snapshot", "task", "log", "job"]
+    assert (found.cause.rank, found.cause.time) == (1, 9.9)
+
+
+def test_the_same_error_of_two_ranks_is_one_cause_and_one_that_followed() -> None:
+    found = first_error([event("ValueError", "bad", 10.0, pid=1), event("ValueError", "bad", 10.2, pid=2)])
+    assert found.cause is not None and found.cause.best.pid == 1
+    assert [(each.count, each.why) for each in found.followed] == [(1, "the same, elsewhere")]
+
+
+def test_two_causes_at_one_time_are_both_told() -> None:
+    found = first_error([event("ValueError", "bad", 10.0, pid=1), event("KeyError", "'x'", 11.0, pid=2)])
+    assert [each.best.raised.type for each in found.others] == ["KeyError"]
+    found = first_error([event("ValueError", "bad", 10.0, pid=1), event("KeyError", "'x'", 60.0, pid=2)])
+    assert not found.others and found.followed[0].why == "came later"
+
+
+def test_a_worker_killed_for_memory_is_a_cause() -> None:
+    killed = event("OutOfMemory", "Task was killed due to the node running low on memory.", 10.0, source="worker")
+    died = event("WorkerCrashedError", "The worker died unexpectedly while executing this task", 9.0, pid=2)
+    found = first_error([died, killed])
+    assert found.cause is not None and found.cause.best.raised.type == "OutOfMemory"
+
+
+def test_no_error() -> None:
+    assert first_error([]).cause is None
+
+
+@given(st.permutations(range(len(CAUSED) + 1)))
+def test_the_order_in_which_it_is_found_makes_no_difference(order: list[int]) -> None:
+    events = [*CAUSED, event("KeyError", "'response'", 10.0)]
+    assert first_error([events[at] for at in order]) == first_error(events)
+
+
+def test_weights() -> None:
+    assert weigh(event("ValueError", "bad")).level == CAUSE
+    assert weigh(replace(event("ValueError", "bad"), root="c1")).level == FOLLOWS
+
+
+# ---- the bundle
+
+SECRETS = ("abcdef123456", "hunter2hunter2", "eyJhbGciOi.eyJzdWIiOi.abc", "s3cr3ts3cr3t")
+LOG = f"""\
+:actor_name:Rank
+WANDB_API_KEY={SECRETS[0]} Authorization: Bearer {SECRETS[2]}
+clone https://me:{SECRETS[1]}@host/repo --hf-token {SECRETS[3]} eos_token=</s> max_tokens=512
+{PLAIN}"""
+
+
+def left() -> Left:
+    name = "worker-" + "ab" * 28 + "-01000000-77.err"
+    file = LogFile("n" * 56, "10.0.0.1", name, LOG)
+    environment = {"env_vars": {"HF_TOKEN": SECRETS[0], "STEPS": "4"}}
+    job = JobRow(job_id="01000000", status="FAILED", entrypoint=f"python t.py --password {SECRETS[1]}")
+    job = replace(job, metadata={"runtime_env": json.dumps(environment), "api_key": SECRETS[3]})
+    crash = {"id": "c1", "frames": [{"locals": {"api_key": SECRETS[3], "rows": [1]}}]}
+    node = NodeRow(node_id="n" * 56, node_ip="10.0.0.1", state="ALIVE")
+    return Left(job, tuple(of_log(file)), (file,), (), (node,), crashes=(crash,))
+
+
+def read(path: Path) -> dict[str, str]:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            return {name: archive.read(name).decode() for name in archive.namelist()}
+    with tarfile.open(path) as tar:
+        return {name: tar.extractfile(name).read().decode() for name in tar.getnames()}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["bug.tar.gz", "bug.zip"])
+def test_a_bundle_has_what_tells_and_no_secret(tmp_path: Path, name: str) -> None:
+    found = first_error(left().events)
+    record = view.record(left(), found, name)
+    bundle.write(tmp_path / name, left(), found, view.page(left(), found).plain, record, "2.60.0", {"ranks": []})
+    content = read(tmp_path / name)
+    everything = "\n".join(content.values())
+    assert [secret for secret in SECRETS if secret in everything] == []
+    assert "eos_token=</s> max_tokens=512" in everything and '"STEPS' in everything.replace("\\", "")
+    assert content["report.txt"].splitlines()[2] == "first error: KeyError: 'response'"
+    assert {"job.json", "versions.json", "cluster.json", "stacks.json", "crashes/c1.json"} <= set(content)
+    [log] = [text for path, text in content.items() if path.startswith("logs/10.0.0.1-")]
+    assert "rows[" in log and "<redacted>" in log
+    assert list(tmp_path.iterdir()) == [tmp_path / name]
+
+
+def test_a_bundle_is_an_archive() -> None:
+    with pytest.raises(UsageError, match=r"bug\.txt is no archive"):
+        bundle.check(Path("bug.txt"))
+
+
+@given(st.sampled_from(["{}={}", '"{}": "{}"', "{}: {}", "--{} {}", "export {}='{}'"]))
+def test_a_secret_is_found_however_it_is_written(form: str) -> None:
+    for name in ("WANDB_API_KEY", "MY_SECRET", "DB_PASSWORD", "hf_token", "aws_secret_access_key"):
+        shown = name if not form.startswith("--") else name.lower().replace("_", "-")
+        assert "q1w2e3" not in redact.text(form.format(shown, "q1w2e3"))
+
+
+def test_what_is_left_of_a_long_log() -> None:
+    lines = [f"line {number}" for number in range(10_000)]
+    kept = list(bundle._cut(lines, bundle._parts(len(lines), [5000])))
+    assert "line 5000" in kept and "line 9999" in kept and "line 100" not in kept
+    assert len(kept) < 800

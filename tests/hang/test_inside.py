@@ -1,0 +1,222 @@
+"""What a process tells of itself: locks, system calls, steps. In this process, without Ray and without torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from devkit.debug.inworker import collectives, kernel_view, locks, progress
+from tests.debug.conftest import eventually
+
+Document = dict[str, Any]
+
+
+@contextmanager
+def thread(name: str, run: Callable[[], object]) -> Iterator[threading.Thread]:
+    """A thread that ends when the body does: it has to release what `run` waits for."""
+    started = threading.Thread(target=run, name=name, daemon=True)
+    started.start()
+    yield started
+    started.join(10)
+    assert not started.is_alive()
+
+
+def waits() -> dict[str, Document]:
+    return {each["thread"]: each for each in locks.describe(*locks.innermost("devkit"))}
+
+
+def wait_of(name: str) -> Document:
+    found: Document = eventually(lambda: waits().get(name), f"{name} waits for a lock", 10)
+    return found
+
+
+def line_of(function: Callable[..., object], text: str) -> int:
+    import inspect
+
+    lines, first = inspect.getsourcelines(function)
+    return next(first + number for number, line in enumerate(lines) if text in line)
+
+
+class Holder:
+    """Locks as programs keep them."""
+
+    def __init__(self) -> None:
+        self.first, self.second = threading.Lock(), threading.RLock()
+        self.many = [threading.Lock(), threading.Lock()]
+        self.named = {"a": threading.Lock()}
+        self.asked = False
+
+    @property
+    def trap(self) -> threading.Lock:
+        self.asked = True
+        return self.first
+
+    def by_with(self) -> None:
+        with self.first:
+            pass
+
+    def by_acquire(self) -> None:
+        self.first.acquire(timeout=30)
+        self.first.release()
+
+    def by_index(self, at: int) -> None:
+        with self.many[at], self.named["a"]:
+            pass
+
+    def by_property(self) -> None:
+        with self.trap:
+            pass
+
+    def twice(self) -> None:
+        with self.first:
+            self.first.acquire()  # nobody else will
+
+    def owned(self) -> None:
+        self.second.acquire()
+        self.second.release()
+
+
+def test_a_with_that_waits_and_the_with_that_holds() -> None:
+    holder = Holder()
+    with holder.first, thread("waiter", holder.by_with):  # held here
+        found = wait_of("waiter")
+        assert found["at"]["line"] == line_of(Holder.by_with, "with self.first")
+        assert found["at"]["function"] == "Holder.by_with"
+        assert found["holder"] == "MainThread"
+        here = line_of(test_a_with_that_waits_and_the_with_that_holds, "# held here")
+        assert found["held_at"]["line"] == here
+        holder.first.release()
+        eventually(lambda: "waiter" not in waits(), "its end", 10)
+        holder.first.acquire()
+
+
+def test_acquire_and_release() -> None:
+    holder = Holder()
+    holder.first.acquire()
+    with thread("waiter", holder.by_acquire):
+        found = wait_of("waiter")
+        assert (found["holder"], found["at"]["function"]) == ("MainThread", "Holder.by_acquire")
+        holder.first.release()
+
+
+def test_locks_in_lists_and_dictionaries() -> None:
+    holder = Holder()
+    with holder.named["a"], thread("waiter", lambda: holder.by_index(1)):
+        assert wait_of("waiter")["lock"].endswith(f"{id(holder.named['a']):#x}")
+        holder.named["a"].release()
+        eventually(lambda: "waiter" not in waits(), "its end", 10)
+        holder.named["a"].acquire()
+
+
+def test_an_owned_lock_names_its_owner() -> None:
+    holder = Holder()
+    holder.second.acquire()
+    with thread("waiter", holder.owned):
+        assert wait_of("waiter")["holder"] == "MainThread"
+        holder.second.release()
+
+
+def test_a_thread_that_waits_for_itself() -> None:
+    holder = Holder()
+    with thread("waiter", holder.twice):
+        found = wait_of("waiter")
+        assert found["holder"] == "waiter" and found["held_at"]["line"] == line_of(Holder.twice, "with self.first")
+        holder.first.release()
+
+
+def test_no_code_of_the_program_runs() -> None:
+    holder = Holder()
+    holder.first.acquire()
+    with thread("waiter", holder.by_property):
+        eventually(lambda: holder.asked, "the thread", 10)
+        holder.asked = False
+        assert "waiter" not in waits() and not holder.asked
+        holder.first.release()
+
+
+def test_events_and_ends_are_no_locks() -> None:
+    done = threading.Event()
+    with thread("waiter", done.wait), thread("joiner", lambda: done.wait(20)):
+        assert waits() == {}
+        done.set()
+
+
+def test_what_the_kernel_says_of_a_thread_that_reads() -> None:
+    theirs, ours = os.pipe()
+    with thread("reader", lambda: os.read(theirs, 1)) as reader:
+
+        def reads() -> Document | None:
+            found = kernel_view.thread(reader.native_id or 0)
+            return found if found.get("wait", {}).get("call") == "read" else None
+
+        found = eventually(reads, "the read", 10)
+        assert found["wait"] == {"call": "read", "target": "a pipe"} and found["state"] == "S"
+        os.write(ours, b"x")
+    os.close(theirs), os.close(ours)
+
+
+def test_what_the_kernel_says_of_a_process() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    assert (kernel_view.process(child.pid) or {})["state"] in "RSD"
+    child.send_signal(19)
+    eventually(lambda: (kernel_view.process(child.pid) or {})["state"] == "T", "SIGSTOP", 10)
+    child.send_signal(18)
+    child.stdin.close()
+    child.wait(10)
+    assert kernel_view.process(child.pid) is None
+
+
+def test_what_children_compute_counts() -> None:
+    before = (kernel_view.process(os.getpid()) or {})["children_cpu"]
+    code = "import sys\nwhile True: sum(range(1000))"
+    child = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        eventually(lambda: (kernel_view.process(os.getpid()) or {})["children_cpu"] > before, "work", 20)
+    finally:
+        child.kill()
+        child.wait()
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.global_steps = 41
+
+
+def step_and_phase(call: Callable[[], Any]) -> tuple[int | None, str]:
+    """Of the frames above; `call` runs them."""
+    found: tuple[int | None, str] = call()
+    return found
+
+
+def test_steps_by_name_the_outermost_first() -> None:
+    def inner(step: int, phase: str) -> Any:
+        return progress.position(sys._getframe())
+
+    def outer() -> Any:
+        self, step = Trainer(), True  # noqa: F841 - a flag is no number of a step
+        return inner(3, "update")
+
+    assert step_and_phase(outer) == (41, "update")
+
+
+def test_without_torch_there_is_nothing_to_tell() -> None:
+    if "torch" not in sys.modules:
+        assert collectives.groups() == []
+    assert collectives.call_of(sys._getframe()) is None
+
+
+def test_a_sample_is_quick() -> None:
+    class Agent:
+        _stops = None
+
+    began = time.thread_time()
+    found = progress.facts(Agent())
+    assert found["process"]["state"] in "RS" and found["threads"][0]["name"] == "MainThread"
+    assert time.thread_time() - began < 5  # it looks at what there is, and waits for nothing
