@@ -6,7 +6,7 @@ ARGS ?=
 export PYTHON VENV TORCH VENV_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-vscode lint format docs vscode check bench clean
+.PHONY: help setup smoke test test-hosts test-vscode lint format docs vscode check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ smoke: setup ## a whole PPO run on a tiny model through Ray, with checks; ARGS="
 
 test: setup ## the tests; ARGS="-n0 tests/test_cli.py"
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-hosts: setup ## launchers, doctor on several virtual hosts with real ssh and Slurm; as root. ARGS="-k slurm"
+	@$(BIN)/python -m pytest -n0 tests/hosts $(ARGS)
 
 test-vscode: setup ## the VS Code extension: unit tests, and scenarios in a real editor; ARGS="--slow"
 	@vscode/e2e/all $(ARGS)
@@ -50,7 +53,7 @@ $(VSIX): $(VSIX_SOURCES)
 	@cd vscode && npm run --silent package
 	@cp vscode/dist/ray-devkit.vsix $@
 
-check: lint test test-vscode smoke ## all that CI runs
+check: lint test test-vscode smoke test-hosts ## all that CI runs
 
 bench: setup ## the benchmarks, one after another
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
