@@ -220,7 +220,7 @@ def _id_of(record: dict[str, object], host: Host) -> str:
 @pytest.mark.slow
 def test_a_host_that_cannot_reach_the_head_is_named_and_nothing_is_left(lan: Lan, laptop: Host) -> None:
     lan.partition(0, 2)
-    done = devkit(laptop, *UP[:-1], "45", code=None)
+    done = devkit(laptop, *UP[:-1], "20", code=None)
     lan.heal(0, 2)
     assert done.returncode == 4, done.stderr
     error = done.stderr.splitlines()[-2]
