@@ -81,10 +81,9 @@ def test_the_same_command_on_every_host_gives_one_cluster(lan: Lan) -> None:
 @pytest.mark.slow
 def test_a_machine_that_does_not_come_is_named_by_its_rank(lan: Lan) -> None:
     token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    seconds = f"{patience(25):.0f}"
     begun = [
-        lan[rank].popen(
-            *UP, f"{patience(25):g}", env=world(rank, **token), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        lan[rank].popen(*UP, seconds, env=world(rank, **token), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for rank in (0, 2)
     ]
     for command in begun:
