@@ -54,7 +54,9 @@ class JobRecord:
 def main(options: KubeRayOptions, action: KubeRayAction) -> int:
     """0: written, up, or the job has succeeded; 1: it has failed. Raises DeadlineError for what is missing."""
     document = manifest(options)
-    if action.output or not action.apply:
+    if action.json and not action.apply and not action.output:
+        console.emit(document)
+    elif action.output or not action.apply:
         write(as_yaml(document), action.output or "-")
     if not action.apply:
         return 0

@@ -53,10 +53,12 @@ def main(options: SlurmOptions, action: SlurmAction, environ: Mapping[str, str] 
         write(text, action.output, executable=True)
     if action.submit:
         return _submit(options, text, action)
-    if inside and not action.output:
+    if inside and not action.output and not action.json:
         say(f"running in job {inside}, on all of its nodes")
         _become(text)
-    if not action.output:
+    if not action.output and action.json:
+        console.emit({"script": text})
+    elif not action.output:
         write(text, "-")
     return 0
 
