@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from devkit import console
 from devkit.debug.launch import POST_MORTEM
 from devkit.errors import UsageError
 from devkit.launch.files import as_yaml, write
@@ -80,12 +80,15 @@ class DstackOptions:
     timeout: float = 600.0  # seconds until all nodes have to be up
 
 
-def main(options: DstackOptions, output: str = "") -> int:
+def main(options: DstackOptions, output: str = "", *, json: bool = False) -> int:
     """Writes the file, and says what is to be typed next."""
+    if json and not output:
+        console.emit(configuration(options))
+        return 0
     write(as_yaml(configuration(options)), output or "-")
     if output not in ("", "-"):
         for line in how_to_use(output):
-            sys.stderr.write(f"{line}\n")
+            console.talk().print(line, soft_wrap=True)
     return 0
 
 

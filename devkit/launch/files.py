@@ -1,4 +1,4 @@
-"""How a document that a launcher makes looks, and where it is written to: a file, or stdout."""
+"""What a launcher writes and says: a document in a file or on stdout, talk on stderr."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 
 import yaml
 
+from devkit import console
 from devkit.errors import UsageError
+
+
+def say(line: str) -> None:
+    """Talk while a wait lasts."""
+    console.talk().print(f"devkit: {line}", soft_wrap=True)
 
 
 def write(text: str, output: str, *, executable: bool = False) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from devkit import console
 from devkit.errors import DeadlineError, FailedError
-from devkit.launch.files import as_yaml, write
+from devkit.launch.files import as_yaml, say, write
 from devkit.launch.kubectl import Kubectl
 from devkit.launch.kuberay import TOKEN_KEY, KubeRayOptions, manifest
 from devkit.launch.kuberay_cluster import KubeRayLauncher, ensure_token, pods_of, why_missing
@@ -55,16 +54,16 @@ class JobRecord:
 def main(options: KubeRayOptions, action: KubeRayAction) -> int:
     """0: written, up, or the job has succeeded; 1: it has failed. Raises DeadlineError for what is missing."""
     document = manifest(options)
-    if action.output or not action.apply:
+    if action.json and not action.apply and not action.output:
+        console.emit(document)
+    elif action.output or not action.apply:
         write(as_yaml(document), action.output or "-")
     if not action.apply:
         return 0
-    talk = console.talk()
-    say: Callable[[str], None] = lambda line: talk.print(f"devkit: {line}", soft_wrap=True)  # noqa: E731
-    return _job(options, document, action, say) if options.command else _cluster(options, action, say)
+    return _job(options, document, action) if options.command else _cluster(options, action)
 
 
-def _cluster(options: KubeRayOptions, action: KubeRayAction, say: Callable[[str], None]) -> int:
+def _cluster(options: KubeRayOptions, action: KubeRayAction) -> int:
     launcher = KubeRayLauncher(options, action.context)
     record = launcher.up(say, action.timeout)
     if action.json:
@@ -93,12 +92,12 @@ def how_to_use(options: KubeRayOptions) -> tuple[str, ...]:
     )
 
 
-def _job(options: KubeRayOptions, document: dict[str, Any], action: KubeRayAction, say: Callable[[str], None]) -> int:
+def _job(options: KubeRayOptions, document: dict[str, Any], action: KubeRayAction) -> int:
     kubectl = Kubectl(options.namespace, action.context)
     ensure_token(kubectl, options, say)
     kubectl.create(document)  # applied again, one that has ended would stay as it is
     say(f"created RayJob {options.name}")
-    record = _follow(kubectl, options, action, say) if action.follow else JobRecord(options.name, "", "", "", "")
+    record = _follow(kubectl, options, action) if action.follow else JobRecord(options.name, "", "", "", "")
     if record.deployment == "Failed" or record.status in ("FAILED", "STOPPED"):
         said = f": {record.message}" if record.message else ""
         raise FailedError(
@@ -111,7 +110,7 @@ def _job(options: KubeRayOptions, document: dict[str, Any], action: KubeRayActio
     return 0
 
 
-def _follow(kubectl: Kubectl, options: KubeRayOptions, action: KubeRayAction, say: Callable[[str], None]) -> JobRecord:
+def _follow(kubectl: Kubectl, options: KubeRayOptions, action: KubeRayAction) -> JobRecord:
     """The job, once it has ended. The deadline is for its nodes: the job itself may take days."""
     deadline, told = time.monotonic() + action.timeout, ""
     while True:

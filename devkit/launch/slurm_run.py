@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -13,7 +13,7 @@ from typing import BinaryIO
 from devkit import console
 from devkit.errors import DeadlineError, DevkitError, FailedError, UnreachableError, UsageError
 from devkit.launch import slurm_client
-from devkit.launch.files import write
+from devkit.launch.files import say, write
 from devkit.launch.slurm import SlurmOptions, script
 from devkit.launch.slurm_client import SlurmJob
 from devkit.launch.slurm_cluster import SlurmLauncher
@@ -53,10 +53,12 @@ def main(options: SlurmOptions, action: SlurmAction, environ: Mapping[str, str] 
         write(text, action.output, executable=True)
     if action.submit:
         return _submit(options, text, action)
-    if inside and not action.output:
-        console.talk().print(f"devkit: running in job {inside}, on all of its nodes", soft_wrap=True)
+    if inside and not action.output and not action.json:
+        say(f"running in job {inside}, on all of its nodes")
         _become(text)
-    if not action.output:
+    if not action.output and action.json:
+        console.emit({"script": text})
+    elif not action.output:
         write(text, "-")
     return 0
 
@@ -68,10 +70,8 @@ def _become(text: str) -> None:
 
 
 def _submit(options: SlurmOptions, text: str, action: SlurmAction) -> int:
-    talk = console.talk()
-    say: Callable[[str], None] = lambda line: talk.print(f"devkit: {line}", soft_wrap=True)  # noqa: E731
     if not options.command and action.follow:
-        return _up(options, action, say)
+        return _up(options, action)
     job_id = slurm_client.submit(text)
     say(f"submitted job {job_id}")
     if not action.follow:
@@ -80,14 +80,14 @@ def _submit(options: SlurmOptions, text: str, action: SlurmAction) -> int:
         return 0
     out = sys.stderr if action.json else sys.stdout
     try:
-        ended = Follower(job_id, say, out.buffer, action.queue_timeout).to_the_end()
+        ended = Follower(job_id, out.buffer, action.queue_timeout).to_the_end()
     except KeyboardInterrupt:
         say(f"job {job_id} goes on; scancel {job_id} ends it")
         raise
     return _end(ended, action.json)
 
 
-def _up(options: SlurmOptions, action: SlurmAction, say: Callable[[str], None]) -> int:
+def _up(options: SlurmOptions, action: SlurmAction) -> int:
     """A cluster without a command: its record, once it is up; the job stays."""
     launcher = SlurmLauncher(options)
     started = launcher.up(say, options.timeout + action.queue_timeout)
@@ -106,8 +106,8 @@ def _up(options: SlurmOptions, action: SlurmAction, say: Callable[[str], None]) 
 class Follower:
     """A job on its way, and its log as it grows."""
 
-    def __init__(self, job_id: str, say: Callable[[str], None], out: BinaryIO, queue_timeout: float = 0.0) -> None:
-        self._job_id, self._say, self._out = job_id, say, out
+    def __init__(self, job_id: str, out: BinaryIO, queue_timeout: float = 0.0) -> None:
+        self._job_id, self._out = job_id, out
         self._queue_timeout = queue_timeout
         self._begun = time.monotonic()
         self._told = ""
@@ -134,7 +134,7 @@ class Follower:
     def _tell(self, job: SlurmJob) -> None:
         told = f"job {job.job_id}: {job.state}" + (f" ({job.reason})" if job.state == "PENDING" else f" on {job.nodes}")
         if told != self._told:
-            self._say(told)
+            say(told)
             self._told = told
         if job.state == "PENDING" and self._queue_timeout and time.monotonic() - self._begun > self._queue_timeout:
             raise DeadlineError(

@@ -176,6 +176,7 @@ def dstack(
     post_mortem: PostMortem = "snapshot",
     timeout: Timeout = 600.0,
     output: Output = "",
+    json: Json = False,
 ) -> int:
     """A .dstack.yml: a Ray with debugging on over the nodes of a task, and CMD on it."""
     from devkit.launch.dstack import DstackOptions, main
@@ -194,4 +195,4 @@ def dstack(
         post_mortem=post_mortem,
         timeout=timeout,
     )
-    return main(options, output)
+    return main(options, output, json=json)

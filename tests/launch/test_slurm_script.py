@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devkit.cli import main
 from devkit.errors import UsageError
 from devkit.launch.slurm import SlurmOptions, script
+from devkit.launch.slurm_client import SlurmJob, parse_job
 from tests.launch.fake_slurm import FakeSlurm
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
@@ -229,3 +232,54 @@ def test_the_script_is_sound_bash_and_lint_finds_nothing_in_it(tmp_path: Path) -
     path = tmp_path / "job.sh"
     path.write_text(make())
     assert lint(sources((str(path),), (), None), Wish(None, None)).exit_code == 0
+
+
+def test_as_json_it_is_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")  # also in an allocation: shown, not run
+    assert main(["launch", "slurm", "--json", "--nodes", "3", "--python", "p", "--", "a b"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"script": script(options("a b", nodes=3, python="p"))}
+    assert main(["launch", "dstack", "--json", "--", "a b"]) == 0
+    assert json.loads(capsys.readouterr().out)["type"] == "task"
+    assert main(["launch", "kuberay", "--json", "--image", "i", "--", "a b"]) == 0
+    assert json.loads(capsys.readouterr().out)["spec"]["entrypoint"] == "'a b'"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--here", "--submit"], "error: --here is for a job that runs by now\n"),
+        (["--here"], "error: --here, and SLURM_JOB_ID is not set\n"),
+        (["--output", "/no/such/folder/x"], "error: cannot write /no/such/folder/x: No such file or directory\n"),
+    ],
+)
+def test_ways_that_do_not_go_together(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert main(["launch", "slurm", *words, "--", "true"]) == 2
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_without_slurm_it_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["launch", "slurm", "--submit", "--", "true"]) == 3
+    assert "error: there is no sbatch on this machine\nhint: " in capsys.readouterr().err
+
+
+SHOWN = """JobId=7 JobName=x JobState=FAILED Reason=y Comment=devkit /wrong
+   UserId=root(0) GroupId=root(0) MCS_label=N/A
+   JobState=TIMEOUT Reason=TimeLimit Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=3:15
+   NodeList=gpu[1-2]
+   BatchHost=gpu1
+   Comment=devkit /home/a b/.cache/devkit/slurm/7 \n   StdErr=/x/err
+   StdOut=/x y/slurm-7.out
+"""
+
+
+def test_a_job_is_read_by_its_lines_not_by_its_name() -> None:
+    assert parse_job(SHOWN) == SlurmJob(
+        *("7", "TIMEOUT", "TimeLimit", 3, 15, "gpu[1-2]", "/x y/slurm-7.out", "/home/a b/.cache/devkit/slurm/7")
+    )
