@@ -123,7 +123,7 @@ def _as_job(dashboard: Dashboard, order: Document, seconds: float) -> str:
     job = dashboard.submit_job(
         f'python3 -c "{BOOT}"',
         runtime_env={"env_vars": {"DEVKIT_DOCTOR": packed}},
-        metadata={"devkit": "doctor"},
+        metadata={"devkit": "devkit doctor"},
     )
     longest = seconds + JOIN_S + SUBMIT_S
     end = time.monotonic() + longest
