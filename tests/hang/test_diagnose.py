@@ -183,6 +183,15 @@ def test_a_transfer_between_two() -> None:
     is_about(found, "missing", 1, 22)
 
 
+def test_without_the_recorder_the_calls_tell() -> None:
+    """An older torch, or one that was told not to record."""
+    there = [process(facts(rank, 88, call={"op": "all_reduce"}), rank) for rank in (0, 2)]
+    found = verdict([driver(), *there, process(facts(1, 41, call_in="clock_nanosleep"), 1)])
+    is_about(found, "missing", 1, 41)
+    assert "missing from all_reduce" in found.sentence
+    assert verdict([driver(), *there, process(facts(1, 88, call={"op": "all_reduce"}), 1)]).kind == "network"
+
+
 # ---- no hang
 
 
