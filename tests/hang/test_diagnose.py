@@ -160,6 +160,15 @@ def test_blame_goes_to_the_last_of_a_chain() -> None:
     is_about(verdict([first, second, third]), "missing", 2, 40)
 
 
+def test_of_two_that_are_behind_the_one_that_is_missed_first() -> None:
+    """Some collectives let a rank run ahead: rank 3 is late in #7, rank 2 in #6."""
+    sleeps = {"call_in": "clock_nanosleep"}
+    behind = [elsewhere(2, 4, 41, seq=5, **sleeps), elsewhere(3, 4, 42, seq=6, **sleeps)]
+    found = verdict([in_collective(0, 4, 7), in_collective(1, 4, 6), *behind])
+    is_about(found, "missing", 2, 41)
+    assert "more rank" not in found.sentence
+
+
 def test_all_are_there_and_nothing_comes_through() -> None:
     found = verdict(waiting(0, 1, 2))
     assert found.kind == "network" and "nobody is missing" in found.sentence

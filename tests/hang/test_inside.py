@@ -184,6 +184,18 @@ def test_what_children_compute_counts() -> None:
         child.wait()
 
 
+def test_what_was_released_is_held_no_more() -> None:
+    """Some other code holds it then, of which nobody can tell."""
+    holder = Holder()
+    holder.first.acquire()
+    holder.first.release()
+    take = getattr(holder.first, "".join(("acq", "uire")))
+    take()
+    with thread("waiter", holder.by_with):
+        assert wait_of("waiter")["holder"] is None
+        holder.first.release()
+
+
 class Trainer:
     def __init__(self) -> None:
         self.global_steps = 41
