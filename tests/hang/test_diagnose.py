@@ -160,6 +160,15 @@ def test_blame_goes_to_the_last_of_a_chain() -> None:
     is_about(verdict([first, second, third]), "missing", 2, 40)
 
 
+def test_of_two_that_are_behind_the_one_that_is_missed_first() -> None:
+    """Some collectives let a rank run ahead: rank 3 is late in #7, rank 2 in #6."""
+    sleeps = {"call_in": "clock_nanosleep"}
+    behind = [elsewhere(2, 4, 41, seq=5, **sleeps), elsewhere(3, 4, 42, seq=6, **sleeps)]
+    found = verdict([in_collective(0, 4, 7), in_collective(1, 4, 6), *behind])
+    is_about(found, "missing", 2, 41)
+    assert "more rank" not in found.sentence
+
+
 def test_all_are_there_and_nothing_comes_through() -> None:
     found = verdict(waiting(0, 1, 2))
     assert found.kind == "network" and "nobody is missing" in found.sentence
@@ -181,6 +190,15 @@ def test_a_transfer_between_two() -> None:
     )
     found = verdict([process(known, 0), elsewhere(1, 2, 22, call_in="clock_nanosleep")])
     is_about(found, "missing", 1, 22)
+
+
+def test_without_the_recorder_the_calls_tell() -> None:
+    """An older torch, or one that was told not to record."""
+    there = [process(facts(rank, 88, call={"op": "all_reduce"}), rank) for rank in (0, 2)]
+    found = verdict([driver(), *there, process(facts(1, 41, call_in="clock_nanosleep"), 1)])
+    is_about(found, "missing", 1, 41)
+    assert "missing from all_reduce" in found.sentence
+    assert verdict([driver(), *there, process(facts(1, 88, call={"op": "all_reduce"}), 1)]).kind == "network"
 
 
 # ---- no hang

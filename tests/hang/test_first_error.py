@@ -172,6 +172,16 @@ def test_the_same_error_of_two_ranks_is_one_cause_and_one_that_followed() -> Non
     assert [(each.count, each.why) for each in found.followed] == [(1, "the same, elsewhere")]
 
 
+def test_a_consequence_is_one_wherever_it_is_seen() -> None:
+    """devkit knows of a snapshot that another one caused it; Ray's row of the same error does not."""
+    outer = event("RuntimeError", "cannot load", 5.0, pid=2)
+    known = replace(outer, source="crash", id="c2", root="c1")
+    cause = event("KeyError", "'response'", 9.0)
+    found = first_error([outer, known, cause])
+    assert found.cause is not None and found.cause.best.raised.type == "KeyError"
+    assert [each.why for each in found.followed] == ["another crash"]
+
+
 def test_two_causes_at_one_time_are_both_told() -> None:
     found = first_error([event("ValueError", "bad", 10.0, pid=1), event("KeyError", "'x'", 11.0, pid=2)])
     assert [each.best.raised.type for each in found.others] == ["KeyError"]
