@@ -158,7 +158,8 @@ def test_what_the_kernel_says_of_a_thread_that_reads() -> None:
         found = eventually(reads, "the read", 10)
         assert found["wait"] == {"call": "read", "target": "a pipe"} and found["state"] == "S"
         os.write(ours, b"x")
-    os.close(theirs), os.close(ours)
+    os.close(theirs)
+    os.close(ours)
 
 
 def test_what_the_kernel_says_of_a_process() -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.debug.conftest import DEADLINE, PROGRAMS, environment, eventually, ma
 
 PROGRAM = "first_error.py"
 SECRET = "abc" * 5
+RAY = str(Path(sys.executable).with_name("ray"))
 
 
 def free_port() -> int:
@@ -36,19 +38,27 @@ def plain_ray() -> Iterator[dict[str, str]]:
     url = f"http://127.0.0.1:{(port := free_port())}"
     environ = {**environment(folder, "disabled"), "RAY_API_SERVER_ADDRESS": url, "RAY_DASHBOARD_URL": url}
     ports = [f"--{name}={free_port()}" for name in ("port", "dashboard-agent-listen-port", "metrics-export-port")]
-    command = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--num-cpus=4", *ports]
+    command = [RAY, "start", "--head", "--block", "--num-cpus=4", *ports]
     log = (folder / "log").open("w")
     ray = subprocess.Popen(
         [*command, f"--dashboard-port={port}", f"--temp-dir={folder}/ray"], env=environ, stdout=log, stderr=log
     )
     try:
-        eventually(lambda: devkit(environ, "jobs", check=None).returncode == 0, "a Ray with a dashboard")
+        eventually(lambda: answers(f"{url}/api/jobs/"), "a Ray with a dashboard")
         yield environ
     finally:
         ray.terminate()
         ray.wait(DEADLINE)
         log.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def devkit(environ: dict[str, str], *arguments: str, check: int | None = 0) -> subprocess.CompletedProcess[str]:
@@ -59,7 +69,7 @@ def devkit(environ: dict[str, str], *arguments: str, check: int | None = 0) -> s
 
 
 def test_the_cause_is_told_and_not_what_came_of_it(plain_ray: dict[str, str], tmp_path: Path) -> None:
-    submit = [Path(sys.executable).with_name("ray"), "job", "submit", "--", sys.executable, str(PROGRAMS / PROGRAM)]
+    submit = [RAY, "job", "submit", "--", sys.executable, str(PROGRAMS / PROGRAM)]
     done = subprocess.run(submit, env=plain_ray, capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 1 and "ActorDiedError" in done.stdout + done.stderr
     # when nobody says which job is meant
@@ -84,14 +94,14 @@ def test_the_cause_is_told_and_not_what_came_of_it(plain_ray: dict[str, str], tm
 
 
 def test_a_command_that_is_not_there(plain_ray: dict[str, str]) -> None:
-    submit = [Path(sys.executable).with_name("ray"), "job", "submit", "--submission-id=typo", "--", "pythonn", "t.py"]
+    submit = [RAY, "job", "submit", "--submission-id=typo", "--", "pythonn", "t.py"]
     subprocess.run(submit, env=plain_ray, capture_output=True, text=True, timeout=DEADLINE)
     found = json.loads(devkit(plain_ray, "logs", "typo", "--first-error", "--json", check=1).stdout)
     assert "not found" in found["cause"]["message"], found
 
 
 def test_a_job_without_an_error(plain_ray: dict[str, str]) -> None:
-    submit = [Path(sys.executable).with_name("ray"), "job", "submit", "--submission-id=fine", "--", "true"]
+    submit = [RAY, "job", "submit", "--submission-id=fine", "--", "true"]
     subprocess.run(submit, env=plain_ray, capture_output=True, text=True, timeout=DEADLINE, check=True)
     said = devkit(plain_ray, "logs", "fine", "--first-error").stdout
     assert said.startswith("no error was found in job fine (SUCCEEDED)")
