@@ -119,7 +119,9 @@ launched.save(Launched("ssh-h0", "ssh", "10.77.0.1:6379", "http://10.77.0.1:8265
 
 def test_a_cluster_that_has_ended_by_itself_is_told_and_can_be_forgotten(lan: Lan, laptop: Host) -> None:
     laptop.run(PYTHON, "-c", REMEMBERS)
+    lan[0].write("/root/json.py", "raise SystemExit('the home folder is no place for modules')")
     [shown] = document(laptop, "debug-cluster", "status", code=1)["clusters"]
+    lan[0].run("rm", "/root/json.py")
     ended = "what was started there has ended"
     assert shown["problem"] == f"h0: {ended}; h2: {ended}" and shown["nodes"] == []
     assert [host["problem"] for host in shown["hosts"]] == [ended, ended]
