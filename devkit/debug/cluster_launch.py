@@ -56,16 +56,18 @@ class Launch:
     def wait_until_up(self, deadline: float) -> tuple[NodeRow, ...]:
         """The nodes that are alive, once all that were started are, and as many as the options wait for."""
         found: tuple[NodeRow, ...] = ()
+        before = ""  # what was missing when it still answered: a head leaves at its own deadline
 
         def missing() -> str | None:
-            nonlocal found
+            nonlocal found, before
             try:
                 found = tuple(node for node in self._look() if node.alive)
             except DevkitError as error:  # half up, a dashboard also answers with errors
-                return f"an answer of the cluster ({error.message})"
-            return missing_nodes(len(self._plan.commands), self.own(found)) or missing_nodes(
-                self._options.wait_for, found
-            )
+                return f"an answer of the cluster ({error.message})" + (f"; before that: {before}" if before else "")
+            lacking = missing_nodes(len(self._plan.commands), self.own(found))
+            lacking = lacking or missing_nodes(self._options.wait_for, found)
+            before = lacking or ""
+            return lacking
 
         self._wait(missing, deadline)
         return found

@@ -72,7 +72,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 
 def _start(options: ClusterOptions, say: Answer) -> None:
     orders = _Orders()
-    lookup = _Lookup(options.join.rpartition(":")[0] if options.join else options.node_ip or "")
+    lookup = Lookup(options.join.rpartition(":")[0] if options.join else options.node_ip or "")
     started = cluster.start(options, lambda note: say({"note": note}), on_failure=lambda error: say(_failed(error)))
     try:
         if note := lookup.note():
@@ -107,7 +107,7 @@ class _Orders:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-class _Lookup:
+class Lookup:
     """How long this host takes to find no name for an address. torch.distributed looks each peer's up as it connects:
     with a name server that does not answer that costs every rank ten seconds."""
 

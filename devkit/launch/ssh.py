@@ -28,7 +28,7 @@ from devkit.launch.ssh_plan import Facts
 from devkit.launch.ssh_session import Message, Session
 
 HANG_UP_S = 20.0  # for a host to end what it has begun: Ray needs three seconds, and five more if it is killed
-REPORT_S = 3.0  # after the deadline, for a host to say what it had been waiting for
+REPORT_S = 10.0  # after the deadline, for a host to say what it had been waiting for: a look may take five
 Fact = TypeVar("Fact")
 
 

@@ -28,6 +28,7 @@ class Facts:
     executable: str
     ip: str  # the address that other hosts see
     gcs_port: int  # free there
+    boot: str = ""  # which machine, containers or not
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Facts:
@@ -91,10 +92,15 @@ def check_addresses(there: Mapping[str, Facts]) -> None:
                 f"{host} has no address that the other hosts could reach",
                 hint="it has no IPv4 address but 127.0.0.1: is its network up?",
             )
-        if facts.ip in seen:
+        if other := seen.get(facts.ip):
+            if facts.boot == there[other].boot:
+                raise UsageError(
+                    f"{other} and {host} are one machine, {facts.ip}",
+                    hint="name each machine once; devkit debug-cluster --nodes N simulates several on one",
+                )
             raise UsageError(
-                f"{seen[facts.ip]} and {host} are one machine, {facts.ip}",
-                hint="name each machine once; devkit debug-cluster --nodes N simulates several on one",
+                f"{other} and {host} are two machines, and both have {facts.ip}: containers with their own network",
+                hint="start them with --network host: no other machine could reach that address",
             )
         seen[facts.ip] = host
 

@@ -31,14 +31,18 @@ OPTIONS = (
     *("-o", "ClearAllForwardings=yes"),  # a LocalForward of the user's would be asked for once for each host
     *("-o", "RemoteCommand=none"),
 )
-# All that stands on a command line: the program itself comes through stdin, and the token, too.
-BOOT = "import json, sys; exec(compile(json.loads(sys.stdin.readline()), *sys.argv[1:]))"
+# All that stands on a command line: the program itself comes through stdin, and the token, too. The folder that ssh
+# starts in may hold modules of any name; `-P` would say so, but a Python that is too old has to get as far as that.
+BOOT = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; import json; "
+    "exec(compile(json.loads(sys.stdin.readline()), *sys.argv[1:]))"
+)
 Message = dict[str, Any]
 
 
 def command(destination: str, python: str) -> tuple[str, ...]:
     """The ssh that runs `host_boot.py` there. No shell sees more than plain words: it may be any."""
-    there = [python, "-P", "-c", BOOT, "devkit-host", "exec"]
+    there = [python, "-c", BOOT, "devkit-host", "exec"]
     return ("ssh", *OPTIONS, "--", destination, shlex.join(there))
 
 

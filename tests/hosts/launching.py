@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,11 @@ PYTHON = sys.executable
 UP_S = 240.0  # for a cluster, on a machine where much else runs
 OWN = ("sshd", "ssh-agent")  # what a host without a cluster runs
 Found = TypeVar("Found")
+
+
+def patience(seconds: float) -> float:
+    """A deadline that is meant to pass, for what takes a quiet machine `seconds`: longer where much else runs."""
+    return min(120.0, seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def devkit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -15,9 +16,17 @@ import pytest
 
 from tests.hosts import hosts
 from tests.hosts.hosts import Lan
+from tests.hosts.launching import eventually
 
 LISTEN = """
-import socket, sys
+import socket, threading
+def hear():
+    while True:
+        with open("/tmp/heard", "ab") as file:
+            file.write(datagrams.recv(100) + b" ")
+datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+datagrams.bind(("", 4000))
+threading.Thread(target=hear, daemon=True).start()
 server = socket.create_server(("", 4000))
 print("listening", flush=True)
 while True:
@@ -25,6 +34,7 @@ while True:
     with connection:
         connection.sendall(b"x" * int(connection.makefile().readline()))
 """
+SEND = "import socket, sys; socket.socket(type=socket.SOCK_DGRAM).sendto(sys.argv[2].encode(), (sys.argv[1], 4000))"
 FETCH = """
 import socket, sys, time
 began = time.monotonic()
@@ -64,6 +74,17 @@ def fetch(lan: Lan, one: int, other: int, size: int = 1, patience: float = 20) -
     got, seconds = done.stdout.split()
     assert int(got) == size
     return float(seconds)
+
+
+def hears(lan: Lan, sender: int, host: int) -> bool:
+    """Whether a datagram from there arrives, one way. One of h0's comes after it, and always does."""
+    words = {number: secrets.token_hex(4) for number in (sender, 0)}
+    for number, word in words.items():
+        lan[number].run(sys.executable, "-W", "ignore", "-c", SEND, lan[host].ip, word)
+    heard = eventually(
+        lambda: [text for text in [lan[host].run("cat", "/tmp/heard").stdout] if words[0] in text], "word"
+    )
+    return words[sender] in heard[0]
 
 
 def test_hosts_are_apart_and_share_what_they_are_told(tmp_path: Path) -> None:
@@ -111,11 +132,13 @@ def test_link(lan: Lan) -> None:
 
 def test_partition_is_between_two(lan: Lan) -> None:
     lan.partition(1, 2)
-    assert cut(lan, 1, 2) and cut(lan, 2, 1)
+    assert cut(lan, 1, 2) and not hears(lan, 1, 2) and not hears(lan, 2, 1)
     assert reaches(lan, 0, 1) and reaches(lan, 2, 0)
     lan.partition(1, 0)
     lan.heal(1, 2)
-    assert reaches(lan, 1, 2) and cut(lan, 0, 1)
+    assert reaches(lan, 1, 2) and hears(lan, 1, 2) and cut(lan, 0, 1)
+    lan.heal(1, 0)
+    assert hears(lan, 2, 1)
 
 
 def test_loss(lan: Lan) -> None:

@@ -92,7 +92,7 @@ try:
     launcher.up(lambda note: None, 60)
 except DevkitError as error:
     said = error.message
-words = ["sh", "-c", "cat; command -v ray; echo ${RAY_AUTH_TOKEN:+a token}; exit 3"]
+words = ["sh", "-c", "cat; command -v ray; echo ${RAY_AUTH_TOKEN:+a token}; env | grep -c ^SSH_; exit 3"]
 ran = launcher.exec(launcher.nodes()[0], words, stdin="from here\\n", timeout=30)
 print(json.dumps([said, ran.code, ran.out.splitlines()]))
 """
@@ -101,8 +101,57 @@ print(json.dumps([said, ran.code, ran.out.splitlines()]))
 def test_what_fails_on_a_host_is_told_and_exec_has_the_environment_of_its_ray(lan: Lan, laptop: Host) -> None:
     said, code, out = json.loads(laptop.run(PYTHON, "-c", FAILS_THERE, timeout=UP_S).stdout)
     assert said.startswith("h0: `ray start` failed: Error: No such option '--bogus'")
-    assert (code, out) == (3, ["from here", str(Path(PYTHON).with_name("ray")), "a token"])
+    assert (code, out) == (3, ["from here", str(Path(PYTHON).with_name("ray")), "a token", "0"])
     assert left_on(lan[0]) == []
+
+
+REMEMBERS = """
+import sys, time
+from devkit.debug import launched
+from devkit.debug.launched import Launched, LaunchedHost
+
+hosts = tuple(LaunchedHost(name, role, ip, "part", "/logs") for name, role, ip in
+              (("h0", "head", "10.77.0.1"), ("h2", "worker", "10.77.0.3")))
+launched.save(Launched("ssh-h0", "ssh", "10.77.0.1:6379", "http://10.77.0.1:8265", "distributed", "disabled",
+                       sys.executable, hosts, time.time()))
+"""
+
+
+def test_a_cluster_that_has_ended_by_itself_is_told_and_can_be_forgotten(lan: Lan, laptop: Host) -> None:
+    laptop.run(PYTHON, "-c", REMEMBERS)
+    lan[0].write("/root/json.py", "raise SystemExit('the home folder is no place for modules')")
+    [shown] = document(laptop, "debug-cluster", "status", code=1)["clusters"]
+    lan[0].run("rm", "/root/json.py")
+    ended = "what was started there has ended"
+    assert shown["problem"] == f"h0: {ended}; h2: {ended}" and shown["nodes"] == []
+    assert [host["problem"] for host in shown["hosts"]] == [ended, ended]
+    assert devkit(laptop, "ps", code=3).stderr.startswith("error: no Ray cluster found"), "it is not taken for one"
+
+    lan[2].run("sh", "-c", "kill $(cat /run/sshd.pid)")
+    [stopped] = document(laptop, "debug-cluster", "stop", code=1)["stopped"]
+    assert stopped["problem"].startswith("h2: no ssh to h2: ") and stopped["processes"] == 0
+    assert document(laptop, "debug-cluster", "status", code=1)["clusters"], "something may still run on h2"
+    lan[2].run("/usr/sbin/sshd")
+    assert document(laptop, "debug-cluster", "stop")["stopped"][0]["problem"] == ""
+    assert "no cluster" in devkit(laptop, "debug-cluster", "status", code=3).stderr
+
+
+LOOKS_UP = """
+import time
+from devkit.launch.host_work import SLOW_LOOKUP_S, Lookup
+
+lookup = Lookup("10.77.0.1")
+time.sleep(SLOW_LOOKUP_S + 0.5)
+print(lookup.note())
+"""
+
+
+def test_a_name_server_that_does_not_answer_is_told(lan: Lan) -> None:
+    assert lan[0].run(PYTHON, "-c", LOOKS_UP).stdout == "\n"
+    lan[1].write("/etc/resolv.conf", "nameserver 10.77.0.200\n")  # nobody has that address
+    said = lan[1].run(PYTHON, "-c", LOOKS_UP).stdout
+    lan[1].write("/etc/resolv.conf", "nameserver 127.0.0.1\n")
+    assert said.startswith("reverse DNS: looking up the name of 10.77.0.1 ")
 
 
 @pytest.mark.slow
@@ -173,7 +222,7 @@ def _id_of(record: dict[str, object], host: Host) -> str:
 @pytest.mark.slow
 def test_a_host_that_cannot_reach_the_head_is_named_and_nothing_is_left(lan: Lan, laptop: Host) -> None:
     lan.partition(0, 2)
-    done = devkit(laptop, *UP[:-1], "45", code=None)
+    done = devkit(laptop, *UP[:-1], "20", code=None)
     lan.heal(0, 2)
     assert done.returncode == 4, done.stderr
     error = done.stderr.splitlines()[-2]

@@ -102,12 +102,14 @@ class TestOrders:
     def test_a_token_is_no_word_of_a_command(self) -> None:
         words = ssh_session.command("h1", "/v/my python")
         assert words[0] == "ssh" and words[-3:-1] == ("--", "h1") and "BatchMode=yes" in words
-        assert words[-1].startswith("'/v/my python' -P -c ")
+        assert words[-1].startswith("'/v/my python' -c ")
         assert "token" not in " ".join(words).lower()
 
     def test_one_machine_twice_and_one_without_an_address(self) -> None:
         with pytest.raises(UsageError, match=r"h1 and h3 are one machine, 10\.0\.0\.1"):
             ssh_plan.check_addresses({**HOSTS, "h3": HERE})
+        with pytest.raises(UsageError, match=r"h1 and h3 are two machines, and both have 10\.0\.0\.1"):
+            ssh_plan.check_addresses({**HOSTS, "h3": replace(HERE, boot="another")})
         with pytest.raises(UsageError, match="h3 has no address"):
             ssh_plan.check_addresses({**HOSTS, "h3": replace(HERE, ip="")})
 

@@ -1,0 +1,79 @@
+"""The wait for a cluster that other machines bring up as well: what it says at its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devkit.debug import cluster, processes
+from devkit.debug.cluster_launch import RANK_LABEL, Launch
+from devkit.debug.ray_start import ClusterOptions, Plan
+from devkit.debug.rows import NodeRow
+from devkit.debug.state import ClusterState
+from devkit.errors import DeadlineError, UnreachableError
+
+HEAD = NodeRow(node_id="a", node_ip="10.0.0.1", state="ALIVE", is_head_node=True, labels={RANK_LABEL: "0"})
+OWN = NodeRow(node_id="b", node_ip="10.0.0.2", state="ALIVE", labels={RANK_LABEL: "1"})
+DEAD = NodeRow(node_id="c", node_ip="10.0.0.3", state="DEAD", labels={RANK_LABEL: "2"})
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("DEVKIT_HOME", str(tmp_path))
+    yield
+    cluster.stop()
+
+
+def launch(looks: Iterator[tuple[NodeRow, ...] | UnreachableError]) -> Launch:
+    """Of a node that joins a cluster of three; its process is there, and does nothing. The last look lasts."""
+    last: tuple[NodeRow, ...] | UnreachableError = ()
+
+    def look() -> tuple[NodeRow, ...]:
+        nonlocal last
+        last = next(looks, last)
+        if isinstance(last, UnreachableError):
+            raise last
+        return last
+
+    options = ClusterOptions(join="10.0.0.1:6379", wait_for=3, timeout=1)
+    plan = Plan(0, 0, ((sys.executable, "-c", "import time; time.sleep(600)"),), ({},), ())
+    state = ClusterState("joined", "10.0.0.1:6379", "", "distributed", "disabled", (), 0.0, machine=processes.machine())
+    return Launch(options, plan, {}, state, look, lambda node: node.node_id == "b", lambda: None)
+
+
+def waited(*looks: tuple[NodeRow, ...] | UnreachableError) -> tuple[NodeRow, ...]:
+    made = launch(iter(looks))
+    deadline = time.monotonic() + 1
+    made.start_all(deadline)
+    try:
+        return made.wait_until_up(deadline)
+    finally:
+        made.let_go()
+
+
+@pytest.mark.usefixtures("home")
+def test_it_waits_for_its_own_node_and_for_all() -> None:
+    third = NodeRow(node_id="c", node_ip="10.0.0.3", state="ALIVE")
+    assert waited((HEAD,), (HEAD, OWN), (HEAD, OWN, third)) == (HEAD, OWN, third)
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("looks", "told"),
+    [
+        (((HEAD,),), "missing: 1 of 1 nodes"),
+        (((HEAD, OWN, DEAD),), "missing: 1 of 3 nodes: rank 2; alive: 10.0.0.1 (rank 0), 10.0.0.2 (rank 1)"),
+        (
+            ((HEAD, OWN), UnreachableError("gone")),
+            "missing: an answer of the cluster (gone); before that: 1 of 3 nodes: rank 2; alive: 10.0.0.1 (rank 0)",
+        ),
+    ],
+)
+def test_at_the_deadline_it_says_who_is_missing(looks: tuple[tuple[NodeRow, ...], ...], told: str) -> None:
+    with pytest.raises(DeadlineError) as caught:
+        waited(*looks)
+    assert told in caught.value.message
