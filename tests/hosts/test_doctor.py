@@ -18,7 +18,7 @@ from tests.hosts import hosts
 
 pytestmark = [pytest.mark.xdist_group("doctor-hosts"), pytest.mark.timeout(300), pytest.mark.slow]
 RAY = (sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats", "--num-cpus=4")
-AUTH = {"RAY_AUTH_MODE": "disabled"}
+AUTH = {"RAY_AUTH_MODE": "disabled", "RAY_raylet_start_wait_time_s": "100"}  # three starts share a few cores
 HEAD = "10.77.0.1:6379"
 DEAD_DNS = "nameserver 10.99.0.53\n"  # the switch routes nowhere: no answer ever comes
 
