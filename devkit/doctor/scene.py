@@ -87,6 +87,15 @@ class Scene:
         return found
 
 
+def speed(mb_per_s: float) -> str:
+    """Megabytes a second, to three digits or to the whole one.
+
+    >>> speed(2.375), speed(200.0), speed(43161.2)
+    ('2.38', '200', '43161')
+    """
+    return f"{mb_per_s:.3g}" if mb_per_s < 1000 else f"{mb_per_s:.0f}"
+
+
 def names(nodes: Iterable[str], most: int = 6) -> str:
     """
     >>> names(["a", "b"]), names("abcdefgh", most=3)

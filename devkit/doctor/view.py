@@ -11,6 +11,7 @@ from rich.text import Text
 from devkit.doctor.onnode.facts import NodeFacts
 from devkit.doctor.plan import Placed, Plan
 from devkit.doctor.records import SEVERITIES, DoctorFinding, DoctorNode, DoctorRecord
+from devkit.doctor.scene import speed
 
 _STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _GIB = 1 << 30
@@ -83,7 +84,7 @@ def _pairs(record: DoctorRecord) -> Iterator[RenderableType]:
     if len(names) > MATRIX_NODES:
         cut = sum(bool(pair.error) for pair in record.pairs)
         rates = sorted(pair.mb_per_s for pair in record.pairs if pair.mb_per_s is not None)
-        carry = f"; one connection carries {rates[0]:.4g} to {rates[-1]:.4g} MB/s" if rates else ""
+        carry = f"; one connection carries {speed(rates[0])} to {speed(rates[-1])} MB/s" if rates else ""
         yield Text(f"{len(record.pairs)} pairs, {cut} out of reach{carry}")
         return
     table = Table(box=None, pad_edge=False)
@@ -103,8 +104,8 @@ def _pairs(record: DoctorRecord) -> Iterator[RenderableType]:
 def _link(error: str, latency: float | None, rate: float | None) -> str:
     if error:
         return "no connection"
-    speed = f", {rate:.0f}" if rate is not None else ""
-    return f"{latency:.2f} ms{speed}" if latency is not None else "connected"
+    carried = f", {rate:.0f}" if rate is not None else ""
+    return f"{latency:.2f} ms{carried}" if latency is not None else "connected"
 
 
 def _collectives(record: DoctorRecord) -> Iterator[Text]:
@@ -112,7 +113,7 @@ def _collectives(record: DoctorRecord) -> Iterator[Text]:
         text = f"{each.backend} all-reduce over {each.ranks} ranks: "
         if each.status == "done":
             through = f" through {each.transport}" if each.transport else ""
-            text += f"{each.mb_per_s:.4g} MB/s{through}, connected in {each.init_s:.1f} s"
+            text += f"{speed(each.mb_per_s)} MB/s{through}, connected in {each.init_s:.1f} s"
         else:
             text += {"skipped": "not tried", "late": "did not end", "failed": "failed"}[each.status]
             text += f" ({each.detail})" if each.detail else ""

@@ -9,7 +9,7 @@ from devkit.doctor.onnode.driver import SLOW_MB_PER_S  # a gigabit Ethernet carr
 from devkit.doctor.onnode.facts import Collective, Pair
 from devkit.doctor.records import Finding, Severity
 from devkit.doctor.rules.check_network import SLOW_LOOKUP_S
-from devkit.doctor.scene import Scene, names
+from devkit.doctor.scene import Scene, names, speed
 
 SLOW_SHARE = 0.25  # of what the others carry
 FAR_MS = 10.0
@@ -73,14 +73,14 @@ def _speed(scene: Scene) -> Iterator[Finding]:
         others = [value for key, value in rates.items() if key != (pair.source, pair.target)]
         usual = median(others) if len(others) > 2 else 0.0
         if rate is not None and (rate < SLOW_MB_PER_S or rate < SLOW_SHARE * usual):
-            beside = f"; the others carry {usual:.4g} MB/s in the median" if usual else ""
+            beside = f"; the others carry {speed(usual)} MB/s in the median" if usual else ""
             yield Finding(
                 "pair-slow",
                 ends,
-                f"{ends[0]} to {ends[1]} carries {rate:.3g} MB/s",
+                f"{ends[0]} to {ends[1]} carries {speed(rate)} MB/s",
                 "each step sends all gradients through the slowest connection",
                 f"on {ends[0]}: ethtool the interface (speed, errors); ip route get {pair.address}",
-                (f"one TCP connection, {rate:.3g} MB/s acknowledged{beside}",),
+                (f"one TCP connection, {speed(rate)} MB/s acknowledged{beside}",),
             )
         if pair.latency_ms is not None and pair.latency_ms >= FAR_MS:
             what = f"a round trip from {ends[0]} to {ends[1]} takes {pair.latency_ms:.1f} ms"
@@ -137,7 +137,7 @@ def _transport(scene: Scene, collective: Collective) -> Iterator[Finding]:
     ports = [(name, facts.devices.infiniband) for name, facts in scene.seen if facts.devices.infiniband]
     off = [name for name, facts in scene.seen if facts.environment.get("NCCL_IB_DISABLE", "0") not in ("0", "")]
     where = tuple(name for name, _ in ports) or tuple(name for name, _ in scene.seen)
-    evidence: tuple[str, ...] = (f"NCCL: via {collective.transport}, {collective.mb_per_s:.4g} MB/s",)
+    evidence: tuple[str, ...] = (f"NCCL: via {collective.transport}, {speed(collective.mb_per_s)} MB/s",)
     evidence += tuple(f"{name}: {names(active)}" for name, active in ports)
     evidence += tuple(f"{name}: NCCL_IB_DISABLE is set" for name in off)
     mend = (
@@ -149,7 +149,7 @@ def _transport(scene: Scene, collective: Collective) -> Iterator[Finding]:
         what = "NCCL goes over sockets, not InfiniBand"
         yield Finding("nccl-sockets", where, what, "it is ten times slower, and loads the CPUs", mend, evidence)
     else:
-        what = f"NCCL goes over sockets with {collective.mb_per_s:.4g} MB/s"
+        what = f"NCCL goes over sockets with {speed(collective.mb_per_s)} MB/s"
         why = "no node has an active InfiniBand port: gradients share Ethernet with all else"
         yield Finding(
             "nccl-sockets", where, what, why, "prefer few large nodes; see NCCL_SOCKET_IFNAME", evidence, "note"
