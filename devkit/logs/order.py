@@ -37,6 +37,11 @@ class Problem:
         return next((event.raised.who or event.role for event in self.events if event.raised.who or event.role), "")
 
     @property
+    def process(self) -> tuple[str, int]:
+        """The node's address and the pid, of the best sighting that knows the pid: not every table of Ray's has it."""
+        return next((event.process for event in self.events if event.process[1]), self.best.process)
+
+    @property
     def rank(self) -> int | None:
         known = (each.rank if each.rank is not None else each.raised.rank for each in self.events)
         return next((rank for rank in known if rank is not None), None)

@@ -50,7 +50,11 @@ def _cause(problem: Problem, heading: str, cwd: str | None) -> list[Text]:
     message = (best.raised.message or "").strip().splitlines()
     lines = [Text.assemble((f"{heading}: ", "bold"), (best.raised.said, "bold red"))]
     lines += [Text(f"  {line}") for line in message[1:MESSAGE_LINES]]
-    where = [f"{called(problem)}".strip(), f"pid {best.process[1]}" if best.process[1] else "", best.process[0]]
+    where = [
+        f"{called(problem)}".strip(),
+        f"pid {problem.process[1]}" if problem.process[1] else "",
+        problem.process[0],
+    ]
     at = problem.at
     if at is not None:
         lines.append(Text(f"  at {short_path(at.file, cwd)}:{at.line} in {at.function}"))
@@ -108,8 +112,8 @@ def cause_record(problem: Problem) -> ErrorCause:
         "frames": [{"file": each.file, "line": each.line, "function": each.function} for each in frames],
         "role": problem.role,
         "rank": problem.rank,
-        "node_ip": best.process[0],
-        "pid": best.process[1],
+        "node_ip": problem.process[0],
+        "pid": problem.process[1],
         "time": problem.time,
         "seen": _seen(problem),
         "crash": next((each.id for each in problem.events if each.id), ""),

@@ -164,6 +164,10 @@ def test_one_error_in_many_places_is_one() -> None:
     assert found.cause is not None and not found.followed
     assert [each.where for each in found.cause.events] == ["snapshot", "task", "log", "job"]
     assert (found.cause.rank, found.cause.time) == (1, 9.9)
+    # Ray's table may have a row before it has the process.
+    nameless = first_error([job, log, replace(task, pid=0, node_ip="")])
+    assert nameless.cause is not None and nameless.cause.best.source == "task"
+    assert nameless.cause.process == ("10.0.0.1", 1) and not nameless.followed
 
 
 def test_the_same_error_of_two_ranks_is_one_cause_and_one_that_followed() -> None:
