@@ -60,7 +60,8 @@ def stack_documents(raw: Mapping[str, Any]) -> list[Any]:
     for each in raw["ranks"]:
         who, facts = each["identity"], each.get("facts") or {}
         threads = [
-            {"name": thread["name"], "frames": thread["frames"]} for thread in (facts or each).get("threads") or ()
+            {name: thread[name] for name in ("name", "frames", "stopped")}
+            for thread in (facts or each).get("threads") or ()
         ]
         keys = ("role", "node_ip", "pid", "worker_id", "job_id")
         rank = facts["rank"] if facts else who["rank"]

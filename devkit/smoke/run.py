@@ -247,12 +247,23 @@ def _deferred() -> Iterator[None]:
 @contextmanager
 def _terminable() -> Iterator[None]:
     """SIGTERM, which CI systems send, ends the run as Ctrl-C does."""
+    asked = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        nonlocal asked
+        asked = True
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and nobody has it ignored
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
+    except Exception as error:
+        if asked:  # a library has caught it half-way, and met what it had left undone
+            raise KeyboardInterrupt from error
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -215,7 +215,8 @@ def test_each_stopped_rank_is_a_child(hub: RunningHub, workers: list[Worker]) ->
             "request": "attach",
             "configuration": {
                 "type": "devkit", "request": "attach", "name": "rank 1 Worker", "id": stop_id, "justMyCode": False,
-                "pipe": wanted["rank 0 Worker"]["configuration"]["pipe"], "underParent": True
+                "pipe": wanted["rank 0 Worker"]["configuration"]["pipe"], "underParent": True,
+                "thread": f"{workers[1].identity.worker_id}/{workers[1].stops.records()[0].thread}"
             },
         }  # fmt: skip
         for each in asked:
