@@ -20,8 +20,8 @@ smoke: setup ## a whole PPO run on a tiny model through Ray, with checks; ARGS="
 test: setup ## the tests; ARGS="-n0 tests/test_cli.py"
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-hosts: setup ## launchers, doctor on several virtual hosts with real ssh and Slurm; as root. ARGS="-k slurm"
-	@$(BIN)/python -m pytest -n0 tests/hosts $(ARGS)
+test-hosts: setup ## launchers, doctor on several virtual hosts with real ssh and Slurm; as root; real hangs. ARGS="-k slurm"
+	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest -n0 tests/hosts tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py $(ARGS)
 
 test-vscode: setup ## the VS Code extension: unit tests, and scenarios in a real editor; ARGS="--slow"
 	@vscode/e2e/all $(ARGS)

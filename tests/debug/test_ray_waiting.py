@@ -32,8 +32,8 @@ def test_a_gloo_group_with_4_seconds_outlives_a_stop_of_20(launch: Callable[...,
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="Ray Train needs ray[train]")
-def test_ray_train_with_a_health_check_of_5_seconds_outlives_a_stop_of_25(cluster: Cluster) -> None:
-    strict = replace(cluster, environ={**cluster.environ, "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "5"})
+def test_ray_train_with_a_health_check_of_10_seconds_outlives_a_stop_of_25(cluster: Cluster) -> None:
+    strict = replace(cluster, environ={**cluster.environ, "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "10"})
     spec = f"{PROGRAMS / 'train.py'}:{mark('train.py', 'train')} @[1] if step == 1"
     job = Job(strict, "--break", spec, "--", sys.executable, str(PROGRAMS / "train.py"))
     try:

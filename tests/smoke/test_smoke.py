@@ -224,6 +224,9 @@ class Theirs:
 def theirs() -> Iterator[Theirs]:
     with tempfile.TemporaryDirectory(prefix="o", dir="/tmp", ignore_cleanup_errors=True) as folder:
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        # Ray notes the newest cluster there, and wants the folder to exist.
+        Path(folder, "ray").mkdir()
+        token["RAY_TMPDIR"] = folder
         process = subprocess.Popen(
             [sys.executable, "-c", THEIRS, folder],
             env={**os.environ, **token},
