@@ -33,6 +33,7 @@ ENVIRONMENT = {
 _RAISED = ("_new_process_group_helper", "_store_based_barrier", "split_group", "monitored_barrier", "_set_pg_timeout")
 
 _MARK = "__devkit_raised__"
+_TRAIN_LIMIT = "_worker_health_check_timeout_s"
 
 
 def install() -> None:
@@ -41,12 +42,34 @@ def install() -> None:
         os.environ.setdefault(name, value)
     on_import("torch.distributed.distributed_c10d", _raise_in_torch)
     on_import("sglang.srt.server_args", _raise_in_sglang)
+    on_import("ray.train.v2._internal.execution.worker_group.worker_group", _raise_in_train)
 
 
 def _raise_in_torch(module: Any) -> None:
     for name in _RAISED:
         _wrap(module, name, DAY)
     _wrap(module, "rendezvous", MEETING)
+
+
+def _raise_in_train(module: Any) -> None:
+    """Beside a stopped thread others answer the controller, but not on a busy machine, or while Python's lock is held.
+
+    A worker that has died is found out without this limit: asking it fails.
+    """
+    group = module.WorkerGroup
+    original = group.__init__
+    if hasattr(original, _MARK):
+        return
+
+    @functools.wraps(original)
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        limit = getattr(self, _TRAIN_LIMIT, None)
+        if isinstance(limit, float):  # else another Ray
+            setattr(self, _TRAIN_LIMIT, max(limit, DAY.total_seconds()))
+
+    setattr(init, _MARK, True)
+    group.__init__ = init
 
 
 def _wrap(module: Any, name: str, least: timedelta) -> None:
