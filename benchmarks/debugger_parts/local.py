@@ -227,6 +227,9 @@ class _Nowhere:
     async def last_words(self, identity: dict[str, Any]) -> None:
         return None
 
+    async def onlook(self, node_id: str, op: str, timeout: float, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"error": "nobody is there"}
+
     def keep(self, breakpoints: list[dict[str, Any]]) -> None: ...
 
 

@@ -50,9 +50,12 @@ def run_show(hub: Hub, wanted: str, *, everything: bool = False, json: bool = Fa
     return 0
 
 
-def all_crashes(hub: Hub) -> list[CrashRecord]:
-    """Every crash, the oldest first; attempts and outer levels know their root."""
-    records = [CrashRecord.from_json(each) for each in hub.call("crashes")["crashes"]]
+def all_crashes(hub: Hub, settle: float = 0.0) -> list[CrashRecord]:
+    """Every crash, the oldest first; attempts and outer levels know their root.
+
+    Of a worker that has just gone the hub is still finding out: it is given `settle` seconds for that.
+    """
+    records = [CrashRecord.from_json(each) for each in hub.call("crashes", settle=settle)["crashes"]]
     return link(sorted(records, key=lambda record: record.time))
 
 

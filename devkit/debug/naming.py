@@ -127,10 +127,12 @@ def short_path(path: str, cwd: str | None = None) -> str:
     'pkg/m.py'
     >>> short_path("/v/lib/python3.11/site-packages/torch/nn/modules/module.py")
     'torch/nn/modules/module.py'
+    >>> short_path("/srv/train.py", "/")
+    '/srv/train.py'
     """
-    here = os.getcwd() if cwd is None else cwd
-    if path.startswith(here.rstrip("/") + "/"):
-        path = path[len(here.rstrip("/")) + 1 :]
+    here = (os.getcwd() if cwd is None else cwd).rstrip("/")
+    if here and path.startswith(here + "/"):
+        path = path[len(here) + 1 :]
     for prefix in (UNPACKED, INSTALLED, STANDARD):
         path = prefix.sub("", path)
     home = str(Path.home()).rstrip("/")

@@ -154,7 +154,10 @@ def _missing(case: Case, roots: Sequence[tuple[Stuck, int]]) -> Verdict:
     return replace(worst, sentence=worst.sentence + more)
 
 
-_GRAVITY: tuple[Kind, ...] = ("dead", "raised", "frozen", "deadlock", "silent", "io", "missing", "slow", "moves")
+_GRAVITY: tuple[Kind, ...] = (
+    *("dead", "raised", "frozen", "deadlock", "unreachable"),
+    *("silent", "io", "missing", "slow", "moves"),
+)
 
 
 def _absentee(case: Case, found: Stuck, rank: int) -> Verdict:
@@ -183,7 +186,9 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
     name, at = words.name(state), words.at(state)
     decided = case.decided(found.age)
     kind: Kind
-    if state.doing == "silent" and not state.moved:
+    if state.doing == "unreachable" and not state.moved:
+        kind, text = "unreachable", f"{name} {words.lost(state)}; {since}"
+    elif state.doing == "silent" and not state.moved:
         kind, text = "silent", f"{name} does not answer: its Python is held by a call{at}; {since}"
     elif state.doing == "io":
         kind, text = "io", f"{name} waits for {words.io(state)}{at}; {since}"
@@ -319,6 +324,8 @@ def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
             f"{words.name(state)} is dead ({state.facts.problem or 'its process is gone'}), and {since}",
             words.culprit(state),
         )
+    if state.doing == "unreachable":
+        return Verdict("unreachable", f"{words.name(state)} {words.lost(state)}; {since}", words.culprit(state))
     kind: Kind = "io" if state.doing == "io" else "silent" if state.doing == "silent" else "missing"
     does = f"waits for {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
     return Verdict(
@@ -353,6 +360,8 @@ def _standing(case: Case) -> Verdict:
     leaves = [state for state in at_work if not state.waits_for_others]
     workers = [state for state in leaves if state.facts.role != "driver"]
     evidence, decided = words.waits(case.states), case.decided(0.0)
+    if not case.states:
+        return Verdict("idle", "no hang: no process of the job is left; devkit logs --first-error tells if it failed")
     if not at_work or (leaves and not workers and leaves[0].doing in ("sleep", "wait") and len(at_work) == len(leaves)):
         where = f": the driver {words.DOES[leaves[0].doing]}{words.at(leaves[0])}" if leaves else ""
         return Verdict("idle", f"no hang: nobody has anything to do{where}")
@@ -360,7 +369,7 @@ def _standing(case: Case) -> Verdict:
         first = words.first(at_work)
         text = f"{words.name(first)} waits{words.at(first)} for a result that nobody is computing"
         return Verdict("stuck", text, words.culprit(first), None, evidence, decided)
-    order = ("dead", "silent", "io", "lock", "wait", "sleep")
+    order = ("dead", "unreachable", "silent", "io", "lock", "wait", "sleep")
     first = min(
         workers or leaves,
         key=lambda state: (order.index(state.doing) if state.doing in order else 9, words.rank(state)),
@@ -369,7 +378,7 @@ def _standing(case: Case) -> Verdict:
     if first.doing == "io":
         text, kind = f"{words.name(first)} waits for {words.io(first)}{words.at(first)}", "io"
     else:
-        kind = "dead" if first.doing == "dead" else "silent" if first.doing == "silent" else "stuck"
+        kind = first.doing if first.doing in ("dead", "unreachable", "silent") else "stuck"
         text = f"{words.name(first)} {words.DOES.get(first.doing, 'is')}{words.at(first)}"
     waiters = [state for state in at_work if state.waits_for_others]
     tail = f", and {words.they(waiters, 'waits', 'wait')} for it" if waiters else ""

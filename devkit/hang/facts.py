@@ -87,6 +87,7 @@ class ProcessFacts:
     pid: int
     stack: Process  # its threads reduced to what tells
     answers: bool = True
+    seen: bool = True  # by itself or by somebody on its node; False: nobody there answers
     problem: str = ""  # why it does not answer, or why it ended
     state: str = ""  # of the process, as `ps` shows it
     dead: bool = False
@@ -182,6 +183,7 @@ def read_process(document: Document) -> ProcessFacts:
         pid=int(who["pid"]),
         stack=read({**who, "rank": rank, "threads": threads}),
         answers=bool(facts),
+        seen=bool(facts) or gone or "process" in document,
         problem=str(document.get("fate") or document.get("error") or ""),
         state=str(kernel.get("state") or ""),
         dead=gone or str(kernel.get("state") or "S") in DEAD,

@@ -84,6 +84,9 @@ def choose_job(hub: Hub, dashboard: Dashboard | None, wanted: str | None) -> str
     if wanted or not jobs:
         hint = "start the job by devkit run -- CMD or devkit submit -- CMD; devkit jobs lists the jobs"
         raise DevkitError(f"no process of {f'job {wanted}' if wanted else 'any job'} has devkit in it", hint=hint)
+    if len(jobs) > 1 and dashboard is not None:  # the hub forgets a job a little after its end
+        ended = {row.job_id for row in dashboard.jobs() if row.has_ended}
+        jobs = [job for job in jobs if job not in ended] or jobs
     if len(jobs) > 1:
         raise UsageError(f"several jobs have devkit in them: {', '.join(jobs)}", hint="--job JOB says which is meant")
     return jobs[0]

@@ -17,6 +17,7 @@ Kind = Literal[
     "dead",  # a process is gone that others wait for
     "frozen",  # a process is stopped by a signal
     "silent",  # a call holds a process's Python lock
+    "unreachable",  # a rank's node does not answer
     "deadlock",  # threads wait for each other's locks
     "io",  # a wait for a file, a pipe, a connection or a child
     "slow",  # a rank is at work, and far behind

@@ -15,6 +15,7 @@ Doing = Literal[
     "dead",
     "frozen",  # by a signal: it cannot run
     "silent",  # it runs, but its Python does not: a call holds Python's lock
+    "unreachable",  # neither it nor anybody else on its node answers
     "deadlock",  # threads of it wait for each other
     "collective",  # in a collective that is not through
     "meeting",  # where a process group is made
@@ -87,7 +88,8 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
     if not now.answers:
         # Once may be a busy machine's fault: it is silent when it said nothing before, either.
         again = before is not None and not before.answers
-        return replace(state, doing="busy" if computes else "silent", moved=not again or moved)
+        mute: Doing = "silent" if now.seen else "unreachable"
+        return replace(state, doing="busy" if computes else mute, moved=not again or moved)
     return _waiting(replace(state, moved=moved), computes)
 
 

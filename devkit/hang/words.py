@@ -21,6 +21,7 @@ DOES = {
     "busy": "is at work",
     "dead": "is dead",
     "silent": "does not answer: a call holds its Python",
+    "unreachable": "can't be reached: nothing on its node answers",
     "collective": "is in another collective",
     "meeting": "makes a process group",
 }
@@ -84,6 +85,11 @@ def span(seconds: float) -> str:
     ('1.2 s', '75 s')
     """
     return f"{seconds:.1f} s" if seconds < 10 else ago(seconds)
+
+
+def lost(state: State) -> str:
+    """Of a process that nobody on its node can tell of."""
+    return f"can't be reached: nothing on its node {state.facts.node_ip} answers"
 
 
 def io(state: State) -> str:

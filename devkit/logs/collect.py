@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from devkit.debug.dashboard import Dashboard
+from devkit.debug.inworker.hub_actor import in_short
 from devkit.debug.jobs import command_of
 from devkit.debug.rows import ActorRow, JobRow, NodeRow, TaskRow, WorkerRow
 from devkit.debug.stack_groups import Frame
@@ -69,11 +70,12 @@ def collect(dashboard: Dashboard, job: JobRow, crashes: Sequence[Mapping[str, An
     workers = tuple(row for row in dashboard.workers() if row.worker_id in mine)
     dead = [node for node in nodes if not node.alive]
     notes += tuple(f"node {node.node_ip} is dead: its logs can't be read" for node in dead)
+    died = {str(each["worker_id"]): _of_crash(each).raised for each in crashes if each["kind"] == "exit"}
     events = [
         *(_of_crash(each) for each in crashes),
         *_of_tasks(tasks, ips),
         *(event for row in actors if (event := _of_actor(row, ips))),
-        *(event for row in workers if (event := _of_worker(row))),
+        *(event for row in workers if (event := _of_worker(row, died.get(row.worker_id)))),
         *(event for file in files for event in of_log(file)),
         *_of_job(job),
     ]
@@ -243,16 +245,15 @@ def _of_actor(row: ActorRow, ips: Mapping[str, str]) -> Event | None:
     )
 
 
-def _of_worker(row: WorkerRow) -> Event | None:
-    """A process that ended otherwise than Ray and the program meant it to."""
+def _of_worker(row: WorkerRow, told: Raised | None = None) -> Event | None:
+    """A process that ended otherwise than Ray and the program meant it to; `told`: what devkit found out about it."""
     if row.is_alive or row.exit_type in EXPECTED:
         return None
-    detail = " ".join(row.exit_detail.split()).partition(" Some common causes include")[0]
-    kind = "OutOfMemory" if "OUT_OF_MEMORY" in row.exit_type else "WorkerDied"
+    detail = in_short(row.exit_detail)
+    kind = "OutOfMemory" if "OUT_OF_MEMORY" in row.exit_type else "ProcessDied"
+    raised = told or Raised(kind, f"the process died: {detail}")
     time = row.end_time_ms / 1000 if row.end_time_ms else None
-    return Event(
-        "worker", Raised(kind, detail), time, "", None, row.ip, row.pid, row.worker_id, "Ray's table of workers", detail
-    )
+    return Event("worker", raised, time, "", None, row.ip, row.pid, row.worker_id, "Ray's table of workers", detail)
 
 
 def _of_job(job: JobRow) -> Iterator[Event]:

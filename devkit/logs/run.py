@@ -19,6 +19,7 @@ from devkit.logs.collect import Left, collect
 from devkit.logs.order import FirstError, first_error
 
 HUB_SECONDS = 5.0
+SETTLE_SECONDS = 8.0  # for the hub to find out what became of workers that have just gone
 
 
 def main(
@@ -64,7 +65,7 @@ def _of_hub(url: str, row: JobRow, with_stacks: bool) -> tuple[list[Mapping[str,
     found: list[Mapping[str, Any]] = []
     stacks: Any = None
     with suppress(DevkitError), connect(url, deadline=HUB_SECONDS) as hub:
-        for record in all_crashes(hub):
+        for record in all_crashes(hub, settle=SETTLE_SECONDS):
             if row.job_id and record.job_id == row.job_id:
                 with suppress(DevkitError):
                     found.append(complete(hub.call("crash", id=record.id), record))

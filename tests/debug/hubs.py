@@ -30,6 +30,9 @@ class Surroundings:
     async def last_words(self, identity: Document) -> Document | None:
         return None
 
+    async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
+        return {"error": "nobody is there"}
+
     def keep(self, breakpoints: list[Document]) -> None:
         self.kept.append(breakpoints)
 

@@ -131,7 +131,7 @@ CAUSED = [
     event("DistBackendError", "Watchdog caught collective operation timeout: ALLREDUCE", 9.5, pid=3),
     event("ActorDiedError", "The actor died unexpectedly before finishing this task.", 9.6, pid=4),
     event("ValueError", "Failed to create placement group 'pg' because the name already exists", 9.7, pid=5),
-    event("WorkerDied", "*** SIGTERM received at time=1", 9.8, pid=6, source="worker"),
+    event("ProcessDied", "*** SIGTERM received at time=1", 9.8, pid=6, source="worker"),
 ]
 
 

@@ -85,7 +85,7 @@ def test_the_cause_is_told_and_not_what_came_of_it(plain_ray: dict[str, str], tm
     whys = {each["why"] for each in found["followed"]}
     assert any("died" in why for why in whys), found["followed"]
     # and of the actor that left by itself in the same moment nobody can say that it follows
-    assert [each["type"] for each in found["others"]] in ([], ["WorkerDied"]), found["others"]
+    assert [each["type"] for each in found["others"]] in ([], ["ProcessDied"]), found["others"]
     # then the bundle has the driver's log, and no secret
     with tarfile.open(bundle) as tar:
         content = {name: tar.extractfile(name).read().decode() for name in tar.getnames()}  # type: ignore[union-attr]

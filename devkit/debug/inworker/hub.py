@@ -24,6 +24,7 @@ from .table import Document, Table
 ANSWER_SECONDS = 10.0  # how long agents may take, unless the client says otherwise
 REJOIN_SECONDS = 1.0  # an agent whose connection broke may come back
 ARM_SECONDS = 5.0
+NEARBY_SECONDS = 4.0  # for a neighbour; then another one is asked
 MOST_BUFFERED = 4 * 1024**2  # bytes of one document to the hub; who has not shown the key can send as much in vain
 BACKLOG = 4096  # all agents of a large job may come at once
 
@@ -45,6 +46,9 @@ class Surroundings(Protocol):
 
     async def last_words(self, identity: Document) -> Document | None:
         """What a dead worker's error log ends with, if the log is on the hub's node."""
+
+    async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
+        """The answer of somebody who is sent to that node; an `error` if nobody gets there."""
 
     def keep(self, breakpoints: list[Document]) -> None:
         """Writes the breakpoints where new workers find them before they join."""
@@ -175,6 +179,12 @@ class Hub:
                 return
             await asyncio.sleep(REJOIN_SECONDS)
 
+    async def settled(self, seconds: float) -> None:
+        """Once the fate of all workers that went away is known, or after so many seconds."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not all(each.connected for each in self.table.workers.values()):
+            await asyncio.sleep(0.05)
+
     async def fate_of(self, worker_id: str) -> Document | None:
         """What became of a worker: {"reason", "crashed"}; None while it may live."""
         return await self._fate(worker_id) if worker_id in self.table.workers else None
@@ -191,11 +201,8 @@ class Hub:
 
     async def _fate_of_child(self, identity: Document) -> Document | None:
         """Ray knows nothing of a worker's children: whoever lives on the same node looks."""
-        for name in self.neighbours(identity["worker_id"], identity["node_id"]):
-            reply = await self.ask(name, "lives", ANSWER_SECONDS, pid=identity["pid"])
-            if reply.get("lives") is False:
-                return {"reason": "the child process ended"}
-        return None
+        reply = await self.ask_nearby(identity, "lives", ANSWER_SECONDS, pid=identity["pid"])
+        return {"reason": "the child process ended"} if reply.get("lives") is False else None
 
     async def _gone(self, worker_id: str, fate: Document) -> None:
         """A worker that crashed leaves what can be known: a record with Ray's reason and its last words."""
@@ -217,9 +224,9 @@ class Hub:
     async def _last_words(self, identity: Document) -> Document | None:
         """What is in the error log of a dead worker, read by whoever lives on its node."""
         words = await self.surroundings.last_words(identity)
-        for name in [] if words else self.neighbours(identity["worker_id"], identity["node_id"]):
-            reply = await self.ask(name, "last_words", ANSWER_SECONDS, identity=identity)
-            words = words or reply.get("words")
+        if words is None:
+            reply = await self.ask_nearby(identity, "last_words", ANSWER_SECONDS, identity=identity)
+            words = reply.get("words")
         return words
 
     # ---- agents
@@ -284,6 +291,14 @@ class Hub:
         finally:
             link.waiting.pop(number, None)
 
+    async def ask_nearby(self, identity: Document, op: str, timeout: float, /, **arguments: Any) -> Document:
+        """What others on a worker's node say of it; where there are none that answer, somebody is sent there."""
+        for name in self.neighbours(identity["worker_id"], identity["node_id"]):
+            reply = await self.ask(name, op, min(timeout, NEARBY_SECONDS), **arguments)
+            if "error" not in reply:
+                return reply
+        return await self.surroundings.onlook(identity["node_id"], op, timeout, arguments)
+
     # ---- clients
 
     def from_client(self, link: Link, document: Document) -> None:
@@ -319,10 +334,10 @@ class Hub:
     # ---- common
 
     def neighbours(self, worker_id: str, node_id: str) -> list[str]:
-        """Workers of the same node that answered last; two are enough to ask. The worker itself comes last."""
+        """Other workers of the same node; two are enough to ask."""
         workers = self.table.workers
         near = [name for name in self.agents if workers[name].identity["node_id"] == node_id and name != worker_id]
-        return [*near[:2], worker_id]
+        return near[:2]
 
     def meant(self, job_id: str | None) -> list[str]:
         """The connected workers of a job, or of any job; those that Ray started in advance have none."""

@@ -24,6 +24,7 @@ from . import PROTOCOL
 from .auth import cluster_token
 from .hub import Hub, in_thread
 from .hub_place import CRASH_FOLDER, HUB_FILE, KV_HUB, KV_NAMESPACE, error_log, gcs, log_folder, published
+from .onlooker import Onlookers
 from .relay import Relay
 from .table import Document
 from .wire import derive_key
@@ -126,6 +127,7 @@ class RaySurroundings:
 
     def __init__(self) -> None:
         self.place: Document = {}
+        self._onlookers = Onlookers()
 
     async def fate(self, worker_id: str, node_id: str, job_id: str) -> Document | None:
         fate: Document | None = await in_thread(_fate, worker_id, node_id, job_id)
@@ -138,6 +140,9 @@ class RaySurroundings:
         from .lastwords import last_words
 
         return last_words(error_log(identity)) or killed_for_memory(identity["pid"])
+
+    async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
+        return await self._onlookers.ask(node_id, op, timeout, arguments)
 
     def keep(self, breakpoints: list[Document]) -> None:
         value = json.dumps({**self.place, "breakpoints": breakpoints}).encode()

@@ -138,12 +138,10 @@ async def _stack(hub: Hub, worker_id: str, native: bool, timeout: float) -> Stac
 async def _stack_by_neighbour(
     hub: Hub, worker_id: str, identity: Document, native: bool, timeout: float, why: str | None
 ) -> Document:
-    for name in hub.neighbours(worker_id, identity["node_id"]):
-        reply = await hub.ask(name, "spy", timeout, pid=identity["pid"], native=native)
-        if "threads" in reply:
-            return reply
-        why = reply.get("error") or why
-    return {"error": why or "no other worker on its node could look at it"}
+    reply = await hub.ask_nearby(identity, "spy", timeout, pid=identity["pid"], native=native)
+    if "threads" not in reply and native:
+        reply = await hub.ask(worker_id, "spy", timeout, pid=identity["pid"], native=native)
+    return reply if "threads" in reply else {"error": reply.get("error") or why}
 
 
 async def hang(hub: Hub, _link: Link, request: Document) -> Document:
@@ -166,20 +164,19 @@ async def _progress(hub: Hub, worker_id: str, timeout: float) -> Document:
 
 async def _seen_by_neighbour(hub: Hub, worker_id: str, identity: Document, timeout: float) -> Document:
     """`process` is null when it is dead; without it nobody could look. Its stack is not asked of a frozen one."""
-    for name in hub.neighbours(worker_id, identity["node_id"])[:-1]:
-        seen = await hub.ask(name, "look", PROGRESS_SECONDS, pid=identity["pid"])
-        if "process" not in seen:
-            continue
+    seen = await hub.ask_nearby(identity, "look", timeout / 2, pid=identity["pid"])
+    if "process" in seen:
         process = seen["process"]
         if process is None or process["state"] in "TtZX":
             return {"process": process, "threads": []}
-        spied = await hub.ask(name, "spy", timeout / 2, pid=identity["pid"], native=False)
+        spied = await hub.ask_nearby(identity, "spy", timeout / 2, pid=identity["pid"], native=False)
         return {"process": process, "threads": spied.get("threads", [])}
     fate = await hub.fate_of(worker_id)
     return {"fate": fate["reason"]} if fate else {}
 
 
-async def crashes(hub: Hub, _link: Link, _request: Document) -> CrashesDocument:
+async def crashes(hub: Hub, _link: Link, request: Document) -> CrashesDocument:
+    await hub.settled(float(request.get("settle") or 0.0))
     await hub.collect({hub.table.workers[name].identity["node_id"] for name in hub.agents})
     return {"crashes": list(hub.table.crashes)}
 

@@ -1,0 +1,132 @@
+"""A cluster of virtual hosts with the debugger in it, and jobs on it that go wrong when they are told."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.hosts import hosts
+from tests.hosts.hosts import Host, Lan
+from tests.hosts.launching import PYTHON, UP_S, document, eventually
+
+PROGRAMS = Path(__file__).with_name("programs")
+UP = (PYTHON, "-m", "devkit", "debug-cluster", "--from-env", "--num-cpus", "2", "--json", "--timeout", f"{UP_S:g}")
+HEAD = "10.77.0.1:6379"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One Ray on all hosts of a lan; `environ` is what devkit needs there to find it."""
+
+    lan: Lan
+    environ: dict[str, str]
+    share: Path  # a folder that all hosts have
+
+    @property
+    def head(self) -> Host:
+        found: Host = self.lan[0]
+        return found
+
+
+@contextmanager
+def up(count: int = 3, **special: dict[str, str]) -> Iterator[Cluster]:
+    """`devkit debug-cluster --from-env` on so many hosts; `special` is more environment, by the host's name."""
+    share = Path(tempfile.mkdtemp(prefix="dk-faults-"))
+    environ = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    try:
+        with hosts.up(count, share=[share]) as lan:
+            start(lan, environ, **special)
+            yield Cluster(lan, environ, share)
+    finally:
+        shutil.rmtree(share, ignore_errors=True)
+
+
+def start(lan: Lan, environ: dict[str, str], **special: dict[str, str]) -> list[dict[str, Any]]:
+    """The records of all hosts, once the cluster is up."""
+    begun = [
+        host.popen(
+            *UP,
+            env={**environ, **world(rank, len(lan)), **special.get(host.name, {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for rank, host in enumerate(lan)
+    ]
+    records = []
+    for command in begun:
+        with command:
+            out, said = command.communicate(timeout=UP_S + 60)
+        assert command.returncode == 0, said
+        records.append(json.loads(out))
+    return records
+
+
+def world(rank: int, size: int, **more: str) -> dict[str, str]:
+    """What tells the hosts apart."""
+    return {"MASTER_ADDR": "10.77.0.1", "WORLD_SIZE": str(size), "RANK": str(rank), **more}
+
+
+def line(program: str, mark: str) -> int:
+    """The line of a program that wears the mark `# @mark`."""
+    lines = (PROGRAMS / program).read_text().splitlines()
+    return next(number for number, text in enumerate(lines, 1) if text.endswith(f"# @{mark}"))
+
+
+class Job:
+    """`programs/train.py` under `devkit run`, once it trains."""
+
+    def __init__(self, cluster: Cluster, *options: str, wait: bool = True) -> None:
+        self.cluster = cluster
+        self.folder = Path(tempfile.mkdtemp(dir=cluster.share))
+        self.log = (self.folder / "log").open("w")
+        command = ("-m", "devkit", "run", *options, "--", PYTHON, str(PROGRAMS / "train.py"), str(self.folder))
+        self.process = cluster.head.popen(PYTHON, *command, env=cluster.environ, stdout=self.log, stderr=self.log)
+        if wait:
+            eventually(self._trains, "training")
+            eventually(self._ranks_are_known, "ranks")
+
+    @property
+    def out(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def _trains(self) -> bool:
+        assert self.process.poll() is None, self.out
+        return (self.folder / "trains").exists()
+
+    def _ranks_are_known(self) -> bool:
+        workers = document(self.cluster.head, "ps", env=self.cluster.environ)["workers"]
+        return {each["rank"] for each in workers if each["role"] == "Trainer" and each["connected"]} == {0, 1, 2}
+
+    def do(self, what: str, rank: int = 1) -> int:
+        """Lets a rank do this; the pid of the rank, once it is about to."""
+        (self.folder / "do.new").write_text(f"{rank} {what}")
+        (self.folder / "do.new").rename(self.folder / "do")
+        eventually((self.folder / "done").exists, what)
+        return int(eventually((self.folder / "done").read_text, what).split()[1])
+
+    def end(self) -> None:
+        """Whatever state it is in. Ray ends the ranks when their driver has gone."""
+        for pid, words in self.cluster.head.processes().items():
+            if str(self.folder) in words:
+                self.cluster.head.run("kill", "-KILL", str(pid), check=False)
+        self.process.wait(30)
+        self.log.close()
+        eventually(lambda: not self._left(), "end of the job")
+
+    def _left(self) -> list[str]:
+        """Ranks that still run. A frozen one, or one in a call of C, does not hear that it shall end."""
+        found = []
+        for host in self.cluster.lan:
+            for pid, words in host.processes().items():
+                if words.startswith("ray::Trainer"):
+                    host.run("kill", "-KILL", str(pid), check=False)
+                    found.append(words)
+        return found
