@@ -176,6 +176,7 @@ def _node(row: Document, from_here: str | None, head_clock: Document | None) -> 
         free_cpus=row["free"].get("CPU", 0.0),
         free_gpus=row["free"].get("GPU", 0.0),
         problem=row["problem"],
+        unacknowledged=row["unacknowledged"],
         death=row["death"],
         clock_offset=round(clock["offset"] - base, 6) if clock else None,
         clock_within=clock["within"] + (head_clock["within"] if head_clock else 0.0) if clock else 0.0,

@@ -25,6 +25,7 @@ class Node:
     free_cpus: float = 0.0
     free_gpus: float = 0.0
     problem: str = ""  # why there are no facts
+    unacknowledged: int = 0  # how often what the survey sends there was sent again, over a connection that is open
     death: str = ""  # why it is dead, by Ray
     clock_offset: float | None = None  # seconds ahead of the head's clock
     clock_within: float = 0.0  # the reading may be off by this

@@ -270,13 +270,24 @@ def _together(case: Case, found: Stuck) -> Verdict:
     if dead:
         return _absentee(case, found, dead[0].facts.rank or 0)
     first = words.first(members)
-    hosts = ", ".join(sorted({state.facts.node_ip for state in found.group.members.values()}))
-    sentence = (
-        f"nothing comes through: {words.they(members, 'is', 'are')} in {found.name}{words.at(first)} "
-        f"for {words.span(found.age)} and nobody is missing; is there a way between {hosts}?"
-    )
+    since = f"{words.they(members, 'is', 'are')} in {found.name}{words.at(first)} for {words.span(found.age)}"
+    everybody = list(found.group.members.values())
     evidence = (*words.recorded(found), *words.waits(case.states))
-    return Verdict("network", sentence, words.culprit(first), found.age, evidence, case.decided(found.age))
+    return _cut_off(case, everybody, f"{since} and nobody is missing", words.culprit(first), found.age, evidence)
+
+
+def _cut_off(
+    case: Case, states: Sequence[State], since: str, who: Culprit, age: float | None, evidence: tuple[str, ...]
+) -> Verdict:
+    """Nothing comes through between these; which two do not hear each other, where their connections tell."""
+    deaf = words.deaf(states)
+    if deaf:
+        text = f"nothing comes through between {words.both(deaf[0])}: {since}"
+    else:
+        hosts = ", ".join(sorted({state.facts.node_ip for state in states}))
+        text = f"nothing comes through: {since}; is there a way between {hosts}?"
+    lines = (*(words.unheard(each) for each in deaf), *evidence)
+    return Verdict("network", text, who, age, lines, case.decided(age or 0.0))
 
 
 def _meetings(case: Case) -> Verdict | None:
@@ -304,10 +315,8 @@ def _meetings(case: Case) -> Verdict | None:
     if len(there) < size:
         text = f"{since} for {size} ranks, and only {len(there)} have come: no other {role} process is in this job"
         return Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
-    hosts = ", ".join(sorted({state.facts.node_ip for state in there}))
     all_of = f"all {len(there)} ranks are in {op}{words.at(there[0])}"
-    text = f"nothing comes through: {all_of}; is there a way between {hosts}?"
-    return Verdict("network", text, words.culprit(there[0]), None, evidence, decided)
+    return _cut_off(case, there, all_of, words.culprit(there[0]), None, evidence)
 
 
 def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:

@@ -100,6 +100,7 @@ class ProcessFacts:
     call: Document = field(default_factory=dict)  # the call of torch.distributed that it is in
     locks: tuple[LockWait, ...] = ()
     stopped: bool = False  # by a debugger
+    unanswered: tuple[tuple[str, int], ...] = ()  # addresses that do not acknowledge what is sent, and the tries
 
     @property
     def who(self) -> Who:
@@ -196,6 +197,7 @@ def read_process(document: Document) -> ProcessFacts:
         call=facts.get("call") or {},
         locks=tuple(_lock(each) for each in facts.get("locks") or ()),
         stopped=bool(facts.get("stops")),
+        unanswered=tuple((str(each["peer"]), int(each["tries"])) for each in facts.get("unanswered") or ()),
     )
 
 

@@ -106,7 +106,8 @@ def _behind(
         return "together", top, ()
     first = min(entry.seq for entry in waits.values())
     nearest = tuple(rank for rank in absent if counts[rank] < first)
-    return ("missing", first, nearest) if nearest else ("missing", top, absent)
+    # All have begun the one that the last of them wait in: what was sent has not come to them.
+    return ("missing", first, nearest) if nearest else ("together", first, ())
 
 
 def _last(group: Group, rank: int) -> int:

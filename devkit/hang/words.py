@@ -92,6 +92,23 @@ def lost(state: State) -> str:
     return f"can't be reached: nothing on its node {state.facts.node_ip} answers"
 
 
+def deaf(states: Sequence[State]) -> list[tuple[State, str, int]]:
+    """Who sends in vain to which of the others' addresses, and how often it has tried; the most tries first."""
+    ips = {state.facts.node_ip for state in states}
+    found = [(state, peer, tries) for state in states for peer, tries in state.facts.unanswered if peer in ips]
+    return sorted(found, key=lambda each: (-each[2], rank(each[0])))
+
+
+def both(one: tuple[State, str, int]) -> str:
+    """The two ends."""
+    return " and ".join(sorted((one[0].facts.node_ip, one[1])))
+
+
+def unheard(one: tuple[State, str, int]) -> str:
+    state, peer, tries = one
+    return f"{name(state)} on {state.facts.node_ip}: {peer} does not acknowledge what is sent to it ({tries} tries)"
+
+
 def io(state: State) -> str:
     """What an I/O wait is for: "the end of a child process", "a read from a pipe"."""
     return state.about or "I/O"

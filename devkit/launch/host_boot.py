@@ -51,6 +51,7 @@ def facts(reached_at: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "ray": version("ray"),
         "devkit": version("ray-devkit"),
+        "debugpy": version("debugpy"),
         "code": code(),
         "executable": sys.executable,
         "ip": address(reached_at),
@@ -60,10 +61,9 @@ def facts(reached_at: str) -> dict[str, Any]:
 
 
 def version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(distribution) or ""  # a folder that a package has left behind has none
+    return ""
 
 
 def code() -> str:

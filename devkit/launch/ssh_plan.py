@@ -29,6 +29,7 @@ class Facts:
     ip: str  # the address that other hosts see
     gcs_port: int  # free there
     boot: str = ""  # which machine, containers or not
+    debugpy: str = "1.8"  # its version may differ: nothing of it goes from one host to another
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Facts:
@@ -69,6 +70,8 @@ def differences(here: Facts, there: Mapping[str, Facts]) -> str:
     'h2 has devkit 0.1.0 (sources bb), here is 0.1.0 (sources aa); h2 has ray 2.49.0, here is 2.60.0'
     >>> differences(us, {"h1": replace(us, devkit="", code="")})
     'h1 has no devkit for /v/python, here is 0.1.0'
+    >>> differences(us, {"h1": replace(us, debugpy="")})
+    'h1 has no debugpy for /v/python: breakpoints there would be passed over'
     """
     told = []
     for host, facts in there.items():
@@ -80,6 +83,8 @@ def differences(here: Facts, there: Mapping[str, Facts]) -> str:
                 told.append(f"{host} has {name} {theirs}, here is {ours}")
             elif name == "devkit" and here.code != facts.code:
                 told.append(f"{host} has devkit {theirs} (sources {facts.code}), here is {ours} (sources {here.code})")
+        if facts.devkit and not facts.debugpy:
+            told.append(f"{host} has no debugpy for {facts.executable}: breakpoints there would be passed over")
     return "; ".join(told)
 
 

@@ -76,6 +76,13 @@ CLUSTER = (
         cluster(),
     ),
     Case(
+        "node-silent",
+        "error",
+        "what is sent to node h1 (10.77.0.2) does not arrive, though connections to it open",
+        cluster(node(0), node(1, facts=None, problem="no answer within 10 s", unacknowledged=5, from_here="")),
+        cluster(),
+    ),
+    Case(
         "node-dead",
         "note",
         "node h2 (10.77.0.3) is dead",

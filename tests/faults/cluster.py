@@ -105,6 +105,10 @@ class Job:
         workers = document(self.cluster.head, "ps", env=self.cluster.environ)["workers"]
         return {each["rank"] for each in workers if each["role"] == "Trainer" and each["connected"]} == {0, 1, 2}
 
+    def count_in(self, place: str) -> int:
+        """How many ranks have come there."""
+        return len(list(self.folder.glob(f"{place}[0-9]")))
+
     def do(self, what: str, rank: int = 1) -> int:
         """Lets a rank do this; the pid of the rank, once it is about to."""
         (self.folder / "do.new").write_text(f"{rank} {what}")
@@ -124,7 +128,8 @@ class Job:
     def _left(self) -> list[str]:
         """Ranks that still run. A frozen one, or one in a call of C, does not hear that it shall end."""
         found = []
-        for host in self.cluster.lan:
+        alive = (host for host in self.cluster.lan if Path(f"/proc/{host.pid}").exists())
+        for host in alive:
             for pid, words in host.processes().items():
                 if words.startswith("ray::Trainer"):
                     host.run("kill", "-KILL", str(pid), check=False)

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +62,15 @@ class Clinic:
         return block
 
     def doctor(self, host: Host, env: Mapping[str, str], rule: str, *words: str, code: int) -> Document:
-        """The one finding of this rule."""
-        found = launching.document(host, "doctor", *words, code=code, env=env)
-        self.finding(found, rule)
-        return found
+        """The first finding of this rule."""
+        return self.finding(launching.document(host, "doctor", *words, code=code, env=env), rule)
 
     def finding(self, found: Document, rule: str) -> Document:
-        """The one finding of this rule in what the doctor said."""
-        [told] = [each for each in found["findings"] if each["rule"] == rule]
-        self.note("devkit doctor", [f"{told['severity']}: {told['what']}", f"mend: {told['mend']}"])
-        return told  # type: ignore[no-any-return]
+        """The first finding of this rule in what the doctor said."""
+        told: list[Document] = [each for each in found["findings"] if each["rule"] == rule]
+        assert told, f"no {rule} among {[(each['rule'], each['what']) for each in found['findings']]}"
+        self.note("devkit doctor", [f"{told[0]['severity']}: {told[0]['what']}", f"mend: {told[0]['mend']}"])
+        return told[0]
 
     def refusal(self, command: str, stderr: str) -> str:
         """The error and the hint of a command that was refused."""
@@ -80,9 +79,14 @@ class Clinic:
         self.note(command, lines[-2:])
         return "\n".join(lines[-2:])
 
-    def note(self, command: str, said: list[str], seconds: float | None = None) -> None:
-        took = time.monotonic() - self._since if seconds is None else seconds
+    def note(self, command: str, said: list[str]) -> None:
+        took = time.monotonic() - self._since
         self.told = Told(self._part, self._title, self._symptom, command, tuple(said), round(took, 1))
+
+    def took(self, seconds: float) -> None:
+        """How long it was, where one look has told of several faults."""
+        assert self.told is not None
+        self.told = replace(self.told, seconds=round(seconds, 1))
 
     def keep(self) -> None:
         """Adds it to the record, if one is wanted."""

@@ -99,6 +99,7 @@ class Trouble:
     """What a host's network does to what arrives there."""
 
     loss: float = 0.0  # percent of the packets
+    longest: int = 0  # bytes: longer packets are lost
     cut: frozenset[str] = frozenset()  # addresses from which nothing arrives
 
     def rules(self) -> str:
@@ -106,6 +107,8 @@ class Trouble:
         drops = [f"ip saddr {address} drop" for address in sorted(self.cut)]
         if self.loss:
             drops.append(f"iifname eth0 numgen random mod 10000 <= {round(self.loss * 100) - 1} drop")
+        if self.longest:
+            drops.append(f"iifname eth0 meta length > {self.longest} drop")
         chain = "\n".join(["type filter hook input priority 0;", *drops])
         return f"table inet trouble\ndelete table inet trouble\ntable inet trouble {{ chain in {{ {chain}\n}}\n}}\n"
 
@@ -145,6 +148,10 @@ class Lan(Sequence[Host]):
         """So many of the packets to that host are lost; 0 ends it."""
         self._trouble(host, replace(self._troubles.get(host, Trouble()), loss=percent))
 
+    def longest(self, host: int, size: int) -> None:
+        """Packets to that host of more than so many bytes are lost in silence; 0 ends it."""
+        self._trouble(host, replace(self._troubles.get(host, Trouble()), longest=size))
+
     def rate(self, host: int, megabits: float) -> None:
         """That host's link carries so many Mbit/s each way; 0 ends it."""
         for pid, device in ((self.switch, f"p{host}"), (self.hosts[host].pid, "eth0")):
@@ -160,6 +167,8 @@ class Lan(Sequence[Host]):
 
     def _trouble(self, host: int, trouble: Trouble) -> None:
         self._troubles[host] = trouble
+        if self._inits[host].poll() is not None:
+            return  # it is off
         _enter(self.hosts[host].pid, "nft", "-f", "-", stdin=trouble.rules())
 
 

@@ -29,6 +29,8 @@ _CALLS_ARM = {
 }  # fmt: skip
 _CALLS = _CALLS_ARM if platform.machine() in ("aarch64", "arm64") else _CALLS_X86
 _MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")  # the last two also when a file is mapped into memory
+_SENDING = ("01", "02")  # states of a connection: established, and on its way to that
+_TRIES = 3  # a lossy line needs two now and then
 _POLLS = ("poll", "ppoll")
 _POLLED = 16  # descriptors of one `poll` that are told
 _FAMILY = 4096  # processes that are looked at, to find the children of one
@@ -115,6 +117,31 @@ def _connection(inode: str, pid: int | str) -> str:
             if len(parts) > 9 and parts[9] == inode:
                 return f"TCP {_address(parts[1])} to {_address(parts[2])}"
     return ""
+
+
+def unanswered(net: str = "/proc/self/net") -> list[Document]:
+    """Peers that do not acknowledge what this process sends them or that it wants to connect to them: `peer`, an
+    address, and `tries`, how often that was sent again."""
+    lost = [
+        (parts[9], _address(parts[2]).rpartition(":")[0], int(parts[6], 16))
+        for table in ("tcp", "tcp6")
+        for line in _text(f"{net}/{table}").splitlines()[1:]
+        if len(parts := line.split()) > 9 and parts[3] in _SENDING and int(parts[6], 16) >= _TRIES
+    ]
+    own = _own_sockets() if lost else set()
+    tries: dict[str, int] = {}
+    for inode, peer, count in lost:
+        if inode in own:
+            tries[peer] = max(count, tries.get(peer, 0))
+    return [{"peer": peer, "tries": count} for peer, count in sorted(tries.items())]
+
+
+def _own_sockets() -> set[str]:
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{number}")[8:-1])
+    return found
 
 
 def _address(text: str) -> str:

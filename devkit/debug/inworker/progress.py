@@ -36,6 +36,7 @@ def facts(agent: Any) -> Document:
         "call": _call(frames),
         "locks": locks.describe(frames, names),
         "process": kernel_view.process(os.getpid()),
+        "unanswered": kernel_view.unanswered(),
         "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],
     }
 

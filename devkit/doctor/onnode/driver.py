@@ -17,6 +17,7 @@ from itertools import combinations
 from typing import Any
 
 from .facts import Collective
+from .network import unacknowledged
 
 MARK = "devkit-doctor:"
 HELLO_SHARE = 0.7  # of the time: a node that has not answered by then is told, and the others are looked at
@@ -60,6 +61,7 @@ class Survey:
         }
         self._ports: dict[str, int] = {}
         self.problems: dict[str, str] = {}  # node -> why it did not answer
+        self.unacknowledged: dict[str, int] = {}  # of those: how often what was sent there was sent again
 
     def close(self) -> None:
         closing = [actor.close.remote() for actor in self._actors.values()]
@@ -107,6 +109,7 @@ class Survey:
             beside = f"{self._address[next(iter(first))]} answered after {took:.1f} s"
             waited = f"no answer within {took + patience:.1f} s; {beside}"
             self.problems = {node: waited if why.startswith(LATE) else why for node, why in self.problems.items()}
+        self.unacknowledged = {node: unacknowledged(self._address[node]) for node in self.problems}
         self._ports = {node: found[node]["port"] for node in self._address if node in found}
 
     def start_probes(self) -> dict[str, Any]:
@@ -278,6 +281,7 @@ def survey(ray: Any, examiner: Any, order: Order) -> Document:
     for node in nodes:
         name = node["node_id"]
         answer = facts.get(name, {})
+        node["unacknowledged"] = look.unacknowledged.get(name, 0)
         node["problem"] = look.problems.get(name) or late.get(name) or answer.get("failure", "")
         node["facts"] = answer if answer and "failure" not in answer else None
         node["clock"] = clocks.get(name)

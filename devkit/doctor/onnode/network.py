@@ -108,6 +108,18 @@ def reason(error: OSError, timeout: float) -> str:
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 
+def unacknowledged(host: str, table: str = "/proc/net/tcp") -> int:
+    """How often something that this machine sends to that IPv4 address over an open connection was sent again and
+    not acknowledged until now; the most of all connections, of whichever process."""
+    try:
+        peer = socket.inet_aton(host)[::-1].hex().upper()
+    except OSError:
+        return 0
+    rows = (line.split() for line in read_text(table).splitlines()[1:])
+    open_to_it = (row for row in rows if len(row) > 6 and row[3] == "01" and row[2].partition(":")[0] == peer)
+    return max((int(row[6], 16) for row in open_to_it), default=0)
+
+
 def taken(wanted: dict[int, str]) -> tuple[Port, ...]:
     """Those of these ports that cannot be listened on, and who does."""
     return tuple(Port(port, role, holder(port)) for port, role in wanted.items() if _is_taken(port))

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,10 +25,10 @@ _TOOL_S = 5.0
 def software() -> Software:
     packages = {}
     for name in PACKAGES:
-        try:
-            packages[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+        with suppress(metadata.PackageNotFoundError):
+            version: str | None = metadata.version(name)
+            if version:  # a folder that a package has left behind has none
+                packages[name] = version
     built = torch_build()
     return Software(sys.version.split()[0], sys.executable, packages, built.get("cuda", ""), built.get("hip", ""))
 

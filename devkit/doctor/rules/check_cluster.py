@@ -8,6 +8,7 @@ from statistics import median
 from devkit.doctor.records import Finding
 from devkit.doctor.scene import Node, Scene, names
 
+LOST_TRIES = 3
 SKEW_S, LARGE_SKEW_S = 2.0, 300.0  # from 5 minutes on, Kerberos and object stores refuse
 _RESTART = "stop Ray there, unset {name}, and start it again; devkit debug-cluster does that by itself"
 
@@ -40,14 +41,7 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
             why = "its GPUs are not counted"
             yield Finding("node-dead", (name,), f"node {_named(name, node)} is dead", why, _join(scene), (evidence,))
         elif node.facts is None:
-            yield Finding(
-                "node-silent",
-                (name,),
-                f"node {_named(name, node)} did not answer",
-                "Ray counts it as alive and places ranks there: the run would wait for them",
-                f"ssh {node.ip} 'uptime; free -g; tail /tmp/ray/session_latest/logs/raylet.err'",
-                (node.problem or "no facts came back",),
-            )
+            yield _silent(name, node)
         elif node.facts.unseen:
             said = tuple(f"{probe}: {why}" for probe, why in sorted(node.facts.unseen.items()))
             what = f"{names(sorted(node.facts.unseen))} of {name} could not be looked at"
@@ -55,6 +49,19 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
                 "not-looked-at", (name,), what, "a mistake there is not found", "devkit doctor --timeout 60", said
             )
     yield from _from_here(scene)
+
+
+def _silent(name: str, node: Node) -> Finding:
+    """What is lost although a connection opens is large: its first packets are small ones."""
+    what, why = f"node {_named(name, node)} did not answer", "Ray counts it as alive and places ranks there: "
+    mend = f"ssh {node.ip} 'uptime; free -g; tail /tmp/ray/session_latest/logs/raylet.err'"
+    evidence = [node.problem or "no facts came back"]
+    if node.unacknowledged >= LOST_TRIES and node.from_here == "":
+        what = f"what is sent to node {_named(name, node)} does not arrive, though connections to it open"
+        why = "large packets are lost on the way, as where an MTU differs: "
+        mend = f"compare the MTU on all nodes and between them: ip link; ping -M do -s 1472 {node.ip}"
+        evidence.append(f"over an open connection to {node.ip} the same was sent {node.unacknowledged} times in vain")
+    return Finding("node-silent", (name,), what, why + "the run would wait for them", mend, tuple(evidence))
 
 
 def _named(name: str, node: Node) -> str:
