@@ -6,7 +6,7 @@ ARGS ?=
 export PYTHON VENV TORCH VENV_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-hosts test-vscode lint format docs vscode check bench clean
+.PHONY: help setup smoke test test-hosts record-faults test-vscode lint format docs vscode check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,8 +20,13 @@ smoke: setup ## a whole PPO run on a tiny model through Ray, with checks; ARGS="
 test: setup ## the tests; ARGS="-n0 tests/test_cli.py"
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-hosts: setup ## launchers, doctor on several virtual hosts with real ssh and Slurm; as root; real hangs. ARGS="-k slurm"
-	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest -n0 tests/hosts tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py $(ARGS)
+test-hosts: setup ## several virtual hosts: launchers with real ssh and Slurm, faults, real hangs; as root. ARGS="-k slurm"
+	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest -n0 tests/hosts tests/faults tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py $(ARGS)
+
+record-faults: setup ## make every fault of the gallery, and write docs/faults.md anew
+	@rm -f docs/results/faults.jsonl
+	@DEVKIT_FAULTS_RECORD=$(CURDIR)/docs/results/faults.jsonl $(BIN)/python -m pytest -n0 tests/faults
+	@$(BIN)/python scripts/generate_docs.py
 
 test-vscode: setup ## the VS Code extension: unit tests, and scenarios in a real editor; ARGS="--slow"
 	@vscode/e2e/all $(ARGS)

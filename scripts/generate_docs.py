@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,6 +72,43 @@ def first_line(path: Path) -> str:
         return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
     comments = [line for line in text.splitlines() if line.startswith("# ")]
     return comments[0].removeprefix("# ") if comments else ""
+
+
+FAULTS = ROOT / "docs/results/faults.jsonl"  # what `make record-faults` has written
+
+
+def faults() -> str:
+    """Each fault of `tests/faults`: what a user sees of it, what devkit says, and after how long."""
+    told = [json.loads(line) for line in FAULTS.read_text(encoding="utf-8").splitlines()]
+    seconds = sorted(each["seconds"] for each in told)
+    verdicts = f"{len(told)} faults; from the symptom to the verdict {median(seconds):.1f} s in the median, "
+    pieces = [verdicts + f"{seconds[-1]:.1f} s at most."]
+    part = ""
+    for each in told:
+        if each["part"] != part:
+            part = each["part"]
+            pieces.append(f"## {part}")
+        said = "\n".join(each["said"])
+        pieces.append(f"### {each['title']}\n\n{each['symptom']}")
+        pieces.append(f"```console\n$ {each['command']}\n{said}\n```\n\n{each['seconds']:.1f} s")
+    return "\n\n".join(pieces)
+
+
+def fault_titles() -> list[str]:
+    """Those that the tests have, in their order."""
+    files = sorted((ROOT / "tests/faults").glob("test_*.py"))
+    decorators = (
+        decorator
+        for file in files
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+        for decorator in node.decorator_list
+    )
+    return [
+        str(ast.literal_eval(each.args[0]))
+        for each in decorators
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "fault"
+    ]
 
 
 def cli_reference() -> str:
@@ -157,6 +196,7 @@ GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/config.md", "no effect"): config_table("no_effect"),
     ("docs/lint.md", "rules"): lint_rules,
     ("docs/doctor.md", "rules"): doctor_rules,
+    ("docs/faults.md", "faults"): faults,
     ("docs/trainer.md", "dialects"): config_table("dialects"),
     ("docs/walkthrough.md", "lines"): reading_list,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -55,6 +56,12 @@ def test_one_can_follow_a_step_in_under_1800_lines() -> None:
     together = re.search(r"\*\*([\d,]+)\*\* \|$", generate_docs.reading_list())
     assert together
     assert int(together[1].replace(",", "")) < 1800
+
+
+def test_every_fault_of_the_tests_is_in_the_gallery_and_no_other() -> None:
+    told = [json.loads(line)["title"] for line in generate_docs.FAULTS.read_text(encoding="utf-8").splitlines()]
+    assert sorted(told) == sorted(generate_docs.fault_titles()), "make record-faults"
+    assert len(told) >= 25
 
 
 @pytest.mark.parametrize("path", generate_docs.documents(), ids=lambda path: path.name)

@@ -126,6 +126,16 @@ class Pending:
 
 
 @dataclass(frozen=True)
+class Holder:
+    """A living actor, and what it holds while others wait."""
+
+    name: str
+    job_id: str
+    ended: bool  # its job has: a detached actor outlives it
+    resources: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class NodeFacts:
     """What one living node has."""
 
@@ -158,6 +168,7 @@ class Sample:
     left: tuple[ProcessFacts, ...] = ()  # those that are gone
     pending: tuple[Pending, ...] = ()
     nodes: tuple[NodeFacts, ...] = ()
+    holders: tuple[Holder, ...] = ()  # where something is pending
     crashes: tuple[CrashFacts, ...] = ()
 
     @classmethod

@@ -15,7 +15,7 @@ from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.debug.stack_groups import Frame
 from devkit.errors import DevkitError, UsageError
 from devkit.hang.diagnose import PATIENCE, diagnose
-from devkit.hang.facts import CrashFacts, NodeFacts, Pending, Sample
+from devkit.hang.facts import CrashFacts, Holder, NodeFacts, Pending, Sample
 from devkit.hang.records import Verdict
 
 SAMPLE_SECONDS = 2.0  # between two samples
@@ -62,8 +62,9 @@ class Sampler:
     def __call__(self) -> tuple[Sample, Document]:
         answer = self._hub.call("hang", job_id=self.job, timeout=ASK_SECONDS)
         pending, nodes = tables(self._dashboard, self.job)
+        held = holders(self._dashboard) if self._dashboard is not None and pending else ()
         crashes = tuple(self._crashes())
-        return Sample.of(answer, crashes, pending=pending, nodes=nodes), answer
+        return Sample.of(answer, crashes, pending=pending, nodes=nodes, holders=held), answer
 
     def _crashes(self) -> Iterator[CrashFacts]:
         for each in all_crashes(self._hub):
@@ -119,6 +120,17 @@ def tables(dashboard: Dashboard | None, job: str) -> tuple[tuple[Pending, ...], 
         if row.alive
     )
     return pending, tuple(nodes)
+
+
+def holders(dashboard: Dashboard) -> tuple[Holder, ...]:
+    """Living actors that hold something; those of jobs that have ended come first: nobody waits for these."""
+    ended = {row.job_id for row in dashboard.jobs() if row.has_ended}
+    found = (
+        Holder(row.name or row.class_name, row.job_id, row.job_id in ended, own)
+        for row in dashboard.actors(("state", "=", "ALIVE"))
+        if (own := _own(row.required_resources)) and not row.name.startswith(OWN_ACTORS)
+    )
+    return tuple(sorted(found, key=lambda each: (not each.ended, each.job_id, each.name)))
 
 
 def _free(row: NodeRow, used: Mapping[str, tuple[float, float]] | None) -> dict[str, float] | None:

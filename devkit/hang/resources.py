@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from devkit.hang.facts import NodeFacts, Pending, Sample
+from devkit.hang.facts import Holder, NodeFacts, Pending, Sample
 from devkit.hang.records import Culprit, Verdict
 
 SPREAD = ("STRICT_SPREAD", "3")
 PACK = ("STRICT_PACK", "2")
 SMALLEST = 1e-9
+HOLDERS_SHOWN = 8
 
 
 def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool = True) -> Verdict | None:
@@ -33,7 +35,25 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
     text = (
         f"{title(each)} waits for resources that are not free: it asks for {asks(each.bundles)}, and {free(now.nodes)}"
     )
-    return Verdict("resource", text, what, None, (*notes(now), *evidence), decided)
+    held = [holder for holder in now.holders if _wants(each, holder)]
+    if held and held[0].ended:
+        text += f"; {_holds(held[0])}"
+    lines = tuple(_holds(holder) for holder in held[:HOLDERS_SHOWN])
+    return Verdict("resource", text, what, None, (*lines, *notes(now), *evidence), decided)
+
+
+def _wants(each: Pending, holder: Holder) -> bool:
+    """Whether somebody waits for what it holds."""
+    return any(bundle.get(name) for name in holder.resources for bundle in each.bundles)
+
+
+def _holds(holder: Holder) -> str:
+    """
+    >>> _holds(Holder("Keeper", "01000000", True, {"GPU": 1.0}))
+    'the actor Keeper of job 01000000, which has ended, still holds 1 GPU'
+    """
+    of = f"{holder.job_id}, which has ended, still" if holder.ended else holder.job_id
+    return f"the actor {holder.name} of job {of} holds {amount(holder.resources)}"
 
 
 def notes(now: Sample) -> Iterator[str]:
@@ -89,9 +109,16 @@ def cannot(each: Pending, nodes: Iterable[NodeFacts]) -> str:
 
 
 def is_free(each: Pending, nodes: Iterable[NodeFacts]) -> bool:
-    """Whether its largest bundle fits into what some node has free; true where that is not known."""
-    known = [node.free for node in nodes if node.free is not None]
-    return not known or all(any(_fits(bundle, rest) for rest in known) for bundle in each.bundles)
+    """Whether it fits into what the nodes have free; true where that is not known.
+
+    >>> half = [NodeFacts(ip, ip, {"CPU": 2.0}, {"CPU": free}) for ip, free in (("a", 2.0), ("b", 2.0), ("c", 0.0))]
+    >>> is_free(Pending("placement group", "", "p", ({"CPU": 2.0},) * 2), half)
+    True
+    >>> is_free(Pending("placement group", "", "p", ({"CPU": 2.0},) * 3), half)
+    False
+    """
+    left = [replace(node, total=node.free) for node in nodes if node.free is not None]
+    return not cannot(each, left)
 
 
 def free(nodes: Iterable[NodeFacts]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from devkit.debug.inworker.kernel import killed_for_memory
@@ -27,7 +28,7 @@ def test_names_the_size_at_which_it_was_killed() -> None:
 
 
 def test_a_log_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
-    assert killed_for_memory(os.getpid(), str(tmp_path / "none")) is None
+    assert killed_for_memory(os.getpid(), log=str(tmp_path / "none")) is None
 
 
 def test_a_machine_without_memory_is_told_from_a_container(tmp_path: Path) -> None:
@@ -35,6 +36,19 @@ def test_a_machine_without_memory_is_told_from_a_container(tmp_path: Path) -> No
     log.write_text(
         "3,1,2,-;Out of memory: Killed process 77 (ray::Worker) total-vm:1kB, anon-rss:4096kB, file-rss:0kB\n"
     )
-    words = killed_for_memory(77, str(log))
+    words = killed_for_memory(77, log=str(log))
     assert words is not None
     assert words["message"] == "killed by the kernel at 4 MiB: the memory of this machine had run out"
+
+
+def test_in_a_container_it_is_known_by_its_name_and_the_time(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    now = int(time.monotonic() * 1e6)
+    killed = "Memory cgroup out of memory: Killed process 4711 ({}) total-vm:9kB, anon-rss:1048576kB, file-rss:0kB"
+    old, stranger = killed.format("ray::Trainer.tr"), killed.format("python3")
+    log.write_text(f"6,1,{now - 300_000_000},-;{old}\n6,2,{now - 2_000_000},-;{stranger}\n")
+    assert killed_for_memory(33, "Trainer", str(log), "pid:[4026532177]") is None, "an old one, and a stranger"
+    log.write_text(f"6,3,{now - 2_000_000},-;{killed.format('ray::Trainer.tr')}\n")
+    assert killed_for_memory(33, "Loader", str(log), "pid:[4026532177]") is None
+    words = killed_for_memory(33, "Trainer", str(log), "pid:[4026532177]")
+    assert words is not None and "at 1024 MiB" in words["message"]

@@ -18,7 +18,9 @@ import pytest
 
 from tests.hosts import launching
 from tests.hosts.hosts import Host
+from tests.hosts.launching import PYTHON
 
+PROGRAMS = Path(__file__).with_name("programs")
 RECORD = "DEVKIT_FAULTS_RECORD"
 fault = pytest.mark.fault
 Document = dict[str, Any]
@@ -91,5 +93,11 @@ class Clinic:
     def keep(self) -> None:
         """Adds it to the record, if one is wanted."""
         if self.told is not None and RECORD in os.environ:
+            said = tuple(_without_paths(line) for line in self.told.said)
             with Path(os.environ[RECORD]).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(self.told)) + "\n")
+                file.write(json.dumps(asdict(replace(self.told, said=said)), ensure_ascii=False) + "\n")
+
+
+def _without_paths(line: str) -> str:
+    """Without this machine's folders."""
+    return line.replace(f"{PROGRAMS}/", "").replace(PYTHON, "/opt/venv/bin/python")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.stack_groups import Frame
-from devkit.hang.facts import CrashFacts, NodeFacts, Pending, Sample
+from devkit.hang.facts import CrashFacts, Holder, NodeFacts, Pending, Sample
 from devkit.hang.records import Verdict
 from devkit.hang.watchdog import Watch, look
 from tests.hang import jobs
@@ -79,6 +79,7 @@ ABSENTEES = {
     "silent": (SILENT, "silent", 45, "does not answer"),
     "dead": (process(None, 1, process=None, threads=[]), "dead", 0, "is dead"),
     "its node is lost": (process(None, 1, fate="the node was lost"), "dead", 0, "the node was lost"),
+    "its node does not answer": (process(None, 1), "unreachable", 0, "nothing on its node 10.0.0.0 answers"),
     "has nothing to do": (idle(1, 3), "missing", 0, "has nothing to do"),
 }
 
@@ -90,6 +91,45 @@ def test_why_a_rank_does_not_come(name: str) -> None:
     is_about(found, kind, 1, line)
     assert said in found.sentence and found.hang and found.exit_code == 1
     assert "\n" not in found.sentence
+
+
+def test_which_two_do_not_hear_each_other() -> None:
+    ranks = [in_collective(rank, 24) for rank in range(24)]
+    ranks[1]["facts"]["unanswered"] = [{"peer": "10.0.0.2", "tries": 7}, {"peer": "10.9.9.9", "tries": 9}]
+    found = verdict(ranks)
+    assert found.kind == "network", found
+    assert found.sentence.startswith(
+        "nothing comes through between 10.0.0.0 and 10.0.0.2: ranks 0-23 are in all_reduce"
+    )
+    expected = "Worker rank 1 on 10.0.0.0: 10.0.0.2 does not acknowledge what is sent to it (7 tries)"
+    assert found.evidence[0] == expected and "10.9.9.9" not in str(found.evidence), "no rank is there"
+    # without such connections nobody can say which two it is
+    found = verdict([in_collective(rank, 24) for rank in range(24)])
+    assert "is there a way between 10.0.0.0, 10.0.0.1, 10.0.0.2?" in found.sentence
+
+
+def test_what_all_have_begun_and_only_one_has_ended() -> None:
+    # given rank 0, which has what it needed and waits in the next one, while the others still wait in this one
+    found = verdict([in_collective(0, 3, seq=7), *waiting(1, 2, seq=6)])
+    assert found.kind == "network" and "all_reduce #6" in found.sentence, found
+
+
+def test_a_job_of_which_nothing_is_left() -> None:
+    found = verdict([])
+    assert found.kind == "idle" and "no process of the job is left" in found.sentence
+
+
+def test_who_holds_what_is_asked_for() -> None:
+    nodes = [NodeFacts(ip, ip, {"GPU": 1.0}, {"GPU": free}) for ip, free in (("a", 1.0), ("b", 0.0))]
+    pending = [Pending("placement group", "", "0123", ({"GPU": 1.0},) * 2)]
+    keeper, reader = Holder("Keeper", "01", True, {"GPU": 1.0}), Holder("Reader", "02", False, {"CPU": 1.0})
+    found = verdict([driver()], pending=pending, nodes=nodes, holders=[keeper, reader])
+    assert found.kind == "resource" and found.sentence.endswith(
+        "the actor Keeper of job 01, which has ended, still holds 1 GPU"
+    )
+    assert "Reader" not in str(found)
+    found = verdict([driver()], pending=pending, nodes=nodes, holders=[Holder("Other", "03", False, {"GPU": 1.0})])
+    assert "Other" not in found.sentence and "the actor Other of job 03 holds 1 GPU" in found.evidence
 
 
 def test_a_rank_that_left_the_job() -> None:

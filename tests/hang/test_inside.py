@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from devkit.debug.inworker import collectives, kernel_view, locks, progress
+from devkit.doctor.onnode import network
 from tests.debug.conftest import eventually
 
 Document = dict[str, Any]
@@ -233,3 +236,21 @@ def test_a_sample_is_quick() -> None:
     found = progress.facts(Agent())
     assert found["process"]["state"] in "RS" and found["threads"][0]["name"] == "MainThread"
     assert time.thread_time() - began < 5  # it looks at what there is, and waits for nothing
+
+
+TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: {own} 0300004D:1F90 01 00000400:00000000 01:00000014 00000005     0        0 {inode} 1
+   1: {own} 0400004D:1F90 01 00000400:00000000 01:00000014 00000001     0        0 {inode} 1
+   2: {own} 0500004D:1F90 0A 00000000:00000000 00:00000000 00000009     0        0 {inode} 1
+   3: {own} 0600004D:1F90 01 00000400:00000000 01:00000014 00000009     0        0 1 1
+"""
+
+
+def test_peers_that_do_not_acknowledge(tmp_path: Path) -> None:
+    with socket.socket() as mine:
+        inode = os.readlink(f"/proc/self/fd/{mine.fileno()}")[8:-1]
+        (tmp_path / "tcp").write_text(TCP.format(own="0100004D:9999", inode=inode))
+        assert kernel_view.unanswered(str(tmp_path)) == [{"peer": "77.0.0.3", "tries": 5}]
+    assert kernel_view.unanswered(str(tmp_path)) == [], "another process's"
+    assert network.unacknowledged("77.0.0.3", str(tmp_path / "tcp")) == 5
+    assert network.unacknowledged("77.0.0.9", str(tmp_path / "tcp")) == 0 == network.unacknowledged("::1")

@@ -139,7 +139,7 @@ class RaySurroundings:
         from .kernel import killed_for_memory
         from .lastwords import last_words
 
-        return last_words(error_log(identity)) or killed_for_memory(identity["pid"])
+        return last_words(error_log(identity)) or killed_for_memory(identity["pid"], identity["role"])
 
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
         return await self._onlookers.ask(node_id, op, timeout, arguments)

@@ -4,22 +4,54 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from collections.abc import Callable
 from typing import Any
 
 LOG = "/dev/kmsg"  # readable by root, on most machines; one record a read
 RECORD = 8192  # bytes; the kernel's own limit
 
+INITIAL = "pid:[4026531836]"  # the kernel's own name for the pids that its log has; a container has others
+RECENT = 60.0  # seconds
+
 _KILLED = re.compile(
+    r"(?:\d+,\d+,(?P<at>\d+)[^;\n]*;)?"  # microseconds since the machine was started
     r"(?P<whose>Memory cgroup out of memory|[Oo]ut of memory)[^\n]*?: "
-    r"Killed process (?P<pid>\d+) \([^)]*\)(?P<sizes>[^\n]*)"
+    r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\)(?P<sizes>[^\n]*)"
 )
 _ANON = re.compile(r"anon-rss:(\d+)kB")
 
 
-def killed_for_memory(pid: int, log: str = LOG) -> dict[str, Any] | None:
-    """The last words that the kernel has for a process of this machine; None if it has none, or does not show them."""
-    found = [match for match in _KILLED.finditer(_read(log)) if int(match["pid"]) == pid]
+def killed_for_memory(pid: int, role: str = "", log: str = LOG, namespace: str = "") -> dict[str, Any] | None:
+    """The last words that the kernel has for a process of this machine; None if it has none, or does not show them.
+
+    In a container a pid is not the kernel's: a process with Ray's name for `role` counts there, killed just now.
+    """
+    is_it = _by_pid(pid) if (namespace or _namespace()) == INITIAL else _by_name(role, time.monotonic())
+    found = [match for match in _KILLED.finditer(_read(log)) if is_it(match)]
     return _words(found[-1]) if found else None
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return INITIAL
+
+
+def _by_pid(pid: int) -> Callable[[re.Match[str]], bool]:
+    return lambda killed: int(killed["pid"]) == pid
+
+
+def _by_name(role: str, now: float) -> Callable[[re.Match[str]], bool]:
+    """The kernel keeps 15 letters of a name; Ray calls a worker `ray::Trainer.step`, and `ray::Trainer` when idle."""
+
+    def is_it(killed: re.Match[str]) -> bool:
+        recent = killed["at"] is not None and 0 <= now - int(killed["at"]) / 1e6 <= RECENT
+        name = killed["name"].removeprefix("ray::").partition(".")[0]
+        return recent and killed["name"].startswith("ray::") and bool(role) and role.startswith(name)
+
+    return is_it
 
 
 def _words(killed: re.Match[str]) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def last_words(agent: Any, document: Document) -> Document:
     from .lastwords import last_words
 
     identity = document["identity"]
-    return {"words": last_words(error_log(identity)) or killed_for_memory(identity["pid"])}
+    return {"words": last_words(error_log(identity)) or killed_for_memory(identity["pid"], identity["role"])}
 
 
 def kept(agent: Any, document: Document) -> Document:
