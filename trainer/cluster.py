@@ -177,6 +177,7 @@ class WorkerPool:
                 f"{self._name(dead)} died during {phase}{why}",
                 hint="look for 'Out of memory' or a signal in Ray's logs of that node; "
                 "the run continues from its last checkpoint with trainer.resume_mode=auto",
+                trace=f"{error}\n",
             )
         trace = traceback.format_exception(error)
         return WorkerFailed(

@@ -68,7 +68,11 @@ class CheckpointError(TrainerError):
 
 
 class WorkerDied(TrainerError):
-    """A worker process ended before its work was done."""
+    """A worker process ended before its work was done; `trace` is what Ray knows of its end."""
+
+    def __init__(self, message: str, *, hint: str = "", trace: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.trace = trace
 
 
 class ClusterError(TrainerError):
