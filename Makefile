@@ -6,7 +6,7 @@ ARGS ?=
 export PYTHON VENV TORCH VENV_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-hosts record-faults test-vscode lint format docs vscode check bench clean
+.PHONY: help setup smoke test test-hosts test-faults record-faults test-vscode lint format docs vscode check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,8 +20,11 @@ smoke: setup ## a whole PPO run on a tiny model through Ray, with checks; ARGS="
 test: setup ## the tests; ARGS="-n0 tests/test_cli.py"
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-hosts: setup ## several virtual hosts: launchers with real ssh and Slurm, faults, real hangs; as root. ARGS="-k slurm"
-	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest -n0 tests/hosts tests/faults tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py $(ARGS)
+test-hosts: setup ## several virtual hosts: launchers with real ssh and Slurm; real hangs; as root. ARGS="-k slurm"
+	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest -n0 tests/hosts tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py $(ARGS)
+
+test-faults: setup ## every fault of docs/faults.md, made for real on virtual hosts; as root. ARGS="-k network"
+	@$(BIN)/python -m pytest -n0 tests/faults $(ARGS)
 
 record-faults: setup ## make every fault of the gallery, and write docs/faults.md anew
 	@rm -f docs/results/faults.jsonl
@@ -58,7 +61,7 @@ $(VSIX): $(VSIX_SOURCES)
 	@cd vscode && npm run --silent package
 	@cp vscode/dist/ray-devkit.vsix $@
 
-check: lint test test-vscode smoke test-hosts ## all that CI runs
+check: lint test test-vscode smoke test-hosts test-faults ## all that CI runs
 
 bench: setup ## the benchmarks, one after another
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

@@ -70,7 +70,7 @@ class Clinic:
     def finding(self, found: Document, rule: str) -> Document:
         """The first finding of this rule in what the doctor said."""
         told: list[Document] = [each for each in found["findings"] if each["rule"] == rule]
-        assert told, f"no {rule} among {[(each['rule'], each['what']) for each in found['findings']]}"
+        assert told, f"no {rule} among {[(each['rule'], each['what'], each['evidence']) for each in found['findings']]}"
         self.note("devkit doctor", [f"{told[0]['severity']}: {told[0]['what']}", f"mend: {told[0]['mend']}"])
         return told[0]
 

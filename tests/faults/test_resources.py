@@ -15,7 +15,7 @@ import pytest
 from tests.faults import cluster
 from tests.faults.cluster import PROGRAMS, Cluster, Job
 from tests.faults.gallery import Clinic, fault
-from tests.hosts.launching import PYTHON, devkit, eventually
+from tests.hosts.launching import PYTHON, devkit, document, eventually
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 MEMORY = Path("/sys/fs/cgroup/memory")
@@ -37,6 +37,7 @@ def asking(three: Cluster, bundles: str) -> Iterator[None]:
         assert program.stdout is not None
         try:
             eventually(lambda: program.stdout.readline() == "waits\n", "program")  # type: ignore[union-attr]
+            eventually(lambda: document(three.head, "ps", env=three.environ, code=None).get("workers"), "driver")
             yield
         finally:
             for pid, words in three.head.processes().items():

@@ -252,5 +252,8 @@ def test_peers_that_do_not_acknowledge(tmp_path: Path) -> None:
         (tmp_path / "tcp").write_text(TCP.format(own="0100004D:9999", inode=inode))
         assert kernel_view.unanswered(str(tmp_path)) == [{"peer": "77.0.0.3", "tries": 5}]
     assert kernel_view.unanswered(str(tmp_path)) == [], "another process's"
-    assert network.unacknowledged("77.0.0.3", str(tmp_path / "tcp")) == 5
-    assert network.unacknowledged("77.0.0.9", str(tmp_path / "tcp")) == 0 == network.unacknowledged("::1")
+    assert network.unacknowledged("77.0.0.3", str(tmp_path)) == 5
+    assert network.unacknowledged("77.0.0.9", str(tmp_path)) == 0 == network.unacknowledged("::1")
+    mapped = TCP.format(own="0100004D:9999", inode=1).replace("0300004D", "0000000000000000FFFF00000300004D")
+    (tmp_path / "tcp6").write_text(mapped.replace("00000005", "00000007"))
+    assert network.unacknowledged("77.0.0.3", str(tmp_path)) == 7

@@ -236,12 +236,35 @@ class Agent:
         document = snapshot.take(error, identify(), kind, **facts)
         if first:
             snapshot.tag(error, document["id"])
-        self.keep(document)
         frame = snapshot.deepest_user_frame(error)
         once = first and facts["attempt"] == 0  # who looked at the first try need not look at the others
         if self.settings.post_mortem == "pause" and once and frame is not None:
-            timeout = self.settings.stop_timeout or None
-            self.stops.park(frame, "exception", exception=error, traceback=error.__traceback__, timeout=timeout)
+            self._pause(error, frame, document)
+        else:
+            self.keep(document)
+
+    def _pause(self, error: BaseException, frame: FrameType, document: Document) -> None:
+        """The stop is told before its snapshot: who sees that first would look at it as at something dead."""
+        from . import snapshot
+        from .hooks import crash_folder
+
+        snapshot.store(document, crash_folder())
+        listed: list[Document] = []
+        self.stops.park(
+            frame,
+            "exception",
+            exception=error,
+            traceback=error.__traceback__,
+            timeout=self.settings.stop_timeout or None,
+            listed=lambda: self._queue(document, listed),
+        )
+        if not listed:  # it could not stop here
+            self.keep(document)
+
+    def _queue(self, document: Document, queued: list[Document]) -> None:
+        with self._lock:
+            self._crashes.append(document)
+        queued.append(document)
 
     def keep(self, document: Document) -> None:
         """A snapshot goes to this node's folder at once, and to the hub when it can be reached.
@@ -260,7 +283,7 @@ class Agent:
             self._joined.wait(JOIN_SECONDS)
             self._joined.set()  # nobody waits again
         with suppress(OSError):  # then the reporting thread does, when there is a connection again
-            self._tell_crashes()
+            self._tell_crashes(len(self._crashes))
 
     # ---- the thread that listens
 
@@ -334,11 +357,12 @@ class Agent:
                 if self._published is not None:
                     self._published.update(len(self.stops.records()) if self._stops else 0)
                 connection = self._connection
-                self._tell_crashes()
+                crashes = len(self._crashes)  # those whose stop, if they have one, is in this report
                 report = self.report()
                 if connection is not None and (report != last or connection is not told):
                     connection.send({"type": "report", **report})
                     last, told = report, connection
+                self._tell_crashes(crashes)
             except OSError:
                 last = {}  # the listening thread connects again, and wakes this one
             except Exception as error:  # noqa: BLE001 - keeps the reports coming; the trouble is told
@@ -362,11 +386,13 @@ class Agent:
         error = self._errors.get(name, "")
         return {"places": state.places, "note": state.note, "hits": self._hits.get(name, 0), "error": error}
 
-    def _tell_crashes(self) -> None:
+    def _tell_crashes(self, count: int) -> None:
+        """The oldest ones, so many at most."""
         with self._telling:
-            while self._crashes and (connection := self._connection) is not None:
+            while count > 0 and self._crashes and (connection := self._connection) is not None:
                 connection.send({"type": "crash", "document": self._crashes[0]})
                 self._crashes.pop(0)
+                count -= 1
 
     def _end(self, record: Any, why: str) -> None:
         self._ended.append({"id": record.id, "why": ASKED_TO_EXIT if why == "exit" else why})

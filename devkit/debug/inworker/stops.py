@@ -60,6 +60,7 @@ class Stop:
         self.breakpoint_id = ""
         self.traceback: TracebackType | None = None
         self.timeout: float | None = None
+        self.listed: Callable[[], None] | None = None
         self.since = time.time()
         self.how: str = ""  # set: it may go on
         self.place = place
@@ -195,8 +196,12 @@ class Stops:
         traceback: TracebackType | None = None,
         breakpoint_id: str = "",
         timeout: float | None = None,
+        listed: Callable[[], None] | None = None,
     ) -> None:
-        """Holds this thread until it is resumed. Raises nothing but what others raise in this thread."""
+        """Holds this thread until it is resumed; calls `listed` once the stop can be seen, if it comes to one.
+
+        Raises nothing but what others raise in this thread.
+        """
         try:
             place = self._place()
             if place.busy or (reason == "breakpoint" and stepping.was_shown(frame)):
@@ -204,7 +209,7 @@ class Stops:
             stepping.cancel()
             stop = self._new(place, frame, reason, exception, "")
             stop.traceback = traceback or (exception.__traceback__ if exception is not None else None)
-            stop.breakpoint_id, stop.timeout = breakpoint_id, timeout
+            stop.breakpoint_id, stop.timeout, stop.listed = breakpoint_id, timeout, listed
         except Exception:  # noqa: BLE001 - keeps the program running: it passes this stop by, and says so
             _complain("could not stop")
             return
@@ -275,6 +280,8 @@ class Stops:
             stop.note = f"its event loop waits too: {type(loop).__module__} can't run inside itself"
         with self._lock:
             self._stops[stop.id] = stop
+        if stop.listed is not None:
+            stop.listed()
         self._tell(stop, lambda viewer: viewer.stopped(stop))
 
     def _unlist(self, stop: Stop, why: Why) -> None:

@@ -61,7 +61,6 @@ class Survey:
         }
         self._ports: dict[str, int] = {}
         self.problems: dict[str, str] = {}  # node -> why it did not answer
-        self.unacknowledged: dict[str, int] = {}  # of those: how often what was sent there was sent again
 
     def close(self) -> None:
         closing = [actor.close.remote() for actor in self._actors.values()]
@@ -69,6 +68,9 @@ class Survey:
             self._ray.wait(closing, num_returns=len(closing), timeout=1.0)
         for actor in self._actors.values():
             self._ray.kill(actor)
+
+    def address(self, node: str) -> str:
+        return str(self._address[node])
 
     @property
     def left(self) -> float:
@@ -109,7 +111,6 @@ class Survey:
             beside = f"{self._address[next(iter(first))]} answered after {took:.1f} s"
             waited = f"no answer within {took + patience:.1f} s; {beside}"
             self.problems = {node: waited if why.startswith(LATE) else why for node, why in self.problems.items()}
-        self.unacknowledged = {node: unacknowledged(self._address[node]) for node in self.problems}
         self._ports = {node: found[node]["port"] for node in self._address if node in found}
 
     def start_probes(self) -> dict[str, Any]:
@@ -276,12 +277,13 @@ def survey(ray: Any, examiner: Any, order: Order) -> Document:
         facts, late = look.answers({n: ref for n, ref in probes.items() if n not in look.problems}, _probe_wait(look))
         gpus = {node: len(answer.get("devices", {}).get("gpus", ())) for node, answer in facts.items()}
         collectives = list(look.collectives(pairs, gpus))
+        lost = {node: unacknowledged(look.address(node)) for node in look.problems}
     finally:
         look.close()
     for node in nodes:
         name = node["node_id"]
         answer = facts.get(name, {})
-        node["unacknowledged"] = look.unacknowledged.get(name, 0)
+        node["unacknowledged"] = lost.get(name, 0)
         node["problem"] = look.problems.get(name) or late.get(name) or answer.get("failure", "")
         node["facts"] = answer if answer and "failure" not in answer else None
         node["clock"] = clocks.get(name)

@@ -19,6 +19,8 @@ _FLAG_UP, _FLAG_LOOPBACK = 0x1, 0x8
 _SIOCGIFADDR = 0x8915
 CONNECT_S = 2.5  # seconds until an address counts as out of reach
 
+_MAPPED = "0000000000000000FFFF0000"  # in front of an IPv4 address that is written as an IPv6 one
+
 
 def interfaces() -> tuple[Interface, ...]:
     """Those of this network namespace."""
@@ -108,15 +110,17 @@ def reason(error: OSError, timeout: float) -> str:
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 
-def unacknowledged(host: str, table: str = "/proc/net/tcp") -> int:
+def unacknowledged(host: str, folder: str = "/proc/net") -> int:
     """How often something that this machine sends to that IPv4 address over an open connection was sent again and
     not acknowledged until now; the most of all connections, of whichever process."""
     try:
         peer = socket.inet_aton(host)[::-1].hex().upper()
     except OSError:
         return 0
-    rows = (line.split() for line in read_text(table).splitlines()[1:])
-    open_to_it = (row for row in rows if len(row) > 6 and row[3] == "01" and row[2].partition(":")[0] == peer)
+    same = (peer, f"{_MAPPED}{peer}")  # gRPC has sockets for both kinds of addresses
+    lines = (line for table in ("tcp", "tcp6") for line in read_text(f"{folder}/{table}").splitlines()[1:])
+    rows = (line.split() for line in lines)
+    open_to_it = (row for row in rows if len(row) > 6 and row[3] == "01" and row[2].partition(":")[0] in same)
     return max((int(row[6], 16) for row in open_to_it), default=0)
 
 

@@ -13,9 +13,11 @@
 #define AHEAD 3600
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
+/* Boost waits by the monotonic clock, which counts from the machine's start and is as it was. */
 static struct timespec true_time(const struct timespec *at) {
     struct timespec found = *at;
-    found.tv_sec -= AHEAD;
+    if (found.tv_sec > 1000000000)
+        found.tv_sec -= AHEAD;
     return found;
 }
 
