@@ -27,6 +27,7 @@ from devkit.debug.ray_start import ClusterOptions, Plan
 from devkit.debug.rows import NodeRow
 from devkit.debug.state import ClusterState
 from devkit.debug.tokens import AuthMode, Token, auth_mode, ensure_token, find_token
+from devkit.debug.waiting import Waiting
 from devkit.errors import DeadlineError, DevkitError, UnreachableError, UsageError
 
 STOP_S = 5.0  # between SIGTERM and SIGKILL; Ray needs three, and longer for a worker that stands at a stop
@@ -47,7 +48,9 @@ def start(
     deadline = time.monotonic() + options.timeout
     ray_start.check(options)
     options, note = _apart(options, environ)
-    launch = _join(options, environ, deadline) if options.join else _head(options, environ)
+    still = Waiting(say)
+    launch = _join(options, environ, deadline, still) if options.join else _head(options, environ)
+    launch.still = still
     launch.notes = (*launch.notes, *note)
     for line in launch.notes:
         say(line)
@@ -131,17 +134,17 @@ def _head(options: ClusterOptions, environ: Mapping[str, str]) -> Launch:
     return launch
 
 
-def _join(options: ClusterOptions, environ: Mapping[str, str], deadline: float) -> Launch:
+def _join(options: ClusterOptions, environ: Mapping[str, str], deadline: float, still: Waiting) -> Launch:
     assert options.join is not None
     address = GcsAddress.parse(options.join)
     if options.await_head and not options.head_is_ours:
-        _await(address, options.timeout, deadline)
+        _await(address, options.timeout, deadline, still)
     auth, token = _auth_of_head(address, options, environ)
     with ExitStack() as unfinished:
         watch = gcs.Watch(address, token)  # it imports Ray while the head comes up
         unfinished.callback(watch.close)
         if options.await_head:
-            _await(address, options.timeout, deadline)
+            _await(address, options.timeout, deadline, still)
         facts = watch.facts(min(10.0, options.timeout))
         before = {node.node_id for node in facts.nodes}
 
@@ -173,7 +176,7 @@ def _dashboard_seen_from_here(address: GcsAddress, facts: gcs.GcsFacts) -> str:
     return f"http://{shown}"
 
 
-def _await(address: GcsAddress, timeout: float, deadline: float) -> None:
+def _await(address: GcsAddress, timeout: float, deadline: float, still: Waiting) -> None:
     """Until something listens there. Raises DeadlineError that says what the last try met."""
     while True:
         try:
@@ -184,6 +187,7 @@ def _await(address: GcsAddress, timeout: float, deadline: float) -> None:
                     f"the head is not up after {timeout:g} s; missing: {error.message}",
                     hint="is it started, and can this machine reach that address and port?",
                 ) from None
+            still(f"the head: {error.message}")
         time.sleep(AWAIT_S)
 
 

@@ -36,6 +36,7 @@ class Launch:
     ) -> None:
         """`look` gives the nodes of the cluster; `is_own` tells those that this launch started."""
         self._close = close
+        self.still: Callable[[str], None] = lambda what: None  # is told at each look what is missing
         self.cluster = cluster
         self.removed: tuple[str, ...] = ()
         self.notes: tuple[str, ...] = ()
@@ -98,6 +99,7 @@ class Launch:
                     f"the cluster is not up after {self._options.timeout:g} s; missing: {what}",
                     hint=f"--timeout waits longer; Ray's own words are in {self._log(0).parent}",
                 )
+            self.still(what)
             with suppress(subprocess.TimeoutExpired):
                 self._children[-1].wait(LOOK_S)
             self._check()

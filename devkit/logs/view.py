@@ -66,7 +66,7 @@ def _cause(problem: Problem, heading: str, cwd: str | None) -> list[Text]:
         Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
     ]
     lines.append(Text(f"  seen in {', '.join(_seen(problem)[:4])}", style="dim"))
-    if crash := next((each.id for each in problem.events if each.id), ""):
+    if crash := next((each.id for each in problem.events if each.id and each.raised.frames), ""):
         lines.append(Text(f"  devkit crashes show {crash} has its variables", style="dim"))
     return lines
 
