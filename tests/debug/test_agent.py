@@ -37,7 +37,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     monkeypatch.setattr("devkit.debug.inworker.hooks.crash_folder", lambda: tmp_path)
     made = Agent(Settings(post_mortem="pause"), lambda: None)
     made._running = True
-    made._joined.set()
+    made._crashes.joined.set()
     return made
 
 
@@ -50,7 +50,7 @@ def fail(agent: Agent) -> None:
 
 def test_a_pause_is_told_before_its_snapshot(agent: Agent) -> None:
     # given a process that has reported, and then stops at an exception
-    agent._connection = hub = Hub()  # type: ignore[assignment]
+    agent.connection = hub = Hub()  # type: ignore[assignment]
     thread = threading.Thread(target=fail, args=(agent,), daemon=True)
     thread.start()
     stops = eventually(agent.stops.all, "a stop", 10)
@@ -73,6 +73,6 @@ def test_a_pause_is_told_before_its_snapshot(agent: Agent) -> None:
 
 def test_a_crash_without_a_pause_is_told_by_its_own_thread(agent: Agent) -> None:
     agent.settings = Settings(post_mortem="snapshot")
-    agent._connection = hub = Hub()  # type: ignore[assignment]
+    agent.connection = hub = Hub()  # type: ignore[assignment]
     fail(agent)
     assert hub.kinds() == ["crash"]

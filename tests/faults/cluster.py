@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+import site
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tests.hosts.launching import PYTHON, UP_S, document, eventually
 PROGRAMS = Path(__file__).with_name("programs")
 UP = (PYTHON, "-m", "devkit", "debug-cluster", "--from-env", "--num-cpus", "2", "--json", "--timeout", f"{UP_S:g}")
 HEAD = "10.77.0.1:6379"
+PACKAGES = next(path for path in map(Path, site.getsitepackages()) if (path / "ray").is_dir())
 
 
 @dataclass(frozen=True)

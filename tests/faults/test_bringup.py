@@ -6,21 +6,18 @@ Nothing runs yet: what is said is the launcher's own error, and nothing is left 
 from __future__ import annotations
 
 import secrets
-import site
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.faults.cluster import UP, world
+from tests.faults.cluster import PACKAGES, UP, world
 from tests.faults.gallery import Clinic, fault
 from tests.hosts import hosts, ssh
 from tests.hosts.hosts import Host, Lan
 from tests.hosts.launching import PYTHON, devkit, left_on, patience
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
-PACKAGES = next(path for path in map(Path, site.getsitepackages()) if (path / "ray").is_dir())
 FROM_ENV = "devkit debug-cluster --from-env"
 LISTEN = "import socket, time; s = socket.create_server(('', 6379)); print(1, flush=True); time.sleep(3600)"
 

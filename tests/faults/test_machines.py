@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import site
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.cluster import HEAD
+from tests.faults.cluster import HEAD, PACKAGES
 from tests.faults.gallery import Clinic, Document, fault
 from tests.hosts import hosts
 from tests.hosts.hosts import Host
@@ -27,7 +26,6 @@ from tests.hosts.launching import document
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 RAY = f"{sys.executable} -m ray.scripts.scripts start --disable-usage-stats --num-cpus=2"
 AUTH = {"RAY_AUTH_MODE": "disabled", "RAY_raylet_start_wait_time_s": "100"}  # three starts share a few cores
-PACKAGES = next(path for path in map(Path, site.getsitepackages()) if (path / "ray").is_dir())
 AHEAD = Path(__file__).with_name("programs") / "ahead.c"
 
 

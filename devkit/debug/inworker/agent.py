@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import wire
 from .channels import Channels
+from .crashes import Crashes
 from .identity import WORKER, identify
 from .ray_table import RayTable
 from .settings import Settings
@@ -36,7 +37,6 @@ NAMELESS_SECONDS = 0.25  # the same, for a worker that may become an actor's at 
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 RANK_TRUSTED_SECONDS = 1.0
 LEAVE_SECONDS = 0.3  # the most that the end of a process waits for its last report
-JOIN_SECONDS = 0.5  # the most that the first crash of a new process waits for the way to the hub
 REPORT_SECONDS = 0.02  # the least time between two reports
 ASKED_TO_EXIT = "the process was asked to exit, as by the end of its job"
 ENDED_TOLD = 50  # stops that ended, told again with each report: the hub may have missed one
@@ -61,10 +61,8 @@ class Agent:
         self._errors: dict[str, str] = {}
         self._complaints = Complaints()
         self._ended: deque[Document] = deque(maxlen=ENDED_TOLD)
-        self._crashes: list[Document] = []  # not told to the hub yet
-        self._telling = threading.Lock()  # of them
-        self._connection: wire.Connection | None = None
-        self._joined = threading.Event()  # there was a connection, at least once
+        self._crashes = Crashes(self)
+        self.connection: wire.Connection | None = None
         self._channels = Channels(self)
         self._awake = threading.Event()
         self._told = threading.Event()  # nothing is left to report
@@ -113,12 +111,10 @@ class Agent:
     def restart_in_child(self, locate: Callable[[], Document | None]) -> None:
         """In a forked child: no thread of the parent is here. One is started when the child has something to tell."""
         self._locate = locate
-        self._connection = None
-        self._joined = threading.Event()
+        self.connection = None
         self._channels = Channels(self)
         self._ended.clear()
-        self._crashes = []
-        self._telling = threading.Lock()
+        self._crashes = Crashes(self)
         self._hits = {}
         self._published = None
         self._making = threading.RLock()
@@ -136,7 +132,7 @@ class Agent:
     def stand_down(self) -> None:
         """This process is devkit's own: nothing in it is the program's."""
         self._standing = False
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
         self.wake()
@@ -165,7 +161,7 @@ class Agent:
 
     def _leave(self) -> None:
         """The process ends: why its last stops ended is told first, for it can't be asked later."""
-        if self._ended and self._connection is not None:
+        if self._ended and self.connection is not None:
             self._told.clear()
             self.wake()
             self._told.wait(LEAVE_SECONDS)
@@ -226,64 +222,8 @@ class Agent:
         self.stops.park(frame, "breakpoint", timeout=self.settings.stop_timeout or None)
 
     def crashed(self, error: BaseException, kind: str) -> None:
-        """An exception leaves the program's code. Keeps a snapshot of it, and stops there if that is wished."""
-        from . import snapshot
-        from .hooks import task_facts
-
-        if self.settings.post_mortem == "off":  # the cluster watches; this job does not want it
-            return
-        first, facts = snapshot.root_of(error) is None, task_facts()
-        document = snapshot.take(error, identify(), kind, **facts)
-        if first:
-            snapshot.tag(error, document["id"])
-        frame = snapshot.deepest_user_frame(error)
-        once = first and facts["attempt"] == 0  # who looked at the first try need not look at the others
-        if self.settings.post_mortem == "pause" and once and frame is not None:
-            self._pause(error, frame, document)
-        else:
-            self.keep(document)
-
-    def _pause(self, error: BaseException, frame: FrameType, document: Document) -> None:
-        """The stop is told before its snapshot: who sees that first would look at it as at something dead."""
-        from . import snapshot
-        from .hooks import crash_folder
-
-        snapshot.store(document, crash_folder())
-        listed: list[Document] = []
-        self.stops.park(
-            frame,
-            "exception",
-            exception=error,
-            traceback=error.__traceback__,
-            timeout=self.settings.stop_timeout or None,
-            listed=lambda: self._queue(document, listed),
-        )
-        if not listed:  # it could not stop here
-            self.keep(document)
-
-    def _queue(self, document: Document, queued: list[Document]) -> None:
-        with self._lock:
-            self._crashes.append(document)
-        queued.append(document)
-
-    def keep(self, document: Document) -> None:
-        """A snapshot goes to this node's folder at once, and to the hub when it can be reached.
-
-        By this very thread if it can: once the driver has seen the exception, the job may end, and this process with
-        it. On a node where nobody else lives, nobody could then send it any more.
-        """
-        from . import snapshot
-        from .hooks import crash_folder
-
-        snapshot.store(document, crash_folder())
-        with self._lock:
-            self._crashes.append(document)
-        self.wake()
-        if not self._joined.is_set():  # a process of this moment, whose first task fails
-            self._joined.wait(JOIN_SECONDS)
-            self._joined.set()  # nobody waits again
-        with suppress(OSError):  # then the reporting thread does, when there is a connection again
-            self._tell_crashes(len(self._crashes))
+        """An exception leaves the program's code."""
+        self._crashes.happened(error, kind)
 
     # ---- the thread that listens
 
@@ -291,8 +231,8 @@ class Agent:
         failures = 0
         while self._standing:
             try:
-                self._connection = connection = self._connect()
-                self._joined.set()
+                self.connection = connection = self._connect()
+                self._crashes.joined.set()
                 failures = 0
                 for document in connection:
                     self._receive(document)
@@ -317,7 +257,7 @@ class Agent:
         return connection
 
     def _lost_connection(self) -> None:
-        self._connection = None
+        self.connection = None
         self._channels.close()
 
     def _receive(self, document: Document) -> None:
@@ -356,13 +296,13 @@ class Agent:
             try:
                 if self._published is not None:
                     self._published.update(len(self.stops.records()) if self._stops else 0)
-                connection = self._connection
+                connection = self.connection
                 crashes = len(self._crashes)  # those whose stop, if they have one, is in this report
                 report = self.report()
                 if connection is not None and (report != last or connection is not told):
                     connection.send({"type": "report", **report})
                     last, told = report, connection
-                self._tell_crashes(crashes)
+                self._crashes.tell(crashes)
             except OSError:
                 last = {}  # the listening thread connects again, and wakes this one
             except Exception as error:  # noqa: BLE001 - keeps the reports coming; the trouble is told
@@ -386,20 +326,12 @@ class Agent:
         error = self._errors.get(name, "")
         return {"places": state.places, "note": state.note, "hits": self._hits.get(name, 0), "error": error}
 
-    def _tell_crashes(self, count: int) -> None:
-        """The oldest ones, so many at most."""
-        with self._telling:
-            while count > 0 and self._crashes and (connection := self._connection) is not None:
-                connection.send({"type": "crash", "document": self._crashes[0]})
-                self._crashes.pop(0)
-                count -= 1
-
     def _end(self, record: Any, why: str) -> None:
         self._ended.append({"id": record.id, "why": ASKED_TO_EXIT if why == "exit" else why})
         self.wake()
 
     def send(self, document: Document) -> None:
-        connection = self._connection
+        connection = self.connection
         if connection is None:
             return
         with suppress(OSError):  # the listening thread sees it too, and connects again

@@ -1,0 +1,99 @@
+"""Crashes of one process: a snapshot of each, a stop at it if that is wished, and the hub's word of it."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from .identity import identify
+
+JOIN_SECONDS = 0.5  # the most that the first crash of a new process waits for the way to the hub
+
+Document = dict[str, Any]
+
+
+class Crashes:
+    """What the agent does about exceptions that leave the program's code."""
+
+    def __init__(self, agent: Any) -> None:
+        self._agent = agent
+        self._untold: list[Document] = []
+        self._lock = threading.Lock()
+        self._telling = threading.Lock()
+        self.joined = threading.Event()  # there was a connection, at least once
+
+    def __len__(self) -> int:
+        """Those that the hub has not been told of."""
+        return len(self._untold)
+
+    def happened(self, error: BaseException, kind: str) -> None:
+        """Keeps a snapshot of it, and stops there if that is wished."""
+        from . import snapshot
+        from .hooks import task_facts
+
+        settings = self._agent.settings
+        if settings.post_mortem == "off":  # the cluster watches; this job does not want it
+            return
+        first, facts = snapshot.root_of(error) is None, task_facts()
+        document = snapshot.take(error, identify(), kind, **facts)
+        if first:
+            snapshot.tag(error, document["id"])
+        frame = snapshot.deepest_user_frame(error)
+        once = first and facts["attempt"] == 0  # who looked at the first try need not look at the others
+        if settings.post_mortem == "pause" and once and frame is not None:
+            self._pause(error, frame, document)
+        else:
+            self._keep(document)
+
+    def tell(self, count: int) -> None:
+        """The oldest ones, so many at most. Raises OSError when the way to the hub is gone."""
+        with self._telling:
+            while count > 0 and self._untold and (connection := self._agent.connection) is not None:
+                connection.send({"type": "crash", "document": self._untold[0]})
+                self._untold.pop(0)
+                count -= 1
+
+    def _pause(self, error: BaseException, frame: FrameType, document: Document) -> None:
+        """The stop is told before its snapshot: who sees that first would look at it as at something dead."""
+        _store(document)
+        listed: list[Document] = []
+
+        def queue() -> None:
+            self._add(document)
+            listed.append(document)
+
+        timeout = self._agent.settings.stop_timeout or None
+        traceback = error.__traceback__
+        self._agent.stops.park(frame, "exception", exception=error, traceback=traceback, timeout=timeout, listed=queue)
+        if not listed:  # it could not stop here
+            self._tell_now(document)
+
+    def _keep(self, document: Document) -> None:
+        """A snapshot goes to this node's folder at once, and to the hub when it can be reached."""
+        _store(document)
+        self._tell_now(document)
+
+    def _tell_now(self, document: Document) -> None:
+        """By this very thread if it can: once the driver has seen the exception, the job may end, and this process with
+        it. On a node where nobody else lives, nobody could then send it any more.
+        """
+        self._add(document)
+        self._agent.wake()
+        if not self.joined.is_set():  # a process of this moment, whose first task fails
+            self.joined.wait(JOIN_SECONDS)
+            self.joined.set()  # nobody waits again
+        with suppress(OSError):  # then the reporting thread does, when there is a connection again
+            self.tell(len(self._untold))
+
+    def _add(self, document: Document) -> None:
+        with self._lock:
+            self._untold.append(document)
+
+
+def _store(document: Document) -> None:
+    from . import snapshot
+    from .hooks import crash_folder
+
+    snapshot.store(document, crash_folder())
