@@ -168,4 +168,4 @@ def test_members_are_named_so_that_nobody_else_is_meant() -> None:
 
 def test_a_path_below_another_folder_of_the_same_beginning_stays_whole() -> None:
     assert short_path("/jobs/train.py", "/job") == "/jobs/train.py"
-    assert short_path("/job/train.py", "/") == "job/train.py"
+    assert short_path("/job/train.py", "/") == "/job/train.py"

@@ -293,11 +293,14 @@ class Hub:
 
     async def ask_nearby(self, identity: Document, op: str, timeout: float, /, **arguments: Any) -> Document:
         """What others on a worker's node say of it; where there are none that answer, somebody is sent there."""
+        failed: Document = {}
         for name in self.neighbours(identity["worker_id"], identity["node_id"]):
             reply = await self.ask(name, op, min(timeout, NEARBY_SECONDS), **arguments)
             if "error" not in reply:
                 return reply
-        return await self.surroundings.onlook(identity["node_id"], op, timeout, arguments)
+            failed = failed or reply  # why it can't be seen, if nobody can
+        reply = await self.surroundings.onlook(identity["node_id"], op, timeout, arguments)
+        return failed if failed and "error" in reply else reply
 
     # ---- clients
 
