@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shutil
 import site
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.hosts import hosts
 from tests.hosts.hosts import Host, Lan
-from tests.hosts.launching import PYTHON, UP_S, document, eventually
+from tests.hosts.launching import PYTHON, UP_S, document, eventually, on_all
 
 PROGRAMS = Path(__file__).with_name("programs")
 UP = (PYTHON, "-m", "devkit", "debug-cluster", "--from-env", "--num-cpus", "2", "--json", "--timeout", f"{UP_S:g}")
@@ -39,41 +36,21 @@ class Cluster:
 
 
 @contextmanager
-def up(count: int = 3, **special: dict[str, str]) -> Iterator[Cluster]:
-    """`devkit debug-cluster --from-env` on so many hosts; `special` is more environment, by the host's name."""
+def up() -> Iterator[Cluster]:
+    """`devkit debug-cluster --from-env` on three hosts."""
     share = Path(tempfile.mkdtemp(prefix="dk-faults-"))
     environ = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     try:
-        with hosts.up(count, share=[share]) as lan:
-            start(lan, environ, **special)
+        with hosts.up(3, share=[share]) as lan:
+            on_all(lan, UP, [{**environ, **world(rank, len(lan))} for rank in range(len(lan))])
             yield Cluster(lan, environ, share)
     finally:
         shutil.rmtree(share, ignore_errors=True)
 
 
-def start(lan: Lan, environ: dict[str, str], **special: dict[str, str]) -> list[dict[str, Any]]:
-    """The records of all hosts, once the cluster is up."""
-    begun = [
-        host.popen(
-            *UP,
-            env={**environ, **world(rank, len(lan)), **special.get(host.name, {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for rank, host in enumerate(lan)
-    ]
-    records = []
-    for command in begun:
-        with command:
-            out, said = command.communicate(timeout=UP_S + 60)
-        assert command.returncode == 0, said
-        records.append(json.loads(out))
-    return records
-
-
-def world(rank: int, size: int, **more: str) -> dict[str, str]:
+def world(rank: int, size: int) -> dict[str, str]:
     """What tells the hosts apart."""
-    return {"MASTER_ADDR": "10.77.0.1", "WORLD_SIZE": str(size), "RANK": str(rank), **more}
+    return {"MASTER_ADDR": "10.77.0.1", "WORLD_SIZE": str(size), "RANK": str(rank)}
 
 
 def line(program: str, mark: str) -> int:

@@ -100,4 +100,4 @@ class Clinic:
 
 def _without_paths(line: str) -> str:
     """Without this machine's folders."""
-    return line.replace(f"{PROGRAMS}/", "").replace(PYTHON, "/opt/venv/bin/python")
+    return line.replace(f"{PROGRAMS}/", "").replace(PYTHON, "/opt/venv/bin/python").replace(f"{Path.home()}/", "~/")

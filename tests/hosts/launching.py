@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tests.hosts.hosts import Host
+from tests.hosts.hosts import Host, Lan
 
 PYTHON = sys.executable
 UP_S = 240.0  # for a cluster, on a machine where much else runs
@@ -45,6 +45,21 @@ def eventually(look: Callable[[], Found], what: str, seconds: float = UP_S) -> F
         assert time.monotonic() < until, f"no {what} after {seconds:g} s"
         time.sleep(0.2)
     return found
+
+
+def on_all(lan: Lan, command: Sequence[str], environs: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """The documents of a command that runs on all hosts at once, each with an environment of its own."""
+    begun = [
+        host.popen(*command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for host, environ in zip(lan, environs, strict=True)
+    ]
+    documents = []
+    for each in begun:
+        with each:
+            out, said = each.communicate(timeout=UP_S + 60)
+        assert each.returncode == 0, said
+        documents.append(json.loads(out))
+    return documents
 
 
 def left_on(host: Host) -> list[str]:

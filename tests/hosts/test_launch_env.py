@@ -13,7 +13,7 @@ from devkit.debug.cluster_records import DebugCluster
 from tests import documents
 from tests.hosts import hosts
 from tests.hosts.hosts import Host, Lan
-from tests.hosts.launching import PYTHON, UP_S, devkit, document, environment_of, left_on, patience
+from tests.hosts.launching import PYTHON, UP_S, devkit, document, environment_of, left_on, on_all, patience
 
 UP = (PYTHON, "-m", "devkit", "debug-cluster", "--from-env", "--num-cpus", "1", "--json", "--timeout")
 pytestmark = pytest.mark.timeout(2 * UP_S + 120)
@@ -48,16 +48,8 @@ def test_what_cannot_be_is_told_before_anything_starts(lan: Lan) -> None:
 @pytest.mark.slow
 def test_the_same_command_on_every_host_gives_one_cluster(lan: Lan) -> None:
     token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    begun = [
-        host.popen(*UP, f"{UP_S:g}", env=world(rank, **token), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for rank, host in enumerate(lan)
-    ]
-    records = []
-    for command in begun:
-        with command:
-            out, said = command.communicate(timeout=UP_S + 60)
-        assert command.returncode == 0, said
-        records.append(json.loads(out))
+    environs = [world(rank, **token) for rank in range(len(lan))]
+    records = on_all(lan, (*UP, f"{UP_S:g}"), environs)
     for record in records:
         documents.check(record, DebugCluster)
         assert record["gcs_address"] == "10.77.0.1:6400" and record["dashboard_url"] == "http://10.77.0.1:8265"
