@@ -111,6 +111,20 @@ CLUSTER = (
         cluster(node(0, clock_offset=-5.0, clock_within=4.0), node(1), node(2)),  # the reading may be that wrong
     ),
     Case(
+        "clock-skew",
+        "warning",
+        "the clocks of h0, h1 differ by 3.0 s",
+        cluster(node(0), node(1, clock_offset=3.0)),
+        cluster(node(0), node(1, clock_offset=3.0, clock_within=0.6)),
+    ),
+    Case(
+        "clock-skew",
+        "error",
+        "the clocks of h0, h1 differ by 3600.0 s",  # of two, nobody knows which is wrong
+        cluster(node(0), node(1, clock_offset=3600.0)),
+        cluster(node(0), node(1, clock_offset=1.9)),
+    ),
+    Case(
         "token-differs",
         "error",
         "the nodes have 2 different tokens for Ray",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from devkit.doctor.records import Finding
@@ -90,19 +90,33 @@ def _clocks(scene: Scene) -> Iterator[Finding]:
     if len(read) < 2:
         return
     middle = median(offset for _, offset, _ in read)
-    for name, offset, within in read:
-        off = abs(offset - middle) - within
+    away = [abs(offset - middle) - within for _, offset, within in read]
+    if 2 * min(away) >= SKEW_S:  # two nodes, or two halves: no clock stands with the median
+        offsets = [offset for _, offset, _ in read]
+        told = f"the clocks of {names(name for name, _, _ in read)} differ by {max(offsets) - min(offsets):.1f} s"
+        yield _skew(told, read, 2 * min(away))
+        return
+    for (name, offset, within), off in zip(read, away, strict=True):
         if off >= SKEW_S:
             ahead = "ahead" if offset > middle else "behind"
-            yield Finding(
-                "clock-skew",
-                (name,),
-                f"the clock of {name} is {abs(offset - middle):.1f} s {ahead}",
-                "logs are merged in the wrong order, and tokens, certificates and object stores may refuse the node",
-                "there: chronyc makestep, or timedatectl set-ntp true",
-                (f"offset {offset:+.3f} s from the head's clock, read within {within * 1000:.0f} ms",),
-                "error" if off >= LARGE_SKEW_S else None,
-            )
+            told = f"the clock of {name} is {abs(offset - middle):.1f} s {ahead}"
+            yield _skew(told, [(name, offset, within)], off)
+
+
+def _skew(told: str, read: Sequence[tuple[str, float, float]], seconds: float) -> Finding:
+    """A finding on clocks that are at least so many seconds off; `read`: names, offsets and how exact they are."""
+    return Finding(
+        "clock-skew",
+        tuple(name for name, _, _ in read),
+        told,
+        "logs are merged in the wrong order, and tokens, certificates and object stores may refuse the node",
+        "there: chronyc makestep, or timedatectl set-ntp true",
+        tuple(
+            f"{name}: offset {offset:+.3f} s from the head's clock, read within {within * 1000:.0f} ms"
+            for name, offset, within in read
+        ),
+        "error" if seconds >= LARGE_SKEW_S else None,
+    )
 
 
 def _tokens(scene: Scene) -> Iterator[Finding]:
