@@ -1,0 +1,79 @@
+"""NCCL under devkit: the doctor's all-reduce, and ranks that wait for each other on the GPU and not in Python."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.debug.conftest import PROGRAMS, Cluster, Job, eventually, launch, mark, start
+
+__all__ = ["launch"]  # a fixture of the debugger's tests
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices"),
+    pytest.mark.timeout(300),
+]
+
+PROGRAM = PROGRAMS / "nccl_ranks.py"
+Launch = Callable[..., Job]
+Document = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two simulated nodes, each with one of the GPUs."""
+    folder = Path("/tmp") / f"dk{secrets.token_hex(3)}"  # Ray's sockets need a short path
+    folder.mkdir(mode=0o700)
+    found = start(folder)
+    yield found
+    found.devkit("debug-cluster", "stop")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def hang(cluster: Cluster, launch: Launch, folder: Path, what: str) -> tuple[Document, Job]:
+    """What `devkit hang` finds once rank 1 is about to do this."""
+    job = launch("--", sys.executable, str(PROGRAM), str(folder), what)
+    eventually((folder / "done").exists, f"rank 1 {what}", 120)
+    found: Document = cluster.json("hang", "--job", job.id, "--after", "3", check=0 if what == "steps" else 1)
+    print(found["sentence"])
+    return found, job
+
+
+def test_the_doctor_reduces_over_nccl(cluster: Cluster) -> None:
+    found = cluster.json("doctor", check=None)
+    by_backend = {each["backend"]: each for each in found["collectives"]}
+    nccl = by_backend["nccl"]
+    print(by_backend, [each["what"] for each in found["findings"]])
+    assert (nccl["status"], nccl["ranks"]) == ("done", 2) and nccl["mb_per_s"] > 0 and nccl["transport"], nccl
+
+
+def test_ranks_that_move_are_no_hang(cluster: Cluster, launch: Launch, tmp_path: Path) -> None:
+    found, _ = hang(cluster, launch, tmp_path, "steps")
+    assert not found["hang"], found
+
+
+def test_a_rank_that_does_not_come_is_named(cluster: Cluster, launch: Launch, tmp_path: Path) -> None:
+    found, _ = hang(cluster, launch, tmp_path, "sleeps")
+    who = found["culprit"]
+    assert found["hang"] and (who["rank"], who["line"]) == (1, mark("nccl_ranks.py", "sleeps")), found
+
+
+def test_collectives_of_two_groups_are_told(cluster: Cluster, launch: Launch, tmp_path: Path) -> None:
+    """Two that differ in one group are no such test: NCCL lets a broadcast meet an all-reduce and goes on."""
+    found, _ = hang(cluster, launch, tmp_path, "crosses")
+    assert found["hang"] and found["kind"] in ("missing", "mismatch"), found
+    who = found["culprit"]
+    assert (who["rank"], who["line"]) == (1, mark("nccl_ranks.py", "crosses")), found
+
+
+def test_a_rank_that_raised_is_told_before_those_that_wait(cluster: Cluster, launch: Launch, tmp_path: Path) -> None:
+    found, _ = hang(cluster, launch, tmp_path, "raises")
+    who = found["culprit"]
+    assert found["hang"] and (who["rank"], who["line"]) == (1, mark("nccl_ranks.py", "raises")), found
