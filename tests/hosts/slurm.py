@@ -8,13 +8,12 @@ Each host claims more than this machine has: 32 CPUs, and 8 GPUs that are device
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from tests.hosts import packages
 from tests.hosts.hosts import DEADLINE, Host, Lan
 
 CPUS, GPUS = 32, 8  # of each host
@@ -65,15 +64,7 @@ slurmd -N "$(hostname)"
 
 def problem() -> str:
     """Why there can be no Slurm here; empty: there can."""
-    missing = sorted({package for program, package in PACKAGES.items() if not shutil.which(program)})
-    if not missing:
-        return ""
-    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
-    try:
-        done = subprocess.run(install, capture_output=True, text=True, env={"DEBIAN_FRONTEND": "noninteractive"})
-    except OSError:
-        return f"Slurm needs {', '.join(missing)}"
-    return f"Slurm needs {', '.join(missing)}: {done.stderr.strip()[:200]}" if done.returncode else ""
+    return packages.problem("Slurm", PACKAGES)
 
 
 @contextmanager
