@@ -192,6 +192,8 @@ def test_a_cluster_through_ssh_is_like_any_other(lan: Lan, laptop: Host) -> None
         assert (stop["role"], stop["rank"], stop["line"]) == ("Rank", 2, line)
         assert stop["node_ip"] != "10.77.0.1" or record["nodes"][0]["ip"] == "10.77.0.1"
         assert document(laptop, "eval", "doubled")["results"][0]["value"] == "40"
+        said = laptop.run(PYTHON, "-m", "devkit", "attach", stop["id"], stdin="p doubled + 2\nquit\n", timeout=UP_S)
+        assert "42" in said.stdout.split(), said
         devkit(laptop, "continue", "--all")
         out, _ = job.communicate(timeout=UP_S)
         assert job.returncode == 0 and "got [40, 41, 42]" in out, out
