@@ -19,7 +19,7 @@ from pathlib import Path
 
 from devkit.debug import gcs, processes, ray_start, state
 from devkit.debug.address import noted_address, temporary_folder
-from devkit.debug.cluster_launch import Launch
+from devkit.debug.cluster_launch import Launch, why_no_dashboard
 from devkit.debug.cluster_records import AuthRecord, DebugCluster, DebugMode, NodeRecord, Stopped
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.gcs import GcsAddress
@@ -114,7 +114,13 @@ def _head(options: ClusterOptions, environ: Mapping[str, str]) -> Launch:
 
     def look() -> tuple[NodeRow, ...]:
         """The nodes of this head, and not of a Ray that took the port at the same moment."""
-        session = dashboard.version().session_name
+        try:
+            session = dashboard.version().session_name
+        except UnreachableError as error:
+            folder = options.temp_dir or temporary_folder(environ)
+            if why := why_no_dashboard(folder, launch.head_pid):
+                raise DevkitError(f"the dashboard has ended: {why}", hint=error.hint) from error
+            raise
         if not session.endswith(f"_{launch.head_pid}"):
             raise DevkitError(f"another Ray ({session}) has taken {url}", hint="start again: other ports will be free")
         nodes = dashboard.nodes()

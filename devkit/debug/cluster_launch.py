@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from devkit.debug.state import ClusterState, Started
 from devkit.errors import DeadlineError, DevkitError
 
 RANK_LABEL = "devkit-rank"  # a node's label
+_ERROR = re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception)\b.*", re.MULTILINE)  # the last line of a traceback
 LOOK_S = 0.1  # between two looks at a cluster that comes up
 
 
@@ -149,6 +151,15 @@ def missing_nodes(wanted: int, alive: Sequence[NodeRow]) -> str | None:
     which = f": rank{'s' * (lacking > 1)} {', '.join(absent)}" if any(ranks) and len(absent) == lacking else ""
     there = [f"{node.node_ip} (rank {rank})" if rank else node.node_ip for node, rank in zip(alive, ranks, strict=True)]
     return f"{lacking} of {wanted} nodes{which}" + (f"; alive: {', '.join(there)}" if wanted > 1 and there else "")
+
+
+def why_no_dashboard(folder: Path, head_pid: int) -> str:
+    """What the dashboard of a head with Ray's files in `folder` has died of, by its log; empty: it has not."""
+    for log in folder.glob(f"session_*_{head_pid}/logs/dashboard.log"):
+        with suppress(OSError):
+            if found := _ERROR.findall(log.read_text(errors="replace")):
+                return str(found[-1])[:300]
+    return ""
 
 
 def _last_words(log: Path) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devkit.debug.cluster_launch import RANK_LABEL, missing_nodes
+from devkit.debug.cluster_launch import RANK_LABEL, missing_nodes, why_no_dashboard
 from devkit.debug.ray_start import ClusterOptions
 from devkit.debug.rows import NodeRow
 from devkit.errors import DevkitError, UnreachableError, UsageError
@@ -199,3 +200,14 @@ def test_the_ranks_that_are_missing_are_named(size: int, present: set[int]) -> N
     if told and alive:
         assert told.startswith(f"{len(absent)} of {size} nodes: rank") and "; alive: 10.0.0." in told
         assert told.partition(";")[0].rpartition("rank")[2].lstrip("s ") == ", ".join(map(str, absent))
+
+
+def test_what_the_dashboard_of_this_head_has_died_of(tmp_path: Path) -> None:
+    for pid, log in {
+        11: "ValueError: of another head\n",
+        12: "ERROR head.py:1 -- no\n  x.y.MyError: a b\nx.y.MyError: c\n\n",
+    }.items():
+        (tmp_path / f"session_2026_{pid}/logs").mkdir(parents=True)
+        (tmp_path / f"session_2026_{pid}/logs/dashboard.log").write_text(log)
+    assert why_no_dashboard(tmp_path, 12) == "x.y.MyError: c"
+    assert why_no_dashboard(tmp_path, 13) == ""
