@@ -7,6 +7,8 @@
     ├── RewardError              1: a reward function raised; names the row
     ├── BatchError               1: a batch too small to compute from; a ValueError too
     ├── CheckpointError          1: a checkpoint could not be written or read
+    ├── CapsuleError             1: a capsule could not be written, read or replayed
+    ├── DriftError               1: the engine's log-probs are too far from the trainer's
     ├── WorkerDied               1: a worker process ended; names the rank
     ├── ClusterError             3: no Ray cluster to be reached
     └── DeadlineError            4: a wait ended; says what is missing
@@ -65,6 +67,14 @@ class RewardError(TrainerError):
 
 class CheckpointError(TrainerError):
     """A checkpoint could not be written or read."""
+
+
+class CapsuleError(TrainerError):
+    """A step's capsule could not be written, read or replayed."""
+
+
+class DriftError(TrainerError):
+    """The engine's log-probs are further from the trainer's than `trainer.max_rollout_drift` allows."""
 
 
 class WorkerDied(TrainerError):

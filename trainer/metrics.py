@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from trainer import drift
 from trainer.config.schema import Config
 from trainer.records import LogProbs, Metrics, Rollout, Scores, TrainBatch, UpdateReport
 
@@ -31,7 +32,8 @@ def step_metrics(
     # A reward function may give a number for some responses only; the others are NaN.
     extras = {name: values[~values.isnan()] for name, values in scores.extras.items()}
     metrics |= {f"critic/{name}/mean": float(values.mean()) for name, values in extras.items() if len(values)}
-    metrics |= rollout_agreement(rollout, old)
+    metrics |= drift.agreement(rollout, old.logp_BT)
+    metrics |= drift.importance_metrics(batch, config.algorithm.rollout_correction)
     valid = rollout.mask_BT.bool()
     metrics["actor/entropy"] = float(old.entropy_BT[valid].mean())
     if actor is not None:
@@ -64,17 +66,6 @@ def data_metrics(batch: TrainBatch, config: Config) -> Metrics:
     metrics["prompt_length/clip_ratio"] = float((prompt_lengths == config.data.max_prompt_length).float().mean())
     metrics["perf/total_num_tokens"] = float(lengths.sum() + prompt_lengths.sum())
     return metrics
-
-
-def rollout_agreement(rollout: Rollout, old: LogProbs) -> Metrics:
-    """How far the engine's log-probs are from the trainer's, as probabilities."""
-    valid = rollout.mask_BT.bool()
-    difference = (rollout.logp_BT[valid].exp() - old.logp_BT[valid].exp()).abs()
-    return {
-        "training/rollout_probs_diff_mean": float(difference.mean()),
-        "training/rollout_probs_diff_max": float(difference.max()),
-        "training/rollout_probs_diff_std": float(difference.std()) if len(difference) > 1 else 0.0,
-    }
 
 
 def update_metrics(role: str, update: UpdateReport) -> Metrics:

@@ -18,8 +18,15 @@ import torch
 from torch import Tensor
 
 from trainer import metrics as report
-from trainer.config.schema import ActorConfig, AlgorithmConfig, Config, CriticConfig, KlCtrlConfig
-from trainer.errors import BatchError
+from trainer.averages import group_mean_std, masked_whiten, wide, within
+from trainer.config.schema import (
+    ActorConfig,
+    AlgorithmConfig,
+    Config,
+    CriticConfig,
+    KlCtrlConfig,
+    RolloutCorrectionConfig,
+)
 from trainer.interfaces import Clock, Critic, Policy, Trainable, Workers
 from trainer.records import (
     Experience,
@@ -37,40 +44,7 @@ from trainer.records import (
 
 LOG_RATIO_LIMIT = 20.0  # exp(20) = 5e8: beyond it a ratio says nothing and overflows half precision
 
-# ---------------------------------------------------------------------------------------------- masks and averages
-
-
-def within(x: Tensor, mask: Tensor) -> Tensor:
-    """`x` where `mask` is 1 and 0 elsewhere, whatever stands there: NaN times 0 would be NaN."""
-    return torch.where(mask.bool(), x, torch.zeros_like(x))
-
-
-def wide(x: Tensor) -> Tensor:
-    """Half precision as float32: sums, exponentials and 1e-8 don't fit into it. Other types as they are."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean of `x` where `mask` is 1; a scalar."""
-    total = within(wide(x), mask).sum()
-    return total / (mask.sum().to(total.dtype) + 1e-8)
-
-
-def masked_whiten(x: Tensor, mask: Tensor) -> Tensor:
-    """`x` shifted and scaled to mean 0 and variance 1 (Bessel-corrected) over the mask; same shape.
-
-    Raises BatchError (a ValueError) when the mask has fewer than two tokens: there is no variance.
-    """
-    count = mask.sum()
-    if count < 2:
-        raise BatchError(
-            f"cannot whiten advantages over {int(count)} response token(s)",
-            hint="raise data.train_batch_size, or check why the responses are empty",
-        )
-    exact = wide(x)
-    mean = masked_mean(exact, mask)
-    variance = masked_mean((exact - mean) ** 2, mask) * count / (count - 1)
-    return ((exact - mean) * torch.rsqrt(variance + 1e-8)).to(x.dtype)
+# ------------------------------------------------------------------------------------------------ loss aggregation
 
 
 def totals_of(mask: Tensor, horizon: float | None = None) -> Totals:
@@ -158,18 +132,6 @@ def gae(
     return advantages.to(values.dtype), returns.to(values.dtype)
 
 
-def group_mean_std(score_B: Tensor, uid_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, standard deviation (Bessel) and size of each sample's group; a group of one has mean 0 and deviation 1."""
-    _, group_B, size_G = torch.unique(uid_B, return_inverse=True, return_counts=True)
-    mean_G = torch.zeros(len(size_G), dtype=score_B.dtype).index_add(0, group_B, score_B) / size_G
-    square_G = torch.zeros_like(mean_G).index_add(0, group_B, (score_B - mean_G[group_B]) ** 2)
-    std_G = (square_G / (size_G - 1).clamp(min=1)).sqrt()
-    alone_G = size_G == 1
-    mean_G = torch.where(alone_G, torch.zeros_like(mean_G), mean_G)
-    std_G = torch.where(alone_G, torch.ones_like(std_G), std_G)
-    return mean_G[group_B], std_G[group_B], size_G[group_B]
-
-
 def grpo(score_B: Tensor, uid_B: Tensor, scale_by_std: bool = True) -> Tensor:
     """Score less its group's mean, over its deviation (Shao et al. 2024); without the latter, Dr. GRPO. [B]"""
     mean_B, std_B, _ = group_mean_std(score_B, uid_B)
@@ -217,6 +179,28 @@ def estimate(experience: Experience, rewards_BT: Tensor, config: AlgorithmConfig
     return advantages, advantages
 
 
+def importance_weights(
+    old_logp: Tensor, rollout_logp: Tensor, mask: Tensor, config: RolloutCorrectionConfig
+) -> Tensor | None:
+    """Truncated importance sampling: min(pi_old / pi_engine, cap) of each token or response -> [B, T], no gradient.
+
+    The engine samples from a policy that is not quite the trainer's; the weights make up for it (Yao et al. 2025, "Your
+    efficient RL framework secretly brings you off-policy RL training"). None where `rollout_is` is off.
+    """
+    if config.rollout_is is None:
+        return None
+    log_ratio = within(wide(old_logp) - wide(rollout_logp), mask)
+    if config.rollout_is == "sequence":
+        log_ratio = log_ratio.sum(-1, keepdim=True).expand_as(log_ratio)
+    ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    weights = within(ratio.clamp(max=config.rollout_is_threshold), mask).detach()
+    if config.rollout_is_batch_normalize:
+        weights = weights / aggregate(
+            weights, mask, "token-mean" if config.rollout_is == "token" else "seq-mean-token-mean"
+        )
+    return weights
+
+
 # --------------------------------------------------------------------------------------------------------- losses
 
 
@@ -230,11 +214,12 @@ def policy_loss(
     dual_clip: float | None,
     mode: str,
     totals: Totals | None = None,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """PPO's clipped surrogate (Schulman et al. 2017, eq. 7), with a floor for bad actions (Ye et al. 2020, eq. 5).
 
-    `dual_clip` is that floor's factor, None for none. The metrics `clip_fraction`, `approx_kl` and
-    `dual_clip_fraction` are token means; with `totals` they add up over parts as the loss does.
+    `dual_clip` is that floor's factor, None for none; `weights` [B, T] multiply each token's loss. The metrics
+    `clip_fraction`, `approx_kl` and `dual_clip_fraction` are token means; with `totals` they add up as the loss does.
     """
     old_logp, logp, advantages = wide(old_logp), wide(logp), wide(advantages)
     log_ratio = (logp - old_logp).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
@@ -246,6 +231,8 @@ def policy_loss(
         floor = -advantages * dual_clip
         floored = (advantages < 0) & (loss > floor)
         loss = torch.where(floored, floor, loss)
+    if weights is not None:
+        loss = loss * weights
 
     def token_mean(x: Tensor) -> Tensor:
         return aggregate(x.detach().to(logp.dtype), mask, "token-mean", totals)
@@ -291,6 +278,7 @@ def actor_loss(policy: Policy, batch: TrainBatch, totals: Totals, config: ActorC
         config.clip_ratio_c,
         mode,
         totals,
+        batch.weights_BT,
     )
     metrics = {
         "actor/pg_loss": float(loss.detach()),
@@ -381,6 +369,7 @@ class StepResult:
     batch: TrainBatch
     actor: UpdateReport | None  # None during critic warm-up
     critic: UpdateReport | None
+    scores: Scores
     metrics: Metrics
 
 
@@ -401,6 +390,15 @@ def place_scores(scores: Scores, mask_BT: Tensor) -> Tensor:
     return torch.zeros(mask_BT.shape).scatter(1, last_B[:, None], scores.score_B[:, None])
 
 
+def train_batch(experience: Experience, kl_coef: float, config: AlgorithmConfig) -> tuple[TrainBatch, float]:
+    """Rewards, advantages and importance weights of what was seen -> (batch, mean KL of a sequence)."""
+    rollout = experience.rollout
+    rewards_BT, mean_kl = penalised_rewards(experience, kl_coef, config)
+    advantages_BT, returns_BT = estimate(experience, rewards_BT, config)
+    weights_BT = importance_weights(experience.old_logp_BT, rollout.logp_BT, rollout.mask_BT, config.rollout_correction)
+    return TrainBatch(experience, rewards_BT, advantages_BT, returns_BT, weights_BT), mean_kl
+
+
 def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config, clock: Clock) -> StepResult:
     """One PPO step on a batch of prompts: ARCHITECTURE's data flow, one phase after the other."""
     algorithm = config.algorithm
@@ -419,10 +417,8 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
         with clock("values"):
             values_BT = workers.values(rollout)
     with clock("adv"):
-        scores_BT = place_scores(scores, rollout.mask_BT)
-        experience = Experience(rollout, scores_BT, old.logp_BT, ref_logp_BT, values_BT)
-        rewards_BT, mean_kl = penalised_rewards(experience, progress.kl_coef, algorithm)
-        batch = TrainBatch(experience, rewards_BT, *estimate(experience, rewards_BT, algorithm))
+        experience = Experience(rollout, place_scores(scores, rollout.mask_BT), old.logp_BT, ref_logp_BT, values_BT)
+        batch, mean_kl = train_batch(experience, progress.kl_coef, algorithm)
     critic_report = actor_report = None
     if config.uses_critic:
         with clock("update_critic"):
@@ -437,4 +433,4 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
         metrics |= {"actor/reward_kl_penalty": mean_kl, "actor/reward_kl_penalty_coeff": progress.kl_coef}
     kl_coef = next_kl_coef(progress.kl_coef, mean_kl, len(batch), algorithm.kl_ctrl)
     progress = dataclasses.replace(progress, step=number, kl_coef=kl_coef)
-    return StepResult(progress, batch, actor_report, critic_report, metrics)
+    return StepResult(progress, batch, actor_report, critic_report, scores, metrics)

@@ -97,6 +97,7 @@ class TrainBatch:
     rewards_BT: Tensor  # float32: scores less the KL penalty
     advantages_BT: Tensor  # float32
     returns_BT: Tensor  # float32
+    weights_BT: Tensor | None = None  # float32: of truncated importance sampling, if it is on
 
     def __len__(self) -> int:
         return len(self.experience)

@@ -13,7 +13,11 @@ from trainer.config.releases import VERL, accepts, has, is_search_r1_only
 from trainer.config.upstream import NoEffect, no_effect, rename
 
 A, ROLLOUT, M = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
-OURS = {"algorithm.masked_gae", "trainer.seed", "trainer.step_timeout"}
+OURS = {
+    *("algorithm.masked_gae", "trainer.seed", "trainer.step_timeout", "trainer.max_rollout_drift"),
+    *("trainer.rollout_drift_action", "trainer.capsule_dir", "trainer.capsule_freq", "trainer.capsule_weights"),
+    *("global_profiler.ranks", "global_profiler.all_ranks"),
+}
 
 
 def upstream_keys() -> dict[str, str]:
@@ -141,8 +145,8 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
         (f"{ROLLOUT}.tensor_model_parallel_size=16", "no tensor parallelism"),
         (f"{ROLLOUT}.engine_kwargs.sglang.attention_backend=triton", "a copy of the actor's model"),
         ("+hydra.run.dir=/x", "Hydra itself does not run"),
-        ("global_profiler.global_tool_config.nsys.discrete=True", "profilers"),
-        ("actor_rollout_ref.actor.profiler.enable=True", "profilers"),
+        ("global_profiler.global_tool_config.nsys.discrete=True", "profiler that is not part"),
+        ("actor_rollout_ref.actor.profiler.enable=True", "global_profiler decides"),
         (f"{ROLLOUT}._target_=x", "class of verl's"),
         (f"{A}.strategy=fsdp2", "both mean FSDP2"),
         (f"{ROLLOUT}.multi_turn.format=hermes", "single-turn"),
@@ -178,7 +182,11 @@ def test_a_key_without_effect_is_noted_with_its_reason(word: str, why: str) -> N
         f"{M}.external_lib=x",
         f"{ROLLOUT}.multi_turn.enable=True",
         f"{ROLLOUT}.prompt_length=5",
-        "algorithm.rollout_correction.rollout_is=token",
+        "algorithm.rollout_correction.rollout_rs=token",
+        "algorithm.rollout_correction.bypass_mode=True",
+        "algorithm.rollout_is_level=sequence",
+        "algorithm.rollout_is_mode=mask",
+        "algorithm.rollout_is_veto_threshold=0.0001",
         "algorithm.use_pf_ppo=True",
         "data.custom_cls.path=/x.py",
         "actor_rollout_ref.hybrid_engine=False",
@@ -205,3 +213,33 @@ def test_plus_is_for_keys_that_a_release_lacks() -> None:
 def test_keys_of_search_r1_alone() -> None:
     assert is_search_r1_only("retriever.topk") and not is_search_r1_only("trainer.nnodes")
     assert has("search-r1", "retriever.topk") and not has("search-r1", f"{A}.ppo_micro_batch_size_per_gpu")
+
+
+@pytest.mark.parametrize(
+    ("words", "level", "cap"),
+    [
+        ([], None, 2.0),
+        (["algorithm.rollout_correction.rollout_is=sequence"], "sequence", 2.0),
+        ([f"{A}.tis_imp_ratio_cap=3"], "token", 3.0),
+        ([f"{A}.tis_imp_ratio_cap=-1"], None, 2.0),
+        (["algorithm.rollout_is=True", "algorithm.rollout_is_threshold=4"], "token", 4.0),
+        (["algorithm.rollout_is=False"], None, 2.0),
+    ],
+)
+def test_every_spelling_of_truncated_importance_sampling(words: list[str], level: str | None, cap: float) -> None:
+    resolved = resolve(words)
+    correction = resolved.config.algorithm.rollout_correction
+    assert (correction.rollout_is, correction.rollout_is_threshold) == (level, cap)
+    assert not resolved.problems
+
+
+def test_the_level_and_the_cap_of_a_ratio_cap_have_one_origin() -> None:
+    resolved = resolve([f"{A}.tis_imp_ratio_cap=3"])
+    for key in ("rollout_is", "rollout_is_threshold"):
+        origin = resolved.origins[f"algorithm.rollout_correction.{key}"]
+        assert origin == f"command line, as {A}.tis_imp_ratio_cap"
+
+
+def test_profiled_steps_and_ranks_under_their_older_names() -> None:
+    profiler = resolve(["trainer.profile_steps=[2,3]", f"{A}.profiler.all_ranks=True"]).config.global_profiler
+    assert profiler.steps == [2, 3] and profiler.all_ranks

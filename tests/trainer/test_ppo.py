@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainer import ppo
+from trainer import averages, ppo
 from trainer.config.schema import AlgorithmConfig, KlCtrlConfig
 from trainer.errors import BatchError
 from trainer.records import Experience, Prompts, Rollout, Row, Scores, Totals
@@ -438,7 +438,7 @@ def test_without_kl_in_the_reward_scores_are_rewards() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_neither_overflows_nor_vanishes(dtype: torch.dtype) -> None:
     ones, mask = torch.ones(300, 300, dtype=dtype), torch.ones(300, 300)
-    assert float(ppo.masked_mean(ones, mask)) == 1
+    assert float(averages.masked_mean(ones, mask)) == 1
     assert ppo.masked_whiten(ones, mask).abs().max() < 1e-2  # equal values have no variance: 0, not NaN
     new, old = torch.full((1, 2), 15.0, dtype=dtype, requires_grad=True), torch.zeros(1, 2, dtype=dtype)
     loss, _ = ppo.policy_loss(old, new, torch.zeros(1, 2, dtype=dtype), mask[:1, :2], 0.2, 0.2, 3.0, "token-mean")

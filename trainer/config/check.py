@@ -130,6 +130,10 @@ def setting_problems(config: Config) -> Iterator[Problem]:
         if len(optim.betas) != 2 or not all(0 <= beta < 1 for beta in optim.betas):
             message = f"{name}.betas={optim.betas} is not two numbers from 0 to below 1"
             yield Problem(f"{name}.betas", message, "AdamW's usual ones are [0.9,0.999]")
+    outside = [rank for rank in config.global_profiler.ranks if not 0 <= rank < config.world_size]
+    if outside and config.global_profiler.tool is not None:
+        message = f"global_profiler.ranks={outside} are not among the {config.world_size} ranks"
+        yield Problem("global_profiler.ranks", message, "ranks count from 0", ("trainer.n_gpus_per_node",))
     if trainer.resume_mode == "resume_path":
         key = "trainer.resume_from_path"
         if trainer.resume_from_path is None:
@@ -151,9 +155,24 @@ def setting_notes(config: Config) -> Iterator[Note]:
     if rollout.val_kwargs.n > 1 and not rollout.val_kwargs.do_sample:
         key = "actor_rollout_ref.rollout.val_kwargs.n"
         yield Note("here", key, f"{key}={rollout.val_kwargs.n} greedy responses are all the same: set do_sample=True")
+    yield from _watch_notes(config)
     missing = _gpus_missing(config)
     if missing:
         yield Note("here", "trainer.n_gpus_per_node", missing)
+
+
+def _watch_notes(config: Config) -> Iterator[Note]:
+    """Settings of profiles and capsules that do nothing as they stand."""
+    profiler, trainer = config.global_profiler, config.trainer
+    if (profiler.tool is None) != (profiler.steps is None):
+        given, lacking = ("steps", "tool") if profiler.tool is None else ("tool", "steps")
+        key = f"global_profiler.{given}"
+        yield Note("inert", key, f"{key} has no effect: global_profiler.{lacking} is null")
+    if profiler.tool == "torch_memory" and trainer.device == "cpu":
+        yield Note("inert", "global_profiler.tool", "global_profiler.tool=torch_memory has no effect: a CPU has none")
+    if trainer.capsule_weights == "checkpoint" and trainer.capsule_dir is not None and trainer.save_freq < 1:
+        key = "trainer.capsule_weights"
+        yield Note("here", key, f"{key}=checkpoint finds no checkpoint after the first step: set trainer.save_freq=1")
 
 
 def _gpus_missing(config: Config) -> str:

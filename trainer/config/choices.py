@@ -36,6 +36,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "algorithm.adv_estimator": ("gae", "grpo", "rloo", "reinforce_plus_plus"),
     "algorithm.kl_penalty": _KL_KINDS,
     "algorithm.kl_ctrl.type": ("fixed", "adaptive"),
+    "algorithm.rollout_correction.rollout_is": ("token", "sequence"),
+    "global_profiler.tool": ("torch", "torch_memory"),
+    "trainer.capsule_weights": ("all", "model", "checkpoint", "none"),
+    "trainer.rollout_drift_action": ("stop", "warn"),
     "trainer.device": ("auto", "cuda", "cpu"),
     "trainer.logger": ("console", "file", "wandb", "tensorboard"),
     "trainer.resume_mode": ("auto", "disable", "resume_path"),
@@ -76,7 +80,7 @@ _COUNTS = (
     " critic.ppo_micro_batch_size_per_gpu critic.ppo_max_token_len_per_gpu critic.forward_micro_batch_size"
     " critic.forward_micro_batch_size_per_gpu critic.ppo_epochs algorithm.kl_ctrl.horizon trainer.nnodes"
     " trainer.n_gpus_per_node trainer.total_epochs trainer.total_training_steps trainer.max_actor_ckpt_to_keep"
-    " trainer.ray_wait_register_center_timeout trainer.step_timeout ray_kwargs.ray_init.num_cpus"
+    " trainer.ray_wait_register_center_timeout trainer.step_timeout trainer.capsule_freq ray_kwargs.ray_init.num_cpus"
 ).split()
 
 RANGES: dict[str, Range] = {
@@ -100,6 +104,8 @@ RANGES: dict[str, Range] = {
     "algorithm.gamma": _SHARE,
     "algorithm.lam": _SHARE,
     "algorithm.kl_ctrl.target_kl": _POSITIVE,
+    "algorithm.rollout_correction.rollout_is_threshold": _POSITIVE,
+    "trainer.max_rollout_drift": _POSITIVE,
     "trainer.critic_warmup": _NOT_NEGATIVE,
     "trainer.test_freq": Range(-1),
     "trainer.save_freq": Range(-1),
@@ -120,6 +126,7 @@ ALIASES: dict[str, dict[Any, Any]] = {
     f"{_ROLLOUT}.val_kwargs.top_k": {0: -1},
     "data.train_max_samples": _NO_LIMIT,
     "data.val_max_samples": _NO_LIMIT,
+    "algorithm.rollout_correction.rollout_is": {False: None, True: "token"},
     "trainer.resume_from_path": {False: None},
     **{f"{section}.min_lr_ratio": {None: 0.0} for section in _OPTIM_SECTIONS},
     **{f"{section}.{key}": _DTYPES for section in _FSDP_SECTIONS for key in ("model_dtype", "dtype")},
@@ -138,7 +145,7 @@ def unalias(key: str, value: Any) -> Any:
 def value_problem(key: str, value: Any) -> Problem | None:
     """What is wrong with a value of the right type, if anything."""
     if key in CHOICES:
-        for item in value if isinstance(value, list) else [value]:
+        for item in value if isinstance(value, list) else [] if value is None else [value]:
             if item not in CHOICES[key]:
                 return Problem(key, f"{key}={item} is not one of its choices", f"choose from {', '.join(CHOICES[key])}")
     if key in RANGES and value is not None and value not in RANGES[key]:

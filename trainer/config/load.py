@@ -18,7 +18,7 @@ from trainer.config.overrides import Override, format_value, parse
 from trainer.config.problems import ConfigErrors, Note, NoteKind, Problem, independent
 from trainer.config.releases import SEARCH_R1_ONLY
 from trainer.config.schema import Config
-from trainer.config.upstream import inert_keys, no_effect, rename, renamed_keys
+from trainer.config.upstream import inert_keys, meanings, no_effect, rename, renamed_keys
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,11 @@ def _leaves(key: str, value: Any) -> list[tuple[str, Any]]:
 
 
 def _take(given: _Given, written: str, raw: Any) -> None:
-    key, value = rename(written, raw)
+    for key, value in meanings(written, raw):
+        _take_one(given, written, key, value)
+
+
+def _take_one(given: _Given, written: str, key: str, value: Any) -> None:
     if tree.is_key(key):
         value = unalias(key, value)
         _note_repetition(given, key, written, value)

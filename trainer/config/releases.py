@@ -69,7 +69,8 @@ _SINCE: dict[str, _Names] = {
         "trainer": "esi_redundant_time npu_profile.* use_legacy_worker_impl",
     },
     "v0.6": {
-        _A: "checkpoint.async_save freeze_vision_tower fsdp_config.dtype fsdp_config.entropy_checkpointing"
+        _A: "tis_imp_ratio_cap"
+        " checkpoint.async_save freeze_vision_tower fsdp_config.dtype fsdp_config.entropy_checkpointing"
         " fsdp_config.entropy_from_logits_with_chunking fsdp_config.forward_only fsdp_config.model_dtype"
         " fsdp_config.strategy fsdp_config.ulysses_sequence_parallel_size fsdp_config.use_orig_params"
         " fsdp_config.use_torch_compile optim.betas optim.clip_grad optim.lr_scheduler_type optim.optimizer"
@@ -83,7 +84,8 @@ _SINCE: dict[str, _Names] = {
         _O: "agent.default_agent_loop cudagraph_capture_sizes data_parallel_size enable_prefix_caching"
         " expert_parallel_size multi_turn.num_repeat_rollouts over_sample_rate pipeline_model_parallel_size"
         " prometheus.* skip_dump_dir skip_rollout skip_tokenizer_init",
-        "algorithm": "rollout_correction.*",
+        "algorithm": "rollout_correction.* rollout_is rollout_is_threshold rollout_is_threshold_lower rollout_is_level"
+        " rollout_is_mode rollout_is_veto_threshold",
         "critic": "checkpoint.async_save enable optim.betas optim.clip_grad optim.lr_scheduler_type"
         " optim.lr_warmup_steps optim.num_cycles optim.optimizer optim.optimizer_impl optim.override_optimizer_config",
         "critic.model.fsdp_config": "dtype entropy_checkpointing entropy_from_logits_with_chunking forward_only"
@@ -139,7 +141,12 @@ _UNTIL: dict[str, _Names] = {
         "ray_init": "*",
         "trainer": "profile_steps controller_nsight_options.* worker_nsight_options.* npu_profile.*",
     },
-    "v0.6": {_R: "model", "algorithm": "rollout_correction.use_policy_gradient"},
+    "v0.6": {
+        _A: "tis_imp_ratio_cap",
+        _R: "model",
+        "algorithm": "rollout_correction.use_policy_gradient rollout_is rollout_is_threshold rollout_is_threshold_lower"
+        " rollout_is_level rollout_is_mode rollout_is_veto_threshold",
+    },
     "v0.7": {
         _O: "update_weights_bucket_megabytes",
         "algorithm": "rollout_correction.rollout_rs_threshold_lower rollout_correction.rollout_token_veto_threshold",
@@ -168,7 +175,9 @@ _ANYWHERE = tuple(
     f" critic.model.override_config.* {_O}.engine_kwargs.*"
     f" data.apply_chat_template_kwargs.* {_A}.optim.override_optimizer_config.*"
     " critic.optim.override_optimizer_config.* ray_kwargs.ray_init.*"
-    " algorithm.masked_gae trainer.seed trainer.step_timeout".split()
+    " algorithm.masked_gae trainer.seed trainer.step_timeout trainer.max_rollout_drift trainer.rollout_drift_action"
+    " trainer.capsule_dir trainer.capsule_freq trainer.capsule_weights global_profiler.ranks"
+    " global_profiler.all_ranks".split()
 )
 
 

@@ -180,6 +180,13 @@ class KlCtrlConfig:
 
 
 @dataclass(frozen=True)
+class RolloutCorrectionConfig:
+    rollout_is: str | None = None  # truncated importance sampling: token | sequence; null: off
+    rollout_is_threshold: float = 2.0  # the largest weight
+    rollout_is_batch_normalize: bool = False  # weights over their mean in the batch
+
+
+@dataclass(frozen=True)
 class AlgorithmConfig:
     adv_estimator: str = "gae"  # gae | grpo | rloo | reinforce_plus_plus
     gamma: float = 1.0
@@ -189,6 +196,7 @@ class AlgorithmConfig:
     use_kl_in_reward: bool = False
     kl_penalty: str = "kl"  # kl (k1) | abs | mse (k2) | low_var_kl (k3)
     kl_ctrl: KlCtrlConfig = field(default_factory=KlCtrlConfig)
+    rollout_correction: RolloutCorrectionConfig = field(default_factory=RolloutCorrectionConfig)
 
 
 @dataclass(frozen=True)
@@ -219,8 +227,23 @@ class TrainerConfig:
     resume_from_path: str | None = None
     rollout_data_dir: str | None = None  # one JSON-lines file of samples per training step
     validation_data_dir: str | None = None  # the same of validation
+    max_rollout_drift: float | None = 1.0  # ours: nats between engine and trainer, mean per token; null: no limit
+    rollout_drift_action: str = "stop"  # ours: stop | warn, past that limit
+    capsule_dir: str | None = None  # ours: one file per step that `python -m trainer.replay` replays
+    capsule_freq: int = 1  # ours: steps between capsules, and at the end
+    capsule_weights: str = "all"  # ours: all (models, optimizer state) | model | checkpoint (names it) | none
     ray_wait_register_center_timeout: int = 300  # seconds until every worker must be up
     step_timeout: int = 86400  # ours: seconds that one phase of a step may take
+
+
+@dataclass(frozen=True)
+class ProfilerConfig:
+    tool: str | None = None  # torch (traces of CPU and GPU) | torch_memory (CUDA memory snapshots); null: off
+    steps: list[int] | None = None  # the steps that are profiled
+    ranks: list[int] = field(default_factory=lambda: [0])  # ours
+    all_ranks: bool = False  # ours
+    profile_continuous_steps: bool = False  # neighbouring steps into one file
+    save_path: str = "outputs/profile"
 
 
 @dataclass(frozen=True)
@@ -243,6 +266,7 @@ class Config:
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     custom_reward_function: RewardFunctionConfig = field(default_factory=RewardFunctionConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    global_profiler: ProfilerConfig = field(default_factory=ProfilerConfig)
     ray_kwargs: RayKwargsConfig = field(default_factory=RayKwargsConfig)
 
     @property

@@ -16,6 +16,9 @@ from trainer.config.releases import matches
 _A, _R, _O, _M = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 _FSDP_SECTIONS = (f"{_A}.fsdp_config", f"{_R}.fsdp_config", "critic.model.fsdp_config")
 
+_CORRECTION = "algorithm.rollout_correction"
+_IS = f"{_CORRECTION}.rollout_is"
+
 _SUBTREES = {
     "critic.fsdp": "critic.model.fsdp_config",
     "reward.custom_reward_function": "custom_reward_function",
@@ -32,6 +35,12 @@ _RENAMES = {
     "critic.optim.clip_grad": "critic.grad_clip",
     "critic.optim.warmup_style": "critic.optim.lr_scheduler_type",
     "trainer.remove_previous_ckpt_in_save": "trainer.max_actor_ckpt_to_keep",
+    "trainer.profile_steps": "global_profiler.steps",
+    f"{_A}.profiler.ranks": "global_profiler.ranks",
+    f"{_A}.profiler.all_ranks": "global_profiler.all_ranks",
+    "algorithm.rollout_is": _IS,
+    "algorithm.rollout_is_threshold": f"{_IS}_threshold",
+    f"{_A}.tis_imp_ratio_cap": f"{_IS}_threshold",
 }
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "trainer.remove_previous_ckpt_in_save": lambda remove: 1 if remove is True else None if remove is False else remove,
@@ -50,6 +59,17 @@ def rename(key: str, value: Any) -> tuple[str, Any]:
     if key.endswith(".warmup_style") and value is None:
         return key, value  # verl's own default since v0.6: lr_scheduler_type decides
     return _RENAMES.get(key, key), _CONVERSIONS.get(key, lambda same: same)(value)
+
+
+def meanings(key: str, value: Any) -> tuple[tuple[str, Any], ...]:
+    """As `rename`; two keys where a key of verl's says two things.
+
+    >>> meanings("actor_rollout_ref.actor.tis_imp_ratio_cap", -1)
+    (('algorithm.rollout_correction.rollout_is', None),)
+    """
+    if key == f"{_A}.tis_imp_ratio_cap" and isinstance(value, (int, float)):
+        return ((_IS, "token"), rename(key, value)) if value > 0 else ((_IS, None),)
+    return (rename(key, value),)
 
 
 def spellings(key: str) -> tuple[str, ...]:
@@ -120,7 +140,7 @@ def no_effect(key: str) -> NoEffect | None:
     if key.endswith("._target_"):
         return NoEffect("it names a class of verl's")
     if ".profiler." in key:
-        return NoEffect("verl's profilers are not part of this trainer")
+        return NoEffect("a rank's phases are profiled together, and global_profiler decides")
     held = [name for name in table if name.endswith(".*") and matches(key, name)]
     return table[max(held, key=len)] if held else None
 
@@ -177,7 +197,8 @@ _REASONS: dict[str, str] = {
     "it is a setting of a policy loss that is not in use": f"{_A}.policy_loss.* {_A}.tau_pos {_A}.tau_neg",
     "it is a setting of a feature that is off": (
         "MODELS.lora_alpha MODELS.target_modules MODELS.exclude_modules MODELS.mtp.* algorithm.pf_ppo.*"
-        f" algorithm.rollout_correction.* {_A}.router_replay.* {_R}.router_replay.* reward_model.* reward.*"
+        f" algorithm.rollout_is_threshold_lower {_CORRECTION}.rollout_rs_threshold"
+        f" {_CORRECTION}.rollout_rs_threshold_lower {_A}.router_replay.* {_R}.router_replay.* reward_model.* reward.*"
         " reward_manager.* data.custom_cls.* data.sampler.* data.datagen.*"
     ),
     "models are text only": f"{_A}.freeze_vision_tower data.image_key data.video_key data.image_patch_size"
@@ -201,8 +222,8 @@ _REASONS: dict[str, str] = {
         "trainer.use_legacy_worker_impl trainer.use_v1 trainer.esi_redundant_time transfer_queue.*"
         " ray_kwargs.ray_init.* ray_kwargs.timeline_json_file"
     ),
-    "verl's profilers are not part of this trainer": (
-        "global_profiler.* trainer.profile_steps trainer.npu_profile.* trainer.controller_nsight_options.*"
+    "it is a setting of a profiler that is not part of this trainer": (
+        "global_profiler.global_tool_config.* trainer.npu_profile.* trainer.controller_nsight_options.*"
         " trainer.worker_nsight_options.*"
     ),
     "Hydra itself does not run": "hydra.*",
@@ -212,7 +233,18 @@ _OFF = (False, None)
 _NO_SEQUENCE_PARALLELISM = NoEffect("sequences are not split over ranks", (1,), "set it to 1")
 _FSDP2 = NoEffect("fsdp and fsdp2 both mean FSDP2", ("fsdp", "fsdp2"), "set it to fsdp")
 _NO_CUSTOM_CODE = NoEffect("this trainer has its own", (None,), "leave it out")
+_NO_REJECTION = NoEffect(
+    "no token is rejected for its importance ratio", (None,), f"set it to null; {_IS} bounds each weight"
+)
 _REFUSALS: dict[str, NoEffect] = {
+    f"{_CORRECTION}.rollout_rs {_CORRECTION}.rollout_token_veto_threshold"
+    " algorithm.rollout_is_veto_threshold": _NO_REJECTION,
+    f"{_CORRECTION}.bypass_mode {_CORRECTION}.use_policy_gradient": NoEffect(
+        "old log-probs are always the trainer's", _OFF, "set it to False"
+    ),
+    f"{_CORRECTION}.loss_type": NoEffect("the loss is the clipped surrogate", ("ppo_clip",), "set it to ppo_clip"),
+    "algorithm.rollout_is_level": NoEffect("the level has its own key", ("token",), f"set {_IS} to it"),
+    "algorithm.rollout_is_mode": NoEffect("weights are truncated", ("truncate",), "set it to truncate"),
     f"{_A}.strategy {_R}.strategy critic.strategy FSDP.strategy": _FSDP2,
     f"{_A}.ulysses_sequence_parallel_size {_R}.ulysses_sequence_parallel_size critic.ulysses_sequence_parallel_size"
     " FSDP.ulysses_sequence_parallel_size": _NO_SEQUENCE_PARALLELISM,
@@ -235,13 +267,6 @@ _REFUSALS: dict[str, NoEffect] = {
     ),
     "algorithm.no_think_rl": NoEffect("there is no such variant", (False,), "set it to false: Search-R1 stops too"),
     "algorithm.use_pf_ppo": NoEffect("samples are not reweighted", _OFF, "set it to False"),
-    "algorithm.rollout_correction.rollout_is algorithm.rollout_correction.rollout_rs": NoEffect(
-        "old log-probs are computed by the actor", _OFF, "set it to null"
-    ),
-    "algorithm.rollout_correction.bypass_mode algorithm.rollout_correction.use_policy_gradient": NoEffect(
-        "old log-probs are computed by the actor", _OFF, "set it to False"
-    ),
-    "algorithm.rollout_correction.loss_type": NoEffect("the loss is PPO's", ("ppo_clip",), "set it to ppo_clip"),
     f"{_A}.policy_loss.loss_mode": NoEffect("the loss is PPO's", ("vanilla",), "set it to vanilla"),
     f"{_A}.router_replay.mode {_R}.router_replay.mode": NoEffect(
         "routers are not replayed", ("disabled",), "disable it"
