@@ -86,37 +86,40 @@ class WorkerGroup:
         shares = self.shares(batch, self.config.critic, step)
         return merge_reports(self.calls.all("update_critic", [(share,) for share in shares]))
 
-    def shares(self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int) -> list[tuple[MiniBatch, ...]]:
-        """Each rank's part of every mini-batch. Which rows form a mini-batch does not depend on the ranks."""
+    def order(self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int) -> list[Tensor]:
+        """The rows of each optimizer step of an update."""
         rows = config.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
         seed = config.data_loader_seed + step if config.shuffle else None
-        steps = list(ppo.mini_batches(batch, rows, config.ppo_epochs, seed))
+        return list(ppo.mini_batches(batch, rows, config.ppo_epochs, seed))
+
+    def shares(self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int) -> list[tuple[MiniBatch, ...]]:
+        """Each rank's part of every mini-batch. Which rows form a mini-batch does not depend on the ranks."""
         horizon = self.config.actor_rollout_ref.actor.loss_scale_factor or self.config.data.max_response_length
         shares: list[list[MiniBatch]] = [[] for _ in range(self.calls.world_size)]
-        for index in steps:
+        for index in self.order(batch, config, step):
             totals = ppo.totals_of(batch.experience.rollout.mask_BT[index], horizon)
             for rank, part in enumerate(index.tensor_split(self.calls.world_size)):
                 shares[rank].append(MiniBatch(take(batch, part), totals))
         return [tuple(share) for share in shares]
 
     def sync_weights(self) -> None:
-        self._everywhere("sync_weights")
+        self.everywhere("sync_weights")
 
     # -- state
 
     def save(self, folder: str) -> None:
-        self._everywhere("save", folder)
+        self.everywhere("save", folder)
 
     def load(self, folder: str) -> None:
-        self._everywhere("load", folder)
+        self.everywhere("load", folder)
 
     def checksums(self, role: str) -> list[dict[str, str]]:
         """By rank, a digest of each whole tensor of "actor", "critic", "reference" or "engine"."""
-        return self._everywhere("checksums", role)
+        return self.everywhere("checksums", role)
 
     def shard_checksums(self, role: str) -> list[dict[str, str]]:
         """By rank, a digest of its part of each tensor of "actor" or "critic"."""
-        return self._everywhere("shard_checksums", role)
+        return self.everywhere("shard_checksums", role)
 
     def probe_gradient(self, role: str, batch: TrainBatch, micro_size: int) -> tuple[dict[str, float], float]:
         """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per rank."""
@@ -126,7 +129,8 @@ class WorkerGroup:
         losses = {name: sum(answer[0][name] for answer in answers) for name in answers[0][0]}
         return losses, answers[0][1]
 
-    def _everywhere(self, phase: str, *args: Any) -> list[Any]:
+    def everywhere(self, phase: str, *args: Any) -> list[Any]:
+        """One phase with the same arguments on all ranks; the answers by rank."""
         return self.calls.all(phase, [args] * self.calls.world_size)
 
 

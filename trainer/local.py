@@ -19,11 +19,11 @@ class LocalPool:
         roles.connect(0, 1, "127.0.0.1", roles.open_store(1, timeout_s), timeout_s)
 
     def build(self, spec: RunSpec) -> None:
-        self._roles = roles.Roles(spec, 0, 1)
+        self.roles = roles.Roles(spec, 0, 1)
 
     def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Through the same packing as between processes, so that nothing is shared by accident."""
-        return [unpack(roles.call(self._roles, phase, pack(args[0])))]
+        return [unpack(roles.call(self.roles, phase, pack(args[0])))]
 
     def close(self) -> None:
         """Leaves the process group."""

@@ -5,7 +5,6 @@ Heavy imports live here and below; the driver never imports this module.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -17,20 +16,24 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
-from trainer import ppo
+from trainer import ppo, profiling
+from trainer.capsules import Held
 from trainer.config.batches import micro_batch_sizes
 from trainer.config.schema import Config
 from trainer.interfaces import Engine, Sampling
-from trainer.learner import checkpoint
+from trainer.learner import checkpoint, snapshot
 from trainer.learner.fsdp import Model, Trained, forward_only
-from trainer.learner.models import Source, compute_dtype, empty_causal_lm, local_path, read_config, sharded
+from trainer.learner.models import DTYPES, Source, compute_dtype, empty_causal_lm, local_path, read_config, sharded
+from trainer.learner.snapshot import digest
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
+from trainer.rewards.scorer import Scorer
 from trainer.rollout.hf import HfEngine
 from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer
 from trainer.transport import pack, unpack
 
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 Loss = Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]
 
 _STORE: list[dist.TCPStore] = []  # rank 0's rendezvous lives as long as its process
@@ -60,8 +63,9 @@ def leave() -> None:
 
 
 def call(roles: Roles, phase: str, packed_args: tuple[Any, ...]) -> Any:
-    """`roles.phase(*args)`, unpacked and packed again."""
-    return pack(getattr(roles, phase)(*unpack(packed_args)))
+    """`roles.phase(*args)`, unpacked and packed again; a range of its own in a profile."""
+    with torch.profiler.record_function(phase):
+        return pack(getattr(roles, phase)(*unpack(packed_args)))
 
 
 class Roles:
@@ -99,6 +103,7 @@ class Roles:
             self.reference = Model(reference.requires_grad_(False), self.device, temperature)
         self.critic = _critic(config, mesh, self.device, spec.total_steps) if config.uses_critic else None
         self.engine: Engine = _engine(config, source, self.device, self.tokenizer)
+        self._profile: profiling.Recording | None = None
         self.sync_weights()
 
     # -- rollout and rewards
@@ -107,14 +112,7 @@ class Roles:
         return self.engine.generate(prompts, sampling)
 
     def score(self, rollout: Rollout) -> Scores:
-        """Reward of each response, decoded without special tokens."""
-        responses = [
-            self.tokenizer.decode(ids[:length], skip_special_tokens=True)
-            for ids, length in zip(rollout.response_BT.tolist(), rollout.mask_BT.sum(-1).tolist(), strict=True)
-        ]
-        scores = score_all(responses, rollout.prompts.rows, self.score_response)
-        extras = {name: torch.tensor(values, dtype=torch.float32) for name, values in scores.extras.items()}
-        return Scores(torch.tensor(scores.scores, dtype=torch.float32), extras)
+        return score_responses(rollout, self.tokenizer, self.score_response)
 
     # -- forward passes
 
@@ -175,6 +173,34 @@ class Roles:
             checkpoint.load(self.critic, Path(folder) / "critic")
         self.sync_weights()
 
+    # -- capsules
+
+    def begin_capsule(self, path: str) -> Held:
+        """Before a step: rank 0 begins the file `path`, with the models as they are. Collective."""
+        contents, models = self.config.trainer.capsule_weights, self._models()
+        states = snapshot.begin(Path(path), models, self.tokenizer, contents=contents, write=self.rank == 0)
+        dtype = compute_dtype(self.config.actor_rollout_ref.actor.fsdp_config, self.device.type)
+        return Held(self.device.type, NAMES[dtype], states)
+
+    def moved_since_capsule(self, path: str) -> dict[str, dict[str, float]]:
+        """After it: on rank 0, by role, how far the step has moved each tensor. Collective."""
+        return snapshot.moved(Path(path), self._models(), read=self.rank == 0)
+
+    def _models(self) -> dict[str, Model]:
+        roles = {"actor": self.actor, "critic": self.critic, "reference": self.reference}
+        return {role: model for role, model in roles.items() if model is not None}
+
+    # -- profiles
+
+    def start_profile(self) -> None:
+        """On the ranks of `global_profiler.ranks`."""
+        self._profile = profiling.start(self.config.global_profiler, self.rank, self.device)
+
+    def stop_profile(self, stem: str) -> str | None:
+        """The file that this rank has written, if it was chosen."""
+        recording, self._profile = self._profile, None
+        return recording.stop(Path(f"{stem}.rank_{self.rank}")) if recording else None
+
     # -- what the smoke test looks at
 
     def checksums(self, role: str) -> dict[str, str]:
@@ -197,16 +223,21 @@ class Roles:
         return losses, losses.pop("grad_norm")
 
 
+def score_responses(rollout: Rollout, tokenizer: Any, scorer: Scorer) -> Scores:
+    """Reward of each response, decoded without special tokens."""
+    responses = [
+        tokenizer.decode(ids[:length], skip_special_tokens=True)
+        for ids, length in zip(rollout.response_BT.tolist(), rollout.mask_BT.sum(-1).tolist(), strict=True)
+    ]
+    scores = score_all(responses, rollout.prompts.rows, scorer)
+    extras = {name: torch.tensor(values, dtype=torch.float32) for name, values in scores.extras.items()}
+    return Scores(torch.tensor(scores.scores, dtype=torch.float32), extras)
+
+
 def device_of(config: Config) -> str:
     """`trainer.device`, with `auto` told from what the worker was given."""
     wanted = config.trainer.device
     return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
-
-
-def digest(tensor: Tensor) -> str:
-    """Equal for equal bytes."""
-    raw = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-    return hashlib.blake2b(raw, digest_size=8).hexdigest()
 
 
 def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -> Trained:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from torch import Tensor
-
-from trainer import checkpoints, metrics, ppo
+from trainer import checkpoints, drift, metrics, ppo
 from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.loader import PromptLoader
 from trainer.errors import ConfigError
 from trainer.group import Calls, WorkerGroup
+from trainer.profiling import Profiler
+from trainer.recording import Recorder
 from trainer.records import Metrics, Prompts, Rollout, Scores, repeat
 from trainer.rewards import read_source, scorer_for
+from trainer.samples import dump
 from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer
-from trainer.tracking import Tracker, written
+from trainer.tracking import Tracker
 
 ENGINES = ("hf",)  # what `roles.py` can build
 
@@ -110,7 +110,8 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
     """The whole run; gives the last metrics. Raises the TrainerError that ended it early."""
     observer = observer or Observer()
     steps = total_steps(config, data.train)
-    pool.build(RunSpec(config, read_source(config.custom_reward_function), steps))
+    spec = RunSpec(config, read_source(config.custom_reward_function), steps)
+    pool.build(spec)
     workers = WorkerGroup(pool, config)
     progress = resume(config, workers, data.train, tracker)
     observer.started(workers, progress)
@@ -122,26 +123,49 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
         return last
     if progress.step >= steps:
         tracker.note(f"nothing left to do: step {progress.step} of {steps} is done")
-    prompts = endless(data.train)
+    prompts, saved = endless(data.train), checkpoints.find(config.trainer)
+    recorder, profiler = Recorder(spec, workers), Profiler(config.global_profiler, workers.everywhere, tracker.note)
     while progress.step < steps:
         phases = Phases()
         with phases("step"):
-            result = ppo.step(workers, next(prompts), progress, config, phases)
+            capsule = recorder.begin(progress, saved, phases)
+            with profiler.step(progress.step + 1):
+                result = ppo.step(workers, next(prompts), progress, config, phases)
+            recorder.end(capsule, progress, result, phases)
+            require_agreement(result, config, tracker)
             progress, last = result.progress, dict(result.metrics)
             final = progress.step == steps
             if data.validation and due(progress.step, config.trainer.test_freq, final):
                 with phases("testing"):
                     last |= validate(workers, data, config, progress.step)
             observer.stepped(workers, result)
+            saved = None
             if due(progress.step, config.trainer.save_freq, final):
                 with phases("save_checkpoint"):
-                    observer.saved(save(config, workers, progress, data.train))
+                    saved = save(config, workers, progress, data.train)
+                    observer.saved(saved)
         rollout = result.batch.experience.rollout
         last |= metrics.timing_metrics(phases.seconds, rollout, pool.world_size)
         last |= {"training/global_step": float(progress.step), "training/epoch": float(data.train.epoch)}
         tracker.log(progress.step, last)
-        dump(config.trainer.rollout_data_dir, progress.step, [(rollout, result.batch.rewards_BT.sum(-1))], data.decode)
+        samples, rewards_BT = [(rollout, result.scores)], result.batch.rewards_BT
+        dump(config.trainer.rollout_data_dir, progress.step, samples, data.decode, rewards_BT)
+    profiler.close(progress.step)
     return last
+
+
+def require_agreement(result: ppo.StepResult, config: Config, tracker: Tracker) -> None:
+    """Raises DriftError where engine and trainer are too far apart, unless a warning is asked for.
+
+    The capsule of the step is written by now, and no checkpoint: a resumed run does not go on from what came of it.
+    """
+    error = drift.excess(result.progress.step, result.batch, config)
+    if error is None:
+        return
+    if config.trainer.rollout_drift_action == "stop":
+        tracker.log(result.progress.step, result.metrics)
+        raise error
+    tracker.note(f"{error.message}; {error.hint}")
 
 
 def resume(config: Config, workers: WorkerGroup, loader: PromptLoader, tracker: Tracker) -> ppo.Progress:
@@ -174,7 +198,7 @@ def validate(workers: WorkerGroup, data: Data, config: Config, step: int) -> Met
             workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.val_kwargs.n), 0, validate=True)
         )
         scores.append(workers.score(rollouts[-1]))
-    samples = [(rollout, score.score_B) for rollout, score in zip(rollouts, scores, strict=True)]
+    samples = list(zip(rollouts, scores, strict=True))
     dump(config.trainer.validation_data_dir, step, samples, data.decode)
     return metrics.validation_metrics(rollouts, scores)
 
@@ -198,35 +222,3 @@ def require_engine(config: Config) -> None:
             f"the rollout engine {name} is not part of this version",
             hint="add actor_rollout_ref.rollout.name=hf, which generates with transformers",
         )
-
-
-def dump(
-    folder: str | None,
-    step: int,
-    samples: Sequence[tuple[Rollout, Tensor]],
-    decode: Callable[[Sequence[int]], str],
-) -> None:
-    """Writes what was asked, answered and earned [B] into `folder`/STEP.jsonl, one line per sample."""
-    if folder is None:
-        return
-    lines = [
-        json.dumps({"step": step, **sample(rollout, i, decode), "reward": float(reward_B[i])}, ensure_ascii=False)
-        for rollout, reward_B in samples
-        for i in range(len(rollout))
-    ]
-    path = Path(folder).expanduser() / f"{step}.jsonl"
-    with written(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines) + "\n")
-
-
-def sample(rollout: Rollout, i: int, decode: Callable[[Sequence[int]], str]) -> Mapping[str, Any]:
-    """One sequence of a rollout, for people; special tokens are shown."""
-    prompts, row = rollout.prompts, rollout.prompts.rows[i]
-    return {
-        "row": row.label,
-        "data_source": row.data_source,
-        "ground_truth": row.ground_truth,
-        "prompt": decode(prompts.ids_BP[i][prompts.mask_BP[i].bool()].tolist()),
-        "response": decode(rollout.response_BT[i][rollout.mask_BT[i].bool()].tolist()),
-    }

@@ -145,7 +145,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def mesh() -> Iterator[Any]:
     """A process group of this process alone, for the code that shards."""
     import torch.distributed as dist

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -14,7 +15,7 @@ import pytest
 
 from tests.trainer.conftest import Words, locked
 from tests.trainer.runs import GONE_S, assert_one_error, complete, main_ppo, metrics_of, running, wait_until_gone
-from trainer import export, ppo
+from trainer import export, ppo, replay
 from trainer.config.schema import KlCtrlConfig
 
 # Ray's own agents try for up to 60 s to report that their cluster was killed; the ranks are gone in 2 s.
@@ -51,6 +52,10 @@ def run_whole(words: Words, folder: Path) -> None:
     changes = (
         "trainer.logger=[console,file,tensorboard,wandb]",
         "trainer.rollout_data_dir=samples",
+        "trainer.capsule_dir=capsules",
+        "trainer.capsule_freq=3",
+        *("global_profiler.tool=torch", "global_profiler.steps=[2]", "global_profiler.all_ranks=True"),
+        "global_profiler.save_path=profiles",
         "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]",
     )
     code, run = complete(words(*RUN, *changes), folder, WANDB_MODE="offline", WANDB_DIR=str(folder))
@@ -80,7 +85,28 @@ def test_samples_are_written(whole: Path) -> None:
     for first, second in zip(samples[::2], samples[1::2], strict=True):  # two answers to each prompt
         assert first["row"] == second["row"] and first["prompt"] == second["prompt"]
         assert "How many pens" in first["prompt"] and first["prompt"].endswith("assistant\n")
+    # what is trained on is the score less the KL penalty, which is 0 before the first update
+    assert all(line["reward"] == pytest.approx(line["score"], abs=1e-4) for line in samples)
     assert any(a["response"] != b["response"] for a, b in zip(samples[::2], samples[1::2], strict=True))
+
+
+def test_what_two_ranks_saw_comes_out_the_same_in_one_process(whole: Path) -> None:
+    assert sorted(path.name for path in (whole / "capsules").iterdir()) == ["step_3.capsule", "step_4.capsule"]
+    found = list(replay.replay(whole / "capsules/step_3.capsule"))
+    assert {each.verdict for each in found} == {"same"}, "\n".join(replay.table(found))
+    assert {each.stage for each in found} == set(replay.STAGES)
+    # two ranks sum in another order, so the comparison is one between numbers that differ
+    assert any(each.difference for each in found if each.stage == "actor_gradients")
+
+
+def test_each_rank_has_its_profile_with_the_phases_by_name(whole: Path) -> None:
+    files = sorted((whole / "profiles").iterdir())
+    assert [path.name for path in files] == [f"step_2.rank_{rank}.trace.json.gz" for rank in (0, 1)]
+    for path in files:
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        ranges = {event["name"] for event in events if event.get("cat") == "user_annotation"}
+        phases = {"generate", "score", "log_probs", "ref_log_probs", "values", "update_critic", "update_actor"}
+        assert phases <= ranges and "sync_weights" in ranges
 
 
 def test_tensorboard_and_wandb_get_the_same_numbers(whole: Path) -> None:

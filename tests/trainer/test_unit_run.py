@@ -204,6 +204,27 @@ def test_samples_are_written(go: Go, tmp_path: Path) -> None:
     assert all(line["row"].endswith("train.parquet") and line["step"] == 1 for line in lines)
 
 
+class Judge(Pretender):
+    """Gives one number more to some responses, and none of them to the others."""
+
+    def score(self, rollout: Rollout) -> Scores:
+        extra = torch.tensor([1.5 if uid % 2 else torch.nan for uid in rollout.prompts.uid_B.tolist()])
+        return Scores((rollout.prompts.uid_B % 5).float(), {"format": extra})
+
+
+def test_samples_have_score_and_reward_and_what_else_is_known(go: Go, tmp_path: Path) -> None:
+    folders = (f"trainer.rollout_data_dir={tmp_path / 'samples'}", f"trainer.validation_data_dir={tmp_path / 'val'}")
+    penalty = ("algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.kl_coef=0.1", "trainer.val_before_train=True")
+    go(*folders, *penalty, ranks=(Judge(), Judge()))
+    lines = [json.loads(line) for line in (tmp_path / "samples/1.jsonl").read_text("utf-8").splitlines()]
+    for uid, line in enumerate(lines):
+        assert line["score"] == uid % 5
+        assert line["reward"] == pytest.approx(uid % 5 - 0.1 * 3 * 0.5)  # three tokens, 0.5 nats from the reference
+        assert line.get("format") == (1.5 if uid % 2 else None)
+    [first, *_] = [json.loads(line) for line in (tmp_path / "val/0.jsonl").read_text("utf-8").splitlines()]
+    assert first["score"] == 0 and "reward" not in first and first["step"] == 0
+
+
 ADAPTIVE = ("algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.type=adaptive", "algorithm.kl_ctrl.horizon=10")
 
 

@@ -1,0 +1,128 @@
+"""A rank's part of a capsule: its models before the step, and how far the step has moved them."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.capsules import ModelState, Stored, add_tensors, written
+from trainer.learner.checkpoint import save_identity
+from trainer.learner.fsdp import Model, Trained, local, whole
+from trainer.learner.models import ValueModel
+
+
+def begin(
+    path: Path, models: Mapping[str, Model], tokenizer: Any, *, contents: str, write: bool
+) -> dict[str, ModelState]:
+    """The models and their checksums; with `contents` "all" or "model", also into the new file `path`.
+
+    Collective: tensors are gathered one at a time, only the rank that is to `write` keeps them. Raises CapsuleError.
+    """
+    states: dict[str, ModelState] = {}
+    inside = contents in ("all", "model")
+    with written(path):
+        if write:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w") if write else nullcontext() as file:
+            for role, model in models.items():
+                checksums: dict[str, str] = {}
+                tensors = _digested(model.full_tensors(), checksums) if write else model.full_tensors()
+                _each(tensors, file if inside else None, f"weights/{role}")
+                states[role] = ModelState(checksums)
+                if isinstance(model, Trained):
+                    states[role] = ModelState(checksums, model.updates, optimizer_steps(model))
+                    if contents == "all":
+                        _each(optimizer_tensors(model), file, f"optimizer/{role}")
+            if file is not None and inside:
+                _add_identities(file, models, tokenizer)
+    return states
+
+
+def _digested(tensors: Iterator[tuple[str, Tensor]], found: dict[str, str]) -> Iterator[tuple[str, Tensor]]:
+    for name, tensor in tensors:
+        found[name] = digest(tensor)
+        yield name, tensor
+
+
+def _each(tensors: Iterator[tuple[str, Tensor]], file: zipfile.ZipFile | None, stem: str) -> None:
+    """Into `file`, if there is one; every rank walks through them, for their gathering is collective."""
+    if file is not None:
+        add_tensors(file, stem, tensors)
+    else:
+        for _ in tensors:
+            pass
+
+
+def _add_identities(file: zipfile.ZipFile, models: Mapping[str, Model], tokenizer: Any) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="capsule-"))
+    try:
+        save_identity(models["actor"].module, tokenizer, folder / "actor")
+        if "critic" in models:
+            critic = models["critic"].module
+            backbone: Any = critic.backbone if isinstance(critic, ValueModel) else critic
+            backbone.config.save_pretrained(folder / "critic")
+        for path in sorted(folder.glob("*/*")):
+            file.write(path, f"identity/{path.relative_to(folder).as_posix()}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def optimizer_tensors(trained: Trained) -> Iterator[tuple[str, Tensor]]:
+    """The optimizer's state, whole, one tensor at a time, as PARAMETER:NAME. Collective."""
+    for name, parameter in trained.module.named_parameters():
+        for key, value in trained.optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                yield f"{name}:{key}", whole(value.detach())
+
+
+def optimizer_steps(trained: Trained) -> int:
+    """How many steps the optimizer has done."""
+    states = [state["step"] for state in trained.optimizer.state.values() if "step" in state]
+    return int(max(states)) if states else 0
+
+
+def restore_optimizer(trained: Trained, tensors: Iterator[tuple[str, Tensor]]) -> None:
+    """What `optimizer_tensors` gave, into a model that lies whole on one rank."""
+    parameters = dict(trained.module.named_parameters())
+    for full_name, value in tensors:
+        name, _, key = full_name.rpartition(":")
+        parameter = parameters[name]
+        if value.dim():  # a moment: sharded as its parameter is
+            moment = torch.zeros_like(parameter.detach())
+            local(moment).copy_(value)
+        trained.optimizer.state[parameter][key] = moment if value.dim() else value.clone()
+
+
+def moved(path: Path, models: Mapping[str, Model], *, read: bool) -> dict[str, dict[str, float]]:
+    """By role, how far each tensor of the trained models is from what `begin` wrote, as a norm.
+
+    Collective; only the rank that is to `read` knows the answer.
+    """
+    trained = {role: model for role, model in models.items() if isinstance(model, Trained)}
+    return {
+        role: distances(model, Stored(path, f"weights/{role}").pop if read else None) for role, model in trained.items()
+    }
+
+
+def distances(model: Model, before: Callable[[str], Tensor] | None) -> dict[str, float]:
+    """The norm of each tensor's difference from `before(name)`. Collective."""
+    found: dict[str, float] = {}
+    for name, tensor in model.full_tensors():
+        if before is not None:
+            found[name] = float((tensor.detach().cpu().double() - before(name).double()).norm())
+    return found
+
+
+def digest(tensor: Tensor) -> str:
+    """Equal for equal bytes."""
+    raw = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    return hashlib.blake2b(raw, digest_size=8).hexdigest()

@@ -1,0 +1,117 @@
+"""Profiles of chosen steps on chosen ranks: traces of the CPU and GPU, or snapshots of CUDA memory.
+
+    FOLDER/step_3.rank_0.trace.json.gz      torch.profiler, for https://ui.perfetto.dev: phases are named ranges
+    FOLDER/step_3.rank_0.memory.pickle      what lies where in CUDA memory and who took it, for pytorch.org/memory_viz
+
+The driver's side is `Profiler`, a rank's is `Recording`. What a phase costs is what `timing_s/*` says of a step that is
+not profiled: profiling itself takes time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.config.schema import ProfilerConfig
+from trainer.errors import TrainerError
+
+MEMORY_EVENTS = 100_000  # that a snapshot keeps: the newest, as verl's `trace_alloc_max_entries`
+
+
+class Recording:
+    """One rank's profile, from its construction to `stop`."""
+
+    def __init__(self, tool: str, device: torch.device) -> None:
+        """`tool` is "torch" or "torch_memory"; the latter needs CUDA."""
+        self._tool = tool
+        self._trace: Any = None
+        if tool == "torch_memory":
+            torch.cuda.memory._record_memory_history(max_entries=MEMORY_EVENTS)
+            return
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if device.type == "cuda":
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        self._trace = torch.profiler.profile(activities=activities, record_shapes=True)
+        self._trace.start()
+
+    def stop(self, stem: Path) -> str:
+        """Writes the file; gives its name. Raises TrainerError if the system refuses."""
+        path = stem.with_name(stem.name + (".trace.json.gz" if self._trace else ".memory.pickle"))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if self._trace:
+                self._trace.stop()
+                self._trace.export_chrome_trace(str(path))
+            else:
+                torch.cuda.memory._dump_snapshot(str(path))
+                torch.cuda.memory._record_memory_history(enabled=None)
+        except (OSError, RuntimeError) as error:
+            raise TrainerError(f"cannot write {path}: {error}", hint="set global_profiler.save_path") from error
+        return str(path)
+
+
+def start(config: ProfilerConfig, rank: int, device: torch.device) -> Recording | None:
+    """This rank's profile, if it is to have one and can."""
+    chosen = config.tool is not None and (config.all_ranks or rank in config.ranks)
+    if not chosen or (config.tool == "torch_memory" and device.type != "cuda"):
+        return None
+    return Recording(str(config.tool), device)
+
+
+def spans(steps: Sequence[int] | None, continuous: bool) -> list[range]:
+    """What is profiled together: each step by itself, or neighbours in one.
+
+    >>> spans([5, 2, 1], continuous=True), spans([1, 2], continuous=False)
+    ([range(1, 3), range(5, 6)], [range(1, 2), range(2, 3)])
+    """
+    found: list[range] = []
+    for step in sorted(set(steps or ())):
+        if continuous and found and found[-1].stop == step:
+            found[-1] = range(found[-1].start, step + 1)
+        else:
+            found.append(range(step, step + 1))
+    return found
+
+
+class Profiler:
+    """Starts and stops the ranks' profiles around the driver's steps."""
+
+    def __init__(
+        self, config: ProfilerConfig, everywhere: Callable[..., list[Any]], note: Callable[[str], None]
+    ) -> None:
+        """`everywhere(phase, *args)` asks all ranks; `note` tells the user where the files are."""
+        self._config = config
+        self._everywhere = everywhere
+        self._note = note
+        self._spans = spans(config.steps, config.profile_continuous_steps) if config.tool else []
+        self._begun: int | None = None  # the first step of the profile that runs
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Around one step. A step that fails leaves no profile."""
+        span = next((span for span in self._spans if number in span), None)
+        if span is not None and self._begun is None:
+            self._begun = number
+            self._everywhere("start_profile")
+        yield
+        if span is not None and number == span[-1]:
+            self._stop(number)
+
+    def close(self, last: int) -> None:
+        """After the last step: what still runs ends here."""
+        if self._begun is not None:
+            self._stop(last)
+
+    def _stop(self, last: int) -> None:
+        first, self._begun = self._begun, None
+        name = f"step_{last}" if first == last else f"steps_{first}-{last}"
+        folder = Path(self._config.save_path).expanduser().resolve()
+        written = [path for path in self._everywhere("stop_profile", str(folder / name)) if path]
+        if written:
+            self._note(f"profile of {name.replace('_', ' ')}: {', '.join(written)}")
+        elif self._config.tool == "torch_memory":
+            self._note(f"no memory snapshot of {name.replace('_', ' ')}: the chosen ranks compute on a CPU")

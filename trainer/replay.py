@@ -1,0 +1,129 @@
+"""`python -m trainer.replay CAPSULE [--stage NAME]`: a step's stages done again in one CPU process, and compared.
+
+Each stage starts from what the run saw, not from the replay's own results before it: the one that is off is the one
+that changed. Exit code 1 if one is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from trainer.capsules import Capsule
+from trainer.errors import CapsuleError, TrainerError
+
+STAGES = {
+    "weights": "checksums of the models before the step",
+    "rollout": "the tokens of the responses",
+    "reward": "the scores",
+    "old_log_prob": "the actor's log-probs before the step",
+    "ref": "the reference's log-probs",
+    "values": "the critic's values before the step",
+    "adv": "rewards, advantages, returns, importance weights, KL coefficient",
+    "mini_batches": "the rows of each optimizer step",
+    "critic_loss": "the critic's losses",
+    "critic_gradients": "its gradient norms",
+    "critic_step": "how far the step moved each tensor",
+    "actor_loss": "the actor's losses",
+    "actor_gradients": "its gradient norms",
+    "actor_step": "how far the step moved each tensor",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One comparison. `difference` is over max(1, |what the run saw|); None where nothing could be compared."""
+
+    stage: str
+    compared: str
+    difference: float | None
+    limit: float
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        if self.difference is None:
+            return "skipped"
+        return "same" if self.difference <= self.limit else "OFF"  # not-a-number is off
+
+
+def replay(
+    path: Path, stages: Sequence[str] = (), tolerance: float | None = None, checkpoint: Path | None = None
+) -> Iterator[Finding]:
+    """The comparisons of the `stages`, all by default, as they are made. Raises CapsuleError, CheckpointError.
+
+    `tolerance` replaces the limits of what models compute; `checkpoint` says where the weights are, for a capsule
+    without them.
+    """
+    from trainer.restaging import Restaging  # torch and transformers
+
+    with (
+        closing(Capsule(path)) as capsule,
+        tempfile.TemporaryDirectory(prefix="replay-") as folder,
+        ExitStack() as stack,
+    ):
+        yield from Restaging(capsule, Path(folder), stack, tolerance, checkpoint).run(stages or tuple(STAGES))
+
+
+def table(findings: Sequence[Finding]) -> list[str]:
+    """For people: stage, what is compared, the largest difference, its limit and the verdict."""
+    rows = [("stage", "compared with the run's", "max difference", "limit", "verdict")]
+    for each in findings:
+        difference = "-" if each.difference is None else f"{each.difference:.2g}"
+        limit = "-" if each.difference is None else f"{each.limit:.2g}"
+        rows.append(
+            (each.stage, each.compared, difference, limit, each.verdict + (f": {each.note}" if each.note else ""))
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    return ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows]
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m trainer.replay", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("capsule", type=Path, help="a step_N.capsule of trainer.capsule_dir")
+    parser.add_argument("--stage", action="append", choices=tuple(STAGES), help="one of them only; may be repeated")
+    parser.add_argument("--tolerance", type=float, help="how far apart what a model computes may be")
+    parser.add_argument(
+        "--checkpoint", type=Path, help="the global_step_N before the step, where weights are not inside"
+    )
+    parser.add_argument("--json", action="store_true", help="one document on stdout")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0 all the same, 1 something is off or the capsule cannot be read."""
+    options = parse(argv)
+    try:
+        findings = list(replay(options.capsule, options.stage or (), options.tolerance, options.checkpoint))
+    except TrainerError as error:
+        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    if options.json:
+        print(json.dumps({"findings": [asdict(each) | {"verdict": each.verdict} for each in findings]}, indent=2))
+    else:
+        print("\n".join(table(findings)))
+    off = [each for each in findings if each.verdict == "OFF"]
+    if off:
+        names = ", ".join(dict.fromkeys(each.stage for each in off))
+        print(f"error: the replay differs from the run in {names}\nhint: {_hint(off)}", file=sys.stderr)
+    elif all(each.verdict == "skipped" for each in findings):
+        error = CapsuleError("nothing could be compared", hint="see why in the table; --checkpoint gives weights")
+        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    return 1 if off else 0
+
+
+def _hint(off: Sequence[Finding]) -> str:
+    if any(each.stage == "weights" for each in off):
+        return "the models are not those of the step: give its --checkpoint"
+    return "the code of the first of them, its data in the capsule, or the machine that ran it has changed"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,349 @@
+"""The stages of a step, done again from its capsule: models built on one rank, every input as the run saw it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from trainer import ppo
+from trainer.capsules import Capsule
+from trainer.config.schema import Config, FsdpConfig
+from trainer.group import WorkerGroup, sampling_of
+from trainer.learner import checkpoint as checkpoints
+from trainer.learner.fsdp import local
+from trainer.learner.models import VALUE_HEAD_FILE
+from trainer.learner.snapshot import distances, restore_optimizer
+from trainer.local import LocalPool
+from trainer.records import UpdateReport
+from trainer.replay import STAGES, Finding
+from trainer.rewards import build_scorer
+from trainer.roles import Roles, score_responses
+from trainer.spec import RunSpec
+from trainer.tokenizer import load_tokenizer
+
+EXACT = 1e-5  # of what the driver computes: the same code in fp32, on another CPU perhaps
+
+
+class Limits(NamedTuple):
+    """How far apart may be what models compute: ranks, devices and kernels sum in another order."""
+
+    forward: float  # log-probs and values
+    update: float  # losses and gradient norms
+    step: float  # norms of changes, relative: Adam makes a whole step of the smallest gradient
+
+
+# By the precision of the computation.
+LIMITS = {
+    "fp32": Limits(1e-4, 1e-4, 1e-3),
+    "fp16": Limits(0.03, 0.03, 0.03),
+    "bf16": Limits(0.25, 0.1, 0.1),
+}
+
+
+class Restaging:
+    """One capsule's stages."""
+
+    def __init__(
+        self, capsule: Capsule, folder: Path, stack: ExitStack, tolerance: float | None, checkpoint: Path | None
+    ) -> None:
+        """`folder` is for models on their way in; `stack` closes what is opened."""
+        self.seen = capsule.seen
+        self._capsule, self._folder, self._stack = capsule, folder, stack
+        self._limits = LIMITS[self.seen.held.dtype] if tolerance is None else Limits(tolerance, tolerance, tolerance)
+        self._checkpoint = checkpoint or (Path(self.seen.checkpoint) if self.seen.checkpoint else None)
+        self._inside = capsule.has("weights/actor")
+        self._updates: dict[str, tuple[UpdateReport, dict[str, float]]] = {}
+
+    def run(self, stages: Sequence[str]) -> Iterator[Finding]:
+        """The findings of `stages`, in the order of a step."""
+        does: dict[str, Callable[[], Iterator[Finding]]] = {
+            "weights": self._weights,
+            "rollout": self._rollout,
+            "reward": self._reward,
+            "old_log_prob": self._old_log_prob,
+            "ref": self._ref,
+            "values": self._values,
+            "adv": self._adv,
+            "mini_batches": self._mini_batches,
+        }
+        for role in ("critic", "actor"):
+            does[f"{role}_loss"] = partial(self._losses, role)
+            does[f"{role}_gradients"] = partial(self._gradients, role)
+            does[f"{role}_step"] = partial(self._step, role)
+        for stage in STAGES:
+            if stage in stages:
+                yield from does[stage]()
+
+    # -- without models
+
+    def _reward(self) -> Iterator[Finding]:
+        rollout, scores = self.seen.batch.experience.rollout, self.seen.scores
+        scorer = build_scorer(self.seen.config.custom_reward_function, self.seen.reward_source)
+        ours = score_responses(rollout, self._tokenizer, scorer)
+        yield compared("reward", "score", ours.score_B, scores.score_B, EXACT)
+        for name, extra_B in scores.extras.items():
+            missing = torch.full_like(extra_B, torch.nan)
+            yield compared("reward", name, ours.extras.get(name, missing), extra_B, EXACT)
+
+    @cached_property
+    def _tokenizer(self) -> object:
+        if not self._inside:
+            return load_tokenizer(self.seen.config.actor_rollout_ref.model)
+        self._capsule.extract("identity/actor", self._folder / "actor")
+        return load_tokenizer(self._config().actor_rollout_ref.model)
+
+    def _adv(self) -> Iterator[Finding]:
+        theirs, algorithm = self.seen.batch, self.seen.config.algorithm
+        placed = ppo.place_scores(self.seen.scores, theirs.experience.rollout.mask_BT)
+        ours, mean_kl = ppo.train_batch(theirs.experience, self.seen.kl_coef, algorithm)
+        coef = ppo.next_kl_coef(self.seen.kl_coef, mean_kl, len(theirs), algorithm.kl_ctrl)
+        yield compared("adv", "scores at the last token", placed, theirs.experience.scores_BT, EXACT)
+        for name in ("rewards", "advantages", "returns", "weights"):
+            mine, other = getattr(ours, f"{name}_BT"), getattr(theirs, f"{name}_BT")
+            if other is not None or mine is not None:
+                yield compared("adv", name, mine, other, EXACT)
+        yield compared("adv", "next KL coefficient", torch.tensor(coef), torch.tensor(self.seen.next_kl_coef), EXACT)
+
+    def _mini_batches(self) -> Iterator[Finding]:
+        parts = {"actor": self.seen.config.actor_rollout_ref.actor, "critic": self.seen.config.critic}
+        for role, theirs in self.seen.order.items():
+            made = WorkerGroup(_Nobody(), self._config()).order(self.seen.batch, parts[role], self.seen.step)
+            ours = [rows.tolist() for rows in made]
+            yield Finding("mini_batches", f"{role}: rows of {len(theirs)} steps", float(ours != theirs), 0.0)
+
+    # -- forward passes
+
+    def _weights(self) -> Iterator[Finding]:
+        for role, state in self.seen.held.models.items():
+            if not self._has_models:
+                yield self._skipped("weights", f"{role}: {len(state.checksums)} tensors")
+                continue
+            ours = self._roles.checksums(role)
+            wrong = [
+                name for name in state.checksums.keys() | ours.keys() if ours.get(name) != state.checksums.get(name)
+            ]
+            note = f"{min(wrong)} and {len(wrong) - 1} more differ" if wrong else ""
+            yield Finding("weights", f"{role}: {len(state.checksums)} tensors", float(len(wrong)), 0.0, note)
+
+    def _rollout(self) -> Iterator[Finding]:
+        theirs, config = self.seen.batch.experience.rollout, self.seen.config
+        if config.actor_rollout_ref.rollout.name != "hf" or self.seen.held.device != "cpu":
+            yield Finding("rollout", "tokens", None, 0.0, "another engine or device may draw other tokens")
+        elif not self._has_models:
+            yield self._skipped("rollout", "tokens")
+        else:
+            ours = self._roles.generate(theirs.prompts, sampling_of(config, self.seen.step, validate=False))
+            other = sum(
+                a[m.bool()].tolist() != b[n.bool()].tolist()
+                for a, m, b, n in zip(ours.response_BT, ours.mask_BT, theirs.response_BT, theirs.mask_BT, strict=True)
+            )
+            yield Finding("rollout", f"tokens of {len(theirs)} responses", float(other), 0.0)
+
+    def _old_log_prob(self) -> Iterator[Finding]:
+        if not self._has_models:
+            yield self._skipped("old_log_prob", "log-probs")
+            return
+        experience = self.seen.batch.experience
+        ours = self._roles.log_probs(experience.rollout).logp_BT
+        yield compared("old_log_prob", "log-probs", ours, experience.old_logp_BT, self._limits.forward)
+
+    def _ref(self) -> Iterator[Finding]:
+        experience = self.seen.batch.experience
+        if experience.ref_logp_BT is None:
+            return
+        if not self._has_models:
+            yield self._skipped("ref", "log-probs")
+            return
+        ours = self._roles.ref_log_probs(experience.rollout)
+        yield compared("ref", "log-probs", ours, experience.ref_logp_BT, self._limits.forward)
+
+    def _values(self) -> Iterator[Finding]:
+        experience = self.seen.batch.experience
+        if experience.values_BT is None:
+            return
+        if not self._has_models:
+            yield self._skipped("values", "values")
+            return
+        yield compared(
+            "values", "values", self._roles.values(experience.rollout), experience.values_BT, self._limits.forward
+        )
+
+    # -- updates
+
+    def _losses(self, role: str) -> Iterator[Finding]:
+        yield from self._of_steps(role, "loss", lambda name: name != "grad_norm")
+
+    def _gradients(self, role: str) -> Iterator[Finding]:
+        yield from self._of_steps(role, "gradients", lambda name: name == "grad_norm")
+
+    def _of_steps(self, role: str, stage: str, wanted: Callable[[str], bool]) -> Iterator[Finding]:
+        """Each number of the report, at the optimizer step where it is furthest off."""
+        theirs = self._report(role)
+        if theirs is None:
+            return
+        if not self._has_models:
+            yield self._skipped(f"{role}_{stage}", "all optimizer steps")
+            return
+        ours, _ = self._updated(role)
+        count = len(theirs.steps) if self._has_optimizer(role) else 1
+        for name in filter(wanted, theirs.steps[0]):
+            pairs = list(zip(ours.steps, theirs.steps, strict=True))[:count]
+            gaps = [gap(torch.tensor(a.get(name, math.nan)), torch.tensor(b[name])) for a, b in pairs]
+            worst = max(range(count), key=lambda i: math.inf if math.isnan(gaps[i]) else gaps[i])
+            note = (
+                f"only the first of {len(theirs.steps)} steps: no optimizer state" if count < len(theirs.steps) else ""
+            )
+            what = f"{name}, step {worst + 1} of {len(theirs.steps)}"
+            yield Finding(f"{role}_{stage}", what, gaps[worst], self._limits.update, note)
+
+    def _step(self, role: str) -> Iterator[Finding]:
+        """The optimizer: the norm of each tensor's change, over that of the run's."""
+        theirs = self.seen.moved.get(role)
+        if self._report(role) is None:
+            return
+        if not theirs or not self._has_models or not self._has_optimizer(role):
+            why = "no optimizer state" if self._has_models else "no weights"
+            yield Finding(f"{role}_step", "each tensor's change", None, self._limits.step, why)
+            return
+        _, ours = self._updated(role)
+        gaps = {name: relative(ours.get(name, math.nan), norm) for name, norm in theirs.items()}
+        worst = max(gaps, key=lambda name: math.inf if math.isnan(gaps[name]) else gaps[name])
+        yield Finding(f"{role}_step", f"change of {len(theirs)} tensors; {worst}", gaps[worst], self._limits.step)
+
+    def _report(self, role: str) -> UpdateReport | None:
+        return self.seen.actor if role == "actor" else self.seen.critic
+
+    def _updated(self, role: str) -> tuple[UpdateReport, dict[str, float]]:
+        """The update done again, and how far it moved the weights; the model is put back after it."""
+        if role not in self._updates:
+            model = getattr(self._roles, role)
+            before = {name: tensor.clone() for name, tensor in model.full_tensors()}
+            self._set_optimizer(role)
+            update = self._group.update_actor if role == "actor" else self._group.update_critic
+            report = update(self.seen.batch, self.seen.step)
+            self._updates[role] = report, distances(model, before.__getitem__)
+            for name, parameter in model.module.named_parameters():
+                local(parameter.detach()).copy_(before[name])
+        return self._updates[role]
+
+    def _set_optimizer(self, role: str) -> None:
+        model, state = getattr(self._roles, role), self.seen.held.models[role]
+        if self._inside:
+            restore_optimizer(model, self._capsule.tensors(f"optimizer/{role}"))
+        model.set_updates(state.updates)
+
+    def _has_optimizer(self, role: str) -> bool:
+        fresh = self.seen.held.models[role].steps == 0
+        return fresh or self._capsule.has(f"optimizer/{role}") or (not self._inside and self._checkpoint is not None)
+
+    # -- models
+
+    @property
+    def _has_models(self) -> bool:
+        """Inside, in a checkpoint, or those that the run began with."""
+        return self._inside or self._checkpoint is not None or self.seen.step == 1
+
+    def _skipped(self, stage: str, what: str) -> Finding:
+        return Finding(stage, what, None, 0.0, "no weights in the capsule: give --checkpoint")
+
+    @cached_property
+    def _group(self) -> WorkerGroup:
+        """One rank in this process, with the models as they were before the step."""
+        pool = self._stack.enter_context(closing(LocalPool()))
+        if self._inside:
+            self._extract()
+        pool.build(RunSpec(self._config(), self.seen.reward_source, self.seen.total_steps))
+        roles = pool.roles
+        if self._inside and roles.reference is not None:
+            tensors = dict(self._capsule.tensors("weights/reference"))
+            for name, parameter in roles.reference.module.named_parameters():
+                local(parameter.detach()).copy_(tensors[name])
+        elif not self._inside and self._checkpoint is not None:
+            roles.load(str(self._checkpoint))
+        self._pool = pool
+        return WorkerGroup(pool, self._config())
+
+    @property
+    def _roles(self) -> Roles:
+        _ = self._group
+        return self._pool.roles
+
+    def _extract(self) -> None:
+        """Actor and critic as folders that the trainer reads."""
+        actor, critic = self._folder / "actor", self._folder / "critic"
+        self._capsule.extract("identity/actor", actor)
+        checkpoints.write_safetensors(dict(self._capsule.tensors("weights/actor")), actor)
+        if "critic" in self.seen.held.models:
+            self._capsule.extract("identity/critic", critic)
+            tensors = dict(self._capsule.tensors("weights/critic"))
+            split = {
+                part: {name.removeprefix(part): t for name, t in tensors.items() if name.startswith(part)}
+                for part in ("backbone.", "value_head.")
+            }
+            checkpoints.write_safetensors(split["backbone."], critic)
+            save_file(split["value_head."], critic / VALUE_HEAD_FILE)
+
+    def _config(self) -> Config:
+        return on_one_cpu(self.seen.config, self._folder if self._inside else None, self.seen.held.dtype)
+
+
+class _Nobody:
+    """Ranks that are not asked."""
+
+    world_size = 1
+
+    def all(self, phase: str, args: Sequence[tuple[object, ...]]) -> list[object]:
+        raise NotImplementedError(phase)
+
+
+def on_one_cpu(config: Config, folder: Path | None, dtype: str) -> Config:
+    """`config` for one rank on a CPU in the run's precision, its models in `folder` if given."""
+    part, critic = config.actor_rollout_ref, config.critic
+    model, critic_model = part.model, critic.model
+    if folder is not None:
+        model = replace(model, path=str(folder / "actor"), tokenizer_path=None)
+        critic_model = replace(critic_model, path=str(folder / "critic" if config.uses_critic else folder / "actor"))
+
+    def plain(fsdp: FsdpConfig) -> FsdpConfig:
+        return replace(fsdp, dtype=dtype if fsdp.dtype == "auto" else fsdp.dtype)
+
+    part = replace(
+        part,
+        model=model,
+        actor=replace(part.actor, fsdp_config=plain(part.actor.fsdp_config)),
+        ref=replace(part.ref, fsdp_config=replace(plain(part.ref.fsdp_config), param_offload=False)),
+        rollout=replace(part.rollout, name="hf"),
+    )
+    return replace(
+        config,
+        actor_rollout_ref=part,
+        critic=replace(critic, model=replace(critic_model, fsdp_config=plain(critic_model.fsdp_config))),
+        trainer=replace(config.trainer, nnodes=1, n_gpus_per_node=1, device="cpu", capsule_dir=None),
+    )
+
+
+def gap(ours: Tensor | None, theirs: Tensor | None) -> float:
+    """The largest |difference| over max(1, |theirs|); infinite for other shapes or where one alone is not a number."""
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return math.inf
+    a, b = ours.double(), theirs.double()
+    apart = (a - b).abs() / b.abs().clamp(min=1)
+    apart = torch.where((a == b) | (a.isnan() & b.isnan()), torch.zeros_like(apart), apart)
+    return float(apart.nan_to_num(nan=math.inf).max()) if apart.numel() else 0.0
+
+
+def relative(ours: float, theirs: float) -> float:
+    return abs(ours - theirs) / abs(theirs) if theirs else abs(ours)
+
+
+def compared(stage: str, what: str, ours: Tensor | None, theirs: Tensor | None, limit: float) -> Finding:
+    return Finding(stage, what, gap(ours, theirs), limit)

@@ -1,0 +1,53 @@
+"""What was asked, answered and earned, a line of JSON per sample: `trainer.rollout_data_dir`, `validation_data_dir`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from trainer.records import Rollout, Scores
+from trainer.tracking import written
+
+Decode = Callable[[Sequence[int]], str]  # token ids to text
+
+
+def dump(
+    folder: str | None,
+    step: int,
+    samples: Sequence[tuple[Rollout, Scores]],
+    decode: Decode,
+    rewards_BT: Tensor | None = None,
+) -> None:
+    """Writes `folder`/STEP.jsonl. `reward` is what was trained on: the score, less a KL penalty where there is one."""
+    if folder is None:
+        return
+    rows = [
+        {"step": step, **sample(rollout, scores, i, decode)} for rollout, scores in samples for i in range(len(rollout))
+    ]
+    if rewards_BT is not None:
+        rows = [row | {"reward": reward} for row, reward in zip(rows, rewards_BT.sum(-1).tolist(), strict=True)]
+    path = Path(folder).expanduser() / f"{step}.jsonl"
+    with written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def sample(rollout: Rollout, scores: Scores, i: int, decode: Decode) -> Mapping[str, Any]:
+    """One sequence of a rollout, for people; special tokens are shown."""
+    prompts, row = rollout.prompts, rollout.prompts.rows[i]
+    extras = {name: float(values[i]) for name, values in scores.extras.items()}
+    return {
+        "row": row.label,
+        "data_source": row.data_source,
+        "ground_truth": row.ground_truth,
+        "prompt": decode(prompts.ids_BP[i][prompts.mask_BP[i].bool()].tolist()),
+        "response": decode(rollout.response_BT[i][rollout.mask_BT[i].bool()].tolist()),
+        "score": float(scores.score_B[i]),
+        **{name: value for name, value in extras.items() if not math.isnan(value)},  # NaN: this row has none
+    }
