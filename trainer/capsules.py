@@ -114,6 +114,11 @@ def add_tensors(file: zipfile.ZipFile, stem: str, tensors: Iterable[tuple[str, T
         file.writestr(f"{stem}-{count:05}.safetensors", tensors_to_bytes(piece))
 
 
+def pieces(file: zipfile.ZipFile, stem: str) -> list[str]:
+    """The entries that `add_tensors` wrote under `stem`, in order."""
+    return sorted(name for name in file.namelist() if name.rpartition("-")[0] == stem)
+
+
 def finish(partial: Path, seen: Seen) -> Path:
     """Adds what the step saw to the file that rank 0 has begun; gives its last name. Raises CapsuleError."""
     final = partial.with_name(partial.name.removesuffix(PARTIAL))
@@ -155,13 +160,13 @@ class Capsule:
 
     def tensors(self, stem: str) -> Iterator[tuple[str, Tensor]]:
         """The tensors that `add_tensors` wrote under `stem`, a piece at a time."""
-        for entry in sorted(name for name in self._file.namelist() if name.startswith(stem + "-")):
+        for entry in pieces(self._file, stem):
             with self._read():
                 piece = tensors_from_bytes(self._file.read(entry))
             yield from piece.items()
 
     def has(self, stem: str) -> bool:
-        return any(name.startswith(stem + "-") for name in self._file.namelist())
+        return bool(pieces(self._file, stem))
 
     def extract(self, section: str, folder: Path) -> None:
         """The files under `section`/ into `folder`."""
@@ -192,7 +197,7 @@ class Stored:
     def __init__(self, path: Path, stem: str) -> None:
         self._path = path
         with zipfile.ZipFile(path) as file:
-            self._entries = iter(sorted(name for name in file.namelist() if name.startswith(stem + "-")))
+            self._entries = iter(pieces(file, stem))
         self._piece: dict[str, Tensor] = {}
 
     def pop(self, name: str) -> Tensor:

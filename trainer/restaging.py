@@ -17,6 +17,7 @@ from torch import Tensor
 from trainer import ppo
 from trainer.capsules import Capsule
 from trainer.config.schema import Config, FsdpConfig
+from trainer.findings import STAGES, Finding
 from trainer.group import WorkerGroup, sampling_of
 from trainer.learner import checkpoint as checkpoints
 from trainer.learner.fsdp import local
@@ -24,7 +25,6 @@ from trainer.learner.models import VALUE_HEAD_FILE
 from trainer.learner.snapshot import distances, restore_optimizer
 from trainer.local import LocalPool
 from trainer.records import UpdateReport
-from trainer.replay import STAGES, Finding
 from trainer.rewards import build_scorer
 from trainer.roles import Roles, score_responses
 from trainer.spec import RunSpec

@@ -33,7 +33,7 @@ def encode(value: Any, tensors: dict[str, Tensor], at: str = "") -> Any:
     '72'
     """
     if isinstance(value, Tensor):
-        tensors[at] = value.detach().cpu().contiguous()
+        tensors[at] = value.detach().cpu().contiguous().clone()  # two fields may be one tensor: not in a file
         return at
     if isinstance(value, PLAIN):
         return value

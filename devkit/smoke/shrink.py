@@ -188,6 +188,8 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes) -> list[Cut
         "trainer.logger": (["file"], "metrics stay in the working folder"),
         "trainer.rollout_data_dir": (None, "nothing outside the working folder"),
         "trainer.validation_data_dir": (None, "nothing outside the working folder"),
+        "trainer.capsule_dir": (None, "nothing outside the working folder"),
+        "global_profiler.tool": (None, "nothing outside the working folder"),
         "trainer.step_timeout": (120, "a hang is a failure"),
         "trainer.ray_wait_register_center_timeout": (90, "a hang is a failure"),
         "actor_rollout_ref.nccl_timeout": (90, "a hang is a failure"),

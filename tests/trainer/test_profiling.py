@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     recording = profiling.start(ProfilerConfig(tool="torch"), 0, CPU)
     assert recording is not None
-    with pytest.raises(TrainerError, match="cannot write .*file/step_2") as caught:
+    with pytest.raises(TrainerError, match=r"cannot write .*file/step_2") as caught:
         recording.stop(tmp_path / "file" / "step_2")
     assert "save_path" in caught.value.hint
 

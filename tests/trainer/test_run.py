@@ -15,7 +15,7 @@ import pytest
 
 from tests.trainer.conftest import Words, locked
 from tests.trainer.runs import GONE_S, assert_one_error, complete, main_ppo, metrics_of, running, wait_until_gone
-from trainer import export, ppo, replay
+from trainer import export, findings, ppo, replay
 from trainer.config.schema import KlCtrlConfig
 
 # Ray's own agents try for up to 60 s to report that their cluster was killed; the ranks are gone in 2 s.
@@ -93,8 +93,8 @@ def test_samples_are_written(whole: Path) -> None:
 def test_what_two_ranks_saw_comes_out_the_same_in_one_process(whole: Path) -> None:
     assert sorted(path.name for path in (whole / "capsules").iterdir()) == ["step_3.capsule", "step_4.capsule"]
     found = list(replay.replay(whole / "capsules/step_3.capsule"))
-    assert {each.verdict for each in found} == {"same"}, "\n".join(replay.table(found))
-    assert {each.stage for each in found} == set(replay.STAGES)
+    assert {each.verdict for each in found} == {"same"}, "\n".join(findings.table(found))
+    assert {each.stage for each in found} == set(findings.STAGES)
     # two ranks sum in another order, so the comparison is one between numbers that differ
     assert any(each.difference for each in found if each.stage == "actor_gradients")
 
