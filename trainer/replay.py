@@ -41,7 +41,9 @@ def replay(
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m trainer.replay", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("capsule", type=Path, help="a step_N.capsule of trainer.capsule_dir")
-    parser.add_argument("--stage", action="append", choices=tuple(STAGES), help="one of them only; may be repeated")
+    parser.add_argument(
+        "--stage", action="append", choices=STAGES, metavar="NAME", help=f"may be repeated: {', '.join(STAGES)}"
+    )
     parser.add_argument("--tolerance", type=float, help="how far apart what a model computes may be")
     parser.add_argument(
         "--checkpoint", type=Path, help="the global_step_N before the step, where weights are not inside"

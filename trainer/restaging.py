@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -29,6 +29,8 @@ from trainer.rewards import build_scorer
 from trainer.roles import Roles, score_responses
 from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer
+
+Fsdp = TypeVar("Fsdp", bound=FsdpConfig)
 
 EXACT = 1e-5  # of what the driver computes: the same code in fp32, on another CPU perhaps
 
@@ -313,14 +315,16 @@ def on_one_cpu(config: Config, folder: Path | None, dtype: str) -> Config:
         model = replace(model, path=str(folder / "actor"), tokenizer_path=None)
         critic_model = replace(critic_model, path=str(folder / "critic" if config.uses_critic else folder / "actor"))
 
-    def plain(fsdp: FsdpConfig) -> FsdpConfig:
-        return replace(fsdp, dtype=dtype if fsdp.dtype == "auto" else fsdp.dtype)
+    def plain(fsdp: Fsdp) -> Fsdp:
+        """In the run's precision, and nothing waits in host memory."""
+        offload: dict[str, Any] = {each.name: False for each in fields(fsdp) if each.name.endswith("_offload")}
+        return replace(fsdp, dtype=dtype if fsdp.dtype == "auto" else fsdp.dtype, **offload)
 
     part = replace(
         part,
         model=model,
         actor=replace(part.actor, fsdp_config=plain(part.actor.fsdp_config)),
-        ref=replace(part.ref, fsdp_config=replace(plain(part.ref.fsdp_config), param_offload=False)),
+        ref=replace(part.ref, fsdp_config=plain(part.ref.fsdp_config)),
         rollout=replace(part.rollout, name="hf"),
     )
     return replace(
