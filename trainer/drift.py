@@ -72,9 +72,9 @@ def _perplexities(rollout: Rollout, old_logp_BT: Tensor) -> Metrics:
 
 
 def importance_metrics(batch: TrainBatch, config: RolloutCorrectionConfig) -> Metrics:
-    """What `ppo.importance_weights` did: the ratios before they are cut, the share cut, and what the rest is worth.
+    """What `ppo.importance_weights` did: the weights before normalisation, the share that was cut, the widest ratios.
 
-    `rollout_is_eff_sample_size` is 1 / E[(w / E[w])^2] of the weights in use (Kish 1965): 1 where all are equal.
+    `rollout_is_eff_sample_size` is 1 / E[(w / E[w])^2] of the weights (Kish 1965): 1 where all are equal.
     """
     if batch.weights_BT is None:
         return {}
@@ -84,12 +84,13 @@ def importance_metrics(batch: TrainBatch, config: RolloutCorrectionConfig) -> Me
     if config.rollout_is == "sequence":
         log_rho_BT = log_rho_BT.sum(-1, keepdim=True).expand_as(log_rho_BT)
     rho_BT = log_rho_BT.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
-    rho, weights = rho_BT[mask.bool()], batch.weights_BT[mask.bool()]
+    rho = rho_BT[mask.bool()]
+    weights = rho.clamp(max=cap)
     return {
-        "rollout_corr/rollout_is_mean": float(rho.mean()),
+        "rollout_corr/rollout_is_mean": float(weights.mean()),
         "rollout_corr/rollout_is_max": float(rho.max()),
         "rollout_corr/rollout_is_min": float(rho.min()),
-        "rollout_corr/rollout_is_std": float(rho.clamp(1 / cap, cap).std(correction=0)),
+        "rollout_corr/rollout_is_std": float(weights.std(correction=0)),
         "rollout_corr/rollout_is_ratio_fraction_high": float((rho > cap).float().mean()),
         "rollout_corr/rollout_is_ratio_fraction_low": float((rho < 1 / cap).float().mean()),
         "rollout_corr/rollout_is_eff_sample_size": float(weights.mean() ** 2 / weights.square().mean()),

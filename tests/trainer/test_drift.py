@@ -210,7 +210,7 @@ def test_what_is_reported_of_the_weights() -> None:
     seen = drift.importance_metrics(batch(weights_BT=weights_of(rollout_is_threshold=3.0)), correction)
     weights, kept = [2, 0.5, 3, 3], torch.tensor([2, 0.5, 3, 3])
     expected = {
-        "mean": (2 + 0.5 + 4 + 8) / 4,
+        "mean": (2 + 0.5 + 3 + 3) / 4,
         "max": 8.0,
         "min": 0.5,
         "std": float(kept.std(correction=0)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer import ppo
+from tests.trainer.batches import random_ids, rollout_of
+from trainer import drift, ppo
+from trainer.config.schema import RolloutCorrectionConfig
+from trainer.records import Experience, Rollout, TrainBatch
 
 MODES = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 
@@ -131,3 +135,62 @@ def test_adaptive_controller(verl: Any, kl: float) -> None:
     theirs.update(kl, 512)
     control = KlCtrlConfig(type="adaptive", kl_coef=0.2, target_kl=0.1, horizon=10000)
     assert ppo.next_kl_coef(0.2, kl, 512, control) == pytest.approx(theirs.value, rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------------- engine against trainer
+
+
+@pytest.fixture(scope="module")
+def correction(verl: Any) -> Any:
+    from verl.trainer.ppo import rollout_corr_helper
+
+    return rollout_corr_helper
+
+
+def two_sides(seed: int) -> tuple[Rollout, Tensor, Tensor]:
+    """A rollout, the trainer's log-probs of it, and advantages."""
+    generator = torch.Generator().manual_seed(seed)
+    rollout = rollout_of(random_ids([3] * 6, seed), random_ids([9, 1, 4, 7, 2, 9], seed + 1))
+    engine, apart, advantages = (torch.randn(6, 9, generator=generator, dtype=torch.float64) for _ in range(3))
+    engine = -engine.abs() * rollout.mask_BT
+    return replace(rollout, logp_BT=engine), engine + 0.7 * apart * rollout.mask_BT, advantages
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_drift(correction: Any, seed: int) -> None:
+    rollout, old, _ = two_sides(seed)
+    ours = drift.agreement(rollout, old)
+    theirs = correction.compute_offpolicy_metrics(old, rollout.logp_BT, rollout.mask_BT)
+    assert {name: ours[f"rollout_corr/{name}"] for name in theirs} == pytest.approx(theirs, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_importance_weights(verl: Any, correction: Any, seed: int, level: str, normalize: bool) -> None:
+    rollout, old, advantages = two_sides(seed)
+    settings = RolloutCorrectionConfig(level, 1.5, normalize)
+    weights = ppo.importance_weights(old, rollout.logp_BT, rollout.mask_BT, settings)
+    assert weights is not None
+    theirs, said = correction.compute_rollout_correction_weights(
+        old - rollout.logp_BT, rollout.mask_BT, level, 1.5, normalize
+    )
+    same(weights, theirs)
+
+    zeros = torch.zeros_like(old)
+    seen = TrainBatch(Experience(rollout, zeros, old, None, None), zeros, zeros, zeros, weights)
+    reported = drift.importance_metrics(seen, settings)
+    # of a token, verl reports the largest weight, we the largest ratio; of a sequence, it counts padding in
+    more = ("ratio_fraction_high", "ratio_fraction_low", "min") if level == "token" else ("max", "min")
+    for name in (f"rollout_is_{name}" for name in ("mean", "std", "eff_sample_size", *more)):
+        assert reported[f"rollout_corr/{name}"] == pytest.approx(said[name], rel=1e-5), name
+
+    config = ActorConfig(
+        clip_ratio=0.2, clip_ratio_low=0.1, clip_ratio_high=0.3, clip_ratio_c=2.5, global_batch_info={}
+    )
+    new = old + 0.1 * advantages.flip(0)
+    loss, _ = ppo.policy_loss(old, new, advantages, rollout.mask_BT, 0.1, 0.3, 2.5, "token-mean", weights=weights)
+    their_loss, _ = verl.compute_policy_loss_vanilla(
+        old, new, advantages, rollout.mask_BT, "token-mean", config, rollout_is_weights=theirs
+    )
+    same(loss, their_loss)
