@@ -7,8 +7,10 @@ from pathlib import Path
 
 from trainer import capsules, ppo
 from trainer.capsules import Held, Seen
+from trainer.config.schema import ActorConfig, CriticConfig
 from trainer.group import WorkerGroup
 from trainer.interfaces import Clock
+from trainer.records import UpdateReport
 from trainer.spec import RunSpec
 
 
@@ -53,7 +55,10 @@ class Recorder:
         contents = config.trainer.capsule_weights
         inside = contents in ("all", "model")
         moved = self._workers.everywhere("moved_since_capsule", str(begun.partial))[0] if inside else {}
-        updated = {"actor": (result.actor, config.actor_rollout_ref.actor), "critic": (result.critic, config.critic)}
+        updated: dict[str, tuple[UpdateReport | None, ActorConfig | CriticConfig]] = {
+            "actor": (result.actor, config.actor_rollout_ref.actor),
+            "critic": (result.critic, config.critic),
+        }
         order = {
             role: [rows.tolist() for rows in self._workers.order(result.batch, part, step)]
             for role, (report, part) in updated.items()
