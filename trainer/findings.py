@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 STAGES = {
     "weights": "checksums of the models before the step",
@@ -38,6 +39,13 @@ class Finding:
         if self.difference is None:
             return "skipped"
         return "same" if self.difference <= self.limit else "OFF"  # not-a-number is off
+
+
+def to_json(finding: Finding) -> dict[str, object]:
+    """With its verdict; a difference that is infinite, which JSON has no word for, is None."""
+    difference = finding.difference
+    finite = difference is not None and math.isfinite(difference)
+    return asdict(finding) | {"difference": difference if finite else None, "verdict": finding.verdict}
 
 
 def table(findings: Sequence[Finding]) -> list[str]:

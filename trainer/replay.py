@@ -12,11 +12,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict
 from pathlib import Path
 
-from trainer.errors import CapsuleError, TrainerError
-from trainer.findings import STAGES, Finding, table
+from trainer.errors import TrainerError
+from trainer.findings import STAGES, Finding, table, to_json
 
 
 def replay(
@@ -61,18 +60,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
         return error.exit_code
     if options.json:
-        print(json.dumps({"findings": [asdict(each) | {"verdict": each.verdict} for each in findings]}, indent=2))
+        print(json.dumps({"findings": [to_json(each) for each in findings]}, indent=2))
     else:
         print("\n".join(table(findings)))
+    return _verdict(findings)
+
+
+def _verdict(findings: Sequence[Finding]) -> int:
+    """Says what is wrong, if anything is; gives the exit code."""
     off = [each for each in findings if each.verdict == "OFF"]
     if off:
         names = ", ".join(dict.fromkeys(each.stage for each in off))
         print(f"error: the replay differs from the run in {names}\nhint: {_hint(off)}", file=sys.stderr)
-    elif all(each.verdict == "skipped" for each in findings):
-        error = CapsuleError("nothing could be compared", hint="see why in the table; --checkpoint gives weights")
-        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
-        return error.exit_code
-    return 1 if off else 0
+        return 1
+    if all(each.verdict == "skipped" for each in findings):
+        print(
+            "error: nothing could be compared\nhint: see why in the table; --checkpoint gives weights", file=sys.stderr
+        )
+        return 1
+    return 0
 
 
 def _hint(off: Sequence[Finding]) -> str:

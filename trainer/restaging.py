@@ -16,9 +16,9 @@ from torch import Tensor
 
 from trainer import ppo
 from trainer.capsules import Capsule
-from trainer.config.schema import Config, FsdpConfig
+from trainer.config.schema import ActorConfig, Config, CriticConfig, FsdpConfig
 from trainer.findings import STAGES, Finding
-from trainer.group import WorkerGroup, sampling_of
+from trainer.group import WorkerGroup
 from trainer.learner import checkpoint as checkpoints
 from trainer.learner.fsdp import local
 from trainer.learner.models import VALUE_HEAD_FILE
@@ -116,7 +116,11 @@ class Restaging:
         yield compared("adv", "next KL coefficient", torch.tensor(coef), torch.tensor(self.seen.next_kl_coef), EXACT)
 
     def _mini_batches(self) -> Iterator[Finding]:
-        parts = {"actor": self.seen.config.actor_rollout_ref.actor, "critic": self.seen.config.critic}
+        config = self.seen.config
+        parts: dict[str, ActorConfig | CriticConfig] = {
+            "actor": config.actor_rollout_ref.actor,
+            "critic": config.critic,
+        }
         for role, theirs in self.seen.order.items():
             made = WorkerGroup(_Nobody(), self._config()).order(self.seen.batch, parts[role], self.seen.step)
             ours = [rows.tolist() for rows in made]
@@ -129,7 +133,7 @@ class Restaging:
             if not self._has_models:
                 yield self._skipped("weights", f"{role}: {len(state.checksums)} tensors")
                 continue
-            ours = self._roles.checksums(role)
+            [ours] = self._group.checksums(role)
             wrong = [
                 name for name in state.checksums.keys() | ours.keys() if ours.get(name) != state.checksums.get(name)
             ]
@@ -143,7 +147,7 @@ class Restaging:
         elif not self._has_models:
             yield self._skipped("rollout", "tokens")
         else:
-            ours = self._roles.generate(theirs.prompts, sampling_of(config, self.seen.step, validate=False))
+            ours = self._group.generate(theirs.prompts, self.seen.step, validate=False)
             other = sum(
                 a[m.bool()].tolist() != b[n.bool()].tolist()
                 for a, m, b, n in zip(ours.response_BT, ours.mask_BT, theirs.response_BT, theirs.mask_BT, strict=True)
@@ -155,7 +159,7 @@ class Restaging:
             yield self._skipped("old_log_prob", "log-probs")
             return
         experience = self.seen.batch.experience
-        ours = self._roles.log_probs(experience.rollout).logp_BT
+        ours = self._group.log_probs(experience.rollout).logp_BT
         yield compared("old_log_prob", "log-probs", ours, experience.old_logp_BT, self._limits.forward)
 
     def _ref(self) -> Iterator[Finding]:
@@ -165,7 +169,7 @@ class Restaging:
         if not self._has_models:
             yield self._skipped("ref", "log-probs")
             return
-        ours = self._roles.ref_log_probs(experience.rollout)
+        ours = self._group.ref_log_probs(experience.rollout)
         yield compared("ref", "log-probs", ours, experience.ref_logp_BT, self._limits.forward)
 
     def _values(self) -> Iterator[Finding]:
@@ -176,7 +180,7 @@ class Restaging:
             yield self._skipped("values", "values")
             return
         yield compared(
-            "values", "values", self._roles.values(experience.rollout), experience.values_BT, self._limits.forward
+            "values", "values", self._group.values(experience.rollout), experience.values_BT, self._limits.forward
         )
 
     # -- updates

@@ -268,6 +268,8 @@ def test_without_weights_what_needs_none_is_compared(words: Words, tmp_path: Pat
     }
     same = {each.stage for each in second if each.verdict == "same"}
     assert same == {"reward", "adv", "mini_batches"} and not off(second)
+    assert replay.main([str(tmp_path / "step_2.capsule"), "--stage", "reward"]) == 0
+    assert replay.main([str(tmp_path / "step_2.capsule"), "--stage", "values"]) == 1  # nothing was compared
 
 
 # ----------------------------------------------------------------------------------------------- the file, the command
