@@ -41,10 +41,11 @@ class Recording:
     def stop(self, stem: Path) -> str:
         """Writes the file; gives its name. Raises TrainerError if the system refuses."""
         path = stem.with_name(stem.name + (".trace.json.gz" if self._trace else ".memory.pickle"))
+        if self._trace:
+            self._trace.stop()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if self._trace:
-                self._trace.stop()
                 self._trace.export_chrome_trace(str(path))
             else:
                 torch.cuda.memory._dump_snapshot(str(path))
