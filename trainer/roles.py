@@ -23,7 +23,15 @@ from trainer.config.schema import Config
 from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint
 from trainer.learner.fsdp import Model, Trained, forward_only
-from trainer.learner.models import Source, compute_dtype, empty_causal_lm, local_path, read_config, sharded
+from trainer.learner.models import (
+    Source,
+    compute_dtype,
+    empty_causal_lm,
+    first_loss_scale,
+    local_path,
+    read_config,
+    sharded,
+)
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rollout.hf import HfEngine
@@ -92,11 +100,15 @@ class Roles:
             grad_clip=part.actor.grad_clip,
             total_steps=spec.total_steps,
             temperature=temperature,
+            memory=part.actor.fsdp_config,
+            loss_scale=first_loss_scale(part.actor.fsdp_config, device_type),
         )
         self.reference = None
         if config.uses_reference:
             reference = sharded("causal_lm", source, part.ref.fsdp_config, mesh, checkpointing=False)
-            self.reference = Model(reference.requires_grad_(False), self.device, temperature)
+            self.reference = Model(
+                reference.requires_grad_(False), self.device, temperature, memory=part.ref.fsdp_config
+            )
         self.critic = _critic(config, mesh, self.device, spec.total_steps) if config.uses_critic else None
         self.engine: Engine = _engine(config, source, self.device, self.tokenizer)
         self.sync_weights()
@@ -120,28 +132,34 @@ class Roles:
 
     def log_probs(self, rollout: Rollout) -> LogProbs:
         """Of the actor as it is now. Collective."""
-        return forward_only(partial(self.actor.log_probs, entropy=True), rollout, self.micro.old_log_prob)
+        with self.actor.at_hand():
+            return forward_only(partial(self.actor.log_probs, entropy=True), rollout, self.micro.old_log_prob)
 
     def ref_log_probs(self, rollout: Rollout) -> Tensor:
         """Collective."""
         assert self.reference is not None
-        return forward_only(partial(self.reference.log_probs, entropy=False), rollout, self.micro.ref_log_prob).logp_BT
+        compute = partial(self.reference.log_probs, entropy=False)
+        with self.reference.at_hand():
+            return forward_only(compute, rollout, self.micro.ref_log_prob).logp_BT
 
     def values(self, rollout: Rollout) -> Tensor:
         """Collective."""
         assert self.critic is not None
-        return forward_only(self.critic.values, rollout, self.micro.critic_forward)
+        with self.critic.at_hand():
+            return forward_only(self.critic.values, rollout, self.micro.critic_forward)
 
     # -- updates
 
     def update_actor(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
-        return ppo.update(self.actor, shares, self.micro.actor_update, self._actor_loss())
+        with self.actor.training():
+            return ppo.update(self.actor, shares, self.micro.actor_update, self._actor_loss())
 
     def update_critic(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
         assert self.critic is not None
-        return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())
+        with self.critic.training():
+            return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())
 
     def _actor_loss(self) -> Loss:
         return partial(ppo.actor_loss, self.actor, config=self.config.actor_rollout_ref.actor)
@@ -191,7 +209,7 @@ class Roles:
         model = self.actor if role == "actor" else self.critic
         assert model is not None
         loss = self._actor_loss() if role == "actor" else self._critic_loss()
-        with model.frozen():
+        with model.at_hand(), model.frozen():
             report = ppo.update(model, (share,), micro_size, loss)
         losses = dict(report.steps[0])
         return losses, losses.pop("grad_norm")
@@ -213,7 +231,15 @@ def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -
     model = config.critic.model
     source = Source(model.path, model.trust_remote_code, config.trainer.seed)
     module = sharded("value", source, model.fsdp_config, mesh, checkpointing=model.enable_gradient_checkpointing)
-    return Trained(module, device, config.critic.optim, grad_clip=config.critic.grad_clip, total_steps=total_steps)
+    return Trained(
+        module,
+        device,
+        config.critic.optim,
+        grad_clip=config.critic.grad_clip,
+        total_steps=total_steps,
+        memory=model.fsdp_config,
+        loss_scale=first_loss_scale(model.fsdp_config, device.type),
+    )
 
 
 def _engine(config: Config, source: Source, device: torch.device, tokenizer: Any) -> Engine:
