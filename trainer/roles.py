@@ -32,6 +32,7 @@ from trainer.learner.models import (
     read_config,
     sharded,
 )
+from trainer.memory import Memory, measured
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rollout.hf import HfEngine
@@ -67,9 +68,11 @@ def leave() -> None:
     _STORE.clear()
 
 
-def call(roles: Roles, phase: str, packed_args: tuple[Any, ...]) -> Any:
-    """`roles.phase(*args)`, unpacked and packed again."""
-    return pack(getattr(roles, phase)(*unpack(packed_args)))
+def call(roles: Roles, phase: str, packed_args: tuple[Any, ...]) -> tuple[Any, Memory]:
+    """`roles.phase(*args)`, unpacked and packed again, and what memory it took."""
+    with measured(roles.device) as gauge:
+        answer = pack(getattr(roles, phase)(*unpack(packed_args)))
+    return answer, gauge.reading
 
 
 class Roles:

@@ -18,6 +18,7 @@ from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.loader import PromptLoader
 from trainer.errors import ConfigError
 from trainer.group import Calls, WorkerGroup
+from trainer.memory import Memory, memory_metrics
 from trainer.records import Metrics, Prompts, Rollout, Scores, repeat
 from trainer.rewards import read_source, scorer_for
 from trainer.spec import RunSpec
@@ -31,6 +32,10 @@ class Pool(Calls, Protocol):
     """The ranks of a run: `cluster.WorkerPool`, or a fake."""
 
     def build(self, spec: RunSpec) -> None: ...
+
+    def take_memory(self) -> Memory | None:
+        """The most memory that a rank took in the calls since it was last asked; None without any."""
+        ...
 
 
 class Observer:
@@ -47,16 +52,20 @@ class Observer:
 
 
 class Phases:
-    """Seconds of each phase of one step, by name."""
+    """Seconds and memory of each phase of one step, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, take_memory: Callable[[], Memory | None]) -> None:
         self.seconds: dict[str, float] = {}
+        self.memory: dict[str, Memory] = {}
+        self._take_memory = take_memory
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+        if (memory := self._take_memory()) is not None:
+            self.memory[name] = memory
 
 
 @dataclass(frozen=True)
@@ -124,7 +133,8 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
         tracker.note(f"nothing left to do: step {progress.step} of {steps} is done")
     prompts = endless(data.train)
     while progress.step < steps:
-        phases = Phases()
+        phases = Phases(pool.take_memory)
+        pool.take_memory()  # what loading and resuming took is no step's
         with phases("step"):
             result = ppo.step(workers, next(prompts), progress, config, phases)
             progress, last = result.progress, dict(result.metrics)
@@ -138,6 +148,7 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
                     observer.saved(save(config, workers, progress, data.train))
         rollout = result.batch.experience.rollout
         last |= metrics.timing_metrics(phases.seconds, rollout, pool.world_size)
+        last |= memory_metrics(phases.memory)
         last |= {"training/global_step": float(progress.step), "training/epoch": float(data.train.epoch)}
         tracker.log(progress.step, last)
         dump(config.trainer.rollout_data_dir, progress.step, [(rollout, result.batch.rewards_BT.sum(-1))], data.decode)

@@ -55,7 +55,7 @@ class PPOWorker:
         self._roles = self._module.Roles(spec, self.rank, self.world_size)
 
     def call(self, phase: str, packed_args: tuple[Any, ...]) -> Any:
-        """Run one phase of `Roles` on this rank's share."""
+        """Run one phase of `Roles` on this rank's share; gives its answer, packed, and a `memory.Memory`."""
         return self._module.call(self._roles, phase, packed_args)
 
 
