@@ -8,6 +8,7 @@
     ├── BatchError               1: a batch too small to compute from; a ValueError too
     ├── CheckpointError          1: a checkpoint could not be written or read
     ├── WorkerDied               1: a worker process ended; names the rank
+    │   └── NodeLost             1: a whole node was lost; names the node and its ranks
     ├── ClusterError             3: no Ray cluster to be reached
     └── DeadlineError            4: a wait ended; says what is missing
 
@@ -73,6 +74,10 @@ class WorkerDied(TrainerError):
     def __init__(self, message: str, *, hint: str = "", trace: str = "") -> None:
         super().__init__(message, hint=hint)
         self.trace = trace
+
+
+class NodeLost(WorkerDied):
+    """A node of the cluster is gone, and with it the ranks that were on it."""
 
 
 class ClusterError(TrainerError):

@@ -6,6 +6,8 @@ Heavy imports live here and below; the driver never imports this module.
 from __future__ import annotations
 
 import hashlib
+import os
+import socket
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -20,6 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from trainer import ppo
 from trainer.config.batches import micro_batch_sizes
 from trainer.config.schema import Config
+from trainer.errors import DeadlineError
 from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint
 from trainer.learner.fsdp import Model, Trained, forward_only
@@ -33,6 +36,7 @@ from trainer.learner.models import (
     sharded,
 )
 from trainer.memory import Memory, measured
+from trainer.network import require_interfaces
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rollout.hf import HfEngine
@@ -55,11 +59,24 @@ def open_store(world_size: int, timeout_s: float) -> int:
 
 
 def connect(rank: int, world_size: int, host: str, port: int, timeout_s: float) -> None:
-    """Join the process group: gloo for host tensors, NCCL beside it where there is CUDA."""
+    """Join the process group: gloo for host tensors, NCCL beside it where there is CUDA.
+
+    Raises ConfigError for a network interface that is not here, DeadlineError if the others can not be reached.
+    """
+    cuda, where = torch.cuda.is_available(), socket.gethostname()
+    require_interfaces(os.environ, where, nccl=cuda)
     timeout = timedelta(seconds=timeout_s)
-    store = _STORE[0] if _STORE else dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "cpu:gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+    try:
+        store = _STORE[0] if _STORE else dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
+        backend = "cpu:gloo,cuda:nccl" if cuda else "cpu:gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+    except RuntimeError as error:  # of torch's store, gloo or NCCL: a broken line, a closed port, a time limit
+        raise DeadlineError(
+            f"rank {rank} on {where} did not reach the other ranks by way of {host}:{port} within {timeout_s:.0f} s: "
+            f"{str(error).splitlines()[0]}",
+            hint="nodes must reach each other at all ports: `devkit doctor` tries each pair; NCCL_SOCKET_IFNAME and "
+            "GLOO_SOCKET_IFNAME choose the network",
+        ) from error
 
 
 def leave() -> None:

@@ -124,7 +124,7 @@ class Offload:
             side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(side) if side is not None else nullcontext():
             for storage, size in zip(self._storages, self._sizes, strict=True):
-                bytes_N = torch.empty(0, dtype=torch.uint8, device=self._device).set_(storage)  # type: ignore[call-overload]
+                bytes_N = torch.empty(0, dtype=torch.uint8, device=self._device).set_(storage)
                 for piece_n, at in self._host.pieces(start, size):
                     there = bytes_N[at : at + len(piece_n)]
                     target, source = (piece_n, there) if to_host else (there, piece_n)
