@@ -33,15 +33,15 @@ from trainer.config.schema import ActorConfig, OptimConfig, TrainedFsdpConfig
 from trainer.learner.fsdp import Trained
 from trainer.learner.models import Source, sharded
 from trainer.memory import GIB, measured
-from trainer.records import Experience, MiniBatch, Prompts, Rollout, Row, TrainBatch
+from trainer.records import Experience, Metrics, MiniBatch, Prompts, Rollout, Row, Totals, TrainBatch
 
-KINDS: dict[str, dict[str, bool]] = {
-    "plain": {},
-    "param_offload": {"param_offload": True},
-    "optimizer_offload": {"optimizer_offload": True},
-    "grad_offload": {"grad_offload": True},
-    "all offloaded": {"param_offload": True, "optimizer_offload": True, "grad_offload": True},
-    "compiled layers": {"use_torch_compile": True},
+KINDS = {
+    "plain": TrainedFsdpConfig(),
+    "param_offload": TrainedFsdpConfig(param_offload=True),
+    "optimizer_offload": TrainedFsdpConfig(optimizer_offload=True),
+    "grad_offload": TrainedFsdpConfig(grad_offload=True),
+    "all offloaded": TrainedFsdpConfig(param_offload=True, optimizer_offload=True, grad_offload=True),
+    "compiled layers": TrainedFsdpConfig(use_torch_compile=True),
 }
 
 
@@ -76,8 +76,8 @@ def batch_of(sequences: int, tokens: int) -> TrainBatch:
 def update_of(model: Trained, batch: TrainBatch) -> Callable[[], object]:
     share = MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT))
 
-    def loss(*args: Any) -> Any:
-        return ppo.actor_loss(model, *args, config=ActorConfig())
+    def loss(rows: TrainBatch, totals: Totals) -> tuple[torch.Tensor, Metrics]:
+        return ppo.actor_loss(model, rows, totals, ActorConfig())
 
     def update() -> None:
         with model.training():
@@ -88,12 +88,16 @@ def update_of(model: Trained, batch: TrainBatch) -> Callable[[], object]:
 
 def synchronised(device: torch.device, call: Callable[[], object]) -> float:
     """Seconds until the device is done."""
-    finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    finish()
+    finish(device)
     began = time.perf_counter()
     call()
-    finish()
+    finish(device)
     return time.perf_counter() - began
+
+
+def finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def bandwidth(device: torch.device) -> float:
@@ -107,7 +111,7 @@ def bandwidth(device: torch.device) -> float:
 
 def run(kind: str, folder: str, options: argparse.Namespace, mesh: Any, device: torch.device) -> dict[str, float]:
     """Median seconds of an update after two that warm up, GiB between phases and at the peak, seconds of moving."""
-    config = TrainedFsdpConfig(**KINDS[kind])
+    config = KINDS[kind]
     module = sharded("causal_lm", Source(folder, False, 0), config, mesh, checkpointing=True)
     model = Trained(module, device, OptimConfig(), grad_clip=1.0, total_steps=100, memory=config)
     update = update_of(model, batch_of(options.sequences, options.tokens))

@@ -156,7 +156,7 @@ def _groups() -> Iterator[tuple[str, str, Mapping[str, float]]]:
 def _actors() -> Iterator[tuple[str, str, Mapping[str, float]]]:
     """From the head's table of actors: Ray's public list of them needs the dashboard, which a run may be without."""
     from ray._private.state import state
-    from ray.core.generated.gcs_pb2 import ActorTableData
+    from ray.core.generated.gcs_pb2 import ActorTableData  # type: ignore[attr-defined]
 
     for raw in state._connect_and_get_accessor().get_actor_table(None, "ALIVE"):
         actor = ActorTableData.FromString(raw)

@@ -204,7 +204,7 @@ def _layers(model: nn.Module) -> list[nn.Module]:
 def _compile_layers(model: nn.Module) -> None:
     """Each layer's own computation, within the hooks of FSDP and activation checkpointing: neither is traced."""
     for layer in _layers(model):
-        layer.forward = torch.compile(layer.forward)  # type: ignore[method-assign]
+        layer.forward = torch.compile(layer.forward)
 
 
 def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh) -> None:
