@@ -27,8 +27,15 @@ signal.pause()
 
 REWARD = """
 import os, signal
+import torch
+import torch.distributed as dist
 
 def compute_score(**row):
+    return 1.0
+
+def rank_1_stays_in_its_update(**row):
+    if dist.get_rank() == 1:
+        torch.optim.AdamW.step = lambda self: signal.pause()
     return 1.0
 
 def waits_in_the_second_step(**row):
@@ -58,6 +65,22 @@ def test_a_lost_node_is_named_and_the_run_resumes_without_it(words: Words, tmp_p
             assert run.wait() == 0, run.text
             assert "at step 1" in run.text
     assert sorted(metrics_of(tmp_path / "run")) == [1, 2]
+
+
+@pytest.mark.timeout(200)
+def test_a_rank_that_the_others_wait_for_in_vain(words: Words, tmp_path: Path) -> None:
+    """Given a rank that stays in its optimizer's step, the error names it, and the one that gave up waiting."""
+    (tmp_path / "reward.py").write_text(REWARD.format(folder=tmp_path))
+    changes = (
+        f"custom_reward_function.path={tmp_path / 'reward.py'}",
+        "custom_reward_function.name=rank_1_stays_in_its_update",
+        "trainer.n_gpus_per_node=2",
+        "actor_rollout_ref.nccl_timeout=25",
+    )
+    with running(main_ppo(words(*changes)), tmp_path) as run:
+        assert run.wait() == 4, run.text
+        said = assert_one_error(run, "update_critic: rank 0 ", "in vain", "nccl_timeout", "ray stack")
+        assert " for rank 1 (pid " in said
 
 
 def test_an_interface_that_does_not_exist(words: Words, tmp_path: Path) -> None:
