@@ -151,9 +151,9 @@ def sharded(kind: str, source: Source, config: FsdpConfig, mesh: DeviceMesh, *, 
         model = empty(source, structure, dtype)
     if checkpointing:
         _checkpoint_activations(_language_model(model))
+    _shard(model, config, mesh)
     if config.use_torch_compile:
         _compile_layers(model)
-    _shard(model, config, mesh)
     _fill(model, whole, torch.device(mesh.device_type))
     return model
 
@@ -196,13 +196,16 @@ def _checkpoint_activations(model: PreTrainedModel) -> None:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """The transformer layers, by the class that the model names."""
+    """The transformer layers, by the class that the model names; FSDP puts its own before it."""
     names = set(_language_model(model)._no_split_modules or [])
-    return [module for module in model.modules() if type(module).__name__ in names]
+    return [module for module in model.modules() if any(kind.__name__ in names for kind in type(module).__mro__)]
 
 
 def _compile_layers(model: nn.Module) -> None:
-    """Each layer's own computation, within the hooks of FSDP and activation checkpointing: neither is traced."""
+    """Each layer's `forward`, within FSDP's hooks, which are not traced.
+
+    After sharding: FSDP gives a layer a new class, and transformers checkpoints only in the `forward` of that.
+    """
     for layer in _layers(model):
         layer.forward = torch.compile(layer.forward)
 
