@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    GetTimeoutError,
+    OutOfMemoryError,
+    RayError,
+    RayTaskError,
+)
 
 from trainer.errors import DeadlineError, NodeLost, TrainerError, WorkerDied
 from trainer.placement import node_names
@@ -85,7 +92,7 @@ class Failure:
         """Why a call that is done has no answer: None if it has one, or raised by itself."""
         try:
             ray.get(self.refs[rank], timeout=0)
-        except RayTaskError:
+        except (RayTaskError, GetTimeoutError):  # the latter of an answer that is not fetched yet
             return None
         except RayError as error:
             return error
@@ -118,7 +125,7 @@ class Failure:
             try:
                 ray.get(self.actors[rank].describe.remote(), timeout=ASK_AGAIN_S)
                 return error  # it lives: its connection broke
-            except ray.exceptions.GetTimeoutError:
+            except GetTimeoutError:
                 continue
             except ActorUnavailableError:
                 time.sleep(ASK_AGAIN_S)  # Ray refuses at once until it knows more, and tells nobody when it does
