@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import signal
 import time
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import ray
-from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from trainer.address import knock, running_cluster
 from trainer.config.schema import Config
-from trainer.errors import ClusterError, DeadlineError, TrainerError, WorkerDied
+from trainer.errors import ClusterError
+from trainer.failures import Failure, first_line
+from trainer.memory import Memory, most
+from trainer.placement import Demand, place
 from trainer.spec import RunSpec
 from trainer.transport import pack, unpack
 from trainer.worker import PPOWorker, WorkerInfo
 
-# When one rank dies, the others fail first with broken connections; Ray's word on the death follows within this time.
-DEATH_NOTICE_S = 10.0
+# A phase that takes SLOW times as long as it ever did, and at least SLOW * SLOW_S seconds, says whom it waits for.
+SLOW, SLOW_S = 5.0, 30.0
 
 
 def start_ray(config: Config) -> None:
@@ -74,15 +76,22 @@ def uses_gpus(config: Config) -> bool:
     return wanted == "cuda" or (wanted == "auto" and ray.cluster_resources().get("GPU", 0) > 0)
 
 
+def demand_of(config: Config) -> Demand:
+    """One GPU and one CPU per rank, or a CPU slot where there are no GPUs."""
+    bundle = {"GPU": 1.0, "CPU": 1.0} if uses_gpus(config) else {"CPU": 1.0}
+    return Demand(config.trainer.nnodes, config.trainer.n_gpus_per_node, bundle)
+
+
 class WorkerPool:
     """The Ray actors of a run, one per rank, and the calls to them (`group.Calls`)."""
 
-    def __init__(self, config: Config, name: str = "ppo") -> None:
+    def __init__(self, config: Config, name: str = "ppo", note: Callable[[str], None] = lambda text: None) -> None:
         """Places the workers, named `name`-worker-RANK, and lets them come up; `connect` waits for them.
 
-        Raises DeadlineError that says which node lacks what.
+        `note` is told of waits that take long. Raises DeadlineError that says which node lacks what.
         """
         self.name = name
+        self._note = note
         self.world_size = config.world_size
         self.timeout_s = float(config.trainer.step_timeout)
         self._start_s = float(config.trainer.ray_wait_register_center_timeout)
@@ -90,8 +99,10 @@ class WorkerPool:
         self._groups: list[PlacementGroup] = []
         self._actors: list[Any] = []
         self.infos: list[WorkerInfo] = []
+        self._memory: list[Memory] = []
+        self._longest: dict[str, float] = {}  # seconds, by phase
         try:
-            self._place(config)
+            self._groups = place(demand_of(config), self._start_s, self._note)
             self._create(config)
         except BaseException:  # whatever it is: no worker stays behind
             self.close()
@@ -114,7 +125,14 @@ class WorkerPool:
             actor.call.options(name=phase).remote(phase, pack(arg))
             for actor, arg in zip(self._actors, args, strict=True)
         ]
-        return [unpack(answer) for answer in self._gather(phase, refs, self.timeout_s)]
+        answers = self._gather(phase, refs, self.timeout_s)
+        self._memory += [reading for _, reading in answers]
+        return [unpack(answer) for answer, _ in answers]
+
+    def take_memory(self) -> Memory | None:
+        """See `run.Pool`."""
+        taken, self._memory = most(self._memory), []
+        return taken
 
     def close(self) -> None:
         """Ends the workers and gives back their places."""
@@ -123,20 +141,6 @@ class WorkerPool:
         for group in self._groups:
             remove_placement_group(group)
         self._actors, self._groups = [], []
-
-    def _place(self, config: Config) -> None:
-        """One placement group per node, one bundle per rank; a node's ranks stay together."""
-        gpu = uses_gpus(config)
-        bundle = {"GPU": 1.0, "CPU": 1.0} if gpu else {"CPU": 1.0}
-        per_node = config.trainer.n_gpus_per_node
-        self._groups = [
-            placement_group([dict(bundle)] * per_node, strategy="STRICT_PACK") for _ in range(config.trainer.nnodes)
-        ]
-        deadline = time.monotonic() + self._start_s
-        ready = [group.ready() for group in self._groups]
-        done, _ = ray.wait(ready, num_returns=len(ready), timeout=max(0.0, deadline - time.monotonic()))
-        if len(done) < len(ready):
-            raise unmet_demand(config, gpu, len(ready) - len(done), self._start_s)
 
     def _create(self, config: Config) -> None:
         gpu = uses_gpus(config)
@@ -149,81 +153,26 @@ class WorkerPool:
 
     def _gather(self, phase: str, refs: list[Any], timeout_s: float) -> list[Any]:
         """The answers by rank; the first failure ends the wait."""
-        pending, deadline = list(refs), time.monotonic() + timeout_s
-        while pending:
-            done, pending = ray.wait(pending, num_returns=1, timeout=max(0.0, deadline - time.monotonic()))
+        failure = Failure(phase, refs, self._actors, self.infos)
+        answers: dict[Any, Any] = {}
+        began = time.monotonic()
+        deadline, patience = began + timeout_s, began + SLOW * self._longest.get(phase, SLOW_S)
+        while len(answers) < len(refs):
+            pending = [ref for ref in refs if ref not in answers]
+            until = min(patience, deadline)
+            done, pending = ray.wait(pending, num_returns=1, timeout=max(0.0, until - time.monotonic()))
+            if not done and until == deadline:
+                raise failure.too_late(pending, timeout_s)
             if not done:
-                missing = ", ".join(self._name(refs.index(ref)) for ref in pending)
-                raise DeadlineError(
-                    f"{phase}: no answer within {timeout_s:.0f} s from {missing}",
-                    hint="see what they do with `ray stack` on their node; "
-                    "trainer.step_timeout and trainer.ray_wait_register_center_timeout set the limits",
-                )
-            try:
-                ray.get(done[0])
-            except RayError as error:
-                raise self._explain(phase, refs, refs.index(done[0]), error) from error
-        return list(ray.get(refs))
-
-    def _explain(self, phase: str, refs: list[Any], rank: int, error: Exception) -> Exception:
-        """The failure that caused the others: a death before a broken connection before anything else."""
-        cause = error.cause if isinstance(error, RayTaskError) else None
-        if isinstance(cause, TrainerError):
-            return cause
-        dead = rank if cause is None else self._first_death(refs)
-        if dead is not None:
-            why = ": its node ran out of memory, and Ray ended it" if isinstance(error, OutOfMemoryError) else ""
-            return WorkerDied(
-                f"{self._name(dead)} died during {phase}{why}",
-                hint="look for 'Out of memory' or a signal in Ray's logs of that node; "
-                "the run continues from its last checkpoint with trainer.resume_mode=auto",
-                trace=f"{error}\n",
-            )
-        trace = traceback.format_exception(error)
-        return WorkerFailed(
-            f"{self._name(rank)} failed during {phase}: {type(cause).__name__}: {first_line(cause)}",
-            hint="the traceback above is that rank's",
-            trace="".join(trace),
-        )
-
-    def _first_death(self, refs: list[Any]) -> int | None:
-        """The rank whose process is gone, if Ray says so within DEATH_NOTICE_S."""
-        pending, deadline = list(refs), time.monotonic() + DEATH_NOTICE_S
-        while pending and (left := deadline - time.monotonic()) > 0:
-            done, pending = ray.wait(pending, num_returns=1, timeout=left)
+                patience = deadline
+                waited = time.monotonic() - began
+                self._note(f"{phase} takes long: {waited:.0f} s so far, no answer from {failure.names(pending)}")
+                continue
+            done += ray.wait(pending, num_returns=len(pending), timeout=0)[0] if pending else []
             for ref in done:
                 try:
-                    ray.get(ref)
-                except RayTaskError:
-                    continue
-                except RayError:
-                    return refs.index(ref)
-        return None
-
-    def _name(self, rank: int) -> str:
-        return str(self.infos[rank]) if rank < len(self.infos) else f"rank {rank}"
-
-
-class WorkerFailed(TrainerError):
-    """A rank raised something that nobody expected; `trace` is its traceback."""
-
-    def __init__(self, message: str, *, hint: str = "", trace: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.trace = trace
-
-
-def unmet_demand(config: Config, gpu: bool, groups_short: int, waited_s: float) -> TrainerError:
-    """Which nodes lack how much of what the run asks for."""
-    kind, per_node = ("GPU" if gpu else "CPU"), config.trainer.n_gpus_per_node
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    have = ", ".join(f"{node['NodeManagerAddress']}: {node['Resources'].get(kind, 0):.0f}" for node in nodes)
-    return DeadlineError(
-        f"{groups_short} of {config.trainer.nnodes} node(s) with {per_node} free {kind}s each were not found within "
-        f"{waited_s:.0f} s; {kind}s per node: {have}",
-        hint="add nodes, free what other jobs hold (`ray status`), or lower trainer.nnodes or trainer.n_gpus_per_node",
-    )
-
-
-def first_line(error: BaseException | None) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0]
+                    answers[ref] = ray.get(ref)  # at once: `ray.wait` has fetched it
+                except RayError as error:
+                    raise failure.explain(refs.index(ref), error) from error
+        self._longest[phase] = max(self._longest.get(phase, SLOW_S), time.monotonic() - began)
+        return [answers[ref] for ref in refs]

@@ -10,6 +10,7 @@
     ├── CapsuleError             1: a capsule could not be written, read or replayed
     ├── DriftError               1: the engine's log-probs are too far from the trainer's
     ├── WorkerDied               1: a worker process ended; names the rank
+    │   └── NodeLost             1: a whole node was lost; names the node and its ranks
     ├── ClusterError             3: no Ray cluster to be reached
     └── DeadlineError            4: a wait ended; says what is missing
 
@@ -83,6 +84,10 @@ class WorkerDied(TrainerError):
     def __init__(self, message: str, *, hint: str = "", trace: str = "") -> None:
         super().__init__(message, hint=hint)
         self.trace = trace
+
+
+class NodeLost(WorkerDied):
+    """A node of the cluster is gone, and with it the ranks that were on it."""
 
 
 class ClusterError(TrainerError):

@@ -6,6 +6,7 @@ How a call reaches the ranks is behind `Calls`: Ray actors in a run (`cluster.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -163,4 +164,4 @@ def merge_reports(reports: Sequence[UpdateReport]) -> UpdateReport:
         total = {name: sum(part[name] for part in parts) for name in parts[0]}
         steps.append(total | {"grad_norm": parts[0]["grad_norm"]})
     untrained = set(first.untrained).intersection(*(report.untrained for report in reports))
-    return UpdateReport(tuple(steps), tuple(sorted(untrained)), first.lr, first.skipped)
+    return replace(first, steps=tuple(steps), untrained=tuple(sorted(untrained)))

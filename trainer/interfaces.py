@@ -42,6 +42,7 @@ class StepOutcome:
     grad_norm: float  # before clipping, over all ranks
     finite: bool  # otherwise the step was left out
     with_gradient: frozenset[str]  # names of the parameters whose gradient is not zero everywhere on this rank
+    loss_scale: float | None = None  # that it was computed with; None: not scaled
 
 
 class Trainable(Protocol):

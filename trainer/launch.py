@@ -28,7 +28,7 @@ def run_on_ray(config: Config, observer: Observer | None = None) -> Metrics:
         try:
             start_ray(config)  # within the `try`: Ctrl-C may come while Ray is half up
             leave_on_sigterm()  # again: Ray's own handler aborts the process
-            with closing(WorkerPool(config)) as pool:
+            with closing(WorkerPool(config, note=tracker.note)) as pool:
                 pool.connect()
                 return train(config, pool, data, tracker, observer)
         finally:

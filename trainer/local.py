@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainer import roles
+from trainer.memory import Memory, most
 from trainer.spec import RunSpec
 from trainer.transport import pack, unpack
 
@@ -16,6 +17,7 @@ class LocalPool:
     world_size = 1
 
     def __init__(self, timeout_s: float = 60.0) -> None:
+        self._memory: list[Memory] = []
         roles.connect(0, 1, "127.0.0.1", roles.open_store(1, timeout_s), timeout_s)
 
     def build(self, spec: RunSpec) -> None:
@@ -23,7 +25,14 @@ class LocalPool:
 
     def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Through the same packing as between processes, so that nothing is shared by accident."""
-        return [unpack(roles.call(self.roles, phase, pack(args[0])))]
+        answer, reading = roles.call(self.roles, phase, pack(args[0]))
+        self._memory.append(reading)
+        return [unpack(answer)]
+
+    def take_memory(self) -> Memory | None:
+        """See `run.Pool`."""
+        taken, self._memory = most(self._memory), []
+        return taken
 
     def close(self) -> None:
         """Leaves the process group."""

@@ -74,6 +74,8 @@ def update_metrics(role: str, update: UpdateReport) -> Metrics:
         name if "/" in name else f"{role}/{name}": sum(step[name] for step in update.steps) / len(update.steps)
         for name in update.steps[0]
     }
+    if update.loss_scale is not None:
+        metrics[f"{role}/loss_scale"] = update.loss_scale
     return metrics | {f"{role}/lr": update.lr, f"{role}/skipped_steps": float(update.skipped)}
 
 

@@ -347,7 +347,7 @@ def update(
         trained |= outcome.with_gradient
         steps.append(sums | {"grad_norm": outcome.grad_norm})
     lr = model.advance_schedule()
-    return UpdateReport(tuple(steps), tuple(sorted(model.parameter_names - trained)), lr, skipped)
+    return UpdateReport(tuple(steps), tuple(sorted(model.parameter_names - trained)), lr, skipped, outcome.loss_scale)
 
 
 # -------------------------------------------------------------------------------------------------------- the step

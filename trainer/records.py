@@ -148,6 +148,7 @@ class UpdateReport:
     untrained: tuple[str, ...]  # parameters that got no gradient in any of the steps
     lr: float
     skipped: int  # optimizer steps left out because the gradient was not finite
+    loss_scale: float | None = None  # of the last step, in fp16
 
 
 def take(record: Record, index: Tensor | slice) -> Record:

@@ -5,6 +5,8 @@ Heavy imports live here and below; the driver never imports this module.
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -20,11 +22,23 @@ from trainer import ppo, profiling
 from trainer.capsules import Held
 from trainer.config.batches import micro_batch_sizes
 from trainer.config.schema import Config
+from trainer.errors import DeadlineError
 from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint, snapshot
 from trainer.learner.fsdp import Model, Trained, forward_only
-from trainer.learner.models import DTYPES, Source, compute_dtype, empty_causal_lm, local_path, read_config, sharded
+from trainer.learner.models import (
+    DTYPES,
+    Source,
+    compute_dtype,
+    empty_causal_lm,
+    first_loss_scale,
+    local_path,
+    read_config,
+    sharded,
+)
 from trainer.learner.snapshot import digest
+from trainer.memory import Memory, measured
+from trainer.network import require_interfaces
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rewards.scorer import Scorer
@@ -49,11 +63,24 @@ def open_store(world_size: int, timeout_s: float) -> int:
 
 
 def connect(rank: int, world_size: int, host: str, port: int, timeout_s: float) -> None:
-    """Join the process group: gloo for host tensors, NCCL beside it where there is CUDA."""
+    """Join the process group: gloo for host tensors, NCCL beside it where there is CUDA.
+
+    Raises ConfigError for a network interface that is not here, DeadlineError if the others can not be reached.
+    """
+    cuda, where = torch.cuda.is_available(), socket.gethostname()
+    require_interfaces(os.environ, where, nccl=cuda)
     timeout = timedelta(seconds=timeout_s)
-    store = _STORE[0] if _STORE else dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "cpu:gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+    try:
+        store = _STORE[0] if _STORE else dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
+        backend = "cpu:gloo,cuda:nccl" if cuda else "cpu:gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+    except RuntimeError as error:  # of torch's store, gloo or NCCL: a broken line, a closed port, a time limit
+        raise DeadlineError(
+            f"rank {rank} on {where} did not reach the other ranks by way of {host}:{port} within {timeout_s:.0f} s: "
+            f"{str(error).splitlines()[0]}",
+            hint="nodes must reach each other at all ports: `devkit doctor` tries each pair; NCCL_SOCKET_IFNAME and "
+            "GLOO_SOCKET_IFNAME choose the network",
+        ) from error
 
 
 def leave() -> None:
@@ -62,10 +89,11 @@ def leave() -> None:
     _STORE.clear()
 
 
-def call(roles: Roles, phase: str, packed_args: tuple[Any, ...]) -> Any:
-    """`roles.phase(*args)`, unpacked and packed again; a range of its own in a profile."""
-    with torch.profiler.record_function(phase):
-        return pack(getattr(roles, phase)(*unpack(packed_args)))
+def call(roles: Roles, phase: str, packed_args: tuple[Any, ...]) -> tuple[Any, Memory]:
+    """`roles.phase(*args)`, unpacked and packed again, and what memory it took; a range of its own in a profile."""
+    with torch.profiler.record_function(phase), measured(roles.device) as gauge:
+        answer = pack(getattr(roles, phase)(*unpack(packed_args)))
+    return answer, gauge.reading
 
 
 class Roles:
@@ -96,11 +124,15 @@ class Roles:
             grad_clip=part.actor.grad_clip,
             total_steps=spec.total_steps,
             temperature=temperature,
+            memory=part.actor.fsdp_config,
+            loss_scale=first_loss_scale(part.actor.fsdp_config, device_type),
         )
         self.reference = None
         if config.uses_reference:
             reference = sharded("causal_lm", source, part.ref.fsdp_config, mesh, checkpointing=False)
-            self.reference = Model(reference.requires_grad_(False), self.device, temperature)
+            self.reference = Model(
+                reference.requires_grad_(False), self.device, temperature, memory=part.ref.fsdp_config
+            )
         self.critic = _critic(config, mesh, self.device, spec.total_steps) if config.uses_critic else None
         self.engine: Engine = _engine(config, source, self.device, self.tokenizer)
         self._profile: profiling.Recording | None = None
@@ -118,28 +150,34 @@ class Roles:
 
     def log_probs(self, rollout: Rollout) -> LogProbs:
         """Of the actor as it is now. Collective."""
-        return forward_only(partial(self.actor.log_probs, entropy=True), rollout, self.micro.old_log_prob)
+        with self.actor.at_hand():
+            return forward_only(partial(self.actor.log_probs, entropy=True), rollout, self.micro.old_log_prob)
 
     def ref_log_probs(self, rollout: Rollout) -> Tensor:
         """Collective."""
         assert self.reference is not None
-        return forward_only(partial(self.reference.log_probs, entropy=False), rollout, self.micro.ref_log_prob).logp_BT
+        compute = partial(self.reference.log_probs, entropy=False)
+        with self.reference.at_hand():
+            return forward_only(compute, rollout, self.micro.ref_log_prob).logp_BT
 
     def values(self, rollout: Rollout) -> Tensor:
         """Collective."""
         assert self.critic is not None
-        return forward_only(self.critic.values, rollout, self.micro.critic_forward)
+        with self.critic.at_hand():
+            return forward_only(self.critic.values, rollout, self.micro.critic_forward)
 
     # -- updates
 
     def update_actor(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
-        return ppo.update(self.actor, shares, self.micro.actor_update, self._actor_loss())
+        with self.actor.training():
+            return ppo.update(self.actor, shares, self.micro.actor_update, self._actor_loss())
 
     def update_critic(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
         assert self.critic is not None
-        return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())
+        with self.critic.training():
+            return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())
 
     def _actor_loss(self) -> Loss:
         return partial(ppo.actor_loss, self.actor, config=self.config.actor_rollout_ref.actor)
@@ -217,7 +255,7 @@ class Roles:
         model = self.actor if role == "actor" else self.critic
         assert model is not None
         loss = self._actor_loss() if role == "actor" else self._critic_loss()
-        with model.frozen():
+        with model.at_hand(), model.frozen():
             report = ppo.update(model, (share,), micro_size, loss)
         losses = dict(report.steps[0])
         return losses, losses.pop("grad_norm")
@@ -244,7 +282,15 @@ def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -
     model = config.critic.model
     source = Source(model.path, model.trust_remote_code, config.trainer.seed)
     module = sharded("value", source, model.fsdp_config, mesh, checkpointing=model.enable_gradient_checkpointing)
-    return Trained(module, device, config.critic.optim, grad_clip=config.critic.grad_clip, total_steps=total_steps)
+    return Trained(
+        module,
+        device,
+        config.critic.optim,
+        grad_clip=config.critic.grad_clip,
+        total_steps=total_steps,
+        memory=model.fsdp_config,
+        loss_scale=first_loss_scale(model.fsdp_config, device.type),
+    )
 
 
 def _engine(config: Config, source: Source, device: torch.device, tokenizer: Any) -> Engine:

@@ -15,6 +15,7 @@ from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.loader import PromptLoader
 from trainer.errors import ConfigError
 from trainer.group import Calls, WorkerGroup
+from trainer.memory import Memory, memory_metrics
 from trainer.profiling import Profiler
 from trainer.recording import Recorder
 from trainer.records import Metrics, Prompts, Rollout, Scores, repeat
@@ -32,6 +33,10 @@ class Pool(Calls, Protocol):
 
     def build(self, spec: RunSpec) -> None: ...
 
+    def take_memory(self) -> Memory | None:
+        """The most memory that a rank took in the calls since it was last asked; None without any."""
+        ...
+
 
 class Observer:
     """Looks at a run from outside; the smoke test does. Nothing it is shown may be changed."""
@@ -47,16 +52,20 @@ class Observer:
 
 
 class Phases:
-    """Seconds of each phase of one step, by name."""
+    """Seconds and memory of each phase of one step, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, take_memory: Callable[[], Memory | None]) -> None:
         self.seconds: dict[str, float] = {}
+        self.memory: dict[str, Memory] = {}
+        self._take_memory = take_memory
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+        if (memory := self._take_memory()) is not None:
+            self.memory[name] = memory
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,8 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
     prompts, saved = endless(data.train), checkpoints.find(config.trainer)
     recorder, profiler = Recorder(spec, workers), Profiler(config.global_profiler, workers.everywhere, tracker.note)
     while progress.step < steps:
-        phases = Phases()
+        phases = Phases(pool.take_memory)
+        pool.take_memory()  # what loading and resuming took is no step's
         with phases("step"):
             capsule = recorder.begin(progress, saved, phases)
             with profiler.step(progress.step + 1):
@@ -146,6 +156,7 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
                     observer.saved(saved)
         rollout = result.batch.experience.rollout
         last |= metrics.timing_metrics(phases.seconds, rollout, pool.world_size)
+        last |= memory_metrics(phases.memory)
         last |= {"training/global_step": float(progress.step), "training/epoch": float(data.train.epoch)}
         tracker.log(progress.step, last)
         samples, rewards_BT = [(rollout, result.scores)], result.batch.rewards_BT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from trainer.errors import ConfigError, TrainerError
 from trainer.records import Metrics
 
 METRICS_FILE = "metrics.jsonl"
+WANDB_FINISH_S = "300"
 # What one line on a terminal has room for: the metric, and its short name.
 HEADLINE = {
     "critic/score/mean": "score",
@@ -154,6 +156,8 @@ class WandbLog:
                 "trainer.logger names wandb, which is not installed",
                 hint="pip install 'ray-devkit[tracking]', or take it out of trainer.logger",
             ) from error
+        # Without a network it would wait for ever to send the rest, which `wandb sync` can do later.
+        os.environ.setdefault("WANDB_FINISH_TIMEOUT", WANDB_FINISH_S)
         try:
             self.run = wandb.init(
                 project=config.trainer.project_name,

@@ -7,11 +7,14 @@ and goes as int16.
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from trainer.records import Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,16 +40,27 @@ def unpack(value: Any) -> Any:
     return _walk(value, unpack)
 
 
+_LEAVES = frozenset({Row, str, int, float, bool, type(None)})  # what holds no tensor; a batch has mostly rows
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
+
+
 def _walk(value: Any, change: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {f.name: change(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        same = all(changed[name] is getattr(value, name) for name in changed)
+    kind = type(value)
+    if kind in _LEAVES or (kind is tuple and value and type(value[0]) is Row):
+        return value
+    if names := _names(kind):
+        changed = {name: change(getattr(value, name)) for name in names}
+        same = all(changed[name] is getattr(value, name) for name in names)
         return value if same else dataclasses.replace(value, **changed)
-    if type(value) is dict:
+    if kind is dict:
         return {key: change(item) for key, item in value.items()}
-    if type(value) is list:
+    if kind is list:
         return [change(item) for item in value]
-    if type(value) is tuple:
+    if kind is tuple:
         changed_items = tuple(change(item) for item in value)
         return value if all(a is b for a, b in zip(changed_items, value, strict=True)) else changed_items
     return value

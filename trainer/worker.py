@@ -21,6 +21,7 @@ class WorkerInfo:
     rank: int
     node_ip: str
     pid: int
+    node_id: str  # Ray's
 
     def __str__(self) -> str:
         return f"rank {self.rank} (pid {self.pid} on {self.node_ip})"
@@ -39,7 +40,9 @@ class PPOWorker:
         self._roles: Any = None
 
     def describe(self) -> WorkerInfo:
-        return WorkerInfo(self.rank, self.node_ip, os.getpid())
+        import ray
+
+        return WorkerInfo(self.rank, self.node_ip, os.getpid(), ray.get_runtime_context().get_node_id())
 
     def open_store(self, timeout_s: float) -> tuple[str, int]:
         """Rank 0 opens the rendezvous, at a port that the system chooses, and tells where."""
@@ -55,7 +58,7 @@ class PPOWorker:
         self._roles = self._module.Roles(spec, self.rank, self.world_size)
 
     def call(self, phase: str, packed_args: tuple[Any, ...]) -> Any:
-        """Run one phase of `Roles` on this rank's share."""
+        """Run one phase of `Roles` on this rank's share; gives its answer, packed, and a `memory.Memory`."""
         return self._module.call(self._roles, phase, packed_args)
 
 

@@ -225,7 +225,7 @@ def resumed_equal(before: Mapping[int, Mapping[str, float]], after: Mapping[int,
     if not repeated:
         return Outcome(False, "the resumed run repeated no step")
     for step in repeated:
-        names = [name for name in before[step] if not name.startswith(("timing", "perf/t"))]
+        names = [name for name in before[step] if not name.startswith(("timing", "perf/", "memory_gb/"))]
         odd = [name for name in names if repr(before[step][name]) != repr(after[step].get(name))]  # NaN is NaN
         if odd:
             name = odd[0]

@@ -289,8 +289,12 @@ def test_a_wrong_value_makes_no_second_problem(command: Command) -> None:
         ("critic.enable=False", "critic.enable"),
         ("data.prompt_key=data_source", "data.prompt_key"),
         ("critic.optim.betas=[0.9]", "critic.optim.betas"),
+        (
+            "critic.model.fsdp_config.dtype=fp16 critic.model.fsdp_config.model_dtype=bf16",
+            "critic.model.fsdp_config.dtype",
+        ),
         ("actor_rollout_ref.actor.optim.betas=[0.9,1.0]", "actor_rollout_ref.actor.optim.betas"),
     ],
 )
 def test_settings_that_only_fail_later_are_found_now(command: Command, word: str, key: str) -> None:
-    assert key in problems(command(word))
+    assert key in problems(command(*word.split()))

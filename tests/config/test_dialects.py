@@ -149,6 +149,8 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
         ("actor_rollout_ref.actor.profiler.enable=True", "global_profiler decides"),
         (f"{ROLLOUT}._target_=x", "class of verl's"),
         (f"{A}.strategy=fsdp2", "both mean FSDP2"),
+        ("actor_rollout_ref.ref.fsdp_config.optimizer_offload=True", "the reference is not trained"),
+        (f"{A}.fsdp_config.offload_policy=True", "say what waits in host memory"),
         (f"{ROLLOUT}.multi_turn.format=hermes", "single-turn"),
         (f"{M}.override_config.attn_implementation=sdpa", "leaves the maths alone"),
         (f"{A}.optim.warmup_style=null", "lr_scheduler_type decides"),

@@ -109,6 +109,9 @@ def test_other_names_of_a_key(word: str, key: str, value: object) -> None:
     [
         ("algorithm.kl_penalty=k3", "algorithm.kl_penalty", "low_var_kl"),
         (f"{A}.fsdp_config.dtype=bfloat16", f"{A}.fsdp_config.dtype", "bf16"),
+        (f"+{A}.fsdp_config.mixed_precision.param_dtype=float16", f"{A}.fsdp_config.dtype", "fp16"),
+        ("critic.fsdp.optimizer_offload=True", "critic.model.fsdp_config.optimizer_offload", True),
+        (f"{A}.fsdp_config.grad_offload=True", f"{A}.fsdp_config.grad_offload", True),
         (f"{A}.optim.min_lr_ratio=null", f"{A}.optim.min_lr_ratio", 0.0),
         ("trainer.resume_from_path=False", "trainer.resume_from_path", None),
     ],

@@ -124,8 +124,9 @@ MUTANTS = (
     Mutant(
         "critic-not-trained",
         "trainer/roles.py",
-        old="        return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())\n",
-        new="        with self.critic.frozen():\n"
+        old="        with self.critic.training():\n"
+        "            return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())\n",
+        new="        with self.critic.training(), self.critic.frozen():\n"
         "            return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())\n",
         caught_by="critic-update",
         to_the_end=True,
@@ -149,8 +150,10 @@ MUTANTS = (
     Mutant(
         "reference-is-the-actor",
         "trainer/roles.py",
-        old="self.reference = Model(reference.requires_grad_(False), self.device, temperature)",
-        new="self.reference = self.actor",
+        old="self.reference = Model(\n"
+        "                reference.requires_grad_(False), self.device, temperature, memory=part.ref.fsdp_config\n"
+        "            )\n",
+        new="self.reference = self.actor\n",
         caught_by="reference",
     ),
     # -- weights
@@ -184,8 +187,8 @@ MUTANTS = (
     Mutant(
         "death-passed-over",
         "trainer/cluster.py",
-        old="raise self._explain(phase, refs, refs.index(done[0]), error) from error",
-        new="refs[refs.index(done[0])] = refs[0]",
+        old="raise failure.explain(refs.index(ref), error) from error",
+        new="answers[ref] = ray.get(refs[0])",
         caught_by="killed-rank",
     ),
     Mutant(

@@ -233,8 +233,12 @@ def test_critic_learns() -> None:
 
 
 def test_resumed_equal() -> None:
-    before = {2: {"loss": 0.5, "timing_s/step": 1.0}, 3: {"loss": 0.25, "perf/time_per_step": 2.0}}
-    passes(checks.resumed_equal(before, {3: {"loss": 0.25, "perf/time_per_step": 3.0}, 4: {"loss": 0.125}}))
+    before = {
+        2: {"loss": 0.5, "timing_s/step": 1.0},
+        3: {"loss": 0.25, "perf/time_per_step": 2.0, "memory_gb/gen": 4.0},
+    }
+    after = {"loss": 0.25, "perf/time_per_step": 3.0, "memory_gb/gen": 5.0}
+    passes(checks.resumed_equal(before, {3: after, 4: {"loss": 0.125}}))
     fails(checks.resumed_equal(before, {3: {"loss": 0.25000001}}), r"step 3: loss was 0\.25 and is 0\.25000001")
     fails(checks.resumed_equal(before, {3: {}}), "and is None after resuming")
     fails(checks.resumed_equal(before, {4: {"loss": 0.25}}), "repeated no step")

@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,13 @@ def made_up(vocabulary: int, seed: int = 5) -> TrainBatch:
     return TrainBatch(Experience(rollout, reals(), old, old + 0.1 * reals(), reals()), reals(), reals(), reals())
 
 
+def overflowing(batch: TrainBatch) -> TrainBatch:
+    """With a last row, which is the last rank's, whose gradient fp16 does not hold."""
+    advantages, returns = batch.advantages_BT.clone(), batch.returns_BT.clone()
+    advantages[-1, 0] = returns[-1, 0] = 1e12
+    return replace(batch, advantages_BT=advantages, returns_BT=returns)
+
+
 class ThisRank:
     """`Calls` that deal the whole batch and run this rank's share alone."""
 
@@ -69,13 +77,17 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     roles = Roles(RunSpec(config, None, 10), rank, world)
     group = WorkerGroup(ThisRank(roles, rank, world), config)
     batch = made_up(roles.actor.module.config.vocab_size)
-    found: dict[str, Any] = {"steps": {"actor": [], "critic": []}, "lr": {"actor": [], "critic": []}, "untrained": {}}
+    found: dict[str, Any] = {
+        name: {"actor": [], "critic": []} for name in ("steps", "lr", "untrained", "skipped", "loss_scale")
+    }
 
     def update(step: int) -> None:
         calls: dict[str, Callable[..., Any]] = {"critic": group.update_critic, "actor": group.update_actor}
         for role, call in calls.items():
-            report = call(batch, step)
+            report = call(overflowing(batch) if step == job.get("overflow") else batch, step)
             found["steps"][role] += report.steps
+            found["skipped"][role].append(report.skipped)
+            found["loss_scale"][role].append(report.loss_scale)
             found["lr"][role].append(report.lr)
             found["untrained"][role] = list(report.untrained)
 

@@ -26,6 +26,10 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 120.0  # of a run that takes 20 s on an idle machine
 GONE_S = 20.0  # until nothing of an ended run is left
 MARK = "TRAINER_TEST_RUN"
+MEASURED = (
+    *("perf/time_per_step", "perf/throughput"),
+    *("perf/max_memory_allocated_gb", "perf/max_memory_reserved_gb", "perf/cpu_memory_used_gb"),
+)
 
 
 def marked(mark: str) -> list[int]:
@@ -181,13 +185,13 @@ def assert_one_error(run: Run, *parts: str) -> str:
 
 
 def metrics_of(folder: Path) -> dict[int, dict[str, Any]]:
-    """What was logged by step, timings aside; of a step that was logged twice, the last."""
+    """What was logged by step, without what a machine decides; of a step that was logged twice, the last."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
         line["step"]: {
             name: value
             for name, value in line.items()
-            if not name.startswith("timing_") and name not in ("perf/time_per_step", "perf/throughput")
+            if not name.startswith(("timing_", "memory_gb/")) and name not in MEASURED
         }
         for line in lines
     }

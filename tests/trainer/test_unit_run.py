@@ -18,6 +18,7 @@ from trainer.config.schema import Config
 from trainer.errors import CheckpointError
 from trainer.group import WorkerGroup
 from trainer.interfaces import Sampling
+from trainer.memory import GIB, Memory
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, UpdateReport
 from trainer.roles import Roles
 from trainer.run import Observer, read_data, train
@@ -66,12 +67,19 @@ class Pool:
         self.world_size = len(ranks)
         self.phases: list[str] = []
         self.specs: list[RunSpec] = []
+        self._calls = 0
+
+    def take_memory(self) -> Memory | None:
+        """As many GiB as there were calls, over all phases so far."""
+        taken, self._calls = self._calls, 0
+        return Memory(len(self.phases) * GIB, 2 * len(self.phases) * GIB, 3 * GIB) if taken else None
 
     def build(self, spec: RunSpec) -> None:
         self.specs.append(spec)
 
     def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
         self.phases.append(phase)
+        self._calls += 1
         return [getattr(rank, phase)(*each) for rank, each in zip(self.ranks, args, strict=True)]
 
 
@@ -167,6 +175,22 @@ def test_order_of_the_phases_in_a_step(go: Go) -> None:
         *("generate", "score", "log_probs", "ref_log_probs", "values"),
         *("update_critic", "update_actor", "sync_weights"),
     ]
+
+
+def test_memory_of_each_phase_is_logged_under_its_name(go: Go) -> None:
+    """Each reading belongs to the phase in which it was taken; what came before the step to none."""
+    changes = ("trainer.val_before_train=True", "trainer.test_freq=1", "trainer.save_freq=1")
+    last = go(*changes, "algorithm.use_kl_in_reward=True").last
+    found = {name.removeprefix("memory_gb/"): value for name, value in last.items() if name.startswith("memory_gb/")}
+    before = 2  # generate and score of the validation before training
+    order = ("gen", "reward", "old_log_prob", "ref", "values", "update_critic", "update_actor", "update_weights")
+    assert found == {name: before + number for number, name in enumerate(order, 1)} | {
+        "testing": before + 10,
+        "save_checkpoint": before + 11,
+    }
+    assert last["perf/max_memory_allocated_gb"] == before + 11
+    assert last["perf/max_memory_reserved_gb"] == 2 * (before + 11)
+    assert last["perf/cpu_memory_used_gb"] == 3
 
 
 def test_no_models_are_asked_that_the_estimator_does_without(go: Go) -> None:

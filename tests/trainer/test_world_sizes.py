@@ -16,6 +16,9 @@ from tests.trainer.conftest import Words, locked
 from tests.trainer.runs import DEADLINE_S, ROOT
 
 Ranks = list[dict[str, Any]]
+TRAINED = ("actor_rollout_ref.actor.fsdp_config", "critic.model.fsdp_config")
+OFFLOAD = [f"{section}.{part}_offload=True" for section in TRAINED for part in ("param", "optimizer", "grad")]
+FP16 = [f"{section}.dtype=fp16" for section in TRAINED]
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,8 @@ def all_jobs(words: Words, models: Path, folder: Path) -> dict[str, Any]:
         "one from two": {"world": 1, "words": tied, "load": checkpoint},
         "four from two": {"world": 4, "words": tied, "load": checkpoint},
         "untied": {"world": 2, "words": job_words(words, models / "qwen2")},
+        "offloaded": {"world": 2, "words": [*tied, *OFFLOAD], "save": str(folder / "offloaded" / "checkpoint")},
+        "fp16": {"world": 2, "words": [*job_words(words, models / "qwen2"), *FP16], "overflow": 2},
         "no weights": {"world": 2, "words": job_words(words, half_a_model(models, folder / "no weights model", None))},
         "corrupt": {"world": 2, "words": job_words(words, half_a_model(models, folder / "corrupt model", 3000))},
     }
@@ -92,12 +97,13 @@ def close(actual: Any, expected: Any) -> None:
         assert actual == pytest.approx(expected, rel=1e-4, abs=2e-6)
 
 
-@pytest.mark.parametrize("job", ["two", "untied", "four"])
+@pytest.mark.parametrize("job", ["two", "untied", "four", "offloaded", "fp16"])
 def test_ranks_agree_with_each_other(jobs: dict[str, Ranks], job: str) -> None:
     first, *others = jobs[job]
     for other in others:
         assert all(first[name] == other[name] for name in ("checksums", "norms", "engine"))
-    assert first["engine"] == first["checksums"]["actor"]  # the engine's copy is the whole model, tied or not
+    if job != "fp16":  # of which the engine has halves
+        assert first["engine"] == first["checksums"]["actor"]  # its copy is the whole model, tied or not
 
 
 @pytest.mark.parametrize("job", ["one", "four"])
@@ -129,6 +135,21 @@ def test_checkpoint_goes_on_with_other_ranks(jobs: dict[str, Ranks], job: str) -
     close(found["norms"], expected["norms"])
     assert found["updates"] == expected["updates"] == {"actor": 3, "critic": 3}
     assert found["lr"] == {role: rates[-1:] for role, rates in expected["lr"].items()}
+
+
+def test_offload_changes_no_bit(jobs: dict[str, Ranks]) -> None:
+    """Steps, weights, the engine's copy and the checkpoint of two ranks whose state waits in host memory."""
+    assert jobs["offloaded"] == jobs["two"]
+
+
+def test_an_overflow_on_one_rank_is_everybodys(jobs: dict[str, Ranks]) -> None:
+    """Given a gradient that overflows on the second rank alone, both leave the same step out and halve their scale."""
+    first, second = jobs["fp16"]
+    for name in ("skipped", "loss_scale"):
+        assert first[name] == second[name]
+    assert first["skipped"]["actor"] == [0, 1, 0]
+    assert first["loss_scale"]["actor"] == [2.0**16, 2.0**16, 2.0**15]
+    assert first["skipped"]["critic"][1] >= 1
 
 
 @pytest.mark.parametrize("job", ["no weights", "corrupt"])

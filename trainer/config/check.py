@@ -134,12 +134,25 @@ def setting_problems(config: Config) -> Iterator[Problem]:
     if outside and config.global_profiler.tool is not None:
         message = f"global_profiler.ranks={outside} are not among the {config.world_size} ranks"
         yield Problem("global_profiler.ranks", message, "ranks count from 0", ("trainer.n_gpus_per_node",))
+    yield from _precision_problems(config)
     if trainer.resume_mode == "resume_path":
         key = "trainer.resume_from_path"
         if trainer.resume_from_path is None:
             yield Problem(key, f"{key} is not set, and resume_mode=resume_path needs it", "give a global_step_N folder")
         elif not Path(trainer.resume_from_path).expanduser().is_dir():
             yield Problem(key, f"{key}={trainer.resume_from_path} does not exist", "give a global_step_N folder")
+
+
+def _precision_problems(config: Config) -> Iterator[Problem]:
+    sections = {
+        "actor_rollout_ref.actor.fsdp_config": config.actor_rollout_ref.actor.fsdp_config,
+        "critic.model.fsdp_config": config.critic.model.fsdp_config,
+    }
+    for name, fsdp in sections.items():
+        if fsdp.dtype == "fp16" and fsdp.model_dtype != "fp32":
+            message = f"{name}.dtype=fp16 needs weights in fp32, and {name}.model_dtype is {fsdp.model_dtype}"
+            hint = f"set {name}.model_dtype=fp32: gradients are unscaled in it"
+            yield Problem(f"{name}.dtype", message, hint, (f"{name}.model_dtype",))
 
 
 def setting_notes(config: Config) -> Iterator[Note]:

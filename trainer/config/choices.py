@@ -45,7 +45,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "trainer.resume_mode": ("auto", "disable", "resume_path"),
     **{f"{section}.lr_scheduler_type": _SCHEDULES for section in _OPTIM_SECTIONS},
     **{f"{section}.model_dtype": ("fp32", "bf16") for section in _FSDP_SECTIONS},
-    **{f"{section}.dtype": ("auto", "fp32", "bf16") for section in _FSDP_SECTIONS},
+    **{f"{section}.dtype": ("auto", "fp32", "bf16", "fp16") for section in _FSDP_SECTIONS},
 }
 
 
@@ -117,7 +117,7 @@ RANGES: dict[str, Range] = {
 }
 
 # Other spellings of a value, in any verl generation, and what they are here.
-_DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
+_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _NO_LIMIT = {None: -1}
 ALIASES: dict[str, dict[Any, Any]] = {
     "algorithm.kl_penalty": _KL_ALIASES,

@@ -50,13 +50,16 @@ class CriticOptimConfig(OptimConfig):
 @dataclass(frozen=True)
 class FsdpConfig:
     model_dtype: str = "fp32"  # of the parameters and the optimizer state: fp32 | bf16
-    dtype: str = "auto"  # of the computation: auto (bf16 on CUDA, fp32 on CPU) | fp32 | bf16
+    dtype: str = "auto"  # of the computation: auto (bf16 on CUDA, fp32 on CPU) | fp32 | bf16 | fp16
     reshard_after_forward: bool = True
+    param_offload: bool = False  # parameters wait in host memory while other phases run
+    use_torch_compile: bool = False  # compile each transformer layer; verl's default is True, of its log-probs alone
 
 
 @dataclass(frozen=True)
-class RefFsdpConfig(FsdpConfig):
-    param_offload: bool = False  # keep the reference's shards in host memory (CUDA only)
+class TrainedFsdpConfig(FsdpConfig):
+    optimizer_offload: bool = False  # the optimizer's state waits in host memory between its steps
+    grad_offload: bool = False  # gradients wait in host memory between the passes of a mini-batch
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class ActorConfig:
     kl_loss_type: str = "low_var_kl"
     grad_clip: float = 1.0
     optim: OptimConfig = field(default_factory=OptimConfig)
-    fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
+    fsdp_config: TrainedFsdpConfig = field(default_factory=TrainedFsdpConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
 
@@ -97,7 +100,7 @@ class RefConfig:
     log_prob_micro_batch_size_per_gpu: int | None = None
     log_prob_use_dynamic_bsz: bool = II("actor_rollout_ref.actor.use_dynamic_bsz")
     log_prob_max_token_len_per_gpu: int = II("actor_rollout_ref.actor.ppo_max_token_len_per_gpu")
-    fsdp_config: RefFsdpConfig = field(default_factory=RefFsdpConfig)
+    fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ class CriticModelConfig:
     path: str = II("actor_rollout_ref.model.path")
     trust_remote_code: bool = II("actor_rollout_ref.model.trust_remote_code")
     enable_gradient_checkpointing: bool = True
-    fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
+    fsdp_config: TrainedFsdpConfig = field(default_factory=TrainedFsdpConfig)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ _RENAMES = {
     "algorithm.rollout_is": _IS,
     "algorithm.rollout_is_threshold": f"{_IS}_threshold",
     f"{_A}.tis_imp_ratio_cap": f"{_IS}_threshold",
+    **{f"{section}.mixed_precision.param_dtype": f"{section}.dtype" for section in _FSDP_SECTIONS},
 }
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "trainer.remove_previous_ckpt_in_save": lambda remove: 1 if remove is True else None if remove is False else remove,
@@ -172,15 +173,15 @@ _REASONS: dict[str, str] = {
     "batches are padded, and each micro-batch is trimmed to its longest row": (
         f"MODELS.use_remove_padding {_A}.use_remove_padding"
     ),
-    "parameters, gradients and optimizer state stay on their device": (
-        f"{_A}.fsdp_config.param_offload critic.model.fsdp_config.param_offload FSDP.optimizer_offload"
-        " FSDP.grad_offload FSDP.offload_policy MODELS.enable_activation_offload"
+    "param_offload, optimizer_offload and grad_offload say what waits in host memory": (
+        "FSDP.offload_policy MODELS.enable_activation_offload"
     ),
+    "the reference is not trained": f"{_R}.fsdp_config.optimizer_offload {_R}.fsdp_config.grad_offload",
     "each transformer layer is sharded over all ranks": (
         "FSDP.wrap_policy.* FSDP.fsdp_size FSDP.forward_prefetch FSDP.use_orig_params FSDP.forward_only"
     ),
     "it trades memory or speed and leaves the maths alone": (
-        f"FSDP.use_torch_compile FSDP.entropy_checkpointing FSDP.entropy_from_logits_with_chunking"
+        f"FSDP.entropy_checkpointing FSDP.entropy_from_logits_with_chunking"
         f" {_A}.use_torch_compile {_A}.entropy_checkpointing {_A}.entropy_from_logits_with_chunking"
         f" {_R}.use_torch_compile {_R}.entropy_checkpointing {_R}.entropy_from_logits_with_chunking"
         f" {_A}.use_fused_kernels {_A}.use_prefix_grouper {_A}.sum_pi_squared_checkpointing"

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from trainer.errors import CheckpointError
 from trainer.learner.fsdp import Trained
+from trainer.learner.scaling import LossScale
 
 FULL_DISK_BYTES = 2**20  # what no shard fits into; a failed write may leave a little less than it asked for
 
@@ -28,14 +29,17 @@ FULL_DISK_BYTES = 2**20  # what no shard fits into; a failed write may leave a l
 def save(trained: Trained, folder: Path, *, optimizer: bool = True) -> None:
     """Every rank writes its shards into `folder`. Collective. Raises CheckpointError, on every rank."""
     new = not trained.optimizer.state
-    model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
-    state: dict[str, Any] = {"model": model_state, "updates": torch.tensor(trained.updates)}
-    if optimizer:
-        state["optimizer"] = optimizer_state
-    with written(folder):
-        dcp.save(state, checkpoint_id=folder)
-    if new:  # torch has made a state to save, with one step counted: saving must not change what comes after
-        trained.optimizer.state.clear()
+    with trained.all_at_hand():
+        model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
+        state: dict[str, Any] = {"model": model_state, "updates": torch.tensor(trained.updates)}
+        if optimizer:
+            state["optimizer"] = optimizer_state
+        if trained.loss_scale is not None:
+            state["loss_scale"] = _scale_tensor(trained.loss_scale)
+        with written(folder):
+            dcp.save(state, checkpoint_id=folder)
+        if new:  # torch has made a state to save, with one step counted: saving must not change what comes after
+            trained.optimizer.state.clear()
 
 
 @contextmanager
@@ -73,9 +77,18 @@ def _metadata(folder: Path) -> Mapping[str, Any]:
 def load(trained: Trained, folder: Path) -> None:
     """Read what `save` wrote, re-sharded to this run's ranks. Collective. Raises CheckpointError."""
     _require_optimizer(folder)
+    with trained.all_at_hand(changes=True):
+        _load(trained, folder)
+
+
+def _load(trained: Trained, folder: Path) -> None:
     model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
     updates = torch.tensor(0)
     state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state, "updates": updates}
+    # A run that went on in another precision has no scale to continue: it begins with a new one.
+    scaled = trained.loss_scale is not None and "loss_scale" in _metadata(folder)
+    if scaled:
+        state["loss_scale"] = _scale_tensor(LossScale())
     try:
         dcp.load(state, checkpoint_id=folder)
     except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
@@ -89,6 +102,13 @@ def load(trained: Trained, folder: Path) -> None:
     trained.set_updates(int(updates))
     if trained.updates == 0:
         trained.optimizer.state.clear()
+    if scaled:
+        scale, good_steps = state["loss_scale"].tolist()
+        trained.loss_scale = LossScale(scale, int(good_steps))
+
+
+def _scale_tensor(scale: LossScale) -> torch.Tensor:
+    return torch.tensor([scale.scale, scale.good_steps], dtype=torch.float64)
 
 
 def reason(error: BaseException, folder: Path) -> str:

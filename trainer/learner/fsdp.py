@@ -16,10 +16,13 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from trainer.config.schema import OptimConfig
+from trainer.config.schema import FsdpConfig, OptimConfig, TrainedFsdpConfig
 from trainer.interfaces import StepOutcome
+from trainer.learner.offload import Gradients, Offload, local
+from trainer.learner.scaling import LossScale
 from trainer.learner.schedule import lr_factor
 from trainer.records import LogProbs, Rollout, concat, pad_to, take
 
@@ -27,13 +30,41 @@ from trainer.records import LogProbs, Rollout, concat, pad_to, take
 class Model:
     """A sharded model and the forward passes that PPO needs of it."""
 
-    def __init__(self, module: nn.Module, device: torch.device, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device,
+        temperature: float = 1.0,
+        *,
+        memory: FsdpConfig = FsdpConfig(),  # noqa: B008 - frozen
+    ) -> None:
+        """`memory` says what waits in host memory; its precision is that of `module` already."""
         self.module = module
         self.device = device
         self.temperature = temperature
+        self.weights = Offload(
+            lambda: (local(parameter.detach()) for parameter in module.parameters()),
+            device,
+            enabled=memory.param_offload,
+            before_leaving=self._reshard,
+        )
         target = getattr(module, "backbone", module)
         self._accepts = frozenset(inspect.signature(target.forward).parameters)
         module.train()  # gradient checkpointing acts only in training mode; dropout is off by configuration
+        module.register_forward_pre_hook(lambda *_: self.weights.require(), prepend=True)  # before FSDP gathers
+        self.weights.put_away()
+
+    @contextmanager
+    def at_hand(self) -> Iterator[None]:
+        """Within it the parameters lie on the device. Around a whole phase, so that they move once."""
+        with self.weights.at_hand():
+            yield
+
+    def _reshard(self) -> None:
+        """Whole parameters that FSDP keeps for a backward pass would stay behind, and be stale later."""
+        for module in self.module.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
     def log_probs(self, rollout: Rollout, *, entropy: bool) -> LogProbs:
         """Log-probs of the response tokens under the temperature-scaled distribution, [B, T] float32.
@@ -65,15 +96,17 @@ class Model:
 
     def full_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter, whole, one at a time. Collective: all ranks must walk through it together."""
-        for name, parameter in self.module.named_parameters():
-            yield name, whole(parameter.detach())
+        with self.weights.at_hand():
+            for name, parameter in self.module.named_parameters():
+                yield name, whole(parameter.detach())
 
     def local_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """This rank's part of every parameter, where it holds one."""
-        for name, parameter in self.module.named_parameters():
-            part = local(parameter.detach())
-            if part.numel():
-                yield name, part
+        with self.weights.at_hand():
+            for name, parameter in self.module.named_parameters():
+                part = local(parameter.detach())
+                if part.numel():
+                    yield name, part
 
     def _forward(self, rollout: Rollout, **options: int) -> Any:
         attention_BS = rollout.attention_BS.to(self.device)
@@ -100,8 +133,11 @@ class Trained(Model):
         grad_clip: float,
         total_steps: int,
         temperature: float = 1.0,
+        memory: TrainedFsdpConfig = TrainedFsdpConfig(),  # noqa: B008 - frozen
+        loss_scale: LossScale | None = None,
     ) -> None:
-        super().__init__(module, device, temperature)
+        """`loss_scale` where the computation is fp16."""
+        super().__init__(module, device, temperature, memory=memory)
         self.config = optim
         self.grad_clip = grad_clip
         self.total_steps = total_steps
@@ -110,7 +146,22 @@ class Trained(Model):
         self.optimizer = torch.optim.AdamW(
             module.parameters(), lr=optim.lr, betas=(optim.betas[0], optim.betas[1]), weight_decay=optim.weight_decay
         )
+        self.moments = Offload(self._optimizer_tensors, device, enabled=memory.optimizer_offload)
+        self.gradients = Gradients(module.parameters(), device, enabled=memory.grad_offload)
+        self.loss_scale = loss_scale
         self._set_lr()
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """As `at_hand`, for a phase that changes the parameters."""
+        with self.weights.at_hand(changes=True):
+            yield
+
+    @contextmanager
+    def all_at_hand(self, *, changes: bool = False) -> Iterator[None]:
+        """Within it parameters and optimizer state lie on the device, for checkpoints."""
+        with self.weights.at_hand(changes=changes), self.moments.at_hand(changes=changes):
+            yield
 
     @property
     def parameter_names(self) -> frozenset[str]:
@@ -118,21 +169,38 @@ class Trained(Model):
 
     def backward(self, loss: Tensor) -> None:
         # FSDP averages gradients over the ranks; the losses of the ranks add up to the whole, so undo the average.
-        (loss * dist.get_world_size()).backward()
+        (loss * dist.get_world_size() * self._scale).backward()
+        self.gradients.put_away()
 
     def optimizer_step(self) -> StepOutcome:
-        """Clip, step, clear. A gradient that is not finite is cleared without a step."""
+        """Clip, step, clear. A gradient that is not finite is cleared without a step, and lowers the loss scale."""
+        self.gradients.bring()
         names, gradients = zip(
             *((name, p.grad) for name, p in self.module.named_parameters() if p.grad is not None), strict=True
         )
         norms = torch.stack([local(gradient).norm() for gradient in gradients]).tolist()
+        if self._scale != 1:  # a power of two: exact
+            torch._foreach_mul_([local(gradient) for gradient in gradients], 1 / self._scale)
         total = torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.grad_clip)
         grad_norm = float(whole(total))
         finite = math.isfinite(grad_norm)
         if finite and self._learning:
-            self.optimizer.step()
+            with self.moments.at_hand(changes=True):
+                self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return StepOutcome(grad_norm, finite, frozenset(n for n, norm in zip(names, norms, strict=True) if norm != 0))
+        used = self.loss_scale
+        if used is not None and self._learning:
+            self.loss_scale = used.after(finite=finite)
+        with_gradient = frozenset(n for n, norm in zip(names, norms, strict=True) if norm != 0)
+        return StepOutcome(grad_norm, finite, with_gradient, used.scale if used else None)
+
+    @property
+    def _scale(self) -> float:
+        return self.loss_scale.scale if self.loss_scale else 1.0
+
+    def _optimizer_tensors(self) -> Iterator[Tensor]:
+        for state in self.optimizer.state.values():
+            yield from (local(value) for value in state.values() if isinstance(value, Tensor))
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -194,8 +262,3 @@ def trim(rollout: Rollout) -> Rollout:
 def whole(tensor: Tensor) -> Tensor:
     """A sharded tensor gathered on every rank; another one as it is."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def local(tensor: Tensor) -> Tensor:
-    """This rank's shard of a tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -19,13 +19,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from trainer.config.schema import FsdpConfig, RefFsdpConfig
+from trainer.config.schema import FsdpConfig
 from trainer.errors import ModelError
+from trainer.learner.scaling import LossScale
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 VALUE_HEAD_FILE = "value_head.safetensors"
 # What transformers raises for folders that are missing, incomplete, corrupt or of another shape.
 UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError)
@@ -150,10 +151,10 @@ def sharded(kind: str, source: Source, config: FsdpConfig, mesh: DeviceMesh, *, 
         model = empty(source, structure, dtype)
     if checkpointing:
         _checkpoint_activations(_language_model(model))
-    offload = isinstance(config, RefFsdpConfig) and config.param_offload and mesh.device_type == "cuda"
-    _shard(model, config, mesh, offload)
-    device = torch.device(mesh.device_type)
-    _fill(model, whole, torch.device("cpu") if offload else device, device)
+    _shard(model, config, mesh)
+    if config.use_torch_compile:
+        _compile_layers(model)
+    _fill(model, whole, torch.device(mesh.device_type))
     return model
 
 
@@ -162,6 +163,11 @@ def compute_dtype(config: FsdpConfig, device_type: str) -> torch.dtype:
     if config.dtype == "auto":
         return torch.bfloat16 if device_type == "cuda" else torch.float32
     return DTYPES[config.dtype]
+
+
+def first_loss_scale(config: FsdpConfig, device_type: str) -> LossScale | None:
+    """Only fp16 needs one: bf16 has the range of fp32."""
+    return LossScale() if compute_dtype(config, device_type) == torch.float16 else None
 
 
 def _on_rank_0(read: Any) -> nn.Module | None:
@@ -189,33 +195,43 @@ def _checkpoint_activations(model: PreTrainedModel) -> None:
     enable({"use_reentrant": False})
 
 
-def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh, offload: bool) -> None:
-    """Each decoder layer is a unit of its own, so that only one is whole at a time."""
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """The transformer layers, by the class that the model names; FSDP puts its own before it."""
+    names = set(_language_model(model)._no_split_modules or [])
+    return [module for module in model.modules() if any(kind.__name__ in names for kind in type(module).__mro__)]
+
+
+def _compile_layers(model: nn.Module) -> None:
+    """Each layer's `forward`, within FSDP's hooks, which are not traced.
+
+    After sharding: FSDP gives a layer a new class, and transformers checkpoints only in the `forward` of that.
+    """
+    for layer in _layers(model):
+        layer.forward = torch.compile(layer.forward)
+
+
+def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh) -> None:
+    """Each layer is a unit of its own, so that only one is whole at a time."""
     dtype = compute_dtype(config, mesh.device_type)
     options: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
-        "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
         "reshard_after_forward": config.reshard_after_forward,
     }
-    layers = set(_language_model(model)._no_split_modules or [])
-    for module in model.modules():
-        if type(module).__name__ in layers:
-            fully_shard(module, **options)
+    for layer in _layers(model):
+        fully_shard(layer, **options)
     fully_shard(model, **options)
 
 
-def _fill(model: nn.Module, whole: nn.Module | None, storage: torch.device, device: torch.device) -> None:
-    """Rank 0's weights into every rank's shards on `storage`, its buffers onto `device`."""
-    model.to_empty(device=storage)
+def _fill(model: nn.Module, whole: nn.Module | None, device: torch.device) -> None:
+    """Rank 0's weights and buffers into every rank's, on `device`."""
+    model.to_empty(device=device)
     _language_model(model).tie_weights()
     state = whole.state_dict() if whole is not None else {}
     set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
     # Buffers that are not in the state dict, such as rotary frequencies, have no storage yet.
     buffers = dict(whole.named_buffers()) if whole is not None else {}
-    for name, buffer in list(model.named_buffers()):
+    for name, buffer in model.named_buffers():
         if whole is not None:
             buffer.copy_(buffers[name])
         dist.broadcast(buffer, src=0)
-        owner, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(owner), attribute, buffer.to(device))
