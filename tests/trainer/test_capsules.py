@@ -196,3 +196,14 @@ def test_a_row_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.partial").touch()
     with pytest.raises(CapsuleError, match=r"prompts\.rows\.0\.extra_info\.raw is a bytes"):
         finish(tmp_path / "a.partial", seen(odd))
+
+
+def test_two_fields_that_are_one_tensor(tmp_path: Path) -> None:
+    """Without a KL penalty, the rewards are the scores."""
+    batch = train_batch()
+    batch = dataclasses.replace(batch, rewards_BT=batch.experience.scores_BT)
+    with zipfile.ZipFile(tmp_path / "a.partial", "w"):
+        pass
+    capsule = Capsule(finish(tmp_path / "a.partial", seen(batch)))
+    assert same(capsule.seen.batch, batch)
+    capsule.close()
