@@ -77,7 +77,7 @@ def update_of(model: Trained, batch: TrainBatch) -> Callable[[], object]:
     share = MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT))
 
     def loss(rows: TrainBatch, totals: Totals) -> tuple[torch.Tensor, Metrics]:
-        return ppo.actor_loss(model, rows, totals, ActorConfig())
+        return ppo.actor_loss(model, rows, totals, ActorConfig(clip_ratio_low=0.2, clip_ratio_high=0.2))
 
     def update() -> None:
         with model.training():

@@ -66,7 +66,9 @@ def update(model: Trained, factor: float = 1.0) -> UpdateReport:
     """Two mini-batches of two passes."""
 
     def loss(*args: Any) -> Any:
-        value, parts = ppo.actor_loss(model, *args, config=ActorConfig(entropy_coeff=0.01))
+        value, parts = ppo.actor_loss(
+            model, *args, config=ActorConfig(clip_ratio_low=0.2, clip_ratio_high=0.2, entropy_coeff=0.01)
+        )
         return value * factor, parts
 
     batch = train_batch(8)
