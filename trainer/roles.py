@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 from trainer import ppo
-from trainer.config.batches import micro_batch_sizes
 from trainer.config.schema import Config
 from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint
+from trainer.learner.forward import ForwardOptions
 from trainer.learner.fsdp import Model, Trained, forward_only
 from trainer.learner.models import Source, compute_dtype, empty_causal_lm, local_path, read_config, sharded
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
@@ -75,7 +75,6 @@ class Roles:
         self.device = torch.device("cuda:0" if device_type == "cuda" else "cpu")
         if device_type == "cuda":
             torch.cuda.set_device(self.device)  # the one that Ray gave this rank
-        self.micro = micro_batch_sizes(config)
         self.tokenizer = load_tokenizer(config.actor_rollout_ref.model)
         self.score_response = build_scorer(config.custom_reward_function, spec.reward_source)
         mesh = init_device_mesh(device_type, (world_size,))
@@ -83,7 +82,9 @@ class Roles:
         temperature = part.rollout.temperature if part.rollout.do_sample else 1.0
         source = Source(part.model.path, part.model.trust_remote_code, config.trainer.seed)
         actor = sharded(
-            "causal_lm", source, part.actor.fsdp_config, mesh, checkpointing=part.model.enable_gradient_checkpointing
+            *("causal_lm", source, part.actor.fsdp_config, mesh),
+            checkpointing=part.model.enable_gradient_checkpointing,
+            recompute=part.model.recompute_granularity,
         )
         self.actor = Trained(
             actor,
@@ -92,11 +93,13 @@ class Roles:
             grad_clip=part.actor.grad_clip,
             total_steps=spec.total_steps,
             temperature=temperature,
+            options=ForwardOptions(part.model.use_remove_padding, part.actor.use_torch_compile),
         )
         self.reference = None
         if config.uses_reference:
             reference = sharded("causal_lm", source, part.ref.fsdp_config, mesh, checkpointing=False)
-            self.reference = Model(reference.requires_grad_(False), self.device, temperature)
+            options = ForwardOptions(part.model.use_remove_padding, part.ref.use_torch_compile)
+            self.reference = Model(reference.requires_grad_(False), self.device, temperature, options)
         self.critic = _critic(config, mesh, self.device, spec.total_steps) if config.uses_critic else None
         self.engine: Engine = _engine(config, source, self.device, self.tokenizer)
         self.sync_weights()
@@ -116,32 +119,32 @@ class Roles:
         extras = {name: torch.tensor(values, dtype=torch.float32) for name, values in scores.extras.items()}
         return Scores(torch.tensor(scores.scores, dtype=torch.float32), extras)
 
-    # -- forward passes
+    # -- forward passes: `passes` are the row numbers of each, equally many on every rank
 
-    def log_probs(self, rollout: Rollout) -> LogProbs:
+    def log_probs(self, rollout: Rollout, passes: tuple[Tensor, ...]) -> LogProbs:
         """Of the actor as it is now. Collective."""
-        return forward_only(partial(self.actor.log_probs, entropy=True), rollout, self.micro.old_log_prob)
+        return forward_only(partial(self.actor.log_probs, entropy=True), rollout, passes)
 
-    def ref_log_probs(self, rollout: Rollout) -> Tensor:
+    def ref_log_probs(self, rollout: Rollout, passes: tuple[Tensor, ...]) -> Tensor:
         """Collective."""
         assert self.reference is not None
-        return forward_only(partial(self.reference.log_probs, entropy=False), rollout, self.micro.ref_log_prob).logp_BT
+        return forward_only(partial(self.reference.log_probs, entropy=False), rollout, passes).logp_BT
 
-    def values(self, rollout: Rollout) -> Tensor:
+    def values(self, rollout: Rollout, passes: tuple[Tensor, ...]) -> Tensor:
         """Collective."""
         assert self.critic is not None
-        return forward_only(self.critic.values, rollout, self.micro.critic_forward)
+        return forward_only(self.critic.values, rollout, passes)
 
     # -- updates
 
     def update_actor(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
-        return ppo.update(self.actor, shares, self.micro.actor_update, self._actor_loss())
+        return ppo.update(self.actor, shares, self._actor_loss())
 
     def update_critic(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
         assert self.critic is not None
-        return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())
+        return ppo.update(self.critic, shares, self._critic_loss())
 
     def _actor_loss(self) -> Loss:
         return partial(ppo.actor_loss, self.actor, config=self.config.actor_rollout_ref.actor)
@@ -186,13 +189,13 @@ class Roles:
         """A digest of this rank's part of each tensor of "actor" or "critic"."""
         return {name: digest(tensor) for name, tensor in getattr(self, role).local_tensors()}
 
-    def probe_gradient(self, role: str, share: MiniBatch, micro_size: int) -> tuple[dict[str, float], float]:
-        """Losses and gradient norm of one mini-batch in passes of `micro_size` rows; no weight changes. Collective."""
+    def probe_gradient(self, role: str, share: MiniBatch) -> tuple[dict[str, float], float]:
+        """Losses and gradient norm of one mini-batch; no weight changes. Collective."""
         model = self.actor if role == "actor" else self.critic
         assert model is not None
         loss = self._actor_loss() if role == "actor" else self._critic_loss()
         with model.frozen():
-            report = ppo.update(model, (share,), micro_size, loss)
+            report = ppo.update(model, (share,), loss)
         losses = dict(report.steps[0])
         return losses, losses.pop("grad_norm")
 
@@ -212,8 +215,19 @@ def digest(tensor: Tensor) -> str:
 def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -> Trained:
     model = config.critic.model
     source = Source(model.path, model.trust_remote_code, config.trainer.seed)
-    module = sharded("value", source, model.fsdp_config, mesh, checkpointing=model.enable_gradient_checkpointing)
-    return Trained(module, device, config.critic.optim, grad_clip=config.critic.grad_clip, total_steps=total_steps)
+    module = sharded(
+        *("value", source, model.fsdp_config, mesh),
+        checkpointing=model.enable_gradient_checkpointing,
+        recompute=model.recompute_granularity,
+    )
+    return Trained(
+        module,
+        device,
+        config.critic.optim,
+        grad_clip=config.critic.grad_clip,
+        total_steps=total_steps,
+        options=ForwardOptions(model.use_remove_padding),
+    )
 
 
 def _engine(config: Config, source: Source, device: torch.device, tokenizer: Any) -> Engine:
