@@ -55,7 +55,7 @@ class Sizes:
     rows: int
     prompt: int
     response: int
-    model: dict[str, int]
+    model: dict[str, Any]
 
     @property
     def tokens(self) -> int:
@@ -134,7 +134,8 @@ def model_folder(folder: Path, sizes: Sizes, device: torch.device) -> str:
 def ours(folder: str, variant: Variant, mesh: DeviceMesh, device: torch.device) -> Trained:
     fsdp = FsdpConfig(reshard_after_forward=variant.reshard)
     if variant.compiled_layers:
-        fsdp = dataclasses.replace(fsdp, use_torch_compile=True)  # type: ignore[call-arg]
+        more: dict[str, Any] = {"use_torch_compile": True}
+        fsdp = dataclasses.replace(fsdp, **more)
     module = sharded(
         *("causal_lm", Source(folder, False, 1), fsdp, mesh),
         checkpointing=variant.recompute != "none",
@@ -151,7 +152,8 @@ def our_step(model: Trained, share: MiniBatch) -> Step:
 
 def plain_step(folder: str, batch: TrainBatch, mesh: DeviceMesh, device: torch.device, passes: int) -> Step:
     """FSDP2 + transformers, with nothing of this repository's but the loss."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").to(device)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+    model.to(device)
     checkpoint = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     checkpoint({"use_reentrant": False})
     model.train()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -46,7 +47,7 @@ def made_up(rows: int) -> Rollout:
 
 def computed(rollout: Rollout, share: Share, packed: bool) -> int:
     """Tokens that went into the model."""
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     backbone = AutoModel.from_config(Qwen2Config(vocab_size=16, num_key_value_heads=1, **sizes))
     model = Model(ValueModel(backbone), torch.device("cpu"), 1.0, ForwardOptions(remove_padding=packed))
     assert model.forward.packs is packed

@@ -101,7 +101,7 @@ def _torch_flash() -> Flash | None:
     known = inspect.signature(varlen_attn).parameters
     if not {"window_size", "scale"} <= set(known):  # torch 2.10
         return None
-    grouped = {"enable_gqa": True} if "enable_gqa" in known else {}
+    grouped: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in known else {}
 
     def flash(
         q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, longest: int, scale: float, window: int | None
@@ -117,7 +117,7 @@ def _torch_flash() -> Flash | None:
 
 def _package_flash() -> Flash | None:
     try:
-        from flash_attn import flash_attn_varlen_func
+        from flash_attn import flash_attn_varlen_func  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         return None
 
@@ -138,7 +138,7 @@ def _window(sliding: int | None) -> tuple[int, int]:
     return (-1, 0) if sliding is None else (sliding - 1, 0)
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def one_by_one(q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, scale: float, window: int | None) -> Tensor:
     """[N, H, E] from q [N, H, E], k and v [N, K, E]: each sequence by itself."""
     lengths = bounds.diff().tolist()

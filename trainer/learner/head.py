@@ -40,8 +40,10 @@ def log_probs(
     """
     rows = max(1, chunk_logits // len(weight_VD))
     rows = rows // 128 * 128 or rows  # whole tiles of the matrix product
-    logp_M, entropy_M = _Head.apply(hidden_MD, weight_VD, bias_V, labels_M, temperature, entropy, compiled, rows)
-    return logp_M, entropy_M
+    answers: tuple[Tensor, Tensor] = _Head.apply(  # type: ignore[no-untyped-call]
+        hidden_MD, weight_VD, bias_V, labels_M, temperature, entropy, compiled, rows
+    )
+    return answers
 
 
 class _Head(torch.autograd.Function):
@@ -69,7 +71,7 @@ class _Head(torch.autograd.Function):
         return logp_M.clone(), entropy_M.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         hidden_MD, weight_VD, bias_V, labels_M, normaliser_M, entropy_M = ctx.saved_tensors
         temperature, entropy, compiled, rows = ctx.options
         gradient = fused()[1] if compiled else chunk_gradient
