@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.trainer.batches import train_batch
+from tests.trainer.conftest import Words
 from trainer.balance import PassLimit, partition, pass_rows, shares
+from trainer.config import load
+from trainer.group import WorkerGroup
 from trainer.metrics import balance_metrics
 
 LENGTHS = st.lists(st.integers(1, 4096), min_size=1, max_size=60)
@@ -106,3 +114,23 @@ def test_what_is_reported_of_the_balance() -> None:
         "global_seqlen/balanced_max": 10,
         "global_seqlen/mean": 10,
     }
+
+
+class Echo:
+    """`Calls` to two ranks that answer each row with its own number, pass by pass."""
+
+    world_size = 2
+
+    def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+        answers = []
+        for rollout, passes in args:
+            assert sorted(torch.cat(passes).tolist()) == list(range(len(rollout)))
+            answers.append(rollout.prompts.uid_B[:, None].float())
+        return answers
+
+
+@pytest.mark.parametrize("balance", [True, False])
+def test_answers_come_back_in_the_rows_order(words: Words, balance: bool) -> None:
+    config = load(words("trainer.n_gpus_per_node=2", f"trainer.balance_batch={balance}")).config
+    rollout = train_batch(8).experience.rollout
+    assert WorkerGroup(Echo(), config).values(rollout).tolist() == [[number] for number in range(8)]
