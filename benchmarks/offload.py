@@ -74,14 +74,15 @@ def batch_of(sequences: int, tokens: int) -> TrainBatch:
 
 
 def update_of(model: Trained, batch: TrainBatch) -> Callable[[], object]:
-    share = MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT))
+    passes = torch.arange(len(batch)).split(max(1, len(batch) // 2))
+    share = MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT), passes)
 
     def loss(rows: TrainBatch, totals: Totals) -> tuple[torch.Tensor, Metrics]:
         return ppo.actor_loss(model, rows, totals, ActorConfig(clip_ratio_low=0.2, clip_ratio_high=0.2))
 
     def update() -> None:
         with model.training():
-            ppo.update(model, (share, share), max(1, len(batch) // 2), loss)
+            ppo.update(model, (share, share), loss)
 
     return update
 

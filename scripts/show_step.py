@@ -24,7 +24,7 @@ import torch
 from devkit.smoke.problems import word_problems, write_parquet
 from devkit.smoke.tiny import TinySpec, build
 from trainer import ppo
-from trainer.config import load
+from trainer.config import load, micro_batch_sizes
 from trainer.group import WorkerGroup
 from trainer.local import LocalPool
 from trainer.records import Row, Totals
@@ -104,7 +104,8 @@ def main(words: Sequence[str]) -> None:
         show("Rollout", result.batch.experience.rollout)
         show("Experience", result.batch.experience)
         show("TrainBatch", result.batch)
-        share = workers.shares(result.batch, config.actor_rollout_ref.actor, 1)[0][0]
+        limit = micro_batch_sizes(config).actor_update
+        share = workers.shares(result.batch, config.actor_rollout_ref.actor, 1, limit)[0][0]
         show(f"MiniBatch of rank 0: {len(share.batch)} rows", share)
         assert result.actor is not None
         show("UpdateReport of the actor", result.actor)

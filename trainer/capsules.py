@@ -46,6 +46,8 @@ class ModelState:
     checksums: Digests  # of each whole tensor
     updates: int = 0  # of its schedule so far; 0 of one that is not trained
     steps: int = 0  # of its optimizer so far
+    loss_scale: float | None = None  # of fp16 training
+    good_steps: int = 0  # in a row, with that scale
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from trainer import ppo
+from trainer.balance import PassLimit, Share, shares
+from trainer.config.batches import MicroBatches, micro_batch_sizes
 from trainer.config.schema import ActorConfig, Config, CriticConfig
 from trainer.interfaces import Sampling
 from trainer.records import (
@@ -63,28 +66,39 @@ class WorkerGroup:
         }
         return Scores(torch.cat([answer.score_B for answer in answers]), extras)
 
-    # -- forward passes: collective, so shares must be equal; `config.check` has made sure
+    # -- forward passes: collective, so each rank must do equally many
 
     def log_probs(self, rollout: Rollout) -> LogProbs:
-        return self._forward("log_probs", rollout)  # type: ignore[no-any-return]
+        return self._forward("log_probs", rollout, self._limits.old_log_prob)  # type: ignore[no-any-return]
 
     def ref_log_probs(self, rollout: Rollout) -> Tensor:
-        return self._forward("ref_log_probs", rollout)  # type: ignore[no-any-return]
+        return self._forward("ref_log_probs", rollout, self._limits.ref_log_prob)  # type: ignore[no-any-return]
 
     def values(self, rollout: Rollout) -> Tensor:
-        return self._forward("values", rollout)  # type: ignore[no-any-return]
+        return self._forward("values", rollout, self._limits.critic_forward)  # type: ignore[no-any-return]
 
-    def _forward(self, phase: str, rollout: Rollout) -> Any:
-        return concat(self.calls.all(phase, [(share,) for share in split_rows(rollout, self.calls.world_size)]))
+    def _forward(self, phase: str, rollout: Rollout, limit: PassLimit) -> Any:
+        """The answers in the rows' own order, wherever they were computed."""
+        dealt = self._deal(rollout.lengths_B, limit)
+        args = [(take(rollout, torch.tensor(share.rows)), indices(share.passes)) for share in dealt]
+        answers = concat(self.calls.all(phase, args))
+        return take(answers, torch.tensor([row for share in dealt for row in share.rows]).argsort())
+
+    def _deal(self, lengths_B: Tensor, limit: PassLimit) -> list[Share]:
+        return shares(lengths_B.tolist(), self.calls.world_size, limit, balanced=self.config.trainer.balance_batch)
+
+    @cached_property
+    def _limits(self) -> MicroBatches:
+        return micro_batch_sizes(self.config)
 
     # -- updates
 
     def update_actor(self, batch: TrainBatch, step: int) -> UpdateReport:
-        shares = self.shares(batch, self.config.actor_rollout_ref.actor, step)
+        shares = self.shares(batch, self.config.actor_rollout_ref.actor, step, self._limits.actor_update)
         return merge_reports(self.calls.all("update_actor", [(share,) for share in shares]))
 
     def update_critic(self, batch: TrainBatch, step: int) -> UpdateReport:
-        shares = self.shares(batch, self.config.critic, step)
+        shares = self.shares(batch, self.config.critic, step, self._limits.critic_update)
         return merge_reports(self.calls.all("update_critic", [(share,) for share in shares]))
 
     def order(self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int) -> list[Tensor]:
@@ -93,15 +107,19 @@ class WorkerGroup:
         seed = config.data_loader_seed + step if config.shuffle else None
         return list(ppo.mini_batches(batch, rows, config.ppo_epochs, seed))
 
-    def shares(self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int) -> list[tuple[MiniBatch, ...]]:
+    def shares(
+        self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int, limit: PassLimit
+    ) -> list[tuple[MiniBatch, ...]]:
         """Each rank's part of every mini-batch. Which rows form a mini-batch does not depend on the ranks."""
+        rollout = batch.experience.rollout
         horizon = self.config.actor_rollout_ref.actor.loss_scale_factor or self.config.data.max_response_length
-        shares: list[list[MiniBatch]] = [[] for _ in range(self.calls.world_size)]
+        by_rank: list[list[MiniBatch]] = [[] for _ in range(self.calls.world_size)]
         for index in self.order(batch, config, step):
-            totals = ppo.totals_of(batch.experience.rollout.mask_BT[index], horizon)
-            for rank, part in enumerate(index.tensor_split(self.calls.world_size)):
-                shares[rank].append(MiniBatch(take(batch, part), totals))
-        return [tuple(share) for share in shares]
+            totals = ppo.totals_of(rollout.mask_BT[index], horizon)
+            for share, of_rank in zip(self._deal(rollout.lengths_B[index], limit), by_rank, strict=True):
+                rows = take(batch, index[torch.tensor(share.rows)])
+                of_rank.append(MiniBatch(rows, totals, indices(share.passes)))
+        return [tuple(of_rank) for of_rank in by_rank]
 
     def sync_weights(self) -> None:
         self.everywhere("sync_weights")
@@ -125,14 +143,18 @@ class WorkerGroup:
     def probe_gradient(self, role: str, batch: TrainBatch, micro_size: int) -> tuple[dict[str, float], float]:
         """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per rank."""
         config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
-        shares = self.shares(batch, config, 0)
-        answers = self.calls.all("probe_gradient", [(role, share[0], micro_size) for share in shares])
+        shares = self.shares(batch, config, 0, PassLimit(rows=micro_size))
+        answers = self.calls.all("probe_gradient", [(role, share[0]) for share in shares])
         losses = {name: sum(answer[0][name] for answer in answers) for name in answers[0][0]}
         return losses, answers[0][1]
 
     def everywhere(self, phase: str, *args: Any) -> list[Any]:
         """One phase with the same arguments on all ranks; the answers by rank."""
         return self.calls.all(phase, [args] * self.calls.world_size)
+
+
+def indices(passes: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
+    return tuple(torch.tensor(rows) for rows in passes)
 
 
 def split_rows(record: Any, parts: int) -> list[Any]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from trainer import drift
+from trainer.balance import deal
 from trainer.config.schema import Config
 from trainer.records import LogProbs, Metrics, Rollout, Scores, TrainBatch, UpdateReport
 
@@ -65,7 +66,17 @@ def data_metrics(batch: TrainBatch, config: Config) -> Metrics:
     metrics |= summary("prompt_length", prompt_lengths)
     metrics["prompt_length/clip_ratio"] = float((prompt_lengths == config.data.max_prompt_length).float().mean())
     metrics["perf/total_num_tokens"] = float(lengths.sum() + prompt_lengths.sum())
-    return metrics
+    return metrics | balance_metrics(rollout.lengths_B.tolist(), config.world_size)
+
+
+def balance_metrics(lengths: Sequence[int], ranks: int) -> Metrics:
+    """Tokens of a rank: the fewest, the most and the mean, with rows dealt in order and (`balanced`) evenly."""
+    found: Metrics = {}
+    for balanced, prefix in ((False, "global_seqlen/"), (True, "global_seqlen/balanced_")):
+        dealt = [sum(lengths[row] for row in rows) for rows in deal(lengths, ranks, balanced=balanced)]
+        found |= {f"{prefix}min": float(min(dealt)), f"{prefix}max": float(max(dealt))}
+    found["global_seqlen/minmax_diff"] = found["global_seqlen/max"] - found["global_seqlen/min"]
+    return found | {"global_seqlen/mean": sum(lengths) / ranks}
 
 
 def update_metrics(role: str, update: UpdateReport) -> Metrics:

@@ -326,10 +326,9 @@ def mini_batches(batch: TrainBatch, size: int, epochs: int, shuffle_seed: int | 
 def update(
     model: Trainable,
     shares: Sequence[MiniBatch],
-    micro_size: int,
     loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]],
 ) -> UpdateReport:
-    """One optimizer step per mini-batch, its gradient summed over micro-batches of `micro_size` rows.
+    """One optimizer step per mini-batch, its gradient summed over the micro-batches of its `passes`.
 
     Runs on every rank with that rank's share. The losses are normalised by the whole mini-batch, so gradients add up
     over micro-batches and ranks alike. A step whose gradient is not finite is left out and counted.
@@ -337,8 +336,8 @@ def update(
     steps, skipped, trained = [], 0, set[str]()
     for share in shares:
         sums: Metrics = {}
-        for start in range(0, len(share.batch), micro_size):
-            rows = to_device(take(share.batch, slice(start, start + micro_size)), model.device)
+        for index in share.passes:
+            rows = to_device(take(share.batch, index), model.device)
             value, metrics = loss(rows, share.totals)
             model.backward(value)
             sums = {name: sums.get(name, 0.0) + number for name, number in metrics.items()}

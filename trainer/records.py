@@ -74,6 +74,11 @@ class Rollout:
     def attention_BS(self) -> Tensor:
         return torch.cat([self.prompts.mask_BP, self.mask_BT], dim=1)
 
+    @property
+    def lengths_B(self) -> Tensor:
+        """Tokens of each sequence, prompt and response together."""
+        return self.prompts.mask_BP.sum(-1) + self.mask_BT.sum(-1)
+
 
 @dataclass(frozen=True)
 class Experience:
@@ -138,6 +143,7 @@ class MiniBatch:
 
     batch: TrainBatch
     totals: Totals  # of the whole mini-batch, all ranks together
+    passes: tuple[Tensor, ...]  # row numbers in `batch` of each micro-batch; equally many on every rank
 
 
 @dataclass(frozen=True)

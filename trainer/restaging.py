@@ -20,8 +20,9 @@ from trainer.config.schema import ActorConfig, Config, CriticConfig, FsdpConfig
 from trainer.findings import STAGES, Finding
 from trainer.group import WorkerGroup
 from trainer.learner import checkpoint as checkpoints
-from trainer.learner.fsdp import local
 from trainer.learner.models import VALUE_HEAD_FILE
+from trainer.learner.offload import local
+from trainer.learner.scaling import LossScale
 from trainer.learner.snapshot import distances, restore_optimizer
 from trainer.local import LocalPool
 from trainer.records import UpdateReport
@@ -246,6 +247,8 @@ class Restaging:
         if self._inside:
             restore_optimizer(model, self._capsule.tensors(f"optimizer/{role}"))
         model.set_updates(state.updates)
+        if model.loss_scale is not None and state.loss_scale is not None:
+            model.loss_scale = LossScale(state.loss_scale, state.good_steps)
 
     def _has_optimizer(self, role: str) -> bool:
         fresh = self.seen.held.models[role].steps == 0

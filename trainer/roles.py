@@ -20,11 +20,11 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from trainer import ppo, profiling
 from trainer.capsules import Held
-from trainer.config.batches import micro_batch_sizes
 from trainer.config.schema import Config
 from trainer.errors import DeadlineError
 from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint, snapshot
+from trainer.learner.forward import ForwardOptions
 from trainer.learner.fsdp import Model, Trained, forward_only
 from trainer.learner.models import (
     DTYPES,
@@ -107,7 +107,6 @@ class Roles:
         self.device = torch.device("cuda:0" if device_type == "cuda" else "cpu")
         if device_type == "cuda":
             torch.cuda.set_device(self.device)  # the one that Ray gave this rank
-        self.micro = micro_batch_sizes(config)
         self.tokenizer = load_tokenizer(config.actor_rollout_ref.model)
         self.score_response = build_scorer(config.custom_reward_function, spec.reward_source)
         mesh = init_device_mesh(device_type, (world_size,))
@@ -115,7 +114,9 @@ class Roles:
         temperature = part.rollout.temperature if part.rollout.do_sample else 1.0
         source = Source(part.model.path, part.model.trust_remote_code, config.trainer.seed)
         actor = sharded(
-            "causal_lm", source, part.actor.fsdp_config, mesh, checkpointing=part.model.enable_gradient_checkpointing
+            *("causal_lm", source, part.actor.fsdp_config, mesh),
+            checkpointing=part.model.enable_gradient_checkpointing,
+            recompute=part.model.recompute_granularity,
         )
         self.actor = Trained(
             actor,
@@ -124,14 +125,16 @@ class Roles:
             grad_clip=part.actor.grad_clip,
             total_steps=spec.total_steps,
             temperature=temperature,
+            options=ForwardOptions(part.model.use_remove_padding, part.actor.use_torch_compile),
             memory=part.actor.fsdp_config,
             loss_scale=first_loss_scale(part.actor.fsdp_config, device_type),
         )
         self.reference = None
         if config.uses_reference:
             reference = sharded("causal_lm", source, part.ref.fsdp_config, mesh, checkpointing=False)
+            options = ForwardOptions(part.model.use_remove_padding, part.ref.use_torch_compile)
             self.reference = Model(
-                reference.requires_grad_(False), self.device, temperature, memory=part.ref.fsdp_config
+                reference.requires_grad_(False), self.device, temperature, options, memory=part.ref.fsdp_config
             )
         self.critic = _critic(config, mesh, self.device, spec.total_steps) if config.uses_critic else None
         self.engine: Engine = _engine(config, source, self.device, self.tokenizer)
@@ -146,38 +149,37 @@ class Roles:
     def score(self, rollout: Rollout) -> Scores:
         return score_responses(rollout, self.tokenizer, self.score_response)
 
-    # -- forward passes
+    # -- forward passes: `passes` are the row numbers of each, equally many on every rank
 
-    def log_probs(self, rollout: Rollout) -> LogProbs:
+    def log_probs(self, rollout: Rollout, passes: tuple[Tensor, ...]) -> LogProbs:
         """Of the actor as it is now. Collective."""
         with self.actor.at_hand():
-            return forward_only(partial(self.actor.log_probs, entropy=True), rollout, self.micro.old_log_prob)
+            return forward_only(partial(self.actor.log_probs, entropy=True), rollout, passes)
 
-    def ref_log_probs(self, rollout: Rollout) -> Tensor:
+    def ref_log_probs(self, rollout: Rollout, passes: tuple[Tensor, ...]) -> Tensor:
         """Collective."""
         assert self.reference is not None
-        compute = partial(self.reference.log_probs, entropy=False)
         with self.reference.at_hand():
-            return forward_only(compute, rollout, self.micro.ref_log_prob).logp_BT
+            return forward_only(partial(self.reference.log_probs, entropy=False), rollout, passes).logp_BT
 
-    def values(self, rollout: Rollout) -> Tensor:
+    def values(self, rollout: Rollout, passes: tuple[Tensor, ...]) -> Tensor:
         """Collective."""
         assert self.critic is not None
         with self.critic.at_hand():
-            return forward_only(self.critic.values, rollout, self.micro.critic_forward)
+            return forward_only(self.critic.values, rollout, passes)
 
     # -- updates
 
     def update_actor(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
         with self.actor.training():
-            return ppo.update(self.actor, shares, self.micro.actor_update, self._actor_loss())
+            return ppo.update(self.actor, shares, self._actor_loss())
 
     def update_critic(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
         assert self.critic is not None
         with self.critic.training():
-            return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())
+            return ppo.update(self.critic, shares, self._critic_loss())
 
     def _actor_loss(self) -> Loss:
         return partial(ppo.actor_loss, self.actor, config=self.config.actor_rollout_ref.actor)
@@ -250,13 +252,13 @@ class Roles:
         """A digest of this rank's part of each tensor of "actor" or "critic"."""
         return {name: digest(tensor) for name, tensor in getattr(self, role).local_tensors()}
 
-    def probe_gradient(self, role: str, share: MiniBatch, micro_size: int) -> tuple[dict[str, float], float]:
-        """Losses and gradient norm of one mini-batch in passes of `micro_size` rows; no weight changes. Collective."""
+    def probe_gradient(self, role: str, share: MiniBatch) -> tuple[dict[str, float], float]:
+        """Losses and gradient norm of one mini-batch; no weight changes. Collective."""
         model = self.actor if role == "actor" else self.critic
         assert model is not None
         loss = self._actor_loss() if role == "actor" else self._critic_loss()
         with model.at_hand(), model.frozen():
-            report = ppo.update(model, (share,), micro_size, loss)
+            report = ppo.update(model, (share,), loss)
         losses = dict(report.steps[0])
         return losses, losses.pop("grad_norm")
 
@@ -281,13 +283,18 @@ def device_of(config: Config) -> str:
 def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -> Trained:
     model = config.critic.model
     source = Source(model.path, model.trust_remote_code, config.trainer.seed)
-    module = sharded("value", source, model.fsdp_config, mesh, checkpointing=model.enable_gradient_checkpointing)
+    module = sharded(
+        *("value", source, model.fsdp_config, mesh),
+        checkpointing=model.enable_gradient_checkpointing,
+        recompute=model.recompute_granularity,
+    )
     return Trained(
         module,
         device,
         config.critic.optim,
         grad_clip=config.critic.grad_clip,
         total_steps=total_steps,
+        options=ForwardOptions(model.use_remove_padding),
         memory=model.fsdp_config,
         loss_scale=first_loss_scale(model.fsdp_config, device.type),
     )

@@ -137,7 +137,8 @@ def _batch_sizes(full: Config, world: int) -> _Sizes:
     mini = full.actor_rollout_ref.actor.ppo_mini_batch_size
     steps = min(MAX_STEPS_PER_EPOCH, max(1, full.data.train_batch_size // mini))
     per_rank = mini * full.actor_rollout_ref.rollout.n // full.world_size
-    passes = min(MAX_MICRO_BATCHES, max(1, per_rank // micro_batch_sizes(full).actor_update))
+    size = micro_batch_sizes(full).actor_update.sequences(full.longest_sequence)
+    passes = min(MAX_MICRO_BATCHES, max(1, per_rank // size))
     unit = math.lcm(world * passes, samples)
     rows = unit * math.ceil(MIN_ROWS / unit)
     return _Sizes(steps * rows // samples, rows // samples, rows // world // passes, samples)

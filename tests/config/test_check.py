@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer.balance import PassLimit
 from trainer.config import ConfigErrors, MicroBatches, check_command, load, micro_batch_sizes
 
 from .conftest import write_rows
@@ -33,7 +34,7 @@ def test_a_fit_command_has_facts(command: Command) -> None:
     assert report.ok and report.facts is not None
     assert (report.facts.rows.train, report.facts.rows.val) == (16, 4)
     assert (report.facts.ranks, report.facts.steps_per_epoch, report.facts.total_steps) == (1, 2, 6)
-    assert report.facts.micro_batches == MicroBatches(2, 2, 2, 2, 2)
+    assert report.facts.micro_batches == rows(2, 2, 2, 2, 2)
 
 
 def test_a_check_is_quick_and_loads_no_framework(command: Command) -> None:
@@ -103,6 +104,11 @@ ARITHMETIC = [
         "critic.ppo_max_token_len_per_gpu",
         "do not hold one sequence of up to 1024",
     ),
+    (
+        ["critic.use_dynamic_bsz=True", "critic.forward_max_token_len_per_gpu=1023"],
+        "critic.forward_max_token_len_per_gpu",
+        "do not hold one sequence of up to 1024",
+    ),
 ]
 
 
@@ -121,24 +127,36 @@ def test_what_a_part_does_not_use_is_not_judged(command: Command) -> None:
     assert problems(command("algorithm.adv_estimator=grpo", "critic.ppo_micro_batch_size=3")) == {}
 
 
+def rows(*sizes: int) -> MicroBatches:
+    return MicroBatches(*(PassLimit(rows=size) for size in sizes))
+
+
+def tokens(*budgets: int) -> MicroBatches:
+    return MicroBatches(*(PassLimit(tokens=budget) for budget in budgets))
+
+
 @pytest.mark.parametrize(
     ("words", "sizes"),
     [
-        ([], MicroBatches(2, 2, 2, 2, 2)),
+        ([], rows(2, 2, 2, 2, 2)),
         (
             [f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu=3"],
-            MicroBatches(2, 3, 3, 2, 2),
+            rows(2, 3, 3, 2, 2),
         ),  # forward only: need not divide
-        (["critic.forward_micro_batch_size_per_gpu=7"], MicroBatches(2, 2, 2, 2, 7)),
+        (["critic.forward_micro_batch_size_per_gpu=7"], rows(2, 2, 2, 2, 7)),
         (
             ["algorithm.use_kl_in_reward=True", f"{R}.log_prob_micro_batch_size=16", "trainer.n_gpus_per_node=2"],
-            MicroBatches(2, 2, 8, 2, 2),
+            rows(2, 2, 8, 2, 2),
         ),
-        (  # 3 sequences of 1024 tokens fit: 2 divide the 4 of a mini-batch; the critic follows, with its own budget
+        (  # the critic follows, with its own budget
             [f"{A}.use_dynamic_bsz=True", f"{A}.ppo_max_token_len_per_gpu=4000"],
-            MicroBatches(2, 3, 3, 4, 32),
+            tokens(4000, 4000, 4000, 32768, 32768),
         ),
-        (["algorithm.adv_estimator=grpo"], MicroBatches(2, 2, 2, 2, 2)),
+        (
+            ["critic.use_dynamic_bsz=True", "critic.forward_max_token_len_per_gpu=50000"],
+            MicroBatches(*[PassLimit(rows=2)] * 3, PassLimit(tokens=32768), PassLimit(tokens=50000)),
+        ),
+        (["algorithm.adv_estimator=grpo"], rows(2, 2, 2, 2, 2)),
     ],
 )
 def test_sequences_per_pass(command: Command, words: list[str], sizes: MicroBatches) -> None:

@@ -52,15 +52,15 @@ MUTANTS = (
     Mutant(
         "temperature-in-the-engine-alone",
         "trainer/learner/fsdp.py",
-        old="logits_BTV.float() / self.temperature",
-        new="logits_BTV.float()",
+        old="self.forward.log_probs(layout, self.temperature, entropy=entropy)",
+        new="self.forward.log_probs(layout, 1.0, entropy=entropy)",
         caught_by="rollout-logprobs",
     ),
     Mutant(
         "log-probs-one-token-late",
-        "trainer/learner/fsdp.py",
-        old=".logits[:, -width - 1 : -1]",
-        new=".logits[:, -width:]",
+        "trainer/learner/layout.py",
+        old=".cumsum(0).view_as(attention_BS) - 2",
+        new=".cumsum(0).view_as(attention_BS) - 1",
         caught_by="rollout-logprobs",
     ),
     Mutant(
@@ -103,8 +103,8 @@ MUTANTS = (
     Mutant(
         "last-micro-batch-dropped",
         "trainer/ppo.py",
-        old="for start in range(0, len(share.batch), micro_size):",
-        new="for start in range(0, max(1, len(share.batch) - micro_size), micro_size):",
+        old="for index in share.passes:",
+        new="for index in share.passes[: max(1, len(share.passes) - 1)]:",
         caught_by="micro-batches",
     ),
     Mutant(
@@ -124,10 +124,9 @@ MUTANTS = (
     Mutant(
         "critic-not-trained",
         "trainer/roles.py",
-        old="        with self.critic.training():\n"
-        "            return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())\n",
-        new="        with self.critic.training(), self.critic.frozen():\n"
-        "            return ppo.update(self.critic, shares, self.micro.critic_update, self._critic_loss())\n",
+        old="            return ppo.update(self.critic, shares, self._critic_loss())\n",
+        new="            with self.critic.frozen():\n"
+        "                return ppo.update(self.critic, shares, self._critic_loss())\n",
         caught_by="critic-update",
         to_the_end=True,
     ),
@@ -151,7 +150,7 @@ MUTANTS = (
         "reference-is-the-actor",
         "trainer/roles.py",
         old="self.reference = Model(\n"
-        "                reference.requires_grad_(False), self.device, temperature, memory=part.ref.fsdp_config\n"
+        "                reference.requires_grad_(False), self.device, temperature, options, memory=part.ref.fsdp_config\n"  # noqa: E501
         "            )\n",
         new="self.reference = self.actor\n",
         caught_by="reference",

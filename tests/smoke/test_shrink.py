@@ -49,7 +49,8 @@ def steps(config: Config) -> int:
 def passes(config: Config) -> int:
     """Micro-batches of a mini-batch, on each rank."""
     actor, n = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
-    return max(1, actor.ppo_mini_batch_size * n // config.world_size // micro_batch_sizes(config).actor_update)
+    size = micro_batch_sizes(config).actor_update.sequences(config.longest_sequence)
+    return max(1, actor.ppo_mini_batch_size * n // config.world_size // size)
 
 
 @pytest.mark.parametrize("script", SEED_SCRIPTS, ids=lambda script: script.stem)
@@ -186,7 +187,7 @@ def test_any_sound_batch_arithmetic_becomes_a_sound_one(
     assert samples == min(n, MAX_SAMPLES)
     assert steps(tiny) == min(steps_, MAX_STEPS_PER_EPOCH)
     assert tiny.data.train_batch_size % actor.ppo_mini_batch_size == 0
-    assert rows % (tiny.world_size * micro_batch_sizes(tiny).actor_update) == 0
+    assert rows % (tiny.world_size * micro_batch_sizes(tiny).actor_update.sequences(tiny.longest_sequence)) == 0
     assert passes(tiny) == min(-(-per_rank // micro), MAX_MICRO_BATCHES)
     assert rows >= MIN_ROWS
     problems = check(resolve(list(plan.overrides), plan.dialect)).problems

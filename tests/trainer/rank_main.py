@@ -21,7 +21,7 @@ import torch._dynamo  # the first optimizer imports it
 import torch.distributed as dist
 import transformers.models.qwen2.modeling_qwen2  # noqa: F401
 
-from trainer.config import load
+from trainer.config import load, micro_batch_sizes
 from trainer.errors import TrainerError
 from trainer.group import WorkerGroup
 from trainer.records import Experience, Prompts, Rollout, Row, TrainBatch
@@ -62,13 +62,18 @@ def overflowing(batch: TrainBatch) -> TrainBatch:
 
 
 class ThisRank:
-    """`Calls` that deal the whole batch and run this rank's share alone."""
+    """`Calls` that deal the whole batch and run this rank's share alone; answers to forward passes are exchanged."""
 
     def __init__(self, roles: Any, rank: int, world: int) -> None:
         self.roles, self.rank, self.world_size = roles, rank, world
 
     def all(self, phase: str, args: Any) -> list[Any]:
-        return [getattr(self.roles, phase)(*args[self.rank])]
+        own = getattr(self.roles, phase)(*args[self.rank])
+        if phase not in ("log_probs", "values"):
+            return [own]
+        answers: list[Any] = [None] * self.world_size
+        dist.all_gather_object(answers, own)
+        return answers
 
 
 def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
@@ -77,8 +82,11 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     roles = Roles(RunSpec(config, None, 10), rank, world)
     group = WorkerGroup(ThisRank(roles, rank, world), config)
     batch = made_up(roles.actor.module.config.vocab_size)
+    rollout, limit = batch.experience.rollout, micro_batch_sizes(config).actor_update
+    mini_batches = group.shares(batch, config.actor_rollout_ref.actor, 1, limit)[rank]
     found: dict[str, Any] = {
-        name: {"actor": [], "critic": []} for name in ("steps", "lr", "untrained", "skipped", "loss_scale")
+        **{name: {"actor": [], "critic": []} for name in ("steps", "lr", "untrained", "skipped", "loss_scale")},
+        "passes": [len(share.passes) for share in mini_batches],
     }
 
     def update(step: int) -> None:
@@ -91,6 +99,9 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
             found["lr"][role].append(report.lr)
             found["untrained"][role] = list(report.untrained)
 
+    if "forward" in job:
+        found["forward"] = {"log_probs": group.log_probs(rollout).logp_BT.tolist()}
+        found["forward"]["values"] = group.values(rollout).tolist()
     if "load" in job:
         roles.load(job["load"])
         found["loaded"] = {role: roles.checksums(role) for role in ("actor", "critic")}

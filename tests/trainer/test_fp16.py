@@ -22,8 +22,9 @@ from trainer.config import load
 from trainer.config.schema import OptimConfig, TrainedFsdpConfig
 from trainer.errors import TrainerError
 from trainer.learner import checkpoint
-from trainer.learner.fsdp import Trained, local
+from trainer.learner.fsdp import Trained
 from trainer.learner.models import Source, first_loss_scale, sharded
+from trainer.learner.offload import local
 from trainer.learner.scaling import FIRST_SCALE, GROWTH_STEPS, LARGEST_SCALE, LossScale
 from trainer.records import MiniBatch, TrainBatch, UpdateReport
 
@@ -64,9 +65,9 @@ def update(model: Trained, role: str, words: Words, batch: TrainBatch, factor: f
         value, parts = loss(*args)
         return value * factor, parts
 
-    share = MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT, 6))
+    share = MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT, 6), torch.arange(len(batch)).split(4))
     with model.training():
-        return ppo.update(model, (share,), 4, scaled)
+        return ppo.update(model, (share,), scaled)
 
 
 def weights(model: Trained) -> dict[str, Tensor]:

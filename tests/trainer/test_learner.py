@@ -16,6 +16,7 @@ from torch import Tensor
 from tests.trainer.batches import train_batch
 from tests.trainer.conftest import Words
 from trainer import ppo
+from trainer.balance import PassLimit
 from trainer.config import load
 from trainer.config.schema import Config, FsdpConfig, OptimConfig
 from trainer.group import WorkerGroup
@@ -62,8 +63,11 @@ def update(
     if role == "critic":
         loss = partial(ppo.critic_loss, model, config=critic)
     parts = [take(batch, slice(start, start + mini)) for start in range(0, len(batch), mini)]
-    shares = [MiniBatch(part, ppo.totals_of(part.experience.rollout.mask_BT, 6)) for part in parts]
-    return ppo.update(model, shares, micro, loss)
+    shares = [
+        MiniBatch(part, ppo.totals_of(part.experience.rollout.mask_BT, 6), torch.arange(len(part)).split(micro))
+        for part in parts
+    ]
+    return ppo.update(model, shares, loss)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -235,21 +239,29 @@ class Ranks:
 
 @pytest.mark.parametrize("world", [1, 2, 4])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_shares_of_the_ranks_make_up_the_mini_batches(words: Words, world: int, shuffle: bool) -> None:
+@pytest.mark.parametrize(("balance", "tokens"), [(False, False), (True, False), (True, True)])
+def test_shares_of_the_ranks_make_up_the_mini_batches(
+    words: Words, world: int, shuffle: bool, balance: bool, tokens: bool
+) -> None:
     """Whatever the number of ranks, together they hold the same mini-batches, each with the totals of the whole."""
-    config = load(words("actor_rollout_ref.actor.ppo_epochs=3", f"actor_rollout_ref.actor.shuffle={shuffle}")).config
+    changes = "actor_rollout_ref.actor.ppo_epochs=3", f"actor_rollout_ref.actor.shuffle={shuffle}"
+    config = load(words(*changes, f"trainer.balance_batch={balance}")).config
     batch = train_batch(8)
 
     def uids(world_size: int) -> list[list[int]]:
-        shares = WorkerGroup(Ranks(world_size), config).shares(batch, config.actor_rollout_ref.actor, step=7)
+        limit = PassLimit(tokens=12) if tokens else PassLimit(rows=2)
+        shares = WorkerGroup(Ranks(world_size), config).shares(batch, config.actor_rollout_ref.actor, 7, limit)
         assert len({len(share) for share in shares}) == 1
         steps = []
         for parts in zip(*shares, strict=True):
             assert len({part.totals for part in parts}) == 1
             masks = [part.batch.experience.rollout.mask_BT for part in parts]
+            assert len({len(part.passes) for part in parts}) == 1
+            assert all(sorted(torch.cat(part.passes).tolist()) == list(range(len(part.batch))) for part in parts)
             assert parts[0].totals.tokens == sum(int(mask.sum()) for mask in masks)
             assert parts[0].totals.sequences == 4 and parts[0].totals.horizon == config.data.max_response_length
-            steps.append([u for part in parts for u in part.batch.experience.rollout.prompts.uid_B.tolist()])
+            uids = [u for part in parts for u in part.batch.experience.rollout.prompts.uid_B.tolist()]
+            steps.append(sorted(uids) if balance else uids)
         return steps
 
     found = uids(world)

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
 from tests.trainer.batches import random_ids, rollout_of
 from tests.trainer.conftest import ARCHITECTURES
 from trainer.config.schema import FsdpConfig
 from trainer.errors import ModelError
-from trainer.learner.fsdp import Model, forward_only, trim
+from trainer.learner.forward import ForwardOptions
+from trainer.learner.fsdp import Model, forward_only
+from trainer.learner.layout import trim
 from trainer.learner.models import Source, ValueModel, read_config, read_value_model, sharded
 from trainer.records import Rollout, take
 
@@ -23,10 +26,17 @@ FP32 = FsdpConfig(dtype="fp32")
 
 
 def model_of(
-    folder: Path, mesh: Any, *, kind: str = "causal_lm", temperature: float = 1.0, save_memory: bool = False
+    folder: Path,
+    mesh: Any,
+    *,
+    kind: str = "causal_lm",
+    temperature: float = 1.0,
+    save_memory: str | None = None,
+    packed: bool = False,
 ) -> Model:
-    module = sharded(kind, Source(str(folder), False, 1), FP32, mesh, checkpointing=save_memory)
-    return Model(module, torch.device("cpu"), temperature)
+    source = Source(str(folder), False, 1)
+    module = sharded(kind, source, FP32, mesh, checkpointing=save_memory is not None, recompute=save_memory or "full")
+    return Model(module, torch.device("cpu"), temperature, ForwardOptions(remove_padding=packed))
 
 
 @torch.no_grad()
@@ -99,21 +109,38 @@ def read_config_of(models: Path) -> Any:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("kind", ["causal_lm", "value"])
+@pytest.mark.parametrize("packed", [False, True])
 def test_gradients_reach_every_parameter_with_and_without_checkpointing(
-    models: Path, mesh: Any, architecture: str, kind: str
+    models: Path, mesh: Any, architecture: str, kind: str, packed: bool
 ) -> None:
-    def gradients(save_memory: bool) -> dict[str, Tensor]:
-        model = model_of(models / architecture, mesh, kind=kind, save_memory=save_memory)
+    def gradients(save_memory: str | None) -> dict[str, Tensor]:
+        model = model_of(models / architecture, mesh, kind=kind, save_memory=save_memory, packed=packed)
         rollout = rollout_of(PROMPTS, ANSWERS)
         answer = model.values(rollout) if kind == "value" else model.log_probs(rollout, entropy=False).logp_BT
         answer.square().sum().backward()
         return {name: p.grad.full_tensor() for name, p in model.module.named_parameters()}  # type: ignore[union-attr]
 
-    plain, saved = gradients(False), gradients(True)
-    assert plain.keys() == saved.keys()
+    plain, full, selective = gradients(None), gradients("full"), gradients("selective")
+    assert plain.keys() == full.keys() == selective.keys()
     for name, gradient in plain.items():
         assert gradient.abs().max() > 0, name
-        torch.testing.assert_close(saved[name], gradient, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(full[name], gradient, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(selective[name], gradient, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_selective_checkpointing_repeats_no_product(models: Path, mesh: Any, packed: bool) -> None:
+    """Full: each layer's matrix products and attention once more. Selective: as many as without checkpointing."""
+
+    def flops(save_memory: str | None) -> int:
+        model = model_of(models / "qwen2", mesh, save_memory=save_memory, packed=packed)
+        rollout = rollout_of(PROMPTS, ANSWERS)
+        model.log_probs(rollout, entropy=False)  # the first pass tries the architecture
+        with FlopCounterMode(display=False) as counter:
+            model.log_probs(rollout, entropy=False).logp_BT.square().sum().backward()
+        return counter.get_total_flops()
+
+    assert flops("selective") == flops(None) < 0.9 * flops("full")
 
 
 def test_tied_models_have_one_weight_for_both_ends(models: Path, mesh: Any) -> None:
@@ -123,13 +150,14 @@ def test_tied_models_have_one_weight_for_both_ends(models: Path, mesh: Any) -> N
     assert torch.equal(tied.lm_head.weight.full_tensor(), tied.model.embed_tokens.weight.full_tensor())
 
 
-@pytest.mark.parametrize("save_memory", [False, True])
-def test_dropout_is_off(models: Path, mesh: Any, save_memory: bool) -> None:
+@pytest.mark.parametrize("save_memory", [None, "full"])
+def test_dropout_is_off(models: Path, mesh: Any, save_memory: str | None) -> None:
     """GPT-2's configuration has dropouts of 0.1; all the same, the ratio is 1 before any update."""
     model = model_of(models / "gpt2", mesh, save_memory=save_memory)
     assert model.module.training
     rollout = rollout_of(PROMPTS, ANSWERS)
-    old = forward_only(lambda part: model.log_probs(part, entropy=False), rollout, 2).logp_BT  # type: ignore[union-attr]
+    passes = torch.tensor([2, 0]), torch.tensor([1])
+    old = forward_only(lambda part: model.log_probs(part, entropy=False), rollout, passes).logp_BT
     new = model.log_probs(rollout, entropy=False).logp_BT.detach()
     torch.testing.assert_close((new - old).exp(), torch.ones_like(new), atol=1e-5, rtol=0)
 

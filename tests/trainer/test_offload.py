@@ -151,21 +151,25 @@ def make(models: Path, mesh: Any) -> Make:
     return trained
 
 
+def passes(rows: int, size: int) -> tuple[Tensor, ...]:
+    return torch.arange(rows).split(size)
+
+
 def update(model: Trained, role: str, words: Words, batch: TrainBatch) -> UpdateReport:
     config = load(words("actor_rollout_ref.actor.entropy_coeff=0.01")).config
     loss: Any = partial(ppo.actor_loss, model, config=config.actor_rollout_ref.actor)
     if role == "critic":
         loss = partial(ppo.critic_loss, model, config=config.critic)
     parts = [take(batch, slice(start, start + 4)) for start in (0, 4)]
-    shares = [MiniBatch(part, ppo.totals_of(part.experience.rollout.mask_BT, 6)) for part in parts]
+    shares = [MiniBatch(part, ppo.totals_of(part.experience.rollout.mask_BT, 6), passes(4, 2)) for part in parts]
     with model.training():
-        return ppo.update(model, shares, 2, loss)
+        return ppo.update(model, shares, loss)
 
 
 def evaluate(model: Trained, role: str, batch: TrainBatch) -> Tensor:
     compute: Any = partial(model.log_probs, entropy=True) if role == "actor" else model.values
     with model.at_hand():
-        found = forward_only(compute, batch.experience.rollout, 3)
+        found = forward_only(compute, batch.experience.rollout, passes(8, 3))
     return torch.stack([found.logp_BT, found.entropy_BT]) if role == "actor" else found
 
 
@@ -264,12 +268,12 @@ def test_whole_roles(words: Words, mesh: Any) -> None:
     for changes in ([], options):
         config = load(words("algorithm.use_kl_in_reward=True", *changes)).config
         roles = Roles(RunSpec(config, None, 10), 0, 1)
-        share = (MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT, 6)),)
-        rollout = batch.experience.rollout
-        answers: list[Any] = [roles.log_probs(rollout).logp_BT, roles.ref_log_probs(rollout), roles.values(rollout)]
+        share = (MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT, 6), passes(8, 2)),)
+        seen = batch.experience.rollout, passes(8, 3)
+        answers: list[Any] = [roles.log_probs(*seen).logp_BT, roles.ref_log_probs(*seen), roles.values(*seen)]
         reports = [roles.update_critic(share), roles.update_actor(share)]
         roles.sync_weights()
-        reports += [roles.probe_gradient("actor", share[0], 2), roles.probe_gradient("critic", share[0], 4)]
+        reports += [roles.probe_gradient(role, share[0]) for role in ("actor", "critic")]
         models = [roles.actor, roles.critic, roles.reference]
         gone.append({away(local(p.detach())) for model in models if model for p in model.module.parameters()})
         sums = [roles.checksums(role) for role in ("actor", "critic", "reference", "engine")]

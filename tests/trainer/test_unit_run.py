@@ -36,13 +36,13 @@ class Pretender:
     def score(self, rollout: Rollout) -> Scores:
         return Scores((rollout.prompts.uid_B % 5).float(), {})
 
-    def log_probs(self, rollout: Rollout) -> LogProbs:
+    def log_probs(self, rollout: Rollout, passes: tuple[torch.Tensor, ...]) -> LogProbs:
         return LogProbs(rollout.logp_BT, -rollout.logp_BT)
 
-    def ref_log_probs(self, rollout: Rollout) -> torch.Tensor:
+    def ref_log_probs(self, rollout: Rollout, passes: tuple[torch.Tensor, ...]) -> torch.Tensor:
         return rollout.logp_BT - 0.5
 
-    def values(self, rollout: Rollout) -> torch.Tensor:
+    def values(self, rollout: Rollout, passes: tuple[torch.Tensor, ...]) -> torch.Tensor:
         return torch.zeros(rollout.mask_BT.shape)
 
     def update_actor(self, shares: Sequence[MiniBatch]) -> UpdateReport:

@@ -19,6 +19,17 @@ Ranks = list[dict[str, Any]]
 TRAINED = ("actor_rollout_ref.actor.fsdp_config", "critic.model.fsdp_config")
 OFFLOAD = [f"{section}.{part}_offload=True" for section in TRAINED for part in ("param", "optimizer", "grad")]
 FP16 = [f"{section}.dtype=fp16" for section in TRAINED]
+PADDED = (
+    "actor_rollout_ref.model.use_remove_padding=False",
+    "critic.model.use_remove_padding=False",
+    "trainer.balance_batch=False",
+)
+BY_TOKENS = (
+    "actor_rollout_ref.actor.use_dynamic_bsz=True",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=14",
+    "critic.ppo_max_token_len_per_gpu=20",
+    "data.max_prompt_length=7",
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +51,9 @@ def all_jobs(words: Words, models: Path, folder: Path) -> dict[str, Any]:
     tied = job_words(words, models / "qwen2-tied")
     checkpoint = str(folder / "two" / "checkpoint")
     return {
-        "two": {"world": 2, "words": tied, "save": checkpoint},
+        "two": {"world": 2, "words": tied, "save": checkpoint, "forward": True},
+        "padded": {"world": 2, "words": [*tied, *PADDED], "forward": True},
+        "by tokens": {"world": 2, "words": [*tied, *BY_TOKENS], "forward": True},
         "one": {"world": 1, "words": tied},
         "four": {"world": 4, "words": tied},
         "one from two": {"world": 1, "words": tied, "load": checkpoint},
@@ -113,6 +126,26 @@ def test_other_world_sizes_train_alike(jobs: dict[str, Ranks], job: str) -> None
     assert len(found["steps"]["actor"]) == len(found["steps"]["critic"]) == 3 * 2  # updates x mini-batches
     assert found["untrained"] == {"actor": [], "critic": []}
     close(found, merged(jobs["two"]))
+
+
+@pytest.mark.parametrize("job", ["padded", "by tokens"])
+def test_packing_balancing_and_passes_by_tokens_change_nothing(jobs: dict[str, Ranks], job: str) -> None:
+    """Two ranks, against packed rows dealt evenly, one row in a pass: answers and losses are the same."""
+    found, expected = jobs[job], jobs["two"]
+    for name in ("log_probs", "values"):
+        for b, row in enumerate(expected[0]["forward"][name]):
+            assert found[0]["forward"][name][b] == pytest.approx(row, abs=1e-5), (name, b)
+    first, other = (merged(ranks)["steps"] for ranks in (expected, found))
+    for role in ("actor", "critic"):
+        assert other[role][0] == pytest.approx(first[role][0], abs=1e-5, rel=1e-5)
+    close(merged(found), merged(expected))
+
+
+def test_every_rank_does_as_many_passes(jobs: dict[str, Ranks]) -> None:
+    """Fewer than one for each row, more than one for all."""
+    assert [rank["passes"] for rank in jobs["two"]] == [[2, 2], [2, 2]]
+    first, second = (rank["passes"] for rank in jobs["by tokens"])
+    assert first == second and 1 <= min(first) < max(first) <= 2
 
 
 def merged(ranks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
     step:        train_batch_size * n sequences, over world_size ranks
     mini-batch:  ppo_mini_batch_size * n sequences per optimizer step, over world_size ranks
-    pass:        micro_batch_sizes(config) sequences per forward (and backward) pass on one rank
+    pass:        micro_batch_sizes(config) sequences or tokens per forward (and backward) pass on one rank
 
-A pass of an update must divide the rank's mini-batch; the last forward-only pass may be shorter. The sizes change speed
-and memory, never results.
+A pass of an update by sequences must divide the rank's mini-batch; the last forward-only pass may be shorter. Passes by
+tokens are cut when the lengths are known (`trainer.balance`). The sizes change speed and memory, never results.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from trainer.balance import PassLimit
 from trainer.config.problems import ConfigErrors, Note, Problem
 from trainer.config.schema import Config
 
@@ -23,16 +24,16 @@ _LENGTHS = ("data.max_prompt_length", "data.max_response_length")
 
 @dataclass(frozen=True)
 class MicroBatches:
-    """Sequences per pass on one rank.
+    """What goes through a model at once on one rank.
 
-    Without a critic, its two sizes are the actor's; without a reference, its size is that of the old log-probs.
+    Without a critic, its two limits are the actor's; without a reference, its limit is that of the old log-probs.
     """
 
-    actor_update: int
-    old_log_prob: int
-    ref_log_prob: int
-    critic_update: int
-    critic_forward: int
+    actor_update: PassLimit
+    old_log_prob: PassLimit
+    ref_log_prob: PassLimit
+    critic_update: PassLimit
+    critic_forward: PassLimit
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,10 @@ class _Pass:
 
 
 def micro_batch_sizes(config: Config) -> MicroBatches:
-    """The sequences per pass, for each kind of pass.
+    """The limit of each kind of pass.
 
-    With `use_dynamic_bsz`, the token budget over the longest possible sequence, for updates rounded down to a divisor
-    of the rank's mini-batch; else the size per rank; else the size over all ranks, divided by them. Log-probs and
-    values without a size of their own take that of their update.
+    With `use_dynamic_bsz`, the token budget; else the sequences per rank; else those over all ranks, divided by them.
+    Log-probs and values without a size of their own take that of their update.
 
     Raises:
         ConfigErrors: the sizes contradict each other or the mini-batch.
@@ -64,34 +64,23 @@ def micro_batch_sizes(config: Config) -> MicroBatches:
     problems = tuple(arithmetic_problems(config))
     if problems:
         raise ConfigErrors(problems)
-    actor = _update_size(config, _actor_update(config), config.actor_rollout_ref.actor.ppo_mini_batch_size)
+    actor = _size(config, _actor_update(config))
+    assert actor is not None, "arithmetic_problems lets no update without a size through"
     old = _size(config, _old_log_prob(config)) or actor
     reference = (_size(config, _ref_log_prob(config)) or actor) if config.uses_reference else old
     if not config.uses_critic:
         return MicroBatches(actor, old, reference, actor, actor)
-    critic = _update_size(config, _critic_update(config), config.critic.ppo_mini_batch_size)
+    critic = _size(config, _critic_update(config))
+    assert critic is not None
     return MicroBatches(actor, old, reference, critic, _size(config, _critic_forward(config)) or critic)
 
 
-def _update_size(config: Config, kind: _Pass, mini_batch_size: int) -> int:
-    size = _size(config, kind)
-    assert size is not None, "arithmetic_problems lets no update without a size through"
-    per_rank = mini_batch_size * config.actor_rollout_ref.rollout.n // config.world_size
-    if kind.budget is None:
-        return size
-    return next(divisor for divisor in range(min(size, per_rank), 0, -1) if per_rank % divisor == 0)
-
-
-def _size(config: Config, kind: _Pass) -> int | None:
+def _size(config: Config, kind: _Pass) -> PassLimit | None:
     if kind.budget is not None:
-        return max(1, kind.budget // _longest(config))
+        return PassLimit(tokens=kind.budget)
     if kind.per_gpu is not None:
-        return kind.per_gpu
-    return kind.over_all // config.world_size if kind.over_all is not None else None
-
-
-def _longest(config: Config) -> int:
-    return config.data.max_prompt_length + config.data.max_response_length
+        return PassLimit(rows=kind.per_gpu)
+    return PassLimit(rows=kind.over_all // config.world_size) if kind.over_all is not None else None
 
 
 def _actor_update(config: Config) -> _Pass:
@@ -111,9 +100,9 @@ def _critic_update(config: Config) -> _Pass:
 
 def _critic_forward(config: Config) -> _Pass:
     critic = config.critic
-    budget = critic.ppo_max_token_len_per_gpu if critic.use_dynamic_bsz else None
+    budget = critic.forward_max_token_len_per_gpu if critic.use_dynamic_bsz else None
     sizes = critic.forward_micro_batch_size_per_gpu, critic.forward_micro_batch_size
-    return _Pass("critic.forward_micro_batch_size", *sizes, "critic.ppo_max_token_len_per_gpu", budget)
+    return _Pass("critic.forward_micro_batch_size", *sizes, "critic.forward_max_token_len_per_gpu", budget)
 
 
 def _old_log_prob(config: Config) -> _Pass:
@@ -176,16 +165,16 @@ def _update_problems(config: Config, kind: _Pass, mini_key: str, per_rank: int) 
         message = f"neither {kind.key}_per_gpu nor use_dynamic_bsz says how many sequences go through at once"
         yield Problem(f"{kind.key}_per_gpu", message, f"set {kind.key}_per_gpu to a divisor of {per_rank}", (kind.key,))
     size = _size(config, kind)
-    if len(kind.given) == 1 and size and per_rank % size:
+    if len(kind.given) == 1 and size and size.rows and per_rank % size.rows:
         key = kind.given[0]
-        each = "" if kind.per_gpu is not None else f", {size} on each rank,"
+        each = "" if kind.per_gpu is not None else f", {size.rows} on each rank,"
         value = kind.per_gpu or kind.over_all
         message = f"{key}={value}{each} does not divide the {per_rank} sequences of a rank's mini-batch"
         yield Problem(key, message, f"choose a divisor of {per_rank} per rank", (mini_key, _N, _NODES, _GPUS))
 
 
 def _pass_problems(config: Config, kind: _Pass) -> Iterator[Problem]:
-    longest = _longest(config)
+    longest = config.longest_sequence
     if kind.budget is not None:
         if kind.budget < longest:
             message = f"{kind.budget_key}={kind.budget} tokens do not hold one sequence of up to {longest}"

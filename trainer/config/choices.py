@@ -43,6 +43,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "trainer.device": ("auto", "cuda", "cpu"),
     "trainer.logger": ("console", "file", "wandb", "tensorboard"),
     "trainer.resume_mode": ("auto", "disable", "resume_path"),
+    "actor_rollout_ref.model.recompute_granularity": ("full", "selective"),
+    "critic.model.recompute_granularity": ("full", "selective"),
     **{f"{section}.lr_scheduler_type": _SCHEDULES for section in _OPTIM_SECTIONS},
     **{f"{section}.model_dtype": ("fp32", "bf16") for section in _FSDP_SECTIONS},
     **{f"{section}.dtype": ("auto", "fp32", "bf16", "fp16") for section in _FSDP_SECTIONS},
@@ -78,6 +80,7 @@ _COUNTS = (
     f" {_ROLLOUT}.log_prob_micro_batch_size {_ROLLOUT}.log_prob_micro_batch_size_per_gpu {_ROLLOUT}.n"
     f" {_ROLLOUT}.max_num_seqs {_ROLLOUT}.val_kwargs.n critic.ppo_mini_batch_size critic.ppo_micro_batch_size"
     " critic.ppo_micro_batch_size_per_gpu critic.ppo_max_token_len_per_gpu critic.forward_micro_batch_size"
+    " critic.forward_max_token_len_per_gpu"
     " critic.forward_micro_batch_size_per_gpu critic.ppo_epochs algorithm.kl_ctrl.horizon trainer.nnodes"
     " trainer.n_gpus_per_node trainer.total_epochs trainer.total_training_steps trainer.max_actor_ckpt_to_keep"
     " trainer.ray_wait_register_center_timeout trainer.step_timeout trainer.capsule_freq ray_kwargs.ray_init.num_cpus"

@@ -51,7 +51,7 @@ class CriticOptimConfig(OptimConfig):
 class FsdpConfig:
     model_dtype: str = "fp32"  # of the parameters and the optimizer state: fp32 | bf16
     dtype: str = "auto"  # of the computation: auto (bf16 on CUDA, fp32 on CPU) | fp32 | bf16 | fp16
-    reshard_after_forward: bool = True
+    reshard_after_forward: bool = True  # False: parameters stay whole until the optimizer steps
     param_offload: bool = False  # parameters wait in host memory while other phases run
     use_torch_compile: bool = False  # compile each transformer layer; verl's default is True, of its log-probs alone
 
@@ -73,8 +73,8 @@ class ActorConfig:
     ppo_mini_batch_size: int = 256  # prompts per optimizer step, all ranks together
     ppo_micro_batch_size: int | None = None  # deprecated: sequences per pass, all ranks together
     ppo_micro_batch_size_per_gpu: int | None = None  # sequences per forward and backward pass on one rank
-    use_dynamic_bsz: bool = False  # micro-batch size from the token budget below
-    ppo_max_token_len_per_gpu: int = 16384  # tokens per pass on one rank, with use_dynamic_bsz
+    use_dynamic_bsz: bool = False  # passes are cut by the token budget below
+    ppo_max_token_len_per_gpu: int = 16384  # tokens (no padding) per pass on one rank, with use_dynamic_bsz
     ppo_epochs: int = 1
     shuffle: bool = False  # the order of rows before each PPO epoch
     data_loader_seed: int = 42  # of that shuffling
@@ -85,6 +85,7 @@ class ActorConfig:
     loss_agg_mode: str = "token-mean"
     loss_scale_factor: float | None = None  # of seq-mean-token-sum-norm; null: max_response_length
     entropy_coeff: float = 0.0
+    use_torch_compile: bool = True  # compile log-probs and entropy from logits (CUDA only)
     use_kl_loss: bool = False
     kl_loss_coef: float = 0.001
     kl_loss_type: str = "low_var_kl"
@@ -100,6 +101,7 @@ class RefConfig:
     log_prob_micro_batch_size_per_gpu: int | None = None
     log_prob_use_dynamic_bsz: bool = II("actor_rollout_ref.actor.use_dynamic_bsz")
     log_prob_max_token_len_per_gpu: int = II("actor_rollout_ref.actor.ppo_max_token_len_per_gpu")
+    use_torch_compile: bool = II("actor_rollout_ref.actor.use_torch_compile")
     fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
 
 
@@ -134,14 +136,18 @@ class ModelConfig:
     path: str = ""  # local folder or hub id
     tokenizer_path: str | None = None  # null: path
     trust_remote_code: bool = False
+    use_remove_padding: bool = True  # pack the sequences of a pass into one row: no padding is computed
     enable_gradient_checkpointing: bool = True
+    recompute_granularity: str = "full"  # ours: of checkpointed layers, full | selective (keeps matrix products)
 
 
 @dataclass(frozen=True)
 class CriticModelConfig:
     path: str = II("actor_rollout_ref.model.path")
     trust_remote_code: bool = II("actor_rollout_ref.model.trust_remote_code")
+    use_remove_padding: bool = True
     enable_gradient_checkpointing: bool = True
+    recompute_granularity: str = II("actor_rollout_ref.model.recompute_granularity")
     fsdp_config: TrainedFsdpConfig = field(default_factory=TrainedFsdpConfig)
 
 
@@ -166,6 +172,7 @@ class CriticConfig:
     ppo_max_token_len_per_gpu: int = 32768
     forward_micro_batch_size: int | None = None  # deprecated: all ranks together; null: as the update
     forward_micro_batch_size_per_gpu: int | None = None  # of the pass that computes values; null: as the update
+    forward_max_token_len_per_gpu: int = II(".ppo_max_token_len_per_gpu")
     ppo_epochs: int = II("actor_rollout_ref.actor.ppo_epochs")
     shuffle: bool = II("actor_rollout_ref.actor.shuffle")
     data_loader_seed: int = 42
@@ -216,6 +223,7 @@ class TrainerConfig:
     seed: int = 1  # ours: of sampling and of new weights
     total_epochs: int = 30
     total_training_steps: int | None = None  # overrides total_epochs
+    balance_batch: bool = True  # deal the rows of a batch to the ranks so that each has about as many tokens
     critic_warmup: int = 0  # the step in which the actor is first updated; before it only the critic is
     project_name: str = "ppo"
     experiment_name: str = "default"
@@ -276,6 +284,11 @@ class Config:
     def world_size(self) -> int:
         """Ranks of the run: `nnodes * n_gpus_per_node`."""
         return self.trainer.nnodes * self.trainer.n_gpus_per_node
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens that a prompt and its response may have together."""
+        return self.data.max_prompt_length + self.data.max_response_length
 
     @property
     def uses_critic(self) -> bool:

@@ -90,7 +90,7 @@ def fact_lines(report: Report) -> Iterator[str]:
     yield f"val_rows = {facts.rows.val or 0}"
     yield f"steps_per_epoch = {facts.steps_per_epoch}"
     yield f"total_steps = {facts.total_steps}"
-    yield f"actor_update = {sizes.actor_update}   # sequences per pass on one rank, here and below"
+    yield f"actor_update = {sizes.actor_update}   # per pass on one rank, here and below"
     yield f"old_log_prob = {sizes.old_log_prob}"
     yield f"ref_log_prob = {sizes.ref_log_prob}"
     yield f"critic_update = {sizes.critic_update}"

@@ -170,8 +170,11 @@ _REASONS: dict[str, str] = {
         f" {_O}.disable_log_stats {_O}.prometheus.* {_O}.trace.* {_O}.mtp {_O}.logprobs_mode {_O}.skip_dump_dir"
     ),
     "every rollout has its log-probs": f"{_O}.calculate_log_probs",
-    "batches are padded, and each micro-batch is trimmed to its longest row": (
-        f"MODELS.use_remove_padding {_A}.use_remove_padding"
+    "it follows actor_rollout_ref.model.use_remove_padding": f"{_A}.use_remove_padding",
+    "log-probs and entropy always take a chunk of logits at a time, and compute it anew for the gradient": (
+        "FSDP.entropy_checkpointing FSDP.entropy_from_logits_with_chunking"
+        f" {_A}.entropy_checkpointing {_A}.entropy_from_logits_with_chunking"
+        f" {_R}.entropy_checkpointing {_R}.entropy_from_logits_with_chunking"
     ),
     "param_offload, optimizer_offload and grad_offload say what waits in host memory": (
         "FSDP.offload_policy MODELS.enable_activation_offload"
@@ -181,10 +184,7 @@ _REASONS: dict[str, str] = {
         "FSDP.wrap_policy.* FSDP.fsdp_size FSDP.forward_prefetch FSDP.use_orig_params FSDP.forward_only"
     ),
     "it trades memory or speed and leaves the maths alone": (
-        f"FSDP.entropy_checkpointing FSDP.entropy_from_logits_with_chunking"
-        f" {_A}.use_torch_compile {_A}.entropy_checkpointing {_A}.entropy_from_logits_with_chunking"
-        f" {_R}.use_torch_compile {_R}.entropy_checkpointing {_R}.entropy_from_logits_with_chunking"
-        f" {_A}.use_fused_kernels {_A}.use_prefix_grouper {_A}.sum_pi_squared_checkpointing"
+        f"{_A}.use_fused_kernels {_A}.use_prefix_grouper {_A}.sum_pi_squared_checkpointing"
         f" {_A}.calculate_sum_pi_squared {_A}.calculate_entropy MODELS.use_liger"
         " MODELS.use_fused_kernels MODELS.fused_kernel_options.* MODELS.tiled_mlp.* MODELS.use_shm"
         " data.use_shm MODELS.override_config.attn_implementation"
@@ -210,12 +210,10 @@ _REASONS: dict[str, str] = {
     ),
     "the tokenizer follows actor_rollout_ref.model.trust_remote_code": "data.trust_remote_code",
     "the critic reads the actor's tokens": "critic.model.tokenizer_path",
-    "values are computed within critic.ppo_max_token_len_per_gpu": "critic.forward_max_token_len_per_gpu",
     "a checkpoint holds actor and critic, and the actor's settings decide": (
         f"critic.checkpoint.* trainer.max_critic_ckpt_to_keep {_A}.checkpoint.load_contents {_A}.checkpoint.async_save"
     ),
     "checkpoints are local": "trainer.default_hdfs_dir trainer.del_local_ckpt_after_load",
-    "rows are dealt to the ranks in order": "trainer.balance_batch",
     "trainer.validation_data_dir keeps the generations": (
         "trainer.log_val_generations trainer.val_generations_to_log_to_wandb"
     ),

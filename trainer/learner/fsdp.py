@@ -1,17 +1,15 @@
 """Models in training under FSDP2, on gloo and CPU as on NCCL and CUDA: the same lines.
 
-`Model` holds the shards and does forward passes over response positions; `Trained` adds the optimizer. Shapes as in
-`records.py`; S = P + T.
+`Model` holds the shards and answers for response tokens (`forward.py`); `Trained` adds the optimizer. Shapes as in
+`records.py`; M response tokens of a pass.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,10 +19,11 @@ from torch.distributed.tensor import DTensor
 
 from trainer.config.schema import FsdpConfig, OptimConfig, TrainedFsdpConfig
 from trainer.interfaces import StepOutcome
+from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.offload import Gradients, Offload, local
 from trainer.learner.scaling import LossScale
 from trainer.learner.schedule import lr_factor
-from trainer.records import LogProbs, Rollout, concat, pad_to, take
+from trainer.records import LogProbs, Rollout, concat, take
 
 
 class Model:
@@ -35,6 +34,7 @@ class Model:
         module: nn.Module,
         device: torch.device,
         temperature: float = 1.0,
+        options: ForwardOptions = ForwardOptions(),  # noqa: B008 - frozen
         *,
         memory: FsdpConfig = FsdpConfig(),  # noqa: B008 - frozen
     ) -> None:
@@ -42,16 +42,14 @@ class Model:
         self.module = module
         self.device = device
         self.temperature = temperature
+        self.forward = Forward(module, device, options)
         self.weights = Offload(
             lambda: (local(parameter.detach()) for parameter in module.parameters()),
             device,
             enabled=memory.param_offload,
-            before_leaving=self._reshard,
+            before_leaving=lambda: reshard(module),
         )
-        target = getattr(module, "backbone", module)
-        self._accepts = frozenset(inspect.signature(target.forward).parameters)
         module.train()  # gradient checkpointing acts only in training mode; dropout is off by configuration
-        module.register_forward_pre_hook(lambda *_: self.weights.require(), prepend=True)  # before FSDP gathers
         self.weights.put_away()
 
     @contextmanager
@@ -60,65 +58,34 @@ class Model:
         with self.weights.at_hand():
             yield
 
-    def _reshard(self) -> None:
-        """Whole parameters that FSDP keeps for a backward pass would stay behind, and be stale later."""
-        for module in self.module.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
-
     def log_probs(self, rollout: Rollout, *, entropy: bool) -> LogProbs:
-        """Log-probs of the response tokens under the temperature-scaled distribution, [B, T] float32.
-
-        Position i of the logits predicts token i + 1, so the response's logits start one column before it.
-        """
-        short = trim(rollout)
-        width = short.response_BT.shape[1]
-        # One more than the response: the last prompt position predicts the first response token.
-        logits_BTV = self._forward(short, logits_to_keep=width + 1).logits[:, -width - 1 : -1]
-        logits_BTV = logits_BTV.float() / self.temperature
-        labels_BT = short.response_BT.to(self.device)
-        mask_BT = short.mask_BT.to(self.device)
-        normaliser_BT = torch.logsumexp(logits_BTV, dim=-1)
-        logp_BT = logits_BTV.gather(-1, labels_BT[..., None]).squeeze(-1) - normaliser_BT
-        if entropy:
-            entropy_BT = normaliser_BT - (logits_BTV.softmax(-1) * logits_BTV).sum(-1)
-        else:
-            entropy_BT = torch.zeros_like(logp_BT)
-        whole = rollout.response_BT.shape[1]
-        return LogProbs(pad_to(logp_BT * mask_BT, whole, left=False), pad_to(entropy_BT * mask_BT, whole, left=False))
+        """Log-probs of the response tokens under the temperature-scaled distribution, [B, T] float32."""
+        self.weights.require()
+        layout = self.forward.lay_out(rollout)
+        logp_M, entropy_M = self.forward.log_probs(layout, self.temperature, entropy=entropy)
+        return LogProbs(layout.spread(logp_M), layout.spread(entropy_M))
 
     def values(self, rollout: Rollout) -> Tensor:
         """Value before each response token is taken, [B, T] float32, 0 outside the mask."""
-        short = trim(rollout)
-        width = short.response_BT.shape[1]
-        values_BT = self._forward(short)[:, -width - 1 : -1, 0].float() * short.mask_BT.to(self.device)
-        return pad_to(values_BT, rollout.response_BT.shape[1], left=False)
+        self.weights.require()
+        layout = self.forward.lay_out(rollout)
+        return layout.spread(self.forward.values(layout))
 
     def full_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter, whole, one at a time. Collective: all ranks must walk through it together."""
+        reshard(self.module)  # what a forward pass has left whole is a copy of the computation's precision
         with self.weights.at_hand():
             for name, parameter in self.module.named_parameters():
                 yield name, whole(parameter.detach())
 
     def local_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """This rank's part of every parameter, where it holds one."""
+        reshard(self.module)
         with self.weights.at_hand():
             for name, parameter in self.module.named_parameters():
                 part = local(parameter.detach())
                 if part.numel():
                     yield name, part
-
-    def _forward(self, rollout: Rollout, **options: int) -> Any:
-        attention_BS = rollout.attention_BS.to(self.device)
-        inputs = {
-            "input_ids": rollout.ids_BS.to(self.device),
-            "attention_mask": attention_BS,
-            # Left padding must not shift the positions.
-            "position_ids": (attention_BS.cumsum(-1) - 1).clamp(min=0),
-        }
-        extra = {"use_cache": False, **options} if not hasattr(self.module, "backbone") else {}
-        wanted = {name: value for name, value in {**inputs, **extra}.items() if name in self._accepts}
-        return self.module(**wanted)
 
 
 class Trained(Model):
@@ -133,18 +100,23 @@ class Trained(Model):
         grad_clip: float,
         total_steps: int,
         temperature: float = 1.0,
+        options: ForwardOptions = ForwardOptions(),  # noqa: B008
         memory: TrainedFsdpConfig = TrainedFsdpConfig(),  # noqa: B008 - frozen
         loss_scale: LossScale | None = None,
     ) -> None:
         """`loss_scale` where the computation is fp16."""
-        super().__init__(module, device, temperature, memory=memory)
+        super().__init__(module, device, temperature, options, memory=memory)
         self.config = optim
         self.grad_clip = grad_clip
         self.total_steps = total_steps
         self.updates = 0
         self._learning = True
         self.optimizer = torch.optim.AdamW(
-            module.parameters(), lr=optim.lr, betas=(optim.betas[0], optim.betas[1]), weight_decay=optim.weight_decay
+            module.parameters(),
+            lr=optim.lr,
+            betas=(optim.betas[0], optim.betas[1]),
+            weight_decay=optim.weight_decay,
+            fused=device.type == "cuda" or None,  # one kernel reads and writes the state once
         )
         self.moments = Offload(self._optimizer_tensors, device, enabled=memory.optimizer_offload)
         self.gradients = Gradients(module.parameters(), device, enabled=memory.grad_offload)
@@ -174,6 +146,7 @@ class Trained(Model):
 
     def optimizer_step(self) -> StepOutcome:
         """Clip, step, clear. A gradient that is not finite is cleared without a step, and lowers the loss scale."""
+        reshard(self.module)  # with `reshard_after_forward=False`, parameters are whole until here
         self.gradients.bring()
         names, gradients = zip(
             *((name, p.grad) for name, p in self.module.named_parameters() if p.grad is not None), strict=True
@@ -231,32 +204,21 @@ class Trained(Model):
 Output = TypeVar("Output", Tensor, LogProbs)
 
 
-def forward_only(compute: Callable[[Rollout], Output], rollout: Rollout, micro_size: int) -> Output:
-    """`compute` over passes of `micro_size` rows without gradient, put together on the host."""
+def forward_only(compute: Callable[[Rollout], Output], rollout: Rollout, passes: Sequence[Tensor]) -> Output:
+    """`compute` over `passes`, the row numbers of each, without gradient; answers in the rows' order, on the host."""
     parts: list[Output] = []
-    for start in range(0, len(rollout), micro_size):
+    for index in passes:
         with torch.no_grad():
-            part = compute(take(rollout, slice(start, start + micro_size)))
+            part = compute(take(rollout, index))
         parts.append(part.cpu())
-    return concat(parts)
+    return take(concat(parts), torch.cat(list(passes)).argsort())
 
 
-def trim(rollout: Rollout) -> Rollout:
-    """Without the columns that are padding in every row: no token of theirs is computed."""
-    prompt_start = int(rollout.prompts.mask_BP.any(0).int().argmax())
-    response_end = max(1, int(rollout.mask_BT.any(0).sum()))
-    prompts = dataclasses.replace(
-        rollout.prompts,
-        ids_BP=rollout.prompts.ids_BP[:, prompt_start:],
-        mask_BP=rollout.prompts.mask_BP[:, prompt_start:],
-    )
-    return dataclasses.replace(
-        rollout,
-        prompts=prompts,
-        response_BT=rollout.response_BT[:, :response_end],
-        mask_BT=rollout.mask_BT[:, :response_end],
-        logp_BT=rollout.logp_BT[:, :response_end],
-    )
+def reshard(module: nn.Module) -> None:
+    """Frees whole parameters; those that are sharded already stay as they are."""
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
 
 
 def whole(tensor: Tensor) -> Tensor:

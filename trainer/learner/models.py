@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from trainer.config.schema import FsdpConfig
@@ -135,8 +137,18 @@ def empty_value_model(source: Source, config: PretrainedConfig, dtype: torch.dty
     return ValueModel(AutoModel.from_config(config, dtype=dtype, trust_remote_code=source.trust_remote_code)).to(dtype)
 
 
-def sharded(kind: str, source: Source, config: FsdpConfig, mesh: DeviceMesh, *, checkpointing: bool) -> nn.Module:
+def sharded(
+    kind: str,
+    source: Source,
+    config: FsdpConfig,
+    mesh: DeviceMesh,
+    *,
+    checkpointing: bool,
+    recompute: str = "full",
+) -> nn.Module:
     """A "causal_lm" or "value" model as FSDP2 shards over `mesh`, weights in place, on the mesh's device.
+
+    With `checkpointing`, `recompute` says what of a layer is computed again for the gradient: "full" or "selective".
 
     Collective. Raises ModelError on every rank if rank 0 cannot read the model.
     """
@@ -150,7 +162,7 @@ def sharded(kind: str, source: Source, config: FsdpConfig, mesh: DeviceMesh, *, 
     with torch.device("meta"):
         model = empty(source, structure, dtype)
     if checkpointing:
-        _checkpoint_activations(_language_model(model))
+        _checkpoint_activations(_language_model(model), selective=recompute == "selective")
     _shard(model, config, mesh)
     if config.use_torch_compile:
         _compile_layers(model)
@@ -189,10 +201,25 @@ def _language_model(model: nn.Module) -> PreTrainedModel:
     return model.backbone if isinstance(model, ValueModel) else model  # type: ignore[return-value]
 
 
-def _checkpoint_activations(model: PreTrainedModel) -> None:
+def _checkpoint_activations(model: PreTrainedModel, *, selective: bool) -> None:
     """Under the name that this transformers has for it; the older one warns in 5.x."""
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
+    kept = {"context_fn": partial(create_selective_checkpoint_contexts, _keep_products)} if selective else {}
+    enable({"use_reentrant": False, **kept})
+
+
+# What costs most to compute again: matrix products and attention. The rest of a layer reads and writes memory only.
+PRODUCTS = frozenset(
+    {"mm", "addmm", "bmm", "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"}
+    | {"_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", "_varlen_attn"}
+    | {"_flash_attn_varlen_forward"}
+)
+
+
+def _keep_products(_context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+    """The policy of selective checkpointing (Korthikanti et al. 2022, turned around: what is dear is kept)."""
+    kept = operator.name().partition("::")[2].partition(".")[0] in PRODUCTS
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
@@ -221,6 +248,8 @@ def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh) -> None:
     for layer in _layers(model):
         fully_shard(layer, **options)
     fully_shard(model, **options)
+    if not config.reshard_after_forward:  # then not between the passes of a mini-batch either
+        model.set_reshard_after_backward(False)  # type: ignore[operator]
 
 
 def _fill(model: nn.Module, whole: nn.Module | None, device: torch.device) -> None:

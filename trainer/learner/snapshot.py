@@ -16,8 +16,9 @@ from torch import Tensor
 
 from trainer.capsules import ModelState, Stored, add_tensors, written
 from trainer.learner.checkpoint import save_identity
-from trainer.learner.fsdp import Model, Trained, local, whole
+from trainer.learner.fsdp import Model, Trained, whole
 from trainer.learner.models import ValueModel
+from trainer.learner.offload import local
 
 
 def begin(
@@ -39,7 +40,7 @@ def begin(
                 _each(tensors, file if inside else None, f"weights/{role}")
                 states[role] = ModelState(checksums)
                 if isinstance(model, Trained):
-                    states[role] = ModelState(checksums, model.updates, optimizer_steps(model))
+                    states[role] = _training_state(model, checksums)
                     if contents == "all":
                         _each(optimizer_tensors(model), file, f"optimizer/{role}")
             if file is not None and inside:
@@ -62,6 +63,12 @@ def _each(tensors: Iterator[tuple[str, Tensor]], file: zipfile.ZipFile | None, s
             pass
 
 
+def _training_state(model: Trained, checksums: dict[str, str]) -> ModelState:
+    scale = model.loss_scale
+    scaling = (scale.scale, scale.good_steps) if scale is not None else (None, 0)
+    return ModelState(checksums, model.updates, optimizer_steps(model), *scaling)
+
+
 def _add_identities(file: zipfile.ZipFile, models: Mapping[str, Model], tokenizer: Any) -> None:
     folder = Path(tempfile.mkdtemp(prefix="capsule-"))
     try:
@@ -78,10 +85,11 @@ def _add_identities(file: zipfile.ZipFile, models: Mapping[str, Model], tokenize
 
 def optimizer_tensors(trained: Trained) -> Iterator[tuple[str, Tensor]]:
     """The optimizer's state, whole, one tensor at a time, as PARAMETER:NAME. Collective."""
-    for name, parameter in trained.module.named_parameters():
-        for key, value in trained.optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor):
-                yield f"{name}:{key}", whole(value.detach())
+    with trained.all_at_hand():
+        for name, parameter in trained.module.named_parameters():
+            for key, value in trained.optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    yield f"{name}:{key}", whole(value.detach())
 
 
 def optimizer_steps(trained: Trained) -> int:

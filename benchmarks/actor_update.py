@@ -1,0 +1,297 @@
+"""The actor's update: how much of the GPU's arithmetic it uses, and what more micro-batches cost.
+
+    python benchmarks/actor_update.py [--runs 5] [--model DIR] [--only NAME...]     (a GPU of Hopper's generation)
+    python benchmarks/actor_update.py --tiny                                        (the same lines on a CPU)
+
+A Qwen2 of 1.54 billion random weights, kept in float32 and computed in bf16, with checkpointed layers. One step is 8
+sequences of 2,048 tokens, 512 of them the prompt. Utilisation is by the 6N rule: 6 FLOPs per parameter (the embeddings
+included) and token, whatever is really computed, over the 790 TFLOP/s that the best matrix products reach.
+
+The rival is what one would write first: FSDP2 around transformers, logits of all tokens in float32, AdamW. Ours is
+`ppo.update` over the learner, as a run takes it. Then, on one model, 32 such sequences in 4 and in 16 micro-batches in
+turn. Medians, and the quickest and slowest in brackets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from trainer import ppo
+from trainer.balance import PassLimit, shares
+from trainer.config.schema import ActorConfig, FsdpConfig, OptimConfig
+from trainer.learner.forward import ForwardOptions
+from trainer.learner.fsdp import Trained
+from trainer.learner.models import Source, sharded
+from trainer.records import Experience, MiniBatch, Prompts, Rollout, Row, TrainBatch
+
+PEAK = 790e12  # FLOP/s of bf16 matrix products on an H100 or H200
+REACH, RIVAL_REACHED, GROWTH_REACH = 0.45, 0.35, 1.1
+Step = Callable[[], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    rows: int
+    prompt: int
+    response: int
+    model: dict[str, Any]
+
+    @property
+    def tokens(self) -> int:
+        return self.rows * (self.prompt + self.response)
+
+
+QWEN2 = {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12}
+FULL = Sizes(8, 512, 1536, QWEN2 | {"num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 32768})
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+TINY = Sizes(8, 16, 48, SMALL | {"num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 256})
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """One way to set the learner."""
+
+    name: str
+    packed: bool = True
+    recompute: str = "full"  # full | selective | none
+    reshard: bool = True
+    compiled_layers: bool = False
+    pass_rows: int = 8
+
+
+VARIANTS = (
+    Variant("padded, full recompute", packed=False),
+    Variant("packed, full recompute"),
+    Variant("packed, selective recompute", recompute="selective"),
+    Variant("packed, selective, parameters stay whole", recompute="selective", reshard=False),
+    Variant("packed, layers compiled, full recompute", reshard=False, compiled_layers=True),
+    Variant(
+        "packed, layers compiled, no recompute", recompute="none", reshard=False, compiled_layers=True, pass_rows=4
+    ),
+)
+CAN_COMPILE_LAYERS = "use_torch_compile" in {field.name for field in dataclasses.fields(FsdpConfig)}
+
+
+def made_up(sizes: Sizes, rows: int) -> TrainBatch:
+    """Sequences at the limit of their lengths, with random experience."""
+    dice = torch.Generator().manual_seed(0)
+    vocabulary = sizes.model["vocab_size"]
+
+    def ids(width: int) -> torch.Tensor:
+        return torch.randint(vocabulary, (rows, width), generator=dice)
+
+    def reals() -> torch.Tensor:
+        return torch.randn(rows, sizes.response, generator=dice)
+
+    named = tuple(Row(i, "made up", "none", "") for i in range(rows))
+    zeros = torch.zeros(rows, dtype=torch.int64)
+    prompts = Prompts(ids(sizes.prompt), torch.ones(rows, sizes.prompt).long(), torch.arange(rows), zeros, named)
+    old = 0.01 * reals() - math.log(
+        vocabulary
+    )  # near what random weights give: within the clip, so there is a gradient
+    rollout = Rollout(prompts, ids(sizes.response), torch.ones(rows, sizes.response).long(), old)
+    return TrainBatch(Experience(rollout, reals(), old, None, None), reals(), reals(), reals())
+
+
+def mini_batch(batch: TrainBatch, pass_rows: int) -> MiniBatch:
+    """The whole batch on one rank, in passes of as many tokens as `pass_rows` sequences have."""
+    lengths = batch.experience.rollout.lengths_B.tolist()
+    [share] = shares(lengths, 1, PassLimit(tokens=pass_rows * max(lengths)))
+    totals = ppo.totals_of(batch.experience.rollout.mask_BT)
+    return MiniBatch(batch, totals, tuple(torch.tensor(rows) for rows in share.passes))
+
+
+def model_folder(folder: Path, sizes: Sizes, device: torch.device) -> str:
+    """A model with random weights, in bf16: read as float32 like any other."""
+    torch.manual_seed(0)
+    config = Qwen2Config(tie_word_embeddings=True, **sizes.model)
+    with device:
+        AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+    return str(folder)
+
+
+def ours(folder: str, variant: Variant, mesh: DeviceMesh, device: torch.device) -> Trained:
+    fsdp = FsdpConfig(reshard_after_forward=variant.reshard)
+    if variant.compiled_layers:
+        more: dict[str, Any] = {"use_torch_compile": True}
+        fsdp = dataclasses.replace(fsdp, **more)
+    module = sharded(
+        *("causal_lm", Source(folder, False, 1), fsdp, mesh),
+        checkpointing=variant.recompute != "none",
+        recompute=variant.recompute,
+    )
+    options = ForwardOptions(remove_padding=variant.packed, compile_log_probs=True)
+    return Trained(module, device, OptimConfig(), grad_clip=1.0, total_steps=100, options=options)
+
+
+def our_step(model: Trained, share: MiniBatch) -> Step:
+    config = ActorConfig(clip_ratio_low=0.2, clip_ratio_high=0.2)
+    return partial(ppo.update, model, (share,), partial(ppo.actor_loss, model, config=config))
+
+
+def plain_step(folder: str, batch: TrainBatch, mesh: DeviceMesh, device: torch.device, passes: int) -> Step:
+    """FSDP2 + transformers, with nothing of this repository's but the loss."""
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+    model.to(device)
+    checkpoint = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    checkpoint({"use_reentrant": False})
+    model.train()
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    rollout, totals = batch.experience.rollout, ppo.totals_of(batch.experience.rollout.mask_BT)
+
+    def step() -> None:
+        for index in torch.arange(len(batch)).chunk(passes):
+            ids_BS, width = rollout.ids_BS[index].to(device), rollout.response_BT.shape[1]
+            logits_BTV = model(input_ids=ids_BS, use_cache=False).logits[:, :-1].float()
+            logp_BS = -cross_entropy(logits_BTV.flatten(0, 1), ids_BS[:, 1:].flatten(), reduction="none")
+            logp_BT = logp_BS.view(len(index), -1)[:, -width:]
+            old, advantages = (x[index].to(device) for x in (batch.experience.old_logp_BT, batch.advantages_BT))
+            mask = rollout.mask_BT[index].to(device)
+            ppo.policy_loss(old, logp_BT, advantages, mask, 0.2, 0.2, 3.0, "token-mean", totals)[0].backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def seconds_of(steps: dict[str, Step], runs: int, device: torch.device) -> dict[str, list[float]]:
+    """Each step `runs` times, turn and turn about, after two that do not count."""
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    for run in range(runs + 2):
+        for name, step in steps.items():
+            synchronize(device)
+            started = time.perf_counter()
+            step()
+            synchronize(device)
+            if run >= 2:
+                taken[name].append(time.perf_counter() - started)
+    return taken
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def fresh(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_gib(device: torch.device) -> float:
+    return torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
+
+
+def rows_of_the_table(
+    folder: str, sizes: Sizes, only: list[str], runs: int, mesh: DeviceMesh, device: torch.device
+) -> Iterator[tuple[str, list[float], float]]:
+    """Name, seconds and peak memory of the rival, of each variant, and of the rival again."""
+    batch = made_up(sizes, sizes.rows)
+
+    def rival(passes: int) -> tuple[str, list[float], float]:
+        fresh(device)
+        name = "FSDP2 + transformers" + (f", {passes} passes" if passes > 1 else "")
+        step = plain_step(folder, batch, mesh, device, passes)
+        return name, seconds_of({name: step}, runs, device)[name], peak_gib(device)
+
+    try:
+        yield rival(1)
+        passes = 1
+    except torch.OutOfMemoryError:
+        passes = 2
+    if passes > 1:
+        yield rival(passes)
+    for variant in VARIANTS:
+        if (only and variant.name not in only) or (variant.compiled_layers and not CAN_COMPILE_LAYERS):
+            continue
+        fresh(device)
+        try:
+            step = our_step(ours(folder, variant, mesh, device), mini_batch(batch, variant.pass_rows))
+            yield variant.name, seconds_of({"": step}, runs, device)[""], peak_gib(device)
+        except torch.OutOfMemoryError as error:
+            print(f"{variant.name}: {str(error).splitlines()[0]}")
+        del step
+
+
+def growth(folder: str, sizes: Sizes, runs: int, mesh: DeviceMesh, device: torch.device) -> dict[str, list[float]]:
+    """Seconds of a step of four times the rows, in 4 and in 16 micro-batches, on one model."""
+    fresh(device)
+    variant = Variant("growth", recompute="selective", reshard=False)
+    model, batch = ours(folder, variant, mesh, device), made_up(sizes, 4 * sizes.rows)
+    few, many = (mini_batch(batch, rows) for rows in (sizes.rows, sizes.rows // 4))
+    return seconds_of({f"{len(m.passes)} passes": our_step(model, m) for m in (few, many)}, runs, device)
+
+
+def show(name: str, seconds: list[float], more: str) -> None:
+    spread = f"({min(seconds):.3f} to {max(seconds):.3f})"
+    print(f"{name:45} {statistics.median(seconds):8.3f} s {spread:20} {more}", flush=True)
+
+
+def parameters(folder: str) -> int:
+    with torch.device("meta"):
+        model: nn.Module = AutoModelForCausalLM.from_config(Qwen2Config.from_pretrained(folder))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--tiny", action="store_true", help="a model of two layers, on a CPU")
+    parser.add_argument("--only", nargs="*", default=[], help="variants by name; the rival is always there")
+    args = parser.parse_args(words)
+    sizes = TINY if args.tiny else FULL
+    device = torch.device("cpu" if args.tiny else "cuda")
+    backend = "cpu:gloo" if args.tiny else "cpu:gloo,cuda:nccl"
+    if device.type == "cuda":
+        torch.cuda.set_device(0)
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh(device.type, (1,))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = model_folder(Path(temporary), sizes, device)
+        count = parameters(folder)
+        print(f"{count / 1e9:.3f} billion parameters, {sizes.tokens} tokens, torch {torch.__version__}")
+        for name, seconds, gib in rows_of_the_table(folder, sizes, args.only, args.runs, mesh, device):
+            share = 6 * count * sizes.tokens / statistics.median(seconds) / PEAK
+            show(name, seconds, f"{share:6.1%} of {PEAK / 1e12:.0f} TFLOP/s, {gib:.1f} GiB")
+        print(f"reach: {REACH:.0%}; the rival on an H200 earlier: {RIVAL_REACHED:.0%}")
+        taken = growth(folder, sizes, args.runs, mesh, device)
+        medians = [statistics.median(seconds) for seconds in taken.values()]
+        for name, seconds in taken.items():
+            show(
+                f"{4 * sizes.rows} sequences in {name}", seconds, f"{statistics.median(seconds) / medians[0]:.3f} times"
+            )
+        print(f"reach: {GROWTH_REACH} times")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

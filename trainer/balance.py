@@ -1,0 +1,121 @@
+"""Which rows go where, decided from their lengths alone: evenly over the ranks, and into passes within a token budget.
+
+Everything here is pure and runs on the driver, so that all ranks get equally many passes: a pass is collective.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count, pairwise
+
+Rows = list[int]  # row numbers, ascending
+
+
+@dataclass(frozen=True)
+class PassLimit:
+    """How much goes through a model at once on one rank: so many sequences, or so many tokens without padding."""
+
+    rows: int | None = None
+    tokens: int | None = None  # decides where it is given
+
+    def sequences(self, longest: int) -> int:
+        """How many sequences of `longest` tokens fit into a pass; at least one.
+
+        >>> PassLimit(tokens=4000).sequences(1024)
+        3
+        """
+        if self.tokens is not None:
+            return max(1, self.tokens // longest)
+        assert self.rows is not None
+        return self.rows
+
+    def __str__(self) -> str:
+        return f"{self.rows} sequences" if self.tokens is None else f"{self.tokens} tokens"
+
+
+@dataclass(frozen=True)
+class Share:
+    """One rank's rows of a batch, and which of them go through its model together."""
+
+    rows: Rows
+    passes: tuple[Rows, ...]  # positions in `rows`; together each one once
+
+
+def shares(lengths: Sequence[int], ranks: int, limit: PassLimit, *, balanced: bool = True) -> list[Share]:
+    """Deals rows of `lengths` tokens to the ranks and cuts each rank's into passes, equally many on every rank.
+
+    The ranks get equally many rows (one more or less where they don't divide), `balanced` by tokens or else in order.
+
+    Raises:
+        ValueError: the rows don't divide over the ranks, so some would have fewer passes than others.
+    """
+    dealt = deal(lengths, ranks, balanced=balanced)
+    passes = pass_rows([[lengths[row] for row in rows] for rows in dealt], limit)
+    if len({len(of_rank) for of_rank in passes}) > 1:
+        raise ValueError(f"{len(lengths)} rows over {ranks} ranks leave them with different numbers of passes")
+    return [Share(rows, tuple(of_rank)) for rows, of_rank in zip(dealt, passes, strict=True)]
+
+
+def deal(lengths: Sequence[int], ranks: int, *, balanced: bool) -> list[Rows]:
+    """The rows of each rank, equally many or one more or less: evenly by tokens, or in order."""
+    return partition(lengths, ranks, equal_counts=True) if balanced else _in_order(len(lengths), ranks)
+
+
+def pass_rows(lengths_by_rank: Sequence[Sequence[int]], limit: PassLimit) -> list[list[Rows]]:
+    """The passes of each rank, equally many where the ranks have equally many rows.
+
+    By tokens, as few as hold the budget on every rank, of about equal size, the largest first: if memory does not
+    suffice, that shows at once. A row beyond the budget goes alone.
+    """
+    if limit.tokens is None:
+        size = limit.rows
+        assert size is not None
+        return [[list(range(n))[i : i + size] for i in range(0, n, size)] for n in map(len, lengths_by_rank)]
+    most = min(len(lengths) for lengths in lengths_by_rank)
+    parts = min(most, max(1, *(-(-sum(lengths) // limit.tokens) for lengths in lengths_by_rank)))
+    while True:
+        passes = [partition(lengths, parts) for lengths in lengths_by_rank]
+        if parts == most or all(
+            sum(lengths[row] for row in rows) <= limit.tokens
+            for lengths, of_rank in zip(lengths_by_rank, passes, strict=True)
+            for rows in of_rank
+        ):
+            return passes
+        parts += 1
+
+
+def partition(lengths: Sequence[int], parts: int, *, equal_counts: bool = False) -> list[Rows]:
+    """The rows in `parts` groups of about equal sums, largest sum first; none is empty if there are rows enough.
+
+    `equal_counts` makes the groups differ by at most one row. The largest differencing method (Karmarkar and Karp
+    1982; for more than two groups and equal counts as in Michiels et al. 2003): from partial solutions, take the two
+    whose groups differ most, and join the largest group of one with the smallest of the other, and so on.
+
+    >>> partition([5, 8, 4, 7, 6], 2)
+    [[0, 2, 3], [1, 4]]
+    >>> partition([9, 1, 1, 1], 2, equal_counts=True)
+    [[0, 3], [1, 2]]
+    """
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    step = parts if equal_counts else 1
+    number = count()  # settles ties: the same lengths give the same groups everywhere
+    heap: list[tuple[int, int, list[tuple[int, Rows]]]] = []
+    for start in range(0, max(1, len(order)), step):
+        groups = [(lengths[row], [row]) for row in order[start : start + step]]
+        groups += [(0, []) for _ in range(parts - len(groups))]
+        heapq.heappush(heap, (groups[-1][0] - groups[0][0], next(number), groups))
+    while len(heap) > 1:
+        one, other = heapq.heappop(heap)[2], heapq.heappop(heap)[2]
+        joined = [(a + b, rows + more) for (a, rows), (b, more) in zip(one, reversed(other), strict=True)]
+        joined.sort(key=lambda group: (-group[0], -len(group[1])))
+        heapq.heappush(heap, (joined[-1][0] - joined[0][0], next(number), joined))
+    return [sorted(rows) for _, rows in heap[0][2]]
+
+
+def _in_order(rows: int, parts: int) -> list[Rows]:
+    """Runs whose lengths differ by one at most, the longer first."""
+    size, more = divmod(rows, parts)
+    starts = [part * size + min(part, more) for part in range(parts + 1)]
+    return [list(range(a, b)) for a, b in pairwise(starts)]

@@ -1,0 +1,102 @@
+"""How a rollout's tokens stand in a model's input: padded rows, or one row with the sequences end to end.
+
+Legend beside that of `records.py`: N tokens without padding, M response tokens, in the order of `mask_BT`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.records import Prompts, Rollout, Row
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A model's input, and where in its output the answers to the response tokens are."""
+
+    inputs: dict[str, Any]  # of the model's forward: `input_ids`, `position_ids` and what attention needs
+    before_M: Tensor  # int64: position, in the flattened input, of the token before each response token
+    labels_M: Tensor  # int64: the response tokens
+    mask_BT: Tensor  # bool
+
+    def spread(self, x_M: Tensor) -> Tensor:
+        """One number per response token as [B, T], 0 outside the mask."""
+        return torch.zeros(self.mask_BT.shape, dtype=x_M.dtype, device=x_M.device).masked_scatter(self.mask_BT, x_M)
+
+
+def padded(rollout: Rollout, device: torch.device) -> Layout:
+    """The rows side by side, without the columns that are padding in every row."""
+    short = trim(rollout)
+    attention_BS = short.attention_BS.to(device)
+    inputs = {
+        "input_ids": short.ids_BS.to(device),
+        "attention_mask": attention_BS,
+        # Left padding must not shift the positions.
+        "position_ids": (attention_BS.cumsum(-1) - 1).clamp(min=0),
+    }
+    before_BS = torch.arange(attention_BS.numel(), device=device).view_as(attention_BS) - 1
+    return _layout(rollout, short, inputs, before_BS)
+
+
+def packed(rollout: Rollout, device: torch.device) -> Layout:
+    """All sequences end to end in one row; positions start anew with each. Nothing of it is padding.
+
+    The bounds go by the names that transformers has for flash attention's (`FlashAttentionKwargs`).
+    """
+    attention_BS = rollout.attention_BS.to(device)
+    real_BS = attention_BS.bool()
+    lengths_B = attention_BS.sum(-1)
+    bounds = torch.nn.functional.pad(lengths_B.cumsum(0), (1, 0)).to(torch.int32)
+    longest = int(lengths_B.max())
+    inputs = {
+        "input_ids": rollout.ids_BS.to(device)[real_BS][None],
+        "position_ids": (attention_BS.cumsum(-1) - 1)[real_BS][None],
+        "cu_seq_lens_q": bounds,
+        "cu_seq_lens_k": bounds,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }
+    before_BS = attention_BS.flatten().cumsum(0).view_as(attention_BS) - 2
+    return _layout(rollout, rollout, inputs, before_BS)
+
+
+def _layout(rollout: Rollout, shown: Rollout, inputs: dict[str, Any], before_BS: Tensor) -> Layout:
+    """`shown` is what of the rollout is in `inputs`; position i of the logits predicts token i + 1."""
+    device = before_BS.device
+    mask_BT = shown.mask_BT.to(device).bool()
+    before_M = before_BS[:, -mask_BT.shape[1] :][mask_BT]
+    labels_M = shown.response_BT.to(device)[mask_BT]
+    return Layout(inputs, before_M, labels_M, rollout.mask_BT.to(device).bool())
+
+
+def trim(rollout: Rollout) -> Rollout:
+    """Without the columns that are padding in every row: no token of theirs is computed."""
+    prompt_start = int(rollout.prompts.mask_BP.any(0).int().argmax())
+    response_end = max(1, int(rollout.mask_BT.any(0).sum()))
+    prompts = dataclasses.replace(
+        rollout.prompts,
+        ids_BP=rollout.prompts.ids_BP[:, prompt_start:],
+        mask_BP=rollout.prompts.mask_BP[:, prompt_start:],
+    )
+    return dataclasses.replace(
+        rollout,
+        prompts=prompts,
+        response_BT=rollout.response_BT[:, :response_end],
+        mask_BT=rollout.mask_BT[:, :response_end],
+        logp_BT=rollout.logp_BT[:, :response_end],
+    )
+
+
+def probe() -> Rollout:
+    """Two short sequences of different lengths, to try a model with."""
+    prompt_mask_BP = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
+    mask_BT = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    ids_BS = torch.arange(18).view(2, 9) % 11
+    rows = tuple(Row(i, "probe", "none", None) for i in range(2))
+    prompts = Prompts(ids_BS[:, :5] * prompt_mask_BP, prompt_mask_BP, torch.arange(2), torch.zeros(2).long(), rows)
+    return Rollout(prompts, ids_BS[:, 5:] * mask_BT, mask_BT, torch.zeros(2, 4))
