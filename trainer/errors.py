@@ -7,6 +7,7 @@
     ├── RewardError              1: a reward function raised; names the row
     ├── BatchError               1: a batch too small to compute from; a ValueError too
     ├── CheckpointError          1: a checkpoint could not be written or read
+    ├── EngineError              1: a rollout engine failed; WeightMismatch: its weights are not the trainer's
     ├── WorkerDied               1: a worker process ended; names the rank
     ├── ClusterError             3: no Ray cluster to be reached
     └── DeadlineError            4: a wait ended; says what is missing
@@ -65,6 +66,14 @@ class RewardError(TrainerError):
 
 class CheckpointError(TrainerError):
     """A checkpoint could not be written or read."""
+
+
+class EngineError(TrainerError):
+    """A rollout engine did not start, refused a call, or kept dying."""
+
+
+class WeightMismatch(EngineError):
+    """An engine's weights are not the trainer's; the message names the tensor and the rank."""
 
 
 class WorkerDied(TrainerError):

@@ -5,7 +5,6 @@ Heavy imports live here and below; the driver never imports this module.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -23,10 +22,11 @@ from trainer.config.schema import Config
 from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint
 from trainer.learner.fsdp import Model, Trained, forward_only
-from trainer.learner.models import Source, compute_dtype, empty_causal_lm, local_path, read_config, sharded
+from trainer.learner.models import Source, sharded
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
-from trainer.rollout.hf import HfEngine
+from trainer.rollout.build import build_engine
+from trainer.rollout.sums import sums_of
 from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer
 from trainer.transport import pack, unpack
@@ -82,6 +82,8 @@ class Roles:
         part = config.actor_rollout_ref
         temperature = part.rollout.temperature if part.rollout.do_sample else 1.0
         source = Source(part.model.path, part.model.trust_remote_code, config.trainer.seed)
+        # Before the models: what it may have of a GPU is a share of the whole.
+        self.engine: Engine = build_engine(config, source, self.device, self.tokenizer)
         actor = sharded(
             "causal_lm", source, part.actor.fsdp_config, mesh, checkpointing=part.model.enable_gradient_checkpointing
         )
@@ -98,13 +100,20 @@ class Roles:
             reference = sharded("causal_lm", source, part.ref.fsdp_config, mesh, checkpointing=False)
             self.reference = Model(reference.requires_grad_(False), self.device, temperature)
         self.critic = _critic(config, mesh, self.device, spec.total_steps) if config.uses_critic else None
-        self.engine: Engine = _engine(config, source, self.device, self.tokenizer)
         self.sync_weights()
 
     # -- rollout and rewards
 
     def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
-        return self.engine.generate(prompts, sampling)
+        """A row with an empty mask has no response, because its engine died; see `revive_engines`."""
+        rollout = self.engine.generate(prompts, sampling)
+        if self.config.actor_rollout_ref.rollout.free_cache_engine:
+            self.engine.sleep()
+        return rollout
+
+    def revive_engines(self) -> int:
+        """Starts the engines that died, with the actor's weights; gives how many. Collective."""
+        return self.engine.revive(self.actor.full_tensors())
 
     def score(self, rollout: Rollout) -> Scores:
         """Reward of each response, decoded without special tokens."""
@@ -179,8 +188,9 @@ class Roles:
 
     def checksums(self, role: str) -> dict[str, str]:
         """A digest of each whole tensor of "actor", "critic", "reference" or "engine". Collective."""
-        tensors = self.engine.named_weights() if role == "engine" else getattr(self, role).full_tensors()
-        return {name: digest(tensor) for name, tensor in tensors}
+        if role == "engine":
+            return self.engine.checksums()
+        return {name: digest(tensor) for name, tensor in getattr(self, role).full_tensors()}
 
     def shard_checksums(self, role: str) -> dict[str, str]:
         """A digest of this rank's part of each tensor of "actor" or "critic"."""
@@ -204,9 +214,8 @@ def device_of(config: Config) -> str:
 
 
 def digest(tensor: Tensor) -> str:
-    """Equal for equal bytes."""
-    raw = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-    return hashlib.blake2b(raw, digest_size=8).hexdigest()
+    """Equal for equal bytes, and what an engine says of the same tensor, however it has cut it."""
+    return str(sums_of(tensor))
 
 
 def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -> Trained:
@@ -214,30 +223,3 @@ def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -
     source = Source(model.path, model.trust_remote_code, config.trainer.seed)
     module = sharded("value", source, model.fsdp_config, mesh, checkpointing=model.enable_gradient_checkpointing)
     return Trained(module, device, config.critic.optim, grad_clip=config.critic.grad_clip, total_steps=total_steps)
-
-
-def _engine(config: Config, source: Source, device: torch.device, tokenizer: Any) -> Engine:
-    """The engine `rollout.name`; only `hf` is here, the check on the driver has refused the others."""
-    structure = read_config(source)
-    dtype = compute_dtype(config.actor_rollout_ref.actor.fsdp_config, device.type)
-    with device:
-        model = empty_causal_lm(source, structure, dtype)
-    return HfEngine(
-        model,
-        eos_ids=eos_ids(tokenizer, source),
-        pad_id=tokenizer.pad_token_id,
-        max_sequences=config.actor_rollout_ref.rollout.max_num_seqs,
-    )
-
-
-def eos_ids(tokenizer: Any, source: Source) -> list[int]:
-    """The tokens that end a response: the tokenizer's, and those of the model's generation configuration."""
-    from transformers import GenerationConfig
-
-    ids = [tokenizer.eos_token_id]
-    try:
-        declared = GenerationConfig.from_pretrained(local_path(source.path)).eos_token_id
-    except OSError:  # a model folder may do without one
-        declared = None
-    ids += declared if isinstance(declared, list) else [declared]
-    return [i for i in ids if i is not None]

@@ -15,6 +15,7 @@ from trainer.config.load import Resolved, resolve
 from trainer.config.problems import Note, Problem, independent
 from trainer.config.schema import Config
 from trainer.config.tree import FOLLOWS
+from trainer.rollout.versions import installed
 
 _BATCH = "data.train_batch_size"
 
@@ -116,6 +117,7 @@ def setting_problems(config: Config) -> Iterator[Problem]:
         yield Problem(
             f"{prefix}.temperature", message, f"raise it, or set {prefix}.do_sample=False", (f"{prefix}.do_sample",)
         )
+    yield from _engine_problems(config)
     if config.algorithm.adv_estimator == "gae" and not config.uses_critic:
         message = "critic.enable=False leaves algorithm.adv_estimator=gae without values"
         yield Problem("critic.enable", message, "choose an estimator that needs none, such as grpo")
@@ -138,11 +140,25 @@ def setting_problems(config: Config) -> Iterator[Problem]:
             yield Problem(key, f"{key}={trainer.resume_from_path} does not exist", "give a global_step_N folder")
 
 
+def _engine_problems(config: Config) -> Iterator[Problem]:
+    """An engine takes whole ranks of the run, and the same number on each of its nodes."""
+    size, ranks, per_node = config.ranks_per_engine, config.world_size, config.trainer.n_gpus_per_node
+    key = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+    uses = ("trainer.nnodes", "trainer.n_gpus_per_node")
+    if ranks % size:
+        message = f"{key}={size} does not divide the {ranks} ranks of trainer.nnodes x trainer.n_gpus_per_node"
+        fitting = [str(n) for n in range(1, ranks + 1) if ranks % n == 0]
+        yield Problem(key, message, f"set it to one of {', '.join(fitting)}", uses)
+    elif size % per_node and per_node % size:
+        message = f"{key}={size} would cut an engine unevenly over nodes of {per_node} ranks"
+        yield Problem(key, message, f"set it to a divisor or a multiple of {per_node}", uses)
+
+
 def setting_notes(config: Config) -> Iterator[Note]:
     rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
-    if rollout.name != "hf":
+    if rollout.name != "hf" and installed(rollout.name) is None:
         key = "actor_rollout_ref.rollout.name"
-        yield Note("here", key, f"this version generates with hf alone: to run, set {key}=hf instead of {rollout.name}")
+        yield Note("here", key, f"{rollout.name} is not installed on this machine: install it, or set {key}=hf")
     if not config.data.val_files:
         yield Note("here", "data.val_files", "data.val_files is not set: nothing is validated")
     if trainer.resume_from_path is not None and trainer.resume_mode != "resume_path":
