@@ -188,7 +188,6 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: st
         "actor_rollout_ref.rollout.engine_timeout": (timeout, "a hang is a failure"),
         "actor_rollout_ref.rollout.engine_kwargs.sglang.attention_backend": (None, "what runs without a GPU"),
         "actor_rollout_ref.rollout.engine_kwargs.sglang.sampling_backend": (None, "what runs without a GPU"),
-        "actor_rollout_ref.rollout.engine_kwargs.vllm.attention_backend": (None, "what runs without a GPU"),
         "actor_rollout_ref.rollout.do_sample": (True, "a greedy policy explores nothing"),
         "actor_rollout_ref.rollout.ignore_eos": (False, "responses must end"),
         "actor_rollout_ref.rollout.val_kwargs.n": (1, "one response shows that validation works"),

@@ -13,11 +13,22 @@ from trainer.config.batches import MicroBatches, arithmetic_problems, micro_batc
 from trainer.config.files import Rows, count_rows, model_findings, reward_problems
 from trainer.config.load import Resolved, resolve
 from trainer.config.problems import Note, Problem, independent
-from trainer.config.schema import Config
+from trainer.config.schema import Config, RolloutConfig
 from trainer.config.tree import FOLLOWS
 from trainer.rollout.versions import installed
 
 _BATCH = "data.train_batch_size"
+_DEFAULT_ROLLOUT = RolloutConfig()
+_O = "actor_rollout_ref.rollout"
+_ENGINE_ONLY = {
+    f"{_O}.tensor_model_parallel_size": "generates on each rank by itself",
+    f"{_O}.gpu_memory_utilization": "has no KV-cache pool",
+    f"{_O}.free_cache_engine": "has no KV-cache pool",
+    f"{_O}.enforce_eager": "has no CUDA graphs",
+    f"{_O}.update_weights_bucket_megabytes": "copies one tensor at a time",
+    f"{_O}.engine_timeout": "runs in its rank's own process",
+    f"{_O}.engine_kwargs": "has no settings of its own",
+}
 
 
 @dataclass(frozen=True)
@@ -159,6 +170,11 @@ def setting_notes(config: Config) -> Iterator[Note]:
     if rollout.name != "hf" and installed(rollout.name) is None:
         key = "actor_rollout_ref.rollout.name"
         yield Note("here", key, f"{rollout.name} is not installed on this machine: install it, or set {key}=hf")
+    if rollout.name == "hf":
+        for key, why in _ENGINE_ONLY.items():
+            name = key.rpartition(".")[2]
+            if getattr(rollout, name) != getattr(_DEFAULT_ROLLOUT, name):
+                yield Note("inert", key, f"{key} has no effect: the engine hf {why}")
     if not config.data.val_files:
         yield Note("here", "data.val_files", "data.val_files is not set: nothing is validated")
     if trainer.resume_from_path is not None and trainer.resume_mode != "resume_path":

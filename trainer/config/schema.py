@@ -112,19 +112,13 @@ class ValKwargs:
 @dataclass(frozen=True)
 class SglangKwargs:
     attention_backend: str | None = None  # null: SGLang chooses; torch_native on a CPU
-    sampling_backend: str | None = None  # null: SGLang chooses; pytorch on a CPU
-    log_level: str | None = None  # null: error
-
-
-@dataclass(frozen=True)
-class VllmKwargs:
-    attention_backend: str | None = None  # null: vLLM chooses
+    sampling_backend: str | None = None  # ours: null is SGLang chooses; pytorch on a CPU
+    log_level: str | None = None  # ours: null is error
 
 
 @dataclass(frozen=True)
 class EngineKwargs:
     sglang: SglangKwargs = field(default_factory=SglangKwargs)
-    vllm: VllmKwargs = field(default_factory=VllmKwargs)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from trainer.config.releases import matches
+from trainer.config.tree import is_key
 
 _A, _R, _O, _M = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 _FSDP_SECTIONS = (f"{_A}.fsdp_config", f"{_R}.fsdp_config", "critic.model.fsdp_config")
@@ -122,7 +123,7 @@ def no_effect(key: str) -> NoEffect | None:
         return NoEffect("it names a class of verl's")
     if ".profiler." in key:
         return NoEffect("verl's profilers are not part of this trainer")
-    held = [name for name in table if name.endswith(".*") and matches(key, name)]
+    held = [name for name in table if name.endswith(".*") and matches(key, name) and not is_key(key)]
     return table[max(held, key=len)] if held else None
 
 

@@ -13,6 +13,7 @@ from trainer.rollout import memory
 from trainer.rollout.server import EngineSpec
 
 MEGABYTE = 2**20
+TOKENS = 256  # lengths are rounded up to such steps, so that an engine fits the next run, too
 
 
 def build_engine(config: Config, source: Source, device: torch.device, tokenizer: Any) -> Engine:
@@ -39,7 +40,7 @@ def _remote(config: Config, source: Source, device: torch.device, ends: list[int
     rollout = config.actor_rollout_ref.rollout
     dtype = compute_dtype(config.actor_rollout_ref.actor.fsdp_config, device.type)
     structure = read_config(source)
-    tokens = config.data.max_prompt_length + config.data.max_response_length
+    spec = spec_of(config, local_path(source.path), str(dtype).removeprefix("torch."), device.type)
     with torch.device("meta"):
         parameters = sum(p.numel() for p in empty_causal_lm(source, structure, dtype).parameters())
     total = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else 0
@@ -50,13 +51,13 @@ def _remote(config: Config, source: Source, device: torch.device, ends: list[int
         needed=memory.needed(
             parameters,
             structure,
-            tokens=tokens,
+            tokens=spec.max_tokens,
             itemsize=dtype.itemsize,
             tensor_parallel=rollout.tensor_model_parallel_size,
         ),
     )
     return RemoteEngine(
-        spec_of(config, local_path(source.path), str(dtype).removeprefix("torch."), device.type),
+        spec,
         limits,
         device=device,
         eos_ids=ends,
@@ -67,7 +68,8 @@ def _remote(config: Config, source: Source, device: torch.device, ends: list[int
 def spec_of(config: Config, model: str, dtype: str, device: str) -> EngineSpec:
     """What an engine is started with, from the configuration."""
     rollout = config.actor_rollout_ref.rollout
-    options = getattr(rollout.engine_kwargs, rollout.name)
+    options = vars(rollout.engine_kwargs.sglang) if rollout.name == "sglang" else {}
+    tokens = config.data.max_prompt_length + config.data.max_response_length
     return EngineSpec(
         name=rollout.name,
         model=model,
@@ -77,11 +79,11 @@ def spec_of(config: Config, model: str, dtype: str, device: str) -> EngineSpec:
         tensor_parallel=rollout.tensor_model_parallel_size,
         memory_share=rollout.gpu_memory_utilization,
         max_sequences=rollout.max_num_seqs,
-        max_tokens=config.data.max_prompt_length + config.data.max_response_length,
+        max_tokens=-(-tokens // TOKENS) * TOKENS,
         cuda_graphs=not rollout.enforce_eager,
         releases_memory=rollout.free_cache_engine,
         seed=config.trainer.seed,
-        options={name: value for name, value in vars(options).items() if value is not None},
+        options={name: value for name, value in options.items() if value is not None},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainer.errors import DeadlineError, EngineError, TrainerError
 from trainer.rollout.server import Answer, Draw, EngineInfo, EngineServer, EngineSpec, PartSpec
 
+LEAVE_S = 5.0  # until they are ended
 GONE_S = 30.0  # until the processes of an engine that died must be gone
 
 
@@ -109,6 +111,9 @@ class EngineHandle:
             with suppress(RayError):
                 ray.kill(self._actor)
         for pid in self.info.pids if self.info else ():
+            if not gone(pid, LEAVE_S):  # a process of a dead engine that nobody has told
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             if not gone(pid, GONE_S):
                 raise EngineError(
                     f"process {pid} of {self} is still there {GONE_S:.0f} s after its end",

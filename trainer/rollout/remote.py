@@ -29,6 +29,8 @@ from trainer.rollout.push import Push, combined
 from trainer.rollout.server import Draw, EngineSpec, PartSpec
 from trainer.rollout.sums import Sums
 
+_KEPT: list[RemoteEngine] = []  # what this process has started, one: starting takes half a minute
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -63,7 +65,10 @@ class RemoteEngine:
         self.peers = made[self.group.engine]
         self.handles: tuple[EngineHandle, ...] = ()  # the leader's: all parts; another owner's: its own
         self._starts = 0
-        self._start({group.engine for group in self.groups})
+        self._take_over()
+        to_start = self.leads and not self.handles
+        self._start({engine for engine, start in _gathered((self.group.engine, to_start)) if start})
+        _KEPT[:] = [self]
 
     @property
     def leads(self) -> bool:
@@ -146,6 +151,19 @@ class RemoteEngine:
         return {name: str(each) for name, each in sums.items()}
 
     # -- starting and ending
+
+    def _take_over(self) -> None:
+        """An engine that this process has started for an earlier run goes on if it is what this run asks for."""
+        earlier = _KEPT.pop() if _KEPT else None
+        if earlier is None or not earlier.handles:
+            return
+        same = (earlier.spec, earlier.limits, earlier.groups) == (self.spec, self.limits, self.groups)
+        if same and len(self.group.parts) == 1 and earlier.handles[0].alive():
+            self.handles, self._starts = earlier.handles, earlier._starts
+            return
+        for handle in earlier.handles:
+            if handle.node_id == self.part.places[0].node_id:
+                handle.end()
 
     def _start(self, engines: set[int]) -> None:
         """Starts these engines at once, and waits for all. Collective; what one raises is raised on every rank."""
