@@ -53,18 +53,20 @@ class WorkerGroup:
         """Prompts whose engine died on the way are given to the revived engine, up to REVIVALS times."""
         sampling = sampling_of(self.config, step, validate=validate)
         rollout = self._answers(prompts, sampling)
-        for _ in range(REVIVALS):
+        for revived in range(REVIVALS + 1):
             answered_B = rollout.mask_BT.any(-1)
-            if bool(answered_B.all()):
-                return rollout
+            done, open_ = answered_B.nonzero().flatten(), (~answered_B).nonzero().flatten()
+            if not len(open_):
+                break
+            if revived == REVIVALS:
+                raise EngineError(
+                    f"a rollout engine died {REVIVALS + 1} times in one generation",
+                    hint="Ray's logs of its node have its last words; too little memory is the usual reason",
+                )
             self._everywhere("revive_engines")
-            rows = torch.cat([answered_B.nonzero().flatten(), (~answered_B).nonzero().flatten()])
-            again = self._answers(take(prompts, (~answered_B).nonzero().flatten()), sampling)
-            rollout = take(concat([take(rollout, answered_B.nonzero().flatten()), again]), rows.argsort())
-        raise EngineError(
-            f"a rollout engine died {REVIVALS} times in one generation",
-            hint="Ray's logs of its node have its last words; too little memory is the usual reason",
-        )
+            again = self._answers(take(prompts, open_), sampling)
+            rollout = take(concat([take(rollout, done), again]), torch.cat([done, open_]).argsort())
+        return rollout
 
     def _answers(self, prompts: Prompts, sampling: Sampling) -> Rollout:
         """The ranks of an engine's group send what they have through the first of them."""

@@ -5,6 +5,7 @@ Heavy imports live here and below; the driver never imports this module.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -23,6 +24,7 @@ from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint
 from trainer.learner.fsdp import Model, Trained, forward_only
 from trainer.learner.models import Source, sharded
+from trainer.network import require_interfaces
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rollout.build import build_engine
@@ -46,7 +48,8 @@ def open_store(world_size: int, timeout_s: float) -> int:
 
 
 def connect(rank: int, world_size: int, host: str, port: int, timeout_s: float) -> None:
-    """Join the process group: gloo for host tensors, NCCL beside it where there is CUDA."""
+    """Join the process group: gloo for host tensors, NCCL beside it where there is CUDA. Raises ConfigError."""
+    require_interfaces(f"rank {rank}'s node ({socket.gethostname()})")
     timeout = timedelta(seconds=timeout_s)
     store = _STORE[0] if _STORE else dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "cpu:gloo"

@@ -1,4 +1,7 @@
-"""Runs with a real engine on the CPU; all are skipped where no engine is installed (`make test-sglang` installs it)."""
+"""Runs with a real engine, on a GPU if there is one and else on the CPU.
+
+All are skipped where no engine is installed; `make test-sglang` installs it for a CPU.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +25,13 @@ from trainer.records import Prompts, Row
 
 needs_sglang = pytest.mark.skipif(find_spec("sglang") is None, reason="SGLang is not installed: make test-sglang")
 ROLLOUT = "actor_rollout_ref.rollout"
+CUDA = torch.cuda.is_available()
+AGREE = 0.05 if CUDA else 1e-4  # nats: bf16, or the same fp32 sums in another order
+ON_CUDA = (
+    f"{ROLLOUT}.gpu_memory_utilization=0.2",
+    f"{ROLLOUT}.engine_kwargs.sglang.attention_backend=triton",
+    f"{ROLLOUT}.engine_kwargs.sglang.sampling_backend=pytorch",
+)
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +45,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     Qwen2Config(num_key_value_heads=2, tie_word_embeddings=False).save_pretrained(folder / "like")
     texts = tuple(f"Ann has {n} pens and buys {n + 3} more." for n in range(100))
     build(TinySpec(str(folder / "tiny"), str(folder / "like"), texts, 0, max_positions=512))
+    if CUDA:
+        widen(folder / "tiny")
     return str(folder / "tiny")
+
+
+def widen(folder: Path) -> None:
+    """The same with heads of 64: kernels for a GPU know few sizes."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder)
+    config.update({"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2})
+    config.head_dim = 64
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +70,7 @@ def config_of(model: str) -> Callable[..., Config]:
             "data.train_files=[unused]",
             f"actor_rollout_ref.model.path={model}",
             "trainer.n_gpus_per_node=1",
-            "trainer.device=cpu",
+            f"trainer.device={'cuda' if CUDA else 'cpu'}",
             "trainer.step_timeout=170",
             "data.train_batch_size=8",
             "data.max_prompt_length=16",
@@ -62,6 +86,7 @@ def config_of(model: str) -> Callable[..., Config]:
             f"{ROLLOUT}.max_num_seqs=2",  # eight prompts come in four waves
             f"{ROLLOUT}.update_weights_bucket_megabytes=1",
             f"{ROLLOUT}.engine_timeout=160",
+            *(ON_CUDA if CUDA else ()),
         )
         return load([*base, *changes]).config
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from trainer.errors import ConfigError, EngineError
+from trainer.network import chosen, require_interfaces
 from trainer.rollout import memory, versions, wire
 from trainer.rollout.bucket import Bucket, Filler, open_handle, read
 from trainer.rollout.inside import Receiver, reports_in, write_report
@@ -344,6 +345,27 @@ def test_needed_memory_follows_the_model() -> None:
     assert found == Needed(1000, 2 * 2 * 2 * 8 * 2 * 10)
     gpt2 = SimpleNamespace(n_layer=1, n_head=2, n_embd=8)
     assert memory.needed(10, gpt2, tokens=1, itemsize=4, tensor_parallel=1) == Needed(40, 2 * 2 * 4 * 4)
+
+
+@pytest.mark.parametrize(
+    ("value", "exact", "found"),
+    [
+        ("eth0", False, ["eth0"]),
+        ("=eth", False, []),
+        ("ib", False, ["ib0", "ib1"]),
+        ("^lo,docker", False, ["eth0", "ib0", "ib1"]),
+        ("ib", True, []),
+        ("ib1,eth0", True, ["eth0", "ib1"]),
+    ],
+)
+def test_interfaces_by_nccls_rules(value: str, exact: bool, found: list[str]) -> None:
+    assert chosen(value, ["lo", "eth0", "ib0", "ib1"], exact=exact) == found
+
+
+def test_an_interface_that_does_not_exist_is_named() -> None:
+    require_interfaces("node a", {"NCCL_SOCKET_IFNAME": "lo"})
+    with pytest.raises(ConfigError, match=r"NCCL_SOCKET_IFNAME=ib9 names no network interface of node a: it has lo"):
+        require_interfaces("node a", {"NCCL_SOCKET_IFNAME": "ib9"})
 
 
 def test_engines_that_are_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:  # it imports torch
     from trainer.rollout.wire import Report
 
-ADAPTERS = {"sglang": "trainer.rollout.sglang", "vllm": "trainer.rollout.vllm"}
+ADAPTERS = {"sglang": "trainer.rollout.sglang"}
 REPORT_FOLDER = "TRAINER_ENGINE_REPORTS"  # where an engine's model processes leave their reports
 
 

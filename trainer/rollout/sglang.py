@@ -140,6 +140,8 @@ class SglangEngine:
             self._session("end")
 
     def begin_update(self) -> None:
+        if self._updating:  # the last one came to no end
+            self._session("end")
         self._session("begin")
         self._updating = True
 

