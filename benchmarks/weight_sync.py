@@ -31,7 +31,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from trainer import roles
 from trainer.config.schema import FsdpConfig
 from trainer.learner import models
-from trainer.learner.fsdp import Model
+from trainer.learner.fsdp import Model, local
 from trainer.learner.models import Source, empty_causal_lm, read_config
 from trainer.rollout import memory
 from trainer.rollout.push import Push
@@ -57,7 +57,7 @@ TINY = {
 REACH_S = 2.0
 
 
-def learner(folder: str, sizes: dict[str, int], device: torch.device) -> Model:
+def learner(folder: str, sizes: dict[str, Any], device: torch.device) -> Model:
     """A model in FSDP2 shards, random and never on disk: only its configuration is."""
     from transformers import Qwen2Config
 
@@ -71,7 +71,7 @@ def learner(folder: str, sizes: dict[str, int], device: torch.device) -> Model:
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.to_local().normal_(0, 0.02)
+            local(parameter).normal_(0, 0.02)
     return Model(module, device)
 
 

@@ -22,11 +22,15 @@ class Needed:
 
 def needed(parameters: int, structure: object, *, tokens: int, itemsize: int, tensor_parallel: int) -> Needed:
     """From a model's configuration (transformers' names); `tokens` of a prompt and its response."""
-    heads = getattr(structure, "num_attention_heads", None) or getattr(structure, "n_head", 1)
-    key_values = getattr(structure, "num_key_value_heads", None) or heads
-    layers = getattr(structure, "num_hidden_layers", None) or getattr(structure, "n_layer", 1)
-    width = getattr(structure, "hidden_size", None) or getattr(structure, "n_embd", 0)
-    head_size = getattr(structure, "head_dim", None) or width // heads
+
+    def size(*names: str, default: int) -> int:
+        given = (getattr(structure, name, None) for name in names)
+        return next((int(value) for value in given if value), default)
+
+    heads = size("num_attention_heads", "n_head", default=1)
+    key_values = size("num_key_value_heads", default=heads)
+    layers = size("num_hidden_layers", "n_layer", default=1)
+    head_size = size("head_dim", default=size("hidden_size", "n_embd", default=0) // heads)
     cache = 2 * layers * max(1, key_values // tensor_parallel) * head_size * itemsize * tokens
     return Needed(parameters * itemsize // tensor_parallel, cache)
 
