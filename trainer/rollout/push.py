@@ -157,6 +157,7 @@ class Push:
             lane.close()
         if self.device.type == "cuda":
             torch.cuda.ipc_collect()
+            torch.cuda.empty_cache()
 
 
 class _Lane:

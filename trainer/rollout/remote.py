@@ -69,6 +69,8 @@ class RemoteEngine:
         to_start = self.leads and not self.handles
         self._start({engine for engine, start in _gathered((self.group.engine, to_start)) if start})
         _KEPT[:] = [self]
+        if self.leads:  # the trainer's models come next
+            self.handles[0].call("sleep", doing="release its memory")
 
     @property
     def leads(self) -> bool:
@@ -78,6 +80,8 @@ class RemoteEngine:
 
     def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
         """Responses of the leader's prompts; a row with an empty mask has none, because the engine died."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # what this process only keeps for later, the engine needs now
         if len(prompts) == 0:
             return assemble(prompts, [], self.pad_id)
         assert self.leads, "only a group's leader is given prompts"
