@@ -71,7 +71,7 @@ def config_of(model: str) -> Callable[..., Config]:
             f"actor_rollout_ref.model.path={model}",
             "trainer.n_gpus_per_node=1",
             f"trainer.device={'cuda' if CUDA else 'cpu'}",
-            "trainer.step_timeout=170",
+            "trainer.step_timeout=450",
             "data.train_batch_size=8",
             "data.max_prompt_length=16",
             "data.max_response_length=24",
@@ -85,7 +85,7 @@ def config_of(model: str) -> Callable[..., Config]:
             f"{ROLLOUT}.temperature=0.7",
             f"{ROLLOUT}.max_num_seqs=2",  # eight prompts come in four waves
             f"{ROLLOUT}.update_weights_bucket_megabytes=1",
-            f"{ROLLOUT}.engine_timeout=160",
+            f"{ROLLOUT}.engine_timeout=400",
             *(ON_CUDA if CUDA else ()),
         )
         return load([*base, *changes]).config

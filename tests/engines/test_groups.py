@@ -17,7 +17,7 @@ from trainer.group import WorkerGroup
 from trainer.records import Prompts
 from trainer.spec import RunSpec
 
-pytestmark = [needs_sglang, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [needs_sglang, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(params=[1, 2], ids=["one node", "two nodes"])
@@ -33,10 +33,10 @@ def workers(request: pytest.FixtureRequest, config_of: Callable[..., Config], tm
         cluster.add_node(num_cpus=4 // nodes, **slots)
     ray.init(cluster.address, log_to_driver=False)
     world = (f"trainer.nnodes={nodes}", f"trainer.n_gpus_per_node={2 // nodes}")
-    config = config_of(*world, f"{ROLLOUT}.tensor_model_parallel_size=2", f"{ROLLOUT}.engine_timeout=300")
+    config = config_of(*world, f"{ROLLOUT}.tensor_model_parallel_size=2", f"{ROLLOUT}.engine_timeout=400")
     try:
         with closing(WorkerPool(config)) as pool:
-            pool.timeout_s = 350.0
+            pool.timeout_s = 450.0
             pool.connect()
             pool.build(RunSpec(config, None, 3))  # type: ignore[arg-type]
             yield WorkerGroup(pool, config)

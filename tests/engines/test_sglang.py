@@ -21,7 +21,7 @@ from trainer.rollout import bucket, push
 from trainer.rollout.handle import EngineHandle, gone
 from trainer.spec import RunSpec
 
-pytestmark = [needs_sglang, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [needs_sglang, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class World:
