@@ -66,8 +66,8 @@ class RemoteEngine:
         self.handles: tuple[EngineHandle, ...] = ()  # the leader's: all parts; another owner's: its own
         self._starts = 0
         self._take_over()
-        to_start = self.leads and not self.handles
-        self._start({engine for engine, start in _gathered((self.group.engine, to_start)) if start})
+        to_start = self.group.engine if self.leads and not self.handles else None
+        self._start({engine for engine in _gathered(to_start) if engine is not None})
         _KEPT[:] = [self]
         if self.leads:  # the trainer's models come next
             self.handles[0].call("sleep", doing="release its memory")
