@@ -66,7 +66,7 @@ class RemoteEngine:
         self.handles: tuple[EngineHandle, ...] = ()  # the leader's: all parts; another owner's: its own
         self._starts = 0
         self._take_over()
-        to_start = self.group.engine if self.leads and not self.handles else None
+        to_start = self.group.engine if self.leads and len(self.handles) == 0 else None
         self._start({engine for engine in _gathered(to_start) if engine is not None})
         _KEPT[:] = [self]
         if self.leads:  # the trainer's models come next
