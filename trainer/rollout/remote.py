@@ -69,8 +69,7 @@ class RemoteEngine:
         to_start = self.group.engine if self.leads and len(self.handles) == 0 else None
         self._start({engine for engine in _gathered(to_start) if engine is not None})
         _KEPT[:] = [self]
-        if self.leads:  # the trainer's models come next
-            self.handles[0].call("sleep", doing="release its memory")
+        self._rest()  # the trainer's models come next
 
     @property
     def leads(self) -> bool:
@@ -106,11 +105,15 @@ class RemoteEngine:
 
     def sleep(self) -> None:
         """Gives the engine's memory to the trainer."""
-        if self.leads and self.loaded:
+        if self.loaded:
             try:
-                self.handles[0].call("sleep", doing="release its memory")
+                self._rest()
             except EngineDied:
                 self.loaded = False
+
+    def _rest(self) -> None:
+        if self.leads:
+            self.handles[0].call("sleep", doing="release its memory")
 
     def wake(self) -> None:
         """Nothing to do: an engine takes its memory again when it needs it."""
