@@ -62,6 +62,9 @@ def smoke(
         ),
     ] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="With a tiny model, on this machine, without a GPU.")] = False,
+    rollout: Annotated[
+        str, typer.Option(metavar="ENGINE", help="What generates: hf, or an installed sglang or vllm.")
+    ] = "hf",
     dialect: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose meaning the keys have; told from the keys by default.")
     ] = None,
@@ -89,6 +92,7 @@ def smoke(
         SmokeOptions(
             overrides=tuple(overrides or ()),
             command=behind_dashes(context),
+            rollout=rollout,
             dialect=dialect,
             json=json,
             junit=junit,

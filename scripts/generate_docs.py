@@ -34,6 +34,7 @@ FOLDERS = {
 }
 INNER = {
     "debugger_parts": "The figures of `debugger.py`: without Ray, on Ray, and the table of them.",
+    "sglang_cpu": "What SGLang needs on a CPU beside its own wheel; `setup-sglang` puts it into place.",
     "vscode_parts": "The ranks and the editor's side of `vscode.py`.",
 }
 

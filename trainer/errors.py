@@ -9,6 +9,7 @@
     ├── CheckpointError          1: a checkpoint could not be written or read
     ├── CapsuleError             1: a capsule could not be written, read or replayed
     ├── DriftError               1: the engine's log-probs are too far from the trainer's
+    ├── EngineError              1: a rollout engine failed; WeightMismatch: its weights are not the trainer's
     ├── WorkerDied               1: a worker process ended; names the rank
     │   └── NodeLost             1: a whole node was lost; names the node and its ranks
     ├── ClusterError             3: no Ray cluster to be reached
@@ -76,6 +77,14 @@ class CapsuleError(TrainerError):
 
 class DriftError(TrainerError):
     """The engine's log-probs are further from the trainer's than `trainer.max_rollout_drift` allows."""
+
+
+class EngineError(TrainerError):
+    """A rollout engine did not start, refused a call, or kept dying."""
+
+
+class WeightMismatch(EngineError):
+    """An engine's weights are not the trainer's; the message names the tensor and the rank."""
 
 
 class WorkerDied(TrainerError):

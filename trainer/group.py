@@ -17,6 +17,7 @@ from trainer import ppo
 from trainer.balance import PassLimit, Share, shares
 from trainer.config.batches import MicroBatches, micro_batch_sizes
 from trainer.config.schema import ActorConfig, Config, CriticConfig
+from trainer.errors import EngineError
 from trainer.interfaces import Sampling
 from trainer.records import (
     LogProbs,
@@ -29,6 +30,8 @@ from trainer.records import (
     concat,
     take,
 )
+
+REVIVALS = 3  # of engines in one generation
 
 
 class Calls(Protocol):
@@ -51,9 +54,31 @@ class WorkerGroup:
     # -- rollout and rewards: no rank waits for another, so shares may differ in size
 
     def generate(self, prompts: Prompts, step: int, *, validate: bool) -> Rollout:
+        """Prompts whose engine died on the way are given to the revived engine, up to REVIVALS times."""
         sampling = sampling_of(self.config, step, validate=validate)
-        shares = split_rows(prompts, self.calls.world_size)
-        answers: list[Rollout] = self.calls.all("generate", [(share, sampling) for share in shares])
+        rollout = self._answers(prompts, sampling)
+        for revived in range(REVIVALS + 1):
+            answered_B = rollout.mask_BT.any(-1)
+            done, open_ = answered_B.nonzero().flatten(), (~answered_B).nonzero().flatten()
+            if not len(open_):
+                break
+            if revived == REVIVALS:
+                raise EngineError(
+                    f"a rollout engine died {REVIVALS + 1} times in one generation",
+                    hint="Ray's logs of its node have its last words; too little memory is the usual reason",
+                )
+            self.everywhere("revive_engines")
+            again = self._answers(take(prompts, open_), sampling)
+            rollout = take(concat([take(rollout, done), again]), torch.cat([done, open_]).argsort())
+        return rollout
+
+    def _answers(self, prompts: Prompts, sampling: Sampling) -> Rollout:
+        """The ranks of an engine's group send what they have through the first of them."""
+        size = self.config.ranks_per_engine
+        shares = split_rows(prompts, self.calls.world_size // size)
+        nothing = take(prompts, slice(0, 0))
+        by_rank = [nothing if rank % size else shares[rank // size] for rank in range(self.calls.world_size)]
+        answers: list[Rollout] = self.calls.all("generate", [(share, sampling) for share in by_rank])
         return concat(answers)
 
     def score(self, rollout: Rollout) -> Scores:

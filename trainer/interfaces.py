@@ -80,19 +80,29 @@ class Engine(Protocol):
 
     version: int  # of the weights: how often they were loaded
 
-    def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout: ...
-
-    def load_weights(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Takes full tensors by the names of the model's own state dict."""
+    def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
+        """A row whose mask is empty has no response: the engine died, and `revive` brings it back."""
         ...
 
-    def named_weights(self) -> Iterable[tuple[str, Tensor]]: ...
+    def load_weights(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Takes full tensors by the names of the model's own state dict; walks to the end of them."""
+        ...
+
+    def revive(self, tensors: Iterable[tuple[str, Tensor]]) -> int:
+        """Starts the engines that died, with these weights; gives how many of the run's. Collective."""
+        ...
+
+    def checksums(self) -> dict[str, str]:
+        """`rollout.sums` of each tensor that it holds."""
+        ...
 
     def sleep(self) -> None:
         """Gives back what only generation needs."""
         ...
 
-    def wake(self) -> None: ...
+    def wake(self) -> None:
+        """Takes it again, now and not only when it is needed."""
+        ...
 
 
 class Workers(Protocol):

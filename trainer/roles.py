@@ -26,23 +26,14 @@ from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint, snapshot
 from trainer.learner.forward import ForwardOptions
 from trainer.learner.fsdp import Model, Trained, forward_only
-from trainer.learner.models import (
-    DTYPES,
-    Source,
-    compute_dtype,
-    empty_causal_lm,
-    first_loss_scale,
-    local_path,
-    read_config,
-    sharded,
-)
-from trainer.learner.snapshot import digest
+from trainer.learner.models import DTYPES, Source, compute_dtype, first_loss_scale, sharded
 from trainer.memory import Memory, measured
 from trainer.network import require_interfaces
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rewards.scorer import Scorer
-from trainer.rollout.hf import HfEngine
+from trainer.rollout.build import build_engine
+from trainer.rollout.sums import sums_of
 from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer
 from trainer.transport import pack, unpack
@@ -67,7 +58,7 @@ def connect(rank: int, world_size: int, host: str, port: int, timeout_s: float) 
 
     Raises ConfigError for a network interface that is not here, DeadlineError if the others can not be reached.
     """
-    cuda, where = torch.cuda.is_available(), socket.gethostname()
+    cuda, where = torch.cuda.is_available(), f"rank {rank}'s node ({socket.gethostname()})"
     require_interfaces(os.environ, where, nccl=cuda)
     timeout = timedelta(seconds=timeout_s)
     try:
@@ -113,6 +104,8 @@ class Roles:
         part = config.actor_rollout_ref
         temperature = part.rollout.temperature if part.rollout.do_sample else 1.0
         source = Source(part.model.path, part.model.trust_remote_code, config.trainer.seed)
+        # Before the models: what it may have of a GPU is a share of the whole.
+        self.engine: Engine = build_engine(config, source, self.device, self.tokenizer)
         actor = sharded(
             *("causal_lm", source, part.actor.fsdp_config, mesh),
             checkpointing=part.model.enable_gradient_checkpointing,
@@ -137,14 +130,21 @@ class Roles:
                 reference.requires_grad_(False), self.device, temperature, options, memory=part.ref.fsdp_config
             )
         self.critic = _critic(config, mesh, self.device, spec.total_steps) if config.uses_critic else None
-        self.engine: Engine = _engine(config, source, self.device, self.tokenizer)
         self._profile: profiling.Recording | None = None
         self.sync_weights()
 
     # -- rollout and rewards
 
     def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
-        return self.engine.generate(prompts, sampling)
+        """A row with an empty mask has no response, because its engine died; see `revive_engines`."""
+        rollout = self.engine.generate(prompts, sampling)
+        if self.config.actor_rollout_ref.rollout.free_cache_engine:
+            self.engine.sleep()
+        return rollout
+
+    def revive_engines(self) -> int:
+        """Starts the engines that died, with the actor's weights; gives how many. Collective."""
+        return self.engine.revive(self.actor.full_tensors())
 
     def score(self, rollout: Rollout) -> Scores:
         return score_responses(rollout, self.tokenizer, self.score_response)
@@ -245,8 +245,9 @@ class Roles:
 
     def checksums(self, role: str) -> dict[str, str]:
         """A digest of each whole tensor of "actor", "critic", "reference" or "engine". Collective."""
-        tensors = self.engine.named_weights() if role == "engine" else getattr(self, role).full_tensors()
-        return {name: digest(tensor) for name, tensor in tensors}
+        if role == "engine":
+            return self.engine.checksums()
+        return {name: digest(tensor) for name, tensor in getattr(self, role).full_tensors()}
 
     def shard_checksums(self, role: str) -> dict[str, str]:
         """A digest of this rank's part of each tensor of "actor" or "critic"."""
@@ -280,6 +281,11 @@ def device_of(config: Config) -> str:
     return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
 
 
+def digest(tensor: Tensor) -> str:
+    """Equal for equal bytes, and what an engine says of the same tensor, however it has cut it."""
+    return str(sums_of(tensor))
+
+
 def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -> Trained:
     model = config.critic.model
     source = Source(model.path, model.trust_remote_code, config.trainer.seed)
@@ -298,30 +304,3 @@ def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -
         memory=model.fsdp_config,
         loss_scale=first_loss_scale(model.fsdp_config, device.type),
     )
-
-
-def _engine(config: Config, source: Source, device: torch.device, tokenizer: Any) -> Engine:
-    """The engine `rollout.name`; only `hf` is here, the check on the driver has refused the others."""
-    structure = read_config(source)
-    dtype = compute_dtype(config.actor_rollout_ref.actor.fsdp_config, device.type)
-    with device:
-        model = empty_causal_lm(source, structure, dtype)
-    return HfEngine(
-        model,
-        eos_ids=eos_ids(tokenizer, source),
-        pad_id=tokenizer.pad_token_id,
-        max_sequences=config.actor_rollout_ref.rollout.max_num_seqs,
-    )
-
-
-def eos_ids(tokenizer: Any, source: Source) -> list[int]:
-    """The tokens that end a response: the tokenizer's, and those of the model's generation configuration."""
-    from transformers import GenerationConfig
-
-    ids = [tokenizer.eos_token_id]
-    try:
-        declared = GenerationConfig.from_pretrained(local_path(source.path)).eos_token_id
-    except OSError:  # a model folder may do without one
-        declared = None
-    ids += declared if isinstance(declared, list) else [declared]
-    return [i for i in ids if i is not None]

@@ -13,19 +13,17 @@ from trainer import checkpoints, drift, metrics, ppo
 from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.loader import PromptLoader
-from trainer.errors import ConfigError
 from trainer.group import Calls, WorkerGroup
 from trainer.memory import Memory, memory_metrics
 from trainer.profiling import Profiler
 from trainer.recording import Recorder
 from trainer.records import Metrics, Prompts, Rollout, Scores, repeat
 from trainer.rewards import read_source, scorer_for
+from trainer.rollout.versions import require_version
 from trainer.samples import dump
 from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer
 from trainer.tracking import Tracker
-
-ENGINES = ("hf",)  # what `roles.py` can build
 
 
 class Pool(Calls, Protocol):
@@ -226,10 +224,7 @@ def endless(loader: PromptLoader) -> Iterator[Prompts]:
 
 
 def require_engine(config: Config) -> None:
-    """Raises ConfigError if `rollout.name` is an engine that is not here."""
+    """Raises ConfigError if the package of `rollout.name` is missing, or too old."""
     name = config.actor_rollout_ref.rollout.name
-    if name not in ENGINES:
-        raise ConfigError(
-            f"the rollout engine {name} is not part of this version",
-            hint="add actor_rollout_ref.rollout.name=hf, which generates with transformers",
-        )
+    if name != "hf":
+        require_version(name)

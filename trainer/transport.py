@@ -52,7 +52,7 @@ def _walk(value: Any, change: Any) -> Any:
     kind = type(value)
     if kind in _LEAVES or (kind is tuple and value and type(value[0]) is Row):
         return value
-    if names := _names(kind):
+    if names := _names(kind):  # type: ignore[arg-type]
         changed = {name: change(getattr(value, name)) for name in names}
         same = all(changed[name] is getattr(value, name) for name in names)
         return value if same else dataclasses.replace(value, **changed)

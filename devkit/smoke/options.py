@@ -16,6 +16,7 @@ class SmokeOptions:
 
     overrides: tuple[str, ...] = ()  # KEY=VALUE of a full run, in Hydra's grammar
     command: tuple[str, ...] = ()  # what would start the full run, such as `bash run.sh`; its overrides come first
+    rollout: str = "hf"  # the engine that generates
     dialect: str | None = None  # None: told from the keys
     json: bool = False  # one record on stdout
     junit: Path | None = None  # where the JUnit file goes

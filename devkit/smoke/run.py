@@ -41,7 +41,7 @@ def main(options: SmokeOptions) -> int:
     started = time.perf_counter()
     if options.command:
         options = _of_script(options)
-    plan = make_plan(options.overrides, options.dialect)
+    plan = make_plan(options.overrides, options.dialect, options.rollout)
     folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
     try:
         with make_view(json=options.json) as view, _terminable():

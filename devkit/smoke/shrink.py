@@ -13,11 +13,15 @@ from typing import Any
 
 from devkit.records import Cut
 from trainer.config import Resolved, check, micro_batch_sizes, resolve
+from trainer.config.choices import CHOICES
 from trainer.config.overrides import format_value, parse
 from trainer.config.problems import ConfigErrors, Problem
 from trainer.config.schema import Config
 from trainer.config.upstream import rename
+from trainer.errors import ConfigError
+from trainer.rollout.versions import require_version
 
+ENGINES = CHOICES["actor_rollout_ref.rollout.name"]
 MAX_NODES = 4
 MAX_SAMPLES = 8  # of rollout.n
 MAX_STEPS_PER_EPOCH = 4  # mini-batches
@@ -87,8 +91,10 @@ class Plan:
     like: str | None  # local model folder whose architecture is taken
 
 
-def make_plan(overrides: Sequence[str], dialect: str | None) -> Plan:
-    """Raises ConfigErrors with every problem of the full command; a missing model or missing data are none here."""
+def make_plan(overrides: Sequence[str], dialect: str | None, rollout: str = "hf") -> Plan:
+    """With `rollout` as the engine. Raises ConfigErrors with every problem of the full command; a missing model or
+    missing data are none here. ConfigError: the engine is not installed."""
+    require_engine(rollout)
     overrides = with_defaults(overrides)
     resolved = resolve(overrides, dialect)
     _require_sound(resolved)
@@ -96,7 +102,7 @@ def make_plan(overrides: Sequence[str], dialect: str | None) -> Plan:
     nodes = min(full.trainer.nnodes, MAX_NODES)
     ranks = 1 if nodes > 1 else 2
     sizes = _batch_sizes(full, nodes * ranks)
-    cuts = tuple(cut for cut in _cuts(resolved, nodes, ranks, sizes) if cut.full != cut.tiny)
+    cuts = tuple(cut for cut in _cuts(resolved, nodes, ranks, sizes, rollout) if cut.full != cut.tiny)
     model = Path(full.actor_rollout_ref.model.path).expanduser()
     return Plan(
         full=full,
@@ -109,6 +115,14 @@ def make_plan(overrides: Sequence[str], dialect: str | None) -> Plan:
         own_data=not full.data.train_files,
         like=str(model) if full.actor_rollout_ref.model.path and (model / "config.json").is_file() else None,
     )
+
+
+def require_engine(name: str) -> None:
+    """Raises ConfigError if `name` is no engine, or one whose package is missing or does not fit."""
+    if name not in ENGINES:
+        raise ConfigError(f"--rollout {name} is no rollout engine", hint=f"choose from {', '.join(ENGINES)}")
+    if name != "hf":
+        require_version(name)
 
 
 def with_defaults(overrides: Sequence[str]) -> tuple[str, ...]:
@@ -144,8 +158,10 @@ def _batch_sizes(full: Config, world: int) -> _Sizes:
     return _Sizes(steps * rows // samples, rows // samples, rows // world // passes, samples)
 
 
-def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes) -> list[Cut]:
+def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: str) -> list[Cut]:
     full = resolved.config
+    # An engine in processes of its own takes half a minute to start, and more where ranks share few cores.
+    timeout = 120 if rollout == "hf" else 420
     wanted: dict[str, tuple[Any, str]] = {
         "trainer.nnodes": (nodes, f"at most {MAX_NODES} simulated nodes"),
         "trainer.n_gpus_per_node": (ranks, "ranks share this machine's cores"),
@@ -166,7 +182,13 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes) -> list[Cut
         "critic.forward_micro_batch_size": (None, "as the actor's"),
         "critic.forward_micro_batch_size_per_gpu": (2 * sizes.micro, "as the actor's"),
         "actor_rollout_ref.rollout.n": (sizes.samples, f"at most {MAX_SAMPLES}"),
-        "actor_rollout_ref.rollout.name": ("hf", "the engine that runs anywhere"),
+        "actor_rollout_ref.rollout.name": (rollout, "hf runs anywhere; --rollout chooses another"),
+        "actor_rollout_ref.rollout.tensor_model_parallel_size": (1, "each rank has its engine"),
+        "actor_rollout_ref.rollout.update_weights_bucket_megabytes": (1, "several buckets, of a tiny model"),
+        "actor_rollout_ref.rollout.max_num_seqs": (min(full.actor_rollout_ref.rollout.max_num_seqs, 64), "few rows"),
+        "actor_rollout_ref.rollout.engine_timeout": (timeout, "a hang is a failure"),
+        "actor_rollout_ref.rollout.engine_kwargs.sglang.attention_backend": (None, "what runs without a GPU"),
+        "actor_rollout_ref.rollout.engine_kwargs.sglang.sampling_backend": (None, "what runs without a GPU"),
         "actor_rollout_ref.rollout.do_sample": (True, "a greedy policy explores nothing"),
         "actor_rollout_ref.rollout.ignore_eos": (False, "responses must end"),
         "actor_rollout_ref.rollout.val_kwargs.n": (1, "one response shows that validation works"),
@@ -191,7 +213,7 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes) -> list[Cut
         "trainer.validation_data_dir": (None, "nothing outside the working folder"),
         "trainer.capsule_dir": (None, "nothing outside the working folder"),
         "global_profiler.tool": (None, "nothing outside the working folder"),
-        "trainer.step_timeout": (120, "a hang is a failure"),
+        "trainer.step_timeout": (timeout, "a hang is a failure"),
         "trainer.ray_wait_register_center_timeout": (90, "a hang is a failure"),
         "actor_rollout_ref.nccl_timeout": (90, "a hang is a failure"),
         "actor_rollout_ref.model.tokenizer_path": (None, "the tiny model's own tokenizer"),

@@ -133,7 +133,8 @@ class Stages:
                 self._train(self.config, pool, self.after, connect=True)
             finally:
                 pool.close()
-        self.results.add("resume", lambda: checks.resumed_equal(self.before.metrics, self.after.metrics))
+        engine = self.config.actor_rollout_ref.rollout.name
+        self.results.add("resume", lambda: checks.resumed_equal(self.before.metrics, self.after.metrics, engine))
         self.results.settle()
 
     def export(self) -> None:

@@ -264,10 +264,31 @@ def test_settings(command: Command, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
 def test_another_engine_is_a_note_here(command: Command, engine: str) -> None:
-    words = command(f"{ROLLOUT}.name={engine}")
+    words = command(f"{ROLLOUT}.name={engine}", f"{ROLLOUT}.tensor_model_parallel_size=1")
     assert problems(words) == {}
     assert "hf" in notes(words)[f"{ROLLOUT}.name"]
     assert load(words).config.actor_rollout_ref.rollout.name == engine
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["tensor_model_parallel_size=4", "gpu_memory_utilization=0.3", "engine_kwargs.sglang.attention_backend=triton"],
+)
+def test_settings_of_other_engines_have_no_effect_on_hf(command: Command, word: str) -> None:
+    (said,) = [text for key, text in notes(command(f"{ROLLOUT}.{word}")).items() if key.startswith(f"{ROLLOUT}.")]
+    assert "no effect: the engine hf" in said
+
+
+@pytest.mark.parametrize(
+    ("nodes", "per_node", "size", "fits"),
+    [(1, 4, 2, True), (2, 4, 8, True), (2, 4, 3, False), (1, 4, 8, False), (2, 6, 4, False), (2, 2, 1, True)],
+)
+def test_engines_take_whole_ranks(command: Command, nodes: int, per_node: int, size: int, fits: bool) -> None:
+    key = f"{ROLLOUT}.tensor_model_parallel_size"
+    world = [f"trainer.nnodes={nodes}", f"trainer.n_gpus_per_node={per_node}", "data.train_batch_size=48"]
+    found = problems(command(*world, f"{A}.ppo_mini_batch_size=24", f"{ROLLOUT}.name=sglang", f"{key}={size}"))
+    assert (key not in found) == fits
+    assert key not in problems(command(*world, f"{A}.ppo_mini_batch_size=24", f"{key}={size}"))  # hf
 
 
 def test_gpus_missing_here_are_a_note(command: Command) -> None:

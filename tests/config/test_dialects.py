@@ -13,10 +13,12 @@ from trainer.config.releases import VERL, accepts, has, is_search_r1_only
 from trainer.config.upstream import NoEffect, no_effect, rename
 
 A, ROLLOUT, M = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+_ENGINE = "actor_rollout_ref.rollout.engine"
 OURS = {
     *("algorithm.masked_gae", "trainer.seed", "trainer.step_timeout", "trainer.max_rollout_drift"),
     *("trainer.rollout_drift_action", "trainer.capsule_dir", "trainer.capsule_freq", "trainer.capsule_weights"),
-    *("global_profiler.ranks", "global_profiler.all_ranks"),
+    *("global_profiler.ranks", "global_profiler.all_ranks", f"{_ENGINE}_timeout"),
+    *(f"{_ENGINE}_kwargs.sglang.sampling_backend", f"{_ENGINE}_kwargs.sglang.log_level"),
 }
 
 
@@ -141,9 +143,8 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
 @pytest.mark.parametrize(
     ("word", "why"),
     [
-        (f"{ROLLOUT}.gpu_memory_utilization=0.5", "no KV-cache pool"),
-        (f"{ROLLOUT}.tensor_model_parallel_size=16", "no tensor parallelism"),
-        (f"{ROLLOUT}.engine_kwargs.sglang.attention_backend=triton", "a copy of the actor's model"),
+        (f"{ROLLOUT}.data_parallel_size=2", "tensor_model_parallel_size alone"),
+        (f"{ROLLOUT}.engine_kwargs.sglang.mm_attention_backend=fa3", "weights from the actor"),
         ("+hydra.run.dir=/x", "Hydra itself does not run"),
         ("global_profiler.global_tool_config.nsys.discrete=True", "profiler that is not part"),
         ("actor_rollout_ref.actor.profiler.enable=True", "global_profiler decides"),
@@ -155,7 +156,7 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
         (f"{M}.override_config.attn_implementation=sdpa", "leaves the maths alone"),
         (f"{A}.optim.warmup_style=null", "lr_scheduler_type decides"),
         ("actor_rollout_ref.ref.strategy=${actor_rollout_ref.actor.strategy}", "both mean FSDP2"),
-        (f"{ROLLOUT}.engine_kwargs.vllm={{swap_space:4}}", "a copy of the actor's model"),
+        (f"{ROLLOUT}.engine_kwargs.vllm={{swap_space:4}}", "weights from the actor"),
     ],
 )
 def test_a_key_without_effect_is_noted_with_its_reason(word: str, why: str) -> None:

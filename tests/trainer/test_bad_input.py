@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,12 @@ def test_batch_that_does_not_divide(words: Words, refused: Callable[..., str]) -
 
 
 def test_engine_that_is_not_here(words: Words, refused: Callable[..., str]) -> None:
-    assert "sglang" in refused(words("actor_rollout_ref.rollout.name=sglang"))
+    name = "actor_rollout_ref.rollout.name"
+    tp = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+    assert "no adapter for vllm" in refused(words(f"{name}=vllm", f"{tp}=1"))
+    if find_spec("sglang") is None:
+        assert "sglang is not installed here" in refused(words(f"{name}=sglang", f"{tp}=1"))
+    assert f"{tp}=2 does not divide the 1 ranks" in refused(words(f"{name}=sglang"))
 
 
 # ------------------------------------------------------------------------------- known once the data and model are read

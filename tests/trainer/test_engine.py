@@ -120,7 +120,7 @@ def test_loaded_weights_are_used_and_counted(models: Path) -> None:
     with torch.no_grad():
         for weight in other.model.parameters():
             weight.add_(0.05 * torch.ones_like(weight).cumsum(0))
-    engine.load_weights(other.named_weights(), version=9)
+    engine.load_weights(other.model.named_parameters(), version=9)
     assert engine.version == 9
     prompts = prompts_of(PROMPTS)
     assert answers(engine.generate(prompts, SAMPLING)) == answers(other.generate(prompts, SAMPLING))
@@ -175,7 +175,7 @@ def test_the_ends_of_the_uniform_range_draw_what_is_allowed(number: float) -> No
 
 def test_the_engine_ends_where_tokenizer_or_model_say_so(models: Path) -> None:
     from trainer.learner.models import Source
-    from trainer.roles import eos_ids
+    from trainer.rollout.build import eos_ids
 
     tokenizer = AutoTokenizer.from_pretrained(models / "qwen2")
     assert set(eos_ids(tokenizer, Source(str(models / "qwen2"), False, 1))) == {tokenizer.eos_token_id}

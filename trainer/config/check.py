@@ -13,10 +13,22 @@ from trainer.config.batches import MicroBatches, arithmetic_problems, micro_batc
 from trainer.config.files import Rows, count_rows, model_findings, reward_problems
 from trainer.config.load import Resolved, resolve
 from trainer.config.problems import Note, Problem, independent
-from trainer.config.schema import Config
+from trainer.config.schema import Config, RolloutConfig
 from trainer.config.tree import FOLLOWS
+from trainer.rollout.versions import installed
 
 _BATCH = "data.train_batch_size"
+_DEFAULT_ROLLOUT = RolloutConfig()
+_O = "actor_rollout_ref.rollout"
+_ENGINE_ONLY = {
+    f"{_O}.tensor_model_parallel_size": "generates on each rank by itself",
+    f"{_O}.gpu_memory_utilization": "has no KV-cache pool",
+    f"{_O}.free_cache_engine": "has no KV-cache pool",
+    f"{_O}.enforce_eager": "has no CUDA graphs",
+    f"{_O}.update_weights_bucket_megabytes": "copies one tensor at a time",
+    f"{_O}.engine_timeout": "runs in its rank's own process",
+    f"{_O}.engine_kwargs": "has no settings of its own",
+}
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,7 @@ def setting_problems(config: Config) -> Iterator[Problem]:
         yield Problem(
             f"{prefix}.temperature", message, f"raise it, or set {prefix}.do_sample=False", (f"{prefix}.do_sample",)
         )
+    yield from _engine_problems(config)
     if config.algorithm.adv_estimator == "gae" and not config.uses_critic:
         message = "critic.enable=False leaves algorithm.adv_estimator=gae without values"
         yield Problem("critic.enable", message, "choose an estimator that needs none, such as grpo")
@@ -155,11 +168,30 @@ def _precision_problems(config: Config) -> Iterator[Problem]:
             yield Problem(f"{name}.dtype", message, hint, (f"{name}.model_dtype",))
 
 
+def _engine_problems(config: Config) -> Iterator[Problem]:
+    """An engine takes whole ranks of the run, and the same number on each of its nodes."""
+    size, ranks, per_node = config.ranks_per_engine, config.world_size, config.trainer.n_gpus_per_node
+    key = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+    uses = ("trainer.nnodes", "trainer.n_gpus_per_node")
+    if ranks % size:
+        message = f"{key}={size} does not divide the {ranks} ranks of trainer.nnodes x trainer.n_gpus_per_node"
+        fitting = [str(n) for n in range(1, ranks + 1) if ranks % n == 0]
+        yield Problem(key, message, f"set it to one of {', '.join(fitting)}", uses)
+    elif size % per_node and per_node % size:
+        message = f"{key}={size} would cut an engine unevenly over nodes of {per_node} ranks"
+        yield Problem(key, message, f"set it to a divisor or a multiple of {per_node}", uses)
+
+
 def setting_notes(config: Config) -> Iterator[Note]:
     rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
-    if rollout.name != "hf":
+    if rollout.name != "hf" and installed(rollout.name) is None:
         key = "actor_rollout_ref.rollout.name"
-        yield Note("here", key, f"this version generates with hf alone: to run, set {key}=hf instead of {rollout.name}")
+        yield Note("here", key, f"{rollout.name} is not installed on this machine: install it, or set {key}=hf")
+    if rollout.name == "hf":
+        for key, why in _ENGINE_ONLY.items():
+            name = key.rpartition(".")[2]
+            if getattr(rollout, name) != getattr(_DEFAULT_ROLLOUT, name):
+                yield Note("inert", key, f"{key} has no effect: the engine hf {why}")
     if not config.data.val_files:
         yield Note("here", "data.val_files", "data.val_files is not set: nothing is validated")
     if trainer.resume_from_path is not None and trainer.resume_mode != "resume_path":

@@ -78,7 +78,8 @@ _COUNTS = (
     " actor_rollout_ref.ref.log_prob_micro_batch_size actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
     f" actor_rollout_ref.ref.log_prob_max_token_len_per_gpu {_ROLLOUT}.log_prob_max_token_len_per_gpu"
     f" {_ROLLOUT}.log_prob_micro_batch_size {_ROLLOUT}.log_prob_micro_batch_size_per_gpu {_ROLLOUT}.n"
-    f" {_ROLLOUT}.max_num_seqs {_ROLLOUT}.val_kwargs.n critic.ppo_mini_batch_size critic.ppo_micro_batch_size"
+    f" {_ROLLOUT}.max_num_seqs {_ROLLOUT}.tensor_model_parallel_size {_ROLLOUT}.update_weights_bucket_megabytes"
+    f" {_ROLLOUT}.engine_timeout {_ROLLOUT}.val_kwargs.n critic.ppo_mini_batch_size critic.ppo_micro_batch_size"
     " critic.ppo_micro_batch_size_per_gpu critic.ppo_max_token_len_per_gpu critic.forward_micro_batch_size"
     " critic.forward_max_token_len_per_gpu"
     " critic.forward_micro_batch_size_per_gpu critic.ppo_epochs algorithm.kl_ctrl.horizon trainer.nnodes"
@@ -97,6 +98,7 @@ RANGES: dict[str, Range] = {
     f"{_ACTOR}.loss_scale_factor": _POSITIVE,
     f"{_ACTOR}.grad_clip": _POSITIVE,
     f"{_ROLLOUT}.temperature": _POSITIVE,
+    f"{_ROLLOUT}.gpu_memory_utilization": Range(0, 1, open_low=True),
     f"{_ROLLOUT}.top_p": Range(0, 1, open_low=True),
     f"{_ROLLOUT}.top_k": Range(-1),
     f"{_ROLLOUT}.val_kwargs.temperature": _NOT_NEGATIVE,

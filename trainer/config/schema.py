@@ -115,8 +115,27 @@ class ValKwargs:
 
 
 @dataclass(frozen=True)
+class SglangKwargs:
+    attention_backend: str | None = None  # null: SGLang chooses; torch_native on a CPU
+    sampling_backend: str | None = None  # ours: null is SGLang chooses; pytorch on a CPU
+    log_level: str | None = None  # ours: null is error
+
+
+@dataclass(frozen=True)
+class EngineKwargs:
+    sglang: SglangKwargs = field(default_factory=SglangKwargs)
+
+
+@dataclass(frozen=True)
 class RolloutConfig:
-    name: str = "hf"  # the engine: hf
+    name: str = "hf"  # the engine: hf (transformers in the rank's process) | sglang | vllm
+    tensor_model_parallel_size: int = 2  # ranks that share an engine; hf has one per rank
+    gpu_memory_utilization: float = 0.5  # share of a GPU for the engine's weights and KV cache
+    free_cache_engine: bool = True  # the engine gives its memory to the trainer between generations
+    enforce_eager: bool = False  # no CUDA graphs in the engine
+    update_weights_bucket_megabytes: int = 512  # weights that travel to the engine at once
+    engine_timeout: int = 1800  # ours: seconds for its start, for any call, and from one response to the next
+    engine_kwargs: EngineKwargs = field(default_factory=EngineKwargs)
     temperature: float = 1.0  # divides the trainer's logits too
     top_p: float = 1.0
     top_k: int = -1  # -1: off
@@ -289,6 +308,12 @@ class Config:
     def longest_sequence(self) -> int:
         """Tokens that a prompt and its response may have together."""
         return self.data.max_prompt_length + self.data.max_response_length
+
+    @property
+    def ranks_per_engine(self) -> int:
+        """Ranks that share a rollout engine."""
+        rollout = self.actor_rollout_ref.rollout
+        return 1 if rollout.name == "hf" else rollout.tensor_model_parallel_size
 
     @property
     def uses_critic(self) -> bool:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from trainer.config.releases import matches
+from trainer.config.tree import is_key
 
 _A, _R, _O, _M = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 _FSDP_SECTIONS = (f"{_A}.fsdp_config", f"{_R}.fsdp_config", "critic.model.fsdp_config")
@@ -29,6 +30,7 @@ _RENAMES = {
     "data.val_data_num": "data.val_max_samples",
     "data.shuffle_train_dataloader": "data.shuffle",
     f"{_O}.n_agent": f"{_O}.n",
+    f"{_O}.checkpoint_engine.update_weights_bucket_megabytes": f"{_O}.update_weights_bucket_megabytes",
     f"{_A}.checkpoint.contents": f"{_A}.checkpoint.save_contents",
     f"{_A}.optim.clip_grad": f"{_A}.grad_clip",
     f"{_A}.optim.warmup_style": f"{_A}.optim.lr_scheduler_type",
@@ -142,7 +144,7 @@ def no_effect(key: str) -> NoEffect | None:
         return NoEffect("it names a class of verl's")
     if ".profiler." in key:
         return NoEffect("a rank's phases are profiled together, and global_profiler decides")
-    held = [name for name in table if name.endswith(".*") and matches(key, name)]
+    held = [name for name in table if name.endswith(".*") and matches(key, name) and not is_key(key)]
     return table[max(held, key=len)] if held else None
 
 
@@ -156,17 +158,16 @@ _REASONS: dict[str, str] = {
         f"max_turns do_search data.max_start_length data.max_obs_length {_A}.state_masking algorithm.state_masking.*"
         f" retriever.* reranker.* {_O}.multi_turn.* {_O}.agent.*"
     ),
-    "the engine hf has no KV-cache pool": (
-        f"{_O}.gpu_memory_utilization {_O}.free_cache_engine {_O}.enable_prefix_caching {_O}.max_num_batched_tokens"
+    "the engine sizes and orders its own batches": (
+        f"{_O}.enable_prefix_caching {_O}.max_num_batched_tokens"
         f" {_O}.enable_chunked_prefill {_O}.max_model_len {_O}.scheduling_policy {_O}.multi_stage_wake_up"
     ),
-    "the engine hf generates on each rank by itself: no tensor parallelism": (
-        f"{_O}.tensor_model_parallel_size {_O}.data_parallel_size {_O}.expert_parallel_size"
-        f" {_O}.pipeline_model_parallel_size"
+    "engines are cut by tensor_model_parallel_size alone, and there is one for each such group of ranks": (
+        f"{_O}.data_parallel_size {_O}.expert_parallel_size {_O}.pipeline_model_parallel_size"
     ),
-    "the engine hf is a copy of the actor's model in its worker: nothing to load, compile or configure": (
-        f"{_O}.enforce_eager {_O}.cudagraph_capture_sizes {_O}.load_format {_O}.layered_summon {_O}.dtype"
-        f" {_O}.engine_kwargs.* {_O}.checkpoint_engine.* {_O}.update_weights_bucket_megabytes {_O}.skip_tokenizer_init"
+    "the engine has the actor's dtype and gets its weights from the actor": (
+        f"{_O}.cudagraph_capture_sizes {_O}.load_format {_O}.layered_summon {_O}.dtype"
+        f" {_O}.engine_kwargs.* {_O}.checkpoint_engine.* {_O}.skip_tokenizer_init"
         f" {_O}.disable_log_stats {_O}.prometheus.* {_O}.trace.* {_O}.mtp {_O}.logprobs_mode {_O}.skip_dump_dir"
     ),
     "every rollout has its log-probs": f"{_O}.calculate_log_probs",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from trainer.interfaces import Sampling
 from trainer.records import Prompts, Rollout, concat, take
 from trainer.rollout.sampling import draw, uniform_streams
+from trainer.rollout.sums import sums_of
 
 
 class HfEngine:
@@ -45,8 +46,14 @@ class HfEngine:
             weights[name].copy_(tensor)
         self.version = version
 
-    def named_weights(self) -> Iterable[tuple[str, Tensor]]:
-        return self.model.named_parameters()
+    def revive(self, tensors: Iterable[tuple[str, Tensor]]) -> int:
+        """It lives and dies with its rank."""
+        for _ in tensors:
+            pass
+        return 0
+
+    def checksums(self) -> dict[str, str]:
+        return {name: str(sums_of(parameter)) for name, parameter in self.model.named_parameters()}
 
     def sleep(self) -> None:
         """Nothing to give back: the cache lives only during `generate`."""

@@ -1,0 +1,117 @@
+"""Runs with a real engine, on a GPU if there is one and else on the CPU.
+
+All are skipped where no engine is installed; `make test-sglang` installs it for a CPU.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["RAY_AUTH_MODE"] = "disabled"  # before Ray is imported
+
+import ray
+import torch
+
+from trainer.config import load
+from trainer.config.schema import Config
+from trainer.records import Prompts, Row
+
+needs_sglang = pytest.mark.skipif(find_spec("sglang") is None, reason="SGLang is not installed: make test-sglang")
+ROLLOUT = "actor_rollout_ref.rollout"
+CUDA = torch.cuda.is_available()
+AGREE = 0.05 if CUDA else 1e-4  # nats: bf16, or the same fp32 sums in another order
+ON_CUDA = (
+    f"{ROLLOUT}.gpu_memory_utilization=0.2",
+    f"{ROLLOUT}.engine_kwargs.sglang.attention_backend=triton",
+    f"{ROLLOUT}.engine_kwargs.sglang.sampling_backend=pytorch",
+)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny Qwen2 with two key-value heads."""
+    from transformers import Qwen2Config
+
+    from devkit.smoke.tiny import TinySpec, build
+
+    folder = tmp_path_factory.mktemp("model")
+    Qwen2Config(num_key_value_heads=2, tie_word_embeddings=False).save_pretrained(folder / "like")
+    texts = tuple(f"Ann has {n} pens and buys {n + 3} more." for n in range(100))
+    build(TinySpec(str(folder / "tiny"), str(folder / "like"), texts, 0, max_positions=512))
+    if CUDA:
+        widen(folder / "tiny")
+    return str(folder / "tiny")
+
+
+def widen(folder: Path) -> None:
+    """The same with heads of 64: kernels for a GPU know few sizes."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder)
+    config.update({"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2})
+    config.head_dim = 64
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
+def config_of(model: str) -> Callable[..., Config]:
+    """`config_of("key=value", ...)`: sglang on one rank, a response of 24 tokens, with these changes."""
+
+    def made(*changes: str) -> Config:
+        base = (
+            "data.train_files=[unused]",
+            f"actor_rollout_ref.model.path={model}",
+            "trainer.n_gpus_per_node=1",
+            f"trainer.device={'cuda' if CUDA else 'cpu'}",
+            "trainer.step_timeout=450",
+            "data.train_batch_size=8",
+            "data.max_prompt_length=16",
+            "data.max_response_length=24",
+            "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+            "critic.ppo_micro_batch_size_per_gpu=4",
+            "algorithm.adv_estimator=rloo",
+            f"{ROLLOUT}.name=sglang",
+            f"{ROLLOUT}.tensor_model_parallel_size=1",
+            f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu=4",
+            f"{ROLLOUT}.temperature=0.7",
+            f"{ROLLOUT}.max_num_seqs=2",  # eight prompts come in four waves
+            f"{ROLLOUT}.update_weights_bucket_megabytes=1",
+            f"{ROLLOUT}.engine_timeout=400",
+            *(ON_CUDA if CUDA else ()),
+        )
+        return load([*base, *changes]).config
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    with tempfile.TemporaryDirectory(prefix="eng", dir="/tmp") as folder:
+        ray.init(address="local", num_cpus=4, include_dashboard=False, _temp_dir=folder, log_to_driver=False)
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def prompts() -> Prompts:
+    """Eight of six tokens, the first with padding."""
+    ids_BP = torch.randint(5, 60, (8, 6), generator=torch.Generator().manual_seed(1))
+    mask_BP = torch.ones(8, 6, dtype=torch.long)
+    mask_BP[0, :3] = 0
+    rows = tuple(Row(i, "f", "openai/gsm8k", "1") for i in range(8))
+    return Prompts(ids_BP, mask_BP, torch.arange(8), torch.zeros(8, dtype=torch.long), rows)
+
+
+def gap(workers: Any, rollout: Any) -> float:
+    """The largest difference between the engine's log-probs and the trainer's."""
+    difference = workers.log_probs(rollout).logp_BT - rollout.logp_BT
+    return float(difference[rollout.mask_BT.bool()].abs().max())

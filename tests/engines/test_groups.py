@@ -1,0 +1,56 @@
+"""Tensor-parallel groups: two ranks that share an engine, on one node and across two (virtual ones of this machine)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import ray
+import torch
+
+from tests.engines.conftest import AGREE, ROLLOUT, gap, needs_sglang
+from trainer.cluster import WorkerPool
+from trainer.config.schema import Config
+from trainer.group import WorkerGroup
+from trainer.records import Prompts
+from trainer.spec import RunSpec
+
+pytestmark = [needs_sglang, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(params=[1, 2], ids=["one node", "two nodes"])
+def workers(request: pytest.FixtureRequest, config_of: Callable[..., Config], tmp_path_factory: Any) -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    nodes = request.param
+    if torch.cuda.is_available() and torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    slots = {"num_gpus": 2 // nodes} if torch.cuda.is_available() else {}
+    cluster = Cluster()
+    for _ in range(nodes):
+        cluster.add_node(num_cpus=4 // nodes, **slots)
+    ray.init(cluster.address, log_to_driver=False)
+    world = (f"trainer.nnodes={nodes}", f"trainer.n_gpus_per_node={2 // nodes}")
+    config = config_of(*world, f"{ROLLOUT}.tensor_model_parallel_size=2", f"{ROLLOUT}.engine_timeout=400")
+    try:
+        with closing(WorkerPool(config)) as pool:
+            pool.timeout_s = 450.0
+            pool.connect()
+            pool.build(RunSpec(config, None, 3))  # type: ignore[arg-type]
+            yield WorkerGroup(pool, config)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def test_two_ranks_share_an_engine(workers: WorkerGroup, prompts: Prompts) -> None:
+    rollout = workers.generate(prompts, 1, validate=False)
+    assert torch.equal(rollout.prompts.uid_B, prompts.uid_B)
+    assert gap(workers, rollout) < AGREE
+    actor, engine = workers.checksums("actor"), workers.checksums("engine")
+    if not torch.cuda.is_available():  # there the actor's weights are fp32, and the engine's bf16
+        assert actor[0] == actor[1] == engine[0] == engine[1]
+    workers.sync_weights()
+    assert gap(workers, workers.generate(prompts, 2, validate=False)) < AGREE

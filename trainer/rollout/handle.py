@@ -1,0 +1,159 @@
+"""The actor of one node's part of an engine, as the rank that owns or asks it sees it: every call has a deadline."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from trainer.errors import DeadlineError, EngineError, TrainerError
+from trainer.rollout.server import Answer, Draw, EngineInfo, EngineServer, EngineSpec, PartSpec
+
+LEAVE_S = 5.0  # until they are ended
+GONE_S = 30.0  # until the processes of an engine that died must be gone
+
+
+class EngineDied(EngineError):
+    """The processes of an engine ended. It can be started again."""
+
+
+@dataclass
+class EngineHandle:
+    """One node's part of an engine. Its actor ends with the rank that created it."""
+
+    spec: EngineSpec
+    part: PartSpec
+    node_id: str
+    node_ip: str
+    timeout_s: float  # of any call; of a generation, from one answer to the next
+    info: EngineInfo | None = None
+    _actor: Any = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        of_nodes = f", part {self.part.node_rank + 1} of {self.part.nodes}" if self.part.nodes > 1 else ""
+        pid = f"pid {self.info.pids[0]} on " if self.info else "on "
+        return f"{self.spec.name} engine {self.part.engine} ({pid}{self.node_ip}{of_nodes})"
+
+    def create(self, name: str) -> Any:
+        """The actor, on its node; gives the answer to wait for."""
+        remote = ray.remote(num_cpus=0, num_gpus=0, max_restarts=0)(EngineServer)
+        place = NodeAffinitySchedulingStrategy(node_id=self.node_id, soft=False)
+        self._actor = remote.options(name=name, scheduling_strategy=place).remote(self.spec, self.part)
+        return self._actor.start.remote()
+
+    def join(self, name: str) -> None:
+        """Speak to the actor that another rank has created."""
+        self._actor = ray.get_actor(name)
+
+    def started(self, answer: Any) -> EngineInfo:
+        """Waits until the engine is up."""
+        try:
+            self.info = self.wait(answer, "start")
+        except EngineDied as error:
+            raise EngineError(
+                f"{self} ended while it started",
+                hint="Ray's log of that worker has its reason, often too little memory: lower "
+                "actor_rollout_ref.rollout.gpu_memory_utilization or the trainer's own use of the GPU",
+            ) from error
+        return self.info
+
+    def call(self, method: str, *args: Any, doing: str = "") -> Any:
+        """Raises EngineDied, DeadlineError, or the TrainerError that the engine raised."""
+        return self.wait(self.ask(method, *args), doing or method.replace("_", " "))
+
+    def ask(self, method: str, *args: Any) -> Any:
+        """`call` without waiting."""
+        return getattr(self._actor, method).remote(*args)
+
+    def wait(self, answer: Any, doing: str) -> Any:
+        """The answer to `ask`."""
+        done, _ = ray.wait([answer], timeout=self.timeout_s)
+        if not done:
+            raise self._late(doing)
+        return self._get(answer, doing)
+
+    def generate(self, prompts: Sequence[Sequence[int]], draw: Draw) -> Iterator[list[Answer]]:
+        """Answers as they come. Raises EngineDied; what came before stands."""
+        answers = self._actor.generate.options(num_returns="streaming").remote(prompts, draw)
+        count = 0
+        while True:
+            done, _ = ray.wait([answers], timeout=self.timeout_s)
+            if not done:
+                raise self._late(f"generate, {count} of {len(prompts)} responses done")
+            try:
+                answer = next(answers)
+            except StopIteration:
+                return
+            part = self._get(answer, "generate")
+            count += len(part)
+            yield part
+
+    def alive(self) -> bool:
+        """Whether its actor answers."""
+        try:
+            self.call("reports", doing="say whether it lives")
+        except EngineDied:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Ends it, and waits until its processes are gone. Raises EngineError if they stay."""
+        if self._actor is not None:
+            with suppress(RayError):
+                ray.kill(self._actor)
+        for pid in self.info.pids if self.info else ():
+            if not gone(pid, LEAVE_S):  # a process of a dead engine that nobody has told
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not gone(pid, GONE_S):
+                raise EngineError(
+                    f"process {pid} of {self} is still there {GONE_S:.0f} s after its end",
+                    hint=f"look at it on that node (`ps -o pid,stat,cmd {pid}`): it holds the GPU's memory",
+                )
+        self._actor = self.info = None
+
+    def _get(self, answer: Any, doing: str) -> Any:
+        try:
+            return ray.get(answer)
+        except RayActorError as error:
+            raise EngineDied(
+                f"{self} died: it was to {doing}", hint="Ray's logs of that node have its last words"
+            ) from error
+        except RayTaskError as error:
+            if isinstance(error.cause, TrainerError):
+                raise error.cause from error
+            raise EngineError(
+                f"{self} failed to {doing}: {type(error.cause).__name__}: {str(error.cause).strip().splitlines()[0]}"
+                if str(error.cause).strip()
+                else f"{self} failed to {doing}: {type(error.cause).__name__}",
+                hint="Ray's log of that worker has the traceback",
+            ) from error
+
+    def _late(self, doing: str) -> DeadlineError:
+        return DeadlineError(
+            f"{self}: no answer within {self.timeout_s:.0f} s; it was to {doing}",
+            hint="see what it does with `ray stack` on its node; actor_rollout_ref.rollout.engine_timeout is the limit",
+        )
+
+
+def gone(pid: int, timeout_s: float) -> bool:
+    """Waits until a process of this machine has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        deadline = time.monotonic() + timeout_s
+        ready, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+        return bool(ready)
+    finally:
+        os.close(handle)

@@ -1,0 +1,259 @@
+"""An engine that lives in processes of its own, as one rank of the trainer sees it.
+
+The ranks of a group share one engine. Its leader speaks to it; all of them lay weights into buckets, each for the
+tensor-parallel rank on its own device. What is marked *collective* needs every rank of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainer.errors import EngineError, TrainerError
+from trainer.interfaces import Sampling
+from trainer.records import Prompts, Rollout
+from trainer.rollout import memory
+from trainer.rollout.answers import assemble
+from trainer.rollout.handle import EngineDied, EngineHandle
+from trainer.rollout.layout import Group, Part, Place, form_groups
+from trainer.rollout.push import Push, combined
+from trainer.rollout.server import Draw, EngineSpec, PartSpec
+from trainer.rollout.sums import Sums
+
+_KEPT: list[RemoteEngine] = []  # what this process has started, one: starting takes half a minute
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an engine may take of time and memory."""
+
+    timeout_s: float
+    bucket_bytes: int
+    memory_bytes: int  # of each GPU, for weights and cache; 0: not limited
+    needed: memory.Needed
+
+
+class RemoteEngine:
+    """Implements `interfaces.Engine`."""
+
+    def __init__(
+        self, spec: EngineSpec, limits: Limits, *, device: torch.device, eos_ids: Iterable[int], pad_id: int
+    ) -> None:
+        """Starts the engines of all groups, or finds those that an earlier run of this process left. Collective."""
+        self.spec = spec
+        self.limits = limits
+        self.device = device
+        self.eos_ids = tuple(sorted(set(eos_ids)))
+        self.pad_id = pad_id
+        self.version = 0
+        self.loaded = False  # the engine has the weights of `version`
+        places = _gathered(place_of(dist.get_rank(), device))
+        self.groups = form_groups(places, spec.tensor_parallel)
+        self.group: Group = next(group for group in self.groups if dist.get_rank() in group.ranks)
+        self.part: Part = self.group.part_of(dist.get_rank())
+        # Every rank takes part in making each group, also of those that it is not in.
+        made = [dist.new_group(list(group.ranks), backend="gloo") for group in self.groups]
+        self.peers = made[self.group.engine]
+        self.handles: tuple[EngineHandle, ...] = ()  # the leader's: all parts; another owner's: its own
+        self._starts = 0
+        self._take_over()
+        to_start = self.group.engine if self.leads and len(self.handles) == 0 else None
+        self._start({engine for engine in _gathered(to_start) if engine is not None})
+        _KEPT[:] = [self]
+        self._rest()  # the trainer's models come next
+
+    @property
+    def leads(self) -> bool:
+        return dist.get_rank() == self.group.leader
+
+    # -- generation
+
+    def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
+        """Responses of the leader's prompts; a row with an empty mask has none, because the engine died."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # what this process only keeps for later, the engine needs now
+        if len(prompts) == 0:
+            return assemble(prompts, [], self.pad_id)
+        assert self.leads, "only a group's leader is given prompts"
+        answers = []
+        if self.loaded:
+            try:
+                for part in self.handles[0].generate(token_lists(prompts), self._draw(sampling)):
+                    answers += part
+            except EngineDied:
+                self.loaded = False
+        return assemble(prompts, answers, self.pad_id)
+
+    def _draw(self, sampling: Sampling) -> Draw:
+        return Draw(
+            max_new_tokens=sampling.max_new_tokens,
+            temperature=sampling.temperature if sampling.do_sample else 0.0,
+            top_p=sampling.top_p if sampling.do_sample else 1.0,
+            top_k=sampling.top_k if sampling.do_sample else -1,
+            stop_ids=() if sampling.ignore_eos else self.eos_ids,
+            seed=sampling.seed,
+        )
+
+    def sleep(self) -> None:
+        """Gives the engine's memory to the trainer."""
+        if self.loaded:
+            try:
+                self._rest()
+            except EngineDied:
+                self.loaded = False
+
+    def _rest(self) -> None:
+        if self.leads:
+            self.handles[0].call("sleep", doing="release its memory")
+
+    def wake(self) -> None:
+        """Nothing to do: an engine takes its memory again when it needs it."""
+
+    # -- weights
+
+    def load_weights(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Takes the trainer's weights, bucket by bucket, and proves that they stand. Collective.
+
+        Raises WeightMismatch on every rank of a group whose engine holds something else.
+        """
+        self._push(tensors, version, wanted=True)
+        self.version = version
+
+    def _push(self, tensors: Iterable[tuple[str, Tensor]], version: int, *, wanted: bool) -> None:
+        if not wanted:
+            for _ in tensors:  # the gathering of each tensor needs every rank
+                pass
+            return
+        push = Push(self.group, self.handles, self.peers, self.device, self.limits.bucket_bytes)
+        self.loaded = push.run(iter(tensors), version, getattr(torch, self.spec.dtype))
+
+    def revive(self, tensors: Iterable[tuple[str, Tensor]]) -> int:
+        """Starts the engines that died, with the current weights; gives how many. Collective."""
+        dead = {engine for engine, loaded in _gathered((self.group.engine, self.loaded)) if not loaded}
+        self._start(dead)
+        self._push(tensors, self.version, wanted=self.group.engine in dead)
+        return len(dead)
+
+    def checksums(self) -> dict[str, str]:
+        """Of each whole tensor that the engine holds; the same on every rank of its group."""
+        outcome: list[Any] = [None]
+        if self.leads:
+            try:
+                outcome = [combined(self.handles, self.group, self.version)]
+            except TrainerError as error:
+                outcome = [error]
+        dist.broadcast_object_list(outcome, src=self.group.leader, group=self.peers)
+        if isinstance(outcome[0], TrainerError):
+            raise outcome[0]
+        sums: dict[str, Sums] = outcome[0]
+        return {name: str(each) for name, each in sums.items()}
+
+    # -- starting and ending
+
+    def _take_over(self) -> None:
+        """An engine that this process has started for an earlier run goes on if it is what this run asks for."""
+        earlier = _KEPT.pop() if _KEPT else None
+        if earlier is None or not earlier.handles:
+            return
+        same = (earlier.spec, earlier.limits, earlier.groups) == (self.spec, self.limits, self.groups)
+        if same and len(self.group.parts) == 1 and earlier.handles[0].alive():
+            self.handles, self._starts = earlier.handles, earlier._starts
+            return
+        for handle in earlier.handles:
+            if handle.node_id == self.part.places[0].node_id:
+                handle.end()
+
+    def _start(self, engines: set[int]) -> None:
+        """Starts these engines at once, and waits for all. Collective; what one raises is raised on every rank."""
+        self._starts += 1
+        run = _gathered(uuid.uuid4().hex[:8])[0]
+        ports = _gathered(free_port())
+        failure: TrainerError | None = None
+        if self.group.engine in engines:
+            try:
+                self._start_mine(run, ports)
+            except TrainerError as error:
+                failure = error
+        failures = [error for error in _gathered(failure) if error is not None]
+        if failures:
+            raise failures[0]
+        if self.leads and self.group.engine in engines:  # the parts that other ranks have created
+            for handle in self.handles[1:]:
+                handle.join(self._name(run, handle.part))
+
+    def _start_mine(self, run: str, ports: Sequence[int]) -> None:
+        rank, group = dist.get_rank(), self.group
+        if rank != self.part.owner and not self.leads:
+            return
+        for handle in self.handles:
+            if handle.node_id == self.part.places[0].node_id:
+                handle.end()
+        spec = replace(
+            self.spec,
+            memory_share=memory.share(self.limits.memory_bytes, self.limits.needed, self.device, str(group)),
+            # Engines must not draw alike, nor one that starts again as it did before.
+            seed=(self.spec.seed + 7919 * group.engine + 104_729 * self._starts) % 2**31,
+        )
+        leader = group.parts[0].places[0]
+        host = leader.node_ip if len(group.parts) > 1 else "127.0.0.1"
+        address = f"{host}:{ports[leader.rank]}"
+        parts = group.parts if self.leads else (self.part,)
+        self.handles = tuple(
+            EngineHandle(
+                spec,
+                PartSpec(group.engine, part.node_rank, len(group.parts), part.gpus, address),
+                part.places[0].node_id,
+                part.places[0].node_ip,
+                self.limits.timeout_s,
+            )
+            for part in parts
+        )
+        mine = next(handle for handle in self.handles if handle.part.node_rank == self.part.node_rank)
+        mine.started(mine.create(self._name(run, mine.part)))
+
+    def _name(self, run: str, part: PartSpec) -> str:
+        return f"engine-{part.engine}-{part.node_rank}-{run}"
+
+
+def place_of(rank: int, device: torch.device) -> Place:
+    """Where this rank lives. Raises EngineError outside of Ray."""
+    if not ray.is_initialized():
+        raise EngineError(
+            "an engine in processes of its own needs Ray, and this process is not part of a cluster",
+            hint="use actor_rollout_ref.rollout.name=hf, or start the run with python -m trainer.main_ppo",
+        )
+    gpu = ""
+    if device.type == "cuda":
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        index = torch.cuda.current_device()
+        gpu = visible.split(",")[index] if visible else str(index)
+    return Place(rank, ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), gpu)
+
+
+def token_lists(prompts: Prompts) -> list[list[int]]:
+    """Each prompt's tokens without its padding."""
+    rows = zip(prompts.ids_BP, prompts.mask_BP.bool(), strict=True)
+    return [ids_P[mask_P].tolist() for ids_P, mask_P in rows]
+
+
+def free_port() -> int:
+    """A port that nobody listens at just now, on any interface."""
+    with socket.socket() as server:
+        server.bind(("", 0))
+        return int(server.getsockname()[1])
+
+
+def _gathered(value: Any) -> list[Any]:
+    """Every rank's `value`, by rank. Collective."""
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values

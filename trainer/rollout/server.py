@@ -1,0 +1,174 @@
+"""The Ray actor in which an engine, or its part on one node, lives: beside the trainer's ranks, with their GPUs.
+
+An engine's processes end together, and with them this actor; a rank that speaks to it sees that, and lives on. This
+module imports neither torch nor an engine, so that Ray can load it anywhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # it imports torch
+    from trainer.rollout.wire import Report
+
+ADAPTERS = {"sglang": "trainer.rollout.sglang"}
+REPORT_FOLDER = "TRAINER_ENGINE_REPORTS"  # where an engine's model processes leave their reports
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """All that decides how an engine is started, on any of its nodes."""
+
+    name: str  # sglang | vllm
+    model: str  # folder or hub id; its configuration is read, its weights come from the trainer
+    trust_remote_code: bool
+    dtype: str  # of torch: "bfloat16"
+    device: str  # cuda | cpu
+    tensor_parallel: int
+    memory_share: float  # of the GPU, for weights and KV cache
+    max_sequences: int  # generated at once
+    max_tokens: int  # of a prompt and its response
+    cuda_graphs: bool
+    releases_memory: bool
+    seed: int
+    options: Mapping[str, Any] = field(default_factory=dict)  # the engine's own, as its own names have it
+
+
+@dataclass(frozen=True)
+class PartSpec:
+    """One node's part of an engine."""
+
+    engine: int
+    node_rank: int
+    nodes: int
+    gpus: str  # CUDA_VISIBLE_DEVICES
+    address: str  # HOST:PORT where the parts of an engine meet
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """A started engine, or part of one."""
+
+    version: str  # of the engine's package
+    pids: tuple[int, ...]  # this actor's and those of all that it started
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How to sample, in the terms that engines share. A temperature of 0 is greedy."""
+
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int  # -1: off
+    stop_ids: tuple[int, ...]  # empty: nothing but the length ends a response
+    seed: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The response to prompt number `index` of a call, and the log-probs of its tokens."""
+
+    index: int
+    token_ids: Sequence[int]
+    logprobs: Sequence[float]
+
+
+class Adapter(Protocol):
+    """One kind of engine, in the actor's process. Its constructor takes (EngineSpec, PartSpec) and starts it."""
+
+    version: str
+
+    def generate(self, prompts: Sequence[Sequence[int]], draw: Draw) -> Iterator[list[Answer]]:
+        """Answers in the order in which they are done."""
+        ...
+
+    def send(self, message: str) -> None:
+        """A message of `wire` to every tensor-parallel rank, in an update or not.
+
+        Their reports are in the folder when it returns.
+        """
+        ...
+
+    def begin_update(self) -> None: ...
+
+    def end_update(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def resume(self, what: str) -> None:
+        """`what` is "weights" or "kv_cache"."""
+        ...
+
+
+class EngineServer:
+    """See the module. Methods are called one at a time."""
+
+    def __init__(self, spec: EngineSpec, part: PartSpec) -> None:
+        self.spec = spec
+        self.part = part
+        self._reports = Path(tempfile.mkdtemp(prefix="rollout-reports-"))
+        os.environ[REPORT_FOLDER] = str(self._reports)
+        if spec.device == "cuda":
+            os.environ["CUDA_VISIBLE_DEVICES"] = part.gpus
+        self._released: set[str] = set()
+        self._engine: Adapter | None = None
+
+    def start(self) -> EngineInfo:
+        """Brings the engine up. Raises EngineError, ConfigError if its package is missing or does not fit."""
+        self._engine = importlib.import_module(ADAPTERS[self.spec.name]).start(self.spec, self.part)
+        import psutil
+
+        children = psutil.Process().children(recursive=True)
+        return EngineInfo(self._engine.version, (os.getpid(), *(child.pid for child in children)))
+
+    def generate(self, prompts: Sequence[Sequence[int]], draw: Draw) -> Iterator[list[Answer]]:
+        """Answers as they come, several at a time."""
+        self._resume("weights", "kv_cache")
+        yield from self.engine.generate(prompts, draw)
+
+    def begin_update(self) -> None:
+        self._resume("weights")
+        self.engine.begin_update()
+
+    def send(self, message: str) -> tuple[Report, ...]:
+        """The reports of this node's ranks."""
+        self._resume("weights")
+        self.engine.send(message)
+        return self.reports()
+
+    def end_update(self) -> None:
+        self.engine.end_update()
+
+    def reports(self) -> tuple[Report, ...]:
+        """What this node's ranks had to say since the last call."""
+        from trainer.rollout.inside import reports_in
+
+        return reports_in(self._reports)
+
+    def sleep(self) -> None:
+        """Gives the memory of weights and KV cache to the trainer."""
+        if self.spec.releases_memory and not self._released:
+            self.engine.release()
+            self._released = {"weights", "kv_cache"}
+
+    def close(self) -> None:
+        shutil.rmtree(self._reports, ignore_errors=True)
+
+    @property
+    def engine(self) -> Adapter:
+        assert self._engine is not None, "start comes first"
+        return self._engine
+
+    def _resume(self, *parts: str) -> None:
+        for part in parts:
+            if part in self._released:
+                self.engine.resume(part)
+                self._released.discard(part)

@@ -1,0 +1,195 @@
+"""The engine `sglang`: what `server.EngineServer` asks of an engine, in SGLang's terms. 0.5.17 and later.
+
+A failing child of SGLang's ends the process that it is in, which is why that process is an actor of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from typing import Any
+
+from trainer.errors import EngineError
+from trainer.rollout.server import Answer, Draw, EngineSpec, PartSpec
+from trainer.rollout.versions import require_version
+
+LOADER = "trainer.rollout.inside.sglang_load"
+GATHER_S = 0.2  # answers that are done within this time travel together
+CPU_TOKENS = 2**17  # of the KV cache at most; without a limit SGLang takes a share of the host's whole memory
+
+
+def start(spec: EngineSpec, part: PartSpec) -> SglangEngine:
+    """Raises ConfigError if SGLang is missing or too old, EngineError if it does not come up."""
+    require_version("sglang")
+    environment(spec, part)
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    from sglang import Engine
+
+    engine = Engine(**arguments(spec, part))
+    if part.node_rank == 0:
+        engine.flush_cache()  # the first call sets handlers of its own
+        # Its SIGTERM would wait for requests to drain, and Ray for the actor to end.
+        engine.loop.remove_signal_handler(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, on_sigterm)
+    return SglangEngine(engine, part)
+
+
+def environment(spec: EngineSpec, part: PartSpec) -> None:
+    """What SGLang reads from the environment, before it is imported."""
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")  # of each process: what this machine is not
+    if part.node_rank > 0:
+        os.environ["SGLANG_BLOCK_NONZERO_RANK_CHILDREN"] = "0"  # the constructor returns, as on the first node
+    if spec.device == "cpu":
+        os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        if spec.tensor_parallel > 1:  # one word per rank: its cores
+            cores = sorted(os.sched_getaffinity(0))
+            ranks = range(spec.tensor_parallel)
+            bind = "|".join(str(cores[rank % len(cores)]) for rank in ranks)
+            os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", bind)
+
+
+def arguments(spec: EngineSpec, part: PartSpec) -> dict[str, Any]:
+    """SGLang's server arguments."""
+    cuda = spec.device == "cuda"
+    chosen: dict[str, Any] = {
+        "model_path": spec.model,
+        "load_format": "dummy",  # the weights come from the trainer
+        "trust_remote_code": spec.trust_remote_code,
+        "dtype": spec.dtype,
+        "device": spec.device,
+        "tp_size": spec.tensor_parallel,
+        "mem_fraction_static": spec.memory_share,
+        "max_running_requests": spec.max_sequences,
+        "random_seed": spec.seed,
+        "disable_cuda_graph": not (cuda and spec.cuda_graphs),
+        "enable_memory_saver": cuda and spec.releases_memory,
+        # What is released is lost, and a generation may follow without an update in between.
+        "enable_weights_cpu_backup": cuda and spec.releases_memory,
+        "custom_weight_loader": [LOADER],
+        "skip_tokenizer_init": True,  # tokens in, tokens out
+        "skip_server_warmup": True,
+        "log_level": "error",
+    }
+    if not cuda:
+        tokens = min(CPU_TOKENS, spec.max_sequences * spec.max_tokens)
+        chosen |= {"attention_backend": "torch_native", "sampling_backend": "pytorch", "max_total_tokens": tokens}
+    if part.nodes > 1:
+        chosen |= {
+            "nnodes": part.nodes,
+            "node_rank": part.node_rank,
+            "dist_init_addr": part.address,
+            "disable_custom_all_reduce": True,  # it is for GPUs of one host
+        }
+    else:
+        chosen["nccl_port"] = int(part.address.rpartition(":")[2])  # engines that start at once must not meet
+    return chosen | dict(spec.options)
+
+
+class SglangEngine:
+    """Implements `server.Adapter`."""
+
+    def __init__(self, engine: Any, part: PartSpec) -> None:
+        self.version = metadata.version("sglang")
+        self._engine = engine
+        self._name = f"engine {part.engine}"
+        self._updating = False
+
+    def generate(self, prompts: Sequence[Sequence[int]], draw: Draw) -> Iterator[list[Answer]]:
+        loop = self._engine.loop
+        parameters = sampling_parameters(draw)
+        pending = {loop.create_task(self._answer(i, ids, parameters)) for i, ids in enumerate(prompts)}
+        done: list[Answer] = []
+        sent = time.monotonic()
+        while pending:
+            first = asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            finished, pending = loop.run_until_complete(first)
+            done += [task.result() for task in finished]
+            if not pending or time.monotonic() - sent >= GATHER_S:
+                yield done
+                done, sent = [], time.monotonic()
+
+    async def _answer(self, index: int, prompt: Sequence[int], parameters: dict[str, Any]) -> Answer:
+        output = await self._engine.async_generate(
+            input_ids=[int(token) for token in prompt], sampling_params=parameters, return_logprob=True
+        )
+        meta = output["meta_info"]
+        finish = meta.get("finish_reason") or {}
+        if finish.get("type") == "abort":
+            raise EngineError(
+                f"{self._name} (sglang {self.version}) refused a prompt of {len(prompt)} tokens: "
+                f"{finish.get('message', 'no reason given')}",
+                hint="data.max_prompt_length + data.max_response_length must fit the model's context and the KV cache; "
+                "actor_rollout_ref.rollout.gpu_memory_utilization sets the size of the latter",
+            )
+        logprobs = [float(entry[0]) for entry in meta["output_token_logprobs"]]
+        return Answer(index, [int(token) for token in output["output_ids"]], logprobs)
+
+    def send(self, message: str) -> None:
+        import torch
+
+        alone = not self._updating
+        if alone:
+            self._session("begin")
+        self._require("update_weights_from_tensor", [(message, torch.zeros(1))], load_format=LOADER, flush_cache=False)
+        if alone:
+            self._session("end")
+
+    def begin_update(self) -> None:
+        if self._updating:  # the last one came to no end
+            self._session("end")
+        self._session("begin")
+        self._updating = True
+
+    def end_update(self) -> None:
+        self._updating = False
+        self._session("end")
+        self._engine.flush_cache()  # what it remembers of prompts belongs to the old weights
+
+    def _session(self, which: str) -> None:
+        """0.5.21 and later refuse updates outside of these two calls."""
+        call = f"{which}_weight_update"
+        if hasattr(self._engine, call):
+            self._require(call)
+
+    def release(self) -> None:
+        self._engine.release_memory_occupation(tags=["kv_cache", "weights"])
+
+    def resume(self, what: str) -> None:
+        self._engine.resume_memory_occupation(tags=[what])
+
+    def _require(self, call: str, *args: Any, **kwargs: Any) -> None:
+        """SGLang's calls answer `(False, why)`, and go on, where others raise."""
+        ok, why = accepted(getattr(self._engine, call)(*args, **kwargs))
+        if not ok:
+            raise EngineError(
+                f"{self._name} (sglang {self.version}) refused {call}: {why}",
+                hint="its own log says more: actor_rollout_ref.rollout.engine_kwargs.sglang.log_level=info",
+            )
+
+
+def accepted(answer: Any) -> tuple[bool, str]:
+    """Whether one of SGLang's calls did what it was asked: a pair, or an object with the same two fields.
+
+    >>> accepted((False, "no session is open"))
+    (False, 'no session is open')
+    """
+    if isinstance(answer, (tuple, list)) and len(answer) >= 2:
+        return bool(answer[0]), str(answer[1])
+    return bool(getattr(answer, "success", True)), str(getattr(answer, "message", ""))
+
+
+def sampling_parameters(draw: Draw) -> dict[str, Any]:
+    """SGLang's names. Its log-probs are of the temperature-scaled distribution, before top-p and top-k."""
+    return {
+        "max_new_tokens": draw.max_new_tokens,
+        "temperature": draw.temperature,
+        "top_p": draw.top_p,
+        "top_k": draw.top_k,
+        "stop_token_ids": list(draw.stop_ids) or None,
+        "ignore_eos": not draw.stop_ids,
+    }
