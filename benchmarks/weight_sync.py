@@ -62,7 +62,9 @@ def learner(folder: str, sizes: dict[str, Any], device: torch.device) -> Model:
     """A model in FSDP2 shards, random and never on disk: only its configuration is."""
     from transformers import Qwen2Config
 
-    Qwen2Config(**sizes, tie_word_embeddings=False, max_position_embeddings=4096).save_pretrained(folder)
+    Qwen2Config(
+        **sizes, tie_word_embeddings=False, max_position_embeddings=4096, architectures=["Qwen2ForCausalLM"]
+    ).save_pretrained(folder)
     source = Source(folder, False, 0)
     with torch.device("meta"):
         module = empty_causal_lm(source, read_config(source), torch.bfloat16)

@@ -35,7 +35,7 @@ class World:
 
     @property
     def engine(self) -> Any:
-        return self.pool._roles.engine
+        return self.pool.roles.engine
 
     def same_weights(self) -> bool:
         """By checksums of whole tensors; on CUDA the actor's are fp32 and the engine's bf16."""
@@ -45,7 +45,7 @@ class World:
     def change_weights(self, seed: int) -> None:
         dice = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            for weight in self.pool._roles.actor.module.parameters():
+            for weight in self.pool.roles.actor.module.parameters():
                 local = weight.to_local()
                 local.add_(0.05 * torch.randn(local.shape, generator=dice))
 
@@ -112,7 +112,7 @@ def test_a_tensor_that_is_spoiled_on_the_way_is_named(world: World, monkeypatch:
 
 
 def test_a_tensor_that_is_not_sent_is_named(world: World) -> None:
-    actor, engine = world.pool._roles.actor, world.engine
+    actor, engine = world.pool.roles.actor, world.engine
     with pytest.raises(WeightMismatch, match=r"model.norm.weight on rank 0 got no weights"):
         engine.load_weights(((n, t) for n, t in actor.full_tensors() if n != "model.norm.weight"), 50)
     with pytest.raises(WeightMismatch, match=r"model.layers.7.odd.weight on rank 0 cannot be verified"):
