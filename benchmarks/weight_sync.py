@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from trainer import roles
+from trainer import rendezvous
 from trainer.config.schema import FsdpConfig
 from trainer.learner import models
 from trainer.learner.fsdp import Model
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=0.4, help="of the GPU, for the engine")
     options = parser.parse_args()
     device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    roles.connect(0, 1, "127.0.0.1", roles.open_store(1, 60), 60)
+    rendezvous.connect(0, 1, "127.0.0.1", rendezvous.open_store(1, 60), 60)
     with tempfile.TemporaryDirectory(prefix="ws", dir="/tmp") as folder:
         ray.init(address="local", include_dashboard=False, _temp_dir=f"{folder}/r", log_to_driver=False)
         model = learner(folder, TINY if options.tiny else SEVEN_B, device)

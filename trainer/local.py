@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainer import roles
+from trainer import rendezvous, roles
 from trainer.memory import Memory, most
 from trainer.spec import RunSpec
 from trainer.transport import pack, unpack
@@ -18,7 +18,7 @@ class LocalPool:
 
     def __init__(self, timeout_s: float = 60.0) -> None:
         self._memory: list[Memory] = []
-        roles.connect(0, 1, "127.0.0.1", roles.open_store(1, timeout_s), timeout_s)
+        rendezvous.connect(0, 1, "127.0.0.1", rendezvous.open_store(1, timeout_s), timeout_s)
 
     def build(self, spec: RunSpec) -> None:
         self.roles = roles.Roles(spec, 0, 1)
@@ -36,4 +36,4 @@ class LocalPool:
 
     def close(self) -> None:
         """Leaves the process group."""
-        roles.leave()
+        rendezvous.leave()

@@ -31,12 +31,13 @@ class PPOWorker:
     """Actor, critic, reference, rollout engine and rewards of one rank (the "hybrid engine")."""
 
     def __init__(self, rank: int, world_size: int, node_ip: str | None = None) -> None:
-        from trainer import roles  # the slow imports, while the other ranks do theirs
+        from trainer import rendezvous, roles  # the slow imports, while the other ranks do theirs
 
         self.rank = rank
         self.world_size = world_size
         self.node_ip = node_ip or _node_ip()
         self._module = roles
+        self._rendezvous = rendezvous
         self._roles: Any = None
 
     def describe(self) -> WorkerInfo:
@@ -46,11 +47,11 @@ class PPOWorker:
 
     def open_store(self, timeout_s: float) -> tuple[str, int]:
         """Rank 0 opens the rendezvous, at a port that the system chooses, and tells where."""
-        return self.node_ip, self._module.open_store(self.world_size, timeout_s)
+        return self.node_ip, self._rendezvous.open_store(self.world_size, timeout_s)
 
     def connect(self, host: str, port: int, timeout_s: float) -> None:
         """Join the process group. Collective."""
-        self._module.connect(self.rank, self.world_size, host, port, timeout_s)
+        self._rendezvous.connect(self.rank, self.world_size, host, port, timeout_s)
 
     def build(self, spec: RunSpec) -> None:
         """Load models and engine; again with another spec, it starts over in the same process. Collective."""

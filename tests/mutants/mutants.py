@@ -117,8 +117,9 @@ MUTANTS = (
     Mutant(
         "layer-without-gradient",
         "trainer/roles.py",
-        old="        self.actor = Trained(\n",
-        new="        next(actor.parameters()).requires_grad_(False)\n        self.actor = Trained(\n",
+        old="        self.actor = build.actor(source)\n",
+        new="        self.actor = build.actor(source)\n"
+        "        next(self.actor.module.parameters()).requires_grad_(False)\n",
         caught_by="gradients",
     ),
     Mutant(
@@ -149,10 +150,8 @@ MUTANTS = (
     Mutant(
         "reference-is-the-actor",
         "trainer/roles.py",
-        old="self.reference = Model(\n"
-        "                reference.requires_grad_(False), self.device, temperature, options, memory=part.ref.fsdp_config\n"  # noqa: E501
-        "            )\n",
-        new="self.reference = self.actor\n",
+        old="build.reference(source) if",
+        new="self.actor if",
         caught_by="reference",
     ),
     # -- weights

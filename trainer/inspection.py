@@ -1,0 +1,98 @@
+"""What is asked of a rank beside the phases of a step: capsules, profiles, and what the smoke test looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer import ppo, profiling
+from trainer.capsules import Held
+from trainer.config.schema import Config
+from trainer.interfaces import Engine
+from trainer.learner import snapshot
+from trainer.learner.fsdp import Model, Trained
+from trainer.learner.models import DTYPES, compute_dtype
+from trainer.records import Metrics, MiniBatch, Totals, TrainBatch
+from trainer.rollout.sums import sums_of
+
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+Loss = Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]
+
+
+class Inspected:
+    """The part of `roles.Roles` that looks at a rank and changes nothing of it."""
+
+    config: Config
+    rank: int
+    device: torch.device
+    tokenizer: Any
+    engine: Engine
+    actor: Trained
+    reference: Model | None
+    critic: Trained | None
+    _profile: profiling.Recording | None = None
+
+    def _actor_loss(self) -> Loss:
+        raise NotImplementedError
+
+    def _critic_loss(self) -> Loss:
+        raise NotImplementedError
+
+    # -- capsules
+
+    def begin_capsule(self, path: str) -> Held:
+        """Before a step: rank 0 begins the file `path`, with the models as they are. Collective."""
+        contents, models = self.config.trainer.capsule_weights, self._models()
+        states = snapshot.begin(Path(path), models, self.tokenizer, contents=contents, write=self.rank == 0)
+        dtype = compute_dtype(self.config.actor_rollout_ref.actor.fsdp_config, self.device.type)
+        return Held(self.device.type, NAMES[dtype], states)
+
+    def moved_since_capsule(self, path: str) -> dict[str, dict[str, float]]:
+        """After it: on rank 0, by role, how far the step has moved each tensor. Collective."""
+        return snapshot.moved(Path(path), self._models(), read=self.rank == 0)
+
+    def _models(self) -> dict[str, Model]:
+        roles = {"actor": self.actor, "critic": self.critic, "reference": self.reference}
+        return {role: model for role, model in roles.items() if model is not None}
+
+    # -- profiles
+
+    def start_profile(self) -> None:
+        """On the ranks of `global_profiler.ranks`."""
+        self._profile = profiling.start(self.config.global_profiler, self.rank, self.device)
+
+    def stop_profile(self, stem: str) -> str | None:
+        """The file that this rank has written, if it was chosen."""
+        recording, self._profile = self._profile, None
+        return recording.stop(Path(f"{stem}.rank_{self.rank}")) if recording else None
+
+    # -- what the smoke test looks at
+
+    def checksums(self, role: str) -> dict[str, str]:
+        """A digest of each whole tensor of "actor", "critic", "reference" or "engine". Collective."""
+        if role == "engine":
+            return self.engine.checksums()
+        return {name: digest(tensor) for name, tensor in getattr(self, role).full_tensors()}
+
+    def shard_checksums(self, role: str) -> dict[str, str]:
+        """A digest of this rank's part of each tensor of "actor" or "critic"."""
+        return {name: digest(tensor) for name, tensor in getattr(self, role).local_tensors()}
+
+    def probe_gradient(self, role: str, share: MiniBatch) -> tuple[dict[str, float], float]:
+        """Losses and gradient norm of one mini-batch; no weight changes. Collective."""
+        model = self.actor if role == "actor" else self.critic
+        assert model is not None
+        loss = self._actor_loss() if role == "actor" else self._critic_loss()
+        with model.at_hand(), model.frozen():
+            report = ppo.update(model, (share,), loss)
+        losses = dict(report.steps[0])
+        return losses, losses.pop("grad_norm")
+
+
+def digest(tensor: Tensor) -> str:
+    """Equal for equal bytes, and what an engine says of the same tensor, however it has cut it."""
+    return str(sums_of(tensor))

@@ -1,0 +1,79 @@
+"""The models of a rank, from the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from trainer.config.schema import Config
+from trainer.learner.forward import ForwardOptions
+from trainer.learner.fsdp import Model, Trained
+from trainer.learner.models import Source, first_loss_scale, sharded
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Builds models on this rank. Its methods are collective and raise ModelError on every rank."""
+
+    config: Config
+    device: torch.device
+    total_steps: int
+
+    @cached_property
+    def mesh(self) -> DeviceMesh:
+        return init_device_mesh(self.device.type, (dist.get_world_size(),))
+
+    @property
+    def temperature(self) -> float:
+        rollout = self.config.actor_rollout_ref.rollout
+        return rollout.temperature if rollout.do_sample else 1.0
+
+    def actor(self, source: Source) -> Trained:
+        part = self.config.actor_rollout_ref
+        memory = part.actor.fsdp_config
+        return Trained(
+            sharded(
+                *("causal_lm", source, memory, self.mesh),
+                checkpointing=part.model.enable_gradient_checkpointing,
+                recompute=part.model.recompute_granularity,
+            ),
+            self.device,
+            part.actor.optim,
+            grad_clip=part.actor.grad_clip,
+            total_steps=self.total_steps,
+            temperature=self.temperature,
+            options=ForwardOptions(part.model.use_remove_padding, part.actor.use_torch_compile),
+            memory=memory,
+            loss_scale=first_loss_scale(memory, self.device.type),
+        )
+
+    def reference(self, source: Source) -> Model:
+        """The frozen first actor."""
+        part = self.config.actor_rollout_ref
+        module = sharded("causal_lm", source, part.ref.fsdp_config, self.mesh, checkpointing=False)
+        options = ForwardOptions(part.model.use_remove_padding, part.ref.use_torch_compile)
+        frozen = module.requires_grad_(False)
+        return Model(frozen, self.device, self.temperature, options, memory=part.ref.fsdp_config)
+
+    def critic(self) -> Trained:
+        critic = self.config.critic
+        source = Source(critic.model.path, critic.model.trust_remote_code, self.config.trainer.seed)
+        memory = critic.model.fsdp_config
+        return Trained(
+            sharded(
+                *("value", source, memory, self.mesh),
+                checkpointing=critic.model.enable_gradient_checkpointing,
+                recompute=critic.model.recompute_granularity,
+            ),
+            self.device,
+            critic.optim,
+            grad_clip=critic.grad_clip,
+            total_steps=self.total_steps,
+            options=ForwardOptions(critic.model.use_remove_padding),
+            memory=memory,
+            loss_scale=first_loss_scale(memory, self.device.type),
+        )
