@@ -17,7 +17,6 @@ from trainer.learner import snapshot
 from trainer.learner.fsdp import Model, Trained
 from trainer.learner.models import DTYPES, compute_dtype
 from trainer.records import Metrics, MiniBatch, Totals, TrainBatch
-from trainer.rollout.sums import sums_of
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 Loss = Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]
@@ -76,11 +75,11 @@ class Inspected:
         """A digest of each whole tensor of "actor", "critic", "reference" or "engine". Collective."""
         if role == "engine":
             return self.engine.checksums()
-        return {name: digest(tensor) for name, tensor in getattr(self, role).full_tensors()}
+        return {name: snapshot.digest(tensor) for name, tensor in getattr(self, role).full_tensors()}
 
     def shard_checksums(self, role: str) -> dict[str, str]:
         """A digest of this rank's part of each tensor of "actor" or "critic"."""
-        return {name: digest(tensor) for name, tensor in getattr(self, role).local_tensors()}
+        return {name: snapshot.digest(tensor) for name, tensor in getattr(self, role).local_tensors()}
 
     def probe_gradient(self, role: str, share: MiniBatch) -> tuple[dict[str, float], float]:
         """Losses and gradient norm of one mini-batch; no weight changes. Collective."""
@@ -91,8 +90,3 @@ class Inspected:
             report = ppo.update(model, (share,), loss)
         losses = dict(report.steps[0])
         return losses, losses.pop("grad_norm")
-
-
-def digest(tensor: Tensor) -> str:
-    """Equal for equal bytes, and what an engine says of the same tensor, however it has cut it."""
-    return str(sums_of(tensor))

@@ -100,7 +100,7 @@ def digests_of(folder: str) -> dict[str, Any]:
     """A digest of each parameter of an exported model as `transformers` loads it, for the warm process."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from trainer.inspection import digest
+    from trainer.learner.snapshot import digest
 
     AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)

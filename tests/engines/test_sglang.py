@@ -47,7 +47,7 @@ class World:
         with torch.no_grad():
             for weight in self.pool.roles.actor.module.parameters():
                 local = weight.to_local()
-                local.add_(0.05 * torch.randn(local.shape, generator=dice))
+                local.add_(0.05 * torch.randn(local.shape, generator=dice).to(local.device))
 
 
 @pytest.fixture(scope="module")

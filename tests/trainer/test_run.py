@@ -156,7 +156,8 @@ def test_two_ranks_go_on_as_one(words: Words, whole: Path, tmp_path: Path) -> No
 
     assert code == 0, run.text
     two, one = metrics_of(whole / "run")[3], metrics_of(tmp_path / "run")[3]
-    assert one == pytest.approx({name: two[name] for name in one}, rel=2e-4, abs=2e-5)
+    same = [name for name in one if not name.startswith("global_seqlen/")]  # tokens of each rank
+    assert {name: one[name] for name in same} == pytest.approx({name: two[name] for name in same}, rel=2e-4, abs=2e-5)
 
 
 def test_export_is_what_was_trained(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,4 +248,4 @@ def test_runs_in_a_cluster_that_is_already_there(words: Words, cluster: str, tmp
     sizes = ("data.train_batch_size=8", "actor_rollout_ref.actor.ppo_mini_batch_size=8")
     code, run = complete(words(*changes, *sizes), tmp_path, RAY_ADDRESS=cluster)
     assert code == 4, run.text
-    assert_one_error(run, "2 of 2 node(s)", "2 free CPUs each", ": 1", "within 3 s")
+    assert_one_error(run, "2 of 2 node(s)", "2 free CPUs each", "1 of 1 CPUs free, 1 short", "within 3 s")

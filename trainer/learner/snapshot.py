@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import zipfile
@@ -19,6 +18,7 @@ from trainer.learner.checkpoint import save_identity
 from trainer.learner.fsdp import Model, Trained, whole
 from trainer.learner.models import ValueModel
 from trainer.learner.offload import local
+from trainer.rollout.sums import sums_of
 
 
 def begin(
@@ -131,6 +131,5 @@ def distances(model: Model, before: Callable[[str], Tensor] | None) -> dict[str,
 
 
 def digest(tensor: Tensor) -> str:
-    """Equal for equal bytes."""
-    raw = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-    return hashlib.blake2b(raw, digest_size=8).hexdigest()
+    """Equal for equal bytes, and what an engine says of the same tensor, however it has cut it."""
+    return str(sums_of(tensor))
