@@ -62,7 +62,7 @@ export const MUTANTS: readonly Mutant[] = [
     old: 'if (stop && ranks.sessionOf(clusterKey(node), stop)) {',
     fresh: 'if (stop && node.id === "") {',
     caughtBy: ONE_STOP,
-    says: /counter\.py:14|\[ 2 \]|\[\s*2\s*\]|attached/,
+    says: /^\s*\+ {3}2\n\s*- {3}1\n/m,
   },
   {
     name: 'an-editor-that-is-lost-resumes',
