@@ -24,6 +24,7 @@ from trainer.records import MiniBatch, UpdateReport
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.filterwarnings("default"),  # torch.compile has deprecations of its own
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.timeout(300),
 ]
@@ -72,15 +73,15 @@ def update(model: Trained, factor: float = 1.0) -> UpdateReport:
         return value * factor, parts
 
     batch = train_batch(8)
-    share = MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT, 6))
+    share = MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT, 6), torch.arange(8).split(4))
     with model.training():
-        return ppo.update(model, (share, share), 4, loss)
+        return ppo.update(model, (share, share), loss)
 
 
 def evaluate(model: Trained) -> torch.Tensor:
     with model.at_hand():
         compute = partial(model.log_probs, entropy=False)
-        return forward_only(compute, train_batch(8).experience.rollout, 4).logp_BT
+        return forward_only(compute, train_batch(8).experience.rollout, torch.arange(8).split(4)).logp_BT
 
 
 def weights(model: Trained) -> dict[str, torch.Tensor]:

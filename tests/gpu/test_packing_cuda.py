@@ -13,6 +13,7 @@ from trainer.learner import attention, head
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.filterwarnings("default"),  # torch.compile has deprecations of its own
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.timeout(500),
 ]
