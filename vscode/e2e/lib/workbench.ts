@@ -78,9 +78,12 @@ export class Workbench {
 
   /** A click in the gutter: a breakpoint. */
   async gutter(line: number, button: 'left' | 'right' = 'left'): Promise<void> {
-    const number = await this.lineNumber(line).boundingBox();
-    const margin = await this.page.locator('.editor-group-container.active .glyph-margin').first().boundingBox();
-    if (!number || !margin) throw new Error(`line ${line} is not in view`);
+    // The editor may be drawn anew just now: an element that is replaced meanwhile has no place.
+    const [number, margin] = await until(`line ${line} in view`, async () => {
+      const number = await this.lineNumber(line).boundingBox();
+      const margin = await this.page.locator('.editor-group-container.active .glyph-margin').first().boundingBox();
+      return number && margin && ([number, margin] as const);
+    });
     await this.page.mouse.click(margin.x + 10, number.y + number.height / 2, { button });
   }
 
