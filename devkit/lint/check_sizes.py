@@ -35,15 +35,18 @@ class Need:
 
 def check(launch: Launch) -> Iterator[Finding]:
     for training in launch.trainings:
-        if training.is_ours or launch.asked == "ours":
-            continue  # no tensor parallelism and no engine's pool there
-        if training.options or training.is_abridged or training.value(f"{_O}.name") == "hf":
+        is_ours = training.is_ours or launch.asked == "ours"
+        if training.options or training.is_abridged:
             continue  # a config file of its own may say anything
+        if (training.value(f"{_O}.name") or ("hf" if is_ours else None)) == "hf":
+            continue  # no tensor parallelism and no engine's pool
         nodes, gpus = training.number("trainer.nnodes", 1), training.number("trainer.n_gpus_per_node", 8)
-        tp = training.number(_TP, 2)
+        tp = training.number(_TP, 1 if is_ours else 2)
         if nodes and gpus and tp and min(nodes, gpus, tp) >= 1 and max(nodes, gpus, tp) < 1e6:
             size = _size(training)
-            yield from _parallel(training, int(nodes), int(gpus), int(tp), size)
+            if not is_ours:  # whose own check has said it
+                yield from _divided(training, int(nodes), int(gpus), int(tp))
+            yield from _headed(training, int(tp), size)
             yield from _memory(launch, training, int(nodes * gpus), int(tp), size)
 
 
@@ -52,7 +55,7 @@ def _size(training: Training) -> Size | None:
     return size_of(path) if path else None
 
 
-def _parallel(training: Training, nodes: int, gpus: int, tp: int, size: Size | None) -> Iterator[Finding]:
+def _divided(training: Training, nodes: int, gpus: int, tp: int) -> Iterator[Finding]:
     span = span_of(training, _TP, "trainer.n_gpus_per_node")
     if nodes * gpus % tp:
         default = "" if _TP in training.by_key else ", its default,"
@@ -63,7 +66,11 @@ def _parallel(training: Training, nodes: int, gpus: int, tp: int, size: Size | N
         message = f"{_TP}={tp} is more than the {gpus} GPUs of a node: each engine spans nodes"
         why = "only some engines can do that, and every layer waits for the network"
         yield Finding("tensor-parallel", span, message, why, f"set it to at most {gpus}", "note")
+
+
+def _headed(training: Training, tp: int, size: Size | None) -> Iterator[Finding]:
     if size is not None and size.heads and size.heads % tp:
+        span = span_of(training, _TP, "trainer.n_gpus_per_node")
         message = f"{_TP}={tp} does not divide the model's {size.heads} attention heads"
         yield Finding(
             "tensor-parallel", span, message, "the engine refuses to start", f"choose a divisor of {size.heads}"

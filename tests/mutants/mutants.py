@@ -59,8 +59,8 @@ MUTANTS = (
     Mutant(
         "log-probs-one-token-late",
         "trainer/learner/layout.py",
-        old=".cumsum(0).view_as(attention_BS) - 2",
-        new=".cumsum(0).view_as(attention_BS) - 1",
+        old="[:, -mask_BT.shape[1] :][mask_BT]\n",
+        new="[:, -mask_BT.shape[1] :][mask_BT] + 1\n",
         caught_by="rollout-logprobs",
     ),
     Mutant(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from trainer.config import tree
 from trainer.config.batches import arithmetic_problems, size_notes
-from trainer.config.check import own_findings, setting_notes, setting_problems
+from trainer.config.check import ENGINE_ONLY, own_findings, setting_notes, setting_problems
 from trainer.config.dialects import DIALECTS, choose, closest_release, dead_kl_note
 from trainer.config.load import Resolved, nearest_key, resolve
 from trainer.config.overrides import Override, parse
@@ -166,6 +166,7 @@ def _effects(dialect: str, resolved: Resolved, overrides: Sequence[Override]) ->
     for note in (*size_notes(config), *setting_notes(config)):
         if (
             note.key in given
+            and not (note.key in ENGINE_ONLY and f"{_O}.name" not in given)  # the engine is our default, not verl's
             and note.kind in ("inert", "deprecated")
             and not (note.kind == "deprecated" and dialect == SEARCH_R1)
         ):
@@ -261,6 +262,8 @@ def _sizes(resolved: Resolved, blind: Sequence[Override], *, strict: bool) -> It
     for problem in own_findings(resolved, found, wrong):
         if problem.key == "critic.enable" and not strict:
             continue  # an estimator of verl's own
+        if problem.key == f"{_O}.tensor_model_parallel_size" and not strict:
+            continue  # has another default there
         part = problem.uses == ("data.train_batch_size",)
         smaller = config.data.train_batch_size >= config.actor_rollout_ref.actor.ppo_mini_batch_size
         kind: RemarkKind = "uneven" if part and smaller and not strict else "batch"

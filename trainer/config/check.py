@@ -20,7 +20,7 @@ from trainer.rollout.versions import installed
 _BATCH = "data.train_batch_size"
 _DEFAULT_ROLLOUT = RolloutConfig()
 _O = "actor_rollout_ref.rollout"
-_ENGINE_ONLY = {
+ENGINE_ONLY = {
     f"{_O}.tensor_model_parallel_size": "generates on each rank by itself",
     f"{_O}.gpu_memory_utilization": "has no KV-cache pool",
     f"{_O}.free_cache_engine": "has no KV-cache pool",
@@ -188,7 +188,7 @@ def setting_notes(config: Config) -> Iterator[Note]:
         key = "actor_rollout_ref.rollout.name"
         yield Note("here", key, f"{rollout.name} is not installed on this machine: install it, or set {key}=hf")
     if rollout.name == "hf":
-        for key, why in _ENGINE_ONLY.items():
+        for key, why in ENGINE_ONLY.items():
             name = key.rpartition(".")[2]
             if getattr(rollout, name) != getattr(_DEFAULT_ROLLOUT, name):
                 yield Note("inert", key, f"{key} has no effect: the engine hf {why}")
