@@ -6,7 +6,7 @@ ARGS ?=
 export PYTHON VENV TORCH VENV_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-hosts test-sglang test-faults record-faults test-vscode lint format docs vscode check bench clean
+.PHONY: help setup smoke test test-hosts test-sglang test-vllm test-faults record-faults test-vscode lint format docs vscode check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,9 +32,14 @@ record-faults: setup ## make every fault of the gallery, and write docs/faults.m
 	@$(BIN)/python scripts/generate_docs.py
 
 test-sglang: ## SGLang itself on a CPU, in a virtual environment of its own (2.5 GB); ARGS="-k dies"
-	@scripts/setup-sglang
+	@scripts/setup-engine sglang
 	@.venv-sglang/bin/python -m pytest -n0 tests/engines $(ARGS)
 	@.venv-sglang/bin/devkit smoke --tiny --rollout sglang
+
+test-vllm: ## vLLM itself on a CPU, in a virtual environment of its own (2.5 GB); ARGS="-k dies"
+	@scripts/setup-engine vllm
+	@.venv-vllm/bin/python -m pytest -n0 tests/engines $(ARGS)
+	@.venv-vllm/bin/devkit smoke --tiny --rollout vllm
 
 test-vscode: setup ## the VS Code extension: unit tests, and scenarios in a real editor; ARGS="--slow"
 	@vscode/e2e/all $(ARGS)
@@ -66,7 +71,7 @@ $(VSIX): $(VSIX_SOURCES)
 	@cd vscode && npm run --silent package
 	@cp vscode/dist/ray-devkit.vsix $@
 
-check: lint test test-vscode smoke test-hosts test-sglang test-faults ## all that CI runs
+check: lint test test-vscode smoke test-hosts test-sglang test-vllm test-faults ## all that CI runs
 
 bench: setup ## the benchmarks, one after another
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

@@ -34,7 +34,8 @@ FOLDERS = {
 }
 INNER = {
     "debugger_parts": "The figures of `debugger.py`: without Ray, on Ray, and the table of them.",
-    "sglang_cpu": "What SGLang needs on a CPU beside its own wheel; `setup-sglang` puts it into place.",
+    "sglang_cpu": "What SGLang needs on a CPU beside its own wheel; `setup-engine` puts it into place.",
+    "vllm_cpu": "What vLLM needs on a CPU beside its own wheel; `setup-engine` installs it.",
     "vscode_parts": "The ranks and the editor's side of `vscode.py`.",
 }
 

@@ -279,6 +279,17 @@ def test_settings_of_other_engines_have_no_effect_on_hf(command: Command, word: 
     assert "no effect: the engine hf" in said
 
 
+def test_log_probs_of_vllm_that_the_trainer_has_none_like(command: Command) -> None:
+    name, key = f"{ROLLOUT}.name", "algorithm.rollout_correction.rollout_is"
+    words = [f"{name}=vllm", f"{ROLLOUT}.tensor_model_parallel_size=1", f"{ROLLOUT}.temperature=0.7"]
+    restricted = [*words, f"{ROLLOUT}.top_p=0.9"]
+    assert "what top_p and top_k leave" in notes(command(*restricted))[name]
+    assert "drift" not in notes(command(*words))[name]
+    assert "has no comparable ones" in problems(command(*restricted, f"{key}=token"))[key]
+    for fine in (words, [*restricted, f"{ROLLOUT}.temperature=1"], [*restricted, f"{name}=sglang"]):
+        assert key not in problems(command(*fine, f"{key}=token"))
+
+
 @pytest.mark.parametrize(
     ("nodes", "per_node", "size", "fits"),
     [(1, 4, 2, True), (2, 4, 8, True), (2, 4, 3, False), (1, 4, 8, False), (2, 6, 4, False), (2, 2, 1, True)],

@@ -20,6 +20,7 @@ OURS = {
     *("actor_rollout_ref.model.recompute_granularity", "critic.model.recompute_granularity"),
     *("global_profiler.ranks", "global_profiler.all_ranks", f"{_ENGINE}_timeout"),
     *(f"{_ENGINE}_kwargs.sglang.sampling_backend", f"{_ENGINE}_kwargs.sglang.log_level"),
+    *(f"{_ENGINE}_kwargs.vllm.attention_backend", f"{_ENGINE}_kwargs.vllm.log_level"),
 }
 
 

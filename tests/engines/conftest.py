@@ -1,6 +1,6 @@
 """Runs with a real engine, on a GPU if there is one and else on the CPU.
 
-All are skipped where no engine is installed; `make test-sglang` installs it for a CPU.
+Those of an engine that is not installed are skipped; `make test-sglang` and `make test-vllm` install one for a CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from trainer.config import load
 from trainer.config.schema import Config
 from trainer.records import Prompts, Row
 
-needs_sglang = pytest.mark.skipif(find_spec("sglang") is None, reason="SGLang is not installed: make test-sglang")
+ENGINES = [
+    pytest.param(name, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"not installed: make test-{name}"))
+    for name in ("sglang", "vllm")
+]
 ROLLOUT = "actor_rollout_ref.rollout"
 CUDA = torch.cuda.is_available()
 AGREE = 0.1 if CUDA else 1e-4  # nats at most: bf16 (0.06 was seen), or the same fp32 sums in another order
@@ -32,6 +35,12 @@ ON_CUDA = (
     f"{ROLLOUT}.engine_kwargs.sglang.attention_backend=triton",
     f"{ROLLOUT}.engine_kwargs.sglang.sampling_backend=pytorch",
 )
+
+
+@pytest.fixture(scope="session", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Which engine is tried: an environment has one of them, or none."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -45,13 +54,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     Qwen2Config(num_key_value_heads=2, tie_word_embeddings=False).save_pretrained(folder / "like")
     texts = tuple(f"Ann has {n} pens and buys {n + 3} more." for n in range(100))
     build(TinySpec(str(folder / "tiny"), str(folder / "like"), texts, 0, max_positions=512))
-    if CUDA:
-        widen(folder / "tiny")
+    widen(folder / "tiny")
     return str(folder / "tiny")
 
 
 def widen(folder: Path) -> None:
-    """The same with heads of 64: kernels for a GPU know few sizes."""
+    """The same with heads of 64: kernels know few sizes."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(folder)
@@ -62,8 +70,8 @@ def widen(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def config_of(model: str) -> Callable[..., Config]:
-    """`config_of("key=value", ...)`: sglang on one rank, a response of 24 tokens, with these changes."""
+def config_of(model: str, engine: str) -> Callable[..., Config]:
+    """`config_of("key=value", ...)`: the engine on one rank, a response of 24 tokens, with these changes."""
 
     def made(*changes: str) -> Config:
         base = (
@@ -79,7 +87,7 @@ def config_of(model: str) -> Callable[..., Config]:
             "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
             "critic.ppo_micro_batch_size_per_gpu=4",
             "algorithm.adv_estimator=rloo",
-            f"{ROLLOUT}.name=sglang",
+            f"{ROLLOUT}.name={engine}",
             f"{ROLLOUT}.tensor_model_parallel_size=1",
             f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu=4",
             f"{ROLLOUT}.temperature=0.7",

@@ -10,14 +10,14 @@ import pytest
 import ray
 import torch
 
-from tests.engines.conftest import AGREE, ROLLOUT, gap, needs_sglang
+from tests.engines.conftest import AGREE, ROLLOUT, gap
 from trainer.cluster import WorkerPool
 from trainer.config.schema import Config
 from trainer.group import WorkerGroup
 from trainer.records import Prompts
 from trainer.spec import RunSpec
 
-pytestmark = [needs_sglang, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(params=[1, 2], ids=["one node", "two nodes"])

@@ -356,3 +356,6 @@ def test_engines_that_are_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) ->
         versions.require_version("sglang")
     monkeypatch.setattr(versions, "installed", lambda _name: "0.5.17")
     assert versions.require_version("sglang") == "0.5.17"
+    monkeypatch.setattr(versions, "installed", lambda _name: "0.19.1")
+    with pytest.raises(ConfigError, match=r"vllm 0.19.1 is installed .* works with 0.20"):
+        versions.require_version("vllm")

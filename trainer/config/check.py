@@ -19,6 +19,7 @@ from trainer.rollout.versions import installed
 
 _BATCH = "data.train_batch_size"
 _DEFAULT_ROLLOUT = RolloutConfig()
+_RESTRICTED = "with a temperature, its log-probs are of what top_p and top_k leave"
 _O = "actor_rollout_ref.rollout"
 ENGINE_ONLY = {
     f"{_O}.tensor_model_parallel_size": "generates on each rank by itself",
@@ -129,6 +130,7 @@ def setting_problems(config: Config) -> Iterator[Problem]:
             f"{prefix}.temperature", message, f"raise it, or set {prefix}.do_sample=False", (f"{prefix}.do_sample",)
         )
     yield from _engine_problems(config)
+    yield from _restricted_problems(config)
     if config.algorithm.adv_estimator == "gae" and not config.uses_critic:
         message = "critic.enable=False leaves algorithm.adv_estimator=gae without values"
         yield Problem("critic.enable", message, "choose an estimator that needs none, such as grpo")
@@ -182,6 +184,26 @@ def _engine_problems(config: Config) -> Iterator[Problem]:
         yield Problem(key, message, f"set it to a divisor or a multiple of {per_node}", uses)
 
 
+def _restricted(rollout: RolloutConfig) -> bool:
+    """Whether vLLM's log-probs are of another distribution than the trainer's."""
+    scaled, cut = rollout.temperature != 1.0, rollout.top_p < 1.0 or rollout.top_k > 0
+    return rollout.name == "vllm" and rollout.do_sample and scaled and cut
+
+
+def _restricted_problems(config: Config) -> Iterator[Problem]:
+    key = "algorithm.rollout_correction.rollout_is"
+    rollout, wanted = config.actor_rollout_ref.rollout, config.algorithm.rollout_correction.rollout_is
+    if wanted is not None and _restricted(rollout):
+        message = f"{key}={wanted} compares log-probs, and vllm has no comparable ones: {_RESTRICTED}"
+        hint = f"leave out either {_O}.temperature or {_O}.top_p and top_k, or set {_O}.name=sglang"
+        yield Problem(key, message, hint, (f"{_O}.name", f"{_O}.temperature", f"{_O}.top_p", f"{_O}.top_k"))
+
+
+def _restricted_notes(config: Config) -> Iterator[Note]:
+    if _restricted(config.actor_rollout_ref.rollout):
+        yield Note("here", f"{_O}.name", f"the drift of {_O}.name=vllm counts the restriction: {_RESTRICTED}")
+
+
 def setting_notes(config: Config) -> Iterator[Note]:
     rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
     if rollout.name != "hf" and installed(rollout.name) is None:
@@ -192,6 +214,7 @@ def setting_notes(config: Config) -> Iterator[Note]:
             name = key.rpartition(".")[2]
             if getattr(rollout, name) != getattr(_DEFAULT_ROLLOUT, name):
                 yield Note("inert", key, f"{key} has no effect: the engine hf {why}")
+    yield from _restricted_notes(config)
     if not config.data.val_files:
         yield Note("here", "data.val_files", "data.val_files is not set: nothing is validated")
     if trainer.resume_from_path is not None and trainer.resume_mode != "resume_path":

@@ -122,8 +122,15 @@ class SglangKwargs:
 
 
 @dataclass(frozen=True)
+class VllmKwargs:
+    attention_backend: str | None = None  # null: vLLM chooses; FLASH_ATTN, TRITON_ATTN, FLASHINFER
+    log_level: str | None = None  # ours: null is error
+
+
+@dataclass(frozen=True)
 class EngineKwargs:
     sglang: SglangKwargs = field(default_factory=SglangKwargs)
+    vllm: VllmKwargs = field(default_factory=VllmKwargs)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from trainer.config.schema import Config
 from trainer.interfaces import Engine
 from trainer.learner.models import Source, compute_dtype, empty_causal_lm, local_path, read_config
-from trainer.rollout import memory
+from trainer.rollout import memory, vllm
 from trainer.rollout.server import EngineSpec
 
 MEGABYTE = 2**20
@@ -68,7 +68,9 @@ def _remote(config: Config, source: Source, device: torch.device, ends: list[int
 def spec_of(config: Config, model: str, dtype: str, device: str) -> EngineSpec:
     """What an engine is started with, from the configuration."""
     rollout = config.actor_rollout_ref.rollout
-    options = vars(rollout.engine_kwargs.sglang) if rollout.name == "sglang" else {}
+    options = vars(getattr(rollout.engine_kwargs, rollout.name))
+    if rollout.name == "vllm":
+        options = {**options, "logprobs_mode": vllm.logprobs_mode(rollout)}
     tokens = config.data.max_prompt_length + config.data.max_response_length
     return EngineSpec(
         name=rollout.name,

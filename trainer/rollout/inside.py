@@ -1,8 +1,8 @@
 """What runs inside an engine's own model process: takes weights out of a bucket, and proves that they stand.
 
-SGLang calls `sglang_load` by its server argument `custom_weight_loader`; vLLM calls `Receiver` through its worker
-extension. Nothing here raises: an exception would end the engine's process, and its reason with it. What goes wrong
-is reported, in a file that the engine's actor reads (`reports_in`).
+SGLang calls `sglang_load` by its server argument `custom_weight_loader`; vLLM calls `receive` through its worker
+extension (`vllm_worker.py`). Nothing here raises: an exception would end the engine's process, and its reason with it.
+What goes wrong is reported, in a file that the engine's actor reads (`reports_in`).
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Receiver:
         tensors = list(read(self._memory[handle], message.slots))
         if message.slots and message.slots[0].sums is not None:
             self._compare_arrived(tensors, model)
+            # What has no place is a finding by now; an engine's loader may raise at it.
+            tensors = [(slot, tensor) for slot, tensor in tensors if slot.name in self._regions]
         load_weights((slot.name, tensor) for slot, tensor in tensors)
         if tensors and tensors[0][1].is_cuda:
             torch.cuda.synchronize()  # the sender fills the bucket anew as soon as it hears of us

@@ -9,6 +9,7 @@ import torch
 from trainer.errors import EngineError
 
 GIB = 2**30
+OF_TOTAL = frozenset({"vllm"})  # engines whose share is of a GPU's whole memory, not of what is free
 MOST = 0.95  # of what is free: the engine's activations and CUDA's own need the rest
 
 
@@ -35,19 +36,20 @@ def needed(parameters: int, structure: object, *, tokens: int, itemsize: int, te
     return Needed(parameters * itemsize // tensor_parallel, cache)
 
 
-def share(allowed: int, wants: Needed, device: torch.device, engine: str) -> float:
-    """The share of the memory that is free now on `device`, of which the engine may use `allowed` bytes.
+def share(allowed: int, wants: Needed, device: torch.device, kind: str, engine: str) -> float:
+    """The share of the memory of `device` that makes `allowed` bytes, as an engine of this `kind` understands it.
 
     Raises EngineError if it does not fit. Where nothing is `allowed` (0: a CPU), a third.
     """
     if not allowed or device.type != "cuda":
         return 0.3
     free, total = torch.cuda.mem_get_info(device)
-    return share_of(allowed, wants, free, total, engine)
+    of_free = share_of(allowed, wants, free, total, engine)
+    return allowed / total if kind in OF_TOTAL else of_free
 
 
 def share_of(allowed: int, wants: Needed, free: int, total: int, engine: str) -> float:
-    """`share`, with the figures given.
+    """`share` of what is free, with the figures given.
 
     >>> share_of(40 * GIB, Needed(14 * GIB, GIB), free=80 * GIB, total=80 * GIB, engine="engine 0")
     0.5

@@ -199,7 +199,9 @@ class RemoteEngine:
                 handle.end()
         spec = replace(
             self.spec,
-            memory_share=memory.share(self.limits.memory_bytes, self.limits.needed, self.device, str(group)),
+            memory_share=memory.share(
+                self.limits.memory_bytes, self.limits.needed, self.device, self.spec.name, str(group)
+            ),
             # Engines must not draw alike, nor one that starts again as it did before.
             seed=(self.spec.seed + 7919 * group.engine + 104_729 * self._starts) % 2**31,
         )

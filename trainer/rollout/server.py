@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainer.errors import EngineError
+
 if TYPE_CHECKING:  # it imports torch
     from trainer.rollout.wire import Report
 
-ADAPTERS = {"sglang": "trainer.rollout.sglang"}
+ADAPTERS = {"sglang": "trainer.rollout.sglang", "vllm": "trainer.rollout.vllm"}
 REPORT_FOLDER = "TRAINER_ENGINE_REPORTS"  # where an engine's model processes leave their reports
+GATHER_S = 0.2  # answers that are done within this time travel together
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class EngineSpec:
     dtype: str  # of torch: "bfloat16"
     device: str  # cuda | cpu
     tensor_parallel: int
-    memory_share: float  # of the GPU, for weights and KV cache
+    memory_share: float  # of the GPU, for weights and KV cache; see `memory.share` for what it is a share of
     max_sequences: int  # generated at once
     max_tokens: int  # of a prompt and its response
     cuda_graphs: bool
@@ -172,3 +175,12 @@ class EngineServer:
             if part in self._released:
                 self.engine.resume(part)
                 self._released.discard(part)
+
+
+def refused_prompt(engine: str, tokens: int, why: str) -> EngineError:
+    """What an adapter raises for a prompt that its engine does not take."""
+    return EngineError(
+        f"{engine} refused a prompt of {tokens} tokens: {why}",
+        hint="data.max_prompt_length + data.max_response_length must fit the model's context and the KV cache; "
+        "actor_rollout_ref.rollout.gpu_memory_utilization sets the size of the latter",
+    )

