@@ -17,6 +17,7 @@ from devkit.smoke.cluster import SmokeCluster
 from devkit.smoke.problems import write_parquet
 from devkit.smoke.results import Results
 from devkit.smoke.shrink import Plan, replaced
+from devkit.smoke.tiny import HEADS
 from devkit.smoke.view import SmokeView
 from devkit.smoke.warm_process import WarmProcess
 from devkit.smoke.watch import GateWatch, PipelineWatch
@@ -72,6 +73,8 @@ class Stages:
             self.config = self._pipeline_config()
             texts = [str(text) for text in prompt_texts(self.config)]
             spec = {"folder": self.model, "like": self.plan.like, "max_positions": POSITIONS, "seed": self.seed}
+            if self.config.actor_rollout_ref.rollout.name == "vllm":
+                spec["heads"] = HEADS // 2  # its attention on a CPU knows no heads of less than 32
             self.warm.tell("build", texts=texts, **spec)
             self.cluster.connect()
             self.warm.answer()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LAYERS, WIDTH, HEADS, KV_HEADS = 2, 64, 4, 2
+LAYERS, WIDTH, HEADS = 2, 64, 4
 VOCABULARY = 384  # 256 bytes, the special tokens, and some merges, so that tokens are not all one character
 PAD, END, START = "<|pad|>", "<|im_end|>", "<|im_start|>"
 CHAT_TEMPLATE = (
@@ -27,6 +27,7 @@ class TinySpec:
     texts: tuple[str, ...]
     seed: int
     max_positions: int
+    heads: int = HEADS  # half as many of keys and values, where these are fewer
 
 
 def make_tokenizer(texts: Sequence[str], size: int = VOCABULARY) -> Any:
@@ -49,7 +50,7 @@ def make_tokenizer(texts: Sequence[str], size: int = VOCABULARY) -> Any:
     )
 
 
-def shrink(config: Any, tokenizer: Any, max_positions: int) -> Any:
+def shrink(config: Any, tokenizer: Any, max_positions: int, heads: int = HEADS) -> Any:
     """A transformers configuration with its sizes cut, in place; what is no size stays."""
     if hasattr(config, "layer_types") and config.layer_types:
         config.layer_types = list(config.layer_types)[:LAYERS]
@@ -58,9 +59,9 @@ def shrink(config: Any, tokenizer: Any, max_positions: int) -> Any:
         "num_hidden_layers": LAYERS,
         "hidden_size": WIDTH,
         "intermediate_size": 2 * WIDTH,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS if grouped else HEADS,
-        "head_dim": WIDTH // HEADS,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads // 2 if grouped else heads,
+        "head_dim": WIDTH // heads,
         "max_window_layers": LAYERS,
         "n_inner": None,
         "vocab_size": len(tokenizer),
@@ -80,8 +81,8 @@ def build(spec: TinySpec) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
 
     tokenizer = make_tokenizer(spec.texts)
-    config = AutoConfig.from_pretrained(spec.like) if spec.like else Qwen2Config(num_key_value_heads=KV_HEADS)
-    shrink(config, tokenizer, spec.max_positions)
+    config = AutoConfig.from_pretrained(spec.like) if spec.like else Qwen2Config(num_key_value_heads=HEADS // 2)
+    shrink(config, tokenizer, spec.max_positions, spec.heads)
     torch.manual_seed(spec.seed)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.generation_config.eos_token_id = tokenizer.eos_token_id

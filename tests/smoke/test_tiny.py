@@ -45,7 +45,7 @@ def test_a_large_model_becomes_tiny(kind: str, tokenizer: Any, tmp_path: Path) -
 def test_grouped_attention_stays_grouped(tokenizer: Any) -> None:
     grouped = tiny.shrink(AutoConfig.for_model("llama", **LARGE["llama"]), tokenizer, 64)
     whole = tiny.shrink(AutoConfig.for_model("llama", num_attention_heads=32, num_key_value_heads=32), tokenizer, 64)
-    assert (grouped.num_key_value_heads, whole.num_key_value_heads) == (tiny.KV_HEADS, tiny.HEADS)
+    assert (grouped.num_key_value_heads, whole.num_key_value_heads) == (tiny.HEADS // 2, tiny.HEADS)
 
 
 def test_what_is_no_size_stays(tokenizer: Any) -> None:

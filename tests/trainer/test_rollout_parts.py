@@ -211,6 +211,13 @@ def test_what_stands_on_all_ranks_is_what_was_sent(tp: int, kv_heads: int) -> No
     assert found == {name: sums_of(tensor) for name, tensor in tensors.items()}
 
 
+def test_what_is_cut_by_columns_is_found_though_it_has_sizes_of_rows() -> None:
+    models = [Model(2, rank) for rank in range(2)]
+    for model in models:
+        model.attn.o_proj.output_partition_sizes = [len(model.attn.o_proj.weight)]  # type: ignore[assignment]  # as vLLM
+    assert [update(model, wholes(model)).findings for model in models] == [(), ()]
+
+
 @pytest.mark.parametrize("name", ["embed.weight", "attn.v_proj.weight", "attn.o_proj.weight", "norm.weight"])
 def test_a_spoiled_tensor_is_named(name: str) -> None:
     model = Model(2, 1)

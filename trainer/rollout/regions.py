@@ -83,11 +83,10 @@ def _region(layer: Any, where: str, held: Tensor, shape: tuple[int, ...], positi
         return _rows(where, tp_rank // replicas, sizes[position], sum(sizes[:position]))
     if tuple(held.shape) == shape:
         return Region(where, 0, 0, shape[0] if shape else 1, 0)
-    if sizes is not None:
-        return _rows(where, tp_rank, sizes[0], 0)
-    if hasattr(layer, "input_size_per_partition") and len(shape) > 1:
+    # vLLM's layers have both attributes, whichever way they are cut.
+    if hasattr(layer, "input_size_per_partition") and len(shape) > 1 and held.shape[0] == shape[0]:
         return Region(where, 1, tp_rank * held.shape[1], (tp_rank + 1) * held.shape[1], 0)
-    return None
+    return _rows(where, tp_rank, sizes[0], 0) if sizes is not None else None
 
 
 def _rows(where: str, index: int, size: int, at: int) -> Region:
