@@ -36,7 +36,7 @@ test-sglang: ## SGLang itself on a CPU, in a virtual environment of its own (2.5
 	@.venv-sglang/bin/python -m pytest -n0 tests/engines $(ARGS)
 	@.venv-sglang/bin/devkit smoke --tiny --rollout sglang
 
-test-vllm: ## vLLM itself on a CPU, in a virtual environment of its own (2.5 GB); ARGS="-k dies"
+test-vllm: ## vLLM itself on a CPU, in a virtual environment of its own (3.5 GB); ARGS="-k dies"
 	@scripts/setup-engine vllm
 	@.venv-vllm/bin/python -m pytest -n0 tests/engines $(ARGS)
 	@.venv-vllm/bin/devkit smoke --tiny --rollout vllm
