@@ -16,7 +16,7 @@ from trainer.config.schema import Config
 from trainer.errors import DeadlineError, EngineError, WeightMismatch
 from trainer.group import WorkerGroup
 from trainer.local import LocalPool
-from trainer.records import Prompts
+from trainer.records import Prompts, take
 from trainer.rollout import bucket, push
 from trainer.rollout.handle import EngineHandle, gone
 from trainer.spec import RunSpec
@@ -97,6 +97,15 @@ def test_weights_take_effect_and_are_the_trainers(world: World, prompts: Prompts
     assert world.engine.version == before + 1
     assert gap(world.workers, world.workers.generate(prompts, 1, validate=False)) < AGREE
     assert world.same_weights()
+
+
+def test_what_the_engine_remembers_of_prompts_goes_with_the_weights(world: World, prompts: Prompts) -> None:
+    ids_BP = torch.randint(5, 60, (2, 200), generator=torch.Generator().manual_seed(2))  # blocks of a cache hold 128
+    rows = dataclasses.replace(take(prompts, slice(0, 2)), ids_BP=ids_BP, mask_BP=torch.ones_like(ids_BP))
+    assert gap(world.workers, world.workers.generate(rows, 1, validate=False)) < AGREE
+    world.change_weights(seed=3)
+    world.workers.sync_weights()
+    assert gap(world.workers, world.workers.generate(rows, 1, validate=False)) < AGREE
 
 
 def test_a_tensor_that_is_spoiled_on_the_way_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
+import psutil
 import pytest
 import ray
 import torch
@@ -15,6 +19,10 @@ from trainer.cluster import WorkerPool
 from trainer.config.schema import Config
 from trainer.group import WorkerGroup
 from trainer.records import Prompts
+from trainer.rollout.build import spec_of
+from trainer.rollout.handle import EngineHandle, gone
+from trainer.rollout.remote import free_port
+from trainer.rollout.server import PartSpec
 from trainer.spec import RunSpec
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -55,3 +63,26 @@ def test_two_ranks_share_an_engine(workers: WorkerGroup, prompts: Prompts) -> No
         assert actor[0] == actor[1] == engine[0] == engine[1]
     workers.sync_weights()
     assert gap(workers, workers.generate(prompts, 2, validate=False)) < AGREE
+
+
+@pytest.mark.parametrize("victim", ["rank", "actor"])
+def test_an_engines_processes_end_together(local_ray: None, config_of: Callable[..., Config], victim: str) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("what is asked of GPUs does not differ")
+    config = config_of(f"{ROLLOUT}.tensor_model_parallel_size=2", "trainer.n_gpus_per_node=2")
+    spec = spec_of(config, config.actor_rollout_ref.model.path, "float32", "cpu")
+    part = PartSpec(engine=0, node_rank=0, nodes=1, gpus="", address=f"127.0.0.1:{free_port()}")
+    node = ray.get_runtime_context().get_node_id()
+    handle = EngineHandle(replace(spec, memory_share=0.3), part, node, "127.0.0.1", timeout_s=400.0)
+    pids = handle.started(handle.create(f"engine-{victim}")).pids
+    try:
+        os.kill(pids[0] if victim == "actor" else second_rank(pids), signal.SIGKILL)
+        assert [pid for pid in pids if not gone(pid, 60.0)] == []
+        assert not handle.alive()
+    finally:
+        handle.end()
+
+
+def second_rank(pids: Sequence[int]) -> int:
+    """Both engines name their processes."""
+    return next(pid for pid in pids if "TP1" in " ".join(psutil.Process(pid).cmdline()))
