@@ -53,7 +53,7 @@ except (DeadlineError, ImportError) as error:
         ("turns_it_into_another_error", "DeadlineError the smoke test took longer than 0.2 s: it was in start"),
         ("fails_because_of_it", "DeadlineError the smoke test took longer than 0.2 s: it was in start"),
         (
-            "it_comes_where_nothing_can_be_raised",
+            "where_nothing_can_be_raised",
             "DeadlineError the smoke test took longer than 0.2 s: it was in start",
         ),
         ("fails_before_it", "ImportError not there"),
