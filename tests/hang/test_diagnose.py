@@ -306,7 +306,7 @@ def test_what_ray_has_not_given(name: str) -> None:
 
 
 def test_an_idle_worker_that_has_to_wait_for_a_core_is_idle() -> None:
-    """Given a busy machine, where Ray's loop wants a core for a moment again and again, and does not get one at once."""
+    """Given a busy machine, where Ray's loop wants a core again and again, and does not get one at once."""
 
     def wanting(seconds: float) -> Document:
         loop = frames((RAY, 900, "main_loop"))
