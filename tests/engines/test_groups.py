@@ -39,7 +39,8 @@ def workers(request: pytest.FixtureRequest, config_of: Callable[..., Config], tm
     cluster = Cluster()
     for node in range(nodes):  # else each of two nodes would count its GPUs from 0
         shown = {"CUDA_VISIBLE_DEVICES": "0,1" if nodes == 1 else str(node)} if slots else {}
-        cluster.add_node(num_cpus=4 // nodes, env_vars=shown, **slots)
+        # Ray leaves a socket open where it starts its dashboard, and a warning of it is an error here.
+        cluster.add_node(num_cpus=4 // nodes, env_vars=shown, include_dashboard=False, **slots)
     ray.init(cluster.address, log_to_driver=False)
     world = (f"trainer.nnodes={nodes}", f"trainer.n_gpus_per_node={2 // nodes}")
     config = config_of(*world, f"{ROLLOUT}.tensor_model_parallel_size=2", f"{ROLLOUT}.engine_timeout=400")
