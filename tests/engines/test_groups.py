@@ -71,6 +71,8 @@ def test_an_engines_processes_end_together(local_ray: None, config_of: Callable[
     if torch.cuda.is_available():
         pytest.skip("what is asked of GPUs does not differ")
     config = config_of(f"{ROLLOUT}.tensor_model_parallel_size=2", "trainer.n_gpus_per_node=2")
+    if config.actor_rollout_ref.rollout.name != "vllm":
+        pytest.skip("not tried with SGLang yet, which has a watch of its own")
     spec = spec_of(config, config.actor_rollout_ref.model.path, "float32", "cpu")
     part = PartSpec(engine=0, node_rank=0, nodes=1, gpus="", address=f"127.0.0.1:{free_port()}")
     node = ray.get_runtime_context().get_node_id()
