@@ -14,6 +14,7 @@ from torch import Tensor
 from trainer import ppo
 from trainer.config.schema import ActorConfig, Config, CriticConfig
 from trainer.interfaces import Sampling
+from trainer.layout import Layout, actor_layout, critic_layout
 from trainer.records import (
     LogProbs,
     MiniBatch,
@@ -43,6 +44,8 @@ class WorkerGroup:
     def __init__(self, calls: Calls, config: Config) -> None:
         self.calls = calls
         self.config = config
+        self.actor_layout = actor_layout(config, calls.world_size)
+        self.critic_layout = critic_layout(config, calls.world_size)
 
     # -- rollout and rewards: no rank waits for another, so shares may differ in size
 
@@ -65,38 +68,44 @@ class WorkerGroup:
     # -- forward passes: collective, so shares must be equal; `config.check` has made sure
 
     def log_probs(self, rollout: Rollout) -> LogProbs:
-        return self._forward("log_probs", rollout)  # type: ignore[no-any-return]
+        return self._forward("log_probs", rollout, self.actor_layout)  # type: ignore[no-any-return]
 
     def ref_log_probs(self, rollout: Rollout) -> Tensor:
-        return self._forward("ref_log_probs", rollout)  # type: ignore[no-any-return]
+        return self._forward("ref_log_probs", rollout, self.actor_layout)  # type: ignore[no-any-return]
 
     def values(self, rollout: Rollout) -> Tensor:
-        return self._forward("values", rollout)  # type: ignore[no-any-return]
+        return self._forward("values", rollout, self.critic_layout)  # type: ignore[no-any-return]
 
-    def _forward(self, phase: str, rollout: Rollout) -> Any:
-        return concat(self.calls.all(phase, [(share,) for share in split_rows(rollout, self.calls.world_size)]))
+    def _forward(self, phase: str, rollout: Rollout, layout: Layout) -> Any:
+        return concat(self._deal(layout, phase, [(share,) for share in split_rows(rollout, layout.data)]))
+
+    def _deal(self, layout: Layout, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """`args` and answers by copy of the model: its ranks take the same rows, and one of them answers for all."""
+        answers = self.calls.all(phase, [args[layout.place(rank).data] for rank in range(self.calls.world_size)])
+        return [answers[rank] for rank in layout.speakers()]
 
     # -- updates
 
     def update_actor(self, batch: TrainBatch, step: int) -> UpdateReport:
         shares = self.shares(batch, self.config.actor_rollout_ref.actor, step)
-        return merge_reports(self.calls.all("update_actor", [(share,) for share in shares]))
+        return merge_reports(self._deal(self.actor_layout, "update_actor", [(share,) for share in shares]))
 
     def update_critic(self, batch: TrainBatch, step: int) -> UpdateReport:
         shares = self.shares(batch, self.config.critic, step)
-        return merge_reports(self.calls.all("update_critic", [(share,) for share in shares]))
+        return merge_reports(self._deal(self.critic_layout, "update_critic", [(share,) for share in shares]))
 
     def shares(self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int) -> list[tuple[MiniBatch, ...]]:
-        """Each rank's part of every mini-batch. Which rows form a mini-batch does not depend on the ranks."""
+        """By copy of the model, its part of every mini-batch. Which rows form one does not depend on the ranks."""
+        copies = (self.critic_layout if config is self.config.critic else self.actor_layout).data
         rows = config.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
         seed = config.data_loader_seed + step if config.shuffle else None
         steps = list(ppo.mini_batches(batch, rows, config.ppo_epochs, seed))
         horizon = self.config.actor_rollout_ref.actor.loss_scale_factor or self.config.data.max_response_length
-        shares: list[list[MiniBatch]] = [[] for _ in range(self.calls.world_size)]
+        shares: list[list[MiniBatch]] = [[] for _ in range(copies)]
         for index in steps:
             totals = ppo.totals_of(batch.experience.rollout.mask_BT[index], horizon)
-            for rank, part in enumerate(index.tensor_split(self.calls.world_size)):
-                shares[rank].append(MiniBatch(take(batch, part), totals))
+            for copy, part in enumerate(index.tensor_split(copies)):
+                shares[copy].append(MiniBatch(take(batch, part), totals))
         return [tuple(share) for share in shares]
 
     def sync_weights(self) -> None:
@@ -122,7 +131,8 @@ class WorkerGroup:
         """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per rank."""
         config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
         shares = self.shares(batch, config, 0)
-        answers = self.calls.all("probe_gradient", [(role, share[0], micro_size) for share in shares])
+        layout = self.actor_layout if role == "actor" else self.critic_layout
+        answers = self._deal(layout, "probe_gradient", [(role, share[0], micro_size) for share in shares])
         losses = {name: sum(answer[0][name] for answer in answers) for name in answers[0][0]}
         return losses, answers[0][1]
 

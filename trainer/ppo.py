@@ -349,10 +349,11 @@ def update(
     steps, skipped, trained = [], 0, set[str]()
     for share in shares:
         sums: Metrics = {}
-        for start in range(0, len(share.batch), micro_size):
-            rows = to_device(take(share.batch, slice(start, start + micro_size)), model.device)
-            value, metrics = loss(rows, share.totals)
-            model.backward(value)
+        passes = [
+            to_device(take(share.batch, slice(start, start + micro_size)), model.device)
+            for start in range(0, len(share.batch), micro_size)
+        ]
+        for metrics in model.accumulate(passes, share.totals, loss):
             sums = {name: sums.get(name, 0.0) + number for name, number in metrics.items()}
         outcome = model.optimizer_step()
         skipped += not outcome.finite

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from trainer.config.problems import ConfigErrors, Note, Problem
 from trainer.config.schema import Config
+from trainer.layout import actor_layout, critic_layout
 
 _ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 _BATCH, _NODES, _GPUS, _N = "data.train_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node", f"{_ROLLOUT}.n"
@@ -40,6 +41,7 @@ class _Pass:
     """One kind of pass and the three ways to size it: per rank, over all ranks, by tokens."""
 
     key: str  # of the size over all ranks; `key + "_per_gpu"` is that of one rank
+    copies: int  # of the model: the ranks that split the rows
     per_gpu: int | None
     over_all: int | None
     budget_key: str
@@ -76,7 +78,7 @@ def micro_batch_sizes(config: Config) -> MicroBatches:
 def _update_size(config: Config, kind: _Pass, mini_batch_size: int) -> int:
     size = _size(config, kind)
     assert size is not None, "arithmetic_problems lets no update without a size through"
-    per_rank = mini_batch_size * config.actor_rollout_ref.rollout.n // config.world_size
+    per_rank = mini_batch_size * config.actor_rollout_ref.rollout.n // kind.copies
     if kind.budget is None:
         return size
     return next(divisor for divisor in range(min(size, per_rank), 0, -1) if per_rank % divisor == 0)
@@ -87,7 +89,7 @@ def _size(config: Config, kind: _Pass) -> int | None:
         return max(1, kind.budget // _longest(config))
     if kind.per_gpu is not None:
         return kind.per_gpu
-    return kind.over_all // config.world_size if kind.over_all is not None else None
+    return kind.over_all // kind.copies if kind.over_all is not None else None
 
 
 def _longest(config: Config) -> int:
@@ -99,21 +101,28 @@ def _actor_update(config: Config) -> _Pass:
     budget = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else None
     key = f"{_ACTOR}.ppo_micro_batch_size"
     sizes = actor.ppo_micro_batch_size_per_gpu, actor.ppo_micro_batch_size
-    return _Pass(key, *sizes, f"{_ACTOR}.ppo_max_token_len_per_gpu", budget)
+    return _Pass(key, actor_layout(config).data, *sizes, f"{_ACTOR}.ppo_max_token_len_per_gpu", budget)
 
 
 def _critic_update(config: Config) -> _Pass:
     critic = config.critic
     budget = critic.ppo_max_token_len_per_gpu if critic.use_dynamic_bsz else None
     sizes = critic.ppo_micro_batch_size_per_gpu, critic.ppo_micro_batch_size
-    return _Pass("critic.ppo_micro_batch_size", *sizes, "critic.ppo_max_token_len_per_gpu", budget)
+    copies = critic_layout(config).data
+    return _Pass("critic.ppo_micro_batch_size", copies, *sizes, "critic.ppo_max_token_len_per_gpu", budget)
 
 
 def _critic_forward(config: Config) -> _Pass:
     critic = config.critic
     budget = critic.ppo_max_token_len_per_gpu if critic.use_dynamic_bsz else None
     sizes = critic.forward_micro_batch_size_per_gpu, critic.forward_micro_batch_size
-    return _Pass("critic.forward_micro_batch_size", *sizes, "critic.ppo_max_token_len_per_gpu", budget)
+    return _Pass(
+        "critic.forward_micro_batch_size",
+        critic_layout(config).data,
+        *sizes,
+        "critic.ppo_max_token_len_per_gpu",
+        budget,
+    )
 
 
 def _old_log_prob(config: Config) -> _Pass:
@@ -121,7 +130,7 @@ def _old_log_prob(config: Config) -> _Pass:
     budget = rollout.log_prob_max_token_len_per_gpu if rollout.log_prob_use_dynamic_bsz else None
     key = f"{_ROLLOUT}.log_prob_micro_batch_size"
     sizes = rollout.log_prob_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size
-    return _Pass(key, *sizes, f"{_ROLLOUT}.log_prob_max_token_len_per_gpu", budget)
+    return _Pass(key, actor_layout(config).data, *sizes, f"{_ROLLOUT}.log_prob_max_token_len_per_gpu", budget)
 
 
 def _ref_log_prob(config: Config) -> _Pass:
@@ -129,7 +138,7 @@ def _ref_log_prob(config: Config) -> _Pass:
     budget = reference.log_prob_max_token_len_per_gpu if reference.log_prob_use_dynamic_bsz else None
     key = f"{_REF}.log_prob_micro_batch_size"
     sizes = reference.log_prob_micro_batch_size_per_gpu, reference.log_prob_micro_batch_size
-    return _Pass(key, *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget)
+    return _Pass(key, actor_layout(config).data, *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget)
 
 
 def _updates(config: Config) -> Iterator[tuple[_Pass, str, int]]:
@@ -160,11 +169,13 @@ def arithmetic_problems(config: Config) -> Iterator[Problem]:
         if batch % mini:
             message = f"{_BATCH}={batch} is not a multiple of {mini_key}={mini}"
             yield Problem(mini_key, message, f"choose a divisor of {batch}", (_BATCH,))
-        if mini * n % ranks:
-            message = f"{mini_key}={mini} x {_N}={n} sequences do not divide over {world}"
-            yield Problem(mini_key, message, f"make {mini_key} x {_N} a multiple of {ranks}", (_N, _NODES, _GPUS))
+        copies = kind.copies
+        if mini * n % copies:
+            over = world if copies == ranks else f"{copies} copies of the model on {world}"
+            message = f"{mini_key}={mini} x {_N}={n} sequences do not divide over {over}"
+            yield Problem(mini_key, message, f"make {mini_key} x {_N} a multiple of {copies}", (_N, _NODES, _GPUS))
         else:
-            yield from _update_problems(config, kind, mini_key, mini * n // ranks)
+            yield from _update_problems(config, kind, mini_key, mini * n // copies)
     for kind in _passes(config):
         yield from _pass_problems(config, kind)
 
@@ -193,8 +204,8 @@ def _pass_problems(config: Config, kind: _Pass) -> Iterator[Problem]:
     elif len(kind.given) == 2:
         message = f"{kind.key} and {kind.key}_per_gpu are both given"
         yield Problem(kind.key, message, f"keep {kind.key}_per_gpu", (f"{kind.key}_per_gpu",))
-    elif kind.over_all is not None and kind.over_all % config.world_size:
-        message = f"{kind.key}={kind.over_all} does not divide over {config.world_size} ranks"
+    elif kind.over_all is not None and kind.over_all % kind.copies:
+        message = f"{kind.key}={kind.over_all} does not divide over {kind.copies} ranks"
         yield Problem(kind.key, message, f"use {kind.key}_per_gpu", (_NODES, _GPUS))
 
 
@@ -204,7 +215,7 @@ def size_notes(config: Config) -> Iterator[Note]:
         if kind.budget is not None:
             for key in kind.given:
                 yield Note("inert", key, f"{key} has no effect: use_dynamic_bsz sizes the passes by {kind.budget_key}")
-        elif kind.over_all is not None and kind.per_gpu is None and kind.over_all % config.world_size == 0:
-            each = kind.over_all // config.world_size
+        elif kind.over_all is not None and kind.per_gpu is None and kind.over_all % kind.copies == 0:
+            each = kind.over_all // kind.copies
             message = f"{kind.key} counts all ranks and is deprecated: it is {kind.key}_per_gpu={each}"
             yield Note("deprecated", kind.key, message)

@@ -25,6 +25,11 @@ _SCHEDULES = ("constant", "cosine")
 _FSDP_SECTIONS = (f"{_ACTOR}.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.model.fsdp_config")
 _OPTIM_SECTIONS = (f"{_ACTOR}.optim", "critic.optim")
 
+_STRATEGIES = ("fsdp", "fsdp2", "megatron")
+_MEGATRON_SECTIONS = (f"{_ACTOR}.megatron", "critic.megatron")
+_RECOMPUTE = "override_transformer_config.recompute"
+_DTYPE_CHOICES = ("auto", "fp32", "bf16")
+
 # Of a list, each item is one of these.
 CHOICES: dict[str, tuple[str, ...]] = {
     "data.truncation": ("error", "left", "right", "middle"),
@@ -36,12 +41,17 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "algorithm.adv_estimator": ("gae", "grpo", "rloo", "reinforce_plus_plus"),
     "algorithm.kl_penalty": _KL_KINDS,
     "algorithm.kl_ctrl.type": ("fixed", "adaptive"),
+    f"{_ACTOR}.strategy": _STRATEGIES,
+    "critic.strategy": _STRATEGIES,
     "trainer.device": ("auto", "cuda", "cpu"),
     "trainer.logger": ("console", "file", "wandb", "tensorboard"),
     "trainer.resume_mode": ("auto", "disable", "resume_path"),
     **{f"{section}.lr_scheduler_type": _SCHEDULES for section in _OPTIM_SECTIONS},
     **{f"{section}.model_dtype": ("fp32", "bf16") for section in _FSDP_SECTIONS},
-    **{f"{section}.dtype": ("auto", "fp32", "bf16") for section in _FSDP_SECTIONS},
+    **{f"{section}.dtype": _DTYPE_CHOICES for section in (*_FSDP_SECTIONS, *_MEGATRON_SECTIONS)},
+    **{f"{section}.{_RECOMPUTE}_granularity": ("full", "selective") for section in _MEGATRON_SECTIONS},
+    **{f"{section}.{_RECOMPUTE}_method": ("uniform", "block") for section in _MEGATRON_SECTIONS},
+    **{f"{section}.{_RECOMPUTE}_modules": ("core_attn", "mlp") for section in _MEGATRON_SECTIONS},
 }
 
 
@@ -78,9 +88,11 @@ _COUNTS = (
     " trainer.n_gpus_per_node trainer.total_epochs trainer.total_training_steps trainer.max_actor_ckpt_to_keep"
     " trainer.ray_wait_register_center_timeout trainer.step_timeout ray_kwargs.ray_init.num_cpus"
 ).split()
+_MEGATRON_COUNTS = ("tensor_model_parallel_size", "pipeline_model_parallel_size", f"{_RECOMPUTE}_num_layers")
 
 RANGES: dict[str, Range] = {
     **dict.fromkeys(_COUNTS, _COUNT),
+    **{f"{section}.{key}": _COUNT for section in _MEGATRON_SECTIONS for key in _MEGATRON_COUNTS},
     "data.train_max_samples": Range(-1),
     "data.val_max_samples": Range(-1),
     f"{_ACTOR}.clip_ratio": _NOT_NEGATIVE,
@@ -123,6 +135,7 @@ ALIASES: dict[str, dict[Any, Any]] = {
     "trainer.resume_from_path": {False: None},
     **{f"{section}.min_lr_ratio": {None: 0.0} for section in _OPTIM_SECTIONS},
     **{f"{section}.{key}": _DTYPES for section in _FSDP_SECTIONS for key in ("model_dtype", "dtype")},
+    **{f"{section}.dtype": _DTYPES for section in _MEGATRON_SECTIONS},
 }
 
 
@@ -137,7 +150,7 @@ def unalias(key: str, value: Any) -> Any:
 
 def value_problem(key: str, value: Any) -> Problem | None:
     """What is wrong with a value of the right type, if anything."""
-    if key in CHOICES:
+    if key in CHOICES and value is not None:  # null is a question of the type
         for item in value if isinstance(value, list) else [value]:
             if item not in CHOICES[key]:
                 return Problem(key, f"{key}={item} is not one of its choices", f"choose from {', '.join(CHOICES[key])}")

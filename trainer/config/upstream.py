@@ -97,12 +97,14 @@ def _table() -> Mapping[str, NoEffect]:
 
 
 def _spread(name: str) -> tuple[str, ...]:
-    """`FSDP.x` stands for `x` in each `fsdp_config`, `MODELS.x` for the actor's and the critic's model."""
+    """`FSDP.x` stands for `x` in each `fsdp_config`; `MODELS.x`, `MEGATRON.x`, `OPTIMS.x` for actor and critic."""
     head, _, rest = name.partition(".")
     if head == "FSDP":
         return tuple(f"{section}.{rest}" for section in _FSDP_SECTIONS)
     if head == "MODELS":
         return f"{_M}.{rest}", f"critic.model.{rest}"
+    if head == "MEGATRON":
+        return f"{_A}.megatron.{rest}", f"critic.megatron.{rest}"
     if head == "OPTIMS":
         return f"{_A}.optim.{rest}", f"critic.optim.{rest}"
     return (name,)
@@ -155,6 +157,7 @@ _REASONS: dict[str, str] = {
     "parameters, gradients and optimizer state stay on their device": (
         f"{_A}.fsdp_config.param_offload critic.model.fsdp_config.param_offload FSDP.optimizer_offload"
         " FSDP.grad_offload FSDP.offload_policy MODELS.enable_activation_offload"
+        " MEGATRON.param_offload MEGATRON.grad_offload MEGATRON.optimizer_offload"
     ),
     "each transformer layer is sharded over all ranks": (
         "FSDP.wrap_policy.* FSDP.fsdp_size FSDP.forward_prefetch FSDP.use_orig_params FSDP.forward_only"
@@ -171,6 +174,12 @@ _REASONS: dict[str, str] = {
     "random numbers come from trainer.seed, and operations are not forced to be deterministic": (
         "FSDP.seed FSDP.full_determinism"
     ),
+    "the reference is on the actor's engine": f"{_R}.megatron.*",
+    "weights and checkpoints go by Hugging Face's names, whatever the parallel sizes": (
+        "MEGATRON.use_dist_checkpointing MEGATRON.dist_checkpointing_path MEGATRON.dist_checkpointing_prefix"
+        " MEGATRON.use_mbridge MEGATRON.vanilla_mbridge MEGATRON.load_weight"
+    ),
+    "the model decides how Megatron runs it": "MEGATRON.seed MEGATRON.forward_only MEGATRON.use_remove_padding",
     "the run counts its own steps": "OPTIMS.total_training_steps",
     "it follows actor_rollout_ref.rollout.n": f"{_A}.rollout_n {_R}.rollout_n critic.rollout_n",
     "lr_scheduler_type decides": "OPTIMS.warmup_style",
@@ -213,9 +222,18 @@ _NO_SEQUENCE_PARALLELISM = NoEffect("sequences are not split over ranks", (1,), 
 _FSDP2 = NoEffect("fsdp and fsdp2 both mean FSDP2", ("fsdp", "fsdp2"), "set it to fsdp")
 _NO_CUSTOM_CODE = NoEffect("this trainer has its own", (None,), "leave it out")
 _REFUSALS: dict[str, NoEffect] = {
-    f"{_A}.strategy {_R}.strategy critic.strategy FSDP.strategy": _FSDP2,
+    "FSDP.strategy": _FSDP2,
+    f"{_R}.strategy": NoEffect("the reference is on the actor's engine", ("fsdp", "fsdp2", "megatron"), "leave it out"),
     f"{_A}.ulysses_sequence_parallel_size {_R}.ulysses_sequence_parallel_size critic.ulysses_sequence_parallel_size"
     " FSDP.ulysses_sequence_parallel_size": _NO_SEQUENCE_PARALLELISM,
+    "MEGATRON.virtual_pipeline_model_parallel_size": NoEffect("a rank has one stage", (None,), "set it to null"),
+    "MEGATRON.context_parallel_size MEGATRON.expert_model_parallel_size": NoEffect(
+        "models are dense and sequences whole", (1,), "set it to 1"
+    ),
+    "MEGATRON.expert_tensor_parallel_size": NoEffect("models are dense", (None, 1), "set it to null"),
+    "MEGATRON.override_ddp_config.* MEGATRON.override_mcore_model_config.*": NoEffect(
+        "Megatron's buffers and model follow the other keys", (None, {}), "leave it out"
+    ),
     "MODELS.lora_rank": NoEffect("all weights are trained", (0,), "set it to 0: there is no LoRA here"),
     "MODELS.lora_adapter_path": NoEffect("all weights are trained", (None,), "there is no LoRA here"),
     "reward_model.enable reward.reward_model.enable": NoEffect(
@@ -288,5 +306,5 @@ _REFUSALS: dict[str, NoEffect] = {
     "data.apply_chat_template_kwargs data.apply_chat_template_kwargs.*": NoEffect(
         "chat templates are applied as they are", ({}, None), "change the template of the tokenizer"
     ),
-    "model_engine": NoEffect("fsdp and fsdp2 both mean FSDP2", ("dp", "fsdp", "fsdp2"), "leave it out"),
+    "model_engine": NoEffect("fsdp and fsdp2 both mean FSDP2", ("dp", "fsdp", "fsdp2"), "set actor.strategy"),
 }

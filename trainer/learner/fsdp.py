@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from trainer.config.schema import OptimConfig
 from trainer.interfaces import StepOutcome
 from trainer.learner.schedule import lr_factor
-from trainer.records import LogProbs, Rollout, concat, pad_to, take
+from trainer.records import LogProbs, Metrics, Rollout, Totals, TrainBatch, concat, pad_to, take
 
 
 class Model:
@@ -115,6 +115,17 @@ class Trained(Model):
     @property
     def parameter_names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.module.named_parameters())
+
+    def accumulate(
+        self,
+        passes: Sequence[TrainBatch],
+        totals: Totals,
+        loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]],
+    ) -> Iterator[Metrics]:
+        for rows in passes:
+            value, metrics = loss(rows, totals)
+            self.backward(value)
+            yield metrics
 
     def backward(self, loss: Tensor) -> None:
         # FSDP averages gradients over the ranks; the losses of the ranks add up to the whole, so undo the average.
