@@ -15,15 +15,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
 
 from trainer import ppo
 from trainer.config.batches import micro_batch_sizes
 from trainer.config.schema import Config
 from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint
-from trainer.learner.fsdp import Model, Trained, forward_only
-from trainer.learner.models import Source, compute_dtype, empty_causal_lm, local_path, read_config, sharded
+from trainer.learner.build import Builder, actor_dtype, state_of
+from trainer.learner.fsdp import forward_only
+from trainer.learner.models import Source, empty_causal_lm, local_path, read_config
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rollout.hf import HfEngine
@@ -78,26 +78,12 @@ class Roles:
         self.micro = micro_batch_sizes(config)
         self.tokenizer = load_tokenizer(config.actor_rollout_ref.model)
         self.score_response = build_scorer(config.custom_reward_function, spec.reward_source)
-        mesh = init_device_mesh(device_type, (world_size,))
         part = config.actor_rollout_ref
-        temperature = part.rollout.temperature if part.rollout.do_sample else 1.0
         source = Source(part.model.path, part.model.trust_remote_code, config.trainer.seed)
-        actor = sharded(
-            "causal_lm", source, part.actor.fsdp_config, mesh, checkpointing=part.model.enable_gradient_checkpointing
-        )
-        self.actor = Trained(
-            actor,
-            self.device,
-            part.actor.optim,
-            grad_clip=part.actor.grad_clip,
-            total_steps=spec.total_steps,
-            temperature=temperature,
-        )
-        self.reference = None
-        if config.uses_reference:
-            reference = sharded("causal_lm", source, part.ref.fsdp_config, mesh, checkpointing=False)
-            self.reference = Model(reference.requires_grad_(False), self.device, temperature)
-        self.critic = _critic(config, mesh, self.device, spec.total_steps) if config.uses_critic else None
+        models = Builder(config, self.device, spec.total_steps)
+        self.actor = models.actor(source)
+        self.reference = models.reference(source) if config.uses_reference else None
+        self.critic = models.critic() if config.uses_critic else None
         self.engine: Engine = _engine(config, source, self.device, self.tokenizer)
         self.sync_weights()
 
@@ -120,17 +106,20 @@ class Roles:
 
     def log_probs(self, rollout: Rollout) -> LogProbs:
         """Of the actor as it is now. Collective."""
-        return forward_only(partial(self.actor.log_probs, entropy=True), rollout, self.micro.old_log_prob)
+        compute: Callable[[Rollout], LogProbs] = partial(self.actor.log_probs, entropy=True)
+        return forward_only(compute, rollout, self.micro.old_log_prob)
 
     def ref_log_probs(self, rollout: Rollout) -> Tensor:
         """Collective."""
         assert self.reference is not None
-        return forward_only(partial(self.reference.log_probs, entropy=False), rollout, self.micro.ref_log_prob).logp_BT
+        compute: Callable[[Rollout], LogProbs] = partial(self.reference.log_probs, entropy=False)
+        return forward_only(compute, rollout, self.micro.ref_log_prob).logp_BT
 
     def values(self, rollout: Rollout) -> Tensor:
         """Collective."""
         assert self.critic is not None
-        return forward_only(self.critic.values, rollout, self.micro.critic_forward)
+        compute: Callable[[Rollout], Tensor] = self.critic.values
+        return forward_only(compute, rollout, self.micro.critic_forward)
 
     # -- updates
 
@@ -160,9 +149,9 @@ class Roles:
         """Shards of every rank, and on rank 0 what `transformers` needs to load the model. Collective."""
         contents = self.config.actor_rollout_ref.actor.checkpoint.save_contents
         keep_optimizer = "optimizer" in contents
-        checkpoint.save(self.actor, Path(folder) / "actor", optimizer=keep_optimizer)
+        state_of(self.actor).save(self.actor, Path(folder) / "actor", optimizer=keep_optimizer)
         if self.critic is not None:
-            checkpoint.save(self.critic, Path(folder) / "critic", optimizer=keep_optimizer)
+            state_of(self.critic).save(self.critic, Path(folder) / "critic", optimizer=keep_optimizer)
         if self.rank == 0:
             checkpoint.save_identity(self.actor.module, self.tokenizer, Path(folder) / "actor" / "huggingface")
         if "hf_model" in contents:
@@ -170,9 +159,9 @@ class Roles:
 
     def load(self, folder: str) -> None:
         """What `save` wrote, on any number of ranks. Collective."""
-        checkpoint.load(self.actor, Path(folder) / "actor")
+        state_of(self.actor).load(self.actor, Path(folder) / "actor")
         if self.critic is not None:
-            checkpoint.load(self.critic, Path(folder) / "critic")
+            state_of(self.critic).load(self.critic, Path(folder) / "critic")
         self.sync_weights()
 
     # -- what the smoke test looks at
@@ -209,17 +198,10 @@ def digest(tensor: Tensor) -> str:
     return hashlib.blake2b(raw, digest_size=8).hexdigest()
 
 
-def _critic(config: Config, mesh: Any, device: torch.device, total_steps: int) -> Trained:
-    model = config.critic.model
-    source = Source(model.path, model.trust_remote_code, config.trainer.seed)
-    module = sharded("value", source, model.fsdp_config, mesh, checkpointing=model.enable_gradient_checkpointing)
-    return Trained(module, device, config.critic.optim, grad_clip=config.critic.grad_clip, total_steps=total_steps)
-
-
 def _engine(config: Config, source: Source, device: torch.device, tokenizer: Any) -> Engine:
     """The engine `rollout.name`; only `hf` is here, the check on the driver has refused the others."""
     structure = read_config(source)
-    dtype = compute_dtype(config.actor_rollout_ref.actor.fsdp_config, device.type)
+    dtype = actor_dtype(config.actor_rollout_ref.actor, device.type)
     with device:
         model = empty_causal_lm(source, structure, dtype)
     return HfEngine(

@@ -1,4 +1,4 @@
-"""The ranks of `test_world_sizes.py`: `rank_main.py FOLDER` runs the jobs of FOLDER/jobs.json.
+"""The ranks of `test_world_sizes.py` and `test_megatron.py`: `rank_main.py FOLDER` runs the jobs of FOLDER/jobs.json.
 
 A rank updates on made-up experience and leaves what it found as JSON.
 """
@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -53,28 +52,32 @@ def made_up(vocabulary: int, seed: int = 5) -> TrainBatch:
     return TrainBatch(Experience(rollout, reals(), old, old + 0.1 * reals(), reals()), reals(), reals(), reals())
 
 
-class ThisRank:
-    """`Calls` that deal the whole batch and run this rank's share alone."""
+class Ranks:
+    """`Calls` of which only the number of ranks is asked: the driver's part of dealing rows, without the calls."""
 
-    def __init__(self, roles: Any, rank: int, world: int) -> None:
-        self.roles, self.rank, self.world_size = roles, rank, world
+    def __init__(self, world: int) -> None:
+        self.world_size = world
 
     def all(self, phase: str, args: Any) -> list[Any]:
-        return [getattr(self.roles, phase)(*args[self.rank])]
+        raise AssertionError(phase)
 
 
 def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     config = load(job["words"]).config
     world = job["world"]
     roles = Roles(RunSpec(config, None, 10), rank, world)
-    group = WorkerGroup(ThisRank(roles, rank, world), config)
+    group = WorkerGroup(Ranks(world), config)
     batch = made_up(roles.actor.module.config.vocab_size)
     found: dict[str, Any] = {"steps": {"actor": [], "critic": []}, "lr": {"actor": [], "critic": []}, "untrained": {}}
+    found["speaks"] = rank in group.actor_layout.speakers()
 
     def update(step: int) -> None:
-        calls: dict[str, Callable[..., Any]] = {"critic": group.update_critic, "actor": group.update_actor}
-        for role, call in calls.items():
-            report = call(batch, step)
+        for role, part, layout in (
+            ("critic", config.critic, group.critic_layout),
+            ("actor", config.actor_rollout_ref.actor, group.actor_layout),
+        ):
+            share = group.shares(batch, part, step)[layout.place(rank).data]
+            report = getattr(roles, f"update_{role}")(share)
             found["steps"][role] += report.steps
             found["lr"][role].append(report.lr)
             found["untrained"][role] = list(report.untrained)
@@ -134,8 +137,10 @@ def fork(folder: Path, job: dict[str, Any], rank: int) -> int:
 
 def main(folder: Path) -> int:
     """The jobs one after the other, each on processes of its own; the exit code."""
-    failed = 0
-    for name, job in json.loads((folder / "jobs.json").read_text()).items():
+    failed, jobs = 0, json.loads((folder / "jobs.json").read_text())
+    if any(word.endswith("strategy=megatron") for job in jobs.values() for word in job["words"]):
+        from trainer.learner.megatron import checkpoint, network  # noqa: F401 - once, before the ranks are forked
+    for name, job in jobs.items():
         (folder / name).mkdir()
         for pid in [fork(folder / name, job, rank) for rank in range(job["world"])]:
             failed += os.waitpid(pid, 0)[1] != 0

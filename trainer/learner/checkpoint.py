@@ -50,7 +50,7 @@ def written(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _require_optimizer(folder: Path) -> None:
+def require_optimizer(folder: Path) -> None:
     """Without its optimizer state a run would go on, and not as it was."""
     if not any(name.startswith("optimizer.") for name in _metadata(folder)):
         raise CheckpointError(
@@ -72,7 +72,7 @@ def _metadata(folder: Path) -> Mapping[str, Any]:
 
 def load(trained: Trained, folder: Path) -> None:
     """Read what `save` wrote, re-sharded to this run's ranks. Collective. Raises CheckpointError."""
-    _require_optimizer(folder)
+    require_optimizer(folder)
     model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
     updates = torch.tensor(0)
     state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state, "updates": updates}
@@ -144,12 +144,18 @@ def write_safetensors(tensors: dict[str, torch.Tensor], folder: Path, shard_size
 
 def read_model(folder: Path) -> dict[str, torch.Tensor]:
     """The whole weights of a checkpoint, in one process without a process group. Raises CheckpointError."""
+    tensors = read_tensors(folder, "model.")
+    return {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+
+
+def read_tensors(folder: Path, prefix: str = "") -> dict[str, torch.Tensor]:
+    """The whole tensors whose names begin with `prefix`, read by this process alone. Raises CheckpointError."""
     try:
         metadata = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
         state = {
             name: torch.empty(value.size, dtype=value.properties.dtype)
             for name, value in metadata.items()
-            if name.startswith("model.") and isinstance(value, TensorStorageMetadata)
+            if name.startswith(prefix) and isinstance(value, TensorStorageMetadata)
         }
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is meant to be
@@ -158,4 +164,4 @@ def read_model(folder: Path) -> dict[str, torch.Tensor]:
         raise CheckpointError(
             f"cannot read the checkpoint {folder}: {innermost(error)}", hint="choose another global_step_N folder"
         ) from error
-    return {name.removeprefix("model."): tensor for name, tensor in state.items()}
+    return state

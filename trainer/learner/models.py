@@ -7,9 +7,10 @@ memory that loading takes does not grow with the number of ranks.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,12 +23,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from trainer.config.schema import FsdpConfig, RefFsdpConfig
-from trainer.errors import ModelError
+from trainer.config.schema import FsdpConfig, MegatronConfig, RefFsdpConfig
+from trainer.errors import ModelError, TrainerError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 VALUE_HEAD_FILE = "value_head.safetensors"
 # What transformers raises for folders that are missing, incomplete, corrupt or of another shape.
+Found = TypeVar("Found")
 UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError)
 
 # Its progress bars and load reports, from every rank and for three models, bury what a run has to say.
@@ -145,7 +147,7 @@ def sharded(kind: str, source: Source, config: FsdpConfig, mesh: DeviceMesh, *, 
     }[kind]
     dtype = DTYPES[config.model_dtype]
     structure = read_config(source)
-    whole = _on_rank_0(lambda: read(source, structure, dtype))
+    whole = on_rank_0(lambda: read(source, structure, dtype))
     with torch.device("meta"):
         model = empty(source, structure, dtype)
     if checkpointing:
@@ -157,21 +159,21 @@ def sharded(kind: str, source: Source, config: FsdpConfig, mesh: DeviceMesh, *, 
     return model
 
 
-def compute_dtype(config: FsdpConfig, device_type: str) -> torch.dtype:
+def compute_dtype(config: FsdpConfig | MegatronConfig, device_type: str) -> torch.dtype:
     """`auto` is bf16 on CUDA and fp32 on a CPU, where bf16 is slow and its rounding hides mistakes."""
     if config.dtype == "auto":
         return torch.bfloat16 if device_type == "cuda" else torch.float32
     return DTYPES[config.dtype]
 
 
-def _on_rank_0(read: Any) -> nn.Module | None:
-    """`read()` on rank 0, None elsewhere; its ModelError is raised on every rank, so that none waits for the others."""
+def on_rank_0(read: Callable[[], Found]) -> Found | None:
+    """`read()` on rank 0, None elsewhere; its error is raised on every rank, so that none waits for the others."""
     outcome: list[Any] = [None]
     whole = None
     if dist.get_rank() == 0:
         try:
             whole = read()
-        except ModelError as error:
+        except TrainerError as error:
             outcome = [error]
     dist.broadcast_object_list(outcome, src=0)
     if outcome[0] is not None:
