@@ -144,7 +144,7 @@ class WorkerGroup:
         self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int, limit: PassLimit
     ) -> list[tuple[MiniBatch, ...]]:
         """By copy of the model, its part of every mini-batch. Which rows form one does not depend on the ranks."""
-        grid = self.critic_grid if config is self.config.critic else self.actor_grid
+        grid = self.grid_of("critic" if config is self.config.critic else "actor")
         rollout = batch.experience.rollout
         horizon = self.config.actor_rollout_ref.actor.loss_scale_factor or self.config.data.max_response_length
         by_copy: list[list[MiniBatch]] = [[] for _ in range(grid.copies)]
@@ -178,10 +178,14 @@ class WorkerGroup:
         """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per copy."""
         config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
         shares = self.shares(batch, config, 0, PassLimit(rows=micro_size))
-        grid = self.actor_grid if role == "actor" else self.critic_grid
+        grid = self.grid_of(role)
         answers = self._copies(grid, "probe_gradient", [(role, share[0]) for share in shares])
         losses = {name: sum(answer[0][name] for answer in answers) for name in answers[0][0]}
         return losses, answers[0][1]
+
+    def grid_of(self, role: str) -> Grid:
+        """Which ranks share the rows of "actor" or "critic"."""
+        return self.critic_grid if role == "critic" else self.actor_grid
 
     def everywhere(self, phase: str, *args: Any) -> list[Any]:
         """One phase with the same arguments on all ranks; the answers by rank."""

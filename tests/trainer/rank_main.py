@@ -87,6 +87,7 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         **{name: {"actor": [], "critic": []} for name in ("steps", "lr", "untrained", "skipped", "loss_scale")},
         "whole": {"actor": [], "critic": []},
+        "rows": [len(share.batch) for share in mini_batches],
         "passes": [len(share.passes) for share in mini_batches],
     }
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import Words, locked
-from tests.trainer.test_world_sizes import Ranks, job_words, run_jobs
+from tests.trainer.test_world_sizes import BY_TOKENS, Ranks, job_words, run_jobs
 from trainer.config import check, load, resolve
 from trainer.errors import ConfigError, ModelError
-from trainer.learner.megatron.available import require_megatron
 from trainer.learner.megatron.structure import dimensions, fitting
+from trainer.run import require_engines
 
 DEADLINE_S = 300.0  # of twenty ranks that take half a minute on an idle machine
 pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
@@ -34,7 +34,7 @@ def both(setting: str) -> tuple[str, str]:
 
 
 def all_jobs(words: Words, models: Path, folder: Path) -> dict[str, Any]:
-    def job(model: str, world: int, *changes: str, **state: str) -> dict[str, Any]:
+    def job(model: str, world: int, *changes: str, **state: str | bool) -> dict[str, Any]:
         return {
             "world": world,
             "words": [*job_words(words, models / model), f"trainer.n_gpus_per_node={world}", *changes],
@@ -44,9 +44,10 @@ def all_jobs(words: Words, models: Path, folder: Path) -> dict[str, Any]:
     full = (f"{RECOMPUTE}_{end}" for end in ("granularity=full", "method=uniform", "num_layers=1"))
     selective = f"{C}.megatron.override_transformer_config.recompute_granularity=selective"
     of_dp, of_fsdp = str(folder / "dp, recomputed" / "checkpoint"), str(folder / "fsdp" / "checkpoint")
+    four = ("qwen2-tied", 4, ON, TP, "trainer.balance_batch=True")
     bf16 = (f"{A}.fsdp_config.dtype=bf16", "critic.model.fsdp_config.dtype=bf16")
     return {
-        "fsdp": job("qwen2-tied", 1, save=of_fsdp),
+        "fsdp": job("qwen2-tied", 1, save=of_fsdp, forward=True),
         "dp, recomputed": job("qwen2-tied", 2, ON, *full, selective, save=of_dp),
         "tp": job("qwen2-tied", 2, ON, TP, *both("use_distributed_optimizer=False")),
         "pp": job("qwen2-tied", 2, ON, PP),
@@ -56,6 +57,9 @@ def all_jobs(words: Words, models: Path, folder: Path) -> dict[str, Any]:
         "bf16 tp": job("qwen2-tied", 2, ON, TP, *both("dtype=bf16")),
         "llama fsdp": job("llama", 1),
         "llama pp": job("llama", 2, ON, PP, *both("use_distributed_optimizer=False")),
+        "dp x tp, by tokens": job(*four, *BY_TOKENS, forward=True),
+        "tp x pp": job(*four, PP, *both("use_distributed_optimizer=False"), forward=True),
+        "pp, critic on fsdp": job("qwen2-tied", 2, ON, PP, *BY_TOKENS, "critic.strategy=fsdp2", forward=True),
         "gemma": job("gemma", 2, ON),
     }
 
@@ -96,7 +100,10 @@ def alike(found: Any, expected: Any) -> None:
         assert found[role] == {name: pytest.approx(pair, rel=1e-4, abs=2e-5) for name, pair in norms.items()}
 
 
-@pytest.mark.parametrize("job", ["dp, recomputed", "tp", "pp"])
+SPLIT = ["dp x tp, by tokens", "tp x pp", "pp, critic on fsdp"]
+
+
+@pytest.mark.parametrize("job", ["dp, recomputed", "tp", "pp", *SPLIT])
 def test_trains_as_fsdp_does(jobs: dict[str, Ranks], job: str) -> None:
     """Three float32 updates of actor and critic: every loss and norm within 1e-5, the weights within rounding."""
     found, expected = merged(jobs[job]), merged(jobs["fsdp"])
@@ -105,6 +112,23 @@ def test_trains_as_fsdp_does(jobs: dict[str, Ranks], job: str) -> None:
     alike(found["norms"], expected["norms"])
     assert (found["lr"], found["updates"]) == (expected["lr"], expected["updates"])
     assert found["untrained"] == {"actor": [], "critic": []}
+
+
+@pytest.mark.parametrize("job", SPLIT)
+def test_every_row_has_its_answer_however_ranks_and_passes_are_dealt(jobs: dict[str, Ranks], job: str) -> None:
+    """Balanced over two copies of two ranks, or four ranks to a copy: log-probs and values are those of one rank."""
+    for name, expected in jobs["fsdp"][0]["forward"].items():
+        for rank in jobs[job]:
+            for b, row in enumerate(expected):
+                assert rank["forward"][name][b] == pytest.approx(row, abs=1e-5), (name, b)
+
+
+def test_ranks_of_a_copy_take_the_same_rows(jobs: dict[str, Ranks]) -> None:
+    """Mini-batches of 4 sequences: 2 for each of two copies, 4 for the one of four ranks."""
+    assert [rank["rows"] for rank in jobs["dp x tp, by tokens"]] == [[2, 2]] * 4
+    first, second, third, fourth = (rank["steps"]["actor"][0]["actor/pg_loss"] for rank in jobs["dp x tp, by tokens"])
+    assert first == second != third == fourth
+    assert [rank["rows"] for rank in jobs["tp x pp"]] == [[4, 4]] * 4
 
 
 def test_trains_llama_as_fsdp_does(jobs: dict[str, Ranks]) -> None:
@@ -158,16 +182,21 @@ def test_a_model_that_cannot_be_split_so_is_refused(models: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "0.12.3", "1.0.0"])
-def test_a_missing_or_other_megatron_is_one_error(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+def test_a_missing_or_other_megatron_is_one_error(
+    words: Words, monkeypatch: pytest.MonkeyPatch, version: str | None
+) -> None:
     def found(name: str) -> str:
         if version is None:
             raise metadata.PackageNotFoundError(name)
         return version
 
     monkeypatch.setattr(metadata, "version", found)
-    with pytest.raises(ConfigError, match="not installed" if version is None else f"{version} is installed") as raised:
-        require_megatron()
-    assert "megatron-core 0.16" in raised.value.hint
+    said = "not installed" if version is None else f"{version} is installed"
+    for strategy in (f"{A}.strategy=megatron", "critic.strategy=megatron"):
+        with pytest.raises(ConfigError, match=said) as raised:
+            require_engines(load(words(strategy)).config)
+        assert "megatron-core 0.16" in raised.value.hint
+    require_engines(load(words()).config)
 
 
 @pytest.mark.parametrize(
@@ -198,3 +227,34 @@ def test_micro_batches_are_counted_by_copy_of_the_model(words: Words) -> None:
 def test_the_critic_follows_the_actor(words: Words) -> None:
     config = load(words("trainer.n_gpus_per_node=2", ON, TP)).config
     assert config.critic.strategy == "megatron" and config.critic.megatron.tensor_model_parallel_size == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ((ON, f"{A}.fsdp_config.param_offload=True"), f"{A}.fsdp_config.param_offload"),
+        ((ON, "critic.model.fsdp_config.dtype=bf16"), "critic.model.fsdp_config.dtype"),
+        ((ON, "actor_rollout_ref.ref.fsdp_config.dtype=bf16"), "actor_rollout_ref.ref.fsdp_config.dtype"),
+        ((ON,), "critic.model.enable_gradient_checkpointing"),
+        ((TP,), f"{A}.megatron.tensor_model_parallel_size"),
+        (("critic.megatron.dtype=bf16",), "critic.megatron.dtype"),
+        ((f"{RECOMPUTE}_granularity=full",), f"{RECOMPUTE}_granularity"),
+    ],
+)
+def test_settings_of_the_engine_that_is_not_used_are_told(words: Words, changes: tuple[str, ...], key: str) -> None:
+    size = ("trainer.n_gpus_per_node=2", f"{A}.ppo_micro_batch_size_per_gpu=1", "critic.ppo_micro_batch_size_per_gpu=1")
+    notes = [note for note in check(resolve(words(*size, *changes))).notes if note.kind == "inert"]
+    assert key in [note.key for note in notes]
+    plain = {note.key for note in check(resolve(words(*size))).notes}
+    assert key not in plain and not [name for name in plain if "megatron" in name]
+
+
+def test_the_sizes_of_a_critic_on_megatron_beside_an_actor_on_fsdp_act(words: Words) -> None:
+    report = check(resolve(words("trainer.n_gpus_per_node=2", "critic.strategy=megatron", TP)))
+    assert not [note for note in report.notes if "parallel_size" in note.key]
+
+
+def test_a_capsule_whose_weights_are_in_megatrons_checkpoint_is_refused(words: Words) -> None:
+    """A replay is under FSDP2, which does not read it."""
+    report = check(resolve(words(ON, "trainer.capsule_dir=/x", "trainer.capsule_weights=checkpoint")))
+    assert [problem.key for problem in report.problems] == ["trainer.capsule_weights"]

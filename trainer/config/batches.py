@@ -20,6 +20,7 @@ from trainer.grid import actor_grid, critic_grid
 
 _ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 _BATCH, _NODES, _GPUS, _N = "data.train_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node", f"{_ROLLOUT}.n"
+_SPLIT = tuple(f"{_ACTOR}.megatron.{kind}_model_parallel_size" for kind in ("tensor", "pipeline"))
 _LENGTHS = ("data.max_prompt_length", "data.max_response_length")
 
 
@@ -43,6 +44,7 @@ class _Pass:
 
     key: str  # of the size over all copies; `key + "_per_gpu"` is that of one
     copies: int  # of the model: the ranks, where each takes rows of its own
+    ranks: tuple[str, ...]  # the keys that decide how many these are
     per_gpu: int | None
     over_all: int | None
     budget_key: str
@@ -85,12 +87,24 @@ def _size(kind: _Pass) -> PassLimit | None:
     return PassLimit(rows=kind.over_all // kind.copies) if kind.over_all is not None else None
 
 
+def _actor_copies(config: Config) -> tuple[int, tuple[str, ...]]:
+    return actor_grid(config).copies, _deciding(config.actor_rollout_ref.actor.strategy)
+
+
+def _critic_copies(config: Config) -> tuple[int, tuple[str, ...]]:
+    return critic_grid(config).copies, _deciding(config.critic.strategy)
+
+
+def _deciding(strategy: str) -> tuple[str, ...]:
+    return (_NODES, _GPUS, *(_SPLIT if strategy == "megatron" else ()))
+
+
 def _actor_update(config: Config) -> _Pass:
     actor = config.actor_rollout_ref.actor
     budget = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else None
     key = f"{_ACTOR}.ppo_micro_batch_size"
     sizes = actor.ppo_micro_batch_size_per_gpu, actor.ppo_micro_batch_size
-    return _Pass(key, actor_grid(config).copies, *sizes, f"{_ACTOR}.ppo_max_token_len_per_gpu", budget)
+    return _Pass(key, *_actor_copies(config), *sizes, f"{_ACTOR}.ppo_max_token_len_per_gpu", budget)
 
 
 def _critic_update(config: Config) -> _Pass:
@@ -98,7 +112,7 @@ def _critic_update(config: Config) -> _Pass:
     budget = critic.ppo_max_token_len_per_gpu if critic.use_dynamic_bsz else None
     sizes = critic.ppo_micro_batch_size_per_gpu, critic.ppo_micro_batch_size
     key = "critic.ppo_micro_batch_size"
-    return _Pass(key, critic_grid(config).copies, *sizes, "critic.ppo_max_token_len_per_gpu", budget)
+    return _Pass(key, *_critic_copies(config), *sizes, "critic.ppo_max_token_len_per_gpu", budget)
 
 
 def _critic_forward(config: Config) -> _Pass:
@@ -106,7 +120,7 @@ def _critic_forward(config: Config) -> _Pass:
     budget = critic.forward_max_token_len_per_gpu if critic.use_dynamic_bsz else None
     sizes = critic.forward_micro_batch_size_per_gpu, critic.forward_micro_batch_size
     key = "critic.forward_micro_batch_size"
-    return _Pass(key, critic_grid(config).copies, *sizes, "critic.forward_max_token_len_per_gpu", budget)
+    return _Pass(key, *_critic_copies(config), *sizes, "critic.forward_max_token_len_per_gpu", budget)
 
 
 def _old_log_prob(config: Config) -> _Pass:
@@ -114,7 +128,7 @@ def _old_log_prob(config: Config) -> _Pass:
     budget = rollout.log_prob_max_token_len_per_gpu if rollout.log_prob_use_dynamic_bsz else None
     key = f"{_ROLLOUT}.log_prob_micro_batch_size"
     sizes = rollout.log_prob_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size
-    return _Pass(key, actor_grid(config).copies, *sizes, f"{_ROLLOUT}.log_prob_max_token_len_per_gpu", budget)
+    return _Pass(key, *_actor_copies(config), *sizes, f"{_ROLLOUT}.log_prob_max_token_len_per_gpu", budget)
 
 
 def _ref_log_prob(config: Config) -> _Pass:
@@ -122,7 +136,7 @@ def _ref_log_prob(config: Config) -> _Pass:
     budget = reference.log_prob_max_token_len_per_gpu if reference.log_prob_use_dynamic_bsz else None
     key = f"{_REF}.log_prob_micro_batch_size"
     sizes = reference.log_prob_micro_batch_size_per_gpu, reference.log_prob_micro_batch_size
-    return _Pass(key, actor_grid(config).copies, *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget)
+    return _Pass(key, *_actor_copies(config), *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget)
 
 
 def _updates(config: Config) -> Iterator[tuple[_Pass, str, int]]:
@@ -157,7 +171,7 @@ def arithmetic_problems(config: Config) -> Iterator[Problem]:
             over = world if kind.copies == ranks else f"the {kind.copies} copies of the model on {world}"
             message = f"{mini_key}={mini} x {_N}={n} sequences do not divide over {over}"
             hint = f"make {mini_key} x {_N} a multiple of {kind.copies}"
-            yield Problem(mini_key, message, hint, (_N, _NODES, _GPUS))
+            yield Problem(mini_key, message, hint, (_N, *kind.ranks))
         else:
             yield from _update_problems(kind, mini_key, mini * n // kind.copies)
     for kind in _passes(config):
@@ -176,7 +190,7 @@ def _update_problems(kind: _Pass, mini_key: str, per_rank: int) -> Iterator[Prob
         each = "" if kind.per_gpu is not None else f", {size.rows} on each rank,"
         value = kind.per_gpu or kind.over_all
         message = f"{key}={value}{each} does not divide the {per_rank} sequences of a rank's mini-batch"
-        yield Problem(key, message, f"choose a divisor of {per_rank} per rank", (mini_key, _N, _NODES, _GPUS))
+        yield Problem(key, message, f"choose a divisor of {per_rank} per rank", (mini_key, _N, *kind.ranks))
 
 
 def _pass_problems(config: Config, kind: _Pass) -> Iterator[Problem]:
@@ -190,7 +204,7 @@ def _pass_problems(config: Config, kind: _Pass) -> Iterator[Problem]:
         yield Problem(kind.key, message, f"keep {kind.key}_per_gpu", (f"{kind.key}_per_gpu",))
     elif kind.over_all is not None and kind.over_all % kind.copies:
         message = f"{kind.key}={kind.over_all} does not divide over {kind.copies} ranks"
-        yield Problem(kind.key, message, f"use {kind.key}_per_gpu", (_NODES, _GPUS))
+        yield Problem(kind.key, message, f"use {kind.key}_per_gpu", kind.ranks)
 
 
 def size_notes(config: Config) -> Iterator[Note]:

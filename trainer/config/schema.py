@@ -348,5 +348,10 @@ class Config:
         return self.algorithm.adv_estimator == "gae" if self.critic.enable is None else self.critic.enable
 
     @property
+    def uses_megatron(self) -> bool:
+        strategies = {self.actor_rollout_ref.actor.strategy, self.critic.strategy if self.uses_critic else None}
+        return "megatron" in strategies
+
+    @property
     def uses_reference(self) -> bool:
         return self.algorithm.use_kl_in_reward or self.actor_rollout_ref.actor.use_kl_loss

@@ -333,5 +333,5 @@ _REFUSALS: dict[str, NoEffect] = {
     "data.apply_chat_template_kwargs data.apply_chat_template_kwargs.*": NoEffect(
         "chat templates are applied as they are", ({}, None), "change the template of the tokenizer"
     ),
-    "model_engine": NoEffect("fsdp and fsdp2 both mean FSDP2", ("dp", "fsdp", "fsdp2"), "set actor.strategy"),
+    "model_engine": NoEffect("fsdp and fsdp2 both mean FSDP2", ("dp", "fsdp", "fsdp2"), f"set {_A}.strategy"),
 }

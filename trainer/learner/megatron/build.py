@@ -108,6 +108,8 @@ def _fill(parameter: nn.Parameter, values: Tensor) -> None:
 def _quiet() -> None:
     """Without TransformerEngine and apex, Megatron says so from each module on each rank; torch, what it renamed."""
     warnings.filterwarnings("ignore", category=UserWarning, module=r"megatron\.")
+    # What it finds old in its own calls, also where it names our line for one.
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"(trainer\.learner\.)?megatron\.")
     warnings.filterwarnings("ignore", category=FutureWarning, message=r"`torch\.distributed\.\w+_tensor` is deprecated")
 
 

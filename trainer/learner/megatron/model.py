@@ -29,16 +29,18 @@ Read = Callable[[nn.Parameter], Tensor]  # a number per element of a parameter o
 Write = Callable[[nn.Parameter, Tensor], None]
 
 
+_JOINED: list[tuple[Any, tuple[int, int]]] = []  # world and sizes of Megatron's groups, which are global to a process
+
+
 def join(grid: Grid, device: torch.device, seed: int) -> None:
     """Megatron's process groups for `grid`; those of an earlier build are kept if they fit. Collective."""
     sizes = (grid.tensor, grid.pipeline)
+    made_for = (dist.group.WORLD, sizes)
     if parallel_state.model_parallel_is_initialized():
-        if sizes == (
-            parallel_state.get_tensor_model_parallel_world_size(),
-            parallel_state.get_pipeline_model_parallel_world_size(),
-        ):
+        if made_for in _JOINED:
             return
         parallel_state.destroy_model_parallel()
+    _JOINED[:] = [made_for]
     with on_device(device):
         parallel_state.initialize_model_parallel(*sizes, create_gloo_process_groups=False)
         model_parallel_cuda_manual_seed(seed)
