@@ -5,7 +5,8 @@
 Each lies in its file between `<!-- generated: NAME -->` and `<!-- end -->`. The README's tree takes each file's line
 from the first line of its docstring or, in a script, of its first comment; `docs/cli.md` is made from the command line,
 `docs/config.md` from the configuration. In all of `docs/`, a link whose text is the name of something in a Python file,
-such as [`gae`](../trainer/ppo.py), is given the number of the line where it stands.
+such as [`gae`](../trainer/ppo.py), is given the number of the line where it stands; so is the place at which the
+examples stop.
 """
 
 from __future__ import annotations
@@ -222,6 +223,19 @@ def with_code_links(text: str, folder: Path) -> str:
     return CODE_LINK.sub(to_line, text)
 
 
+# The line of a file at which the examples of the documentation stop, by how it begins.
+STOPS = {"trainer/roles.py": "return Scores("}
+
+
+def with_stops(text: str) -> str:
+    """`text` with the present line number behind each file of `STOPS`."""
+    for file, start in STOPS.items():
+        lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+        [number] = [number for number, line in enumerate(lines, 1) if line.strip().startswith(start)]
+        text = re.sub(rf"\b{re.escape(file)}:\d+", f"{file}:{number}", text)
+    return text
+
+
 def line_of(path: Path, name: str) -> int | None:
     """The line of a function, class, method, field or constant, by its qualified name."""
     found: ast.AST | None = ast.parse(path.read_text(encoding="utf-8"))
@@ -256,7 +270,7 @@ def stale(*, write: bool) -> list[str]:
         for (file, name), make in GENERATED.items():
             if path == ROOT / file:
                 new = with_generated(new, name, make())
-        new = with_code_links(new, path.parent)
+        new = with_stops(with_code_links(new, path.parent))
         if new != text:
             found.append(str(path.relative_to(ROOT)))
             if write:

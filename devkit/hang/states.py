@@ -94,9 +94,14 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
 
 
 def _works(before: ProcessFacts, now: ProcessFacts, seconds: float) -> bool:
-    """Whether it or its children compute, one of its threads wants to, or it reads or writes."""
+    """Whether it or its children compute, one of its threads wants to, or it reads or writes.
+
+    Wanting to counts where there is something to do: on a busy machine, Ray's idle loop waits for a core each time that
+    it looks around.
+    """
     earlier = {each.name: each.cpu for each in before.threads}
-    threads = [each.cpu - earlier[each.name] for each in now.threads if each.name in earlier]
+    known = now.threads if now.stack.stack else ()
+    threads = [each.cpu - earlier[each.name] for each in known if each.name in earlier]
     return max([now.cpu - before.cpu, *threads]) / seconds >= BUSY_SHARE or now.io - before.io >= BUSY_BYTES * seconds
 
 

@@ -13,12 +13,17 @@ import secrets
 import shutil
 import signal
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any
 
+from devkit.errors import DeadlineError
+
 OBJECT_STORE_BYTES = 100 * 1024**2
 SHORT = 16  # characters
+TOO_LATE = "timed out during startup"  # Ray's words
 WARM_SOCKET = "DEVKIT_WARM_SOCKET"
 
 
@@ -67,7 +72,8 @@ class SmokeCluster:
                 **address,
                 **workers,
             )
-            self._running.append(LeanNode(params, head=head, shutdown_at_exit=False, spawn_reaper=True))
+            options = {"head": head, "shutdown_at_exit": False, "spawn_reaper": True}
+            self._running.append(_patiently(lambda: LeanNode(copy(params), **options)))  # noqa: B023 - called at once
 
     @property
     def address(self) -> str:
@@ -114,6 +120,24 @@ class SmokeCluster:
                 if any(str(self.folder) in word for word in child.cmdline()):
                     found += [*child.children(recursive=True), child]
         return found
+
+
+def _patiently(start: Callable[[], Any]) -> Any:
+    """A node, tried once more: Ray gives one 30 s to register, which nothing changes, and a busy machine may need more.
+
+    What the first try left running ends with the rest. Raises DeadlineError.
+    """
+    for again in (True, False):
+        try:
+            return start()
+        except Exception as error:  # Ray has no type for it
+            if TOO_LATE not in str(error):
+                raise
+            if not again:
+                raise DeadlineError(
+                    "Ray did not start: its node had not registered after 30 s, twice",
+                    hint="is the machine overloaded? `devkit doctor --here` looks at it",
+                ) from error
 
 
 def short_temporary_folder() -> str:

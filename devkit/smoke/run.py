@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -16,7 +17,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from devkit.console import emit, talk
 from devkit.errors import DeadlineError
@@ -190,11 +191,18 @@ def _deadline(seconds: float | None, clock: Clock) -> Iterator[None]:
         came_in.append(clock.phase)
         raise _TimeIsUp
 
+    def swallowed(unraisable: Any) -> None:
+        if unraisable.exc_type is _TimeIsUp:
+            signal.setitimer(signal.ITIMER_REAL, SOON_S, AGAIN_S)
+        else:
+            hook(unraisable)
+
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGALRM, over)
-    # Again and again: an exception that comes while Python cleans up after itself is swallowed.
+    before, hook = signal.signal(signal.SIGALRM, over), sys.unraisablehook
+    # Again and again: an exception that comes while Python cleans up after itself, or forks, is swallowed.
+    sys.unraisablehook = swallowed
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
         yield
@@ -209,6 +217,7 @@ def _deadline(seconds: float | None, clock: Clock) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from devkit.hang.watchdog import Watch, look
 from tests.hang import jobs
 from tests.hang.jobs import (
     NOW,
+    RAY,
     TRAIN,
     answer,
     driver,
@@ -302,6 +303,17 @@ def test_what_ray_has_not_given(name: str) -> None:
     pending, kind, said = PENDING[name]
     found = verdict([driver()], pending=(pending,), nodes=NODES)
     assert found.kind == kind and said in found.sentence
+
+
+def test_an_idle_worker_that_has_to_wait_for_a_core_is_idle() -> None:
+    """Given a busy machine, where Ray's loop wants a core again and again, and does not get one at once."""
+
+    def wanting(seconds: float) -> Document:
+        loop = frames((RAY, 900, "main_loop"))
+        return idle(0, 1, threads=[{"name": "MainThread", "frames": loop, "state": "S", "cpu": seconds}])
+
+    pending = [Pending("placement group", "pg", "p1", ({"GPU": 1.0},))]
+    assert verdict([driver(), wanting(1.0)], [driver(), wanting(1.9)], pending=pending, nodes=NODES).kind == "resource"
 
 
 def test_a_rank_that_is_never_started_is_missed_by_those_who_meet() -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
+import time
 from types import SimpleNamespace
 from devkit.errors import DeadlineError
 from devkit.smoke.run import _deadline
+
+began = time.monotonic()
 
 def turns_it_into_another_error():
     try:
@@ -24,6 +27,14 @@ def fails_because_of_it():
         while True: pass
     finally:
         raise ImportError("a module could not be imported")
+
+class Slow:
+    def __del__(self):
+        while time.monotonic() < began + 0.4: pass
+
+def where_nothing_can_be_raised():
+    Slow()
+    while True: pass
 
 def fails_before_it():
     raise ImportError("not there")
@@ -41,6 +52,10 @@ except (DeadlineError, ImportError) as error:
     [
         ("turns_it_into_another_error", "DeadlineError the smoke test took longer than 0.2 s: it was in start"),
         ("fails_because_of_it", "DeadlineError the smoke test took longer than 0.2 s: it was in start"),
+        (
+            "where_nothing_can_be_raised",
+            "DeadlineError the smoke test took longer than 0.2 s: it was in start",
+        ),
         ("fails_before_it", "ImportError not there"),
     ],
 )
@@ -48,6 +63,7 @@ def test_the_deadline_is_told_whatever_it_interrupts(code: str, told: str) -> No
     program = PROGRAM.replace("{code}", code)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == told, done.stderr
+    assert done.stderr == ""
 
 
 IMPORT = """
