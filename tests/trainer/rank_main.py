@@ -109,7 +109,6 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     if "load" in job:
         roles.load(job["load"])
         found["loaded"] = {role: roles.checksums(role) for role in ("actor", "critic")}
-        update(3)
     else:
         update(1)
         update(2)
@@ -117,6 +116,12 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
             os.makedirs(job["save"], exist_ok=True)
             roles.save(job["save"])
             found["saved"] = {role: roles.checksums(role) for role in ("actor", "critic")}
+    if "capsule" in job:
+        held = roles.begin_capsule(job["capsule"])
+        update(3)
+        found["moved"] = roles.moved_since_capsule(job["capsule"])
+        found["held"] = {role: [state.steps, state.updates, state.checksums] for role, state in held.models.items()}
+    else:
         update(3)
     roles.sync_weights()
     found["checksums"] = {role: roles.checksums(role) for role in ("actor", "critic")}

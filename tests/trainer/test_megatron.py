@@ -47,12 +47,12 @@ def all_jobs(words: Words, models: Path, folder: Path) -> dict[str, Any]:
     four = ("qwen2-tied", 4, ON, TP, "trainer.balance_batch=True")
     bf16 = (f"{A}.fsdp_config.dtype=bf16", "critic.model.fsdp_config.dtype=bf16")
     return {
-        "fsdp": job("qwen2-tied", 1, save=of_fsdp, forward=True),
+        "fsdp": job("qwen2-tied", 1, save=of_fsdp, forward=True, capsule=str(folder / "fsdp.capsule")),
         "dp, recomputed": job("qwen2-tied", 2, ON, *full, selective, save=of_dp),
         "tp": job("qwen2-tied", 2, ON, TP, *both("use_distributed_optimizer=False")),
         "pp": job("qwen2-tied", 2, ON, PP),
         "tp from dp": job("qwen2-tied", 2, ON, TP, *both("sequence_parallel=False"), load=of_dp),
-        "pp from fsdp": job("qwen2-tied", 2, ON, PP, load=of_fsdp),
+        "pp from fsdp": job("qwen2-tied", 2, ON, PP, load=of_fsdp, capsule=str(folder / "pp.capsule")),
         "bf16 fsdp": job("qwen2-tied", 1, *bf16),
         "bf16 tp": job("qwen2-tied", 2, ON, TP, *both("dtype=bf16")),
         "llama fsdp": job("llama", 1),
@@ -163,6 +163,16 @@ def test_checkpoints_continue_on_other_sizes_and_from_the_other_engine(
     within(found["steps"], {role: steps[-2:] for role, steps in expected["steps"].items()}, 1e-5)
     alike(found["norms"], expected["norms"])
     assert found["updates"] == {"actor": 3, "critic": 3}
+
+
+def test_a_capsule_of_several_ranks_has_what_one_of_fsdp_has(jobs: dict[str, Ranks]) -> None:
+    """Of the third update: weights to the bit, counts, and how far each tensor moves."""
+    (found, other), expected = jobs["pp from fsdp"], jobs["fsdp"][0]
+    assert found["held"] == expected["held"]
+    assert found["held"]["actor"][:2] == [4, 2]  # optimizer steps, updates
+    for role, norms in expected["moved"].items():
+        assert found["moved"][role] == pytest.approx(norms, rel=1e-3)
+    assert other["moved"] == {"actor": {}, "critic": {}}
 
 
 def test_every_rank_hears_of_a_model_that_megatron_does_not_know(jobs: dict[str, Ranks]) -> None:
