@@ -135,7 +135,9 @@ class SglangEngine:
         alone = not self._updating
         if alone:
             self._session("begin")
-        self._require("update_weights_from_tensor", [(message, torch.zeros(1))], load_format=LOADER, flush_cache=False)
+        # Nothing but the message travels: a tensor with numbers in it lies in memory that no other node can open.
+        nothing = torch.empty(0)
+        self._require("update_weights_from_tensor", [(message, nothing)], load_format=LOADER, flush_cache=False)
         if alone:
             self._session("end")
 

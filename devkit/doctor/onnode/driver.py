@@ -21,7 +21,7 @@ from .network import unacknowledged
 
 MARK = "devkit-doctor:"
 HELLO_SHARE = 0.7  # of the time: a node that has not answered by then is told, and the others are looked at
-HELLO_S, HELLO_TIMES = 5.0, 4.0  # how long a node has at least, and how many times as long as the quickest took
+HELLO_S, HELLO_TIMES = 10.0, 4.0  # how long a node has at least, and how many times as long as the quickest took
 LATE = "no answer within"
 CLOCK_READINGS = 3
 STREAMED_NODES = 12  # in a larger cluster each node streams to its next one only: it would take too long
