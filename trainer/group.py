@@ -18,6 +18,7 @@ from trainer.balance import PassLimit, Share, shares
 from trainer.config.batches import MicroBatches, micro_batch_sizes
 from trainer.config.schema import ActorConfig, Config, CriticConfig
 from trainer.errors import EngineError
+from trainer.grid import Grid, actor_grid, critic_grid
 from trainer.interfaces import Sampling
 from trainer.records import (
     LogProbs,
@@ -50,6 +51,8 @@ class WorkerGroup:
     def __init__(self, calls: Calls, config: Config) -> None:
         self.calls = calls
         self.config = config
+        self.actor_grid = actor_grid(config, calls.world_size)
+        self.critic_grid = critic_grid(config, calls.world_size)
 
     # -- rollout and rewards: no rank waits for another, so shares may differ in size
 
@@ -91,26 +94,31 @@ class WorkerGroup:
         }
         return Scores(torch.cat([answer.score_B for answer in answers]), extras)
 
-    # -- forward passes: collective, so each rank must do equally many
+    # -- forward passes: collective, so each copy of a model must do equally many
 
     def log_probs(self, rollout: Rollout) -> LogProbs:
-        return self._forward("log_probs", rollout, self._limits.old_log_prob)  # type: ignore[no-any-return]
+        return self._forward("log_probs", rollout, self.actor_grid, self._limits.old_log_prob)  # type: ignore[no-any-return]
 
     def ref_log_probs(self, rollout: Rollout) -> Tensor:
-        return self._forward("ref_log_probs", rollout, self._limits.ref_log_prob)  # type: ignore[no-any-return]
+        return self._forward("ref_log_probs", rollout, self.actor_grid, self._limits.ref_log_prob)  # type: ignore[no-any-return]
 
     def values(self, rollout: Rollout) -> Tensor:
-        return self._forward("values", rollout, self._limits.critic_forward)  # type: ignore[no-any-return]
+        return self._forward("values", rollout, self.critic_grid, self._limits.critic_forward)  # type: ignore[no-any-return]
 
-    def _forward(self, phase: str, rollout: Rollout, limit: PassLimit) -> Any:
+    def _forward(self, phase: str, rollout: Rollout, grid: Grid, limit: PassLimit) -> Any:
         """The answers in the rows' own order, wherever they were computed."""
-        dealt = self._deal(rollout.lengths_B, limit)
+        dealt = self._deal(rollout.lengths_B, grid, limit)
         args = [(take(rollout, torch.tensor(share.rows)), indices(share.passes)) for share in dealt]
-        answers = concat(self.calls.all(phase, args))
+        answers = concat(self._copies(grid, phase, args))
         return take(answers, torch.tensor([row for share in dealt for row in share.rows]).argsort())
 
-    def _deal(self, lengths_B: Tensor, limit: PassLimit) -> list[Share]:
-        return shares(lengths_B.tolist(), self.calls.world_size, limit, balanced=self.config.trainer.balance_batch)
+    def _deal(self, lengths_B: Tensor, grid: Grid, limit: PassLimit) -> list[Share]:
+        return shares(lengths_B.tolist(), grid.copies, limit, balanced=self.config.trainer.balance_batch)
+
+    def _copies(self, grid: Grid, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """`args` and answers by copy of the model: its ranks take the same rows, and one of them answers for all."""
+        answers = self.calls.all(phase, [args[grid.place(rank).data] for rank in range(grid.world_size)])
+        return [answers[rank] for rank in grid.speakers()]
 
     @cached_property
     def _limits(self) -> MicroBatches:
@@ -120,11 +128,11 @@ class WorkerGroup:
 
     def update_actor(self, batch: TrainBatch, step: int) -> UpdateReport:
         shares = self.shares(batch, self.config.actor_rollout_ref.actor, step, self._limits.actor_update)
-        return merge_reports(self.calls.all("update_actor", [(share,) for share in shares]))
+        return merge_reports(self._copies(self.actor_grid, "update_actor", [(share,) for share in shares]))
 
     def update_critic(self, batch: TrainBatch, step: int) -> UpdateReport:
         shares = self.shares(batch, self.config.critic, step, self._limits.critic_update)
-        return merge_reports(self.calls.all("update_critic", [(share,) for share in shares]))
+        return merge_reports(self._copies(self.critic_grid, "update_critic", [(share,) for share in shares]))
 
     def order(self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int) -> list[Tensor]:
         """The rows of each optimizer step of an update."""
@@ -135,16 +143,17 @@ class WorkerGroup:
     def shares(
         self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int, limit: PassLimit
     ) -> list[tuple[MiniBatch, ...]]:
-        """Each rank's part of every mini-batch. Which rows form a mini-batch does not depend on the ranks."""
+        """By copy of the model, its part of every mini-batch. Which rows form one does not depend on the ranks."""
+        grid = self.grid_of("critic" if config is self.config.critic else "actor")
         rollout = batch.experience.rollout
         horizon = self.config.actor_rollout_ref.actor.loss_scale_factor or self.config.data.max_response_length
-        by_rank: list[list[MiniBatch]] = [[] for _ in range(self.calls.world_size)]
+        by_copy: list[list[MiniBatch]] = [[] for _ in range(grid.copies)]
         for index in self.order(batch, config, step):
             totals = ppo.totals_of(rollout.mask_BT[index], horizon)
-            for share, of_rank in zip(self._deal(rollout.lengths_B[index], limit), by_rank, strict=True):
+            for share, of_copy in zip(self._deal(rollout.lengths_B[index], grid, limit), by_copy, strict=True):
                 rows = take(batch, index[torch.tensor(share.rows)])
-                of_rank.append(MiniBatch(rows, totals, indices(share.passes)))
-        return [tuple(of_rank) for of_rank in by_rank]
+                of_copy.append(MiniBatch(rows, totals, indices(share.passes)))
+        return [tuple(of_copy) for of_copy in by_copy]
 
     def sync_weights(self) -> None:
         self.everywhere("sync_weights")
@@ -166,12 +175,17 @@ class WorkerGroup:
         return self.everywhere("shard_checksums", role)
 
     def probe_gradient(self, role: str, batch: TrainBatch, micro_size: int) -> tuple[dict[str, float], float]:
-        """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per rank."""
+        """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per copy."""
         config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
         shares = self.shares(batch, config, 0, PassLimit(rows=micro_size))
-        answers = self.calls.all("probe_gradient", [(role, share[0]) for share in shares])
+        grid = self.grid_of(role)
+        answers = self._copies(grid, "probe_gradient", [(role, share[0]) for share in shares])
         losses = {name: sum(answer[0][name] for answer in answers) for name in answers[0][0]}
         return losses, answers[0][1]
+
+    def grid_of(self, role: str) -> Grid:
+        """Which ranks share the rows of "actor" or "critic"."""
+        return self.critic_grid if role == "critic" else self.actor_grid
 
     def everywhere(self, phase: str, *args: Any) -> list[Any]:
         """One phase with the same arguments on all ranks; the answers by rank."""

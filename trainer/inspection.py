@@ -14,8 +14,8 @@ from trainer.capsules import Held
 from trainer.config.schema import Config
 from trainer.interfaces import Engine
 from trainer.learner import snapshot
-from trainer.learner.fsdp import Model, Trained
-from trainer.learner.models import DTYPES, compute_dtype
+from trainer.learner.models import DTYPES, actor_dtype
+from trainer.learner.protocol import Learner, TrainedLearner
 from trainer.records import Metrics, MiniBatch, Totals, TrainBatch
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -30,9 +30,9 @@ class Inspected:
     device: torch.device
     tokenizer: Any
     engine: Engine
-    actor: Trained
-    reference: Model | None
-    critic: Trained | None
+    actor: TrainedLearner
+    reference: Learner | None
+    critic: TrainedLearner | None
     _profile: profiling.Recording | None = None
 
     def _actor_loss(self) -> Loss:
@@ -47,15 +47,15 @@ class Inspected:
         """Before a step: rank 0 begins the file `path`, with the models as they are. Collective."""
         contents, models = self.config.trainer.capsule_weights, self._models()
         states = snapshot.begin(Path(path), models, self.tokenizer, contents=contents, write=self.rank == 0)
-        dtype = compute_dtype(self.config.actor_rollout_ref.actor.fsdp_config, self.device.type)
+        dtype = actor_dtype(self.config.actor_rollout_ref.actor, self.device.type)
         return Held(self.device.type, NAMES[dtype], states)
 
     def moved_since_capsule(self, path: str) -> dict[str, dict[str, float]]:
         """After it: on rank 0, by role, how far the step has moved each tensor. Collective."""
         return snapshot.moved(Path(path), self._models(), read=self.rank == 0)
 
-    def _models(self) -> dict[str, Model]:
-        roles = {"actor": self.actor, "critic": self.critic, "reference": self.reference}
+    def _models(self) -> dict[str, Learner]:
+        roles: dict[str, Learner | None] = {"actor": self.actor, "critic": self.critic, "reference": self.reference}
         return {role: model for role, model in roles.items() if model is not None}
 
     # -- profiles

@@ -1,12 +1,12 @@
 """The seams of the trainer: what `ppo.py` asks of a model, of an engine, and of all workers together.
 
-Each has one implementation for real runs (`learner/fsdp.py`, `rollout/hf.py`, `group.py`); the unit tests put small
-fakes in their place.
+Each has an implementation for real runs (`learner/fsdp.py` and `learner/megatron/`, `rollout/hf.py`, `group.py`); the
+unit tests put small fakes in their place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from trainer.records import LogProbs, Prompts, Rollout, Scores, TrainBatch, UpdateReport
+from trainer.records import LogProbs, Metrics, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 
 Clock = Callable[[str], AbstractContextManager[object]]  # times a phase under a name
 
@@ -53,7 +53,14 @@ class Trainable(Protocol):
     @property
     def parameter_names(self) -> frozenset[str]: ...
 
-    def backward(self, loss: Tensor) -> None: ...
+    def accumulate(
+        self,
+        passes: Iterable[TrainBatch],
+        totals: Totals,
+        loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]],
+    ) -> Iterator[Metrics]:
+        """Adds the gradient of `loss` over each pass; gives what it reports. A pipeline runs them overlapped."""
+        ...
 
     def optimizer_step(self) -> StepOutcome: ...
 

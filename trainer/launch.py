@@ -13,13 +13,13 @@ import ray
 from trainer.cluster import WorkerPool, start_ray
 from trainer.config.schema import Config
 from trainer.records import Metrics
-from trainer.run import Observer, read_data, require_engine, total_steps, train
+from trainer.run import Observer, read_data, require_engines, total_steps, train
 from trainer.tracking import make_tracker
 
 
 def run_on_ray(config: Config, observer: Observer | None = None) -> Metrics:
     """The whole run; gives the last metrics. Raises the TrainerError that ended it."""
-    require_engine(config)
+    require_engines(config)
     leave_on_sigterm()
     data = read_data(config)  # what is wrong with data and loggers shows before Ray starts
     with closing(make_tracker(config, total_steps(config, data.train))) as tracker:

@@ -336,10 +336,8 @@ def update(
     steps, skipped, trained = [], 0, set[str]()
     for share in shares:
         sums: Metrics = {}
-        for index in share.passes:
-            rows = to_device(take(share.batch, index), model.device)
-            value, metrics = loss(rows, share.totals)
-            model.backward(value)
+        passes = (to_device(take(share.batch, index), model.device) for index in share.passes)
+        for metrics in model.accumulate(passes, share.totals, loss):
             sums = {name: sums.get(name, 0.0) + number for name, number in metrics.items()}
         outcome = model.optimizer_step()
         skipped += not outcome.finite

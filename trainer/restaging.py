@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trainer import ppo
 from trainer.capsules import Capsule
-from trainer.config.schema import ActorConfig, Config, CriticConfig, FsdpConfig
+from trainer.config.schema import ActorConfig, Config, CriticConfig, FsdpConfig, MegatronConfig
 from trainer.findings import STAGES, Finding
 from trainer.group import WorkerGroup
 from trainer.learner import checkpoint as checkpoints
@@ -315,29 +315,35 @@ class _Nobody:
 
 
 def on_one_cpu(config: Config, folder: Path | None, dtype: str) -> Config:
-    """`config` for one rank on a CPU in the run's precision, its models in `folder` if given."""
+    """`config` for one rank on a CPU in the run's precision, under FSDP2, its models in `folder` if given."""
     part, critic = config.actor_rollout_ref, config.critic
     model, critic_model = part.model, critic.model
     if folder is not None:
         model = replace(model, path=str(folder / "actor"), tokenizer_path=None)
         critic_model = replace(critic_model, path=str(folder / "critic" if config.uses_critic else folder / "actor"))
 
-    def plain(fsdp: Fsdp) -> Fsdp:
-        """In the run's precision, and nothing waits in host memory."""
+    def plain(fsdp: Fsdp, strategy: str, megatron: MegatronConfig) -> Fsdp:
+        """In the run's precision, and nothing waits in host memory. What Megatron keeps of a model is in fp32."""
         offload: dict[str, Any] = {each.name: False for each in fields(fsdp) if each.name.endswith("_offload")}
-        return replace(fsdp, dtype=dtype if fsdp.dtype == "auto" else fsdp.dtype, **offload)
+        ran, kept = (fsdp.dtype, fsdp.model_dtype) if strategy != "megatron" else (megatron.dtype, "fp32")
+        return replace(fsdp, dtype=dtype if ran == "auto" else ran, model_dtype=kept, **offload)
 
+    ran_on = (part.actor.strategy, part.actor.megatron)
     part = replace(
         part,
         model=model,
-        actor=replace(part.actor, fsdp_config=plain(part.actor.fsdp_config)),
-        ref=replace(part.ref, fsdp_config=plain(part.ref.fsdp_config)),
+        actor=replace(part.actor, strategy="fsdp", fsdp_config=plain(part.actor.fsdp_config, *ran_on)),
+        ref=replace(part.ref, fsdp_config=plain(part.ref.fsdp_config, *ran_on)),
         rollout=replace(part.rollout, name="hf"),
     )
     return replace(
         config,
         actor_rollout_ref=part,
-        critic=replace(critic, model=replace(critic_model, fsdp_config=plain(critic_model.fsdp_config))),
+        critic=replace(
+            critic,
+            strategy="fsdp",
+            model=replace(critic_model, fsdp_config=plain(critic_model.fsdp_config, critic.strategy, critic.megatron)),
+        ),
         trainer=replace(config.trainer, nnodes=1, n_gpus_per_node=1, device="cpu", capsule_dir=None),
     )
 

@@ -17,7 +17,7 @@ from trainer.config.schema import Config
 from trainer.inspection import Inspected, Loss
 from trainer.interfaces import Engine, Sampling
 from trainer.learner import checkpoint
-from trainer.learner.build import Builder
+from trainer.learner.build import Builder, state_of
 from trainer.learner.fsdp import forward_only
 from trainer.learner.models import Source
 from trainer.memory import Memory, measured
@@ -125,9 +125,9 @@ class Roles(Inspected):
         """Shards of every rank, and on rank 0 what `transformers` needs to load the model. Collective."""
         contents = self.config.actor_rollout_ref.actor.checkpoint.save_contents
         keep_optimizer = "optimizer" in contents
-        checkpoint.save(self.actor, Path(folder) / "actor", optimizer=keep_optimizer)
+        state_of(self.actor).save(self.actor, Path(folder) / "actor", optimizer=keep_optimizer)
         if self.critic is not None:
-            checkpoint.save(self.critic, Path(folder) / "critic", optimizer=keep_optimizer)
+            state_of(self.critic).save(self.critic, Path(folder) / "critic", optimizer=keep_optimizer)
         if self.rank == 0:
             checkpoint.save_identity(self.actor.module, self.tokenizer, Path(folder) / "actor" / "huggingface")
         if "hf_model" in contents:
@@ -135,9 +135,9 @@ class Roles(Inspected):
 
     def load(self, folder: str) -> None:
         """What `save` wrote, on any number of ranks. Collective."""
-        checkpoint.load(self.actor, Path(folder) / "actor")
+        state_of(self.actor).load(self.actor, Path(folder) / "actor")
         if self.critic is not None:
-            checkpoint.load(self.critic, Path(folder) / "critic")
+            state_of(self.critic).load(self.critic, Path(folder) / "critic")
         self.sync_weights()
 
 

@@ -14,6 +14,7 @@ from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.loader import PromptLoader
 from trainer.group import Calls, WorkerGroup
+from trainer.learner.megatron.available import require_megatron
 from trainer.memory import Memory, memory_metrics
 from trainer.profiling import Profiler
 from trainer.recording import Recorder
@@ -223,8 +224,10 @@ def endless(loader: PromptLoader) -> Iterator[Prompts]:
         yield from loader
 
 
-def require_engine(config: Config) -> None:
-    """Raises ConfigError if the package of `rollout.name` is missing, or too old."""
+def require_engines(config: Config) -> None:
+    """Raises ConfigError if the package of `rollout.name` or `strategy` is missing or does not fit."""
     name = config.actor_rollout_ref.rollout.name
     if name != "hf":
         require_version(name)
+    if config.uses_megatron:
+        require_megatron()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from trainer.config.problems import ConfigErrors, Problem
 from trainer.config.schema import Config
 from trainer.config.upstream import rename
 from trainer.errors import ConfigError
+from trainer.grid import Grid, actor_grid, critic_grid
+from trainer.learner.megatron.available import require_megatron
 from trainer.rollout.versions import require_version
 
 ENGINES = CHOICES["actor_rollout_ref.rollout.name"]
@@ -44,6 +46,8 @@ DEFAULTS = (
     "trainer.nnodes=2",
 )
 KEPT = (
+    "actor_rollout_ref.actor.strategy",
+    "critic.strategy",
     "algorithm.adv_estimator",
     "algorithm.gamma",
     "algorithm.lam",
@@ -93,12 +97,14 @@ class Plan:
 
 def make_plan(overrides: Sequence[str], dialect: str | None, rollout: str = "hf") -> Plan:
     """With `rollout` as the engine. Raises ConfigErrors with every problem of the full command; a missing model or
-    missing data are none here. ConfigError: the engine is not installed."""
+    missing data are none here. ConfigError: an engine is not installed."""
     require_engine(rollout)
     overrides = with_defaults(overrides)
     resolved = resolve(overrides, dialect)
     _require_sound(resolved)
     full = resolved.config
+    if full.uses_megatron:
+        require_megatron()
     nodes = min(full.trainer.nnodes, MAX_NODES)
     ranks = 1 if nodes > 1 else 2
     sizes = _batch_sizes(full, nodes * ranks)
@@ -141,21 +147,35 @@ def with_defaults(overrides: Sequence[str]) -> tuple[str, ...]:
 class _Sizes:
     prompts: int  # per step
     mini: int  # prompts per mini-batch
-    micro: int  # sequences per pass and rank
+    micro: int  # sequences per pass and copy of the actor
+    critic_micro: int
     samples: int  # per prompt
+
+
+def _split(whole: Grid, world: int) -> Grid:
+    """Two tensor ranks where the full run has any, two stages where it has those and ranks are left.
+
+    >>> _split(Grid(world_size=16, tensor=4, pipeline=2), 2)
+    Grid(world_size=2, tensor=2, pipeline=1)
+    """
+    tensor = 2 if whole.tensor > 1 and world % 2 == 0 else 1
+    pipeline = 2 if whole.pipeline > 1 and world % (2 * tensor) == 0 else 1
+    return replace(whole, world_size=world, tensor=tensor, pipeline=pipeline)
 
 
 def _batch_sizes(full: Config, world: int) -> _Sizes:
     """The smallest batch with the full run's numbers of mini-batches and micro-batches (up to a limit)."""
+    copies, critic_copies = (_split(grid(full), world).copies for grid in (actor_grid, critic_grid))
     samples = min(full.actor_rollout_ref.rollout.n, MAX_SAMPLES)
     mini = full.actor_rollout_ref.actor.ppo_mini_batch_size
     steps = min(MAX_STEPS_PER_EPOCH, max(1, full.data.train_batch_size // mini))
-    per_rank = mini * full.actor_rollout_ref.rollout.n // full.world_size
+    per_copy = mini * full.actor_rollout_ref.rollout.n // actor_grid(full).copies
     size = micro_batch_sizes(full).actor_update.sequences(full.longest_sequence)
-    passes = min(MAX_MICRO_BATCHES, max(1, per_rank // size))
-    unit = math.lcm(world * passes, samples)
+    passes = min(MAX_MICRO_BATCHES, max(1, per_copy // size))
+    unit = math.lcm(world, copies * passes, critic_copies * passes, samples)
     rows = unit * math.ceil(MIN_ROWS / unit)
-    return _Sizes(steps * rows // samples, rows // samples, rows // world // passes, samples)
+    micro, critic_micro = (rows // each // passes for each in (copies, critic_copies))
+    return _Sizes(steps * rows // samples, rows // samples, micro, critic_micro, samples)
 
 
 def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: str) -> list[Cut]:
@@ -177,10 +197,10 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: st
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": (2 * sizes.micro, "as above"),
         "critic.ppo_mini_batch_size": (sizes.mini, "as the actor's"),
         "critic.ppo_micro_batch_size": (None, "as the actor's"),
-        "critic.ppo_micro_batch_size_per_gpu": (sizes.micro, "as the actor's"),
+        "critic.ppo_micro_batch_size_per_gpu": (sizes.critic_micro, "as the actor's"),
         "critic.use_dynamic_bsz": (False, "as the actor's"),
         "critic.forward_micro_batch_size": (None, "as the actor's"),
-        "critic.forward_micro_batch_size_per_gpu": (2 * sizes.micro, "as the actor's"),
+        "critic.forward_micro_batch_size_per_gpu": (2 * sizes.critic_micro, "as the actor's"),
         "actor_rollout_ref.rollout.n": (sizes.samples, f"at most {MAX_SAMPLES}"),
         "actor_rollout_ref.rollout.name": (rollout, "hf runs anywhere; --rollout chooses another"),
         "actor_rollout_ref.rollout.tensor_model_parallel_size": (1, "each rank has its engine"),
@@ -224,12 +244,30 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: st
         "actor_rollout_ref.ref.fsdp_config.dtype": ("fp32", "exact on a CPU"),
         "critic.model.fsdp_config.model_dtype": ("fp32", "exact on a CPU"),
         "critic.model.fsdp_config.dtype": ("fp32", "exact on a CPU"),
+        **_megatron(full, nodes * ranks),
         **_optimizers(),
     }
     return [
         Cut(key, _value(full, key), tiny, why, given=resolved.origins.get(key) != "default")
         for key, (tiny, why) in wanted.items()
     ]
+
+
+def _megatron(full: Config, world: int) -> dict[str, tuple[Any, str]]:
+    """Of actor and critic: parallel sizes that fit the ranks, and what fits two layers on a CPU."""
+    grid = _split(actor_grid(full), world)
+    sections = {"actor_rollout_ref.actor.megatron": full.actor_rollout_ref.actor.megatron}
+    sections |= {"critic.megatron": full.critic.megatron}
+    settings: dict[str, tuple[Any, str]] = {}
+    for prefix, megatron in sections.items() if full.uses_megatron else ():
+        recomputed = megatron.override_transformer_config.recompute_num_layers
+        settings |= {
+            f"{prefix}.tensor_model_parallel_size": (grid.tensor, "at most two ranks to a matrix"),
+            f"{prefix}.pipeline_model_parallel_size": (grid.pipeline, "two stages where ranks are left"),
+            f"{prefix}.dtype": ("fp32", "exact on a CPU"),
+            f"{prefix}.override_transformer_config.recompute_num_layers": (recomputed and 1, "few layers"),
+        }
+    return settings
 
 
 def _optimizers() -> dict[str, tuple[Any, str]]:

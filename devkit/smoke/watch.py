@@ -156,10 +156,10 @@ class GateWatch(StepWatch):
 
     def _look_at_splits(self, workers: WorkerGroup, batch: TrainBatch) -> None:
         rows = self.config.actor_rollout_ref.actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
-        per_rank = rows // self.config.world_size
         for role in self._roles:
-            whole = workers.probe_gradient(role, batch, per_rank)
-            parts = workers.probe_gradient(role, batch, max(1, per_rank // 4))
+            per_copy = rows // workers.grid_of(role).copies
+            whole = workers.probe_gradient(role, batch, per_copy)
+            parts = workers.probe_gradient(role, batch, max(1, per_copy // 4))
             self.results.add(
                 "micro-batches",
                 lambda role=role, parts=parts, whole=whole: checks.split_invariance(role, parts, whole),  # type: ignore[misc]

@@ -57,6 +57,49 @@ def test_one_word(word: str, target: str, kind: str) -> None:
     assert (kind in kinds) if kind else (kinds == set())
 
 
+MEGATRON = "actor_rollout_ref.actor.megatron"
+ON = ("actor_rollout_ref.actor.strategy=megatron", "trainer.n_gpus_per_node=8")
+
+
+@pytest.mark.parametrize("target", ["verl-0.4", "verl-head", OURS])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((*ON, f"{MEGATRON}.tensor_model_parallel_size=4", f"{MEGATRON}.pipeline_model_parallel_size=2"), set()),
+        ((*ON, f"{MEGATRON}.sequence_parallel=False", "critic.megatron.use_distributed_optimizer=False"), set()),
+        ((*ON, f"{MEGATRON}.tensor_model_parallel_size=3"), {("batch", f"{MEGATRON}.tensor_model_parallel_size")}),
+        # Two copies of four ranks: 128 prompts for each, and not 32.
+        ((*ON, f"{MEGATRON}.tensor_model_parallel_size=4", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64"),
+         set()),
+        ((*ON, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64"),
+         {("batch", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu")}),
+    ],
+)  # fmt: skip
+def test_megatrons_sizes_are_counted(words: tuple[str, ...], expected: set[tuple[str, str]], target: str) -> None:
+    assert set(remarks(*words, target=target)) == expected
+
+
+@pytest.mark.parametrize("target", ["verl-0.4", "verl-head"])
+def test_what_only_verl_knows_of_megatron_is_not_judged(target: str) -> None:
+    """Sequences split over ranks, its own switch, a number from the environment, a key that we have not heard of."""
+    sizes = ("trainer.n_gpus_per_node=8", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64")
+    tensor = f"{MEGATRON}.tensor_model_parallel_size"
+    for words in (
+        (*ON, f"{MEGATRON}.context_parallel_size=4"),
+        (f"{tensor}=4",),  # its configuration file says that this is Megatron
+        (*ON, f"{tensor}=4", f"{MEGATRON}.of_a_fork=1"),
+    ):
+        assert remarks(*sizes, *words, target=target) == []
+    assert remarks(*ON, *sizes, target=target, unknown=(f"{tensor}=$TP",)) == []
+
+
+def test_ours_says_which_keys_of_megatron_do_nothing_and_which_it_cannot_honour() -> None:
+    inert, refused = f"{MEGATRON}.param_offload", f"{MEGATRON}.context_parallel_size"
+    assert remarks(*ON, f"{inert}=True", target=OURS) == [("inert", inert)]
+    assert remarks(*ON, f"{refused}=2", target=OURS) == [("refused", refused)]
+    assert remarks(f"{MEGATRON}.dtype=bf16", target=OURS) == [("inert", f"{MEGATRON}.dtype")]
+
+
 def test_what_acts_in_old_releases_only_is_said_where_the_release_is_a_guess() -> None:
     words = ("+trainer.val_before_train=False", "algorithm.kl_ctrl.kl_coef=0.1")
     assert remarks(*words) == [("shifting", "algorithm.kl_ctrl.kl_coef")]

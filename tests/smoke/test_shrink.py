@@ -25,8 +25,11 @@ from devkit.smoke.shrink import (
 )
 from tests.config.conftest import SEED_SCRIPTS, write_rows
 from trainer.config import check, micro_batch_sizes, resolve
+from trainer.config.batches import arithmetic_problems
+from trainer.config.megatron import megatron_problems
 from trainer.config.problems import ConfigErrors
 from trainer.config.schema import Config
+from trainer.grid import actor_grid
 
 ACTOR = "actor_rollout_ref.actor"
 
@@ -131,6 +134,50 @@ def test_kept_and_cut_by_name() -> None:
     assert not cuts["trainer.save_freq"].given
     assert "algorithm.adv_estimator" not in cuts
     assert "data.train_batch_size" in cuts
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "sizes", "tiny"),
+    [
+        (2, 8, (4, 2), (2, 1)),  # two ranks are one matrix's
+        (4, 8, (8, 4), (2, 2)),
+        (1, 8, (1, 4), (1, 2)),
+        (1, 8, (1, 1), (1, 1)),
+        (3, 8, (8, 1), (1, 1)),  # three ranks have no halves
+    ],
+)
+@pytest.mark.parametrize("critic", ["megatron", "fsdp"])
+def test_parallel_sizes_fit_the_ranks(
+    nodes: int, gpus: int, sizes: tuple[int, int], tiny: tuple[int, int], critic: str
+) -> None:
+    """And the batches come out even for the copies of each model, with as many micro-batches as there were."""
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+    tensor, pipeline = sizes
+    plan = make_plan(
+        [
+            *(f"{ACTOR}.strategy=megatron", f"critic.strategy={critic}", f"trainer.nnodes={nodes}"),
+            *("data.train_batch_size=1536", f"{ACTOR}.ppo_mini_batch_size=384", f"trainer.n_gpus_per_node={gpus}"),
+            *(f"{ACTOR}.ppo_micro_batch_size_per_gpu=16", "critic.ppo_micro_batch_size_per_gpu=4"),
+            f"{ACTOR}.megatron.tensor_model_parallel_size={tensor}",
+            f"{ACTOR}.megatron.pipeline_model_parallel_size={pipeline}",
+            f"{ACTOR}.megatron.override_transformer_config.recompute_num_layers=4",
+        ],
+        None,
+    )
+    config = tiny_of(plan)
+    megatron = config.actor_rollout_ref.actor.megatron
+    assert (megatron.tensor_model_parallel_size, megatron.pipeline_model_parallel_size) == tiny
+    assert megatron.override_transformer_config.recompute_num_layers == 1 and megatron.dtype == "fp32"
+    assert not list(arithmetic_problems(config)) and not list(megatron_problems(config))
+    assert copies_passes(config) == min(copies_passes(plan.full), MAX_MICRO_BATCHES)
+    assert plan.kept[f"{ACTOR}.strategy"] == "megatron"
+
+
+def copies_passes(config: Config) -> int:
+    """Micro-batches of the actor's mini-batch, on each copy of it."""
+    actor = config.actor_rollout_ref.actor
+    assert actor.ppo_micro_batch_size_per_gpu
+    return actor.ppo_mini_batch_size // actor_grid(config).copies // actor.ppo_micro_batch_size_per_gpu
 
 
 def test_one_node_has_two_ranks() -> None:

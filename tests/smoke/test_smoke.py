@@ -74,6 +74,27 @@ def test_record_junit_and_report_of_one_run(tmp_path: Path) -> None:
     assert len([line for line in done.err.splitlines() if line.startswith(("kept:", "cut:"))]) <= 3
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("tensor_model_parallel_size=1",),
+        ("tensor_model_parallel_size=2",),
+        ("pipeline_model_parallel_size=2", "override_transformer_config.recompute_granularity=selective"),
+    ],
+    ids=["data", "tensor", "pipeline"],
+)
+def test_megatron_passes_every_check(changes: tuple[str, ...]) -> None:
+    """Learning, a killed rank, resuming to the bit, export: on megatron-core over two ranks."""
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed: pip install 'ray-devkit[megatron]'")
+    actor = "actor_rollout_ref.actor"
+    sizes = (f"{actor}.megatron.{change}" for change in changes)
+    done = smoke("--json", f"{actor}.strategy=megatron", "critic.strategy=megatron", *sizes)
+    record = done.record
+    assert (done.code, record["verdict"]) == (0, "pass"), done.err
+    assert {check["name"]: check["status"] for check in record["checks"]} == dict.fromkeys(CHECKS, "pass")
+    assert record["kept"][f"{actor}.strategy"] == record["kept"]["critic.strategy"] == "megatron"
+
+
 # ------------------------------------------------------------------------------------------- a user's own command
 
 

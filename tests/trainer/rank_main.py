@@ -1,4 +1,4 @@
-"""The ranks of `test_world_sizes.py`: `rank_main.py FOLDER` runs the jobs of FOLDER/jobs.json.
+"""The ranks of `test_world_sizes.py` and `test_megatron.py`: `rank_main.py FOLDER` runs the jobs of FOLDER/jobs.json.
 
 A rank updates on made-up experience and leaves what it found as JSON.
 """
@@ -62,17 +62,16 @@ def overflowing(batch: TrainBatch) -> TrainBatch:
 
 
 class ThisRank:
-    """`Calls` that deal the whole batch and run this rank's share alone; answers to forward passes are exchanged."""
+    """`Calls` that deal the whole batch and run this rank's share alone; then all ranks have all answers."""
 
     def __init__(self, roles: Any, rank: int, world: int) -> None:
         self.roles, self.rank, self.world_size = roles, rank, world
+        self.own: Any = None  # this rank's last answer
 
     def all(self, phase: str, args: Any) -> list[Any]:
-        own = getattr(self.roles, phase)(*args[self.rank])
-        if phase not in ("log_probs", "values"):
-            return [own]
+        self.own = getattr(self.roles, phase)(*args[self.rank])
         answers: list[Any] = [None] * self.world_size
-        dist.all_gather_object(answers, own)
+        dist.all_gather_object(answers, self.own)
         return answers
 
 
@@ -80,19 +79,24 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     config = load(job["words"]).config
     world = job["world"]
     roles = Roles(RunSpec(config, None, 10), rank, world)
-    group = WorkerGroup(ThisRank(roles, rank, world), config)
+    calls = ThisRank(roles, rank, world)
+    group = WorkerGroup(calls, config)
     batch = made_up(roles.actor.module.config.vocab_size)
     rollout, limit = batch.experience.rollout, micro_batch_sizes(config).actor_update
-    mini_batches = group.shares(batch, config.actor_rollout_ref.actor, 1, limit)[rank]
+    mini_batches = group.shares(batch, config.actor_rollout_ref.actor, 1, limit)[group.actor_grid.place(rank).data]
     found: dict[str, Any] = {
         **{name: {"actor": [], "critic": []} for name in ("steps", "lr", "untrained", "skipped", "loss_scale")},
+        "whole": {"actor": [], "critic": []},
+        "rows": [len(share.batch) for share in mini_batches],
         "passes": [len(share.passes) for share in mini_batches],
     }
 
     def update(step: int) -> None:
-        calls: dict[str, Callable[..., Any]] = {"critic": group.update_critic, "actor": group.update_actor}
-        for role, call in calls.items():
-            report = call(overflowing(batch) if step == job.get("overflow") else batch, step)
+        updates: dict[str, Callable[..., Any]] = {"critic": group.update_critic, "actor": group.update_actor}
+        for role, call in updates.items():
+            whole = call(overflowing(batch) if step == job.get("overflow") else batch, step)
+            report = calls.own
+            found["whole"][role] += whole.steps
             found["steps"][role] += report.steps
             found["skipped"][role].append(report.skipped)
             found["loss_scale"][role].append(report.loss_scale)
@@ -105,7 +109,6 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     if "load" in job:
         roles.load(job["load"])
         found["loaded"] = {role: roles.checksums(role) for role in ("actor", "critic")}
-        update(3)
     else:
         update(1)
         update(2)
@@ -113,6 +116,12 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
             os.makedirs(job["save"], exist_ok=True)
             roles.save(job["save"])
             found["saved"] = {role: roles.checksums(role) for role in ("actor", "critic")}
+    if "capsule" in job:
+        held = roles.begin_capsule(job["capsule"])
+        update(3)
+        found["moved"] = roles.moved_since_capsule(job["capsule"])
+        found["held"] = {role: [state.steps, state.updates, state.checksums] for role, state in held.models.items()}
+    else:
         update(3)
     roles.sync_weights()
     found["checksums"] = {role: roles.checksums(role) for role in ("actor", "critic")}
@@ -157,8 +166,10 @@ def fork(folder: Path, job: dict[str, Any], rank: int) -> int:
 
 def main(folder: Path) -> int:
     """The jobs one after the other, each on processes of its own; the exit code."""
-    failed = 0
-    for name, job in json.loads((folder / "jobs.json").read_text()).items():
+    failed, jobs = 0, json.loads((folder / "jobs.json").read_text())
+    if any(word.endswith("strategy=megatron") for job in jobs.values() for word in job["words"]):
+        from trainer.learner.megatron import checkpoint, network  # noqa: F401 - once, before the ranks are forked
+    for name, job in jobs.items():
         (folder / name).mkdir()
         for pid in [fork(folder / name, job, rank) for rank in range(job["world"])]:
             failed += os.waitpid(pid, 0)[1] != 0

@@ -74,11 +74,12 @@ def half_a_model(models: Path, folder: Path, size: int | None) -> Path:
     return folder
 
 
-def run_jobs(folder: Path, jobs: dict[str, Any]) -> None:
+def run_jobs(folder: Path, jobs: dict[str, Any], timeout_s: float = DEADLINE_S) -> None:
     (folder / "jobs.json").write_text(json.dumps(jobs))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__).with_name("rank_main.py")), str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -15,6 +15,7 @@ from trainer.config.batches import arithmetic_problems, size_notes
 from trainer.config.check import ENGINE_ONLY, own_findings, setting_notes, setting_problems
 from trainer.config.dialects import DIALECTS, choose, closest_release, dead_kl_note
 from trainer.config.load import Resolved, nearest_key, resolve
+from trainer.config.megatron import megatron_notes, megatron_problems, split_problems
 from trainer.config.overrides import Override, parse
 from trainer.config.problems import Note, Problem
 from trainer.config.releases import SEARCH_R1, accepts, has, is_listed, is_search_r1_only
@@ -88,7 +89,7 @@ def audit(
             [] if own_config else [*_keys(choice.dialect, overrides), *_missing(choice.dialect, resolved, overrides)]
         )
         found += _effects(choice.dialect, resolved, overrides)
-        found += [] if own_config or _splits_models(overrides) else _sizes(resolved, blind, strict=False)
+        found += [] if own_config or _is_split_otherwise(overrides, resolved) else _sizes(resolved, blind, strict=False)
     spoken = {(remark.kind, remark.key) for remark in grammar}
     kept = [r for r in found if ("grammar", r.key) not in spoken and (r.kind != "shifting" or target is None)]
     reason = "asked for" if target is not None else choice.reason
@@ -113,9 +114,11 @@ def _for_arithmetic(words: Sequence[str], overrides: Sequence[Override]) -> list
 def _keys(dialect: str, overrides: Sequence[Override]) -> Iterator[Remark]:
     """Keys that no release knows, or not this one."""
     release = closest_release(dialect, overrides)
-    engine_of_its_own = any("megatron" in override.key or override.value == "megatron" for override in overrides)
+    engine_of_its_own = _names_megatron(overrides)
     for override in {o.spelling: o for o in overrides}.values():
         key, added = override.key, override.operator in ("+", "++")
+        if engine_of_its_own and ".megatron." in key:
+            continue  # of a configuration of verl's that is not in the table
         if not _is_known(key):
             if not (engine_of_its_own or added):
                 near = nearest_key(key)
@@ -231,7 +234,10 @@ def _ours(resolved: Resolved, blind: Sequence[Override], given: Collection[str])
             message = f"there is no key {override.key}"
             yield Remark("unknown", override.key, message, f"did you mean {near}?" if near else "")
     shared: dict[str, list[Note]] = {}
-    for note in (*resolved.notes, *size_notes(resolved.config), *setting_notes(resolved.config)):
+    config = resolved.config
+    names = {rename(key, None)[0] for key in given}
+    of_megatron = [note for note in megatron_notes(config) if note.key in names]  # one is on by default
+    for note in (*resolved.notes, *size_notes(config), *setting_notes(config), *of_megatron):
         if note.kind == "inert":
             shared.setdefault(note.message.partition(" has no effect: ")[2], []).append(note)
         elif note.kind == "renamed":
@@ -245,19 +251,25 @@ def _ours(resolved: Resolved, blind: Sequence[Override], given: Collection[str])
         yield _without_effect([note.key for note in notes], why, "leave it out")
 
 
-def _splits_models(overrides: Sequence[Override]) -> bool:
-    """Whether several ranks share a sequence or a model, so that there are fewer data-parallel ranks than GPUs."""
-    return any(
-        (override.key.endswith("ulysses_sequence_parallel_size") and override.value != 1)
-        or "megatron" in (override.value, *override.key.split("."))
-        for override in overrides
-    )
+def _is_split_otherwise(overrides: Sequence[Override], resolved: Resolved) -> bool:
+    """Whether several ranks share a sequence, or a model in a way that only verl knows of.
+
+    Then there are fewer data-parallel ranks than we would count.
+    """
+    sizes = ("ulysses_sequence_parallel_size", "context_parallel_size")
+    shared = any(override.key.endswith(sizes) and override.value != 1 for override in overrides)
+    return shared or (_names_megatron(overrides) and not resolved.config.uses_megatron)
+
+
+def _names_megatron(overrides: Sequence[Override]) -> bool:
+    return any("megatron" in (override.value, *override.key.split(".")) for override in overrides)
 
 
 def _sizes(resolved: Resolved, blind: Sequence[Override], *, strict: bool) -> Iterator[Remark]:
     """Batch arithmetic. verl itself takes a last mini-batch that is smaller; this trainer does not."""
     config = resolved.config
-    found: list[Problem] = [*arithmetic_problems(config), *setting_problems(config)]
+    of_megatron = megatron_problems if strict else split_problems  # the rest is what we ask for and verl does not
+    found: list[Problem] = [*arithmetic_problems(config), *setting_problems(config), *of_megatron(config)]
     wrong = [override.key for override in blind] + [rename(override.key, None)[0] for override in blind]
     for problem in own_findings(resolved, found, wrong):
         if problem.key == "critic.enable" and not strict:

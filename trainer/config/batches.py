@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from trainer.balance import PassLimit
 from trainer.config.problems import ConfigErrors, Note, Problem
 from trainer.config.schema import Config
+from trainer.grid import actor_grid, critic_grid
 
 _ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 _BATCH, _NODES, _GPUS, _N = "data.train_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node", f"{_ROLLOUT}.n"
+_SPLIT = tuple(f"{_ACTOR}.megatron.{kind}_model_parallel_size" for kind in ("tensor", "pipeline"))
 _LENGTHS = ("data.max_prompt_length", "data.max_response_length")
 
 
 @dataclass(frozen=True)
 class MicroBatches:
-    """What goes through a model at once on one rank.
+    """What goes through a copy of a model at once.
 
     Without a critic, its two limits are the actor's; without a reference, its limit is that of the old log-probs.
     """
@@ -38,9 +40,11 @@ class MicroBatches:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One kind of pass and the three ways to size it: per rank, over all ranks, by tokens."""
+    """One kind of pass and the three ways to size it: per copy of the model, over all of them, by tokens."""
 
-    key: str  # of the size over all ranks; `key + "_per_gpu"` is that of one rank
+    key: str  # of the size over all copies; `key + "_per_gpu"` is that of one
+    copies: int  # of the model: the ranks, where each takes rows of its own
+    ranks: tuple[str, ...]  # the keys that decide how many these are
     per_gpu: int | None
     over_all: int | None
     budget_key: str
@@ -55,7 +59,7 @@ class _Pass:
 def micro_batch_sizes(config: Config) -> MicroBatches:
     """The limit of each kind of pass.
 
-    With `use_dynamic_bsz`, the token budget; else the sequences per rank; else those over all ranks, divided by them.
+    With `use_dynamic_bsz`, the token budget; else the sequences per copy; else those over all copies, divided by them.
     Log-probs and values without a size of their own take that of their update.
 
     Raises:
@@ -64,23 +68,35 @@ def micro_batch_sizes(config: Config) -> MicroBatches:
     problems = tuple(arithmetic_problems(config))
     if problems:
         raise ConfigErrors(problems)
-    actor = _size(config, _actor_update(config))
+    actor = _size(_actor_update(config))
     assert actor is not None, "arithmetic_problems lets no update without a size through"
-    old = _size(config, _old_log_prob(config)) or actor
-    reference = (_size(config, _ref_log_prob(config)) or actor) if config.uses_reference else old
+    old = _size(_old_log_prob(config)) or actor
+    reference = (_size(_ref_log_prob(config)) or actor) if config.uses_reference else old
     if not config.uses_critic:
         return MicroBatches(actor, old, reference, actor, actor)
-    critic = _size(config, _critic_update(config))
+    critic = _size(_critic_update(config))
     assert critic is not None
-    return MicroBatches(actor, old, reference, critic, _size(config, _critic_forward(config)) or critic)
+    return MicroBatches(actor, old, reference, critic, _size(_critic_forward(config)) or critic)
 
 
-def _size(config: Config, kind: _Pass) -> PassLimit | None:
+def _size(kind: _Pass) -> PassLimit | None:
     if kind.budget is not None:
         return PassLimit(tokens=kind.budget)
     if kind.per_gpu is not None:
         return PassLimit(rows=kind.per_gpu)
-    return PassLimit(rows=kind.over_all // config.world_size) if kind.over_all is not None else None
+    return PassLimit(rows=kind.over_all // kind.copies) if kind.over_all is not None else None
+
+
+def _actor_copies(config: Config) -> tuple[int, tuple[str, ...]]:
+    return actor_grid(config).copies, _deciding(config.actor_rollout_ref.actor.strategy)
+
+
+def _critic_copies(config: Config) -> tuple[int, tuple[str, ...]]:
+    return critic_grid(config).copies, _deciding(config.critic.strategy)
+
+
+def _deciding(strategy: str) -> tuple[str, ...]:
+    return (_NODES, _GPUS, *(_SPLIT if strategy == "megatron" else ()))
 
 
 def _actor_update(config: Config) -> _Pass:
@@ -88,21 +104,23 @@ def _actor_update(config: Config) -> _Pass:
     budget = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else None
     key = f"{_ACTOR}.ppo_micro_batch_size"
     sizes = actor.ppo_micro_batch_size_per_gpu, actor.ppo_micro_batch_size
-    return _Pass(key, *sizes, f"{_ACTOR}.ppo_max_token_len_per_gpu", budget)
+    return _Pass(key, *_actor_copies(config), *sizes, f"{_ACTOR}.ppo_max_token_len_per_gpu", budget)
 
 
 def _critic_update(config: Config) -> _Pass:
     critic = config.critic
     budget = critic.ppo_max_token_len_per_gpu if critic.use_dynamic_bsz else None
     sizes = critic.ppo_micro_batch_size_per_gpu, critic.ppo_micro_batch_size
-    return _Pass("critic.ppo_micro_batch_size", *sizes, "critic.ppo_max_token_len_per_gpu", budget)
+    key = "critic.ppo_micro_batch_size"
+    return _Pass(key, *_critic_copies(config), *sizes, "critic.ppo_max_token_len_per_gpu", budget)
 
 
 def _critic_forward(config: Config) -> _Pass:
     critic = config.critic
     budget = critic.forward_max_token_len_per_gpu if critic.use_dynamic_bsz else None
     sizes = critic.forward_micro_batch_size_per_gpu, critic.forward_micro_batch_size
-    return _Pass("critic.forward_micro_batch_size", *sizes, "critic.forward_max_token_len_per_gpu", budget)
+    key = "critic.forward_micro_batch_size"
+    return _Pass(key, *_critic_copies(config), *sizes, "critic.forward_max_token_len_per_gpu", budget)
 
 
 def _old_log_prob(config: Config) -> _Pass:
@@ -110,7 +128,7 @@ def _old_log_prob(config: Config) -> _Pass:
     budget = rollout.log_prob_max_token_len_per_gpu if rollout.log_prob_use_dynamic_bsz else None
     key = f"{_ROLLOUT}.log_prob_micro_batch_size"
     sizes = rollout.log_prob_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size
-    return _Pass(key, *sizes, f"{_ROLLOUT}.log_prob_max_token_len_per_gpu", budget)
+    return _Pass(key, *_actor_copies(config), *sizes, f"{_ROLLOUT}.log_prob_max_token_len_per_gpu", budget)
 
 
 def _ref_log_prob(config: Config) -> _Pass:
@@ -118,7 +136,7 @@ def _ref_log_prob(config: Config) -> _Pass:
     budget = reference.log_prob_max_token_len_per_gpu if reference.log_prob_use_dynamic_bsz else None
     key = f"{_REF}.log_prob_micro_batch_size"
     sizes = reference.log_prob_micro_batch_size_per_gpu, reference.log_prob_micro_batch_size
-    return _Pass(key, *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget)
+    return _Pass(key, *_actor_copies(config), *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget)
 
 
 def _updates(config: Config) -> Iterator[tuple[_Pass, str, int]]:
@@ -149,28 +167,30 @@ def arithmetic_problems(config: Config) -> Iterator[Problem]:
         if batch % mini:
             message = f"{_BATCH}={batch} is not a multiple of {mini_key}={mini}"
             yield Problem(mini_key, message, f"choose a divisor of {batch}", (_BATCH,))
-        if mini * n % ranks:
-            message = f"{mini_key}={mini} x {_N}={n} sequences do not divide over {world}"
-            yield Problem(mini_key, message, f"make {mini_key} x {_N} a multiple of {ranks}", (_N, _NODES, _GPUS))
+        if mini * n % kind.copies:
+            over = world if kind.copies == ranks else f"the {kind.copies} copies of the model on {world}"
+            message = f"{mini_key}={mini} x {_N}={n} sequences do not divide over {over}"
+            hint = f"make {mini_key} x {_N} a multiple of {kind.copies}"
+            yield Problem(mini_key, message, hint, (_N, *kind.ranks))
         else:
-            yield from _update_problems(config, kind, mini_key, mini * n // ranks)
+            yield from _update_problems(kind, mini_key, mini * n // kind.copies)
     for kind in _passes(config):
         yield from _pass_problems(config, kind)
 
 
-def _update_problems(config: Config, kind: _Pass, mini_key: str, per_rank: int) -> Iterator[Problem]:
+def _update_problems(kind: _Pass, mini_key: str, per_rank: int) -> Iterator[Problem]:
     if kind.budget is not None:
         return
     if not kind.given:
         message = f"neither {kind.key}_per_gpu nor use_dynamic_bsz says how many sequences go through at once"
         yield Problem(f"{kind.key}_per_gpu", message, f"set {kind.key}_per_gpu to a divisor of {per_rank}", (kind.key,))
-    size = _size(config, kind)
+    size = _size(kind)
     if len(kind.given) == 1 and size and size.rows and per_rank % size.rows:
         key = kind.given[0]
         each = "" if kind.per_gpu is not None else f", {size.rows} on each rank,"
         value = kind.per_gpu or kind.over_all
         message = f"{key}={value}{each} does not divide the {per_rank} sequences of a rank's mini-batch"
-        yield Problem(key, message, f"choose a divisor of {per_rank} per rank", (mini_key, _N, _NODES, _GPUS))
+        yield Problem(key, message, f"choose a divisor of {per_rank} per rank", (mini_key, _N, *kind.ranks))
 
 
 def _pass_problems(config: Config, kind: _Pass) -> Iterator[Problem]:
@@ -182,9 +202,9 @@ def _pass_problems(config: Config, kind: _Pass) -> Iterator[Problem]:
     elif len(kind.given) == 2:
         message = f"{kind.key} and {kind.key}_per_gpu are both given"
         yield Problem(kind.key, message, f"keep {kind.key}_per_gpu", (f"{kind.key}_per_gpu",))
-    elif kind.over_all is not None and kind.over_all % config.world_size:
-        message = f"{kind.key}={kind.over_all} does not divide over {config.world_size} ranks"
-        yield Problem(kind.key, message, f"use {kind.key}_per_gpu", (_NODES, _GPUS))
+    elif kind.over_all is not None and kind.over_all % kind.copies:
+        message = f"{kind.key}={kind.over_all} does not divide over {kind.copies} ranks"
+        yield Problem(kind.key, message, f"use {kind.key}_per_gpu", kind.ranks)
 
 
 def size_notes(config: Config) -> Iterator[Note]:
@@ -193,7 +213,7 @@ def size_notes(config: Config) -> Iterator[Note]:
         if kind.budget is not None:
             for key in kind.given:
                 yield Note("inert", key, f"{key} has no effect: use_dynamic_bsz sizes the passes by {kind.budget_key}")
-        elif kind.over_all is not None and kind.per_gpu is None and kind.over_all % config.world_size == 0:
-            each = kind.over_all // config.world_size
+        elif kind.over_all is not None and kind.per_gpu is None and kind.over_all % kind.copies == 0:
+            each = kind.over_all // kind.copies
             message = f"{kind.key} counts all ranks and is deprecated: it is {kind.key}_per_gpu={each}"
             yield Note("deprecated", kind.key, message)

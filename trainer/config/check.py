@@ -12,6 +12,7 @@ from pathlib import Path
 from trainer.config.batches import MicroBatches, arithmetic_problems, micro_batch_sizes, size_notes
 from trainer.config.files import Rows, count_rows, model_findings, reward_problems
 from trainer.config.load import Resolved, resolve
+from trainer.config.megatron import megatron_notes, megatron_problems
 from trainer.config.problems import Note, Problem, independent
 from trainer.config.schema import Config, RolloutConfig
 from trainer.config.tree import FOLLOWS
@@ -76,12 +77,14 @@ def check(resolved: Resolved) -> Report:
         *_row_problems(config, rows),
         *(finding for finding in findings if isinstance(finding, Problem)),
         *setting_problems(config),
+        *megatron_problems(config),
     ]
     problems = (*resolved.problems, *own_findings(resolved, found))
     notes = [
         *resolved.notes,
         *size_notes(config),
         *setting_notes(config),
+        *megatron_notes(config),
         *(finding for finding in findings if isinstance(finding, Note)),
     ]
     facts = None if problems else _facts(config, rows)

@@ -24,6 +24,9 @@ _KL_KINDS = ("kl", "abs", "mse", "low_var_kl", "kl+", "abs+", "low_var_kl+")
 _SCHEDULES = ("constant", "cosine")
 _FSDP_SECTIONS = (f"{_ACTOR}.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.model.fsdp_config")
 _OPTIM_SECTIONS = (f"{_ACTOR}.optim", "critic.optim")
+_MEGATRON_SECTIONS = (f"{_ACTOR}.megatron", "critic.megatron")
+_RECOMPUTE = "override_transformer_config.recompute"
+_STRATEGIES = ("fsdp", "fsdp2", "megatron")
 
 # Of a list, each item is one of these.
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -40,6 +43,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "global_profiler.tool": ("torch", "torch_memory"),
     "trainer.capsule_weights": ("all", "model", "checkpoint", "none"),
     "trainer.rollout_drift_action": ("stop", "warn"),
+    f"{_ACTOR}.strategy": _STRATEGIES,
+    "critic.strategy": _STRATEGIES,
     "trainer.device": ("auto", "cuda", "cpu"),
     "trainer.logger": ("console", "file", "wandb", "tensorboard"),
     "trainer.resume_mode": ("auto", "disable", "resume_path"),
@@ -48,6 +53,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     **{f"{section}.lr_scheduler_type": _SCHEDULES for section in _OPTIM_SECTIONS},
     **{f"{section}.model_dtype": ("fp32", "bf16") for section in _FSDP_SECTIONS},
     **{f"{section}.dtype": ("auto", "fp32", "bf16", "fp16") for section in _FSDP_SECTIONS},
+    **{f"{section}.dtype": ("auto", "fp32", "bf16") for section in _MEGATRON_SECTIONS},
+    **{f"{section}.{_RECOMPUTE}_granularity": ("full", "selective") for section in _MEGATRON_SECTIONS},
+    **{f"{section}.{_RECOMPUTE}_method": ("uniform", "block") for section in _MEGATRON_SECTIONS},
+    **{f"{section}.{_RECOMPUTE}_modules": ("core_attn", "mlp") for section in _MEGATRON_SECTIONS},
 }
 
 
@@ -86,9 +95,11 @@ _COUNTS = (
     " trainer.n_gpus_per_node trainer.total_epochs trainer.total_training_steps trainer.max_actor_ckpt_to_keep"
     " trainer.ray_wait_register_center_timeout trainer.step_timeout trainer.capsule_freq ray_kwargs.ray_init.num_cpus"
 ).split()
+_MEGATRON_COUNTS = ("tensor_model_parallel_size", "pipeline_model_parallel_size", f"{_RECOMPUTE}_num_layers")
 
 RANGES: dict[str, Range] = {
     **dict.fromkeys(_COUNTS, _COUNT),
+    **{f"{section}.{key}": _COUNT for section in _MEGATRON_SECTIONS for key in _MEGATRON_COUNTS},
     "data.train_max_samples": Range(-1),
     "data.val_max_samples": Range(-1),
     f"{_ACTOR}.clip_ratio": _NOT_NEGATIVE,
@@ -135,6 +146,7 @@ ALIASES: dict[str, dict[Any, Any]] = {
     "trainer.resume_from_path": {False: None},
     **{f"{section}.min_lr_ratio": {None: 0.0} for section in _OPTIM_SECTIONS},
     **{f"{section}.{key}": _DTYPES for section in _FSDP_SECTIONS for key in ("model_dtype", "dtype")},
+    **{f"{section}.dtype": _DTYPES for section in _MEGATRON_SECTIONS},
 }
 
 

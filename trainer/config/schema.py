@@ -63,6 +63,30 @@ class TrainedFsdpConfig(FsdpConfig):
 
 
 @dataclass(frozen=True)
+class MegatronTransformerConfig:
+    recompute_granularity: str | None = None  # full | selective; null: activations are kept
+    recompute_modules: list[str] = field(default_factory=lambda: ["core_attn"])  # what selective recomputes
+    recompute_method: str | None = None  # uniform | block, of full
+    recompute_num_layers: int | None = None  # layers per recomputed unit (uniform), or recomputed layers (block)
+
+
+@dataclass(frozen=True)
+class MegatronConfig:
+    tensor_model_parallel_size: int = 1  # ranks that share each matrix
+    pipeline_model_parallel_size: int = 1  # ranks that share the layers
+    sequence_parallel: bool = True  # norms on a part of the sequence each, with tensor parallelism
+    use_distributed_optimizer: bool = True  # optimizer state split over the data-parallel ranks
+    dtype: str = "auto"  # of parameters and computation: auto (bf16 on CUDA, fp32 on CPU) | fp32 | bf16
+    override_transformer_config: MegatronTransformerConfig = field(default_factory=MegatronTransformerConfig)
+
+
+@dataclass(frozen=True)
+class CriticMegatronConfig(MegatronConfig):
+    tensor_model_parallel_size: int = II("actor_rollout_ref.actor.megatron.tensor_model_parallel_size")
+    pipeline_model_parallel_size: int = II("actor_rollout_ref.actor.megatron.pipeline_model_parallel_size")
+
+
+@dataclass(frozen=True)
 class CheckpointConfig:
     # model | optimizer | extra | hf_model (safetensors too)
     save_contents: list[str] = field(default_factory=lambda: ["model", "optimizer", "extra"])
@@ -70,6 +94,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class ActorConfig:
+    strategy: str = "fsdp"  # the training engine: fsdp, fsdp2 (both are FSDP2) | megatron
     ppo_mini_batch_size: int = 256  # prompts per optimizer step, all ranks together
     ppo_micro_batch_size: int | None = None  # deprecated: sequences per pass, all ranks together
     ppo_micro_batch_size_per_gpu: int | None = None  # sequences per forward and backward pass on one rank
@@ -92,6 +117,7 @@ class ActorConfig:
     grad_clip: float = 1.0
     optim: OptimConfig = field(default_factory=OptimConfig)
     fsdp_config: TrainedFsdpConfig = field(default_factory=TrainedFsdpConfig)
+    megatron: MegatronConfig = field(default_factory=MegatronConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
 
@@ -188,6 +214,7 @@ class ActorRolloutRefConfig:
 
 @dataclass(frozen=True)
 class CriticConfig:
+    strategy: str = II("actor_rollout_ref.actor.strategy")
     enable: bool | None = None  # null: when algorithm.adv_estimator=gae
     model: CriticModelConfig = field(default_factory=CriticModelConfig)
     optim: CriticOptimConfig = field(default_factory=CriticOptimConfig)
@@ -205,6 +232,7 @@ class CriticConfig:
     cliprange_value: float = 0.5
     loss_agg_mode: str = II("actor_rollout_ref.actor.loss_agg_mode")
     grad_clip: float = 1.0
+    megatron: CriticMegatronConfig = field(default_factory=CriticMegatronConfig)
 
 
 @dataclass(frozen=True)
@@ -325,6 +353,11 @@ class Config:
     @property
     def uses_critic(self) -> bool:
         return self.algorithm.adv_estimator == "gae" if self.critic.enable is None else self.critic.enable
+
+    @property
+    def uses_megatron(self) -> bool:
+        strategies = {self.actor_rollout_ref.actor.strategy, self.critic.strategy if self.uses_critic else None}
+        return "megatron" in strategies
 
     @property
     def uses_reference(self) -> bool:

@@ -120,12 +120,14 @@ def _table() -> Mapping[str, NoEffect]:
 
 
 def _spread(name: str) -> tuple[str, ...]:
-    """`FSDP.x` stands for `x` in each `fsdp_config`, `MODELS.x` for the actor's and the critic's model."""
+    """`FSDP.x` stands for `x` in each `fsdp_config`; `MODELS.x`, `MEGATRON.x`, `OPTIMS.x` for actor and critic."""
     head, _, rest = name.partition(".")
     if head == "FSDP":
         return tuple(f"{section}.{rest}" for section in _FSDP_SECTIONS)
     if head == "MODELS":
         return f"{_M}.{rest}", f"critic.model.{rest}"
+    if head == "MEGATRON":
+        return f"{_A}.megatron.{rest}", f"critic.megatron.{rest}"
     if head == "OPTIMS":
         return f"{_A}.optim.{rest}", f"critic.optim.{rest}"
     return (name,)
@@ -180,6 +182,9 @@ _REASONS: dict[str, str] = {
     "param_offload, optimizer_offload and grad_offload say what waits in host memory": (
         "FSDP.offload_policy MODELS.enable_activation_offload"
     ),
+    "Megatron's parameters, gradients and optimizer state stay on their device": (
+        "MEGATRON.param_offload MEGATRON.grad_offload MEGATRON.optimizer_offload"
+    ),
     "the reference is not trained": f"{_R}.fsdp_config.optimizer_offload {_R}.fsdp_config.grad_offload",
     "each transformer layer is sharded over all ranks": (
         "FSDP.wrap_policy.* FSDP.fsdp_size FSDP.forward_prefetch FSDP.use_orig_params FSDP.forward_only"
@@ -193,6 +198,12 @@ _REASONS: dict[str, str] = {
     "random numbers come from trainer.seed, and operations are not forced to be deterministic": (
         "FSDP.seed FSDP.full_determinism"
     ),
+    "the reference is on the actor's engine": f"{_R}.megatron.*",
+    "weights and checkpoints go by Hugging Face's names, whatever the parallel sizes": (
+        "MEGATRON.use_dist_checkpointing MEGATRON.dist_checkpointing_path MEGATRON.dist_checkpointing_prefix"
+        " MEGATRON.use_mbridge MEGATRON.vanilla_mbridge MEGATRON.load_weight"
+    ),
+    "the model decides how Megatron runs it": "MEGATRON.seed MEGATRON.forward_only MEGATRON.use_remove_padding",
     "the run counts its own steps": "OPTIMS.total_training_steps",
     "it follows actor_rollout_ref.rollout.n": f"{_A}.rollout_n {_R}.rollout_n critic.rollout_n",
     "lr_scheduler_type decides": "OPTIMS.warmup_style",
@@ -245,7 +256,16 @@ _REFUSALS: dict[str, NoEffect] = {
     f"{_CORRECTION}.loss_type": NoEffect("the loss is the clipped surrogate", ("ppo_clip",), "set it to ppo_clip"),
     "algorithm.rollout_is_level": NoEffect("the level has its own key", ("token",), f"set {_IS} to it"),
     "algorithm.rollout_is_mode": NoEffect("weights are truncated", ("truncate",), "set it to truncate"),
-    f"{_A}.strategy {_R}.strategy critic.strategy FSDP.strategy": _FSDP2,
+    "FSDP.strategy": _FSDP2,
+    f"{_R}.strategy": NoEffect("the reference is on the actor's engine", ("fsdp", "fsdp2", "megatron"), "leave it out"),
+    "MEGATRON.virtual_pipeline_model_parallel_size": NoEffect("a rank has one stage", (None,), "set it to null"),
+    "MEGATRON.context_parallel_size MEGATRON.expert_model_parallel_size": NoEffect(
+        "models are dense and sequences whole", (1,), "set it to 1"
+    ),
+    "MEGATRON.expert_tensor_parallel_size": NoEffect("models are dense", (None, 1), "set it to null"),
+    "MEGATRON.override_ddp_config.* MEGATRON.override_mcore_model_config.*": NoEffect(
+        "Megatron's buffers and model follow the other keys", (None, {}), "leave it out"
+    ),
     f"{_A}.ulysses_sequence_parallel_size {_R}.ulysses_sequence_parallel_size critic.ulysses_sequence_parallel_size"
     " FSDP.ulysses_sequence_parallel_size": _NO_SEQUENCE_PARALLELISM,
     "MODELS.lora_rank": NoEffect("all weights are trained", (0,), "set it to 0: there is no LoRA here"),
@@ -313,5 +333,5 @@ _REFUSALS: dict[str, NoEffect] = {
     "data.apply_chat_template_kwargs data.apply_chat_template_kwargs.*": NoEffect(
         "chat templates are applied as they are", ({}, None), "change the template of the tokenizer"
     ),
-    "model_engine": NoEffect("fsdp and fsdp2 both mean FSDP2", ("dp", "fsdp", "fsdp2"), "leave it out"),
+    "model_engine": NoEffect("fsdp and fsdp2 both mean FSDP2", ("dp", "fsdp", "fsdp2"), f"set {_A}.strategy"),
 }

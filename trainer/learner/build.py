@@ -1,18 +1,24 @@
-"""The models of a rank, from the configuration."""
+"""The models of a rank, on the training engine that `actor.strategy` and `critic.strategy` name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from trainer.config.schema import Config
+from trainer.grid import actor_grid, critic_grid
+from trainer.learner import checkpoint
 from trainer.learner.forward import ForwardOptions
 from trainer.learner.fsdp import Model, Trained
+from trainer.learner.megatron.build import Training, frozen_model, trained_model
 from trainer.learner.models import Source, first_loss_scale, sharded
+from trainer.learner.protocol import Learner, TrainedLearner
 
 
 @dataclass(frozen=True)
@@ -32,8 +38,14 @@ class Builder:
         rollout = self.config.actor_rollout_ref.rollout
         return rollout.temperature if rollout.do_sample else 1.0
 
-    def actor(self, source: Source) -> Trained:
+    def actor(self, source: Source) -> TrainedLearner:
         part = self.config.actor_rollout_ref
+        if part.actor.strategy == "megatron":
+            training = Training(part.actor.optim, part.actor.grad_clip, self.total_steps)
+            grid = actor_grid(self.config, dist.get_world_size())
+            return trained_model(
+                *("causal_lm", source, part.actor.megatron, grid, self.device, training), temperature=self.temperature
+            )
         memory = part.actor.fsdp_config
         return Trained(
             sharded(
@@ -51,17 +63,24 @@ class Builder:
             loss_scale=first_loss_scale(memory, self.device.type),
         )
 
-    def reference(self, source: Source) -> Model:
-        """The frozen first actor."""
+    def reference(self, source: Source) -> Learner:
+        """The frozen first actor, on the actor's engine."""
         part = self.config.actor_rollout_ref
+        if part.actor.strategy == "megatron":
+            grid = actor_grid(self.config, dist.get_world_size())
+            return frozen_model("causal_lm", source, part.actor.megatron, grid, self.device, self.temperature)
         module = sharded("causal_lm", source, part.ref.fsdp_config, self.mesh, checkpointing=False)
         options = ForwardOptions(part.model.use_remove_padding, part.ref.use_torch_compile)
         frozen = module.requires_grad_(False)
         return Model(frozen, self.device, self.temperature, options, memory=part.ref.fsdp_config)
 
-    def critic(self) -> Trained:
+    def critic(self) -> TrainedLearner:
         critic = self.config.critic
         source = Source(critic.model.path, critic.model.trust_remote_code, self.config.trainer.seed)
+        if critic.strategy == "megatron":
+            training = Training(critic.optim, critic.grad_clip, self.total_steps)
+            grid = critic_grid(self.config, dist.get_world_size())
+            return trained_model("value", source, critic.megatron, grid, self.device, training)
         memory = critic.model.fsdp_config
         return Trained(
             sharded(
@@ -77,3 +96,20 @@ class Builder:
             memory=memory,
             loss_scale=first_loss_scale(memory, self.device.type),
         )
+
+
+class States(Protocol):
+    """A model's state on disk: `learner/checkpoint.py`, `learner/megatron/checkpoint.py`."""
+
+    def save(self, trained: Any, folder: Path, *, optimizer: bool = True) -> None: ...
+
+    def load(self, trained: Any, folder: Path) -> None: ...
+
+
+def state_of(trained: TrainedLearner) -> States:
+    """What saves and loads a model of this engine."""
+    if isinstance(trained, Trained):
+        return checkpoint
+    from trainer.learner.megatron import checkpoint as megatron_checkpoint  # needs megatron-core
+
+    return megatron_checkpoint

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from trainer.errors import CheckpointError
 from trainer.learner.fsdp import Trained
+from trainer.learner.protocol import TrainedLearner
 from trainer.learner.scaling import LossScale
 
 FULL_DISK_BYTES = 2**20  # what no shard fits into; a failed write may leave a little less than it asked for
@@ -54,7 +55,7 @@ def written(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _require_optimizer(folder: Path) -> None:
+def require_optimizer(folder: Path) -> None:
     """Without its optimizer state a run would go on, and not as it was."""
     if not any(name.startswith("optimizer.") for name in _metadata(folder)):
         raise CheckpointError(
@@ -76,12 +77,17 @@ def _metadata(folder: Path) -> Mapping[str, Any]:
 
 def load(trained: Trained, folder: Path) -> None:
     """Read what `save` wrote, re-sharded to this run's ranks. Collective. Raises CheckpointError."""
-    _require_optimizer(folder)
+    require_optimizer(folder)
     with trained.all_at_hand(changes=True):
         _load(trained, folder)
 
 
 def _load(trained: Trained, folder: Path) -> None:
+    if "optimizer.steps" in _metadata(folder):
+        raise CheckpointError(
+            f"the checkpoint {folder} was written with strategy=megatron",
+            hint="go on with it, or export the model and start anew: python -m trainer.export",
+        )
     model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
     updates = torch.tensor(0)
     state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state, "updates": updates}
@@ -138,13 +144,13 @@ def save_identity(module: Any, tokenizer: Any, folder: Path) -> None:
         tokenizer.save_pretrained(folder)
 
 
-def export(trained: Trained, folder: Path, *, write: bool) -> None:
+def export(trained: TrainedLearner, folder: Path, *, write: bool) -> None:
     """The whole weights as safetensors beside the identity. Collective; only the rank that writes keeps them.
 
     Raises CheckpointError.
     """
     tensors = {}
-    for name, tensor in trained.full_tensors():
+    for name, tensor in trained.kept_tensors():
         if write:
             tensors[name] = tensor.cpu().clone()
     if write:
@@ -164,12 +170,18 @@ def write_safetensors(tensors: dict[str, torch.Tensor], folder: Path, shard_size
 
 def read_model(folder: Path) -> dict[str, torch.Tensor]:
     """The whole weights of a checkpoint, in one process without a process group. Raises CheckpointError."""
+    tensors = read_tensors(folder, "model.")
+    return {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+
+
+def read_tensors(folder: Path, prefix: str = "") -> dict[str, torch.Tensor]:
+    """The whole tensors whose names begin with `prefix`, read by this process alone. Raises CheckpointError."""
     try:
         metadata = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
         state = {
             name: torch.empty(value.size, dtype=value.properties.dtype)
             for name, value in metadata.items()
-            if name.startswith("model.") and isinstance(value, TensorStorageMetadata)
+            if name.startswith(prefix) and isinstance(value, TensorStorageMetadata)
         }
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is meant to be
@@ -178,4 +190,4 @@ def read_model(folder: Path) -> dict[str, torch.Tensor]:
         raise CheckpointError(
             f"cannot read the checkpoint {folder}: {innermost(error)}", hint="choose another global_step_N folder"
         ) from error
-    return {name.removeprefix("model."): tensor for name, tensor in state.items()}
+    return state

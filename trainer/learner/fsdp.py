@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -22,8 +22,8 @@ from trainer.interfaces import StepOutcome
 from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.offload import Gradients, Offload, local
 from trainer.learner.scaling import LossScale
-from trainer.learner.schedule import lr_factor
-from trainer.records import LogProbs, Rollout, concat, take
+from trainer.learner.schedule import Scheduled
+from trainer.records import LogProbs, Metrics, Rollout, Totals, TrainBatch, concat, take
 
 
 class Model:
@@ -78,6 +78,10 @@ class Model:
             for name, parameter in self.module.named_parameters():
                 yield name, whole(parameter.detach())
 
+    def kept_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """The same: the parameters are what training goes on with."""
+        return self.full_tensors()
+
     def local_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """This rank's part of every parameter, where it holds one."""
         reshard(self.module)
@@ -88,7 +92,7 @@ class Model:
                     yield name, part
 
 
-class Trained(Model):
+class Trained(Model, Scheduled):
     """A model with its AdamW, learning-rate schedule and gradient clipping."""
 
     def __init__(
@@ -105,23 +109,19 @@ class Trained(Model):
         loss_scale: LossScale | None = None,
     ) -> None:
         """`loss_scale` where the computation is fp16."""
-        super().__init__(module, device, temperature, options, memory=memory)
-        self.config = optim
-        self.grad_clip = grad_clip
-        self.total_steps = total_steps
-        self.updates = 0
-        self._learning = True
-        self.optimizer = torch.optim.AdamW(
+        Model.__init__(self, module, device, temperature, options, memory=memory)
+        optimizer = torch.optim.AdamW(
             module.parameters(),
             lr=optim.lr,
             betas=(optim.betas[0], optim.betas[1]),
             weight_decay=optim.weight_decay,
             fused=device.type == "cuda" or None,  # one kernel reads and writes the state once
         )
+        Scheduled.__init__(self, optimizer, optim, total_steps)
+        self.grad_clip = grad_clip
         self.moments = Offload(self._optimizer_tensors, device, enabled=memory.optimizer_offload)
         self.gradients = Gradients(module.parameters(), device, enabled=memory.grad_offload)
         self.loss_scale = loss_scale
-        self._set_lr()
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -138,6 +138,18 @@ class Trained(Model):
     @property
     def parameter_names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.module.named_parameters())
+
+    def accumulate(
+        self,
+        passes: Iterable[TrainBatch],
+        totals: Totals,
+        loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]],
+    ) -> Iterator[Metrics]:
+        """See `interfaces.Trainable`: one pass after the other."""
+        for rows in passes:
+            value, metrics = loss(rows, totals)
+            self.backward(value)
+            yield metrics
 
     def backward(self, loss: Tensor) -> None:
         # FSDP averages gradients over the ranks; the losses of the ranks add up to the whole, so undo the average.
@@ -157,12 +169,12 @@ class Trained(Model):
         total = torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.grad_clip)
         grad_norm = float(whole(total))
         finite = math.isfinite(grad_norm)
-        if finite and self._learning:
+        if finite and self.learning:
             with self.moments.at_hand(changes=True):
                 self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         used = self.loss_scale
-        if used is not None and self._learning:
+        if used is not None and self.learning:
             self.loss_scale = used.after(finite=finite)
         with_gradient = frozenset(n for n, norm in zip(names, norms, strict=True) if norm != 0)
         return StepOutcome(grad_norm, finite, with_gradient, used.scale if used else None)
@@ -171,34 +183,21 @@ class Trained(Model):
     def _scale(self) -> float:
         return self.loss_scale.scale if self.loss_scale else 1.0
 
+    def optimizer_steps(self) -> int:
+        """How many steps the optimizer has done."""
+        return int(max((state["step"] for state in self.optimizer.state.values() if "step" in state), default=0))
+
+    def optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """The optimizer's state, whole, one tensor at a time, as PARAMETER:NAME. Collective."""
+        with self.all_at_hand():
+            for name, parameter in self.module.named_parameters():
+                for key, value in self.optimizer.state.get(parameter, {}).items():
+                    if isinstance(value, Tensor):
+                        yield f"{name}:{key}", whole(value.detach())
+
     def _optimizer_tensors(self) -> Iterator[Tensor]:
         for state in self.optimizer.state.values():
             yield from (local(value) for value in state.values() if isinstance(value, Tensor))
-
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Within it, updates compute and report everything but change neither weights nor schedule."""
-        updates, self._learning = self.updates, False
-        try:
-            yield
-        finally:
-            self._learning = True
-            self.set_updates(updates)
-
-    def advance_schedule(self) -> float:
-        used = float(self.optimizer.param_groups[0]["lr"])
-        self.updates += 1
-        self._set_lr()
-        return used
-
-    def set_updates(self, updates: int) -> None:
-        """Continue the schedule after `updates` updates."""
-        self.updates = updates
-        self._set_lr()
-
-    def _set_lr(self) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.lr * lr_factor(self.updates, self.config, self.total_steps)
 
 
 Output = TypeVar("Output", Tensor, LogProbs)

@@ -7,10 +7,11 @@ memory that loading takes does not grow with the number of ranks.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,12 +25,13 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from trainer.config.schema import FsdpConfig
-from trainer.errors import ModelError
+from trainer.config.schema import ActorConfig, FsdpConfig, MegatronConfig
+from trainer.errors import ModelError, TrainerError
 from trainer.learner.scaling import LossScale
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 VALUE_HEAD_FILE = "value_head.safetensors"
+Found = TypeVar("Found")
 # What transformers raises for folders that are missing, incomplete, corrupt or of another shape.
 UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError)
 
@@ -158,7 +160,7 @@ def sharded(
     }[kind]
     dtype = DTYPES[config.model_dtype]
     structure = read_config(source)
-    whole = _on_rank_0(lambda: read(source, structure, dtype))
+    whole = on_rank_0(lambda: read(source, structure, dtype))
     with torch.device("meta"):
         model = empty(source, structure, dtype)
     if checkpointing:
@@ -170,11 +172,16 @@ def sharded(
     return model
 
 
-def compute_dtype(config: FsdpConfig, device_type: str) -> torch.dtype:
+def compute_dtype(config: FsdpConfig | MegatronConfig, device_type: str) -> torch.dtype:
     """`auto` is bf16 on CUDA and fp32 on a CPU, where bf16 is slow and its rounding hides mistakes."""
     if config.dtype == "auto":
         return torch.bfloat16 if device_type == "cuda" else torch.float32
     return DTYPES[config.dtype]
+
+
+def actor_dtype(config: ActorConfig, device_type: str) -> torch.dtype:
+    """What the actor computes in, on its training engine, and so what a copy of it does."""
+    return compute_dtype(config.megatron if config.strategy == "megatron" else config.fsdp_config, device_type)
 
 
 def first_loss_scale(config: FsdpConfig, device_type: str) -> LossScale | None:
@@ -182,14 +189,14 @@ def first_loss_scale(config: FsdpConfig, device_type: str) -> LossScale | None:
     return LossScale() if compute_dtype(config, device_type) == torch.float16 else None
 
 
-def _on_rank_0(read: Any) -> nn.Module | None:
-    """`read()` on rank 0, None elsewhere; its ModelError is raised on every rank, so that none waits for the others."""
+def on_rank_0(read: Callable[[], Found]) -> Found | None:
+    """`read()` on rank 0, None elsewhere; its TrainerError is raised on every rank, so that none waits."""
     outcome: list[Any] = [None]
     whole = None
     if dist.get_rank() == 0:
         try:
             whole = read()
-        except ModelError as error:
+        except TrainerError as error:
             outcome = [error]
     dist.broadcast_object_list(outcome, src=0)
     if outcome[0] is not None:

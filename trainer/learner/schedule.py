@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from trainer.config.schema import OptimConfig
 
@@ -26,3 +29,36 @@ def lr_factor(step: int, config: OptimConfig, total_steps: int) -> float:
     done = (step - warmup) / max(1, total_steps - warmup)
     wave = 0.5 * (1.0 + math.cos(math.pi * 2.0 * config.num_cycles * min(1.0, done)))
     return config.min_lr_ratio + (1.0 - config.min_lr_ratio) * max(0.0, wave)
+
+
+class Scheduled:
+    """Of a model in training on any engine: the rate of its `optimizer` after each update, and a pause of learning."""
+
+    def __init__(self, optimizer: Any, config: OptimConfig, total_steps: int) -> None:
+        self.optimizer = optimizer
+        self.config = config
+        self.total_steps = total_steps
+        self.learning = True
+        self.set_updates(0)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Within it, updates compute and report everything but change neither weights nor schedule."""
+        updates, self.learning = self.updates, False
+        try:
+            yield
+        finally:
+            self.learning = True
+            self.set_updates(updates)
+
+    def advance_schedule(self) -> float:
+        """Ends the update; gives the learning rate that it used."""
+        used = float(self.optimizer.param_groups[0]["lr"])
+        self.set_updates(self.updates + 1)
+        return used
+
+    def set_updates(self, updates: int) -> None:
+        """Continue the schedule after `updates` updates."""
+        self.updates = updates
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr * lr_factor(updates, self.config, self.total_steps)

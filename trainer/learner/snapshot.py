@@ -15,14 +15,15 @@ from torch import Tensor
 
 from trainer.capsules import ModelState, Stored, add_tensors, written
 from trainer.learner.checkpoint import save_identity
-from trainer.learner.fsdp import Model, Trained, whole
+from trainer.learner.fsdp import Trained
 from trainer.learner.models import ValueModel
 from trainer.learner.offload import local
+from trainer.learner.protocol import Learner, TrainedLearner
 from trainer.rollout.sums import sums_of
 
 
 def begin(
-    path: Path, models: Mapping[str, Model], tokenizer: Any, *, contents: str, write: bool
+    path: Path, models: Mapping[str, Learner], tokenizer: Any, *, contents: str, write: bool
 ) -> dict[str, ModelState]:
     """The models and their checksums; with `contents` "all" or "model", also into the new file `path`.
 
@@ -36,13 +37,13 @@ def begin(
         with zipfile.ZipFile(path, "w") if write else nullcontext() as file:
             for role, model in models.items():
                 checksums: dict[str, str] = {}
-                tensors = _digested(model.full_tensors(), checksums) if write else model.full_tensors()
+                tensors = _digested(model.kept_tensors(), checksums) if write else model.kept_tensors()
                 _each(tensors, file if inside else None, f"weights/{role}")
                 states[role] = ModelState(checksums)
-                if isinstance(model, Trained):
+                if isinstance(model, TrainedLearner):
                     states[role] = _training_state(model, checksums)
                     if contents == "all":
-                        _each(optimizer_tensors(model), file, f"optimizer/{role}")
+                        _each(model.optimizer_tensors(), file, f"optimizer/{role}")
             if file is not None and inside:
                 _add_identities(file, models, tokenizer)
     return states
@@ -63,13 +64,13 @@ def _each(tensors: Iterator[tuple[str, Tensor]], file: zipfile.ZipFile | None, s
             pass
 
 
-def _training_state(model: Trained, checksums: dict[str, str]) -> ModelState:
+def _training_state(model: TrainedLearner, checksums: dict[str, str]) -> ModelState:
     scale = model.loss_scale
     scaling = (scale.scale, scale.good_steps) if scale is not None else (None, 0)
-    return ModelState(checksums, model.updates, optimizer_steps(model), *scaling)
+    return ModelState(checksums, model.updates, model.optimizer_steps(), *scaling)
 
 
-def _add_identities(file: zipfile.ZipFile, models: Mapping[str, Model], tokenizer: Any) -> None:
+def _add_identities(file: zipfile.ZipFile, models: Mapping[str, Learner], tokenizer: Any) -> None:
     folder = Path(tempfile.mkdtemp(prefix="capsule-"))
     try:
         save_identity(models["actor"].module, tokenizer, folder / "actor")
@@ -83,23 +84,8 @@ def _add_identities(file: zipfile.ZipFile, models: Mapping[str, Model], tokenize
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def optimizer_tensors(trained: Trained) -> Iterator[tuple[str, Tensor]]:
-    """The optimizer's state, whole, one tensor at a time, as PARAMETER:NAME. Collective."""
-    with trained.all_at_hand():
-        for name, parameter in trained.module.named_parameters():
-            for key, value in trained.optimizer.state.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    yield f"{name}:{key}", whole(value.detach())
-
-
-def optimizer_steps(trained: Trained) -> int:
-    """How many steps the optimizer has done."""
-    states = [state["step"] for state in trained.optimizer.state.values() if "step" in state]
-    return int(max(states)) if states else 0
-
-
 def restore_optimizer(trained: Trained, tensors: Iterator[tuple[str, Tensor]]) -> None:
-    """What `optimizer_tensors` gave, into a model that lies whole on one rank."""
+    """What `Trained.optimizer_tensors` gave, into a model that lies whole on one rank."""
     parameters = dict(trained.module.named_parameters())
     for full_name, value in tensors:
         name, _, key = full_name.rpartition(":")
@@ -110,21 +96,21 @@ def restore_optimizer(trained: Trained, tensors: Iterator[tuple[str, Tensor]]) -
         trained.optimizer.state[parameter][key] = moment if value.dim() else value.clone()
 
 
-def moved(path: Path, models: Mapping[str, Model], *, read: bool) -> dict[str, dict[str, float]]:
+def moved(path: Path, models: Mapping[str, Learner], *, read: bool) -> dict[str, dict[str, float]]:
     """By role, how far each tensor of the trained models is from what `begin` wrote, as a norm.
 
     Collective; only the rank that is to `read` knows the answer.
     """
-    trained = {role: model for role, model in models.items() if isinstance(model, Trained)}
+    trained = {role: model for role, model in models.items() if isinstance(model, TrainedLearner)}
     return {
         role: distances(model, Stored(path, f"weights/{role}").pop if read else None) for role, model in trained.items()
     }
 
 
-def distances(model: Model, before: Callable[[str], Tensor] | None) -> dict[str, float]:
+def distances(model: Learner, before: Callable[[str], Tensor] | None) -> dict[str, float]:
     """The norm of each tensor's difference from `before(name)`. Collective."""
     found: dict[str, float] = {}
-    for name, tensor in model.full_tensors():
+    for name, tensor in model.kept_tensors():
         if before is not None:
             found[name] = float((tensor.detach().cpu().double() - before(name).double()).norm())
     return found

@@ -8,7 +8,7 @@ import torch
 
 from trainer.config.schema import Config
 from trainer.interfaces import Engine
-from trainer.learner.models import Source, compute_dtype, empty_causal_lm, local_path, read_config
+from trainer.learner.models import Source, actor_dtype, empty_causal_lm, local_path, read_config
 from trainer.rollout import memory, vllm
 from trainer.rollout.server import EngineSpec
 
@@ -28,7 +28,7 @@ def _hf(config: Config, source: Source, device: torch.device, ends: list[int], p
     from trainer.rollout.hf import HfEngine
 
     structure = read_config(source)
-    dtype = compute_dtype(config.actor_rollout_ref.actor.fsdp_config, device.type)
+    dtype = actor_dtype(config.actor_rollout_ref.actor, device.type)
     with device:
         model = empty_causal_lm(source, structure, dtype)
     return HfEngine(model, eos_ids=ends, pad_id=pad_id, max_sequences=config.actor_rollout_ref.rollout.max_num_seqs)
@@ -38,7 +38,7 @@ def _remote(config: Config, source: Source, device: torch.device, ends: list[int
     from trainer.rollout.remote import Limits, RemoteEngine
 
     rollout = config.actor_rollout_ref.rollout
-    dtype = compute_dtype(config.actor_rollout_ref.actor.fsdp_config, device.type)
+    dtype = actor_dtype(config.actor_rollout_ref.actor, device.type)
     structure = read_config(source)
     spec = spec_of(config, local_path(source.path), str(dtype).removeprefix("torch."), device.type)
     with torch.device("meta"):

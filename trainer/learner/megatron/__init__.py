@@ -1,0 +1,1 @@
+"""Megatron-core as the training engine: `actor.strategy=megatron`, `critic.strategy=megatron`."""
