@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -39,12 +37,9 @@ def workers(request: pytest.FixtureRequest, config_of: Callable[..., Config], tm
         pytest.skip("needs two GPUs")
     slots = {"num_gpus": 2 // nodes} if torch.cuda.is_available() else {}
     cluster = Cluster()
-    with warnings.catch_warnings():  # Ray leaves a socket open, which is an error here whenever it is collected
-        warnings.simplefilter("ignore", ResourceWarning)
-        for node in range(nodes):  # else each of two nodes would count its GPUs from 0
-            shown = {"CUDA_VISIBLE_DEVICES": "0,1" if nodes == 1 else str(node)} if slots else {}
-            cluster.add_node(num_cpus=4 // nodes, env_vars=shown, include_dashboard=False, **slots)
-        gc.collect()
+    for node in range(nodes):  # else each of two nodes would count its GPUs from 0
+        shown = {"CUDA_VISIBLE_DEVICES": "0,1" if nodes == 1 else str(node)} if slots else {}
+        cluster.add_node(num_cpus=4 // nodes, env_vars=shown, include_dashboard=False, **slots)
     ray.init(cluster.address, log_to_driver=False)
     world = (f"trainer.nnodes={nodes}", f"trainer.n_gpus_per_node={2 // nodes}")
     config = config_of(*world, f"{ROLLOUT}.tensor_model_parallel_size=2", f"{ROLLOUT}.engine_timeout=400")
