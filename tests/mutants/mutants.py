@@ -103,15 +103,15 @@ MUTANTS = (
     Mutant(
         "last-micro-batch-dropped",
         "trainer/ppo.py",
-        old="for index in share.passes:",
-        new="for index in share.passes[: max(1, len(share.passes) - 1)]:",
+        old="for index in share.passes)",
+        new="for index in share.passes[: max(1, len(share.passes) - 1)])",
         caught_by="micro-batches",
     ),
     Mutant(
         "micro-batch-normalised-by-itself",
-        "trainer/ppo.py",
-        old="loss(rows, share.totals)",
-        new="loss(rows, totals_of(rows.experience.rollout.mask_BT))",
+        "trainer/learner/fsdp.py",
+        old="loss(rows, totals)",
+        new='loss(rows, __import__("trainer.ppo").ppo.totals_of(rows.experience.rollout.mask_BT))',
         caught_by="micro-batches",
     ),
     Mutant(
@@ -133,8 +133,8 @@ MUTANTS = (
     ),
     Mutant(
         "learning-rate-zero",
-        "trainer/learner/fsdp.py",
-        old='group["lr"] = self.config.lr * lr_factor(self.updates, self.config, self.total_steps)',
+        "trainer/learner/schedule.py",
+        old='group["lr"] = self.config.lr * lr_factor(updates, self.config, self.total_steps)',
         new='group["lr"] = 0.0',
         caught_by="learning",
         to_the_end=True,
@@ -142,8 +142,8 @@ MUTANTS = (
     Mutant(
         "one-rank-does-not-step",
         "trainer/learner/fsdp.py",
-        old="if finite and self._learning:",
-        new="if finite and self._learning and dist.get_rank() == 0:",
+        old="if finite and self.learning:",
+        new="if finite and self.learning and dist.get_rank() == 0:",
         caught_by="optimizer-step",
         says="rank 1",
     ),
