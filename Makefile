@@ -71,7 +71,7 @@ $(VSIX): $(VSIX_SOURCES)
 	@cd vscode && npm run --silent package
 	@cp vscode/dist/ray-devkit.vsix $@
 
-check: lint test test-vscode smoke test-hosts test-sglang test-vllm test-faults ## all that CI runs
+check: lint test test-vscode smoke test-hosts test-sglang test-vllm test-faults ## all tests there are
 
 bench: setup ## the benchmarks, one after another
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
