@@ -85,7 +85,7 @@ class Call:
         left = wait_until_gone(self.mark, timeout_s)
         assert left == [], f"processes are left: {left}\n{self.said}"
         if folders:
-            # megatron-core imports wandb where there is one, which makes two folders, and a worker is killed at the end.
+            # megatron-core imports wandb where there is one: two folders, which a worker that is killed leaves behind.
             theirs = ("wandb-media", "wandb-artifacts")
             left = sorted(str(path) for path in self.temporary.rglob("*") if not path.name.endswith(theirs))
             assert left == [], f"files are left: {left}\n{self.said}"
