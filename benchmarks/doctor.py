@@ -8,7 +8,6 @@ this machine's cores, which four real hosts would not. Turn and turn about; medi
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.on_hosts import asked
 from tests.hosts import hosts
 from tests.hosts.hosts import Host, Lan
 
@@ -58,11 +58,8 @@ def seconds_of(host: Host, *command: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=3)
-    runs = parser.parse_args(argv).runs
-    if problem := hosts.problem():
-        print(f"skipped: {problem}")
+    runs = asked(__doc__, argv)
+    if runs is None:
         return 0
     taken: dict[str, list[float]] = {"doctor": [], "plain": []}
     with hosts.up(NODES) as lan:

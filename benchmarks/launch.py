@@ -10,7 +10,6 @@ than seconds on a shared machine.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.on_hosts import asked
 from tests.hosts import hosts, ssh
 from tests.hosts.hosts import Host, Lan
 
@@ -72,11 +72,8 @@ def seconds_of(work: Callable[[Host], None], laptop: Host) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=3)
-    runs = parser.parse_args(argv).runs
-    if problem := hosts.problem():
-        print(f"skipped: {problem}")
+    runs = asked(__doc__, argv)
+    if runs is None:
         return 0
     taken: dict[str, list[float]] = {"devkit": [], "plain": []}
     with hosts.up(4) as lan, ssh.sshd(lan, on=range(3)):

@@ -55,7 +55,7 @@ class Rise(Observer):
 class ShuffledScores(LocalPool):
     """Gives each response the score of another one: the same rewards, and nothing to learn from them."""
 
-    def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         answers = super().all(phase, args)
         if phase == "score":
             score_B = answers[0].score_B

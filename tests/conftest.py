@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Set before anything imports ray, torch or transformers; what they start inherits it.
@@ -17,3 +19,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the test workers share the core
 # An example that takes long says something of a busy machine, and nothing of the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+@pytest.fixture(autouse=True)
+def _rays_settings() -> Iterator[None]:
+    """What a command run in this process sets for a Ray of its own is not for the tests that come after it."""
+    before = _of_ray()
+    yield
+    for name in _of_ray().keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def _of_ray() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("RAY_")}

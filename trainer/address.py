@@ -27,8 +27,9 @@ def prepare_own_cluster() -> None:
     """
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-    # Were this process killed, Ray's agents would look for their cluster's head for a minute before they end.
-    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
+    # Were this process killed, Ray's agents would look for their cluster's head for a minute before they end. Less than
+    # this, and a machine that is busy for some seconds ends the run.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
 
 
 def knock(address: str) -> None:

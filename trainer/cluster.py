@@ -20,7 +20,8 @@ from trainer.errors import ClusterError
 from trainer.failures import Failure, first_line
 from trainer.memory import Memory, most
 from trainer.placement import Demand, place
-from trainer.spec import RunSpec
+from trainer.spec import BridgeEnd, RunSpec
+from trainer.teams import bridge_ranks, seats_of, teams_of
 from trainer.transport import pack, unpack
 from trainer.worker import PPOWorker, WorkerInfo
 
@@ -96,6 +97,10 @@ class WorkerPool:
         self.timeout_s = float(config.trainer.step_timeout)
         self._start_s = float(config.trainer.ray_wait_register_center_timeout)
         self._join_s = float(config.actor_rollout_ref.nccl_timeout)
+        self._teams = teams_of(config)
+        self._bridge = bridge_ranks(config)
+        # An engine that starts lets the sender wait.
+        self._bridge_s = max(self._join_s, float(config.actor_rollout_ref.rollout.engine_timeout))
         self._groups: list[PlacementGroup] = []
         self._actors: list[Any] = []
         self.infos: list[WorkerInfo] = []
@@ -111,23 +116,41 @@ class WorkerPool:
     def connect(self) -> None:
         """Waits until every worker is up and has joined the others. Raises DeadlineError, WorkerDied."""
         self.infos = self._gather("start", [actor.describe.remote() for actor in self._actors], self._start_s)
-        [(host, port)] = self._gather("rendezvous", [self._actors[0].open_store.remote(self._join_s)], self._start_s)
-        joins = [actor.connect.remote(host, port, self._join_s) for actor in self._actors]
+        met = {team.ranks: self._rendezvous(team.ranks, self._join_s) for team in self._teams}
+        place = {rank: where for ranks, where in met.items() for rank in ranks}
+        ends = self._bridge_ends()
+        joins = [
+            actor.connect.remote(*place[rank], self._join_s, ends.get(rank)) for rank, actor in enumerate(self._actors)
+        ]
         self._gather("connect", joins, max(self._join_s, self._start_s))
+
+    def _rendezvous(self, ranks: Sequence[int], timeout_s: float) -> tuple[str, int]:
+        """Host and port of one that the first of `ranks` opens for all of them."""
+        opened = self._actors[ranks[0]].open_store.remote(len(ranks), timeout_s)
+        [(host, port)] = self._gather("rendezvous", [opened], self._start_s, ranks[:1])
+        return host, port
+
+    def _bridge_ends(self) -> dict[int, BridgeEnd]:
+        if not self._bridge:
+            return {}
+        host, port = self._rendezvous(self._bridge, self._bridge_s)
+        size = len(self._bridge)
+        return {rank: BridgeEnd(host, port, end, size, self._bridge_s) for end, rank in enumerate(self._bridge)}
 
     def build(self, spec: RunSpec) -> None:
         """Models on every rank; a second call starts over in the same processes."""
         self._gather("build", [actor.build.remote(spec) for actor in self._actors], self.timeout_s)
 
-    def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         """See `group.Calls`. Raises WorkerDied, DeadlineError, or what a rank raised."""
-        refs = [
-            actor.call.options(name=phase).remote(phase, pack(arg))
-            for actor, arg in zip(self._actors, args, strict=True)
-        ]
-        answers = self._gather(phase, refs, self.timeout_s)
-        self._memory += [reading for _, reading in answers]
-        return [unpack(answer) for answer, _ in answers]
+        refs = {
+            rank: actor.call.options(name=phase).remote(phase, pack(arg))
+            for rank, (actor, arg) in enumerate(zip(self._actors, args, strict=True))
+            if arg is not None
+        }
+        answers = dict(zip(refs, self._gather(phase, list(refs.values()), self.timeout_s, list(refs)), strict=True))
+        self._memory += [reading for _, reading in answers.values()]
+        return [unpack(answers[rank][0]) if rank in answers else None for rank in range(self.world_size)]
 
     def take_memory(self) -> Memory | None:
         """See `run.Pool`."""
@@ -145,15 +168,17 @@ class WorkerPool:
     def _create(self, config: Config) -> None:
         gpu = uses_gpus(config)
         remote = ray.remote(num_cpus=1, num_gpus=1 if gpu else 0, max_restarts=0)(PPOWorker)
-        for rank in range(self.world_size):
-            node, slot = divmod(rank, config.trainer.n_gpus_per_node)
+        for seat in seats_of(config):
+            node, slot = divmod(seat.number, config.trainer.n_gpus_per_node)
             place = PlacementGroupSchedulingStrategy(self._groups[node], placement_group_bundle_index=slot)
-            named = remote.options(name=f"{self.name}-worker-{rank}", scheduling_strategy=place)
-            self._actors.append(named.remote(rank, self.world_size))
+            named = remote.options(name=f"{self.name}-worker-{seat.number}", scheduling_strategy=place)
+            self._actors.append(named.remote(seat))
 
-    def _gather(self, phase: str, refs: list[Any], timeout_s: float) -> list[Any]:
-        """The answers by rank; the first failure ends the wait."""
-        failure = Failure(phase, refs, self._actors, self.infos)
+    def _gather(self, phase: str, refs: list[Any], timeout_s: float, ranks: Sequence[int] | None = None) -> list[Any]:
+        """The answers to calls to `ranks`, all without any given; the first failure ends the wait."""
+        asked = range(len(refs)) if ranks is None else ranks
+        infos = [self.infos[rank] for rank in asked] if self.infos else []
+        failure = Failure(phase, refs, [self._actors[rank] for rank in asked], infos)
         answers: dict[Any, Any] = {}
         began = time.monotonic()
         deadline, patience = began + timeout_s, began + SLOW * self._longest.get(phase, SLOW_S)

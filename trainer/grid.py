@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainer.config.schema import Config
+from trainer.teams import ranks_of
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,21 @@ class Grid:
 
 
 def actor_grid(config: Config, world_size: int | None = None) -> Grid:
-    """Of the actor and of its reference, over `world_size` ranks; the run's, where none is given."""
-    return _grid(config, config.actor_rollout_ref.actor.strategy, world_size)
+    """Of the actor over its ranks among `world_size`; the run's, where none is given."""
+    return _grid(config, "actor", config.actor_rollout_ref.actor.strategy, world_size)
+
+
+def reference_grid(config: Config, world_size: int | None = None) -> Grid:
+    """On the actor's engine."""
+    return _grid(config, "ref", config.actor_rollout_ref.actor.strategy, world_size)
 
 
 def critic_grid(config: Config, world_size: int | None = None) -> Grid:
-    return _grid(config, config.critic.strategy, world_size)
+    return _grid(config, "critic", config.critic.strategy, world_size)
 
 
-def _grid(config: Config, strategy: str, world_size: int | None) -> Grid:
-    ranks = config.world_size if world_size is None else world_size
+def _grid(config: Config, role: str, strategy: str, world_size: int | None) -> Grid:
+    ranks = len(ranks_of(config, role, world_size))
     if strategy != "megatron":
         return Grid(ranks)
     megatron = config.actor_rollout_ref.actor.megatron

@@ -18,7 +18,7 @@ from trainer.balance import PassLimit, Share, shares
 from trainer.config.batches import MicroBatches, micro_batch_sizes
 from trainer.config.schema import ActorConfig, Config, CriticConfig
 from trainer.errors import EngineError
-from trainer.grid import Grid, actor_grid, critic_grid
+from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
 from trainer.interfaces import Sampling
 from trainer.records import (
     LogProbs,
@@ -31,6 +31,7 @@ from trainer.records import (
     concat,
     take,
 )
+from trainer.teams import ROLES, ranks_of
 
 REVIVALS = 3  # of engines in one generation
 
@@ -40,8 +41,11 @@ class Calls(Protocol):
 
     world_size: int
 
-    def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """`phase(*args[rank])` on each rank; gives the answers by rank. Raises what a rank raised."""
+    def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """`phase(*args[rank])` on each rank; gives the answers by rank. Raises what a rank raised.
+
+        A rank whose arguments are None is left out, and answers None.
+        """
         ...
 
 
@@ -51,8 +55,13 @@ class WorkerGroup:
     def __init__(self, calls: Calls, config: Config) -> None:
         self.calls = calls
         self.config = config
-        self.actor_grid = actor_grid(config, calls.world_size)
-        self.critic_grid = critic_grid(config, calls.world_size)
+        world = calls.world_size
+        self._ranks = {role: ranks_of(config, role, world) for role in ROLES}
+        self._grids = {
+            "actor": actor_grid(config, world),
+            "ref": reference_grid(config, world),
+            "critic": critic_grid(config, world),
+        }
 
     # -- rollout and rewards: no rank waits for another, so shares may differ in size
 
@@ -77,11 +86,11 @@ class WorkerGroup:
 
     def _answers(self, prompts: Prompts, sampling: Sampling) -> Rollout:
         """The ranks of an engine's group send what they have through the first of them."""
-        size = self.config.ranks_per_engine
-        shares = split_rows(prompts, self.calls.world_size // size)
+        size, ranks = self.config.ranks_per_engine, len(self._ranks["rollout"])
+        shares = split_rows(prompts, ranks // size)
         nothing = take(prompts, slice(0, 0))
-        by_rank = [nothing if rank % size else shares[rank // size] for rank in range(self.calls.world_size)]
-        answers: list[Rollout] = self.calls.all("generate", [(share, sampling) for share in by_rank])
+        by_rank = [nothing if rank % size else shares[rank // size] for rank in range(ranks)]
+        answers: list[Rollout] = self._on("rollout", "generate", [(share, sampling) for share in by_rank])
         return concat(answers)
 
     def score(self, rollout: Rollout) -> Scores:
@@ -97,28 +106,37 @@ class WorkerGroup:
     # -- forward passes: collective, so each copy of a model must do equally many
 
     def log_probs(self, rollout: Rollout) -> LogProbs:
-        return self._forward("log_probs", rollout, self.actor_grid, self._limits.old_log_prob)  # type: ignore[no-any-return]
+        return self._forward("actor", "log_probs", rollout, self._limits.old_log_prob)  # type: ignore[no-any-return]
 
     def ref_log_probs(self, rollout: Rollout) -> Tensor:
-        return self._forward("ref_log_probs", rollout, self.actor_grid, self._limits.ref_log_prob)  # type: ignore[no-any-return]
+        return self._forward("ref", "ref_log_probs", rollout, self._limits.ref_log_prob)  # type: ignore[no-any-return]
 
     def values(self, rollout: Rollout) -> Tensor:
-        return self._forward("values", rollout, self.critic_grid, self._limits.critic_forward)  # type: ignore[no-any-return]
+        return self._forward("critic", "values", rollout, self._limits.critic_forward)  # type: ignore[no-any-return]
 
-    def _forward(self, phase: str, rollout: Rollout, grid: Grid, limit: PassLimit) -> Any:
+    def _forward(self, role: str, phase: str, rollout: Rollout, limit: PassLimit) -> Any:
         """The answers in the rows' own order, wherever they were computed."""
-        dealt = self._deal(rollout.lengths_B, grid, limit)
+        dealt = self._deal(role, rollout.lengths_B, limit)
         args = [(take(rollout, torch.tensor(share.rows)), indices(share.passes)) for share in dealt]
-        answers = concat(self._copies(grid, phase, args))
+        answers = concat(self._copies(role, phase, args))
         return take(answers, torch.tensor([row for share in dealt for row in share.rows]).argsort())
 
-    def _deal(self, lengths_B: Tensor, grid: Grid, limit: PassLimit) -> list[Share]:
-        return shares(lengths_B.tolist(), grid.copies, limit, balanced=self.config.trainer.balance_batch)
+    def _deal(self, role: str, lengths_B: Tensor, limit: PassLimit) -> list[Share]:
+        copies = self.grid_of(role).copies
+        return shares(lengths_B.tolist(), copies, limit, balanced=self.config.trainer.balance_batch)
 
-    def _copies(self, grid: Grid, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _copies(self, role: str, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
         """`args` and answers by copy of the model: its ranks take the same rows, and one of them answers for all."""
-        answers = self.calls.all(phase, [args[grid.place(rank).data] for rank in range(grid.world_size)])
+        grid = self.grid_of(role)
+        answers = self._on(role, phase, [args[grid.place(rank).data] for rank in range(grid.world_size)])
         return [answers[rank] for rank in grid.speakers()]
+
+    def _on(self, role: str, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """`args` and answers by rank of those that have the role; the others are not called."""
+        ranks = self._ranks[role]
+        by_rank = dict(zip(ranks, args, strict=True))
+        answers = self.calls.all(phase, [by_rank.get(rank) for rank in range(self.calls.world_size)])
+        return [answers[rank] for rank in ranks]
 
     @cached_property
     def _limits(self) -> MicroBatches:
@@ -128,11 +146,11 @@ class WorkerGroup:
 
     def update_actor(self, batch: TrainBatch, step: int) -> UpdateReport:
         shares = self.shares(batch, self.config.actor_rollout_ref.actor, step, self._limits.actor_update)
-        return merge_reports(self._copies(self.actor_grid, "update_actor", [(share,) for share in shares]))
+        return merge_reports(self._copies("actor", "update_actor", [(share,) for share in shares]))
 
     def update_critic(self, batch: TrainBatch, step: int) -> UpdateReport:
         shares = self.shares(batch, self.config.critic, step, self._limits.critic_update)
-        return merge_reports(self._copies(self.critic_grid, "update_critic", [(share,) for share in shares]))
+        return merge_reports(self._copies("critic", "update_critic", [(share,) for share in shares]))
 
     def order(self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int) -> list[Tensor]:
         """The rows of each optimizer step of an update."""
@@ -144,13 +162,13 @@ class WorkerGroup:
         self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int, limit: PassLimit
     ) -> list[tuple[MiniBatch, ...]]:
         """By copy of the model, its part of every mini-batch. Which rows form one does not depend on the ranks."""
-        grid = self.grid_of("critic" if config is self.config.critic else "actor")
+        role = "critic" if config is self.config.critic else "actor"
         rollout = batch.experience.rollout
         horizon = self.config.actor_rollout_ref.actor.loss_scale_factor or self.config.data.max_response_length
-        by_copy: list[list[MiniBatch]] = [[] for _ in range(grid.copies)]
+        by_copy: list[list[MiniBatch]] = [[] for _ in range(self.grid_of(role).copies)]
         for index in self.order(batch, config, step):
             totals = ppo.totals_of(rollout.mask_BT[index], horizon)
-            for share, of_copy in zip(self._deal(rollout.lengths_B[index], grid, limit), by_copy, strict=True):
+            for share, of_copy in zip(self._deal(role, rollout.lengths_B[index], limit), by_copy, strict=True):
                 rows = take(batch, index[torch.tensor(share.rows)])
                 of_copy.append(MiniBatch(rows, totals, indices(share.passes)))
         return [tuple(of_copy) for of_copy in by_copy]
@@ -167,25 +185,28 @@ class WorkerGroup:
         self.everywhere("load", folder)
 
     def checksums(self, role: str) -> list[dict[str, str]]:
-        """By rank, a digest of each whole tensor of "actor", "critic", "reference" or "engine"."""
-        return self.everywhere("checksums", role)
+        """By rank that has it, a digest of each whole tensor of "actor", "critic", "reference" or "engine"."""
+        return self.of({"reference": "ref", "engine": "rollout"}.get(role, role), "checksums", role)
 
     def shard_checksums(self, role: str) -> list[dict[str, str]]:
-        """By rank, a digest of its part of each tensor of "actor" or "critic"."""
-        return self.everywhere("shard_checksums", role)
+        """By rank that has it, a digest of its part of each tensor of "actor" or "critic"."""
+        return self.of(role, "shard_checksums", role)
 
     def probe_gradient(self, role: str, batch: TrainBatch, micro_size: int) -> tuple[dict[str, float], float]:
         """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per copy."""
         config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
         shares = self.shares(batch, config, 0, PassLimit(rows=micro_size))
-        grid = self.grid_of(role)
-        answers = self._copies(grid, "probe_gradient", [(role, share[0]) for share in shares])
+        answers = self._copies(role, "probe_gradient", [(role, share[0]) for share in shares])
         losses = {name: sum(answer[0][name] for answer in answers) for name in answers[0][0]}
         return losses, answers[0][1]
 
     def grid_of(self, role: str) -> Grid:
-        """Which ranks share the rows of "actor" or "critic"."""
-        return self.critic_grid if role == "critic" else self.actor_grid
+        """Which of its ranks share the rows of "actor", "ref" or "critic"."""
+        return self._grids[role]
+
+    def of(self, role: str, phase: str, *args: Any) -> list[Any]:
+        """One phase with the same arguments on the ranks that have the role; the answers by rank of these."""
+        return self._on(role, phase, [args] * len(self._ranks[role]))
 
     def everywhere(self, phase: str, *args: Any) -> list[Any]:
         """One phase with the same arguments on all ranks; the answers by rank."""

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from trainer import ppo, profiling
 from trainer.capsules import Held
 from trainer.config.schema import Config
-from trainer.interfaces import Engine
+from trainer.interfaces import Engine, Loss
 from trainer.learner import snapshot
 from trainer.learner.models import DTYPES, actor_dtype
 from trainer.learner.protocol import Learner, TrainedLearner
-from trainer.records import Metrics, MiniBatch, Totals, TrainBatch
+from trainer.records import MiniBatch
+from trainer.teams import Seat
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-Loss = Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]
 
 
 class Inspected:
     """The part of `roles.Roles` that looks at a rank and changes nothing of it."""
 
     config: Config
-    rank: int
+    seat: Seat
     device: torch.device
     tokenizer: Any
-    engine: Engine
-    actor: TrainedLearner
+    engine: Engine | None
+    actor: TrainedLearner | None
     reference: Learner | None
     critic: TrainedLearner | None
     _profile: profiling.Recording | None = None
@@ -46,13 +44,13 @@ class Inspected:
     def begin_capsule(self, path: str) -> Held:
         """Before a step: rank 0 begins the file `path`, with the models as they are. Collective."""
         contents, models = self.config.trainer.capsule_weights, self._models()
-        states = snapshot.begin(Path(path), models, self.tokenizer, contents=contents, write=self.rank == 0)
+        states = snapshot.begin(Path(path), models, self.tokenizer, contents=contents, write=self.seat.rank == 0)
         dtype = actor_dtype(self.config.actor_rollout_ref.actor, self.device.type)
         return Held(self.device.type, NAMES[dtype], states)
 
     def moved_since_capsule(self, path: str) -> dict[str, dict[str, float]]:
         """After it: on rank 0, by role, how far the step has moved each tensor. Collective."""
-        return snapshot.moved(Path(path), self._models(), read=self.rank == 0)
+        return snapshot.moved(Path(path), self._models(), read=self.seat.rank == 0)
 
     def _models(self) -> dict[str, Learner]:
         roles: dict[str, Learner | None] = {"actor": self.actor, "critic": self.critic, "reference": self.reference}
@@ -62,18 +60,19 @@ class Inspected:
 
     def start_profile(self) -> None:
         """On the ranks of `global_profiler.ranks`."""
-        self._profile = profiling.start(self.config.global_profiler, self.rank, self.device)
+        self._profile = profiling.start(self.config.global_profiler, self.seat.number, self.device)
 
     def stop_profile(self, stem: str) -> str | None:
         """The file that this rank has written, if it was chosen."""
         recording, self._profile = self._profile, None
-        return recording.stop(Path(f"{stem}.rank_{self.rank}")) if recording else None
+        return recording.stop(Path(f"{stem}.rank_{self.seat.number}")) if recording else None
 
     # -- what the smoke test looks at
 
     def checksums(self, role: str) -> dict[str, str]:
         """A digest of each whole tensor of "actor", "critic", "reference" or "engine". Collective."""
         if role == "engine":
+            assert self.engine is not None
             return self.engine.checksums()
         return {name: snapshot.digest(tensor) for name, tensor in getattr(self, role).full_tensors()}
 

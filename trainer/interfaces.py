@@ -17,6 +17,7 @@ from torch import Tensor
 from trainer.records import LogProbs, Metrics, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 
 Clock = Callable[[str], AbstractContextManager[object]]  # times a phase under a name
+Loss = Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]  # of a micro-batch, and what to report of it
 
 
 class Policy(Protocol):
@@ -53,12 +54,7 @@ class Trainable(Protocol):
     @property
     def parameter_names(self) -> frozenset[str]: ...
 
-    def accumulate(
-        self,
-        passes: Iterable[TrainBatch],
-        totals: Totals,
-        loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]],
-    ) -> Iterator[Metrics]:
+    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Metrics]:
         """Adds the gradient of `loss` over each pass; gives what it reports. A pipeline runs them overlapped."""
         ...
 

@@ -8,6 +8,7 @@ from typing import Any
 from trainer import rendezvous, roles
 from trainer.memory import Memory, most
 from trainer.spec import RunSpec
+from trainer.teams import Seat
 from trainer.transport import pack, unpack
 
 
@@ -21,10 +22,11 @@ class LocalPool:
         rendezvous.connect(0, 1, "127.0.0.1", rendezvous.open_store(1, timeout_s), timeout_s)
 
     def build(self, spec: RunSpec) -> None:
-        self.roles = roles.Roles(spec, 0, 1)
+        self.roles = roles.Roles(spec, Seat.alone())
 
-    def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         """Through the same packing as between processes, so that nothing is shared by accident."""
+        assert args[0] is not None
         answer, reading = roles.call(self.roles, phase, pack(args[0]))
         self._memory.append(reading)
         return [unpack(answer)]

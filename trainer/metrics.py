@@ -11,6 +11,7 @@ from trainer import drift
 from trainer.balance import deal
 from trainer.config.schema import Config
 from trainer.records import LogProbs, Metrics, Rollout, Scores, TrainBatch, UpdateReport
+from trainer.teams import ranks_of
 
 
 def summary(name: str, x: Tensor) -> Metrics:
@@ -66,7 +67,7 @@ def data_metrics(batch: TrainBatch, config: Config) -> Metrics:
     metrics |= summary("prompt_length", prompt_lengths)
     metrics["prompt_length/clip_ratio"] = float((prompt_lengths == config.data.max_prompt_length).float().mean())
     metrics["perf/total_num_tokens"] = float(lengths.sum() + prompt_lengths.sum())
-    return metrics | balance_metrics(rollout.lengths_B.tolist(), config.world_size)
+    return metrics | balance_metrics(rollout.lengths_B.tolist(), len(ranks_of(config, "actor")))
 
 
 def balance_metrics(lengths: Sequence[int], ranks: int) -> Metrics:

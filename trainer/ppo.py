@@ -11,7 +11,7 @@ reference.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +27,7 @@ from trainer.config.schema import (
     KlCtrlConfig,
     RolloutCorrectionConfig,
 )
-from trainer.interfaces import Clock, Critic, Policy, Trainable, Workers
+from trainer.interfaces import Clock, Critic, Loss, Policy, Trainable, Workers
 from trainer.records import (
     Experience,
     Metrics,
@@ -323,11 +323,7 @@ def mini_batches(batch: TrainBatch, size: int, epochs: int, shuffle_seed: int | 
         yield from order.split(size)
 
 
-def update(
-    model: Trainable,
-    shares: Sequence[MiniBatch],
-    loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]],
-) -> UpdateReport:
+def update(model: Trainable, shares: Sequence[MiniBatch], loss: Loss) -> UpdateReport:
     """One optimizer step per mini-batch, its gradient summed over the micro-batches of its `passes`.
 
     Runs on every rank with that rank's share. The losses are normalised by the whole mini-batch, so gradients add up

@@ -41,7 +41,7 @@ class Recorder:
         folder = Path(trainer.capsule_dir).expanduser().resolve()
         partial = folder / (capsules.name_of(step) + capsules.PARTIAL)
         with clock("capsule"):
-            held: Held = self._workers.everywhere("begin_capsule", str(partial))[0]
+            held: Held = self._workers.of("actor", "begin_capsule", str(partial))[0]
         return Begun(partial, held, str(checkpoint.resolve()) if checkpoint else None)
 
     def end(self, begun: Begun | None, before: ppo.Progress, result: ppo.StepResult, clock: Clock) -> None:
@@ -54,7 +54,7 @@ class Recorder:
         spec, config, step = self._spec, self._spec.config, result.progress.step
         contents = config.trainer.capsule_weights
         inside = contents in ("all", "model")
-        moved = self._workers.everywhere("moved_since_capsule", str(begun.partial))[0] if inside else {}
+        moved = self._workers.of("actor", "moved_since_capsule", str(begun.partial))[0] if inside else {}
         updated: dict[str, tuple[UpdateReport | None, ActorConfig | CriticConfig]] = {
             "actor": (result.actor, config.actor_rollout_ref.actor),
             "critic": (result.critic, config.critic),

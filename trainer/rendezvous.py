@@ -1,9 +1,11 @@
-"""How the ranks of a run meet: a store that rank 0 opens, and the process group over it."""
+"""How ranks meet: a store that the first of them opens, and the process group over it."""
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
@@ -12,7 +14,7 @@ import torch.distributed as dist
 from trainer.errors import DeadlineError
 from trainer.network import require_interfaces
 
-_STORE: list[dist.TCPStore] = []  # rank 0's rendezvous lives as long as its process
+_STORES: dict[int, dist.TCPStore] = {}  # by port: those of this process live as long as it does
 
 
 def open_store(world_size: int, timeout_s: float) -> int:
@@ -20,8 +22,14 @@ def open_store(world_size: int, timeout_s: float) -> int:
     store = dist.TCPStore(
         "0.0.0.0", 0, world_size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout_s)
     )
-    _STORE[:] = [store]
+    _STORES[store.port] = store
     return int(store.port)
+
+
+def store_at(host: str, port: int, world_size: int, timeout: timedelta) -> dist.TCPStore:
+    """The rendezvous there, which may be this process's own."""
+    own = _STORES.get(port)
+    return own or dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
 
 
 def connect(rank: int, world_size: int, host: str, port: int, timeout_s: float) -> None:
@@ -29,17 +37,24 @@ def connect(rank: int, world_size: int, host: str, port: int, timeout_s: float) 
 
     Raises ConfigError for a network interface that is not here, DeadlineError if the others can not be reached.
     """
-    cuda, where = torch.cuda.is_available(), f"rank {rank}'s node ({socket.gethostname()})"
-    require_interfaces(os.environ, where, nccl=cuda)
+    cuda = torch.cuda.is_available()
+    require_interfaces(os.environ, f"rank {rank}'s node ({socket.gethostname()})", nccl=cuda)
     timeout = timedelta(seconds=timeout_s)
-    try:
-        store = _STORE[0] if _STORE else dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
+    with in_time(f"rank {rank}", host, port, timeout_s):
+        store = store_at(host, port, world_size, timeout)
         backend = "cpu:gloo,cuda:nccl" if cuda else "cpu:gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+
+
+@contextmanager
+def in_time(who: str, host: str, port: int, timeout_s: float) -> Iterator[None]:
+    """Makes a DeadlineError of what torch raises when the others can not be reached."""
+    try:
+        yield
     except RuntimeError as error:  # of torch's store, gloo or NCCL: a broken line, a closed port, a time limit
         raise DeadlineError(
-            f"rank {rank} on {where} did not reach the other ranks by way of {host}:{port} within {timeout_s:.0f} s: "
-            f"{str(error).splitlines()[0]}",
+            f"{who} on {socket.gethostname()} did not reach the other ranks by way of {host}:{port} within "
+            f"{timeout_s:.0f} s: {str(error).splitlines()[0]}",
             hint="nodes must reach each other at all ports: `devkit doctor` tries each pair; NCCL_SOCKET_IFNAME and "
             "GLOO_SOCKET_IFNAME choose the network",
         ) from error
@@ -48,4 +63,4 @@ def connect(rank: int, world_size: int, host: str, port: int, timeout_s: float) 
 def leave() -> None:
     """Leave the process group and close the rendezvous."""
     dist.destroy_process_group()
-    _STORE.clear()
+    _STORES.clear()

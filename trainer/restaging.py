@@ -16,7 +16,14 @@ from torch import Tensor
 
 from trainer import ppo
 from trainer.capsules import Capsule
-from trainer.config.schema import ActorConfig, Config, CriticConfig, FsdpConfig, MegatronConfig
+from trainer.config.schema import (
+    ActorConfig,
+    Config,
+    CriticConfig,
+    DeviceMappingConfig,
+    FsdpConfig,
+    MegatronConfig,
+)
 from trainer.findings import STAGES, Finding
 from trainer.group import WorkerGroup
 from trainer.learner import checkpoint as checkpoints
@@ -310,7 +317,7 @@ class _Nobody:
 
     world_size = 1
 
-    def all(self, phase: str, args: Sequence[tuple[object, ...]]) -> list[object]:
+    def all(self, phase: str, args: Sequence[tuple[object, ...] | None]) -> list[object]:
         raise NotImplementedError(phase)
 
 
@@ -344,7 +351,14 @@ def on_one_cpu(config: Config, folder: Path | None, dtype: str) -> Config:
             strategy="fsdp",
             model=replace(critic_model, fsdp_config=plain(critic_model.fsdp_config, critic.strategy, critic.megatron)),
         ),
-        trainer=replace(config.trainer, nnodes=1, n_gpus_per_node=1, device="cpu", capsule_dir=None),
+        trainer=replace(
+            config.trainer,
+            nnodes=1,
+            n_gpus_per_node=1,
+            device="cpu",
+            device_mapping=DeviceMappingConfig(),
+            capsule_dir=None,
+        ),
     )
 
 

@@ -5,6 +5,8 @@ Heavy imports live here and below; the driver never imports this module.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +16,21 @@ from torch import Tensor
 
 from trainer import ppo
 from trainer.config.schema import Config
-from trainer.inspection import Inspected, Loss
-from trainer.interfaces import Engine, Sampling
+from trainer.inspection import Inspected
+from trainer.interfaces import Engine, Loss, Sampling
 from trainer.learner import checkpoint
 from trainer.learner.build import Builder, state_of
 from trainer.learner.fsdp import forward_only
-from trainer.learner.models import Source
+from trainer.learner.models import Source, actor_dtype
+from trainer.learner.protocol import TrainedLearner
 from trainer.memory import Memory, measured
 from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rewards.scorer import Scorer
-from trainer.rollout.build import build_engine
+from trainer.rollout.bridge import Bridge, Kind
+from trainer.rollout.build import MEGABYTE, build_engine
 from trainer.spec import RunSpec
+from trainer.teams import Seat
 from trainer.tokenizer import load_tokenizer
 from trainer.transport import pack, unpack
 
@@ -38,12 +43,14 @@ def call(roles: Roles, phase: str, packed_args: tuple[Any, ...]) -> tuple[Any, M
 
 
 class Roles(Inspected):
-    """Actor, critic, reference and engine of this rank. Methods marked *collective* need every rank."""
+    """Of actor, critic, reference and engine, what this rank has. *Collective* methods need every rank of its team."""
 
-    def __init__(self, spec: RunSpec, rank: int, world_size: int) -> None:
+    def __init__(self, spec: RunSpec, seat: Seat, bridge: Bridge | None = None) -> None:
+        """`bridge` leads from the actor to engines on other ranks."""
         config = spec.config
         self.config = config
-        self.rank = rank
+        self.seat = seat
+        self.bridge = bridge
         device_type = device_of(config)
         self.device = torch.device("cuda:0" if device_type == "cuda" else "cpu")
         if device_type == "cuda":
@@ -53,25 +60,29 @@ class Roles(Inspected):
         part = config.actor_rollout_ref
         source = Source(part.model.path, part.model.trust_remote_code, config.trainer.seed)
         # Before the models: what it may have of a GPU is a share of the whole.
-        self.engine: Engine = build_engine(config, source, self.device, self.tokenizer)
-        build = Builder(config, self.device, spec.total_steps)
-        self.actor = build.actor(source)
-        self.reference = build.reference(source) if config.uses_reference else None
-        self.critic = build.critic() if config.uses_critic else None
+        has, build = seat.roles, Builder(config, self.device, spec.total_steps)
+        self.engine: Engine | None = None
+        if "rollout" in has:
+            self.engine = build_engine(config, source, self.device, self.tokenizer)
+        self.actor = build.actor(source) if "actor" in has else None
+        self.reference = build.reference(source) if "ref" in has and config.uses_reference else None
+        self.critic = build.critic() if "critic" in has and config.uses_critic else None
         self.sync_weights()
 
     # -- rollout and rewards
 
     def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
         """A row with an empty mask has no response, because its engine died; see `revive_engines`."""
+        assert self.engine is not None
         rollout = self.engine.generate(prompts, sampling)
-        if self.config.actor_rollout_ref.rollout.free_cache_engine:
+        if self.config.actor_rollout_ref.rollout.free_cache_engine and not self.seat.only_generates:
             self.engine.sleep()
         return rollout
 
     def revive_engines(self) -> int:
-        """Starts the engines that died, with the actor's weights; gives how many. Collective."""
-        return self.engine.revive(self.actor.full_tensors())
+        """Starts the engines that died, with the actor's weights; gives how many. Collective, over all teams."""
+        with self._actor_weights() as tensors:
+            return self.engine.revive(tensors) if self.engine is not None else 0
 
     def score(self, rollout: Rollout) -> Scores:
         return score_responses(rollout, self.tokenizer, self.score_response)
@@ -80,6 +91,7 @@ class Roles(Inspected):
 
     def log_probs(self, rollout: Rollout, passes: tuple[Tensor, ...]) -> LogProbs:
         """Of the actor as it is now. Collective."""
+        assert self.actor is not None
         with self.actor.at_hand():
             return forward_only(partial(self.actor.log_probs, entropy=True), rollout, passes)
 
@@ -99,6 +111,7 @@ class Roles(Inspected):
 
     def update_actor(self, shares: tuple[MiniBatch, ...]) -> UpdateReport:
         """Collective."""
+        assert self.actor is not None
         with self.actor.training():
             return ppo.update(self.actor, shares, self._actor_loss())
 
@@ -109,6 +122,7 @@ class Roles(Inspected):
             return ppo.update(self.critic, shares, self._critic_loss())
 
     def _actor_loss(self) -> Loss:
+        assert self.actor is not None
         return partial(ppo.actor_loss, self.actor, config=self.config.actor_rollout_ref.actor)
 
     def _critic_loss(self) -> Loss:
@@ -116,8 +130,35 @@ class Roles(Inspected):
         return partial(ppo.critic_loss, self.critic, config=self.config.critic)
 
     def sync_weights(self) -> None:
-        """The actor's weights into this rank's engine, one tensor at a time. Collective."""
-        self.engine.load_weights(self.actor.full_tensors(), self.engine.version + 1)
+        """The actor's weights into the engines, never the whole model at once. Collective, over all teams."""
+        with self._actor_weights() as tensors:
+            if self.engine is not None:
+                self.engine.load_weights(tensors, self.engine.version + 1)
+
+    @contextmanager
+    def _actor_weights(self) -> Iterator[Iterator[tuple[str, Tensor]]]:
+        """The actor's tensors where this rank has an engine, from the actor here or over the bridge. Without an engine
+        they are gathered and sent, and nothing is left to walk through. An engine walks to the end of them."""
+        if self.actor is not None and self.engine is not None:
+            yield self.actor.full_tensors()
+        elif self.actor is not None:
+            tensors = self.actor.full_tensors()
+            if self.bridge is not None:
+                self.bridge.send(tensors, self._parcels)
+            for _ in tensors:  # the gathering of each needs every rank
+                pass
+            yield iter(())
+        elif self.bridge is not None:
+            yield self.bridge.receive(self._parcels)
+            self.bridge.require_whole(self.seat.number)
+        else:
+            yield iter(())
+
+    @property
+    def _parcels(self) -> Kind:
+        part = self.config.actor_rollout_ref
+        bucket = part.rollout.update_weights_bucket_megabytes * MEGABYTE
+        return Kind(self.device, actor_dtype(part.actor, self.device.type), bucket)
 
     # -- state
 
@@ -125,20 +166,24 @@ class Roles(Inspected):
         """Shards of every rank, and on rank 0 what `transformers` needs to load the model. Collective."""
         contents = self.config.actor_rollout_ref.actor.checkpoint.save_contents
         keep_optimizer = "optimizer" in contents
-        state_of(self.actor).save(self.actor, Path(folder) / "actor", optimizer=keep_optimizer)
-        if self.critic is not None:
-            state_of(self.critic).save(self.critic, Path(folder) / "critic", optimizer=keep_optimizer)
-        if self.rank == 0:
-            checkpoint.save_identity(self.actor.module, self.tokenizer, Path(folder) / "actor" / "huggingface")
+        for name, model in self._trained().items():
+            state_of(model).save(model, Path(folder) / name, optimizer=keep_optimizer)
+        if self.actor is None:
+            return
+        identity, first = Path(folder) / "actor" / "huggingface", self.seat.rank == 0
+        if first:
+            checkpoint.save_identity(self.actor.module, self.tokenizer, identity)
         if "hf_model" in contents:
-            checkpoint.export(self.actor, Path(folder) / "actor" / "huggingface", write=self.rank == 0)
+            checkpoint.export(self.actor, identity, write=first)
 
     def load(self, folder: str) -> None:
-        """What `save` wrote, on any number of ranks. Collective."""
-        state_of(self.actor).load(self.actor, Path(folder) / "actor")
-        if self.critic is not None:
-            state_of(self.critic).load(self.critic, Path(folder) / "critic")
+        """What `save` wrote, on any number of ranks. Collective, over all teams."""
+        for name, model in self._trained().items():
+            state_of(model).load(model, Path(folder) / name)
         self.sync_weights()
+
+    def _trained(self) -> dict[str, TrainedLearner]:
+        return {name: m for name, m in (("actor", self.actor), ("critic", self.critic)) if m is not None}
 
 
 def score_responses(rollout: Rollout, tokenizer: Any, scorer: Scorer) -> Scores:

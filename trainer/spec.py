@@ -14,3 +14,14 @@ class RunSpec:
     config: Config
     reward_source: str | None  # text of custom_reward_function.path, read on the driver's machine
     total_steps: int
+
+
+@dataclass(frozen=True)
+class BridgeEnd:
+    """Where those meet between whom weights travel (`teams.bridge_ranks`), and which of them this rank is."""
+
+    host: str
+    port: int
+    rank: int
+    size: int
+    timeout_s: float

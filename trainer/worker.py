@@ -11,7 +11,8 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.spec import RunSpec
+from trainer.spec import BridgeEnd, RunSpec
+from trainer.teams import Seat
 
 
 @dataclass(frozen=True)
@@ -28,35 +29,38 @@ class WorkerInfo:
 
 
 class PPOWorker:
-    """Actor, critic, reference, rollout engine and rewards of one rank (the "hybrid engine")."""
+    """What one rank has of actor, critic, reference, rollout engine and rewards: all, or its team's roles."""
 
-    def __init__(self, rank: int, world_size: int, node_ip: str | None = None) -> None:
+    def __init__(self, seat: Seat, node_ip: str | None = None) -> None:
         from trainer import rendezvous, roles  # the slow imports, while the other ranks do theirs
+        from trainer.rollout.bridge import Bridge
 
-        self.rank = rank
-        self.world_size = world_size
+        self.seat = seat
         self.node_ip = node_ip or _node_ip()
         self._module = roles
         self._rendezvous = rendezvous
         self._roles: Any = None
+        self._make_bridge = Bridge
+        self._bridge: Bridge | None = None
 
     def describe(self) -> WorkerInfo:
         import ray
 
-        return WorkerInfo(self.rank, self.node_ip, os.getpid(), ray.get_runtime_context().get_node_id())
+        return WorkerInfo(self.seat.number, self.node_ip, os.getpid(), ray.get_runtime_context().get_node_id())
 
-    def open_store(self, timeout_s: float) -> tuple[str, int]:
-        """Rank 0 opens the rendezvous, at a port that the system chooses, and tells where."""
-        return self.node_ip, self._rendezvous.open_store(self.world_size, timeout_s)
+    def open_store(self, size: int, timeout_s: float) -> tuple[str, int]:
+        """Opens a rendezvous of `size` ranks, at a port that the system chooses, and tells where."""
+        return self.node_ip, self._rendezvous.open_store(size, timeout_s)
 
-    def connect(self, host: str, port: int, timeout_s: float) -> None:
-        """Join the process group. Collective."""
-        self._rendezvous.connect(self.rank, self.world_size, host, port, timeout_s)
+    def connect(self, host: str, port: int, timeout_s: float, end: BridgeEnd | None = None) -> None:
+        """Join the process group of this rank's team, and the bridge between two teams. Collective."""
+        self._rendezvous.connect(self.seat.rank, self.seat.size, host, port, timeout_s)
+        self._bridge = self._make_bridge(end) if end is not None else None
 
     def build(self, spec: RunSpec) -> None:
         """Load models and engine; again with another spec, it starts over in the same process. Collective."""
         self._roles = None  # frees the old models first
-        self._roles = self._module.Roles(spec, self.rank, self.world_size)
+        self._roles = self._module.Roles(spec, self.seat, self._bridge)
 
     def call(self, phase: str, packed_args: tuple[Any, ...]) -> Any:
         """Run one phase of `Roles` on this rank's share; gives its answer, packed, and a `memory.Memory`."""

@@ -128,11 +128,13 @@ def unchanged(before: Digests, after: Digests) -> Outcome:
 
 def synced(actor: Digests, engine: Digests) -> Outcome:
     """Every engine has the actor's weights, to the bit."""
-    for rank, (wanted, held) in enumerate(zip(actor, engine, strict=True)):
+    # Where engines have ranks of their own, the actor's first rank is what they follow.
+    followed = actor if len(actor) == len(engine) else [actor[0]] * len(engine)
+    for rank, (wanted, held) in enumerate(zip(followed, engine, strict=True)):
         stale = sorted(name for name in wanted if wanted[name] != held.get(name))
         if stale:
             return Outcome(False, f"rank {rank}'s engine has other weights than the actor: {named(stale)}")
-    return Outcome(True, f"{len(actor[0])} tensors equal on {len(actor)} ranks")
+    return Outcome(True, f"{len(actor[0])} tensors equal on {len(engine)} ranks")
 
 
 def ranks_equal(actor: Digests, engine: Digests) -> Outcome:

@@ -161,8 +161,9 @@ def isolate() -> None:
         # Ray writes its nodes' complaints, such as that a rank was killed, to the driver's stdout, which is data here.
         RAY_DEDUP_LOGS="1",
         RAY_DEDUP_LOGS_SKIP_REGEX=".",
-        # If this process is killed, agents look for the cluster's head this long before they end; Ray's limit is 60.
-        RAY_gcs_rpc_server_reconnect_timeout_s="5",
+        # If this process is killed, agents look for the cluster's head this long before they end; Ray's limit is 60. A
+        # machine that is too busy for the head to answer within it ends the test.
+        RAY_gcs_rpc_server_reconnect_timeout_s="20",
         # One thread per worker: more fight over the cores, and the bits of a sum would depend on the machine.
         OMP_NUM_THREADS="1",
     )

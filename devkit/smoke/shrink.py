@@ -19,9 +19,11 @@ from trainer.config.problems import ConfigErrors, Problem
 from trainer.config.schema import Config
 from trainer.config.upstream import rename
 from trainer.errors import ConfigError
-from trainer.grid import Grid, actor_grid, critic_grid
+from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
 from trainer.learner.megatron.available import require_megatron
 from trainer.rollout.versions import require_version
+from trainer.teams import KEY as MAPPING
+from trainer.teams import ROLES, teams_of
 
 ENGINES = CHOICES["actor_rollout_ref.rollout.name"]
 MAX_NODES = 4
@@ -106,7 +108,7 @@ def make_plan(overrides: Sequence[str], dialect: str | None, rollout: str = "hf"
     if full.uses_megatron:
         require_megatron()
     nodes = min(full.trainer.nnodes, MAX_NODES)
-    ranks = 1 if nodes > 1 else 2
+    ranks = max(1 if nodes > 1 else 2, math.ceil(len(teams_of(full)) / nodes))
     sizes = _batch_sizes(full, nodes * ranks)
     cuts = tuple(cut for cut in _cuts(resolved, nodes, ranks, sizes, rollout) if cut.full != cut.tiny)
     model = Path(full.actor_rollout_ref.model.path).expanduser()
@@ -152,6 +154,25 @@ class _Sizes:
     samples: int  # per prompt
 
 
+def _mapping(full: Config, world: int) -> dict[str, list[int] | None]:
+    """The ranks of each role: as many teams as in the full run, of neighbours; None where all ranks do everything."""
+    teams = teams_of(full)
+    if len(teams) == 1:
+        return dict.fromkeys(ROLES)
+    dealt = {
+        role: [rank for rank in range(world) if rank * len(teams) // world == number]
+        for number, team in enumerate(teams)
+        for role in team.roles
+    }
+    return {role: dealt.get(role) for role in ROLES}
+
+
+def _ranks(full: Config, world: int, role: str) -> int:
+    mapping = _mapping(full, world)
+    ranks = mapping[role] or mapping["actor"]
+    return world if ranks is None else len(ranks)
+
+
 def _split(whole: Grid, world: int) -> Grid:
     """Two tensor ranks where the full run has any, two stages where it has those and ranks are left.
 
@@ -165,14 +186,15 @@ def _split(whole: Grid, world: int) -> Grid:
 
 def _batch_sizes(full: Config, world: int) -> _Sizes:
     """The smallest batch with the full run's numbers of mini-batches and micro-batches (up to a limit)."""
-    copies, critic_copies = (_split(grid(full), world).copies for grid in (actor_grid, critic_grid))
+    grids = {"actor": actor_grid(full), "critic": critic_grid(full), "ref": reference_grid(full)}
+    copies, critic_copies, ref_copies = (_split(grid, _ranks(full, world, role)).copies for role, grid in grids.items())
     samples = min(full.actor_rollout_ref.rollout.n, MAX_SAMPLES)
     mini = full.actor_rollout_ref.actor.ppo_mini_batch_size
     steps = min(MAX_STEPS_PER_EPOCH, max(1, full.data.train_batch_size // mini))
     per_copy = mini * full.actor_rollout_ref.rollout.n // actor_grid(full).copies
     size = micro_batch_sizes(full).actor_update.sequences(full.longest_sequence)
     passes = min(MAX_MICRO_BATCHES, max(1, per_copy // size))
-    unit = math.lcm(world, copies * passes, critic_copies * passes, samples)
+    unit = math.lcm(world, copies * passes, critic_copies * passes, ref_copies, samples)
     rows = unit * math.ceil(MIN_ROWS / unit)
     micro, critic_micro = (rows // each // passes for each in (copies, critic_copies))
     return _Sizes(steps * rows // samples, rows // samples, micro, critic_micro, samples)
@@ -186,6 +208,7 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: st
         "trainer.nnodes": (nodes, f"at most {MAX_NODES} simulated nodes"),
         "trainer.n_gpus_per_node": (ranks, "ranks share this machine's cores"),
         "trainer.device": ("cpu", "runs without a GPU"),
+        **{f"{MAPPING}.{role}": (of, "as many teams") for role, of in _mapping(full, nodes * ranks).items()},
         "data.train_batch_size": (sizes.prompts, "the same number of optimizer steps, of fewer rows"),
         "actor_rollout_ref.actor.ppo_mini_batch_size": (sizes.mini, "as above"),
         "actor_rollout_ref.actor.ppo_micro_batch_size": (None, "as above"),
@@ -255,7 +278,7 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: st
 
 def _megatron(full: Config, world: int) -> dict[str, tuple[Any, str]]:
     """Of actor and critic: parallel sizes that fit the ranks, and what fits two layers on a CPU."""
-    grid = _split(actor_grid(full), world)
+    grid = _split(actor_grid(full), _ranks(full, world, "actor"))
     sections = {"actor_rollout_ref.actor.megatron": full.actor_rollout_ref.actor.megatron}
     sections |= {"critic.megatron": full.critic.megatron}
     settings: dict[str, tuple[Any, str]] = {}

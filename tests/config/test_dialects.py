@@ -17,6 +17,7 @@ _ENGINE = "actor_rollout_ref.rollout.engine"
 OURS = {
     *("algorithm.masked_gae", "trainer.seed", "trainer.step_timeout", "trainer.max_rollout_drift"),
     *("trainer.rollout_drift_action", "trainer.capsule_dir", "trainer.capsule_freq", "trainer.capsule_weights"),
+    *(f"trainer.device_mapping.{role}" for role in ("actor", "rollout", "ref", "critic")),
     *("actor_rollout_ref.model.recompute_granularity", "critic.model.recompute_granularity"),
     *("global_profiler.ranks", "global_profiler.all_ranks", f"{_ENGINE}_timeout"),
     *(f"{_ENGINE}_kwargs.sglang.sampling_backend", f"{_ENGINE}_kwargs.sglang.log_level"),

@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "layer-without-gradient",
         "trainer/roles.py",
-        old="        self.actor = build.actor(source)\n",
+        old='        self.actor = build.actor(source) if "actor" in has else None\n',
         new="        self.actor = build.actor(source)\n"
         "        next(self.actor.module.parameters()).requires_grad_(False)\n",
         caught_by="gradients",
@@ -166,10 +166,10 @@ MUTANTS = (
     Mutant(
         "one-rank-skips-the-sync",
         "trainer/roles.py",
-        old="        self.engine.load_weights(self.actor.full_tensors(), self.engine.version + 1)\n",
-        new="        if self.rank == 1 and self.engine.version:\n"
-        "            return [None for _ in self.actor.full_tensors()] and None\n"
-        "        self.engine.load_weights(self.actor.full_tensors(), self.engine.version + 1)\n",
+        old="            if self.engine is not None:\n                self.engine.load_weights(",
+        new="            if self.seat.rank == 1 and self.engine.version:\n"
+        "                return [None for _ in tensors] and None\n"
+        "            if self.engine is not None:\n                self.engine.load_weights(",
         caught_by="weight-sync",
         says="rank 1",
     ),

@@ -95,6 +95,22 @@ def test_megatron_passes_every_check(changes: tuple[str, ...]) -> None:
     assert record["kept"][f"{actor}.strategy"] == record["kept"]["critic.strategy"] == "megatron"
 
 
+def test_roles_on_ranks_of_their_own_pass_every_check() -> None:
+    """Three teams: the actor's weights travel, a killed rank of another team is named, and a run resumes to the bit."""
+    mapping = {"actor": [0, 1, 2, 3], "rollout": [4, 5], "critic": [6, 7]}
+    done = smoke(
+        "--json",
+        "trainer.n_gpus_per_node=8",
+        "trainer.nnodes=1",
+        *(f"trainer.device_mapping.{role}={ranks}" for role, ranks in mapping.items()),
+    )
+    record = done.record
+    assert (done.code, record["verdict"]) == (0, "pass"), done.err
+    assert {check["name"]: check["status"] for check in record["checks"]} == dict.fromkeys(CHECKS, "pass")
+    cut = {each["key"]: each["tiny"] for each in record["cut"]}
+    assert [cut[f"trainer.device_mapping.{role}"] for role in mapping] == [[0], [1], [2]]
+
+
 # ------------------------------------------------------------------------------------------- a user's own command
 
 

@@ -27,6 +27,7 @@ from trainer.group import WorkerGroup
 from trainer.records import Experience, Prompts, Rollout, Row, TrainBatch
 from trainer.roles import Roles
 from trainer.spec import RunSpec
+from trainer.teams import ROLES, Seat
 
 ROWS, PROMPT, RESPONSE = 8, 7, 6
 LIMIT_S = 60
@@ -78,12 +79,14 @@ class ThisRank:
 def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     config = load(job["words"]).config
     world = job["world"]
-    roles = Roles(RunSpec(config, None, 10), rank, world)
+    roles = Roles(RunSpec(config, None, 10), Seat(rank, rank, world, frozenset(ROLES)))
     calls = ThisRank(roles, rank, world)
     group = WorkerGroup(calls, config)
     batch = made_up(roles.actor.module.config.vocab_size)
     rollout, limit = batch.experience.rollout, micro_batch_sizes(config).actor_update
-    mini_batches = group.shares(batch, config.actor_rollout_ref.actor, 1, limit)[group.actor_grid.place(rank).data]
+    mini_batches = group.shares(batch, config.actor_rollout_ref.actor, 1, limit)[
+        group.grid_of("actor").place(rank).data
+    ]
     found: dict[str, Any] = {
         **{name: {"actor": [], "critic": []} for name in ("steps", "lr", "untrained", "skipped", "loss_scale")},
         "whole": {"actor": [], "critic": []},

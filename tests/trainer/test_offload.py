@@ -26,6 +26,7 @@ from trainer.learner.offload import Gradients, Offload, local
 from trainer.records import MiniBatch, TrainBatch, UpdateReport, take
 from trainer.roles import Roles
 from trainer.spec import RunSpec
+from trainer.teams import Seat
 
 CPU = torch.device("cpu")
 
@@ -267,7 +268,7 @@ def test_whole_roles(words: Words, mesh: Any) -> None:
     batch, found, gone = train_batch(8), [], []
     for changes in ([], options):
         config = load(words("algorithm.use_kl_in_reward=True", *changes)).config
-        roles = Roles(RunSpec(config, None, 10), 0, 1)
+        roles = Roles(RunSpec(config, None, 10), Seat.alone())
         share = (MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT, 6), passes(8, 2)),)
         seen = batch.experience.rollout, passes(8, 3)
         answers: list[Any] = [roles.log_probs(*seen).logp_BT, roles.ref_log_probs(*seen), roles.values(*seen)]

@@ -23,6 +23,7 @@ from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scor
 from trainer.roles import Roles
 from trainer.run import Observer, read_data, train
 from trainer.spec import RunSpec
+from trainer.teams import Seat
 from trainer.tracking import Tracker
 
 
@@ -359,7 +360,7 @@ class OneRank(Pool):
         super().__init__([None])
 
     def build(self, spec: RunSpec) -> None:
-        self.ranks = [Roles(spec, 0, 1)]
+        self.ranks = [Roles(spec, Seat.alone())]
 
 
 @pytest.mark.parametrize("estimator", ["gae", "grpo", "rloo", "reinforce_plus_plus"])

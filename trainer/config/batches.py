@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from trainer.balance import PassLimit
 from trainer.config.problems import ConfigErrors, Note, Problem
 from trainer.config.schema import Config
-from trainer.grid import actor_grid, critic_grid
+from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
+from trainer.teams import KEY, LEARNERS, ranks_of, roles_of
 
 _ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 _BATCH, _NODES, _GPUS, _N = "data.train_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node", f"{_ROLLOUT}.n"
@@ -88,15 +89,21 @@ def _size(kind: _Pass) -> PassLimit | None:
 
 
 def _actor_copies(config: Config) -> tuple[int, tuple[str, ...]]:
-    return actor_grid(config).copies, _deciding(config.actor_rollout_ref.actor.strategy)
+    return _copies(actor_grid(config), config.actor_rollout_ref.actor.strategy, "actor")
+
+
+def _ref_copies(config: Config) -> tuple[int, tuple[str, ...]]:
+    return _copies(reference_grid(config), config.actor_rollout_ref.actor.strategy, "ref")
 
 
 def _critic_copies(config: Config) -> tuple[int, tuple[str, ...]]:
-    return critic_grid(config).copies, _deciding(config.critic.strategy)
+    return _copies(critic_grid(config), config.critic.strategy, "critic")
 
 
-def _deciding(strategy: str) -> tuple[str, ...]:
-    return (_NODES, _GPUS, *(_SPLIT if strategy == "megatron" else ()))
+def _copies(grid: Grid, strategy: str, role: str) -> tuple[int, tuple[str, ...]]:
+    """How many there are, and the keys that decide it."""
+    mapping = (f"{KEY}.actor", f"{KEY}.{role}") if role != "actor" else (f"{KEY}.actor",)
+    return grid.copies, (_NODES, _GPUS, *mapping, *(_SPLIT if strategy == "megatron" else ()))
 
 
 def _actor_update(config: Config) -> _Pass:
@@ -136,7 +143,7 @@ def _ref_log_prob(config: Config) -> _Pass:
     budget = reference.log_prob_max_token_len_per_gpu if reference.log_prob_use_dynamic_bsz else None
     key = f"{_REF}.log_prob_micro_batch_size"
     sizes = reference.log_prob_micro_batch_size_per_gpu, reference.log_prob_micro_batch_size
-    return _Pass(key, *_actor_copies(config), *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget)
+    return _Pass(key, *_ref_copies(config), *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget)
 
 
 def _updates(config: Config) -> Iterator[tuple[_Pass, str, int]]:
@@ -158,17 +165,16 @@ def _passes(config: Config) -> Iterator[_Pass]:
 
 def arithmetic_problems(config: Config) -> Iterator[Problem]:
     """Everything that does not come out even, or is said twice, or not at all."""
-    ranks, n, batch = config.world_size, config.actor_rollout_ref.rollout.n, config.data.train_batch_size
-    world = f"{ranks} ranks ({config.trainer.nnodes} nodes x {config.trainer.n_gpus_per_node})"
-    if batch * n % ranks:
-        message = f"{_BATCH}={batch} x {_N}={n} sequences do not divide over {world}"
-        yield Problem(_BATCH, message, f"make {_BATCH} x {_N} a multiple of {ranks}", (_N, _NODES, _GPUS))
+    n, batch = config.actor_rollout_ref.rollout.n, config.data.train_batch_size
+    yield from _step_problems(config, batch, n)
     for kind, mini_key, mini in _updates(config):
         if batch % mini:
             message = f"{_BATCH}={batch} is not a multiple of {mini_key}={mini}"
             yield Problem(mini_key, message, f"choose a divisor of {batch}", (_BATCH,))
         if mini * n % kind.copies:
-            over = world if kind.copies == ranks else f"the {kind.copies} copies of the model on {world}"
+            over = _world(config)
+            if kind.copies != config.world_size:
+                over = f"the {kind.copies} copies of the model on {over}"
             message = f"{mini_key}={mini} x {_N}={n} sequences do not divide over {over}"
             hint = f"make {mini_key} x {_N} a multiple of {kind.copies}"
             yield Problem(mini_key, message, hint, (_N, *kind.ranks))
@@ -176,6 +182,21 @@ def arithmetic_problems(config: Config) -> Iterator[Problem]:
             yield from _update_problems(kind, mini_key, mini * n // kind.copies)
     for kind in _passes(config):
         yield from _pass_problems(config, kind)
+
+
+def _step_problems(config: Config, batch: int, n: int) -> Iterator[Problem]:
+    """Each learner's ranks share the whole step."""
+    learners = [role for role in roles_of(config) if role in LEARNERS]
+    for ranks, role in {len(ranks_of(config, role)): role for role in reversed(learners)}.items():
+        if batch * n % ranks:
+            over = _world(config) if ranks == config.world_size else f"the {ranks} ranks of {KEY}.{role}"
+            message = f"{_BATCH}={batch} x {_N}={n} sequences do not divide over {over}"
+            hint = f"make {_BATCH} x {_N} a multiple of {ranks}"
+            yield Problem(_BATCH, message, hint, (_N, _NODES, _GPUS, f"{KEY}.{role}"))
+
+
+def _world(config: Config) -> str:
+    return f"{config.world_size} ranks ({config.trainer.nnodes} nodes x {config.trainer.n_gpus_per_node})"
 
 
 def _update_problems(kind: _Pass, mini_key: str, per_rank: int) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from trainer.config.problems import Note, Problem, independent
 from trainer.config.schema import Config, RolloutConfig
 from trainer.config.tree import FOLLOWS
 from trainer.rollout.versions import installed
+from trainer.teams import capsule_problems, engine_problems, team_problems
 
 _BATCH = "data.train_batch_size"
 _DEFAULT_ROLLOUT = RolloutConfig()
@@ -132,7 +133,9 @@ def setting_problems(config: Config) -> Iterator[Problem]:
         yield Problem(
             f"{prefix}.temperature", message, f"raise it, or set {prefix}.do_sample=False", (f"{prefix}.do_sample",)
         )
-    yield from _engine_problems(config)
+    yield from team_problems(config)
+    yield from engine_problems(config)
+    yield from capsule_problems(config)
     yield from _restricted_problems(config)
     if config.algorithm.adv_estimator == "gae" and not config.uses_critic:
         message = "critic.enable=False leaves algorithm.adv_estimator=gae without values"
@@ -171,20 +174,6 @@ def _precision_problems(config: Config) -> Iterator[Problem]:
             message = f"{name}.dtype=fp16 needs weights in fp32, and {name}.model_dtype is {fsdp.model_dtype}"
             hint = f"set {name}.model_dtype=fp32: gradients are unscaled in it"
             yield Problem(f"{name}.dtype", message, hint, (f"{name}.model_dtype",))
-
-
-def _engine_problems(config: Config) -> Iterator[Problem]:
-    """An engine takes whole ranks of the run, and the same number on each of its nodes."""
-    size, ranks, per_node = config.ranks_per_engine, config.world_size, config.trainer.n_gpus_per_node
-    key = "actor_rollout_ref.rollout.tensor_model_parallel_size"
-    uses = ("trainer.nnodes", "trainer.n_gpus_per_node")
-    if ranks % size:
-        message = f"{key}={size} does not divide the {ranks} ranks of trainer.nnodes x trainer.n_gpus_per_node"
-        fitting = [str(n) for n in range(1, ranks + 1) if ranks % n == 0]
-        yield Problem(key, message, f"set it to one of {', '.join(fitting)}", uses)
-    elif size % per_node and per_node % size:
-        message = f"{key}={size} would cut an engine unevenly over nodes of {per_node} ranks"
-        yield Problem(key, message, f"set it to a divisor or a multiple of {per_node}", uses)
 
 
 def _restricted(rollout: RolloutConfig) -> bool:

@@ -9,10 +9,12 @@ from typing import Any
 from trainer.config.problems import Note, Problem
 from trainer.config.schema import Config, MegatronConfig
 from trainer.learner.megatron.available import installed
+from trainer.teams import KEY, LEARNERS, ranks_of, roles_of
 
 _ACTOR, _CRITIC = "actor_rollout_ref.actor", "critic"
 _SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
 _RANKS = ("trainer.nnodes", "trainer.n_gpus_per_node")
+_MAPPING = tuple(f"{KEY}.{role}" for role in LEARNERS)
 
 
 def megatron_problems(config: Config) -> Iterator[Problem]:
@@ -37,11 +39,24 @@ def split_problems(config: Config) -> Iterator[Problem]:
     """Ranks that do not come out as whole copies of the model."""
     actor = config.actor_rollout_ref.actor.megatron  # its sizes hold for all models
     split = actor.tensor_model_parallel_size * actor.pipeline_model_parallel_size
-    if config.uses_megatron and config.world_size % split:
+    uneven = [ranks for role in _roles(config) if len(ranks := ranks_of(config, role)) % split]
+    if uneven:
         key, both = f"{_ACTOR}.megatron", " x ".join(f"{name}={getattr(actor, name)}" for name in _SIZES)
-        message = f"{key}: {both} = {split} ranks per copy of the model do not divide the {config.world_size} ranks"
+        message = f"{key}: {both} = {split} ranks per copy of the model do not divide the {len(uneven[0])} ranks"
         hint = f"make trainer.nnodes x trainer.n_gpus_per_node a multiple of {split}"
-        yield Problem(f"{key}.{_SIZES[0]}", message, hint, (f"{key}.{_SIZES[1]}", *_RANKS))
+        if len(uneven[0]) != config.world_size:
+            message, hint = f"{message} {list(uneven[0])}", f"give each model a multiple of {split} ranks"
+        yield Problem(f"{key}.{_SIZES[0]}", message, hint, (f"{key}.{_SIZES[1]}", *_RANKS, *_MAPPING))
+
+
+def _roles(config: Config) -> tuple[str, ...]:
+    """Whose models are on Megatron."""
+    used = {
+        "actor": config.actor_rollout_ref.actor.strategy == "megatron",
+        "critic": config.critic.strategy == "megatron",
+    }
+    used["ref"] = used["actor"]
+    return tuple(role for role in roles_of(config) if used.get(role, False))
 
 
 def _recompute_problems(key: str, megatron: MegatronConfig) -> Iterator[Problem]:

@@ -270,10 +270,21 @@ class RewardFunctionConfig:
 
 
 @dataclass(frozen=True)
+class DeviceMappingConfig:
+    """Ours: ranks of a role's own, as [0,1] or list(range(0,2)); without any, all ranks do everything."""
+
+    actor: list[int] | None = None
+    rollout: list[int] | None = None
+    ref: list[int] | None = None  # null: the actor's
+    critic: list[int] | None = None  # null: the actor's
+
+
+@dataclass(frozen=True)
 class TrainerConfig:
     nnodes: int = 1
     n_gpus_per_node: int = 8  # workers per node: one per GPU, or per CPU slot without GPUs
     device: str = "auto"  # auto | cuda | cpu
+    device_mapping: DeviceMappingConfig = field(default_factory=DeviceMappingConfig)
     seed: int = 1  # ours: of sampling and of new weights
     total_epochs: int = 30
     total_training_steps: int | None = None  # overrides total_epochs

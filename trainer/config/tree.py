@@ -15,6 +15,7 @@ from trainer.config.schema import Config
 
 Tree = DictConfig
 FOLLOWS = "follows "  # how an origin begins that names other keys
+_RANGE = re.compile(r"list\(range\((\d{1,6}),\s*(\d{1,6})\)\)")  # as ROLL's files write ranks
 
 
 def _fresh() -> Tree:
@@ -78,12 +79,21 @@ def build(values: Mapping[str, Any]) -> tuple[Tree, list[Problem]]:
 
 def _set(built: Tree, key: str, value: Any) -> Problem | None:
     if _is_list(key) and value is not None and not isinstance(value, (list, dict)) and not _refers(value):
-        value = [value]
+        value = _spelled_out(str(value)) or [value]
     try:
         OmegaConf.update(built, key, value)
     except OmegaConfBaseException:
         return Problem(key, f"{key}={value} is not {_type_name(key)}", f"the default is {key}={_default(key)}")
     return None
+
+
+def _spelled_out(text: str) -> list[int]:
+    """
+    >>> _spelled_out("list(range(4, 7))")
+    [4, 5, 6]
+    """
+    span = _RANGE.fullmatch(text)
+    return list(range(int(span[1]), int(span[2]))) if span else []
 
 
 def _refers(value: Any) -> bool:

@@ -11,7 +11,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from trainer.config.schema import Config
+from trainer.config.schema import (
+    ActorConfig,
+    Config,
+    CriticConfig,
+    CriticModelConfig,
+    ModelConfig,
+    TrainedFsdpConfig,
+)
 from trainer.grid import actor_grid, critic_grid
 from trainer.learner import checkpoint
 from trainer.learner.forward import ForwardOptions
@@ -46,22 +53,9 @@ class Builder:
             return trained_model(
                 *("causal_lm", source, part.actor.megatron, grid, self.device, training), temperature=self.temperature
             )
+        options = ForwardOptions(part.model.use_remove_padding, part.actor.use_torch_compile)
         memory = part.actor.fsdp_config
-        return Trained(
-            sharded(
-                *("causal_lm", source, memory, self.mesh),
-                checkpointing=part.model.enable_gradient_checkpointing,
-                recompute=part.model.recompute_granularity,
-            ),
-            self.device,
-            part.actor.optim,
-            grad_clip=part.actor.grad_clip,
-            total_steps=self.total_steps,
-            temperature=self.temperature,
-            options=ForwardOptions(part.model.use_remove_padding, part.actor.use_torch_compile),
-            memory=memory,
-            loss_scale=first_loss_scale(memory, self.device.type),
-        )
+        return self._trained("causal_lm", source, part.actor, part.model, memory, options, self.temperature)
 
     def reference(self, source: Source) -> Learner:
         """The frozen first actor, on the actor's engine."""
@@ -81,18 +75,32 @@ class Builder:
             training = Training(critic.optim, critic.grad_clip, self.total_steps)
             grid = critic_grid(self.config, dist.get_world_size())
             return trained_model("value", source, critic.megatron, grid, self.device, training)
-        memory = critic.model.fsdp_config
+        options = ForwardOptions(critic.model.use_remove_padding)
+        return self._trained("value", source, critic, critic.model, critic.model.fsdp_config, options)
+
+    def _trained(
+        self,
+        kind: str,
+        source: Source,
+        role: ActorConfig | CriticConfig,
+        model: ModelConfig | CriticModelConfig,
+        memory: TrainedFsdpConfig,
+        options: ForwardOptions,
+        temperature: float = 1.0,
+    ) -> Trained:
+        """On FSDP2."""
         return Trained(
             sharded(
-                *("value", source, memory, self.mesh),
-                checkpointing=critic.model.enable_gradient_checkpointing,
-                recompute=critic.model.recompute_granularity,
+                *(kind, source, memory, self.mesh),
+                checkpointing=model.enable_gradient_checkpointing,
+                recompute=model.recompute_granularity,
             ),
             self.device,
-            critic.optim,
-            grad_clip=critic.grad_clip,
+            role.optim,
+            grad_clip=role.grad_clip,
             total_steps=self.total_steps,
-            options=ForwardOptions(critic.model.use_remove_padding),
+            temperature=temperature,
+            options=options,
             memory=memory,
             loss_scale=first_loss_scale(memory, self.device.type),
         )

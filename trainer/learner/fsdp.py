@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from trainer.config.schema import FsdpConfig, OptimConfig, TrainedFsdpConfig
-from trainer.interfaces import StepOutcome
+from trainer.interfaces import Loss, StepOutcome
 from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.offload import Gradients, Offload, local
 from trainer.learner.scaling import LossScale
@@ -139,12 +139,7 @@ class Trained(Model, Scheduled):
     def parameter_names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.module.named_parameters())
 
-    def accumulate(
-        self,
-        passes: Iterable[TrainBatch],
-        totals: Totals,
-        loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]],
-    ) -> Iterator[Metrics]:
+    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Metrics]:
         """See `interfaces.Trainable`: one pass after the other."""
         for rows in passes:
             value, metrics = loss(rows, totals)

@@ -16,7 +16,7 @@ from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from torch import Tensor, nn
 
 from trainer.config.schema import MegatronConfig, OptimConfig
-from trainer.interfaces import StepOutcome
+from trainer.interfaces import Loss, StepOutcome
 from trainer.learner.megatron.host import on_device
 from trainer.learner.megatron.model import MegatronModel
 from trainer.learner.scaling import LossScale
@@ -48,12 +48,7 @@ class MegatronTrained(MegatronModel, Scheduled):
 
     # -- gradients
 
-    def accumulate(
-        self,
-        passes: Iterable[TrainBatch],
-        totals: Totals,
-        loss: Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]],
-    ) -> Iterator[Metrics]:
+    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Metrics]:
         """See `interfaces.Trainable`. Metrics come from the last stage of a pipeline alone."""
         metrics: list[Metrics] = []
         rows = list(passes)
