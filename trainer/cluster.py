@@ -178,7 +178,7 @@ class WorkerPool:
         """The answers to calls to `ranks`, all without any given; the first failure ends the wait."""
         asked = range(len(refs)) if ranks is None else ranks
         infos = [self.infos[rank] for rank in asked] if self.infos else []
-        failure = Failure(phase, refs, [self._actors[rank] for rank in asked], infos)
+        failure = Failure(phase, refs, [self._actors[rank] for rank in asked], infos, self.infos)
         answers: dict[Any, Any] = {}
         began = time.monotonic()
         deadline, patience = began + timeout_s, began + SLOW * self._longest.get(phase, SLOW_S)

@@ -39,9 +39,17 @@ class WorkerFailed(TrainerError):
 class Failure:
     """A phase in which the call to one rank failed."""
 
-    def __init__(self, phase: str, refs: Sequence[Any], actors: Sequence[Any], infos: Sequence[WorkerInfo]) -> None:
-        """`refs` are the calls and `actors` the workers by rank, `infos` what is known of them, as far as it is."""
-        self.phase, self.refs, self.actors, self.infos = phase, list(refs), actors, infos
+    def __init__(
+        self,
+        phase: str,
+        refs: Sequence[Any],
+        actors: Sequence[Any],
+        infos: Sequence[WorkerInfo],
+        everyone: Sequence[WorkerInfo],
+    ) -> None:
+        """`refs` are the calls and `actors` the workers that were called, `infos` what is known of them, as far as it
+        is, and `everyone` the same of all workers of the run."""
+        self.phase, self.refs, self.actors, self.infos, self.everyone = phase, list(refs), actors, infos, everyone
 
     def explain(self, rank: int, error: Exception) -> Exception:
         """The failure behind the others: a lost node, then a death, then a wait, then what `rank` raised."""
@@ -105,7 +113,7 @@ class Failure:
         if rank < len(self.infos) and node_is_gone(self.infos[rank].node_id, error):
             node = self.infos[rank].node_id
             name = node_names(ray.nodes()).get(node, self.infos[rank].node_ip)
-            ranks = ", ".join(str(info.rank) for info in self.infos if info.node_id == node)
+            ranks = ", ".join(str(info.rank) for info in self.everyone if info.node_id == node)
             return NodeLost(
                 f"node {name} was lost during {self.phase}, and with it rank(s) {ranks}",
                 hint=f"see whether it is up and reachable, and restart Ray there; {resume}",

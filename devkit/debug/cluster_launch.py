@@ -59,7 +59,7 @@ class Launch:
     def wait_until_up(self, deadline: float) -> tuple[NodeRow, ...]:
         """The nodes that are alive, once all that were started are, and as many as the options wait for."""
         found: tuple[NodeRow, ...] = ()
-        before = ""  # what was missing when it still answered: a head leaves at its own deadline
+        before = ""  # what was missing while the head was there: it leaves at its own deadline
 
         def missing() -> str | None:
             nonlocal found, before
@@ -67,9 +67,12 @@ class Launch:
                 found = tuple(node for node in self._look() if node.alive)
             except DevkitError as error:  # half up, a dashboard also answers with errors
                 return f"an answer of the cluster ({error.message})" + (f"; before that: {before}" if before else "")
+            there = any(node.is_head_node for node in found)
+            if before and not there:  # it leaves, and still answers
+                return before
             lacking = missing_nodes(len(self._plan.commands), self.own(found))
             lacking = lacking or missing_nodes(self._options.wait_for, found)
-            before = lacking or ""
+            before = lacking or "" if there else ""
             return lacking
 
         self._wait(missing, deadline)

@@ -335,6 +335,9 @@ def test_an_empty_log_file_is_not_one_that_is_missing(server: Server, dashboard:
     server.json("/api/v0/logs", {"data": {"result": {}}})
     with pytest.raises(DevkitError, match=r"no log file 'a.log' on node n$"):
         dashboard.log_file("n", "a.log")
+    server.text("/api/v0/logs", "500 Internal Server Error", 500)
+    with pytest.raises(DevkitError, match=r"no log file '../a.log' on node n$"):
+        dashboard.log_file("n", "../a.log")
 
 
 def test_packages(server: Server, dashboard: Dashboard) -> None:

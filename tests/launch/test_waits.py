@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,10 @@ def test_it_waits_for_its_own_node_and_for_all() -> None:
     [
         (((HEAD,),), "missing: 1 of 1 nodes"),
         (((HEAD, OWN, DEAD),), "missing: 1 of 3 nodes: rank 2; alive: 10.0.0.1 (rank 0), 10.0.0.2 (rank 1)"),
+        (
+            ((HEAD, OWN), (replace(HEAD, state="DEAD"), OWN)),
+            "missing: 1 of 3 nodes: rank 2; alive: 10.0.0.1 (rank 0), 10.0.0.2 (rank 1)",
+        ),
         (
             ((HEAD, OWN), UnreachableError("gone")),
             "missing: an answer of the cluster (gone); before that: 1 of 3 nodes: rank 2; alive: 10.0.0.1 (rank 0)",

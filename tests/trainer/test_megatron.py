@@ -19,7 +19,7 @@ from trainer.errors import ConfigError, ModelError
 from trainer.learner.megatron.structure import dimensions, fitting
 from trainer.run import require_engines
 
-DEADLINE_S = 300.0  # of twenty ranks that take half a minute on an idle machine
+DEADLINE_S = 300.0  # of thirty ranks that take half a minute on an idle machine
 pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
 
 A, C = "actor_rollout_ref.actor", "critic"
@@ -58,6 +58,7 @@ def all_jobs(words: Words, models: Path, folder: Path) -> dict[str, Any]:
         "llama fsdp": job("llama", 1),
         "llama pp": job("llama", 2, ON, PP, *both("use_distributed_optimizer=False")),
         "dp x tp, by tokens": job(*four, *BY_TOKENS, forward=True),
+        "dp x pp": job("qwen2-tied", 4, ON, PP, "trainer.balance_batch=True", forward=True),
         "tp x pp": job(*four, PP, *both("use_distributed_optimizer=False"), forward=True),
         "pp, critic on fsdp": job("qwen2-tied", 2, ON, PP, *BY_TOKENS, "critic.strategy=fsdp2", forward=True),
         "gemma": job("gemma", 2, ON),
@@ -100,7 +101,7 @@ def alike(found: Any, expected: Any) -> None:
         assert found[role] == {name: pytest.approx(pair, rel=1e-4, abs=2e-5) for name, pair in norms.items()}
 
 
-SPLIT = ["dp x tp, by tokens", "tp x pp", "pp, critic on fsdp"]
+SPLIT = ["dp x tp, by tokens", "dp x pp", "tp x pp", "pp, critic on fsdp"]
 
 
 @pytest.mark.parametrize("job", ["dp, recomputed", "tp", "pp", *SPLIT])
@@ -128,6 +129,7 @@ def test_ranks_of_a_copy_take_the_same_rows(jobs: dict[str, Ranks]) -> None:
     assert [rank["rows"] for rank in jobs["dp x tp, by tokens"]] == [[2, 2]] * 4
     first, second, third, fourth = (rank["steps"]["actor"][0]["actor/pg_loss"] for rank in jobs["dp x tp, by tokens"])
     assert first == second != third == fourth
+    assert [rank["rows"] for rank in jobs["dp x pp"]] == [[2, 2]] * 4
     assert [rank["rows"] for rank in jobs["tp x pp"]] == [[4, 4]] * 4
 
 
