@@ -21,6 +21,7 @@ from devkit.errors import DeadlineError, DevkitError
 RANK_LABEL = "devkit-rank"  # a node's label
 _ERROR = re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception)\b.*", re.MULTILINE)  # the last line of a traceback
 LOOK_S = 0.1  # between two looks at a cluster that comes up
+LEAVING_S = 3.0  # all nodes of a cluster have the same deadline: who is gone so shortly before it was there
 
 
 class Launch:
@@ -59,20 +60,21 @@ class Launch:
     def wait_until_up(self, deadline: float) -> tuple[NodeRow, ...]:
         """The nodes that are alive, once all that were started are, and as many as the options wait for."""
         found: tuple[NodeRow, ...] = ()
-        before = ""  # what was missing while the head was there: it leaves at its own deadline
+        before, most = "", 0  # what was missing at the last look, and how many were there, if the head was
 
         def missing() -> str | None:
-            nonlocal found, before
+            nonlocal found, before, most
             try:
                 found = tuple(node for node in self._look() if node.alive)
             except DevkitError as error:  # half up, a dashboard also answers with errors
                 return f"an answer of the cluster ({error.message})" + (f"; before that: {before}" if before else "")
             there = any(node.is_head_node for node in found)
-            if before and not there:  # it leaves, and still answers
+            leaving = len(found) < most and time.monotonic() > deadline - LEAVING_S
+            if before and (leaving or not there):  # a head that leaves still answers
                 return before
             lacking = missing_nodes(len(self._plan.commands), self.own(found))
             lacking = lacking or missing_nodes(self._options.wait_for, found)
-            before = lacking or "" if there else ""
+            before, most = lacking or "" if there else "", len(found)
             return lacking
 
         self._wait(missing, deadline)
