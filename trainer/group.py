@@ -19,6 +19,7 @@ from trainer.config.batches import MicroBatches, micro_batch_sizes
 from trainer.config.schema import ActorConfig, Config, CriticConfig
 from trainer.errors import EngineError
 from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
+from trainer.group_inspection import InspectedGroup
 from trainer.interfaces import Sampling
 from trainer.records import (
     LogProbs,
@@ -31,6 +32,7 @@ from trainer.records import (
     concat,
     take,
 )
+from trainer.rollout.settings import sampling_of
 from trainer.teams import ROLES, ranks_of
 
 REVIVALS = 3  # of engines in one generation
@@ -49,7 +51,7 @@ class Calls(Protocol):
         ...
 
 
-class WorkerGroup:
+class WorkerGroup(InspectedGroup):
     """Implements `interfaces.Workers` over `Calls`."""
 
     def __init__(self, calls: Calls, config: Config) -> None:
@@ -57,11 +59,8 @@ class WorkerGroup:
         self.config = config
         world = calls.world_size
         self._ranks = {role: ranks_of(config, role, world) for role in ROLES}
-        self._grids = {
-            "actor": actor_grid(config, world),
-            "ref": reference_grid(config, world),
-            "critic": critic_grid(config, world),
-        }
+        grids = {"actor": actor_grid, "ref": reference_grid, "critic": critic_grid}
+        self._grids = {role: grid(config, world) for role, grid in grids.items()}
 
     # -- rollout and rewards: no rank waits for another, so shares may differ in size
 
@@ -184,22 +183,6 @@ class WorkerGroup:
     def load(self, folder: str) -> None:
         self.everywhere("load", folder)
 
-    def checksums(self, role: str) -> list[dict[str, str]]:
-        """By rank that has it, a digest of each whole tensor of "actor", "critic", "reference" or "engine"."""
-        return self.of({"reference": "ref", "engine": "rollout"}.get(role, role), "checksums", role)
-
-    def shard_checksums(self, role: str) -> list[dict[str, str]]:
-        """By rank that has it, a digest of its part of each tensor of "actor" or "critic"."""
-        return self.of(role, "shard_checksums", role)
-
-    def probe_gradient(self, role: str, batch: TrainBatch, micro_size: int) -> tuple[dict[str, float], float]:
-        """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per copy."""
-        config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
-        shares = self.shares(batch, config, 0, PassLimit(rows=micro_size))
-        answers = self._copies(role, "probe_gradient", [(role, share[0]) for share in shares])
-        losses = {name: sum(answer[0][name] for answer in answers) for name in answers[0][0]}
-        return losses, answers[0][1]
-
     def grid_of(self, role: str) -> Grid:
         """Which of its ranks share the rows of "actor", "ref" or "critic"."""
         return self._grids[role]
@@ -220,22 +203,6 @@ def indices(passes: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
 def split_rows(record: Any, parts: int) -> list[Any]:
     """A record's rows in `parts` runs whose lengths differ by one at most."""
     return [take(record, index) for index in torch.arange(len(record)).tensor_split(parts)]
-
-
-def sampling_of(config: Config, step: int, *, validate: bool) -> Sampling:
-    """How to sample in training or validation; each training step draws from streams of its own."""
-    rollout = config.actor_rollout_ref.rollout
-    kwargs = rollout.val_kwargs if validate else rollout
-    return Sampling(
-        max_new_tokens=config.data.max_response_length,
-        temperature=kwargs.temperature,
-        top_p=kwargs.top_p,
-        top_k=kwargs.top_k,
-        do_sample=kwargs.do_sample,
-        ignore_eos=rollout.ignore_eos,
-        # Validation draws the same at every step, so that its curve shows the model and not the dice.
-        seed=(config.trainer.seed * 1_000_003 + (-1 if validate else step)) % 2**63,
-    )
 
 
 def merge_reports(reports: Sequence[UpdateReport]) -> UpdateReport:

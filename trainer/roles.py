@@ -5,8 +5,6 @@ Heavy imports live here and below; the driver never imports this module.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,15 @@ from trainer.interfaces import Engine, Loss, Sampling
 from trainer.learner import checkpoint
 from trainer.learner.build import Builder, state_of
 from trainer.learner.fsdp import forward_only
-from trainer.learner.models import Source, actor_dtype
+from trainer.learner.models import Source, device_of
 from trainer.learner.protocol import TrainedLearner
 from trainer.memory import Memory, measured
 from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rewards.scorer import Scorer
-from trainer.rollout.bridge import Bridge, Kind
-from trainer.rollout.build import MEGABYTE, build_engine
+from trainer.rollout.bridge import Bridge
+from trainer.rollout.build import build_engine
+from trainer.rollout.source import actor_weights, kind_of
 from trainer.spec import RunSpec
 from trainer.teams import Seat
 from trainer.tokenizer import load_tokenizer
@@ -50,7 +49,6 @@ class Roles(Inspected):
         config = spec.config
         self.config = config
         self.seat = seat
-        self.bridge = bridge
         device_type = device_of(config)
         self.device = torch.device("cuda:0" if device_type == "cuda" else "cpu")
         if device_type == "cuda":
@@ -67,6 +65,8 @@ class Roles(Inspected):
         self.actor = build.actor(source) if "actor" in has else None
         self.reference = build.reference(source) if "ref" in has and config.uses_reference else None
         self.critic = build.critic() if "critic" in has and config.uses_critic else None
+        kind = kind_of(config, self.device)
+        self._weights = partial(actor_weights, self.actor, self.engine, bridge, kind, seat)
         self.sync_weights()
 
     # -- rollout and rewards
@@ -81,7 +81,7 @@ class Roles(Inspected):
 
     def revive_engines(self) -> int:
         """Starts the engines that died, with the actor's weights; gives how many. Collective, over all teams."""
-        with self._actor_weights() as tensors:
+        with self._weights() as tensors:
             return self.engine.revive(tensors) if self.engine is not None else 0
 
     def score(self, rollout: Rollout) -> Scores:
@@ -131,34 +131,9 @@ class Roles(Inspected):
 
     def sync_weights(self) -> None:
         """The actor's weights into the engines, never the whole model at once. Collective, over all teams."""
-        with self._actor_weights() as tensors:
+        with self._weights() as tensors:
             if self.engine is not None:
                 self.engine.load_weights(tensors, self.engine.version + 1)
-
-    @contextmanager
-    def _actor_weights(self) -> Iterator[Iterator[tuple[str, Tensor]]]:
-        """The actor's tensors where this rank has an engine, from the actor here or over the bridge. Without an engine
-        they are gathered and sent, and nothing is left to walk through. An engine walks to the end of them."""
-        if self.actor is not None and self.engine is not None:
-            yield self.actor.full_tensors()
-        elif self.actor is not None:
-            tensors = self.actor.full_tensors()
-            if self.bridge is not None:
-                self.bridge.send(tensors, self._parcels)
-            for _ in tensors:  # the gathering of each needs every rank
-                pass
-            yield iter(())
-        elif self.bridge is not None:
-            yield self.bridge.receive(self._parcels)
-            self.bridge.require_whole(self.seat.number)
-        else:
-            yield iter(())
-
-    @property
-    def _parcels(self) -> Kind:
-        part = self.config.actor_rollout_ref
-        bucket = part.rollout.update_weights_bucket_megabytes * MEGABYTE
-        return Kind(self.device, actor_dtype(part.actor, self.device.type), bucket)
 
     # -- state
 
@@ -195,9 +170,3 @@ def score_responses(rollout: Rollout, tokenizer: Any, scorer: Scorer) -> Scores:
     scores = score_all(responses, rollout.prompts.rows, scorer)
     extras = {name: torch.tensor(values, dtype=torch.float32) for name, values in scores.extras.items()}
     return Scores(torch.tensor(scores.scores, dtype=torch.float32), extras)
-
-
-def device_of(config: Config) -> str:
-    """`trainer.device`, with `auto` told from what the worker was given."""
-    wanted = config.trainer.device
-    return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted

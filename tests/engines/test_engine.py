@@ -182,7 +182,7 @@ def test_a_prompt_that_does_not_fit_and_a_call_that_is_late(world: World, prompt
 
 
 def _sampling(world: World) -> Any:
-    from trainer.group import sampling_of
+    from trainer.rollout.settings import sampling_of
 
     return sampling_of(world.config, 1, validate=False)
 

@@ -25,7 +25,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from trainer.config.schema import ActorConfig, FsdpConfig, MegatronConfig
+from trainer.config.schema import ActorConfig, Config, FsdpConfig, MegatronConfig
 from trainer.errors import ModelError, TrainerError
 from trainer.learner.scaling import LossScale
 
@@ -271,3 +271,9 @@ def _fill(model: nn.Module, whole: nn.Module | None, device: torch.device) -> No
         if whole is not None:
             buffer.copy_(buffers[name])
         dist.broadcast(buffer, src=0)
+
+
+def device_of(config: Config) -> str:
+    """`trainer.device`, with `auto` told from what the worker was given."""
+    wanted = config.trainer.device
+    return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted

@@ -1,0 +1,43 @@
+"""What is asked of all ranks beside the phases of a step: the smoke test looks at weights and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainer.balance import PassLimit
+from trainer.config.schema import ActorConfig, Config, CriticConfig
+from trainer.records import MiniBatch, TrainBatch
+
+
+class InspectedGroup:
+    """The part of `group.WorkerGroup` that looks at the ranks and changes nothing of them."""
+
+    config: Config
+
+    def of(self, role: str, phase: str, *args: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def _copies(self, role: str, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+        raise NotImplementedError
+
+    def shares(
+        self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int, limit: PassLimit
+    ) -> list[tuple[MiniBatch, ...]]:
+        raise NotImplementedError
+
+    def checksums(self, role: str) -> list[dict[str, str]]:
+        """By rank that has it, a digest of each whole tensor of "actor", "critic", "reference" or "engine"."""
+        return self.of({"reference": "ref", "engine": "rollout"}.get(role, role), "checksums", role)
+
+    def shard_checksums(self, role: str) -> list[dict[str, str]]:
+        """By rank that has it, a digest of its part of each tensor of "actor" or "critic"."""
+        return self.of(role, "shard_checksums", role)
+
+    def probe_gradient(self, role: str, batch: TrainBatch, micro_size: int) -> tuple[dict[str, float], float]:
+        """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per copy."""
+        config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
+        shares = self.shares(batch, config, 0, PassLimit(rows=micro_size))
+        answers = self._copies(role, "probe_gradient", [(role, share[0]) for share in shares])
+        losses = {name: sum(answer[0][name] for answer in answers) for name in answers[0][0]}
+        return losses, answers[0][1]
