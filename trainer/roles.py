@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from trainer import ppo
-from trainer.config.schema import Config
 from trainer.inspection import Inspected
 from trainer.interfaces import Engine, Loss, Sampling
 from trainer.learner import checkpoint
