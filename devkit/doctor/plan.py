@@ -20,10 +20,15 @@ class Demand:
     extra_cpus: float = 0.0  # of the driver's own task
     tensor_parallel: int = 1  # ranks that hold one rollout engine together
     engine: str = ""  # of the rollout; empty: not said
+    generating: tuple[int, ...] = ()  # the ranks that have an engine; empty: all of them
 
     @property
     def ranks(self) -> int:
         return self.nodes * self.per_node
+
+    @property
+    def engine_ranks(self) -> tuple[int, ...]:
+        return self.generating or tuple(range(self.ranks))
 
 
 @dataclass(frozen=True)
@@ -110,10 +115,19 @@ def _shortage(demand: Demand, room: Room, *, first: bool) -> tuple[int, int]:
 
 
 def _groups(demand: Demand, first: int) -> tuple[str, ...]:
-    size, end = demand.tensor_parallel, first + demand.per_node
-    if size <= 1 or demand.ranks % size:
+    """Those that have a rank on the node of rank `first`."""
+    size, ranks = demand.tensor_parallel, demand.engine_ranks
+    if size <= 1 or len(ranks) % size:
         return ()
-    starts = range(first - first % size, end, size)
-    return tuple(
-        f"{start}-{start + size - 1}" + ("..." if start < first or start + size > end else "") for start in starts
-    )
+    here = set(range(first, first + demand.per_node))
+    engines = [ranks[start : start + size] for start in range(0, len(ranks), size)]
+    return tuple(_named(engine) + "..." * (not here.issuperset(engine)) for engine in engines if here & set(engine))
+
+
+def _named(ranks: Sequence[int]) -> str:
+    """
+    >>> _named((4, 5, 6)), _named((1, 4))
+    ('4-6', '1,4')
+    """
+    together = ranks[-1] - ranks[0] == len(ranks) - 1
+    return f"{ranks[0]}-{ranks[-1]}" if together else ",".join(map(str, ranks))

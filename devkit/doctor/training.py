@@ -10,6 +10,7 @@ from devkit.doctor.plan import Demand
 from devkit.lint.launch import Launch, Training
 from devkit.lint.read import Wish, read, sources
 from trainer.config import resolve
+from trainer.teams import ranks_of
 
 _NODES, _GPUS = "trainer.nnodes", "trainer.n_gpus_per_node"
 _TP, _ENGINE = "actor_rollout_ref.rollout.tensor_model_parallel_size", "actor_rollout_ref.rollout.name"
@@ -67,13 +68,16 @@ def _of_ours(training: Training, place: str) -> Demand | str:
     config = resolve([argument.text for argument in training.overrides if argument.known]).config
     if not 0 < config.world_size < _MOST:
         return f"{place}: {config.trainer.nnodes} nodes x {config.trainer.n_gpus_per_node}"
+    generating = ranks_of(config, "rollout")
     return Demand(
         command=training.module.text,
         place=place,
         nodes=config.trainer.nnodes,
         per_node=config.trainer.n_gpus_per_node,
         gpus=config.trainer.device != "cpu",
+        tensor_parallel=config.ranks_per_engine,
         engine=config.actor_rollout_ref.rollout.name,
+        generating=generating if len(generating) < config.world_size else (),
     )
 
 

@@ -228,6 +228,23 @@ def test_defaults_are_the_trainers_own() -> None:
     [ours] = wanted(["python", "-m", "trainer.main_ppo", "trainer.n_gpus_per_node=4"]).demands
     assert (ours.nodes, ours.per_node, ours.gpus, ours.tensor_parallel, ours.engine) == (1, 4, True, 1, "hf")
     assert not without_gpus(ours, any_gpus=False).gpus  # a CPU slot per rank
+
+
+def test_the_engines_of_our_trainer_are_on_the_ranks_that_generate() -> None:
+    words = ["trainer.nnodes=2", "trainer.n_gpus_per_node=4", "actor_rollout_ref.rollout.name=sglang"]
+    mapping = ["trainer.device_mapping.actor=[0,1,4,5]", "trainer.device_mapping.rollout=[2,3,6,7]"]
+    [together] = wanted(["python", "-m", "trainer.main_ppo", *words]).demands
+    [apart] = wanted(["python", "-m", "trainer.main_ppo", *words, *mapping]).demands
+    [across] = wanted(
+        ["python", "-m", "trainer.main_ppo", *words, *mapping, "actor_rollout_ref.rollout.tensor_model_parallel_size=4"]
+    ).demands
+    rooms = [Room(name, 4, 8, 4, 8) for name in "ab"]
+    groups = [[node.groups for node in place(asked, rooms).nodes] for asked in (together, apart, across)]
+    assert groups == [[("0-1", "2-3"), ("4-5", "6-7")], [("2-3",), ("6-7",)], [("2,3,6,7...",), ("2,3,6,7...",)]]
+
+
+def test_verl_gets_gpus_and_a_trainer_of_ours_none_where_there_are_none() -> None:
+    [verl] = wanted(["python3", "-m", "verl.trainer.main_ppo"]).demands
     assert without_gpus(verl, any_gpus=False).gpus
 
 

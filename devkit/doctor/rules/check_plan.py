@@ -51,12 +51,12 @@ def _many(what: str, count: int) -> str:
 
 def _tensor_parallel(plan: Plan) -> Iterator[Finding]:
     demand = plan.demand
-    size = demand.tensor_parallel
+    size, ranks = demand.tensor_parallel, len(demand.engine_ranks)
     evidence = (f"{demand.place}: tensor_model_parallel_size={size}, {demand.nodes} x {demand.per_node} GPUs",)
-    if size > 1 and demand.ranks % size:
-        what = f"{demand.ranks} ranks can't be dealt to tensor-parallel groups of {size}"
+    if size > 1 and ranks % size:
+        what = f"{ranks} ranks can't be dealt to tensor-parallel groups of {size}"
         why = "the rollout's engines don't come out even, and the run stops"
-        yield Finding("plan-tensor-parallel", (), what, why, f"choose a divisor of {demand.ranks}", evidence)
+        yield Finding("plan-tensor-parallel", (), what, why, f"choose a divisor of {ranks}", evidence)
     elif any(group.endswith("...") for node in plan.nodes for group in node.groups):
         what = f"tensor-parallel groups of {size} span nodes"
         why = "only some engines can do that, and every layer waits for the network"
