@@ -58,10 +58,10 @@ class Pretender:
     def score(self, rollout: Rollout) -> Scores:
         return Scores(torch.rand(len(rollout)), {})
 
-    def log_probs(self, rollout: Rollout) -> LogProbs:
+    def log_probs(self, rollout: Rollout, _passes: object) -> LogProbs:
         return LogProbs(rollout.logp_BT, rollout.logp_BT)
 
-    def ref_log_probs(self, rollout: Rollout) -> torch.Tensor:
+    def ref_log_probs(self, rollout: Rollout, _passes: object) -> torch.Tensor:
         return rollout.logp_BT
 
     values = ref_log_probs
