@@ -47,6 +47,8 @@ def test_ray_train_with_a_health_check_of_5_seconds_outlives_a_stop_of_25(cluste
             os.kill(stop["pid"], signal.SIGSTOP)  # a machine that is too busy for the worker's other threads to answer
             time.sleep(10)
             os.kill(stop["pid"], signal.SIGCONT)
+            now = cluster.ps(job.id)  # says why, if it is not there any more
+            assert [each["id"] for each in now["stops"]] == [stop["id"]], (now["gone"], job.out)
             assert client.evaluate("total", frame) == "0"
             client.ask("disconnect")
         job.resume()
