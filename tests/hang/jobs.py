@@ -61,7 +61,9 @@ def facts(rank: int | None, line: int, function: str = "step", **changes: Any) -
     wait = {"call": call, "target": target} if target else {"call": call}
     return {
         "time": NOW, "rank": rank, "step": None, "phase": "", "groups": [], "call": None, "locks": [], "stops": [],
-        "threads": [{"name": "MainThread", "frames": frames(*rows), "state": "S", "cpu": cpu, "wait": wait}],
+        "threads": [
+            {"name": "MainThread", "frames": frames(*rows), "stopped": False, "state": "S", "cpu": cpu, "wait": wait}
+        ],
         "process": {"state": "S", "cpu": cpu, "children_cpu": 0.0, "io": 0},
         **changes,
     }  # fmt: skip
