@@ -51,6 +51,17 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def short_folder() -> Iterator[Path]:
+    """Ray's sockets live far below it, and their paths must be short."""
+    folder = Path("/tmp") / f"dk{secrets.token_hex(3)}"
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @dataclass(frozen=True)
 class Cluster:
     """A cluster that `devkit debug-cluster` started, and the environment in which devkit finds it."""

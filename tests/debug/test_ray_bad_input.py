@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.server
 import json
 import os
-import secrets
-import shutil
 import signal
 import socket
 import socketserver
@@ -22,7 +20,18 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.debug.conftest import DEADLINE, PROGRAMS, Cluster, Job, environment, eventually, mark, staged, start
+from tests.debug.conftest import (
+    DEADLINE,
+    PROGRAMS,
+    Cluster,
+    Job,
+    environment,
+    eventually,
+    mark,
+    short_folder,
+    staged,
+    start,
+)
 from tests.debug.look import Look
 
 Document = dict[str, Any]
@@ -40,17 +49,6 @@ def refused(environ: dict[str, str], *arguments: str, after_program: bool = Fals
     error, hint = done.stderr.strip().splitlines()[-2 if after_program else 0 :]
     assert error.startswith("error: ") and hint.startswith("hint: ") and len(hint) > len("hint: "), done.stderr
     return done.returncode, error, hint
-
-
-@contextmanager
-def short_folder() -> Iterator[Path]:
-    """Ray's sockets live far below it, and their paths must be short."""
-    folder = Path("/tmp") / f"dk{secrets.token_hex(3)}"
-    folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Silent(socketserver.BaseRequestHandler):

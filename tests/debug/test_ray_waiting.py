@@ -10,15 +10,24 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
-from .conftest import PROGRAMS, Cluster, Job, mark
+from .conftest import PROGRAMS, Cluster, Job, mark, short_folder, start
 from .look import Look
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Of these tests' own: what hundreds of jobs have left on the common one is not what they are about."""
+    with short_folder() as folder:
+        made = start(folder)
+        yield made
+        made.devkit("debug-cluster", "stop")
 
 
 def test_a_gloo_group_with_4_seconds_outlives_a_stop_of_20(launch: Callable[..., Job], cluster: Cluster) -> None:
