@@ -56,10 +56,9 @@ class Roles(Inspected):
         self.score_response = build_scorer(config.custom_reward_function, spec.reward_source)
         part = config.actor_rollout_ref
         source = Source(part.model.path, part.model.trust_remote_code, config.trainer.seed)
-        # Before the models: what it may have of a GPU is a share of the whole.
         has, build = seat.roles, Builder(config, self.device, spec.total_steps)
         self.engine: Engine | None = None
-        if "rollout" in has:
+        if "rollout" in has:  # before the models: what it may have of a GPU is a share of the whole
             self.engine = build_engine(config, source, self.device, self.tokenizer)
         self.actor = build.actor(source) if "actor" in has else None
         self.reference = build.reference(source) if "ref" in has and config.uses_reference else None

@@ -74,7 +74,7 @@ class Launch:
                 return before
             lacking = missing_nodes(len(self._plan.commands), self.own(found))
             lacking = lacking or missing_nodes(self._options.wait_for, found)
-            before, most = lacking or "" if there else "", len(found)
+            before, most = (lacking or "") if there else "", len(found)
             return lacking
 
         self._wait(missing, deadline)

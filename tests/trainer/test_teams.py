@@ -19,6 +19,7 @@ from tests.trainer.conftest import Words
 from tests.trainer.runs import complete, metrics_of
 from trainer.config import load, resolve
 from trainer.config.check import setting_problems
+from trainer.config.mapping import team_problems
 from trainer.config.schema import Config, DeviceMappingConfig
 from trainer.errors import WeightMismatch
 from trainer.group import WorkerGroup
@@ -26,7 +27,7 @@ from trainer.records import LogProbs, Rollout
 from trainer.rendezvous import open_store
 from trainer.rollout.bridge import Bridge, Kind, buckets
 from trainer.spec import BridgeEnd
-from trainer.teams import ROLES, Seat, bridge_ranks, ranks_of, roles_of, seats_of, team_problems, teams_of
+from trainer.teams import ROLES, Seat, bridge_ranks, ranks_of, roles_of, seats_of, teams_of
 
 BASE = (
     "data.train_batch_size=12",
@@ -83,24 +84,50 @@ def test_ranks_as_roll_writes_them() -> None:
 
 
 THREE = config_of("trainer.nnodes=1")
-RANKS = st.none() | st.lists(st.integers(-1, 4), max_size=4)
 
 
-@given(st.fixed_dictionaries(dict.fromkeys(ROLES, RANKS)), st.booleans())
-def test_what_is_not_refused_seats_every_rank_once(mapping: dict[str, list[int] | None], reference: bool) -> None:
-    config = replace(
+def of_three(mapping: dict[str, list[int] | None], *, reference: bool) -> Config:
+    return replace(
         THREE,
         trainer=replace(THREE.trainer, device_mapping=DeviceMappingConfig(**mapping)),
         algorithm=replace(THREE.algorithm, use_kl_in_reward=reference),
     )
-    if list(team_problems(config)):
-        return
+
+
+def seats_every_rank_once(config: Config) -> bool:
     seats = seats_of(config)
-    assert [seat.number for seat in seats] == [0, 1, 2]
     for role in roles_of(config):
         of_role = [seat for seat in seats if role in seat.roles]
-        assert tuple(seat.number for seat in of_role) == ranks_of(config, role)
-        assert [(seat.rank, seat.size) for seat in of_role] == [(rank, len(of_role)) for rank in range(len(of_role))]
+        places = [(seat.number, seat.rank, seat.size) for seat in of_role]
+        if places != [(number, rank, len(of_role)) for rank, number in enumerate(ranks_of(config, role))]:
+            return False
+    return [seat.number for seat in seats] == [0, 1, 2] and all(seat.roles for seat in seats)
+
+
+THREE_OF_THREE = st.lists(st.integers(0, 2), min_size=3, max_size=3)
+
+
+@given(THREE_OF_THREE, st.lists(st.integers(0, 2), min_size=4, max_size=4), st.booleans())
+def test_roles_that_share_out_all_ranks_are_seated(ranks: list[int], roles: list[int], reference: bool) -> None:
+    """Each rank and each role is dealt to one of three teams; it is fine if every team has both."""
+    mapping = {
+        role: [rank for rank, team in enumerate(ranks) if team == of_role]
+        for role, of_role in zip(ROLES, roles, strict=True)
+    }
+    config = of_three(dict(mapping), reference=reference)
+    dealt = {of_role for role, of_role in zip(ROLES, roles, strict=True) if role in roles_of(config)}
+    fine = all(mapping.values()) and dealt == set(ranks)
+    assert fine == (not list(team_problems(config)))
+    assert not fine or seats_every_rank_once(config)
+
+
+RANKS = st.none() | st.lists(st.integers(-1, 3), max_size=3)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(ROLES, RANKS)), st.booleans())
+def test_what_is_not_refused_seats_every_rank_once(mapping: dict[str, list[int] | None], reference: bool) -> None:
+    config = of_three(mapping, reference=reference)
+    assert list(team_problems(config)) or seats_every_rank_once(config)
 
 
 REFUSED = {

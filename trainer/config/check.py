@@ -12,12 +12,12 @@ from pathlib import Path
 from trainer.config.batches import MicroBatches, arithmetic_problems, micro_batch_sizes, size_notes
 from trainer.config.files import Rows, count_rows, model_findings, reward_problems
 from trainer.config.load import Resolved, resolve
+from trainer.config.mapping import capsule_problems, engine_problems, team_problems
 from trainer.config.megatron import megatron_notes, megatron_problems
 from trainer.config.problems import Note, Problem, independent
 from trainer.config.schema import Config, RolloutConfig
 from trainer.config.tree import FOLLOWS
 from trainer.rollout.versions import installed
-from trainer.teams import capsule_problems, engine_problems, team_problems
 
 _BATCH = "data.train_batch_size"
 _DEFAULT_ROLLOUT = RolloutConfig()
