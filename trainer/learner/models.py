@@ -151,6 +151,7 @@ def sharded(
     """A "causal_lm" or "value" model as FSDP2 shards over `mesh`, weights in place, on the mesh's device.
 
     With `checkpointing`, `recompute` says what of a layer is computed again for the gradient: "full" or "selective".
+    What is kept of a compiled layer for "selective", its compiler chooses: products, and what it cannot fuse.
 
     Collective. Raises ModelError on every rank if rank 0 cannot read the model.
     """
@@ -163,8 +164,9 @@ def sharded(
     whole = on_rank_0(lambda: read(source, structure, dtype))
     with torch.device("meta"):
         model = empty(source, structure, dtype)
-    if checkpointing:
-        _checkpoint_activations(_language_model(model), selective=recompute == "selective")
+    selective = recompute == "selective"
+    if checkpointing and not (selective and config.use_torch_compile):
+        _checkpoint_activations(_language_model(model), selective=selective)
     _shard(model, config, mesh)
     if config.use_torch_compile:
         _compile_layers(model)
@@ -235,11 +237,17 @@ def _layers(model: nn.Module) -> list[nn.Module]:
     return [module for module in model.modules() if any(kind.__name__ in names for kind in type(module).__mro__)]
 
 
+# Graphs of one layer's code: of each model in the process, with and without gradient, for one length and for any.
+# Beyond its own limit of 8, torch goes on without compiling.
+GRAPHS = 64
+
+
 def _compile_layers(model: nn.Module) -> None:
-    """Each layer's `forward`, within FSDP's hooks, which are not traced.
+    """Each layer's `forward`, within FSDP's hooks, which are not traced. All layers share their graphs.
 
     After sharding: FSDP gives a layer a new class, and transformers checkpoints only in the `forward` of that.
     """
+    torch._dynamo.config.recompile_limit = GRAPHS
     for layer in _layers(model):
         layer.forward = torch.compile(layer.forward)
 
