@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tests.trainer.batches import random_ids, rollout_of
 from trainer.config.schema import FsdpConfig
+from trainer.learner import compiling
 from trainer.learner import models as models_module
 from trainer.learner.fsdp import Model
 from trainer.learner.models import Source, sharded
@@ -72,6 +73,24 @@ def test_the_compiler_chooses_what_selective_recompute_keeps(
     found = figures(True, recompute="selective")
     assert plain.saved < found.saved < 0.85 * nothing_recomputed.saved
     same(found, plain)
+
+
+def test_a_machine_without_a_compiler_runs_the_layers_as_they_are(
+    models: Path, mesh: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        raise FileNotFoundError("No C++ compiler")
+
+    plain = figures_of("causal_lm", models, mesh, False)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=broken))
+    same(figures_of("causal_lm", models, mesh, True), plain)
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("trainer")]
+    assert said == ["layers are not compiled: FileNotFoundError: No C++ compiler"]
+
+
+@pytest.fixture(autouse=True)
+def tried_anew() -> None:
+    compiling.compiler_works.cache_clear()
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, Pretrained
 
 from trainer.config.schema import ActorConfig, Config, FsdpConfig, MegatronConfig
 from trainer.errors import ModelError, TrainerError
+from trainer.learner.compiling import compile_layers
 from trainer.learner.scaling import LossScale
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -169,7 +170,7 @@ def sharded(
         _checkpoint_activations(_language_model(model), selective=selective)
     _shard(model, config, mesh)
     if config.use_torch_compile:
-        _compile_layers(model)
+        compile_layers(_layers(model), mesh.device_type)
     _fill(model, whole, torch.device(mesh.device_type))
     return model
 
@@ -235,21 +236,6 @@ def _layers(model: nn.Module) -> list[nn.Module]:
     """The transformer layers, by the class that the model names; FSDP puts its own before it."""
     names = set(_language_model(model)._no_split_modules or [])
     return [module for module in model.modules() if any(kind.__name__ in names for kind in type(module).__mro__)]
-
-
-# Graphs of one layer's code: of each model in the process, with and without gradient, for one length and for any.
-# Beyond its own limit of 8, torch goes on without compiling.
-GRAPHS = 64
-
-
-def _compile_layers(model: nn.Module) -> None:
-    """Each layer's `forward`, within FSDP's hooks, which are not traced. All layers share their graphs.
-
-    After sharding: FSDP gives a layer a new class, and transformers checkpoints only in the `forward` of that.
-    """
-    torch._dynamo.config.recompile_limit = GRAPHS
-    for layer in _layers(model):
-        layer.forward = torch.compile(layer.forward)
 
 
 def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh) -> None:
