@@ -35,12 +35,12 @@ record-faults: setup ## make every fault of the gallery, and write docs/faults.m
 	@$(BIN)/python scripts/generate_docs.py
 
 test-sglang: ## SGLang itself on a CPU, in a virtual environment of its own (2.5 GB); ARGS="-k dies"
-	@scripts/setup-engine sglang
+	@VENV=.venv-sglang scripts/setup-engine sglang
 	@.venv-sglang/bin/python -m pytest -n0 tests/engines $(ARGS)
 	@.venv-sglang/bin/devkit smoke --tiny --rollout sglang
 
 test-vllm: ## vLLM itself on a CPU, in a virtual environment of its own (3.5 GB); ARGS="-k dies"
-	@scripts/setup-engine vllm
+	@VENV=.venv-vllm scripts/setup-engine vllm
 	@.venv-vllm/bin/python -m pytest -n0 tests/engines $(ARGS)
 	@.venv-vllm/bin/devkit smoke --tiny --rollout vllm
 
