@@ -27,6 +27,8 @@ from trainer.worker import PPOWorker, WorkerInfo
 
 # A phase that takes SLOW times as long as it ever did, and at least SLOW * SLOW_S seconds, says whom it waits for.
 SLOW, SLOW_S = 5.0, 30.0
+# Answers come in swarms. Those that follow the first within this time are waited for in one call: each has its price.
+TOGETHER_S = 0.005
 
 
 def start_ray(config: Config) -> None:
@@ -196,7 +198,7 @@ class WorkerPool:
                 waited = time.monotonic() - began
                 self._note(f"{phase} takes long: {waited:.0f} s so far, no answer from {failure.names(pending)}")
                 continue
-            done += ray.wait(pending, num_returns=len(pending), timeout=0)[0] if pending else []
+            done += ray.wait(pending, num_returns=len(pending), timeout=TOGETHER_S)[0] if pending else []
             for ref in done:
                 try:
                     answers[ref] = ray.get(ref)  # at once: `ray.wait` has fetched it
