@@ -119,6 +119,7 @@ class Push:
     def _conclude(self, version: int) -> None:
         reports = self.look(version)
         findings = [finding for report in reports for finding in report.findings]
+        findings += self._of_another_version(reports, version)
         if self.verify:
             findings += self._not_as_sent(reports)
         if findings:
@@ -129,6 +130,17 @@ class Push:
         """What stands in the engine now, by rank."""
         reports = self.handles[0].call("send", wire.encode(Look(version)), doing="sum up its weights")
         return all_reports(reports, self.handles)
+
+    def _of_another_version(self, reports: Sequence[Report], version: int) -> list[Finding]:
+        """Of each tensor-parallel rank: an engine may answer that all is well where a rank was passed over."""
+        held = {report.tp_rank: report.version for report in reports}
+        ranks = range(len(self.group.ranks))
+        silent = [Finding(rank, "", "did not report what it holds") for rank in ranks if rank not in held]
+        return silent + [
+            Finding(rank, "", f"left it at version {held[rank]}, and {version} was sent")
+            for rank in ranks
+            if held.get(rank, version) != version
+        ]
 
     def _not_as_sent(self, reports: Sequence[Report]) -> list[Finding]:
         whole, findings = whole_sums(reports)
