@@ -20,9 +20,7 @@ from trainer.rollout.bucket import Bucket, Filled, Filler, bytes_of
 from trainer.rollout.handle import EngineDied, EngineHandle
 from trainer.rollout.layout import Group
 from trainer.rollout.sums import Sums
-from trainer.rollout.wire import Finding, Load, Look, Report, Slot, whole_sums
-
-NAMED = 3  # findings that an error tells
+from trainer.rollout.wire import NAMED, Finding, Load, Look, Report, Slot, not_the_trainers, whole_sums
 
 
 class Push:
@@ -212,9 +210,4 @@ def mismatch(findings: Sequence[Finding], group: Group, handle: EngineHandle) ->
     for finding in findings[:NAMED]:
         of_rank = f" on rank {group.ranks[finding.tp_rank]}" if finding.tp_rank >= 0 else ""
         told.append(f"{finding.name or 'the update'}{of_rank} {finding.what}")
-    more = f"; and {len(findings) - NAMED} more" if len(findings) > NAMED else ""
-    return WeightMismatch(
-        f"the weights of {handle} are not the trainer's: {'; '.join(told)}{more}",
-        hint="the run has stopped before it could sample from them; trainer.resume_mode=auto continues from the last "
-        "checkpoint. Once: look at the device's health (`nvidia-smi -q -d ECC`). Every time: report the model",
-    )
+    return not_the_trainers(str(handle), told, len(findings))
