@@ -20,6 +20,7 @@ from trainer.errors import ClusterError
 from trainer.failures import Failure, first_line
 from trainer.memory import Memory, most
 from trainer.placement import Demand, place
+from trainer.rollout import deadlines
 from trainer.spec import BridgeEnd, RunSpec
 from trainer.teams import bridge_ranks, seats_of, teams_of
 from trainer.transport import pack_each, unpack
@@ -102,7 +103,7 @@ class WorkerPool:
         self._teams = teams_of(config)
         self._bridge = bridge_ranks(config)
         # An engine that starts lets the sender wait.
-        self._bridge_s = max(self._join_s, float(config.actor_rollout_ref.rollout.engine_timeout))
+        self._bridge_s = max(self._join_s, deadlines.beside(deadlines.of_call(config)))
         self._groups: list[PlacementGroup] = []
         self._actors: list[Any] = []
         self.infos: list[WorkerInfo] = []

@@ -26,7 +26,7 @@ from trainer.rewards import build_scorer, score_all
 from trainer.rewards.scorer import Scorer
 from trainer.rollout.bridge import Bridge
 from trainer.rollout.build import build_engine
-from trainer.rollout.source import actor_weights, kind_of
+from trainer.rollout.source import actor_weights, gate_of, kind_of
 from trainer.spec import RunSpec
 from trainer.teams import Seat
 from trainer.tokenizer import load_tokenizer
@@ -64,7 +64,8 @@ class Roles(Inspected):
         self.reference = build.reference(source) if "ref" in has and config.uses_reference else None
         self.critic = build.critic() if "critic" in has and config.uses_critic else None
         kind = kind_of(config, self.device)
-        self._weights = partial(actor_weights, self.actor, self.engine, bridge, kind, seat)
+        gate = gate_of(config) if self.actor is not None and self.engine is None else None
+        self._weights = partial(actor_weights, self.actor, self.engine, bridge, kind, seat, gate)
         self.sync_weights()
 
     # -- rollout and rewards

@@ -12,23 +12,32 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.errors import DeadlineError, EngineError, TrainerError
+from trainer.failures import node_is_gone
 from trainer.rollout.server import Answer, Draw, EngineInfo, EngineServer, EngineSpec, PartSpec
 
 LEAVE_S = 5.0  # until they are ended
 GONE_S = 30.0  # until the processes of an engine that died must be gone
+LOOK_S = 5.0  # between two looks at the other parts of an engine that is waited for
 
 
 class EngineDied(EngineError):
     """The processes of an engine ended. It can be started again."""
 
 
+class PartLost(EngineDied):
+    """Another part of the engine ended than the one that was waited for, which would wait for it for ever."""
+
+
 @dataclass
 class EngineHandle:
-    """One node's part of an engine. Its actor ends with the rank that created it."""
+    """One node's part of an engine. Its actor ends with the rank that created it.
+
+    Parts wait for each other without a limit: whoever waits for one of them looks at `others`, too.
+    """
 
     spec: EngineSpec
     part: PartSpec
@@ -36,7 +45,9 @@ class EngineHandle:
     node_ip: str
     timeout_s: float  # of any call; of a generation, from one answer to the next
     info: EngineInfo | None = None
+    others: tuple[EngineHandle, ...] = field(default=(), repr=False)
     _actor: Any = field(default=None, repr=False)
+    _ping: Any = field(default=None, repr=False)
 
     def __str__(self) -> str:
         of_nodes = f", part {self.part.node_rank + 1} of {self.part.nodes}" if self.part.nodes > 1 else ""
@@ -51,13 +62,18 @@ class EngineHandle:
         return self._actor.start.remote()
 
     def join(self, name: str) -> None:
-        """Speak to the actor that another rank has created."""
-        self._actor = ray.get_actor(name)
+        """Speak to the actor that another rank has created. Raises PartLost if it is gone already."""
+        try:
+            self._actor = ray.get_actor(name)
+        except ValueError as error:
+            raise PartLost(f"{self} died before it had started", hint="Ray's logs of that node say more") from error
 
     def started(self, answer: Any) -> EngineInfo:
-        """Waits until the engine is up."""
+        """Waits until the engine is up. Raises PartLost if another part of it ended."""
         try:
             self.info = self.wait(answer, "start")
+        except PartLost:
+            raise
         except EngineDied as error:
             raise EngineError(
                 f"{self} ended while it started",
@@ -76,9 +92,7 @@ class EngineHandle:
 
     def wait(self, answer: Any, doing: str) -> Any:
         """The answer to `ask`."""
-        done, _ = ray.wait([answer], timeout=self.timeout_s)
-        if not done:
-            raise self._late(doing)
+        self._await(answer, doing)
         return self._get(answer, doing)
 
     def generate(self, prompts: Sequence[Sequence[int]], draw: Draw) -> Iterator[list[Answer]]:
@@ -86,9 +100,7 @@ class EngineHandle:
         answers = self._actor.generate.options(num_returns="streaming").remote(prompts, draw)
         count = 0
         while True:
-            done, _ = ray.wait([answers], timeout=self.timeout_s)
-            if not done:
-                raise self._late(f"generate, {count} of {len(prompts)} responses done")
+            self._await(answers, f"generate, {count} of {len(prompts)} responses done")
             try:
                 answer = next(answers)
             except StopIteration:
@@ -119,7 +131,43 @@ class EngineHandle:
                     f"process {pid} of {self} is still there {GONE_S:.0f} s after its end",
                     hint=f"look at it on that node (`ps -o pid,stat,cmd {pid}`): it holds the GPU's memory",
                 )
-        self._actor = self.info = None
+        self._actor = self._ping = self.info = None
+
+    def lost(self) -> str:
+        """What became of it, "" while nothing says that it is gone. Does not wait."""
+        death = self._last_ping()
+        if node_is_gone(self.node_id, death):
+            return "was lost with its node"
+        # Of one that Ray cannot reach, only the word on its node says more.
+        return "died" if isinstance(death, RayActorError) and not isinstance(death, ActorUnavailableError) else ""
+
+    def _last_ping(self) -> RayError | None:
+        """Why the actor did not answer the last one, if it did not; sends the next."""
+        last, self._ping = self._ping, self._ping or self._actor.ping.remote()
+        if last is None or not ray.wait([last], timeout=0)[0]:
+            return None
+        self._ping = None
+        try:
+            ray.get(last)
+        except RayError as error:
+            return error
+        return None
+
+    def _await(self, answer: Any, doing: str) -> None:
+        """Raises PartLost soon after another part is gone, DeadlineError at the end of `timeout_s`."""
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            done, _ = ray.wait([answer], timeout=min(LOOK_S, left) if self.others else left)
+            if done:
+                return
+            for other in self.others:
+                if fate := other.lost():
+                    raise PartLost(
+                        f"{other} {fate}: {self} was to {doing}", hint="Ray's logs of that node have its last words"
+                    )
+            if left <= LOOK_S:
+                raise self._late(doing)
 
     def _get(self, answer: Any, doing: str) -> Any:
         try:
@@ -141,7 +189,8 @@ class EngineHandle:
     def _late(self, doing: str) -> DeadlineError:
         return DeadlineError(
             f"{self}: no answer within {self.timeout_s:.0f} s; it was to {doing}",
-            hint="see what it does with `ray stack` on its node; actor_rollout_ref.rollout.engine_timeout is the limit",
+            hint="see what it does with `ray stack` on its node; limit: actor_rollout_ref.rollout.engine_timeout, "
+            "in an update at most nine tenths of actor_rollout_ref.nccl_timeout",
         )
 
 

@@ -150,6 +150,9 @@ class EngineServer:
     def end_update(self) -> None:
         self.engine.end_update()
 
+    def ping(self) -> None:
+        """Answers: it is there."""
+
     def reports(self) -> tuple[Report, ...]:
         """What this node's ranks had to say since the last call."""
         from trainer.rollout.inside import reports_in
