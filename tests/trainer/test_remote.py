@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 import time
@@ -237,3 +238,15 @@ def test_a_part_that_ends_while_another_starts_is_noticed(parts: list[EngineHand
     ray.kill(parts[1]._actor)
     with pytest.raises(PartLost, match=r"part 2 of 2\) died: .*part 1 of 2\) was to start"):
         parts[0].started(answer)
+
+
+def test_an_engine_that_ends_while_it_starts_says_its_last_error(parts: list[EngineHandle], folder: Path) -> None:
+    """What SGLang's own processes raise ends its actor, too, which says nothing any more."""
+    (folder / "broken").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7 GiB")
+    try:
+        answer = parts[0].create(f"broken-{parts[0].part.address}")
+        with pytest.raises(EngineError, match=r"ended while it started: torch.OutOfMemoryError: CUDA out of") as raised:
+            parts[0].started(answer)
+    finally:
+        (folder / "broken").unlink()
+    assert re.search(r"^/\S+/worker-\S+\.err on ", raised.value.hint)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -48,6 +50,7 @@ class EngineHandle:
     others: tuple[EngineHandle, ...] = field(default=(), repr=False)
     _actor: Any = field(default=None, repr=False)
     _ping: Any = field(default=None, repr=False)
+    _log: Any = field(default=None, repr=False)  # of the actor that this rank created
 
     def __str__(self) -> str:
         of_nodes = f", part {self.part.node_rank + 1} of {self.part.nodes}" if self.part.nodes > 1 else ""
@@ -59,6 +62,7 @@ class EngineHandle:
         remote = ray.remote(num_cpus=0, num_gpus=0, max_restarts=0)(EngineServer)
         place = NodeAffinitySchedulingStrategy(node_id=self.node_id, soft=False)
         self._actor = remote.options(name=name, scheduling_strategy=place).remote(self.spec, self.part)
+        self._log = self._actor.log_file.remote()
         return self._actor.start.remote()
 
     def join(self, name: str) -> None:
@@ -69,18 +73,27 @@ class EngineHandle:
             raise PartLost(f"{self} died before it had started", hint="Ray's logs of that node say more") from error
 
     def started(self, answer: Any) -> EngineInfo:
-        """Waits until the engine is up. Raises PartLost if another part of it ended."""
+        """Waits until the engine is up, on its node. Raises PartLost if another part of it ended."""
         try:
             self.info = self.wait(answer, "start")
         except PartLost:
             raise
         except EngineDied as error:
+            log = self._log_file()
+            said = last_error(log) if log else ""
             raise EngineError(
-                f"{self} ended while it started",
-                hint="Ray's log of that worker has its reason, often too little memory: lower "
+                f"{self} ended while it started{said and ': '}{said}",
+                hint=f"{log or 'the log of that worker'} on {self.node_ip} says more; if it is memory, lower "
                 "actor_rollout_ref.rollout.gpu_memory_utilization or the trainer's own use of the GPU",
             ) from error
         return self.info
+
+    def _log_file(self) -> Path | None:
+        """Ray's log of the actor, None if that did not come so far as to say."""
+        try:
+            return Path(ray.get(self._log, timeout=0))
+        except RayError:
+            return None
 
     def call(self, method: str, *args: Any, doing: str = "") -> Any:
         """Raises EngineDied, DeadlineError, or the TrainerError that the engine raised."""
@@ -192,6 +205,21 @@ class EngineHandle:
             hint="see what it does with `ray stack` on its node; limit: actor_rollout_ref.rollout.engine_timeout, "
             "in an update at most nine tenths of actor_rollout_ref.nccl_timeout",
         )
+
+
+ERROR = re.compile(r"^(?:[\w.]*\.)?\w*(?:Error|Exception|Interrupt)\b.*")
+
+
+def last_error(log: Path) -> str:
+    """The last line of a log that names an exception, at most 300 characters; "" if there is none.
+
+    What an engine's process raises ends the processes around it, and stands nowhere else.
+    """
+    with suppress(OSError):
+        for line in reversed(log.read_text(errors="replace").splitlines()):
+            if ERROR.match(line.strip()):
+                return line.strip()[:300]
+    return ""
 
 
 def gone(pid: int, timeout_s: float) -> bool:

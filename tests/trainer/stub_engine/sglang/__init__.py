@@ -1,8 +1,9 @@
 """In place of SGLang: its calls as `trainer.rollout.sglang` makes them, over a model that only holds weights.
 
 A response is the prompt's last token, as often as it may be. STUB_SGLANG names a folder whose files say what to do:
-`slow` (seconds) delays the start; while `hang` is there, prompts that begin with the token in it have no answer, all if
-none is in it. `generating` is there once one of these has come, and `nodes` has each part's node (Ray's id).
+`slow` (seconds) delays the start, `broken` ends it with its text as the last error; while `hang` is there, prompts that
+begin with the token in it have no answer, all if none is in it. `generating` is there once one of these has come, and
+`nodes` has each part's node (Ray's id).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import asyncio
 import importlib
 import json
 import os
+import signal
+import sys
 import time
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -33,6 +36,10 @@ class Engine:
         self._folder = Path(os.environ["STUB_SGLANG"])
         if (slow := self._folder / "slow").exists():
             time.sleep(float(slow.read_text()))
+        if (broken := self._folder / "broken").exists():
+            sys.stderr.write(f"Traceback (most recent call last):\n{broken.read_text()}\nbye\n")
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
         self.loop = asyncio.new_event_loop()
         self._open = False
         self._others: list[Connection[Any, Any]] = []
