@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.trainer.stubbed import spec_of
 from trainer.errors import ConfigError, EngineError
 from trainer.rollout import memory, versions, wire
 from trainer.rollout.bucket import Bucket, Filler, open_handle, read
 from trainer.rollout.inside import Receiver, reports_in, write_report
 from trainer.rollout.layout import Place, form_groups
-from trainer.rollout.memory import GIB, Needed
+from trainer.rollout.memory import GIB, Needed, Room
 from trainer.rollout.regions import UnknownPlace, region_of
+from trainer.rollout.remote import Limits, RemoteEngine
 from trainer.rollout.sums import Sums, factors, matrix, results, sums_of
 from trainer.rollout.wire import Finding, Load, Look, Report, Slot, Standing, whole_sums
 
@@ -333,16 +335,46 @@ def test_tensors_travel_in_the_engines_dtype() -> None:
 # ------------------------------------------------------------------------------------------------- memory and versions
 
 
+def share_of(*rooms: tuple[int, int, int], wants: Needed = Needed(weights=14 * GIB, sequence=2 * GIB)) -> float:  # noqa: B008
+    """Of SGLang's memory, with (allowed, free, total) of each rank in GiB."""
+    named = {f"rank {rank}'s GPU": Room(*(GIB * each for each in room)) for rank, room in enumerate(rooms)}
+    return memory.share(named, wants, "sglang", "engine 0")
+
+
 def test_too_little_memory_says_how_much_is_missing() -> None:
-    wants = Needed(weights=14 * GIB, sequence=2 * GIB)
     with pytest.raises(
-        EngineError, match=r"engine 0 needs 16.0 GiB .* 8.0 GiB more than .*=0.10 of 80.0 GiB"
+        EngineError, match=r"engine 0 needs 16.0 GiB .* 8.0 GiB more than .*=0.10 of 80.0 GiB gives on rank 0's GPU"
     ) as caught:
-        memory.share_of(8 * GIB, wants, 79 * GIB, 80 * GIB, "engine 0")
+        share_of((8, 79, 80))
     assert "at least 0.2" in caught.value.hint
-    with pytest.raises(EngineError, match=r"may use 40.0 GiB, 2.0 GiB more than is free there: 40.0 GiB of 80.0 GiB"):
-        memory.share_of(40 * GIB, wants, 40 * GIB, 80 * GIB, "engine 0")
-    assert memory.share_of(40 * GIB, wants, 50 * GIB, 80 * GIB, "engine 0") == 0.8
+    with pytest.raises(
+        EngineError, match=r"may use 40.0 GiB, 2.0 GiB more than is free on rank 0's GPU: 40.0 GiB of 80.0 GiB"
+    ):
+        share_of((40, 40, 80))
+    assert share_of((40, 50, 80)) == 0.8
+
+
+def test_memory_is_looked_at_on_every_rank() -> None:
+    with pytest.raises(EngineError, match=r"more than is free on rank 1's GPU: 10.0 GiB of 80.0 GiB"):
+        share_of((40, 79, 80), (40, 10, 80))
+    assert share_of((40, 80, 80), (40, 50, 80)) == 0.8, "SGLang takes it of the least that is free"
+    assert memory.share({}, Needed(1, 1), "sglang", "engine 0") == 0.3
+
+
+def test_the_owner_of_a_part_looks_at_the_ranks_of_all_parts() -> None:
+    engine = object.__new__(RemoteEngine)
+    engine.spec, (_, engine.group) = spec_of("unused"), form_groups(places(1, 4), 2)
+    engine.limits = Limits(1.0, 1.0, 1, 40 * GIB, Needed(GIB, GIB))
+    full, empty = Room(40 * GIB, 10 * GIB, 80 * GIB), Room(40 * GIB, 80 * GIB, 80 * GIB)
+    assert engine._share([full, full, empty, empty]) == 0.5
+    with pytest.raises(EngineError, match=r"engine 1 .* more than is free on rank 3's GPU \(10.0.0.3\)"):
+        engine._share([empty, empty, empty, full])
+
+
+def test_no_share_is_advised_that_a_gpu_has_not() -> None:
+    with pytest.raises(EngineError, match=r"60.0 GiB more than .*=0.30 of 80.0 GiB") as caught:
+        share_of((24, 80, 80), wants=Needed(weights=80 * GIB, sequence=4 * GIB))
+    assert "no share" in caught.value.hint and "raise tensor_model_parallel_size" in caught.value.hint
 
 
 def test_needed_memory_follows_the_model() -> None:
