@@ -30,6 +30,7 @@ from trainer.rollout.push import Push, combined
 from trainer.rollout.server import Draw, EngineSpec, PartSpec
 from trainer.rollout.sums import Sums
 
+ON_ROCM = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")  # the last filters for the others
 _KEPT: list[RemoteEngine] = []  # what this process has started, one: starting takes half a minute
 
 
@@ -245,7 +246,15 @@ class RemoteEngine:
         handles = tuple(
             EngineHandle(
                 spec,
-                PartSpec(group.engine, part.node_rank, len(group.parts), part.gpus, address),
+                PartSpec(
+                    group.engine,
+                    part.node_rank,
+                    len(group.parts),
+                    part.gpus,
+                    address,
+                    node=part.places[0].node_ip,
+                    gpu_variable=gpu_variable(),
+                ),
                 part.places[0].node_id,
                 part.places[0].node_ip,
                 self.limits.timeout_s,
@@ -276,10 +285,17 @@ def place_of(rank: int, device: torch.device) -> Place:
         )
     gpu = ""
     if device.type == "cuda":
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        visible = os.environ.get(gpu_variable())
         index = torch.cuda.current_device()
         gpu = visible.split(",")[index] if visible else str(index)
     return Place(rank, ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), gpu)
+
+
+def gpu_variable() -> str:
+    """The variable that says which GPUs this process sees: Ray sets another on ROCm than on CUDA."""
+    if torch.version.hip is None:
+        return "CUDA_VISIBLE_DEVICES"
+    return next((name for name in ON_ROCM if os.environ.get(name)), ON_ROCM[0])
 
 
 def token_lists(prompts: Prompts) -> list[list[int]]:
