@@ -20,7 +20,7 @@ from trainer.learner.build import Builder, state_of
 from trainer.learner.fsdp import forward_only
 from trainer.learner.models import Source, device_of
 from trainer.learner.protocol import TrainedLearner
-from trainer.memory import Memory, measured
+from trainer.memory import measured
 from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rewards.scorer import Scorer
@@ -30,14 +30,14 @@ from trainer.rollout.source import actor_weights, gate_of, kind_of
 from trainer.spec import RunSpec
 from trainer.teams import Seat
 from trainer.tokenizer import load_tokenizer
-from trainer.transport import pack, unpack
+from trainer.transport import Packed, pack, unpack
 
 
-def call(roles: Roles, phase: str, packed_args: tuple[Any, ...]) -> tuple[Any, Memory]:
-    """`roles.phase(*args)`, unpacked and packed again, and what memory it took; a range of its own in a profile."""
+def call(roles: Roles, phase: str, packed_args: Packed) -> Packed:
+    """`roles.phase(*args)` and a `memory.Memory` of what it took, packed; a range of its own in a profile."""
     with torch.profiler.record_function(phase), measured(roles.device) as gauge:
-        answer = pack(getattr(roles, phase)(*unpack(packed_args)))
-    return answer, gauge.reading
+        answer = getattr(roles, phase)(*unpack(packed_args))
+    return pack((answer, gauge.reading))
 
 
 class Roles(Inspected):
