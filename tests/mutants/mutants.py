@@ -159,7 +159,8 @@ MUTANTS = (
         "engine-keeps-its-first-weights",
         "trainer/rollout/hf.py",
         old="        copy_weights(self.model, tensors)\n",
-        new="        if version == 1:\n            copy_weights(self.model, tensors)\n        for _ in tensors:\n            pass\n",
+        new="        if version == 1:\n            copy_weights(self.model, tensors)\n"
+        "        [None for _ in tensors]\n",
         caught_by="weight-sync",
         says="rank 0",
     ),
