@@ -158,9 +158,9 @@ MUTANTS = (
     Mutant(
         "engine-keeps-its-first-weights",
         "trainer/rollout/hf.py",
-        old="        sent: dict[str, PendingSums] = {}\n",
-        new="        sent: dict[str, PendingSums] = {}\n        if version > 1:\n            self.version = version\n"
-        "            return [None for _ in tensors] and None\n",
+        old="        copy_weights(self.model, tensors)\n",
+        new="        if version == 1:\n            copy_weights(self.model, tensors)\n"
+        "        [None for _ in tensors]\n",
         caught_by="weight-sync",
         says="rank 0",
     ),

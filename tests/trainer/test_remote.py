@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import pytest
@@ -179,6 +178,17 @@ def test_a_call_that_is_late_and_a_prompt_that_is_refused(rank: OneRank, folder:
     assert str(late.value).startswith(said) and "engine_timeout" in late.value.hint
 
 
+def test_an_update_has_a_limit_of_its_own(rank: OneRank, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank.engine, "limits", replace(rank.engine.limits, update_s=1.0))
+    (folder / "stuck").touch()
+    try:
+        with pytest.raises(DeadlineError, match=r"engine 0 \(pid .* no answer within 1 s; it was to take weights"):
+            rank.engine.load_weights(iter(rank.weights.items()), 3)
+    finally:
+        (folder / "stuck").unlink()
+    rank.engine.load_weights(iter(rank.weights.items()), 3)
+
+
 def test_the_next_run_takes_the_engine_over_if_it_is_the_same(rank: OneRank, folder: Path, mesh: Any) -> None:
     before = rank.pids
     following = OneRank(folder, mesh)
@@ -187,10 +197,9 @@ def test_the_next_run_takes_the_engine_over_if_it_is_the_same(rank: OneRank, fol
     assert following.generate([5]).response_BT.tolist() == [[20] * 3]
 
 
-@pytest.fixture
-def parts(local_ray: None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EngineHandle]]:
-    """The two parts of an engine over two nodes, started as their owners do."""
-    monkeypatch.setattr(handles, "LOOK_S", 0.2)
+@contextmanager
+def parts_of(folder: Path) -> Iterator[list[EngineHandle]]:
+    """The two parts of an engine over two nodes, as their owners have them."""
     node, ip = ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
     address = f"{ip}:{free_port()}"
     made = [
@@ -198,55 +207,66 @@ def parts(local_ray: None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         for of in range(2)
     ]
     made[0].others, made[1].others = (made[1],), (made[0],)
-    yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handles, "LOOK_S", 0.2)
+        yield made
     for handle in made:
         handle.end()
 
 
-def start(parts: Sequence[EngineHandle]) -> None:
-    answers = [handle.create(f"part-{handle.part.address}-{handle.part.node_rank}") for handle in parts]
-    for handle, answer in zip(parts, answers, strict=True):
-        handle.started(answer)
-
-
-def test_a_part_that_dies_while_another_generates_is_noticed_and_named(parts: list[EngineHandle], folder: Path) -> None:
-    start(parts)
-    victim = parts[1].info
-    assert victim is not None
-    began = time.monotonic()
-    with hanging(folder):
-        Timer(1.0, os.kill, (victim.pids[0], signal.SIGKILL)).start()
-        said = rf"engine 0 \(pid {victim.pids[0]} .*, part 2 of 2\) died: .*part 1 of 2\) was to generate, 1 of 2"
-        with pytest.raises(PartLost, match=said):
-            list(parts[0].generate([[5, 9], [HANG, 9]], DRAW))
-    assert time.monotonic() - began < 30
+@pytest.fixture(scope="module")
+def parts(local_ray: None, folder: Path) -> Iterator[list[EngineHandle]]:
+    with parts_of(folder) as made:
+        answers = [handle.create(f"part-{handle.part.node_rank}") for handle in made]
+        for handle, answer in zip(made, answers, strict=True):
+            handle.started(answer)
+        yield made
 
 
 def test_a_part_whose_node_is_lost_is_noticed(
     parts: list[EngineHandle], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start(parts)
     monkeypatch.setattr(parts[1], "node_id", "gone")
     monkeypatch.setattr("trainer.failures.ray.nodes", lambda: [{"NodeID": "gone", "Alive": False}])
     with hanging(folder), pytest.raises(PartLost, match=r"part 2 of 2\) was lost with its node: .* was to generate"):
         list(parts[0].generate([[HANG, 9]], DRAW))
+    monkeypatch.undo()
+    parts[0].call("ping")  # it comes to it when it has ended the generation
 
 
-def test_a_part_that_ends_while_another_starts_is_noticed(parts: list[EngineHandle]) -> None:
-    answer = parts[0].create(f"alone-{parts[0].part.address}")  # it waits for the other one
-    parts[1].create(f"leaves-{parts[0].part.address}")
-    ray.kill(parts[1]._actor)
-    with pytest.raises(PartLost, match=r"part 2 of 2\) died: .*part 1 of 2\) was to start"):
-        parts[0].started(answer)
+def test_a_part_that_dies_while_another_generates_is_noticed_and_named(parts: list[EngineHandle], folder: Path) -> None:
+    victim = parts[1].info
+    assert victim is not None
+    with hanging(folder):
+        answers = parts[0].generate([[5, 9], [HANG, 9]], DRAW)
+        assert [answer.index for answer in next(answers)] == [0]
+        began = time.monotonic()
+        os.kill(victim.pids[0], signal.SIGKILL)
+        said = rf"engine 0 \(pid {victim.pids[0]} .*, part 2 of 2\) died: .*part 1 of 2\) was to generate, 1 of 2"
+        with pytest.raises(PartLost, match=said):
+            next(answers)
+    assert time.monotonic() - began < 30
 
 
-def test_an_engine_that_ends_while_it_starts_says_its_last_error(parts: list[EngineHandle], folder: Path) -> None:
+def test_a_part_that_ends_while_another_starts_is_noticed(local_ray: None, folder: Path) -> None:
+    with parts_of(folder) as (first, second):
+        answer = first.create("waits-for-the-other")
+        second.create("leaves")
+        ray.kill(second._actor)
+        with pytest.raises(PartLost, match=r"part 2 of 2\) died: .*part 1 of 2\) was to start"):
+            first.started(answer)
+
+
+def test_an_engine_that_ends_while_it_starts_says_its_last_error(local_ray: None, folder: Path) -> None:
     """What SGLang's own processes raise ends its actor, too, which says nothing any more."""
     (folder / "broken").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7 GiB")
     try:
-        answer = parts[0].create(f"broken-{parts[0].part.address}")
-        with pytest.raises(EngineError, match=r"ended while it started: torch.OutOfMemoryError: CUDA out of") as raised:
-            parts[0].started(answer)
+        with parts_of(folder) as (first, _):
+            first.others = ()  # alone
+            answer = first.create("is-broken")
+            said = r"ended while it started: torch.OutOfMemoryError: CUDA out of memory"
+            with pytest.raises(EngineError, match=said) as raised:
+                first.started(answer)
     finally:
         (folder / "broken").unlink()
     assert re.search(r"^/\S+/worker-\S+\.err on ", raised.value.hint)

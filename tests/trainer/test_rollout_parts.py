@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.trainer.stubbed import spec_of
+from trainer.config import load
+from trainer.config.check import setting_notes
 from trainer.errors import ConfigError, EngineError
-from trainer.rollout import memory, versions, wire
+from trainer.rollout import memory, remote, sglang, versions, vllm, wire
 from trainer.rollout.bucket import Bucket, Filler, open_handle, read
+from trainer.rollout.handle import PartLost
 from trainer.rollout.inside import Receiver, reports_in, write_report
 from trainer.rollout.layout import Place, form_groups
-from trainer.rollout.memory import GIB, Needed
+from trainer.rollout.memory import GIB, Needed, Room
 from trainer.rollout.regions import UnknownPlace, region_of
+from trainer.rollout.remote import Limits, RemoteEngine
+from trainer.rollout.server import PartSpec, show_gpus
 from trainer.rollout.sums import Sums, factors, matrix, results, sums_of
 from trainer.rollout.wire import Finding, Load, Look, Report, Slot, Standing, whole_sums
 
@@ -333,16 +340,46 @@ def test_tensors_travel_in_the_engines_dtype() -> None:
 # ------------------------------------------------------------------------------------------------- memory and versions
 
 
+def share_of(*rooms: tuple[int, int, int], wants: Needed = Needed(weights=14 * GIB, sequence=2 * GIB)) -> float:  # noqa: B008
+    """Of SGLang's memory, with (allowed, free, total) of each rank in GiB."""
+    named = {f"rank {rank}'s GPU": Room(*(GIB * each for each in room)) for rank, room in enumerate(rooms)}
+    return memory.share(named, wants, "sglang", "engine 0")
+
+
 def test_too_little_memory_says_how_much_is_missing() -> None:
-    wants = Needed(weights=14 * GIB, sequence=2 * GIB)
     with pytest.raises(
-        EngineError, match=r"engine 0 needs 16.0 GiB .* 8.0 GiB more than .*=0.10 of 80.0 GiB"
+        EngineError, match=r"engine 0 needs 16.0 GiB .* 8.0 GiB more than .*=0.10 of 80.0 GiB gives on rank 0's GPU"
     ) as caught:
-        memory.share_of(8 * GIB, wants, 79 * GIB, 80 * GIB, "engine 0")
+        share_of((8, 79, 80))
     assert "at least 0.2" in caught.value.hint
-    with pytest.raises(EngineError, match=r"may use 40.0 GiB, 2.0 GiB more than is free there: 40.0 GiB of 80.0 GiB"):
-        memory.share_of(40 * GIB, wants, 40 * GIB, 80 * GIB, "engine 0")
-    assert memory.share_of(40 * GIB, wants, 50 * GIB, 80 * GIB, "engine 0") == 0.8
+    with pytest.raises(
+        EngineError, match=r"may use 40.0 GiB, 2.0 GiB more than is free on rank 0's GPU: 40.0 GiB of 80.0 GiB"
+    ):
+        share_of((40, 40, 80))
+    assert share_of((40, 50, 80)) == 0.8
+
+
+def test_memory_is_looked_at_on_every_rank() -> None:
+    with pytest.raises(EngineError, match=r"more than is free on rank 1's GPU: 10.0 GiB of 80.0 GiB"):
+        share_of((40, 79, 80), (40, 10, 80))
+    assert share_of((40, 80, 80), (40, 50, 80)) == 0.8, "SGLang takes it of the least that is free"
+    assert memory.share({}, Needed(1, 1), "sglang", "engine 0") == 0.3
+
+
+def test_the_owner_of_a_part_looks_at_the_ranks_of_all_parts() -> None:
+    engine = object.__new__(RemoteEngine)
+    engine.spec, (_, engine.group) = spec_of("unused"), form_groups(places(1, 4), 2)
+    engine.limits = Limits(1.0, 1.0, 1, 40 * GIB, Needed(GIB, GIB))
+    full, empty = Room(40 * GIB, 10 * GIB, 80 * GIB), Room(40 * GIB, 80 * GIB, 80 * GIB)
+    assert engine._share([full, full, empty, empty]) == 0.5
+    with pytest.raises(EngineError, match=r"engine 1 .* more than is free on rank 3's GPU \(10.0.0.3\)"):
+        engine._share([empty, empty, empty, full])
+
+
+def test_no_share_is_advised_that_a_gpu_has_not() -> None:
+    with pytest.raises(EngineError, match=r"60.0 GiB more than .*=0.30 of 80.0 GiB") as caught:
+        share_of((24, 80, 80), wants=Needed(weights=80 * GIB, sequence=4 * GIB))
+    assert "no share" in caught.value.hint and "raise tensor_model_parallel_size" in caught.value.hint
 
 
 def test_needed_memory_follows_the_model() -> None:
@@ -351,6 +388,87 @@ def test_needed_memory_follows_the_model() -> None:
     assert found == Needed(1000, 2 * 2 * 2 * 8 * 2 * 10)
     gpt2 = SimpleNamespace(n_layer=1, n_head=2, n_embd=8)
     assert memory.needed(10, gpt2, tokens=1, itemsize=4, tensor_parallel=1) == Needed(40, 2 * 2 * 4 * 4)
+
+
+@pytest.mark.parametrize(
+    ("hip", "given", "gpu", "variable"),
+    [
+        (None, {"CUDA_VISIBLE_DEVICES": "4,6", "HIP_VISIBLE_DEVICES": "0,1"}, "6", "CUDA_VISIBLE_DEVICES"),
+        (None, {}, "1", "CUDA_VISIBLE_DEVICES"),
+        ("6.2", {"HIP_VISIBLE_DEVICES": "4,6"}, "6", "HIP_VISIBLE_DEVICES"),
+        ("6.2", {"HIP_VISIBLE_DEVICES": "1,2", "ROCR_VISIBLE_DEVICES": "4,5,6"}, "2", "HIP_VISIBLE_DEVICES"),
+        ("6.2", {"ROCR_VISIBLE_DEVICES": "4,6"}, "6", "ROCR_VISIBLE_DEVICES"),
+        ("6.2", {"CUDA_VISIBLE_DEVICES": "4,6"}, "6", "CUDA_VISIBLE_DEVICES"),
+        ("6.2", {}, "1", "HIP_VISIBLE_DEVICES"),
+    ],
+)
+def test_a_ranks_gpu_by_the_variable_that_ray_sets(
+    hip: str | None, given: dict[str, str], gpu: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in remote.ON_ROCM:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    context = SimpleNamespace(get_node_id=lambda: "n0")
+    util = SimpleNamespace(get_node_ip_address=lambda: "10.0.0.1")
+    ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context, util=util)
+    monkeypatch.setattr(remote, "ray", ray)
+    assert remote.place_of(3, torch.device("cuda")) == Place(3, "n0", "10.0.0.1", gpu)
+    assert remote.gpu_variable() == variable
+
+
+def test_an_engine_sees_its_ranks_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = PartSpec(0, 0, 1, "4,6", "127.0.0.1:5000")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
+    show_gpus(part)
+    assert [os.environ[name] for name in remote.ON_ROCM[:2]] == ["0", "4,6"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    show_gpus(replace(part, gpu_variable="HIP_VISIBLE_DEVICES"))
+    assert [os.environ[name] for name in remote.ON_ROCM[:2]] == ["4,6", "4,6"]
+
+
+def test_an_engine_that_does_not_fit_is_one_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = PartSpec(0, 1, 2, "", "10.0.0.1:5000", node="10.0.0.2")
+    monkeypatch.setattr(versions, "installed", {"sglang": "0.5.15", "vllm": None}.get)
+    with pytest.raises(ConfigError, match=r"sglang 0.5.15 is installed on node 10.0.0.2, and this trainer works with"):
+        sglang.start(spec_of("unused"), part)
+    with pytest.raises(ConfigError, match=r"vllm is not installed on node 10.0.0.2$"):
+        vllm.start(spec_of("unused"), part)
+
+
+def test_of_what_the_parts_of_an_engine_say_the_cause_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a part that ends because it does not fit, the others' word on its end is no news."""
+    engine = object.__new__(RemoteEngine)
+    said = [PartLost("part 2 of 2 died"), None, ConfigError("sglang 0.5.15 is installed on node 10.0.0.2")]
+    monkeypatch.setattr(engine, "_gathered", lambda _mine: said)
+    with pytest.raises(ConfigError, match=r"on node 10.0.0.2"):
+        engine._each(False, lambda: None)
+    said.pop()
+    with pytest.raises(PartLost):
+        engine._each(False, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        (None, "sglang is not installed on this machine: install it"),
+        (
+            "0.5.15.post1",
+            "sglang 0.5.15.post1 is installed on this machine, and this trainer works with 0.5.17 and later",
+        ),
+        ("0.5.23", ""),
+    ],
+)
+def test_check_notes_an_engine_that_is_missing_or_too_old(
+    version: str | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(setting_notes.__globals__, "installed", lambda _name: version)
+    config = load(["actor_rollout_ref.rollout.name=sglang", "data.train_files=[unused]"]).config
+    notes = [note.message for note in setting_notes(config) if note.key == "actor_rollout_ref.rollout.name"]
+    assert [note.startswith(says) for note in notes] == ([True] if says else [])
 
 
 def test_engines_that_are_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,7 @@ def test_log_probs_are_scaled_where_there_is_a_temperature() -> None:
 
 def test_its_share_is_of_the_whole_memory_and_sglangs_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (40 * GIB, 80 * GIB))
-    given = (20 * GIB, Needed(GIB, GIB), torch.device("cuda"))
-    assert memory.share(*given, "sglang", "engine 0") == 0.5
-    assert memory.share(*given, "vllm", "engine 0") == 0.25
+    here = memory.room(20 * GIB, torch.device("cuda"))
+    assert here is not None and memory.room(20 * GIB, torch.device("cpu")) is None
+    assert memory.share({"rank 0": here}, Needed(GIB, GIB), "sglang", "engine 0") == 0.5
+    assert memory.share({"rank 0": here}, Needed(GIB, GIB), "vllm", "engine 0") == 0.25

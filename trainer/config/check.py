@@ -17,7 +17,7 @@ from trainer.config.megatron import megatron_notes, megatron_problems
 from trainer.config.problems import Note, Problem, independent
 from trainer.config.schema import Config, RolloutConfig
 from trainer.config.tree import FOLLOWS
-from trainer.rollout.versions import installed
+from trainer.rollout.versions import installed, too_old
 
 _BATCH = "data.train_batch_size"
 _DEFAULT_ROLLOUT = RolloutConfig()
@@ -196,11 +196,21 @@ def _restricted_notes(config: Config) -> Iterator[Note]:
         yield Note("here", f"{_O}.name", f"the drift of {_O}.name=vllm counts the restriction: {_RESTRICTED}")
 
 
+def _version_notes(name: str) -> Iterator[Note]:
+    """An engine whose package is missing on this machine, or does not fit."""
+    if name == "hf":
+        return
+    key, version = f"{_O}.name", installed(name)
+    if version is None:
+        yield Note("here", key, f"{name} is not installed on this machine: install it, or set {key}=hf")
+    elif why := too_old(name, version):
+        message = f"{name} {version} is installed on this machine, and {why}: install one, or set {key}=hf"
+        yield Note("here", key, message)
+
+
 def setting_notes(config: Config) -> Iterator[Note]:
     rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
-    if rollout.name != "hf" and installed(rollout.name) is None:
-        key = "actor_rollout_ref.rollout.name"
-        yield Note("here", key, f"{rollout.name} is not installed on this machine: install it, or set {key}=hf")
+    yield from _version_notes(rollout.name)
     if rollout.name == "hf":
         for key, why in ENGINE_ONLY.items():
             name = key.rpartition(".")[2]

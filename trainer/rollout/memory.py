@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -36,42 +37,60 @@ def needed(parameters: int, structure: object, *, tokens: int, itemsize: int, te
     return Needed(parameters * itemsize // tensor_parallel, cache)
 
 
-def share(allowed: int, wants: Needed, device: torch.device, kind: str, engine: str) -> float:
-    """The share of the memory of `device` that makes `allowed` bytes, as an engine of this `kind` understands it.
+@dataclass(frozen=True)
+class Room:
+    """What an engine may have of one rank's GPU, and what there is, in bytes."""
 
-    Raises EngineError if it does not fit. Where nothing is `allowed` (0: a CPU), a third.
-    """
+    allowed: int
+    free: int
+    total: int
+
+
+def room(allowed: int, device: torch.device) -> Room | None:
+    """Now, on this rank's GPU. None where nothing is `allowed` (0: a CPU)."""
     if not allowed or device.type != "cuda":
-        return 0.3
-    free, total = torch.cuda.mem_get_info(device)
-    of_free = share_of(allowed, wants, free, total, engine)
-    return allowed / total if kind in OF_TOTAL else of_free
+        return None
+    return Room(allowed, *torch.cuda.mem_get_info(device))
 
 
-def share_of(allowed: int, wants: Needed, free: int, total: int, engine: str) -> float:
-    """`share` of what is free, with the figures given.
+def share(rooms: Mapping[str, Room], wants: Needed, kind: str, engine: str) -> float:
+    """The share of the memory of GPUs, by their names, that an engine of this `kind` is told; without GPUs a third.
 
-    >>> share_of(40 * GIB, Needed(14 * GIB, GIB), free=80 * GIB, total=80 * GIB, engine="engine 0")
-    0.5
+    One share holds for all ranks of an engine; SGLang takes it of what is free on the fullest GPU.
+    Raises EngineError for the first of them in which it does not fit.
     """
+    if not rooms:
+        return 0.3
+    for name, each in rooms.items():
+        require_fit(each, wants, engine, name)
+    if kind in OF_TOTAL:
+        return min(each.allowed / each.total for each in rooms.values())
+    return min(each.allowed for each in rooms.values()) / min(each.free for each in rooms.values())
+
+
+def require_fit(room: Room, wants: Needed, engine: str, name: str) -> None:
+    """Raises EngineError if the engine does not fit on the GPU of this `name`."""
     least = wants.weights + wants.sequence
     what = (
         f"{engine} needs {gib(least)} on each GPU ({gib(wants.weights)} of weights, "
         f"{gib(wants.sequence)} of KV cache for one sequence)"
     )
-    if least > allowed:
+    if least > room.allowed:
+        enough = least / room.total + 0.005
+        hint = f"raise it to at least {enough:.2f}, or raise tensor_model_parallel_size"
+        if enough > MOST:
+            hint = "no share of this GPU is enough: raise tensor_model_parallel_size, or take a smaller model"
         raise EngineError(
-            f"{what}, {gib(least - allowed)} more than "
-            f"actor_rollout_ref.rollout.gpu_memory_utilization={allowed / total:.2f} of {gib(total)} gives",
-            hint=f"raise it to at least {least / total + 0.005:.2f}, or raise tensor_model_parallel_size",
+            f"{what}, {gib(least - room.allowed)} more than actor_rollout_ref.rollout.gpu_memory_utilization="
+            f"{room.allowed / room.total:.2f} of {gib(room.total)} gives on {name}",
+            hint=hint,
         )
-    if allowed > MOST * free:
+    if room.allowed > MOST * room.free:
         raise EngineError(
-            f"{what} and may use {gib(allowed)}, {gib(int(allowed - MOST * free))} more than is free there: "
-            f"{gib(free)} of {gib(total)}",
+            f"{what} and may use {gib(room.allowed)}, {gib(int(room.allowed - MOST * room.free))} more than is free on "
+            f"{name}: {gib(room.free)} of {gib(room.total)}",
             hint="lower actor_rollout_ref.rollout.gpu_memory_utilization, or see who else uses the GPU (`nvidia-smi`)",
         )
-    return allowed / free
 
 
 def gib(count: int) -> str:

@@ -30,6 +30,7 @@ from trainer.rollout.push import Push, combined
 from trainer.rollout.server import Draw, EngineSpec, PartSpec
 from trainer.rollout.sums import Sums
 
+ON_ROCM = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")  # the last filters for the others
 _KEPT: list[RemoteEngine] = []  # what this process has started, one: starting takes half a minute
 
 
@@ -181,11 +182,13 @@ class RemoteEngine:
     def _start(self, engines: set[int]) -> None:
         """Starts these engines at once, and waits for all. Collective; what one raises is raised on every rank."""
         self._starts += 1
+        mine = self.group.engine in engines and dist.get_rank() == self.part.owner
+        self._each(mine, self._end_here)  # before anybody looks at what is free
         run = self._gathered(uuid.uuid4().hex[:8])[0]
         ports = self._gathered(free_port())
-        mine = self.group.engine in engines and dist.get_rank() == self.part.owner
+        rooms = self._gathered(memory.room(self.limits.memory_bytes, self.device))
         started: list[Any] = []
-        self._each(mine, lambda: started.append(self._create(run, ports)))
+        self._each(mine, lambda: started.append(self._create(run, ports, self._share(rooms))))
         # All parts there are by now: an owner sees when another one ends.
         self._each(mine, lambda: self._await_start(run, started[0]))
 
@@ -216,17 +219,24 @@ class RemoteEngine:
     def _own_handle(self) -> EngineHandle:
         return next(handle for handle in self.handles if handle.part.node_rank == self.part.node_rank)
 
-    def _create(self, run: str, ports: Sequence[int]) -> Any:
-        """This rank's part, on its way up; gives the answer to wait for."""
-        group = self.group
+    def _end_here(self) -> None:
+        """What an engine that died has left on this node."""
         for handle in self.handles:
             if handle.node_id == self.part.places[0].node_id:
                 handle.end()
+
+    def _share(self, rooms: Sequence[memory.Room | None]) -> float:
+        """Of the memory, by `rooms` of all ranks. Raises EngineError that names the rank where there is too little."""
+        places = [place for part in self.group.parts for place in part.places]
+        mine = {f"rank {p.rank}'s GPU ({p.node_ip})": room for p in places if (room := rooms[p.rank]) is not None}
+        return memory.share(mine, self.limits.needed, self.spec.name, str(self.group))
+
+    def _create(self, run: str, ports: Sequence[int], share: float) -> Any:
+        """This rank's part, on its way up; gives the answer to wait for."""
+        group = self.group
         spec = replace(
             self.spec,
-            memory_share=memory.share(
-                self.limits.memory_bytes, self.limits.needed, self.device, self.spec.name, str(group)
-            ),
+            memory_share=share,
             # Engines must not draw alike, nor one that starts again as it did before.
             seed=(self.spec.seed + 7919 * group.engine + 104_729 * self._starts) % 2**31,
         )
@@ -236,7 +246,15 @@ class RemoteEngine:
         handles = tuple(
             EngineHandle(
                 spec,
-                PartSpec(group.engine, part.node_rank, len(group.parts), part.gpus, address),
+                PartSpec(
+                    group.engine,
+                    part.node_rank,
+                    len(group.parts),
+                    part.gpus,
+                    address,
+                    node=part.places[0].node_ip,
+                    gpu_variable=gpu_variable(),
+                ),
                 part.places[0].node_id,
                 part.places[0].node_ip,
                 self.limits.timeout_s,
@@ -267,10 +285,17 @@ def place_of(rank: int, device: torch.device) -> Place:
         )
     gpu = ""
     if device.type == "cuda":
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        visible = os.environ.get(gpu_variable())
         index = torch.cuda.current_device()
         gpu = visible.split(",")[index] if visible else str(index)
     return Place(rank, ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), gpu)
+
+
+def gpu_variable() -> str:
+    """The variable that says which GPUs this process sees: Ray sets another on ROCm than on CUDA."""
+    if torch.version.hip is None:
+        return "CUDA_VISIBLE_DEVICES"
+    return next((name for name in ON_ROCM if os.environ.get(name)), ON_ROCM[0])
 
 
 def token_lists(prompts: Prompts) -> list[list[int]]:

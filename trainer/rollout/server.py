@@ -51,8 +51,15 @@ class PartSpec:
     engine: int
     node_rank: int
     nodes: int
-    gpus: str  # CUDA_VISIBLE_DEVICES
+    gpus: str  # as `gpu_variable` has them
     address: str  # HOST:PORT where the parts of an engine meet
+    node: str = ""  # its address
+    gpu_variable: str = "CUDA_VISIBLE_DEVICES"
+
+    @property
+    def where(self) -> str:
+        """As an error says it."""
+        return f"on node {self.node}" if self.node else "here"
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ class EngineServer:
         self._reports = Path(tempfile.mkdtemp(prefix="rollout-reports-"))
         os.environ[REPORT_FOLDER] = str(self._reports)
         if spec.device == "cuda":
-            os.environ["CUDA_VISIBLE_DEVICES"] = part.gpus
+            show_gpus(part)
         self._released: set[str] = set()
         self._engine: Adapter | None = None
 
@@ -182,6 +189,13 @@ class EngineServer:
             if part in self._released:
                 self.engine.resume(part)
                 self._released.discard(part)
+
+
+def show_gpus(part: PartSpec) -> None:
+    """Its GPUs to this process and those that it starts."""
+    os.environ[part.gpu_variable] = part.gpus
+    if part.gpu_variable == "HIP_VISIBLE_DEVICES" and "CUDA_VISIBLE_DEVICES" in os.environ:
+        os.environ["CUDA_VISIBLE_DEVICES"] = part.gpus  # ROCm reads both; engines want them equal
 
 
 def refused_prompt(engine: str, tokens: int, why: str) -> EngineError:

@@ -23,7 +23,7 @@ CPU_TOKENS = 2**17  # of the KV cache at most; without a limit SGLang takes a sh
 
 def start(spec: EngineSpec, part: PartSpec) -> SglangEngine:
     """Raises ConfigError if SGLang is missing or too old, EngineError if it does not come up."""
-    require_version("sglang")
+    require_version("sglang", part.where)
     environment(spec, part)
     on_sigterm = signal.getsignal(signal.SIGTERM)
     from sglang import Engine

