@@ -14,13 +14,11 @@ from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.loader import PromptLoader
 from trainer.group import Calls, WorkerGroup
-from trainer.learner.megatron.available import require_megatron
 from trainer.memory import Memory, memory_metrics
 from trainer.profiling import Profiler
 from trainer.recording import Recorder
 from trainer.records import Metrics, Prompts, Rollout, Scores, repeat
 from trainer.rewards import read_source, scorer_for
-from trainer.rollout.versions import require_version
 from trainer.samples import dump
 from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer
@@ -222,12 +220,3 @@ def endless(loader: PromptLoader) -> Iterator[Prompts]:
     """Epoch after epoch, from the loader's position on."""
     while True:
         yield from loader
-
-
-def require_engines(config: Config) -> None:
-    """Raises ConfigError if the package of `rollout.name` or `strategy` is missing or does not fit."""
-    name = config.actor_rollout_ref.rollout.name
-    if name != "hf":
-        require_version(name)
-    if config.uses_megatron:
-        require_megatron()

@@ -17,7 +17,7 @@ from tests.trainer.test_world_sizes import BY_TOKENS, Ranks, job_words, run_jobs
 from trainer.config import check, load, resolve
 from trainer.errors import ConfigError, ModelError
 from trainer.learner.megatron.structure import dimensions, fitting
-from trainer.run import require_engines
+from trainer.requirements import require_engines
 
 DEADLINE_S = 300.0  # of thirty ranks that take half a minute on an idle machine
 pytestmark = pytest.mark.timeout(DEADLINE_S + 60)

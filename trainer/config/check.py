@@ -16,6 +16,7 @@ from trainer.config.mapping import capsule_problems, engine_problems, team_probl
 from trainer.config.megatron import megatron_notes, megatron_problems
 from trainer.config.problems import Note, Problem, independent
 from trainer.config.schema import Config, RolloutConfig
+from trainer.config.splits import model_problems
 from trainer.config.tree import FOLLOWS
 from trainer.rollout.versions import installed
 
@@ -79,6 +80,7 @@ def check(resolved: Resolved) -> Report:
         *(finding for finding in findings if isinstance(finding, Problem)),
         *setting_problems(config),
         *megatron_problems(config),
+        *model_problems(config),
     ]
     problems = (*resolved.problems, *own_findings(resolved, found))
     notes = [
