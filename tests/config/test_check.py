@@ -262,6 +262,13 @@ def test_settings(command: Command, tmp_path: Path) -> None:
     assert "nothing is validated" in notes(command("data.val_files=[]"))["data.val_files"]
 
 
+def test_several_nodes_without_a_checkpoint_are_told(command: Command) -> None:
+    key = "trainer.save_freq"
+    assert "writes no checkpoint: when one of 2 nodes" in notes(command("trainer.nnodes=2"))[key]
+    for fine in (["trainer.nnodes=1"], ["trainer.nnodes=2", f"{key}=5"], ["trainer.nnodes=2", "trainer.val_only=True"]):
+        assert key not in notes(command(*fine))
+
+
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
 def test_another_engine_is_a_note_here(command: Command, engine: str) -> None:
     words = command(f"{ROLLOUT}.name={engine}", f"{ROLLOUT}.tensor_model_parallel_size=1")

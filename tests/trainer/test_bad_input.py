@@ -22,6 +22,7 @@ from tests.trainer.conftest import Words, rows
 from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, main_ppo, metrics_of, running, wait_until_gone
 from trainer import launch, requirements
 from trainer.config import check_command
+from trainer.errors import NodeLost, WorkerDied
 from trainer.main_ppo import main
 
 # ----------------------------------------------------------------------------------------- known before anything starts
@@ -280,7 +281,8 @@ def test_worker_killed_in_mid_step(words: Words, reward: Callable[[str], list[st
     with running(main_ppo(words(*changes)), tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
         pid = read_fifo(tmp_path / "fifo")
         assert run.wait() == 1
-        said = assert_one_error(run, "rank 1", f"pid {pid}", "update_critic", "trainer.resume_mode=auto")
+        nothing = "no checkpoint was written: trainer.save_freq=-1"
+        said = assert_one_error(run, "rank 1", f"pid {pid}", "update_critic", nothing)
         assert "rank 0" not in said
         assert wait_until_gone(run.mark) == []
 
@@ -292,7 +294,7 @@ def test_interrupted(words: Words, reward: Callable[[str], list[str]], tmp_path:
         read_fifo(tmp_path / "fifo")
         run.signal_group(number) if number == signal.SIGINT else run.process.send_signal(number)
         assert run.wait() == 130
-        assert_one_error(run, "interrupted", "resume_mode=auto")
+        assert_one_error(run, "interrupted", "no checkpoint was written: trainer.save_freq=-1")
         assert wait_until_gone(run.mark) == []
 
 
@@ -303,6 +305,27 @@ def test_interrupted_while_ray_is_half_up(words: Words, tmp_path: Path) -> None:
         assert run.wait() == 130
         assert_one_error(run, "interrupted")
         assert wait_until_gone(run.mark) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (WorkerDied("rank 1 died", hint="look"), 1), (NodeLost("gone"), 1)]
+)
+@pytest.mark.parametrize("save_freq", ["-1", "3"])
+def test_an_early_end_promises_no_checkpoint_that_is_not_there(
+    words: Words,
+    failed_early: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
+    save_freq: str,
+) -> None:
+    def end(_config: object) -> None:
+        raise error
+
+    monkeypatch.setattr(launch, "run_on_ray", end)
+    said = failed_early(words(f"trainer.save_freq={save_freq}"), code)
+    yet = {"-1": "", "3": " yet"}[save_freq]
+    assert f"no checkpoint was written{yet}: trainer.save_freq={save_freq}" in said and "resume_mode" not in said
 
 
 @pytest.fixture

@@ -217,6 +217,10 @@ def setting_notes(config: Config) -> Iterator[Note]:
     if rollout.val_kwargs.n > 1 and not rollout.val_kwargs.do_sample:
         key = "actor_rollout_ref.rollout.val_kwargs.n"
         yield Note("here", key, f"{key}={rollout.val_kwargs.n} greedy responses are all the same: set do_sample=True")
+    if trainer.nnodes > 1 and trainer.save_freq < 1 and not trainer.val_only:
+        key = "trainer.save_freq"
+        message = f"{key}={trainer.save_freq} writes no checkpoint: when one of {trainer.nnodes} nodes is lost, all is"
+        yield Note("here", key, message)
     yield from _watch_notes(config)
     missing = _gpus_missing(config)
     if missing:
