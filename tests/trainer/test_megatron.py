@@ -261,6 +261,12 @@ def test_settings_of_the_engine_that_is_not_used_are_told(words: Words, changes:
     assert key not in plain and not [name for name in plain if "megatron" in name]
 
 
+def test_a_key_that_follows_one_without_effect_is_not_told(words: Words) -> None:
+    followed = "actor_rollout_ref.ref.fsdp_config.dtype"
+    for changes in ((ON,), (ON, f"{A}.fsdp_config.dtype=bf16")):
+        assert followed not in {note.key for note in check(resolve(words(*changes))).notes}
+
+
 def test_the_sizes_of_a_critic_on_megatron_beside_an_actor_on_fsdp_act(words: Words) -> None:
     report = check(resolve(words("trainer.n_gpus_per_node=2", "critic.strategy=megatron", TP)))
     assert not [note for note in report.notes if "parallel_size" in note.key]
