@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from transformers import AutoConfig
 
@@ -11,6 +12,7 @@ from trainer.config.schema import Config
 from trainer.config.splits import Shape, shape_of, split_problems
 from trainer.learner.megatron.available import require_megatron
 from trainer.rollout.versions import require_version
+from trainer.tracking import written
 
 
 def require_engines(config: Config) -> None:
@@ -32,6 +34,22 @@ def require_splits(config: Config) -> None:
     )
     if problems := [*split_problems(config, actor, critic)]:
         raise ConfigErrors(problems)
+
+
+def require_folders(config: Config) -> None:
+    """Raises TrainerError if samples or capsules can't be written to their folders, which it makes."""
+    trainer = config.trainer
+    folders = {
+        "rollout_data_dir": trainer.rollout_data_dir,
+        "validation_data_dir": trainer.validation_data_dir,
+        "capsule_dir": trainer.capsule_dir,
+    }
+    for name, folder in folders.items():
+        if folder is not None:
+            path = Path(folder).expanduser()
+            with written(path, f"trainer.{name}"):
+                path.mkdir(parents=True, exist_ok=True)
+                TemporaryFile(dir=path).close()
 
 
 def _shape_on_hub(path: str, trust_remote_code: bool) -> Shape | None:

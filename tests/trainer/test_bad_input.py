@@ -215,6 +215,16 @@ def test_folder_that_cannot_be_written(words: Words, failed_early: Callable[...,
     assert str(tmp_path / "file") in said
 
 
+@pytest.mark.parametrize("name", ["rollout_data_dir", "validation_data_dir", "capsule_dir"])
+def test_a_folder_for_what_a_step_leaves_that_cannot_be_written(
+    words: Words, failed_early: Callable[..., str], tmp_path: Path, name: str
+) -> None:
+    """It is known at the start, not after the first step."""
+    (tmp_path / "file").touch()
+    said = failed_early(words(f"trainer.{name}={tmp_path / 'file' / 'kept'}"), 1)
+    assert str(tmp_path / "file" / "kept") in said and f"write elsewhere: trainer.{name}" in said
+
+
 def test_nobody_answers_at_ray_address(words: Words, tmp_path: Path, free_port: int) -> None:
     with running(main_ppo(words()), tmp_path, RAY_ADDRESS=f"127.0.0.1:{free_port}") as run:
         assert run.wait(timeout_s=40) == 3
