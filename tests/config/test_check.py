@@ -262,6 +262,53 @@ def test_settings(command: Command, tmp_path: Path) -> None:
     assert "nothing is validated" in notes(command("data.val_files=[]"))["data.val_files"]
 
 
+M, C = "actor_rollout_ref.model", "critic.model"
+OFF = "enable_gradient_checkpointing=False"
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "said"),
+    [
+        ([f"{M}.recompute_granularity=selective", f"{M}.{OFF}"], f"{M}.recompute_granularity", f"{M}.{OFF[:-6]} is F"),
+        ([f"{M}.recompute_granularity=selective"], f"{M}.recompute_granularity", None),
+        ([f"{M}.{OFF}"], f"{M}.recompute_granularity", None),
+        ([f"{C}.recompute_granularity=selective", f"{C}.{OFF}"], f"{C}.recompute_granularity", f"{C}.{OFF[:-6]} is F"),
+        (
+            [f"{C}.recompute_granularity=selective", f"{C}.{OFF}", "algorithm.adv_estimator=grpo"],
+            f"{C}.recompute_granularity",
+            None,
+        ),
+        (
+            [f"{M}.recompute_granularity=selective", f"{A}.strategy=megatron"],
+            f"{M}.recompute_granularity",
+            "strategy=megatron has",
+        ),
+        ([f"{A}.use_torch_compile=True", "trainer.device=cpu"], f"{A}.use_torch_compile", "on a CPU"),
+        ([f"{R}.use_torch_compile=True", "trainer.device=cpu"], f"{R}.use_torch_compile", "on a CPU"),
+        (["trainer.device=cpu"], f"{A}.use_torch_compile", None),  # its default is True
+        ([f"{A}.use_torch_compile=False", "trainer.device=cpu"], f"{A}.use_torch_compile", None),
+        ([f"{A}.use_torch_compile=True"], f"{A}.use_torch_compile", None),
+        (
+            ["global_profiler.tool=torch", "global_profiler.steps=[500]", "trainer.total_training_steps=90"],
+            "global_profiler.steps",
+            "has no effect: [500] are not among the run's steps, 1 to 90",
+        ),
+        (
+            ["global_profiler.tool=torch", "global_profiler.steps=[2,61,0]"],  # 30 epochs of 2 steps
+            "global_profiler.steps",
+            "has no effect in part: [61, 0] are not among the run's steps, 1 to 60",
+        ),
+        (["global_profiler.tool=torch", "global_profiler.steps=[1,60]"], "global_profiler.steps", None),
+    ],
+)
+def test_what_does_nothing_as_the_rest_stands_is_told(
+    command: Command, words: list[str], key: str, said: str | None
+) -> None:
+    assert problems(command(*words)) == {}
+    found = notes(command(*words))
+    assert (said is None and key not in found) or (said is not None and said in found[key])
+
+
 def test_several_nodes_without_a_checkpoint_are_told(command: Command) -> None:
     key = "trainer.save_freq"
     assert "writes no checkpoint: when one of 2 nodes" in notes(command("trainer.nnodes=2"))[key]
