@@ -156,6 +156,18 @@ def tokens(*budgets: int) -> MicroBatches:
             ["critic.use_dynamic_bsz=True", "critic.forward_max_token_len_per_gpu=50000"],
             MicroBatches(*[PassLimit(rows=2)] * 3, PassLimit(tokens=32768), PassLimit(tokens=50000)),
         ),
+        (  # padding is computed, and counts
+            [f"{A}.use_dynamic_bsz=True", "actor_rollout_ref.model.use_remove_padding=False"],
+            MicroBatches(*[PassLimit(tokens=16384, padded_to=1)] * 3, *[PassLimit(tokens=32768)] * 2),
+        ),
+        (
+            [f"{A}.use_dynamic_bsz=True", "critic.model.use_remove_padding=False"],
+            MicroBatches(*[PassLimit(tokens=16384)] * 3, *[PassLimit(tokens=32768, padded_to=1)] * 2),
+        ),
+        (  # Megatron packs nothing
+            [f"{A}.use_dynamic_bsz=True", f"{A}.strategy=megatron"],
+            MicroBatches(*[PassLimit(tokens=16384, padded_to=1)] * 3, *[PassLimit(tokens=32768, padded_to=1)] * 2),
+        ),
         (["algorithm.adv_estimator=grpo"], rows(2, 2, 2, 2, 2)),
     ],
 )

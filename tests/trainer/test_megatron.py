@@ -14,6 +14,7 @@ import pytest
 
 from tests.trainer.conftest import Words, locked
 from tests.trainer.test_world_sizes import BY_TOKENS, Ranks, job_words, run_jobs
+from trainer.balance import PassLimit
 from trainer.config import check, load, resolve
 from trainer.errors import ConfigError, ModelError
 from trainer.learner.megatron.structure import dimensions, fitting
@@ -191,6 +192,19 @@ def test_a_model_that_cannot_be_split_so_is_refused(models: Path) -> None:
         fitting(sizes, 4, 1)
     with pytest.raises(ModelError, match="2 layers over pipeline_model_parallel_size=4"):
         fitting(sizes, 1, 4)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # Megatron's
+@pytest.mark.parametrize("tensor", [1, 2, 4])
+def test_a_pass_computes_what_its_budget_counts(tensor: int) -> None:
+    import torch
+
+    from tests.trainer.batches import train_batch
+    from trainer.learner.megatron.tokens import aligned
+
+    rollout = train_batch(8).experience.rollout
+    limit = PassLimit(tokens=1, padded_to=tensor)
+    assert aligned(rollout, tensor, torch.device("cpu")).ids_BS.numel() == limit.size(rollout.lengths_B.tolist())
 
 
 @pytest.mark.parametrize("version", [None, "0.12.3", "1.0.0"])

@@ -104,7 +104,7 @@ class ActorConfig:
     ppo_micro_batch_size: int | None = None  # deprecated: sequences per pass, all ranks together
     ppo_micro_batch_size_per_gpu: int | None = None  # sequences per forward and backward pass on one rank
     use_dynamic_bsz: bool = False  # passes are cut by the token budget below
-    ppo_max_token_len_per_gpu: int = 16384  # tokens (no padding) per pass on one rank, with use_dynamic_bsz
+    ppo_max_token_len_per_gpu: int = 16384  # tokens computed per pass on one rank, with use_dynamic_bsz
     ppo_epochs: int = 1
     shuffle: bool = False  # the order of rows before each PPO epoch
     data_loader_seed: int = 42  # of that shuffling
