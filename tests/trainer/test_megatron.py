@@ -194,7 +194,7 @@ def test_a_model_that_cannot_be_split_so_is_refused(models: Path) -> None:
         fitting(sizes, 1, 4)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # Megatron's
+@pytest.mark.filterwarnings("ignore")  # Megatron's import has many
 @pytest.mark.parametrize("tensor", [1, 2, 4])
 def test_a_pass_computes_what_its_budget_counts(tensor: int) -> None:
     import torch
