@@ -35,7 +35,7 @@ from trainer.transport import pack, unpack
 
 def call(roles: Roles, phase: str, packed_args: tuple[Any, ...]) -> tuple[Any, Memory]:
     """`roles.phase(*args)`, unpacked and packed again, and what memory it took; a range of its own in a profile."""
-    with torch.profiler.record_function(phase), measured(roles.device) as gauge:
+    with torch.profiler.record_function(phase), measured(roles.device) as gauge, roles.rescued():
         answer = pack(getattr(roles, phase)(*unpack(packed_args)))
     return answer, gauge.reading
 
