@@ -4,8 +4,8 @@
 
 Prompts of about 100 tokens and responses of about 200 with a long tail up to 1,024, as of GSM8K, drawn log-normal. The
 computed tokens are counted where they enter a small model on a CPU: in micro-batches of 8 rows as they come, each
-trimmed to its longest, and packed in passes of 16,384 tokens. Beside them, how unevenly 8 ranks are loaded: what the
-longest waits for, as a share of the mean.
+as wide as its longest, and in passes of 16,384 tokens, padded and packed. Beside them, how unevenly 8 ranks are
+loaded: what the longest waits for, as a share of the mean.
 """
 
 from __future__ import annotations
@@ -69,6 +69,9 @@ def main(words: list[str]) -> None:
     ways = {
         "padded to the limits": (args.rows * (512 + 1024), ""),
         "padded, 8 rows in a pass": _counted(rollout, lengths, PassLimit(rows=ROWS_IN_A_PASS), packed=False),
+        "padded, 16,384 tokens in a pass": _counted(
+            rollout, lengths, PassLimit(tokens=BUDGET, padded_to=1), packed=False
+        ),
         "packed, 16,384 tokens in a pass": _counted(rollout, lengths, PassLimit(tokens=BUDGET), packed=True),
     }
     for name, (tokens, more) in ways.items():
@@ -83,7 +86,7 @@ def main(words: list[str]) -> None:
 
 def _counted(rollout: Rollout, lengths: list[int], limit: PassLimit, *, packed: bool) -> tuple[int, str]:
     [share] = shares(lengths, 1, limit, balanced=False)
-    largest = max(sum(lengths[row] for row in rows) for rows in share.passes)
+    largest = max(limit.size([lengths[row] for row in rows]) for rows in share.passes)
     return computed(rollout, share, packed), f"; {len(share.passes)} passes of up to {largest} tokens"
 
 

@@ -15,10 +15,24 @@ Rows = list[int]  # row numbers, ascending
 
 @dataclass(frozen=True)
 class PassLimit:
-    """How much goes through a model at once on one rank: so many sequences, or so many tokens without padding."""
+    """How much goes through a model at once on one rank: so many sequences, or so many tokens.
+
+    A model whose rows stand side by side computes their padding, too: it counts as tokens, with `padded_to`.
+    """
 
     rows: int | None = None
     tokens: int | None = None  # decides where it is given
+    padded_to: int | None = None  # rows are as wide as the longest, rounded up to this; None: no padding is computed
+
+    def size(self, lengths: Sequence[int]) -> int:
+        """The tokens that a pass of rows of `lengths` tokens computes.
+
+        >>> PassLimit(tokens=100).size([3, 9]), PassLimit(tokens=100, padded_to=4).size([3, 9])
+        (12, 24)
+        """
+        if self.padded_to is None:
+            return sum(lengths)
+        return len(lengths) * -(-max(lengths, default=0) // self.padded_to) * self.padded_to
 
     def sequences(self, longest: int) -> int:
         """How many sequences of `longest` tokens fit into a pass; at least one.
@@ -32,7 +46,9 @@ class PassLimit:
         return self.rows
 
     def __str__(self) -> str:
-        return f"{self.rows} sequences" if self.tokens is None else f"{self.tokens} tokens"
+        if self.tokens is None:
+            return f"{self.rows} sequences"
+        return f"{self.tokens} tokens" if self.padded_to is None else f"{self.tokens} tokens, padding included"
 
 
 @dataclass(frozen=True)
@@ -67,12 +83,15 @@ def pass_rows(lengths_by_rank: Sequence[Sequence[int]], limit: PassLimit) -> lis
     """The passes of each rank, equally many where the ranks have equally many rows.
 
     By tokens, as few as hold the budget on every rank, of about equal size, the largest first: if memory does not
-    suffice, that shows at once. A row beyond the budget goes alone.
+    suffice, that shows at once. A row beyond the budget goes alone. Where padding counts, rows of like length go
+    together.
     """
     if limit.tokens is None:
         size = limit.rows
         assert size is not None
         return [[list(range(n))[i : i + size] for i in range(0, n, size)] for n in map(len, lengths_by_rank)]
+    if limit.padded_to is not None:
+        return _padded_passes(lengths_by_rank, limit, limit.tokens)
     most = min(len(lengths) for lengths in lengths_by_rank)
     parts = min(most, max(1, *(-(-sum(lengths) // limit.tokens) for lengths in lengths_by_rank)))
     while True:
@@ -84,6 +103,35 @@ def pass_rows(lengths_by_rank: Sequence[Sequence[int]], limit: PassLimit) -> lis
         ):
             return passes
         parts += 1
+
+
+def _padded_passes(lengths_by_rank: Sequence[Sequence[int]], limit: PassLimit, budget: int) -> list[list[Rows]]:
+    """Rows of like length together, as few passes as hold the budget; a rank that needs fewer than others halves some.
+
+    From the longest row on, each pass takes as many as fit: no way of cutting sorted rows needs fewer passes.
+    """
+
+    def tokens(lengths: Sequence[int], rows: Rows) -> int:
+        return limit.size([lengths[row] for row in rows])
+
+    by_rank: list[list[Rows]] = []
+    for lengths in lengths_by_rank:
+        passes: list[Rows] = []
+        for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+            if passes and tokens(lengths, [*passes[-1], row]) <= budget:
+                passes[-1].append(row)
+            else:
+                passes.append([row])
+        by_rank.append(passes)
+    parts = max(map(len, by_rank))
+    for lengths, passes in zip(lengths_by_rank, by_rank, strict=True):
+        while len(passes) < min(parts, len(lengths)):
+            widest = max((rows for rows in passes if len(rows) > 1), key=lambda rows: tokens(lengths, rows))
+            half = len(widest) // 2
+            passes.append(widest[half:])
+            del widest[half:]
+        passes.sort(key=lambda rows: -tokens(lengths, rows))
+    return [[sorted(rows) for rows in passes] for passes in by_rank]
 
 
 def partition(lengths: Sequence[int], parts: int, *, equal_counts: bool = False) -> list[Rows]:

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,15 @@ def find(config: TrainerConfig) -> Path | None:
     if latest.is_file() and (named := root / f"global_step_{latest.read_text().strip()}") in found:
         return named
     return found[-1] if found else None
+
+
+def way_on(config: TrainerConfig) -> str:
+    """What the same command would go on from, for people; or that there is nothing, and why."""
+    newest = find(replace(config, resume_mode="auto"))
+    if newest is not None:
+        return f"trainer.resume_mode=auto continues from {newest}"
+    yet = "" if config.save_freq < 1 else " yet"
+    return f"no checkpoint was written{yet}: trainer.save_freq={config.save_freq}"
 
 
 def read_state(folder: Path) -> State:

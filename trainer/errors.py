@@ -13,7 +13,8 @@
     ├── WorkerDied               1: a worker process ended; names the rank
     │   └── NodeLost             1: a whole node was lost; names the node and its ranks
     ├── ClusterError             3: no Ray cluster to be reached
-    └── DeadlineError            4: a wait ended; says what is missing
+    ├── DeadlineError            4: a wait ended; says what is missing
+    └── Interrupted            130: by Ctrl-C or SIGTERM
 
 Each carries one `hint`: what the user can do about it. `main_ppo` prints one `error:` line and one `hint:` line and
 leaves with `exit_code`; nothing below it catches them.
@@ -109,6 +110,12 @@ class DeadlineError(TrainerError):
     """A wait came to its end; the message says what was still missing."""
 
     exit_code = 4
+
+
+class Interrupted(TrainerError):
+    """Somebody ended the run, which was in order."""
+
+    exit_code = 130
 
 
 class BatchError(TrainerError, ValueError):

@@ -108,7 +108,6 @@ class Failure:
 
     def _ended(self, rank: int, error: Exception | None) -> WorkerDied:
         """With whom a rank ended: with its node, or alone."""
-        resume = "the run continues from its last checkpoint with trainer.resume_mode=auto"
         error = self._last_word(rank, error)
         if rank < len(self.infos) and node_is_gone(self.infos[rank].node_id, error):
             node = self.infos[rank].node_id
@@ -116,13 +115,13 @@ class Failure:
             ranks = ", ".join(str(info.rank) for info in self.everyone if info.node_id == node)
             return NodeLost(
                 f"node {name} was lost during {self.phase}, and with it rank(s) {ranks}",
-                hint=f"see whether it is up and reachable, and restart Ray there; {resume}",
+                hint="see whether it is up and reachable, and restart Ray there",
                 trace=f"{error}\n",
             )
         why = ": its node ran out of memory, and Ray ended it" if isinstance(error, OutOfMemoryError) else ""
         return WorkerDied(
             f"{self.name(rank)} died during {self.phase}{why}",
-            hint=f"look for 'Out of memory' or a signal in Ray's logs of that node; {resume}",
+            hint="look for 'Out of memory' or a signal in Ray's logs of that node",
             trace=f"{error}\n",
         )
 

@@ -32,6 +32,7 @@ class Inspected:
     reference: Learner | None
     critic: TrainedLearner | None
     _profile: profiling.Recording | None = None
+    _failed: str = ""
 
     def _actor_loss(self) -> Loss:
         raise NotImplementedError
@@ -58,9 +59,14 @@ class Inspected:
 
     # -- profiles
 
-    def start_profile(self) -> None:
-        """On the ranks of `global_profiler.ranks`."""
+    def start_profile(self, failed: str) -> None:
+        """On the ranks of `global_profiler.ranks`. `failed` begins the name of what a phase that fails leaves."""
         self._profile = profiling.start(self.config.global_profiler, self.seat.number, self.device)
+        self._failed = failed
+
+    def rescued(self) -> profiling.Rescued:
+        """Around a phase."""
+        return profiling.Rescued(self._profile, f"{self._failed}.rank_{self.seat.number}")
 
     def stop_profile(self, stem: str) -> str | None:
         """The file that this rank has written, if it was chosen."""

@@ -13,7 +13,8 @@ import ray
 from trainer.cluster import WorkerPool, start_ray
 from trainer.config.schema import Config
 from trainer.records import Metrics
-from trainer.run import Observer, read_data, require_engines, total_steps, train
+from trainer.requirements import require_engines, require_folders, require_splits
+from trainer.run import Observer, read_data, total_steps, train
 from trainer.tracking import make_tracker
 
 
@@ -22,6 +23,8 @@ def run_on_ray(config: Config, observer: Observer | None = None) -> Metrics:
     require_engines(config)
     leave_on_sigterm()
     data = read_data(config)  # what is wrong with data and loggers shows before Ray starts
+    require_splits(config)
+    require_folders(config)
     with closing(make_tracker(config, total_steps(config, data.train))) as tracker:
         for note in data.notes:
             tracker.note(note)

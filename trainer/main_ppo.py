@@ -15,7 +15,7 @@ from trainer.address import prepare_own_cluster, running_cluster
 from trainer.config import DIALECTS, check, print_config, print_lines, report_lines, resolve
 from trainer.config.schema import Config
 from trainer.config.show import fact_lines, note_lines
-from trainer.errors import ConfigError, TrainerError
+from trainer.errors import ConfigError, Interrupted, TrainerError, WorkerDied
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return command(parse(argv))
     except KeyboardInterrupt:
-        print("error: interrupted\nhint: trainer.resume_mode=auto continues from the last checkpoint", file=sys.stderr)
-        return 130
+        report_error(Interrupted("interrupted", hint="the run had not begun"))
+        return Interrupted.exit_code
     except TrainerError as error:
         if verbose:
             raise
@@ -68,12 +68,22 @@ def command(options: argparse.Namespace) -> int:
 
 
 def train(config: Config) -> int:
-    """The run itself. Everything it started is gone when this returns or raises."""
+    """The run itself. Everything it started is gone when this returns or raises.
+
+    Raises TrainerError; that of a dead worker and that of an interruption say what the same command continues from.
+    """
     if running_cluster() is None:
         prepare_own_cluster()
+    from trainer.checkpoints import way_on
     from trainer.launch import run_on_ray  # Ray and torch
 
-    run_on_ray(config)
+    try:
+        run_on_ray(config)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted", hint=way_on(config.trainer)) from None
+    except WorkerDied as error:
+        error.hint += f"; {way_on(config.trainer)}"
+        raise
     return 0
 
 

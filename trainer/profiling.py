@@ -2,6 +2,7 @@
 
     FOLDER/step_3.rank_0.trace.json.gz      torch.profiler, for https://ui.perfetto.dev: phases are named ranges
     FOLDER/step_3.rank_0.memory.pickle      what lies where in CUDA memory and who took it, for pytorch.org/memory_viz
+    FOLDER/step_3.failed.rank_0.memory.pickle   the same of a step in which this rank failed, as it does without memory
 
 The driver's side is `Profiler`, a rank's is `Recording`. What a phase costs is what `timing_s/*` says of a step that is
 not profiled: profiling itself takes time.
@@ -9,6 +10,7 @@ not profiled: profiling itself takes time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +29,7 @@ class Recording:
 
     def __init__(self, tool: str, device: torch.device) -> None:
         """`tool` is "torch" or "torch_memory"; the latter needs CUDA."""
-        self._tool = tool
+        self.tool = tool
         self._trace: Any = None
         if tool == "torch_memory":
             torch.cuda.memory._record_memory_history(max_entries=MEMORY_EVENTS)
@@ -53,6 +55,26 @@ class Recording:
         except (OSError, RuntimeError) as error:
             raise TrainerError(f"cannot write {path}: {error}", hint="set global_profiler.save_path") from error
         return str(path)
+
+
+class Rescued:
+    """Around a phase of a rank: one that fails leaves its memory snapshot, because nobody will come to stop it."""
+
+    def __init__(self, recording: Recording | None, stem: str) -> None:
+        """`stem` is that of the file. A trace of a failed phase says nothing, and is not written."""
+        self._recording = recording if recording is not None and recording.tool == "torch_memory" else None
+        self._stem = stem
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or self._recording is None:
+            return
+        try:
+            said = f"memory snapshot of the failure: {self._recording.stop(Path(self._stem))}"
+        except TrainerError as refused:  # what went wrong before it matters more
+            said = f"no memory snapshot of the failure: {refused.message}"
+        logging.getLogger("trainer").warning(said)
 
 
 def start(config: ProfilerConfig, rank: int, device: torch.device) -> Recording | None:
@@ -89,15 +111,16 @@ class Profiler:
         self._everywhere = everywhere
         self._note = note
         self._spans = spans(config.steps, config.profile_continuous_steps) if config.tool else []
+        self._folder = Path(config.save_path).expanduser().resolve()
         self._begun: int | None = None  # the first step of the profile that runs
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Around one step. A step that fails leaves no profile."""
+        """Around one step. Of a step that fails, see `Rescued`."""
         span = next((span for span in self._spans if number in span), None)
         if span is not None and self._begun is None:
             self._begun = number
-            self._everywhere("start_profile")
+            self._everywhere("start_profile", str(self._folder / f"step_{number}.failed"))
         yield
         if span is not None and number == span[-1]:
             self._stop(number)
@@ -110,8 +133,7 @@ class Profiler:
     def _stop(self, last: int) -> None:
         first, self._begun = self._begun, None
         name = f"step_{last}" if first == last else f"steps_{first}-{last}"
-        folder = Path(self._config.save_path).expanduser().resolve()
-        written = [path for path in self._everywhere("stop_profile", str(folder / name)) if path]
+        written = [path for path in self._everywhere("stop_profile", str(self._folder / name)) if path]
         if written:
             self._note(f"profile of {name.replace('_', ' ')}: {', '.join(written)}")
         elif self._config.tool == "torch_memory":

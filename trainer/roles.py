@@ -35,7 +35,7 @@ from trainer.transport import Packed, pack, unpack
 
 def call(roles: Roles, phase: str, packed_args: Packed) -> Packed:
     """`roles.phase(*args)` and a `memory.Memory` of what it took, packed; a range of its own in a profile."""
-    with torch.profiler.record_function(phase), measured(roles.device) as gauge:
+    with torch.profiler.record_function(phase), measured(roles.device) as gauge, roles.rescued():
         answer = getattr(roles, phase)(*unpack(packed_args))
     return pack((answer, gauge.reading))
 

@@ -14,13 +14,11 @@ from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.loader import PromptLoader
 from trainer.group import Calls, WorkerGroup
-from trainer.learner.megatron.available import require_megatron
 from trainer.memory import Memory, memory_metrics
 from trainer.profiling import Profiler
 from trainer.recording import Recorder
 from trainer.records import Metrics, Prompts, Rollout, Scores, repeat
 from trainer.rewards import read_source, scorer_for
-from trainer.rollout.versions import require_version
 from trainer.samples import dump
 from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer
@@ -141,6 +139,7 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
             with profiler.step(progress.step + 1):
                 result = ppo.step(workers, next(prompts), progress, config, phases)
             recorder.end(capsule, progress, result, phases)
+            keep_samples(result, config, data, phases)
             require_agreement(result, config, tracker)
             progress, last = result.progress, dict(result.metrics)
             final = progress.step == steps
@@ -158,16 +157,25 @@ def train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Ob
         last |= memory_metrics(phases.memory)
         last |= {"training/global_step": float(progress.step), "training/epoch": float(data.train.epoch)}
         tracker.log(progress.step, last)
-        samples, rewards_BT = [(rollout, result.scores)], result.batch.rewards_BT
-        dump(config.trainer.rollout_data_dir, progress.step, samples, data.decode, rewards_BT)
     profiler.close(progress.step)
     return last
+
+
+def keep_samples(result: ppo.StepResult, config: Config, data: Data, phases: Phases) -> None:
+    """Into `trainer.rollout_data_dir`, if there is one."""
+    if config.trainer.rollout_data_dir is not None:
+        with phases("dump_rollout_generations"):
+            samples = [(result.batch.experience.rollout, result.scores)]
+            dump(
+                *(config.trainer.rollout_data_dir, result.progress.step, samples, data.decode),
+                result.batch.rewards_BT,
+            )
 
 
 def require_agreement(result: ppo.StepResult, config: Config, tracker: Tracker) -> None:
     """Raises DriftError where engine and trainer are too far apart, unless a warning is asked for.
 
-    The capsule of the step is written by now, and no checkpoint: a resumed run does not go on from what came of it.
+    Its capsule and samples are written by now, and no checkpoint: a resumed run does not go on from what came of it.
     """
     error = drift.excess(result.progress.step, result.batch, config)
     if error is None:
@@ -222,12 +230,3 @@ def endless(loader: PromptLoader) -> Iterator[Prompts]:
     """Epoch after epoch, from the loader's position on."""
     while True:
         yield from loader
-
-
-def require_engines(config: Config) -> None:
-    """Raises ConfigError if the package of `rollout.name` or `strategy` is missing or does not fit."""
-    name = config.actor_rollout_ref.rollout.name
-    if name != "hf":
-        require_version(name)
-    if config.uses_megatron:
-        require_megatron()

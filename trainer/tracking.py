@@ -36,14 +36,14 @@ HEADLINE = {
 
 
 @contextmanager
-def written(path: Path) -> Iterator[None]:
-    """Raises TrainerError if the system refuses to write `path`."""
+def written(path: Path, keys: str = "trainer.default_local_dir, trainer.rollout_data_dir") -> Iterator[None]:
+    """Raises TrainerError if the system refuses to write `path`, which `keys` decide."""
     try:
         yield
     except OSError as error:
         raise TrainerError(
             f"cannot write {path}: {error.strerror or error}",
-            hint="free space, or write elsewhere: trainer.default_local_dir, trainer.rollout_data_dir",
+            hint=f"free space, or write elsewhere: {keys}",
         ) from error
 
 

@@ -17,6 +17,7 @@ from trainer.config.choices import CHOICES
 from trainer.config.overrides import format_value, parse
 from trainer.config.problems import ConfigErrors, Problem
 from trainer.config.schema import Config
+from trainer.config.tree import FOLLOWS
 from trainer.config.upstream import rename
 from trainer.errors import ConfigError
 from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
@@ -271,7 +272,7 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: st
         **_optimizers(),
     }
     return [
-        Cut(key, _value(full, key), tiny, why, given=resolved.origins.get(key) != "default")
+        Cut(key, _value(full, key), tiny, why, given=not resolved.origins.get(key, "").startswith(("default", FOLLOWS)))
         for key, (tiny, why) in wanted.items()
     ]
 

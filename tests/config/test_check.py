@@ -156,6 +156,18 @@ def tokens(*budgets: int) -> MicroBatches:
             ["critic.use_dynamic_bsz=True", "critic.forward_max_token_len_per_gpu=50000"],
             MicroBatches(*[PassLimit(rows=2)] * 3, PassLimit(tokens=32768), PassLimit(tokens=50000)),
         ),
+        (  # padding is computed, and counts
+            [f"{A}.use_dynamic_bsz=True", "actor_rollout_ref.model.use_remove_padding=False"],
+            MicroBatches(*[PassLimit(tokens=16384, padded_to=1)] * 3, *[PassLimit(tokens=32768)] * 2),
+        ),
+        (
+            [f"{A}.use_dynamic_bsz=True", "critic.model.use_remove_padding=False"],
+            MicroBatches(*[PassLimit(tokens=16384)] * 3, *[PassLimit(tokens=32768, padded_to=1)] * 2),
+        ),
+        (  # Megatron packs nothing
+            [f"{A}.use_dynamic_bsz=True", f"{A}.strategy=megatron"],
+            MicroBatches(*[PassLimit(tokens=16384, padded_to=1)] * 3, *[PassLimit(tokens=32768, padded_to=1)] * 2),
+        ),
         (["algorithm.adv_estimator=grpo"], rows(2, 2, 2, 2, 2)),
     ],
 )
@@ -260,6 +272,60 @@ def test_settings(command: Command, tmp_path: Path) -> None:
     assert "no effect" in notes(command(f"{key}={tmp_path}"))[key]
     assert "data.val_files" in problems(command("trainer.val_only=True", "data.val_files=[]"))
     assert "nothing is validated" in notes(command("data.val_files=[]"))["data.val_files"]
+
+
+M, C = "actor_rollout_ref.model", "critic.model"
+OFF = "enable_gradient_checkpointing=False"
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "said"),
+    [
+        ([f"{M}.recompute_granularity=selective", f"{M}.{OFF}"], f"{M}.recompute_granularity", f"{M}.{OFF[:-6]} is F"),
+        ([f"{M}.recompute_granularity=selective"], f"{M}.recompute_granularity", None),
+        ([f"{M}.{OFF}"], f"{M}.recompute_granularity", None),
+        ([f"{C}.recompute_granularity=selective", f"{C}.{OFF}"], f"{C}.recompute_granularity", f"{C}.{OFF[:-6]} is F"),
+        (
+            [f"{C}.recompute_granularity=selective", f"{C}.{OFF}", "algorithm.adv_estimator=grpo"],
+            f"{C}.recompute_granularity",
+            None,
+        ),
+        (
+            [f"{M}.recompute_granularity=selective", f"{A}.strategy=megatron"],
+            f"{M}.recompute_granularity",
+            "strategy=megatron has",
+        ),
+        ([f"{A}.use_torch_compile=True", "trainer.device=cpu"], f"{A}.use_torch_compile", "on a CPU"),
+        ([f"{R}.use_torch_compile=True", "trainer.device=cpu"], f"{R}.use_torch_compile", "on a CPU"),
+        (["trainer.device=cpu"], f"{A}.use_torch_compile", None),  # its default is True
+        ([f"{A}.use_torch_compile=False", "trainer.device=cpu"], f"{A}.use_torch_compile", None),
+        ([f"{A}.use_torch_compile=True"], f"{A}.use_torch_compile", None),
+        (
+            ["global_profiler.tool=torch", "global_profiler.steps=[500]", "trainer.total_training_steps=90"],
+            "global_profiler.steps",
+            "has no effect: [500] are not among the run's steps, 1 to 90",
+        ),
+        (
+            ["global_profiler.tool=torch", "global_profiler.steps=[2,61,0]"],  # 30 epochs of 2 steps
+            "global_profiler.steps",
+            "has no effect in part: [61, 0] are not among the run's steps, 1 to 60",
+        ),
+        (["global_profiler.tool=torch", "global_profiler.steps=[1,60]"], "global_profiler.steps", None),
+    ],
+)
+def test_what_does_nothing_as_the_rest_stands_is_told(
+    command: Command, words: list[str], key: str, said: str | None
+) -> None:
+    assert problems(command(*words)) == {}
+    found = notes(command(*words))
+    assert (said is None and key not in found) or (said is not None and said in found[key])
+
+
+def test_several_nodes_without_a_checkpoint_are_told(command: Command) -> None:
+    key = "trainer.save_freq"
+    assert "writes no checkpoint: when one of 2 nodes" in notes(command("trainer.nnodes=2"))[key]
+    for fine in (["trainer.nnodes=1"], ["trainer.nnodes=2", f"{key}=5"], ["trainer.nnodes=2", "trainer.val_only=True"]):
+        assert key not in notes(command(*fine))
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])

@@ -149,7 +149,15 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
     ("word", "why"),
     [
         (f"{ROLLOUT}.data_parallel_size=2", "tensor_model_parallel_size alone"),
-        (f"{ROLLOUT}.engine_kwargs.sglang.mm_attention_backend=fa3", "weights from the actor"),
+        (f"{ROLLOUT}.engine_kwargs.sglang.mm_attention_backend=fa3", "sampling_backend, log_level alone"),
+        (f"{ROLLOUT}.engine_kwargs.trtllm.max_batch_size=8", "engines are sglang and vllm"),
+        (f"{ROLLOUT}.load_format=dummy", "weights from the actor"),
+        (f"{ROLLOUT}.cudagraph_capture_sizes=[1,2]", "sizes and orders its own batches"),
+        (f"{ROLLOUT}.disable_log_stats=False", "no statistics"),
+        (f"{ROLLOUT}.logprobs_mode=raw_logprobs", "the distribution that the trainer computes"),
+        (f"{ROLLOUT}.skip_tokenizer_init=False", "takes and gives tokens"),
+        (f"+{A}.fsdp_config.mixed_precision.reduce_dtype=fp32", "summed up in fp32"),
+        ("+critic.fsdp.mixed_precision.buffer_dtype=fp32", "leaves buffers as they are"),
         ("+hydra.run.dir=/x", "Hydra itself does not run"),
         ("global_profiler.global_tool_config.nsys.discrete=True", "profiler that is not part"),
         ("actor_rollout_ref.actor.profiler.enable=True", "global_profiler decides"),
@@ -161,7 +169,7 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
         (f"{M}.override_config.attn_implementation=sdpa", "leaves the maths alone"),
         (f"{A}.optim.warmup_style=null", "lr_scheduler_type decides"),
         ("actor_rollout_ref.ref.strategy=${actor_rollout_ref.actor.strategy}", "on the actor's engine"),
-        (f"{ROLLOUT}.engine_kwargs.vllm={{swap_space:4}}", "weights from the actor"),
+        (f"{ROLLOUT}.engine_kwargs.vllm={{swap_space:4}}", "this trainer attention_backend, log_level alone"),
     ],
 )
 def test_a_key_without_effect_is_noted_with_its_reason(word: str, why: str) -> None:
@@ -186,6 +194,7 @@ def test_a_key_without_effect_is_noted_with_its_reason(word: str, why: str) -> N
         f"{A}.megatron.context_parallel_size=2",
         "critic.megatron.virtual_pipeline_model_parallel_size=2",
         f"{A}.policy_loss.loss_mode=gspo",
+        f"+{A}.fsdp_config.mixed_precision.reduce_dtype=bf16",
         f"{A}.optim.optimizer=Muon",
         f"{M}.override_config.rope_theta=1",
         f"{M}.external_lib=x",
@@ -206,6 +215,17 @@ def test_what_can_not_be_honoured_is_refused(word: str) -> None:
     (problem,) = resolve([word]).problems
     assert problem.message.startswith(word.lstrip("+")) and "can not be honoured: " in problem.message
     assert problem.hint
+
+
+def test_the_precision_of_a_section_may_be_one_value() -> None:
+    """As verl's recipes write it."""
+    words = [f"+{A}.fsdp_config.mixed_precision={{param_dtype:bf16,reduce_dtype:fp32,buffer_dtype:fp32}}"]
+    resolved = load(words)
+    assert resolved.config.actor_rollout_ref.actor.fsdp_config.dtype == "bf16"
+    assert [note.key.rpartition(".")[2] for note in resolved.notes if note.kind == "inert"] == [
+        "reduce_dtype",
+        "buffer_dtype",
+    ]
 
 
 def test_a_value_that_looks_right_and_has_another_type_is_refused() -> None:

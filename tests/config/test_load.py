@@ -114,6 +114,10 @@ def test_other_names_of_a_key(word: str, key: str, value: object) -> None:
         (f"{A}.fsdp_config.grad_offload=True", f"{A}.fsdp_config.grad_offload", True),
         (f"{A}.optim.min_lr_ratio=null", f"{A}.optim.min_lr_ratio", 0.0),
         ("trainer.resume_from_path=False", "trainer.resume_from_path", None),
+        ("trainer.rollout_data_dir=", "trainer.rollout_data_dir", None),
+        ("trainer.validation_data_dir=''", "trainer.validation_data_dir", None),
+        ("trainer.capsule_dir=", "trainer.capsule_dir", None),
+        ("custom_reward_function.path=", "custom_reward_function.path", None),
     ],
 )
 def test_other_spellings_of_a_value(word: str, key: str, value: object) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devkit import cli
 from devkit.smoke.shrink import (
     DEFAULTS,
     KEPT,
@@ -30,6 +31,7 @@ from trainer.config.megatron import megatron_problems
 from trainer.config.problems import ConfigErrors
 from trainer.config.schema import Config
 from trainer.grid import actor_grid
+from trainer.rollout import versions
 
 ACTOR = "actor_rollout_ref.actor"
 
@@ -106,6 +108,33 @@ def test_a_bare_call_runs_the_defaults() -> None:
     assert plan.overrides[: len(DEFAULTS)] == DEFAULTS
     assert [cut.key for cut in plan.cut if cut.given] == []
     assert plan.kept["trainer.nnodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "error", "hint"),
+    [
+        ("tgi", None, "--rollout tgi is no rollout engine", "choose from hf, sglang, vllm"),
+        ("sglang", None, "sglang is not installed here", "pip install 'sglang>="),
+        ("vllm", None, "vllm is not installed here", "pip install 'vllm>="),
+        ("vllm", "0.8.5", "vllm 0.8.5 is installed here", "pip install 'vllm>="),
+    ],
+)
+def test_an_engine_that_can_not_be_had_is_one_error(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    engine: str,
+    version: str | None,
+    error: str,
+    hint: str,
+) -> None:
+    """Before anything is started."""
+    monkeypatch.setattr(versions, "installed", lambda _name: version)
+    assert cli.main(["smoke", "--tiny", "--rollout", engine]) == 2
+    said = capsys.readouterr()
+    first, second = said.err.splitlines()
+    assert first.startswith("error: ") and error in first
+    assert second.startswith("hint: ") and hint in second
+    assert said.out == ""
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from transformers import Qwen2Config
 
 from tests.trainer.conftest import Words, rows
 from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, main_ppo, metrics_of, running, wait_until_gone
-from trainer import launch
+from trainer import launch, requirements
+from trainer.config import check_command
+from trainer.errors import NodeLost, WorkerDied
 from trainer.main_ppo import main
 
 # ----------------------------------------------------------------------------------------- known before anything starts
@@ -100,6 +106,53 @@ def test_engine_that_is_not_here(words: Words, refused: Callable[..., str]) -> N
         assert f"{tp}=2 does not divide the 1 ranks" in refused(words(f"{name}={engine}"))
 
 
+ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+ENGINE_TP, MEGATRON_TP = f"{ROLLOUT}.tensor_model_parallel_size", f"{ACTOR}.megatron.tensor_model_parallel_size"
+EIGHT_RANKS = ("trainer.n_gpus_per_node=8", f"{ACTOR}.ppo_micro_batch_size_per_gpu=1", "data.train_batch_size=8")
+SPLITS = [
+    # words; heads and key-value heads of the model; what is said, None: nothing
+    ([f"{ROLLOUT}.name=vllm", f"{ENGINE_TP}=8"], (4, 2), f"{ENGINE_TP}=8 does not divide the model's 4 att"),
+    ([f"{ROLLOUT}.name=sglang", f"{ENGINE_TP}=8"], (4, 4), "set it to one of 1, 2, 4"),
+    ([f"{ROLLOUT}.name=sglang", f"{ENGINE_TP}=4"], (12, 6), "=4 does not divide the model's 6 key-value heads"),
+    ([f"{ROLLOUT}.name=vllm", f"{ENGINE_TP}=4"], (4, 2), None),  # each key-value head on two ranks
+    ([f"{ROLLOUT}.name=vllm", f"{ENGINE_TP}=2"], (4, 4), None),
+    ([f"{ENGINE_TP}=8"], (4, 2), None),  # hf has an engine per rank
+    ([f"{ACTOR}.strategy=megatron", f"{MEGATRON_TP}=8"], (4, 4), f"{MEGATRON_TP}=8 does not divide the model's 4 "),
+    ([f"{ACTOR}.strategy=megatron", f"{MEGATRON_TP}=4"], (4, 2), "=4 does not divide the model's 2 key-value heads"),
+    ([f"{ACTOR}.strategy=megatron", f"{MEGATRON_TP}=2"], (4, 2), None),
+    (
+        [f"{ACTOR}.strategy=megatron", f"{ACTOR}.megatron.pipeline_model_parallel_size=2"],
+        (4, 2),
+        "pipeline_model_parallel_size=2 does not divide the model's 3 layers",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "heads", "wanted"), SPLITS)
+def test_a_model_with_too_few_heads(
+    words: Words, models: Path, tmp_path: Path, changes: list[str], heads: tuple[int, int], wanted: str | None
+) -> None:
+    folder = tmp_path / "few"
+    shutil.copytree(models / "qwen2", folder)
+    numbers = json.loads((folder / "config.json").read_text())
+    numbers |= {"num_attention_heads": heads[0], "num_key_value_heads": heads[1], "num_hidden_layers": 3}
+    (folder / "config.json").write_text(json.dumps(numbers))
+    changes = [f"{ACTOR}.ppo_mini_batch_size=8", "critic.ppo_micro_batch_size_per_gpu=1", *changes]
+    report = check_command(words(*EIGHT_RANKS, *changes, f"actor_rollout_ref.model.path={folder}"))
+    said = [f"{problem.message}\n{problem.hint}" for problem in report.problems]
+    assert len(said) == (0 if wanted is None else 1), said
+    assert wanted is None or wanted in said[0]
+
+
+def test_a_model_with_too_few_heads_is_exit_code_2(words: Words, refused: Callable[..., str], models: Path) -> None:
+    numbers = json.loads((models / "qwen2" / "config.json").read_text())
+    size = 2 * numbers["num_attention_heads"]
+    micro = [f"{name}.ppo_micro_batch_size_per_gpu=1" for name in (ACTOR, "critic")]
+    batch = [f"data.train_batch_size={size}", f"{ACTOR}.ppo_mini_batch_size={size}", *micro]
+    said = refused(words(f"trainer.n_gpus_per_node={size}", *batch, f"{ROLLOUT}.name=vllm", f"{ENGINE_TP}={size}"))
+    assert "attention heads" in said
+
+
 # ------------------------------------------------------------------------------- known once the data and model are read
 
 
@@ -141,10 +194,35 @@ def test_broken_tokenizer(words: Words, failed_early: Callable[..., str], models
     assert str(folder) in failed_early(words(f"actor_rollout_ref.model.path={folder}"), 2)
 
 
+def test_a_model_of_the_hub_with_too_few_heads(
+    words: Words, failed_early: Callable[..., str], models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its config.json is known once it has been fetched: before Ray is started."""
+    monkeypatch.setattr(requirements, "AutoConfig", SimpleNamespace(from_pretrained=lambda *_, **__: Qwen2Config()))
+    monkeypatch.setattr(launch, "require_engines", lambda _config: None)  # it is not here
+    tokenizer = f"actor_rollout_ref.model.tokenizer_path={models / 'qwen2'}"
+    model = "actor_rollout_ref.model.path=some/Model-7B"
+    critic = f"critic.model.path={models / 'qwen2'}"
+    micro = [f"{name}.ppo_micro_batch_size_per_gpu=1" for name in (ACTOR, "critic")]
+    batch = ["data.train_batch_size=6", f"{ACTOR}.ppo_mini_batch_size=6", "trainer.n_gpus_per_node=6", *micro]
+    said = failed_early(words(model, tokenizer, critic, *batch, f"{ROLLOUT}.name=vllm", f"{ENGINE_TP}=6"), 2)
+    assert f"{ENGINE_TP}=6 does not divide the model's 32 attention heads" in said
+
+
 def test_folder_that_cannot_be_written(words: Words, failed_early: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     said = failed_early(words(f"trainer.default_local_dir={tmp_path / 'file' / 'run'}"), 1)
     assert str(tmp_path / "file") in said
+
+
+@pytest.mark.parametrize("name", ["rollout_data_dir", "validation_data_dir", "capsule_dir"])
+def test_a_folder_for_what_a_step_leaves_that_cannot_be_written(
+    words: Words, failed_early: Callable[..., str], tmp_path: Path, name: str
+) -> None:
+    """It is known at the start, not after the first step."""
+    (tmp_path / "file").touch()
+    said = failed_early(words(f"trainer.{name}={tmp_path / 'file' / 'kept'}"), 1)
+    assert str(tmp_path / "file" / "kept") in said and f"write elsewhere: trainer.{name}" in said
 
 
 def test_nobody_answers_at_ray_address(words: Words, tmp_path: Path, free_port: int) -> None:
@@ -213,7 +291,8 @@ def test_worker_killed_in_mid_step(words: Words, reward: Callable[[str], list[st
     with running(main_ppo(words(*changes)), tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
         pid = read_fifo(tmp_path / "fifo")
         assert run.wait() == 1
-        said = assert_one_error(run, "rank 1", f"pid {pid}", "update_critic", "trainer.resume_mode=auto")
+        nothing = "no checkpoint was written: trainer.save_freq=-1"
+        said = assert_one_error(run, "rank 1", f"pid {pid}", "update_critic", nothing)
         assert "rank 0" not in said
         assert wait_until_gone(run.mark) == []
 
@@ -225,7 +304,7 @@ def test_interrupted(words: Words, reward: Callable[[str], list[str]], tmp_path:
         read_fifo(tmp_path / "fifo")
         run.signal_group(number) if number == signal.SIGINT else run.process.send_signal(number)
         assert run.wait() == 130
-        assert_one_error(run, "interrupted", "resume_mode=auto")
+        assert_one_error(run, "interrupted", "no checkpoint was written: trainer.save_freq=-1")
         assert wait_until_gone(run.mark) == []
 
 
@@ -236,6 +315,27 @@ def test_interrupted_while_ray_is_half_up(words: Words, tmp_path: Path) -> None:
         assert run.wait() == 130
         assert_one_error(run, "interrupted")
         assert wait_until_gone(run.mark) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (WorkerDied("rank 1 died", hint="look"), 1), (NodeLost("gone"), 1)]
+)
+@pytest.mark.parametrize("save_freq", ["-1", "3"])
+def test_an_early_end_promises_no_checkpoint_that_is_not_there(
+    words: Words,
+    failed_early: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
+    save_freq: str,
+) -> None:
+    def end(_config: object) -> None:
+        raise error
+
+    monkeypatch.setattr(launch, "run_on_ray", end)
+    said = failed_early(words(f"trainer.save_freq={save_freq}"), code)
+    yet = {"-1": "", "3": " yet"}[save_freq]
+    assert f"no checkpoint was written{yet}: trainer.save_freq={save_freq}" in said and "resume_mode" not in said
 
 
 @pytest.fixture

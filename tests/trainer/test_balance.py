@@ -78,6 +78,34 @@ def test_one_pass_fewer_would_be_too_large_or_uneven(lengths: list[int], tokens:
         assert fewer[0] > tokens or sum(lengths) > tokens * (len(passes) - 1)
 
 
+@settings(deadline=None)
+@given(LENGTHS, st.integers(1, 6), st.integers(1, 8192), st.sampled_from([1, 4]))
+def test_shares_of_a_model_that_pads(lengths: list[int], ranks: int, tokens: int, padded_to: int) -> None:
+    """What is computed beside the rows is within the budget, too, and every rank has as many passes."""
+    limit = PassLimit(tokens=tokens, padded_to=padded_to)
+    dealt = shares(lengths * ranks, ranks, limit)
+    assert len({len(share.passes) for share in dealt}) == 1
+    for share in dealt:
+        own = [(lengths * ranks)[row] for row in share.rows]
+        assert sorted(row for rows in share.passes for row in rows) == list(range(len(own))) and all(share.passes)
+        for rows in share.passes:
+            wide = -(-max(own[row] for row in rows) // padded_to) * padded_to
+            assert len(rows) == 1 or len(rows) * wide <= tokens
+        sizes = [limit.size([own[row] for row in rows]) for rows in share.passes]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_rows_of_like_length_go_together_where_padding_counts() -> None:
+    """Four rows of 10 tokens and one of 90, 100 to a pass: by even sums, the long one would have a short one."""
+    [passes] = pass_rows([[10, 90, 10, 10, 10]], PassLimit(tokens=100, padded_to=1))
+    assert passes == [[1], [0, 2, 3, 4]]
+
+
+def test_a_rank_of_short_rows_halves_its_passes() -> None:
+    passes = pass_rows([[10, 10, 10, 10], [90, 90, 90, 10]], PassLimit(tokens=100, padded_to=1))
+    assert [len(of_rank) for of_rank in passes] == [4, 4]
+
+
 def test_passes_by_sequences_keep_the_order() -> None:
     [share] = shares([5, 1, 9, 4, 2], 1, PassLimit(rows=2), balanced=False)
     assert share.rows == [0, 1, 2, 3, 4] and share.passes == ([0, 1], [2, 3], [4])

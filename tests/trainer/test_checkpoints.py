@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from trainer import checkpoints
+from trainer.config.schema import TrainerConfig
 from trainer.errors import CheckpointError
 from trainer.ppo import Progress
 
@@ -48,3 +50,13 @@ def test_the_newest_are_kept_and_read_back(tmp_path: Path) -> None:
         checkpoints.save(tmp_path, state(step), shards(), keep=2)
     assert [path.name for path in checkpoints.complete(tmp_path)] == ["global_step_2", "global_step_3"]
     assert checkpoints.read_state(tmp_path / "global_step_3") == state(3)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_what_an_ended_run_goes_on_from(tmp_path: Path) -> None:
+    config = TrainerConfig(default_local_dir=str(tmp_path), resume_mode="disable")
+    assert checkpoints.way_on(config) == "no checkpoint was written: trainer.save_freq=-1"
+    often = replace(config, save_freq=20)
+    assert checkpoints.way_on(often) == "no checkpoint was written yet: trainer.save_freq=20"
+    checkpoints.save(tmp_path, state(20), shards(), keep=None)
+    assert checkpoints.way_on(often) == f"trainer.resume_mode=auto continues from {tmp_path}/global_step_20"

@@ -193,3 +193,19 @@ def test_scale_grows_after_enough_good_steps_and_not_for_ever() -> None:
 )
 def test_only_fp16_is_scaled(dtype: str, device: str, scaled: bool) -> None:
     assert (first_loss_scale(TrainedFsdpConfig(dtype=dtype), device) is not None) is scaled
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (["actor.fsdp_config.dtype=fp16"], "fp16"),
+        (["actor.fsdp_config.mixed_precision.param_dtype=fp16"], "fp16"),
+        (["actor.fsdp_config.dtype=fp16", "ref.fsdp_config.dtype=fp32"], "fp32"),
+        ([], "auto"),
+    ],
+)
+def test_the_reference_computes_as_the_actor_does(words: Words, changes: list[str], expected: str) -> None:
+    """Their log-probs are compared, and a GPU that has no bf16 for one has none for the other."""
+    config = load(words(*(f"actor_rollout_ref.{change}" for change in changes))).config
+    assert config.actor_rollout_ref.ref.fsdp_config.dtype == expected
+    assert config.critic.model.fsdp_config.dtype == "auto"

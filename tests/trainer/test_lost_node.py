@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.trainer.conftest import Words
 from tests.trainer.runs import DEADLINE_S, assert_one_error, main_ppo, metrics_of, running
 from tests.trainer.stubbed import stub_in
+from trainer import rendezvous
 from trainer.errors import ConfigError
 from trainer.network import gloo_misses, nccl_misses, require_interfaces
 
@@ -62,7 +64,9 @@ def test_a_lost_node_is_named_and_the_run_resumes_without_it(words: Words, tmp_p
             subprocess.run(["cat", str(tmp_path / "fifo")], timeout=DEADLINE_S, check=True)
             os.kill(int(raylet), signal.SIGKILL)
             assert run.wait() == 1, run.text
-            said = assert_one_error(run, f"(node {gone[:8]}) was lost during score", "trainer.resume_mode=auto")
+            said = assert_one_error(
+                run, f"(node {gone[:8]}) was lost during score", "auto continues from run/global_step_1"
+            )
             assert said.splitlines()[0][-1] in "01" and "rank(s)" in said
         with running(main_ppo(words(*command)), tmp_path, RAY_ADDRESS=address) as run:
             assert run.wait() == 0, run.text
@@ -116,6 +120,16 @@ def test_an_interface_that_does_not_exist(words: Words, tmp_path: Path) -> None:
     with running(main_ppo(words()), tmp_path, GLOO_SOCKET_IFNAME="ib77") as run:
         assert run.wait() == 2, run.text
         assert_one_error(run, "GLOO_SOCKET_IFNAME=ib77", "there is no interface ib77", "lo", "unset")
+
+
+@pytest.mark.parametrize("name", ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"])
+def test_a_rank_on_a_gpu_looks_at_both_before_it_meets_the_others(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Nobody is at that port: the error comes before anything is tried."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv(name, "ib77")
+    with pytest.raises(ConfigError, match=rf"{name}=ib77: .*ib77 on rank 0's node") as caught:
+        rendezvous.connect(0, 2, "127.0.0.1", 1, 1.0)
+    assert "unset" in caught.value.hint
 
 
 UP = {"eth0": True, "eth1": True, "ib0": False, "lo": True}

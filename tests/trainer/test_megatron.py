@@ -14,10 +14,11 @@ import pytest
 
 from tests.trainer.conftest import Words, locked
 from tests.trainer.test_world_sizes import BY_TOKENS, Ranks, job_words, run_jobs
+from trainer.balance import PassLimit
 from trainer.config import check, load, resolve
 from trainer.errors import ConfigError, ModelError
 from trainer.learner.megatron.structure import dimensions, fitting
-from trainer.run import require_engines
+from trainer.requirements import require_engines
 
 DEADLINE_S = 300.0  # of thirty ranks that take half a minute on an idle machine
 pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
@@ -193,6 +194,19 @@ def test_a_model_that_cannot_be_split_so_is_refused(models: Path) -> None:
         fitting(sizes, 1, 4)
 
 
+@pytest.mark.filterwarnings("ignore")  # Megatron's import has many
+@pytest.mark.parametrize("tensor", [1, 2, 4])
+def test_a_pass_computes_what_its_budget_counts(tensor: int) -> None:
+    import torch
+
+    from tests.trainer.batches import train_batch
+    from trainer.learner.megatron.tokens import aligned
+
+    rollout = train_batch(8).experience.rollout
+    limit = PassLimit(tokens=1, padded_to=tensor)
+    assert aligned(rollout, tensor, torch.device("cpu")).ids_BS.numel() == limit.size(rollout.lengths_B.tolist())
+
+
 @pytest.mark.parametrize("version", [None, "0.12.3", "1.0.0"])
 def test_a_missing_or_other_megatron_is_one_error(
     words: Words, monkeypatch: pytest.MonkeyPatch, version: str | None
@@ -259,6 +273,12 @@ def test_settings_of_the_engine_that_is_not_used_are_told(words: Words, changes:
     assert key in [note.key for note in notes]
     plain = {note.key for note in check(resolve(words(*size))).notes}
     assert key not in plain and not [name for name in plain if "megatron" in name]
+
+
+def test_a_key_that_follows_one_without_effect_is_not_told(words: Words) -> None:
+    followed = "actor_rollout_ref.ref.fsdp_config.dtype"
+    for changes in ((ON,), (ON, f"{A}.fsdp_config.dtype=bf16")):
+        assert followed not in {note.key for note in check(resolve(words(*changes))).notes}
 
 
 def test_the_sizes_of_a_critic_on_megatron_beside_an_actor_on_fsdp_act(words: Words) -> None:

@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, Pretrained
 from tests.trainer.batches import random_ids, rollout_of
 from tests.trainer.conftest import ARCHITECTURES, Words
 from trainer import ppo
+from trainer.balance import PassLimit
 from trainer.config import load
 from trainer.learner import attention, head
 from trainer.learner.forward import Forward, ForwardOptions
@@ -145,10 +146,20 @@ def test_positions_and_bounds() -> None:
     assert found.inputs["position_ids"].tolist() == [[0, 1, 2, 0, 1, 2]]
     assert found.inputs["cu_seq_lens_q"].tolist() == [0, 3, 6] and found.inputs["max_length_q"] == 3
     assert found.before_M.tolist() == [1, 3, 4] and found.labels_M.tolist() == [8, 9, 10]
-    assert wide.inputs["input_ids"].tolist() == [[5, 6, 8, 0], [0, 7, 9, 10]]
-    assert wide.before_M.tolist() == [1, 5, 6]
+    assert wide.inputs["input_ids"].tolist() == [[5, 6, 8], [7, 9, 10]]
+    assert wide.inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert wide.before_M.tolist() == [1, 3, 4]
     numbers = torch.tensor([1.0, 2.0, 3.0])
     assert found.spread(numbers).tolist() == wide.spread(numbers).tolist() == [[1, 0, 0], [2, 3, 0]]
+
+
+def test_a_pass_computes_what_its_budget_counts() -> None:
+    """Tokens without padding where rows are packed; where they are not, rows times the longest sequence."""
+    one_longest = rollout_of([[5, 6, 7], [8]], [[9], [10, 11]], extra=1)  # another prompt than response
+    for of in (rollout(extra=3), one_longest):
+        lengths = of.lengths_B.tolist()
+        assert packed(of, CPU).inputs["input_ids"].numel() == PassLimit(tokens=1).size(lengths)
+        assert padded(of, CPU).inputs["input_ids"].numel() == PassLimit(tokens=1, padded_to=1).size(lengths)
 
 
 # ------------------------------------------------------------------------------------ architectures of another kind

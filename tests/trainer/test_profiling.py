@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from trainer import profiling
+from trainer import profiling, roles
 from trainer.config import check, load, resolve
 from trainer.config.schema import ProfilerConfig
 from trainer.errors import TrainerError
 from trainer.profiling import Profiler
+from trainer.roles import Roles
+from trainer.teams import Seat
+from trainer.transport import pack
 
 CPU = torch.device("cpu")
 
@@ -42,19 +45,23 @@ def profiled(config: ProfilerConfig, steps: range, ranks: Ranks | None = None) -
     return ranks
 
 
-START, STOP = ("start_profile",), "stop_profile"
+STOP = "stop_profile"
+
+
+def start(step: int) -> tuple[str, str]:
+    return "start_profile", f"step_{step}.failed"
 
 
 def test_single_steps() -> None:
     ranks = profiled(ProfilerConfig(tool="torch", steps=[3, 2]), range(1, 5))
-    assert ranks.asked == [1, START, 2, (STOP, "step_2"), START, 3, (STOP, "step_3"), 4]
+    assert ranks.asked == [1, start(2), 2, (STOP, "step_2"), start(3), 3, (STOP, "step_3"), 4]
     assert ranks.notes == ["profile of step 2: step_2.rank_0", "profile of step 3: step_3.rank_0"]
 
 
 def test_neighbouring_steps_in_one_file() -> None:
     config = ProfilerConfig(tool="torch", steps=[2, 3, 5], profile_continuous_steps=True)
     ranks = profiled(config, range(1, 6))
-    assert ranks.asked == [1, START, 2, 3, (STOP, "steps_2-3"), 4, START, 5, (STOP, "step_5")]
+    assert ranks.asked == [1, start(2), 2, 3, (STOP, "steps_2-3"), 4, start(5), 5, (STOP, "step_5")]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +85,58 @@ def test_a_cpu_has_no_memory_snapshots_and_a_note_says_so() -> None:
     ranks = profiled(ProfilerConfig(tool="torch_memory", steps=[2]), range(1, 4), Ranks(files=False))
     assert ranks.notes == ["no memory snapshot of step 2: the chosen ranks compute on a CPU"]
     assert profiling.start(ProfilerConfig(tool="torch_memory"), 0, CPU) is None
+
+
+class Snapshots:
+    """A recording of CUDA memory, which is not here: it writes down what file it is to write."""
+
+    tool = "torch_memory"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def stop(self, stem: Path) -> str:
+        if not self.folder.is_dir():
+            raise TrainerError(f"cannot write {stem}")
+        return str(stem)
+
+
+class Failing(Roles):
+    """A rank whose phases are these two."""
+
+    def __init__(self, recording: Any) -> None:
+        self.device, self.seat = CPU, Seat.alone()
+        self._profile, self._failed = recording, "out/step_3.failed"
+
+    def update_actor(self) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def sync_weights(self) -> None: ...
+
+
+def test_a_rank_that_runs_out_of_memory_leaves_its_snapshot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rank = Failing(Snapshots(tmp_path))
+    roles.call(rank, "sync_weights", pack(()))
+    assert caplog.messages == []
+    with pytest.raises(torch.OutOfMemoryError):
+        roles.call(rank, "update_actor", pack(()))
+    assert caplog.messages == ["memory snapshot of the failure: out/step_3.failed.rank_0"]
+
+
+def test_a_snapshot_that_cannot_be_written_hides_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        roles.call(Failing(Snapshots(tmp_path / "none")), "update_actor", pack(()))
+    assert caplog.messages == ["no memory snapshot of the failure: cannot write out/step_3.failed.rank_0"]
+
+
+def test_a_rank_that_records_no_memory_fails_as_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trace = profiling.start(ProfilerConfig(tool="torch"), 0, CPU)
+    assert trace is not None
+    for recording in (None, trace):
+        with pytest.raises(torch.OutOfMemoryError):
+            roles.call(Failing(recording), "update_actor", pack(()))
+    trace.stop(tmp_path / "trace")
+    assert caplog.messages == []
 
 
 def test_ranks_are_chosen(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.trainer.conftest import Words
 from trainer import checkpoints, ppo
 from trainer.config import load
 from trainer.config.schema import Config
-from trainer.errors import CheckpointError
+from trainer.errors import CheckpointError, DriftError
 from trainer.group import WorkerGroup
 from trainer.interfaces import Sampling
 from trainer.memory import GIB, Memory
@@ -248,6 +248,20 @@ def test_samples_have_score_and_reward_and_what_else_is_known(go: Go, tmp_path: 
         assert line.get("format") == (1.5 if uid % 2 else None)
     [first, *_] = [json.loads(line) for line in (tmp_path / "val/0.jsonl").read_text("utf-8").splitlines()]
     assert first["score"] == 0 and "reward" not in first and first["step"] == 0
+
+
+class Drifting(Pretender):
+    """Its log-probs are not at all those of its engine."""
+
+    def log_probs(self, rollout: Rollout, passes: tuple[torch.Tensor, ...]) -> LogProbs:
+        return LogProbs(rollout.logp_BT - 5, -rollout.logp_BT)
+
+
+def test_samples_of_a_step_that_stops_the_run_are_written(go: Go, tmp_path: Path) -> None:
+    """They are what one looks at to see why."""
+    with pytest.raises(DriftError):
+        go(f"trainer.rollout_data_dir={tmp_path / 'samples'}", ranks=(Drifting(), Drifting()))
+    assert len((tmp_path / "samples/1.jsonl").read_text("utf-8").splitlines()) == 8
 
 
 ADAPTIVE = ("algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.type=adaptive", "algorithm.kl_ctrl.horizon=10")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from trainer.balance import PassLimit
 from trainer.config.problems import ConfigErrors, Note, Problem
-from trainer.config.schema import Config
+from trainer.config.schema import Config, MegatronConfig
 from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
 from trainer.teams import KEY, LEARNERS, ranks_of, roles_of
 
@@ -50,6 +50,7 @@ class _Pass:
     over_all: int | None
     budget_key: str
     budget: int | None  # tokens; None: not sized by tokens
+    padded_to: int | None  # see `PassLimit`
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -82,7 +83,7 @@ def micro_batch_sizes(config: Config) -> MicroBatches:
 
 def _size(kind: _Pass) -> PassLimit | None:
     if kind.budget is not None:
-        return PassLimit(tokens=kind.budget)
+        return PassLimit(tokens=kind.budget, padded_to=kind.padded_to)
     if kind.per_gpu is not None:
         return PassLimit(rows=kind.per_gpu)
     return PassLimit(rows=kind.over_all // kind.copies) if kind.over_all is not None else None
@@ -106,12 +107,28 @@ def _copies(grid: Grid, strategy: str, role: str) -> tuple[int, tuple[str, ...]]
     return grid.copies, (_NODES, _GPUS, *mapping, *(_SPLIT if strategy == "megatron" else ()))
 
 
+def _actor_padding(config: Config) -> int | None:
+    part = config.actor_rollout_ref
+    return _padding(part.actor.strategy, part.actor.megatron, part.model.use_remove_padding)
+
+
+def _critic_padding(config: Config) -> int | None:
+    return _padding(config.critic.strategy, config.critic.megatron, config.critic.model.use_remove_padding)
+
+
+def _padding(strategy: str, megatron: MegatronConfig, packs: bool) -> int | None:
+    """Megatron never packs, and splits a sequence over its tensor ranks."""
+    return megatron.tensor_model_parallel_size if strategy == "megatron" else None if packs else 1
+
+
 def _actor_update(config: Config) -> _Pass:
     actor = config.actor_rollout_ref.actor
     budget = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else None
     key = f"{_ACTOR}.ppo_micro_batch_size"
     sizes = actor.ppo_micro_batch_size_per_gpu, actor.ppo_micro_batch_size
-    return _Pass(key, *_actor_copies(config), *sizes, f"{_ACTOR}.ppo_max_token_len_per_gpu", budget)
+    return _Pass(
+        key, *_actor_copies(config), *sizes, f"{_ACTOR}.ppo_max_token_len_per_gpu", budget, _actor_padding(config)
+    )
 
 
 def _critic_update(config: Config) -> _Pass:
@@ -119,7 +136,9 @@ def _critic_update(config: Config) -> _Pass:
     budget = critic.ppo_max_token_len_per_gpu if critic.use_dynamic_bsz else None
     sizes = critic.ppo_micro_batch_size_per_gpu, critic.ppo_micro_batch_size
     key = "critic.ppo_micro_batch_size"
-    return _Pass(key, *_critic_copies(config), *sizes, "critic.ppo_max_token_len_per_gpu", budget)
+    return _Pass(
+        key, *_critic_copies(config), *sizes, "critic.ppo_max_token_len_per_gpu", budget, _critic_padding(config)
+    )
 
 
 def _critic_forward(config: Config) -> _Pass:
@@ -127,7 +146,9 @@ def _critic_forward(config: Config) -> _Pass:
     budget = critic.forward_max_token_len_per_gpu if critic.use_dynamic_bsz else None
     sizes = critic.forward_micro_batch_size_per_gpu, critic.forward_micro_batch_size
     key = "critic.forward_micro_batch_size"
-    return _Pass(key, *_critic_copies(config), *sizes, "critic.forward_max_token_len_per_gpu", budget)
+    return _Pass(
+        key, *_critic_copies(config), *sizes, "critic.forward_max_token_len_per_gpu", budget, _critic_padding(config)
+    )
 
 
 def _old_log_prob(config: Config) -> _Pass:
@@ -135,7 +156,14 @@ def _old_log_prob(config: Config) -> _Pass:
     budget = rollout.log_prob_max_token_len_per_gpu if rollout.log_prob_use_dynamic_bsz else None
     key = f"{_ROLLOUT}.log_prob_micro_batch_size"
     sizes = rollout.log_prob_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size
-    return _Pass(key, *_actor_copies(config), *sizes, f"{_ROLLOUT}.log_prob_max_token_len_per_gpu", budget)
+    return _Pass(
+        key,
+        *_actor_copies(config),
+        *sizes,
+        f"{_ROLLOUT}.log_prob_max_token_len_per_gpu",
+        budget,
+        _actor_padding(config),
+    )
 
 
 def _ref_log_prob(config: Config) -> _Pass:
@@ -143,7 +171,9 @@ def _ref_log_prob(config: Config) -> _Pass:
     budget = reference.log_prob_max_token_len_per_gpu if reference.log_prob_use_dynamic_bsz else None
     key = f"{_REF}.log_prob_micro_batch_size"
     sizes = reference.log_prob_micro_batch_size_per_gpu, reference.log_prob_micro_batch_size
-    return _Pass(key, *_ref_copies(config), *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget)
+    return _Pass(
+        key, *_ref_copies(config), *sizes, f"{_REF}.log_prob_max_token_len_per_gpu", budget, _actor_padding(config)
+    )
 
 
 def _updates(config: Config) -> Iterator[tuple[_Pass, str, int]]:

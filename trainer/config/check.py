@@ -15,7 +15,8 @@ from trainer.config.load import Resolved, resolve
 from trainer.config.mapping import capsule_problems, engine_problems, team_problems
 from trainer.config.megatron import megatron_notes, megatron_problems
 from trainer.config.problems import Note, Problem, independent
-from trainer.config.schema import Config, RolloutConfig
+from trainer.config.schema import Config, CriticModelConfig, ModelConfig, RolloutConfig
+from trainer.config.splits import model_problems
 from trainer.config.tree import FOLLOWS
 from trainer.rollout.versions import installed, too_old
 
@@ -79,12 +80,15 @@ def check(resolved: Resolved) -> Report:
         *(finding for finding in findings if isinstance(finding, Problem)),
         *setting_problems(config),
         *megatron_problems(config),
+        *model_problems(config),
     ]
     problems = (*resolved.problems, *own_findings(resolved, found))
     notes = [
         *resolved.notes,
         *size_notes(config),
         *setting_notes(config),
+        *_speed_notes(resolved),
+        *_step_notes(config, rows),
         *megatron_notes(config),
         *(finding for finding in findings if isinstance(finding, Note)),
     ]
@@ -109,9 +113,13 @@ def own_findings(resolved: Resolved, found: Sequence[Problem], wrong_keys: Seque
 
 
 def _facts(config: Config, rows: Rows) -> Facts:
+    return Facts(config.world_size, rows, *_steps(config, rows), micro_batch_sizes(config))
+
+
+def _steps(config: Config, rows: Rows) -> tuple[int, int]:
+    """Of an epoch, and of the whole run."""
     per_epoch = (rows.train or 0) // config.data.train_batch_size
-    total = config.trainer.total_training_steps or per_epoch * config.trainer.total_epochs
-    return Facts(config.world_size, rows, per_epoch, total, micro_batch_sizes(config))
+    return per_epoch, config.trainer.total_training_steps or per_epoch * config.trainer.total_epochs
 
 
 def _row_problems(config: Config, rows: Rows) -> Iterator[Problem]:
@@ -225,10 +233,48 @@ def setting_notes(config: Config) -> Iterator[Note]:
     if rollout.val_kwargs.n > 1 and not rollout.val_kwargs.do_sample:
         key = "actor_rollout_ref.rollout.val_kwargs.n"
         yield Note("here", key, f"{key}={rollout.val_kwargs.n} greedy responses are all the same: set do_sample=True")
+    if trainer.nnodes > 1 and trainer.save_freq < 1 and not trainer.val_only:
+        key = "trainer.save_freq"
+        message = f"{key}={trainer.save_freq} writes no checkpoint: when one of {trainer.nnodes} nodes is lost, all is"
+        yield Note("here", key, message)
     yield from _watch_notes(config)
     missing = _gpus_missing(config)
     if missing:
         yield Note("here", "trainer.n_gpus_per_node", missing)
+
+
+def _speed_notes(resolved: Resolved) -> Iterator[Note]:
+    """What is asked for to save time or memory, and does nothing as the rest of the command stands."""
+    part, critic = resolved.config.actor_rollout_ref, resolved.config.critic
+    models: dict[str, tuple[ModelConfig | CriticModelConfig, str]] = {
+        "actor_rollout_ref.model": (part.model, part.actor.strategy)
+    }
+    if resolved.config.uses_critic and critic.model.recompute_granularity != part.model.recompute_granularity:
+        models["critic.model"] = (critic.model, critic.strategy)  # else what is said of the actor's says it
+    for section, (model, strategy) in models.items():
+        key = f"{section}.recompute_granularity"
+        if model.recompute_granularity == "full":
+            continue
+        if strategy == "megatron":
+            yield Note("inert", key, f"{key} has no effect: strategy=megatron has a recompute_granularity of its own")
+        elif not model.enable_gradient_checkpointing:
+            yield Note("inert", key, f"{key} has no effect: {section}.enable_gradient_checkpointing is False")
+    for name, compiles in {"actor": part.actor.use_torch_compile, "ref": part.ref.use_torch_compile}.items():
+        key = f"actor_rollout_ref.{name}.use_torch_compile"
+        given = resolved.origins[key].startswith("command line")
+        if given and compiles and resolved.config.trainer.device == "cpu":
+            yield Note(
+                "inert", key, f"{key} has no effect: on a CPU nothing but fsdp_config.use_torch_compile compiles"
+            )
+
+
+def _step_notes(config: Config, rows: Rows) -> Iterator[Note]:
+    """Steps that are to be profiled, and that the run does not have."""
+    profiler, (_, last) = config.global_profiler, _steps(config, rows)
+    beyond = [step for step in profiler.steps or () if not 1 <= step <= last]
+    if beyond and last and profiler.tool is not None:
+        key, kind = "global_profiler.steps", "has no effect" if beyond == profiler.steps else "has no effect in part"
+        yield Note("inert", key, f"{key} {kind}: {beyond} are not among the run's steps, 1 to {last}")
 
 
 def _watch_notes(config: Config) -> Iterator[Note]:

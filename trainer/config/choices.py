@@ -135,6 +135,10 @@ RANGES: dict[str, Range] = {
 # Other spellings of a value, in any verl generation, and what they are here.
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _NO_LIMIT = {None: -1}
+_PATHS = (
+    *("trainer.rollout_data_dir", "trainer.validation_data_dir", "trainer.capsule_dir"),
+    *("custom_reward_function.path", "actor_rollout_ref.model.tokenizer_path"),
+)
 ALIASES: dict[str, dict[Any, Any]] = {
     "algorithm.kl_penalty": _KL_ALIASES,
     f"{_ACTOR}.kl_loss_type": _KL_ALIASES,
@@ -143,7 +147,8 @@ ALIASES: dict[str, dict[Any, Any]] = {
     "data.train_max_samples": _NO_LIMIT,
     "data.val_max_samples": _NO_LIMIT,
     "algorithm.rollout_correction.rollout_is": {False: None, True: "token"},
-    "trainer.resume_from_path": {False: None},
+    "trainer.resume_from_path": {False: None, "": None},
+    **{key: {"": None} for key in _PATHS},
     **{f"{section}.min_lr_ratio": {None: 0.0} for section in _OPTIM_SECTIONS},
     **{f"{section}.{key}": _DTYPES for section in _FSDP_SECTIONS for key in ("model_dtype", "dtype")},
     **{f"{section}.dtype": _DTYPES for section in _MEGATRON_SECTIONS},

@@ -81,8 +81,10 @@ def megatron_notes(config: Config) -> Iterator[Note]:
         "actor_rollout_ref.ref.fsdp_config": (part.ref.fsdp_config, f"{_ACTOR}.megatron"),
         "critic.model.fsdp_config": (critic.model.fsdp_config, "critic.megatron"),
     }
+    followed = ("dtype",) if part.ref.fsdp_config.dtype == part.actor.fsdp_config.dtype else ()
     for section, (settings, theirs) in fsdp.items():
-        for name in _changed(settings) if theirs in on_megatron else ():
+        but = followed if settings is part.ref.fsdp_config else ()
+        for name in _changed(settings, but) if theirs in on_megatron else ():
             key = f"{section}.{name}"
             yield Note("inert", key, f"{key} has no effect: strategy=megatron has settings of its own, {theirs}.*")
     for section, megatron in _all_sections(config).items():

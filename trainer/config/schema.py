@@ -63,6 +63,11 @@ class TrainedFsdpConfig(FsdpConfig):
 
 
 @dataclass(frozen=True)
+class RefFsdpConfig(FsdpConfig):
+    dtype: str = II("actor_rollout_ref.actor.fsdp_config.dtype")  # its log-probs are compared with the actor's
+
+
+@dataclass(frozen=True)
 class MegatronTransformerConfig:
     recompute_granularity: str | None = None  # full | selective; null: activations are kept
     recompute_modules: list[str] = field(default_factory=lambda: ["core_attn"])  # what selective recomputes
@@ -99,7 +104,7 @@ class ActorConfig:
     ppo_micro_batch_size: int | None = None  # deprecated: sequences per pass, all ranks together
     ppo_micro_batch_size_per_gpu: int | None = None  # sequences per forward and backward pass on one rank
     use_dynamic_bsz: bool = False  # passes are cut by the token budget below
-    ppo_max_token_len_per_gpu: int = 16384  # tokens (no padding) per pass on one rank, with use_dynamic_bsz
+    ppo_max_token_len_per_gpu: int = 16384  # tokens computed per pass on one rank, with use_dynamic_bsz
     ppo_epochs: int = 1
     shuffle: bool = False  # the order of rows before each PPO epoch
     data_loader_seed: int = 42  # of that shuffling
@@ -128,7 +133,7 @@ class RefConfig:
     log_prob_use_dynamic_bsz: bool = II("actor_rollout_ref.actor.use_dynamic_bsz")
     log_prob_max_token_len_per_gpu: int = II("actor_rollout_ref.actor.ppo_max_token_len_per_gpu")
     use_torch_compile: bool = II("actor_rollout_ref.actor.use_torch_compile")
-    fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
+    fsdp_config: RefFsdpConfig = field(default_factory=RefFsdpConfig)
 
 
 @dataclass(frozen=True)

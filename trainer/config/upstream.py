@@ -7,11 +7,12 @@ change results if they were passed over: those are refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
 from trainer.config.releases import matches
+from trainer.config.schema import SglangKwargs, VllmKwargs
 from trainer.config.tree import is_key
 
 _A, _R, _O, _M = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
@@ -163,15 +164,24 @@ _REASONS: dict[str, str] = {
     "the engine sizes and orders its own batches": (
         f"{_O}.enable_prefix_caching {_O}.max_num_batched_tokens"
         f" {_O}.enable_chunked_prefill {_O}.max_model_len {_O}.scheduling_policy {_O}.multi_stage_wake_up"
+        f" {_O}.cudagraph_capture_sizes"
     ),
     "engines are cut by tensor_model_parallel_size alone, and there is one for each such group of ranks": (
         f"{_O}.data_parallel_size {_O}.expert_parallel_size {_O}.pipeline_model_parallel_size"
     ),
     "the engine has the actor's dtype and gets its weights from the actor": (
-        f"{_O}.cudagraph_capture_sizes {_O}.load_format {_O}.layered_summon {_O}.dtype"
-        f" {_O}.engine_kwargs.* {_O}.checkpoint_engine.* {_O}.skip_tokenizer_init"
-        f" {_O}.disable_log_stats {_O}.prometheus.* {_O}.trace.* {_O}.mtp {_O}.logprobs_mode {_O}.skip_dump_dir"
+        f"{_O}.load_format {_O}.layered_summon {_O}.dtype {_O}.checkpoint_engine.*"
     ),
+    **{
+        f"verl hands all of engine_kwargs.{engine} on, and this trainer {', '.join(each.name for each in fields(kind))}"
+        " alone": f"{_O}.engine_kwargs.{engine}.*"
+        for engine, kind in {"sglang": SglangKwargs, "vllm": VllmKwargs}.items()
+    },
+    "engines are sglang and vllm": f"{_O}.engine_kwargs.*",
+    "the engine takes and gives tokens": f"{_O}.skip_tokenizer_init",
+    "the engine keeps no statistics and traces of its own": f"{_O}.disable_log_stats {_O}.prometheus.* {_O}.trace.*",
+    "log-probs are those of the distribution that the trainer computes": f"{_O}.logprobs_mode",
+    "FSDP2 leaves buffers as they are": "FSDP.mixed_precision.buffer_dtype",
     "every rollout has its log-probs": f"{_O}.calculate_log_probs",
     "it follows actor_rollout_ref.model.use_remove_padding": f"{_A}.use_remove_padding",
     "log-probs and entropy always take a chunk of logits at a time, and compute it anew for the gradient": (
@@ -210,6 +220,7 @@ _REASONS: dict[str, str] = {
     "it is a setting of a policy loss that is not in use": f"{_A}.policy_loss.* {_A}.tau_pos {_A}.tau_neg",
     "it is a setting of a feature that is off": (
         "MODELS.lora_alpha MODELS.target_modules MODELS.exclude_modules MODELS.mtp.* algorithm.pf_ppo.*"
+        f" {_O}.mtp {_O}.skip_dump_dir"
         f" algorithm.rollout_is_threshold_lower {_CORRECTION}.rollout_rs_threshold"
         f" {_CORRECTION}.rollout_rs_threshold_lower {_A}.router_replay.* {_R}.router_replay.* reward_model.* reward.*"
         " reward_manager.* data.custom_cls.* data.sampler.* data.datagen.*"
@@ -257,6 +268,9 @@ _REFUSALS: dict[str, NoEffect] = {
     "algorithm.rollout_is_level": NoEffect("the level has its own key", ("token",), f"set {_IS} to it"),
     "algorithm.rollout_is_mode": NoEffect("weights are truncated", ("truncate",), "set it to truncate"),
     "FSDP.strategy": _FSDP2,
+    "FSDP.mixed_precision.reduce_dtype": NoEffect(
+        "gradients are summed up in fp32", ("fp32", "float32", 32), "set it to fp32, verl's default"
+    ),
     f"{_R}.strategy": NoEffect("the reference is on the actor's engine", ("fsdp", "fsdp2", "megatron"), "leave it out"),
     "MEGATRON.virtual_pipeline_model_parallel_size": NoEffect("a rank has one stage", (None,), "set it to null"),
     "MEGATRON.context_parallel_size MEGATRON.expert_model_parallel_size": NoEffect(

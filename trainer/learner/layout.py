@@ -30,17 +30,22 @@ class Layout:
 
 
 def padded(rollout: Rollout, device: torch.device) -> Layout:
-    """The rows side by side, without the columns that are padding in every row."""
-    short = trim(rollout)
-    attention_BS = short.attention_BS.to(device)
+    """The rows side by side, moved to begin at position 0, and as wide as the longest sequence."""
+    attention_BS = rollout.attention_BS.to(device)
+    lengths_B1 = attention_BS.sum(-1, keepdim=True)
+    start_B1 = attention_BS.int().argmax(-1, keepdim=True)
+    columns_S = torch.arange(int(lengths_B1.max()), device=device)
+    source_BS = (columns_S + start_B1).clamp(max=attention_BS.shape[1] - 1)
+    real_BS = columns_S < lengths_B1
     inputs = {
-        "input_ids": short.ids_BS.to(device),
-        "attention_mask": attention_BS,
-        # Left padding must not shift the positions.
-        "position_ids": (attention_BS.cumsum(-1) - 1).clamp(min=0),
+        "input_ids": rollout.ids_BS.to(device).gather(1, source_BS) * real_BS,
+        "attention_mask": real_BS.to(attention_BS.dtype),
+        "position_ids": columns_S.expand_as(source_BS),
     }
-    before_BS = torch.arange(attention_BS.numel(), device=device).view_as(attention_BS) - 1
-    return _layout(rollout, short, inputs, before_BS)
+    row_B1 = torch.arange(len(source_BS), device=device)[:, None] * len(columns_S)
+    prompt_B1 = rollout.prompts.ids_BP.shape[1] - start_B1
+    steps_T = torch.arange(-1, rollout.response_BT.shape[1] - 1, device=device)
+    return _layout(rollout, inputs, row_B1 + prompt_B1 + steps_T)
 
 
 def packed(rollout: Rollout, device: torch.device) -> Layout:
@@ -62,16 +67,14 @@ def packed(rollout: Rollout, device: torch.device) -> Layout:
         "max_length_k": longest,
     }
     before_BS = attention_BS.flatten().cumsum(0).view_as(attention_BS) - 2
-    return _layout(rollout, rollout, inputs, before_BS)
+    return _layout(rollout, inputs, before_BS[:, -rollout.response_BT.shape[1] :])
 
 
-def _layout(rollout: Rollout, shown: Rollout, inputs: dict[str, Any], before_BS: Tensor) -> Layout:
-    """`shown` is what of the rollout is in `inputs`; position i of the logits predicts token i + 1."""
-    device = before_BS.device
-    mask_BT = shown.mask_BT.to(device).bool()
-    before_M = before_BS[:, -mask_BT.shape[1] :][mask_BT]
-    labels_M = shown.response_BT.to(device)[mask_BT]
-    return Layout(inputs, before_M, labels_M, rollout.mask_BT.to(device).bool())
+def _layout(rollout: Rollout, inputs: dict[str, Any], before_BT: Tensor) -> Layout:
+    """Position i of the logits predicts token i + 1."""
+    mask_BT = rollout.mask_BT.to(before_BT.device).bool()
+    labels_M = rollout.response_BT.to(before_BT.device)[mask_BT]
+    return Layout(inputs, before_BT[mask_BT], labels_M, mask_BT)
 
 
 def trim(rollout: Rollout) -> Rollout:

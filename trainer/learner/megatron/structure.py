@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from transformers import PretrainedConfig
 
+from trainer.config.splits import Shape, megatron_misfits
 from trainer.errors import ModelError
 from trainer.learner.megatron.weights import Dimensions
 
@@ -57,12 +58,9 @@ def rope(config: PretrainedConfig) -> tuple[float, str, float]:
 
 def fitting(model: Dimensions, tensor: int, pipeline: int) -> None:
     """Raises ModelError if the model cannot be split over so many ranks."""
-    uneven = {
-        f"{model.heads} attention heads over tensor_model_parallel_size={tensor}": model.heads % tensor,
-        f"{model.groups} key-value heads over tensor_model_parallel_size={tensor}": model.groups % tensor,
-        f"an MLP of width {model.ffn} over tensor_model_parallel_size={tensor}": model.ffn % tensor,
-        f"{model.layers} layers over pipeline_model_parallel_size={pipeline}": model.layers % pipeline,
-    }
-    for what, rest in uneven.items():
-        if rest:
-            raise ModelError(f"cannot split {what}", hint="choose a divisor as the parallel size")
+    shape = Shape(model.heads, model.groups, model.ffn, model.layers)
+    for kind, what in megatron_misfits(shape, tensor, pipeline):
+        size = tensor if kind == "tensor" else pipeline
+        raise ModelError(
+            f"cannot split {what} over {kind}_model_parallel_size={size}", hint="choose a divisor as the parallel size"
+        )

@@ -1,0 +1,62 @@
+"""What a run needs of this machine and of its models, looked at before Ray starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from transformers import AutoConfig
+
+from trainer.config.problems import ConfigErrors
+from trainer.config.schema import Config
+from trainer.config.splits import Shape, shape_of, split_problems
+from trainer.learner.megatron.available import require_megatron
+from trainer.rollout.versions import require_version
+from trainer.tracking import written
+
+
+def require_engines(config: Config) -> None:
+    """Raises ConfigError if the package of `rollout.name` or `strategy` is missing or does not fit."""
+    name = config.actor_rollout_ref.rollout.name
+    if name != "hf":
+        require_version(name)
+    if config.uses_megatron:
+        require_megatron()
+
+
+def require_splits(config: Config) -> None:
+    """Raises ConfigErrors if a model cannot be split over so many ranks. Of local folders `--check` has said it."""
+    if config.ranks_per_engine == 1 and not config.uses_megatron:
+        return
+    actor, critic = (
+        _shape_on_hub(model.path, model.trust_remote_code)
+        for model in (config.actor_rollout_ref.model, config.critic.model)
+    )
+    if problems := [*split_problems(config, actor, critic)]:
+        raise ConfigErrors(problems)
+
+
+def require_folders(config: Config) -> None:
+    """Raises TrainerError if samples or capsules can't be written to their folders, which it makes."""
+    trainer = config.trainer
+    folders = {
+        "rollout_data_dir": trainer.rollout_data_dir,
+        "validation_data_dir": trainer.validation_data_dir,
+        "capsule_dir": trainer.capsule_dir,
+    }
+    for name, folder in folders.items():
+        if folder is not None:
+            path = Path(folder).expanduser()
+            with written(path, f"trainer.{name}"):
+                path.mkdir(parents=True, exist_ok=True)
+                TemporaryFile(dir=path).close()
+
+
+def _shape_on_hub(path: str, trust_remote_code: bool) -> Shape | None:
+    """None for a local folder, and for what cannot be read: the ranks will say why."""
+    if Path(path).expanduser().is_dir():
+        return None
+    try:
+        return shape_of(AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code).to_dict())
+    except (OSError, ValueError):
+        return None
