@@ -6,7 +6,7 @@ ARGS ?=
 export PYTHON VENV TORCH VENV_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-hosts test-sglang test-vllm test-faults record-faults test-vscode lint format docs vscode check bench clean
+.PHONY: help setup smoke test test-gpu test-hosts test-sglang test-vllm test-faults record-faults test-vscode lint format docs vscode check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ smoke: setup ## a whole PPO run on a tiny model through Ray, with checks; ARGS="
 test: setup ## the tests; ARGS="-n0 tests/test_cli.py"
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-gpu: setup ## on a machine with NVIDIA GPUs, two for all of it; with an engine that is installed. ARGS="-k bridge"
+	@$(BIN)/python -m pytest -n0 tests/gpu tests/engines $(ARGS)
+
 test-hosts: setup ## several virtual hosts: launchers with real ssh and Slurm; real hangs; as root. ARGS="-k slurm"
 	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest -n0 tests/hosts tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py $(ARGS)
 
@@ -32,12 +35,12 @@ record-faults: setup ## make every fault of the gallery, and write docs/faults.m
 	@$(BIN)/python scripts/generate_docs.py
 
 test-sglang: ## SGLang itself on a CPU, in a virtual environment of its own (2.5 GB); ARGS="-k dies"
-	@scripts/setup-engine sglang
+	@VENV=.venv-sglang scripts/setup-engine sglang
 	@.venv-sglang/bin/python -m pytest -n0 tests/engines $(ARGS)
 	@.venv-sglang/bin/devkit smoke --tiny --rollout sglang
 
 test-vllm: ## vLLM itself on a CPU, in a virtual environment of its own (3.5 GB); ARGS="-k dies"
-	@scripts/setup-engine vllm
+	@VENV=.venv-vllm scripts/setup-engine vllm
 	@.venv-vllm/bin/python -m pytest -n0 tests/engines $(ARGS)
 	@.venv-vllm/bin/devkit smoke --tiny --rollout vllm
 

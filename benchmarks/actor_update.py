@@ -8,8 +8,8 @@ sequences of 2,048 tokens, 512 of them the prompt. Utilisation is by the 6N rule
 included) and token, whatever is really computed, over the 790 TFLOP/s that the best matrix products reach.
 
 The rival is what one would write first: FSDP2 around transformers, logits of all tokens in float32, AdamW. Ours is
-`ppo.update` over the learner, as a run takes it. Then, on one model, 32 such sequences in 4 and in 16 micro-batches in
-turn. Medians, and the quickest and slowest in brackets.
+`ppo.update` over the learner, as a run takes it. Then 32 such sequences in a few micro-batches and in four times as
+many, in turn on one model, the rival too. Medians, and the quickest and slowest in brackets.
 """
 
 from __future__ import annotations
@@ -74,10 +74,9 @@ class Variant:
 
     name: str
     packed: bool = True
-    recompute: str = "full"  # full | selective | none
+    recompute: str = "full"  # full | selective
     reshard: bool = True
     compiled_layers: bool = False
-    pass_rows: int = 8
 
 
 VARIANTS = (
@@ -85,12 +84,27 @@ VARIANTS = (
     Variant("packed, full recompute"),
     Variant("packed, selective recompute", recompute="selective"),
     Variant("packed, selective, parameters stay whole", recompute="selective", reshard=False),
-    Variant("packed, layers compiled, full recompute", reshard=False, compiled_layers=True),
-    Variant(
-        "packed, layers compiled, no recompute", recompute="none", reshard=False, compiled_layers=True, pass_rows=4
-    ),
+    Variant("packed, whole, compiled, full recompute", reshard=False, compiled_layers=True),
+    Variant("packed, whole, compiled, selective", recompute="selective", reshard=False, compiled_layers=True),
 )
-CAN_COMPILE_LAYERS = "use_torch_compile" in {field.name for field in dataclasses.fields(FsdpConfig)}
+RIVAL = "FSDP2 + transformers"
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """The same sequences in micro-batches of `pass_rows`, and of a quarter of that; without a variant, the rival's."""
+
+    variant: Variant | None
+    pass_rows: int
+
+
+GROWTHS = (
+    Growth(None, 8),
+    Growth(VARIANTS[3], 8),
+    Growth(VARIANTS[4], 32),
+    Growth(VARIANTS[5], 16),
+    Growth(VARIANTS[5], 8),
+)
 
 
 def made_up(sizes: Sizes, rows: int) -> TrainBatch:
@@ -132,15 +146,9 @@ def model_folder(folder: Path, sizes: Sizes, device: torch.device) -> str:
 
 
 def ours(folder: str, variant: Variant, mesh: DeviceMesh, device: torch.device) -> Trained:
-    fsdp = FsdpConfig(reshard_after_forward=variant.reshard)
-    if variant.compiled_layers:
-        more: dict[str, Any] = {"use_torch_compile": True}
-        fsdp = dataclasses.replace(fsdp, **more)
-    module = sharded(
-        *("causal_lm", Source(folder, False, 1), fsdp, mesh),
-        checkpointing=variant.recompute != "none",
-        recompute=variant.recompute,
-    )
+    fsdp = FsdpConfig(reshard_after_forward=variant.reshard, use_torch_compile=variant.compiled_layers)
+    source = Source(folder, False, 1)
+    module = sharded("causal_lm", source, fsdp, mesh, checkpointing=True, recompute=variant.recompute)
     options = ForwardOptions(remove_padding=variant.packed, compile_log_probs=True)
     return Trained(module, device, OptimConfig(), grad_clip=1.0, total_steps=100, options=options)
 
@@ -214,41 +222,33 @@ def peak_gib(device: torch.device) -> float:
 def rows_of_the_table(
     folder: str, sizes: Sizes, only: list[str], runs: int, mesh: DeviceMesh, device: torch.device
 ) -> Iterator[tuple[str, list[float], float]]:
-    """Name, seconds and peak memory of the rival, of each variant, and of the rival again."""
+    """Name, seconds and peak memory of the rival and of each variant."""
     batch = made_up(sizes, sizes.rows)
-
-    def rival(passes: int) -> tuple[str, list[float], float]:
-        fresh(device)
-        name = "FSDP2 + transformers" + (f", {passes} passes" if passes > 1 else "")
-        step = plain_step(folder, batch, mesh, device, passes)
-        return name, seconds_of({name: step}, runs, device)[name], peak_gib(device)
-
-    try:
-        yield rival(1)
-        passes = 1
-    except torch.OutOfMemoryError:
-        passes = 2
-    if passes > 1:
-        yield rival(passes)
-    for variant in VARIANTS:
-        if (only and variant.name not in only) or (variant.compiled_layers and not CAN_COMPILE_LAYERS):
-            continue
-        fresh(device)
-        try:
-            step = our_step(ours(folder, variant, mesh, device), mini_batch(batch, variant.pass_rows))
-            yield variant.name, seconds_of({"": step}, runs, device)[""], peak_gib(device)
-        except torch.OutOfMemoryError as error:
-            print(f"{variant.name}: {str(error).splitlines()[0]}")
-        del step
-
-
-def growth(folder: str, sizes: Sizes, runs: int, mesh: DeviceMesh, device: torch.device) -> dict[str, list[float]]:
-    """Seconds of a step of four times the rows, in 4 and in 16 micro-batches, on one model."""
     fresh(device)
-    variant = Variant("growth", recompute="selective", reshard=False)
-    model, batch = ours(folder, variant, mesh, device), made_up(sizes, 4 * sizes.rows)
-    few, many = (mini_batch(batch, rows) for rows in (sizes.rows, sizes.rows // 4))
-    return seconds_of({f"{len(m.passes)} passes": our_step(model, m) for m in (few, many)}, runs, device)
+    step: Step = plain_step(folder, batch, mesh, device, 1)
+    yield RIVAL, seconds_of({"": step}, runs, device)[""], peak_gib(device)
+    for variant in VARIANTS:
+        if only and variant.name not in only:
+            continue
+        del step
+        fresh(device)
+        step = our_step(ours(folder, variant, mesh, device), mini_batch(batch, sizes.rows))
+        yield variant.name, seconds_of({"": step}, runs, device)[""], peak_gib(device)
+
+
+def growth(
+    case: Growth, folder: str, sizes: Sizes, runs: int, mesh: DeviceMesh, device: torch.device
+) -> dict[str, list[float]]:
+    """Seconds of a step of four times the rows, in few micro-batches and in four times as many."""
+    fresh(device)
+    batch = made_up(sizes, 4 * sizes.rows)
+    if case.variant is None:
+        few = len(batch) // case.pass_rows
+        steps = {f"{n} passes": plain_step(folder, batch, mesh, device, n) for n in (few, 4 * few)}
+        return seconds_of(steps, runs, device)
+    model = ours(folder, case.variant, mesh, device)
+    shares = [mini_batch(batch, rows) for rows in (case.pass_rows, case.pass_rows // 4)]
+    return seconds_of({f"{len(share.passes)} passes": our_step(model, share) for share in shares}, runs, device)
 
 
 def show(name: str, seconds: list[float], more: str) -> None:
@@ -283,12 +283,13 @@ def main(words: list[str]) -> None:
             share = 6 * count * sizes.tokens / statistics.median(seconds) / PEAK
             show(name, seconds, f"{share:6.1%} of {PEAK / 1e12:.0f} TFLOP/s, {gib:.1f} GiB")
         print(f"reach: {REACH:.0%}; the rival on an H200 earlier: {RIVAL_REACHED:.0%}")
-        taken = growth(folder, sizes, args.runs, mesh, device)
-        medians = [statistics.median(seconds) for seconds in taken.values()]
-        for name, seconds in taken.items():
-            show(
-                f"{4 * sizes.rows} sequences in {name}", seconds, f"{statistics.median(seconds) / medians[0]:.3f} times"
-            )
+        for case in GROWTHS if not args.only else ():
+            name = case.variant.name if case.variant else RIVAL
+            taken = growth(case, folder, sizes, args.runs, mesh, device)
+            few, many = (statistics.median(seconds) for seconds in taken.values())
+            print(f"{name}: {4 * sizes.rows} sequences, {many / few:.3f} times from {' to '.join(taken)}")
+            for passes, seconds in taken.items():
+                show(passes, seconds, "")
         print(f"reach: {GROWTH_REACH} times")
     dist.destroy_process_group()
 

@@ -42,7 +42,7 @@ from trainer.config.schema import Config  # noqa: E402
 from trainer.group import WorkerGroup  # noqa: E402
 from trainer.memory import Memory  # noqa: E402
 from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Row, Scores, UpdateReport  # noqa: E402
-from trainer.transport import pack, unpack  # noqa: E402
+from trainer.transport import Packed, pack, pack_each, unpack  # noqa: E402
 
 
 class Pretender:
@@ -73,9 +73,9 @@ class Pretender:
 
     def sync_weights(self) -> None: ...
 
-    def call(self, phase: str, packed_args: tuple[Any, ...]) -> tuple[Any, Memory]:
+    def call(self, phase: str, packed_args: Packed) -> Packed:
         """As `worker.PPOWorker.call`."""
-        return pack(getattr(self, phase)(*unpack(packed_args))), Memory(0, 0, 0)
+        return pack((getattr(self, phase)(*unpack(packed_args)), Memory(0, 0, 0)))
 
     def nothing(self) -> None: ...
 
@@ -107,7 +107,7 @@ class Direct:
 
     def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
         self.phases += 1
-        return [unpack(self.rank.call(phase, pack(arg))[0]) for arg in args]
+        return [unpack(self.rank.call(phase, packed))[0] for packed in pack_each(args) if packed is not None]
 
 
 def configuration(workers: int, rows: int, tokens: int) -> Config:

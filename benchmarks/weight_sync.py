@@ -85,7 +85,7 @@ def engine_of(folder: str, model: Model, options: argparse.Namespace, device: to
     parameters = sum(parameter.numel() for parameter in model.module.parameters())
     wants = memory.needed(parameters, model.module.config, tokens=512, itemsize=2, tensor_parallel=1)
     allowed = int(options.memory * torch.cuda.mem_get_info(device)[1]) if cuda else 0
-    limits = Limits(240.0, options.bucket * 2**20, allowed, wants)
+    limits = Limits(240.0, 240.0, options.bucket * 2**20, allowed, wants)
     return RemoteEngine(spec, limits, device=device, eos_ids=[1], pad_id=0)
 
 

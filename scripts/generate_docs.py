@@ -35,6 +35,7 @@ FOLDERS = {
 }
 INNER = {
     "debugger_parts": "The figures of `debugger.py`: without Ray, on Ray, and the table of them.",
+    "end_to_end_parts": "What `end_to_end.py` gives both trainers, and what verl has where flash-attn does not fit.",
     "sglang_cpu": "What SGLang needs on a CPU beside its own wheel; `setup-engine` puts it into place.",
     "vllm_cpu": "What vLLM needs on a CPU beside its own wheel; `setup-engine` installs it.",
     "vscode_parts": "The ranks and the editor's side of `vscode.py`.",

@@ -20,13 +20,16 @@ from trainer.errors import ClusterError
 from trainer.failures import Failure, first_line
 from trainer.memory import Memory, most
 from trainer.placement import Demand, place
+from trainer.rollout import deadlines
 from trainer.spec import BridgeEnd, RunSpec
 from trainer.teams import bridge_ranks, seats_of, teams_of
-from trainer.transport import pack, unpack
+from trainer.transport import pack_each, unpack
 from trainer.worker import PPOWorker, WorkerInfo
 
 # A phase that takes SLOW times as long as it ever did, and at least SLOW * SLOW_S seconds, says whom it waits for.
 SLOW, SLOW_S = 5.0, 30.0
+# Answers come in swarms. Those that follow the first within this time are waited for in one call: each has its price.
+TOGETHER_S = 0.005
 
 
 def start_ray(config: Config) -> None:
@@ -100,7 +103,7 @@ class WorkerPool:
         self._teams = teams_of(config)
         self._bridge = bridge_ranks(config)
         # An engine that starts lets the sender wait.
-        self._bridge_s = max(self._join_s, float(config.actor_rollout_ref.rollout.engine_timeout))
+        self._bridge_s = max(self._join_s, deadlines.beside(deadlines.of_call(config)))
         self._groups: list[PlacementGroup] = []
         self._actors: list[Any] = []
         self.infos: list[WorkerInfo] = []
@@ -144,13 +147,16 @@ class WorkerPool:
     def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         """See `group.Calls`. Raises WorkerDied, DeadlineError, or what a rank raised."""
         refs = {
-            rank: actor.call.options(name=phase).remote(phase, pack(arg))
-            for rank, (actor, arg) in enumerate(zip(self._actors, args, strict=True))
-            if arg is not None
+            rank: actor.call.options(name=phase).remote(phase, packed)
+            for rank, (actor, packed) in enumerate(zip(self._actors, pack_each(args), strict=True))
+            if packed is not None
         }
-        answers = dict(zip(refs, self._gather(phase, list(refs.values()), self.timeout_s, list(refs)), strict=True))
-        self._memory += [reading for _, reading in answers.values()]
-        return [unpack(answers[rank][0]) if rank in answers else None for rank in range(self.world_size)]
+        answers: list[Any] = [None] * self.world_size
+        gathered = self._gather(phase, list(refs.values()), self.timeout_s, list(refs))
+        for rank, answer in zip(refs, gathered, strict=True):
+            answers[rank], reading = unpack(answer)
+            self._memory.append(reading)
+        return answers
 
     def take_memory(self) -> Memory | None:
         """See `run.Pool`."""
@@ -193,7 +199,7 @@ class WorkerPool:
                 waited = time.monotonic() - began
                 self._note(f"{phase} takes long: {waited:.0f} s so far, no answer from {failure.names(pending)}")
                 continue
-            done += ray.wait(pending, num_returns=len(pending), timeout=0)[0] if pending else []
+            done += ray.wait(pending, num_returns=len(pending), timeout=TOGETHER_S)[0] if pending else []
             for ref in done:
                 try:
                     answers[ref] = ray.get(ref)  # at once: `ray.wait` has fetched it

@@ -30,6 +30,8 @@ from trainer.records import (
     TrainBatch,
     UpdateReport,
     concat,
+    runs,
+    split,
     take,
 )
 from trainer.rollout.settings import sampling_of
@@ -116,7 +118,8 @@ class WorkerGroup(InspectedGroup):
     def _forward(self, role: str, phase: str, rollout: Rollout, limit: PassLimit) -> Any:
         """The answers in the rows' own order, wherever they were computed."""
         dealt = self._deal(role, rollout.lengths_B, limit)
-        args = [(take(rollout, torch.tensor(share.rows)), indices(share.passes)) for share in dealt]
+        parts = split(rollout, [share.rows for share in dealt])
+        args = [(part, indices(share.passes)) for part, share in zip(parts, dealt, strict=True)]
         answers = concat(self._copies(role, phase, args))
         return take(answers, torch.tensor([row for share in dealt for row in share.rows]).argsort())
 
@@ -167,8 +170,9 @@ class WorkerGroup(InspectedGroup):
         by_copy: list[list[MiniBatch]] = [[] for _ in range(self.grid_of(role).copies)]
         for index in self.order(batch, config, step):
             totals = ppo.totals_of(rollout.mask_BT[index], horizon)
-            for share, of_copy in zip(self._deal(role, rollout.lengths_B[index], limit), by_copy, strict=True):
-                rows = take(batch, index[torch.tensor(share.rows)])
+            dealt = self._deal(role, rollout.lengths_B[index], limit)
+            parts = split(take(batch, index), [share.rows for share in dealt])
+            for share, rows, of_copy in zip(dealt, parts, by_copy, strict=True):
                 of_copy.append(MiniBatch(rows, totals, indices(share.passes)))
         return [tuple(of_copy) for of_copy in by_copy]
 
@@ -202,7 +206,8 @@ def indices(passes: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
 
 def split_rows(record: Any, parts: int) -> list[Any]:
     """A record's rows in `parts` runs whose lengths differ by one at most."""
-    return [take(record, index) for index in torch.arange(len(record)).tensor_split(parts)]
+    size, more = divmod(len(record), parts)
+    return runs(record, [size + (part < more) for part in range(parts)])
 
 
 def merge_reports(reports: Sequence[UpdateReport]) -> UpdateReport:

@@ -27,9 +27,9 @@ class LocalPool:
     def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         """Through the same packing as between processes, so that nothing is shared by accident."""
         assert args[0] is not None
-        answer, reading = roles.call(self.roles, phase, pack(args[0]))
+        answer, reading = unpack(roles.call(self.roles, phase, pack(args[0])))
         self._memory.append(reading)
-        return [unpack(answer)]
+        return [answer]
 
     def take_memory(self) -> Memory | None:
         """See `run.Pool`."""

@@ -3,7 +3,7 @@
     Prompts -> Rollout -> Experience -> TrainBatch
 
 Shapes: B sequences, P prompt columns (left-padded), T response columns (right-padded). Masks are 1 on real tokens.
-`take`, `concat` and `repeat` work on any of them, row by row.
+`take`, `runs`, `split`, `concat` and `repeat` work on any of them, row by row.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import torch
@@ -179,6 +180,39 @@ def take(record: Record, index: Tensor | slice) -> Record:
         return tuple(pick(part) for part in value)
 
     return pick(record)  # type: ignore[no-any-return]
+
+
+def runs(record: Record, sizes: Sequence[int]) -> list[Record]:
+    """The rows of a record in runs of these lengths; the tensors are views.
+
+    >>> runs((torch.tensor([10, 20, 30]), ("a", "b", "c")), [2, 1])
+    [(tensor([10, 20]), ('a', 'b')), (tensor([30]), ('c',))]
+    """
+    bounds = [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+
+    def cut(value: Any) -> Sequence[Any]:
+        if value is None:
+            return [None] * len(sizes)
+        if isinstance(value, Tensor):
+            return value.split(list(sizes))  # type: ignore[no-any-return]
+        if dataclasses.is_dataclass(value) and not isinstance(value, (Row, type)):
+            columns = [cut(getattr(value, f.name)) for f in dataclasses.fields(value)]
+            return [type(value)(*fields) for fields in zip(*columns, strict=True)]
+        if isinstance(value, tuple) and not (value and isinstance(value[0], (Tensor, tuple))):
+            return [value[rows] for rows in bounds]
+        return list(zip(*(cut(part) for part in value), strict=True))
+
+    return cut(record)  # type: ignore[return-value]
+
+
+def split(record: Record, parts: Sequence[Sequence[int]]) -> list[Record]:
+    """`take` of each part's rows, but each tensor is gathered only once and then cut: with many parts, that is quick.
+
+    >>> split(torch.tensor([10, 20, 30]), [[2, 0], [1]])
+    [tensor([30, 10]), tensor([20])]
+    """
+    order = torch.tensor([row for rows in parts for row in rows], dtype=torch.int64)
+    return runs(take(record, order), [len(rows) for rows in parts])
 
 
 def to_device(record: Record, device: torch.device) -> Record:

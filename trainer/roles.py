@@ -20,24 +20,24 @@ from trainer.learner.build import Builder, state_of
 from trainer.learner.fsdp import forward_only
 from trainer.learner.models import Source, device_of
 from trainer.learner.protocol import TrainedLearner
-from trainer.memory import Memory, measured
+from trainer.memory import measured
 from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, UpdateReport
 from trainer.rewards import build_scorer, score_all
 from trainer.rewards.scorer import Scorer
 from trainer.rollout.bridge import Bridge
 from trainer.rollout.build import build_engine
-from trainer.rollout.source import actor_weights, kind_of
+from trainer.rollout.source import actor_weights, gate_of, kind_of
 from trainer.spec import RunSpec
 from trainer.teams import Seat
 from trainer.tokenizer import load_tokenizer
-from trainer.transport import pack, unpack
+from trainer.transport import Packed, pack, unpack
 
 
-def call(roles: Roles, phase: str, packed_args: tuple[Any, ...]) -> tuple[Any, Memory]:
-    """`roles.phase(*args)`, unpacked and packed again, and what memory it took; a range of its own in a profile."""
+def call(roles: Roles, phase: str, packed_args: Packed) -> Packed:
+    """`roles.phase(*args)` and a `memory.Memory` of what it took, packed; a range of its own in a profile."""
     with torch.profiler.record_function(phase), measured(roles.device) as gauge, roles.rescued():
-        answer = pack(getattr(roles, phase)(*unpack(packed_args)))
-    return answer, gauge.reading
+        answer = getattr(roles, phase)(*unpack(packed_args))
+    return pack((answer, gauge.reading))
 
 
 class Roles(Inspected):
@@ -64,7 +64,8 @@ class Roles(Inspected):
         self.reference = build.reference(source) if "ref" in has and config.uses_reference else None
         self.critic = build.critic() if "critic" in has and config.uses_critic else None
         kind = kind_of(config, self.device)
-        self._weights = partial(actor_weights, self.actor, self.engine, bridge, kind, seat)
+        gate = gate_of(config) if self.actor is not None and self.engine is None else None
+        self._weights = partial(actor_weights, self.actor, self.engine, bridge, kind, seat, gate)
         self.sync_weights()
 
     # -- rollout and rewards

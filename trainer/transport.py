@@ -1,66 +1,67 @@
-"""Records across process borders: tensors travel as numpy arrays, which Ray moves without pickling their bytes.
+"""Records across process borders: one pickle, made in C, that Ray passes on as bytes; large tensors travel beside it.
 
-Ray pickles a torch tensor nine times slower than the same bytes in an array (docs/decisions); bf16 has no numpy type
-and goes as int16.
+Left to Ray's pickler, every record and every array in it goes through Python code on both sides, and a torch tensor
+takes nine times as long as its bytes (docs/decisions).
 """
 
 from __future__ import annotations
 
-import dataclasses
-from functools import cache
+import copyreg
+import io
+import pickle
+from collections.abc import Iterator, Sequence
+from pickle import PickleBuffer
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.records import Row
+# A pickle, or a pickle and the tensors that it leaves to Ray, which writes them to its store without a copy in between.
+Packed = bytes | tuple[Any, ...]
+
+LARGE = 1 << 18  # bytes, from which on a tensor is left to Ray; docs/results/ray_overhead.md
 
 
-@dataclasses.dataclass(frozen=True)
-class _Packed:
-    array: np.ndarray[Any, Any]
-    bfloat16: bool
+def pack(value: Any) -> Packed:
+    """`value` with the tensors in it, at any depth; they arrive on the CPU and without gradient."""
+    file, large = io.BytesIO(), list[PickleBuffer]()
+    _Pickler(file, protocol=5, buffer_callback=large.append).dump(value)
+    return (file.getvalue(), *large) if large else file.getvalue()
 
 
-def pack(value: Any) -> Any:
-    """`value` with each tensor in it, at any depth of records, tuples, lists and dicts, as an array."""
-    if isinstance(value, Tensor):
-        host = value.detach().cpu().contiguous()
-        bfloat16 = host.dtype == torch.bfloat16
-        return _Packed((host.view(torch.int16) if bfloat16 else host).numpy(), bfloat16)
-    return _walk(value, pack)
+def pack_each(values: Sequence[Any]) -> Iterator[Packed | None]:
+    """`values` packed one by one, as they are asked for; None stays None."""
+    known: dict[int, Packed] = {}  # by identity: the ranks of a model's copy are given the very same arguments
+    for value in values:
+        if value is not None and id(value) not in known:
+            known[id(value)] = pack(value)
+        yield known.get(id(value))
 
 
-def unpack(value: Any) -> Any:
-    """What `pack` was given. The tensors are copies: the arrays that Ray hands over are read-only."""
-    if isinstance(value, _Packed):
-        tensor = torch.from_numpy(value.array.copy())
-        return tensor.view(torch.bfloat16) if value.bfloat16 else tensor
-    return _walk(value, unpack)
+def unpack(packed: Packed) -> Any:
+    """What `pack` was given. Its tensors share no memory with those that were packed, and can be written to."""
+    pickled, *large = (packed,) if isinstance(packed, bytes) else packed
+    return pickle.loads(pickled, buffers=large)
 
 
-_LEAVES = frozenset({Row, str, int, float, bool, type(None)})  # what holds no tensor; a batch has mostly rows
+def _reduce(tensor: Tensor) -> tuple[Any, ...]:
+    dtype = tensor.dtype
+    if dtype in _STAND_IN:
+        tensor = tensor.detach().view(_STAND_IN[dtype])
+    data = tensor.contiguous().numpy(force=True).data
+    return _tensor, (PickleBuffer(data) if data.nbytes >= LARGE else bytearray(data), dtype, tuple(tensor.shape))
 
 
-@cache
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
+def _tensor(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """What lay in the pickle is a bytearray of ours; what Ray brought is read-only memory of its store."""
+    own = buffer if isinstance(buffer, bytearray) else bytearray(buffer)
+    return torch.frombuffer(own, dtype=dtype).view(shape) if own else torch.empty(shape, dtype=dtype)
 
 
-def _walk(value: Any, change: Any) -> Any:
-    kind = type(value)
-    if kind in _LEAVES or (kind is tuple and value and type(value[0]) is Row):
-        return value
-    if names := _names(kind):  # type: ignore[arg-type]
-        changed = {name: change(getattr(value, name)) for name in names}
-        same = all(changed[name] is getattr(value, name) for name in names)
-        return value if same else dataclasses.replace(value, **changed)
-    if kind is dict:
-        return {key: change(item) for key, item in value.items()}
-    if kind is list:
-        return [change(item) for item in value]
-    if kind is tuple:
-        changed_items = tuple(change(item) for item in value)
-        return value if all(a is b for a, b in zip(changed_items, value, strict=True)) else changed_items
-    return value
+class _Pickler(pickle.Pickler):
+    # A plain dict, which is looked up without running Python code.
+    dispatch_table = {**copyreg.dispatch_table, Tensor: _reduce}  # noqa: RUF012 - read by the pickler, never changed
+
+
+# Types without a counterpart in numpy, and those that stand in for them: only the bytes count.
+_STAND_IN = {torch.bfloat16: torch.int16}

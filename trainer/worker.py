@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer.spec import BridgeEnd, RunSpec
 from trainer.teams import Seat
+
+if TYPE_CHECKING:
+    from trainer.transport import Packed
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,10 @@ class PPOWorker:
         self._roles = None  # frees the old models first
         self._roles = self._module.Roles(spec, self.seat, self._bridge)
 
-    def call(self, phase: str, packed_args: tuple[Any, ...]) -> Any:
-        """Run one phase of `Roles` on this rank's share; gives its answer, packed, and a `memory.Memory`."""
-        return self._module.call(self._roles, phase, packed_args)
+    def call(self, phase: str, packed_args: Packed) -> Packed:
+        """Run one phase of `Roles` on this rank's share; gives its answer and a `memory.Memory`, packed."""
+        answer: Packed = self._module.call(self._roles, phase, packed_args)
+        return answer
 
 
 def _node_ip() -> str:

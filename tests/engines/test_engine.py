@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engines.conftest import AGREE, CUDA, ROLLOUT, gap
+from tests.engines.conftest import AGREE, CUDA, RESPONSE, ROLLOUT, gap
 from trainer.config.schema import Config
 from trainer.errors import DeadlineError, EngineError, WeightMismatch
 from trainer.group import WorkerGroup
@@ -60,11 +60,11 @@ def world(local_ray: None, config_of: Callable[..., Config]) -> Iterator[World]:
 
 def test_the_engine_answers_with_the_trainers_log_probs(world: World, prompts: Prompts) -> None:
     rollout = world.workers.generate(prompts, 1, validate=False)
-    assert rollout.mask_BT.any(-1).all() and rollout.response_BT.shape[1] <= 24
+    assert rollout.mask_BT.any(-1).all() and rollout.response_BT.shape[1] <= RESPONSE
     assert gap(world.workers, rollout) < AGREE  # at a temperature of 0.7
     eos = torch.tensor(world.engine.eos_ids)
     ended_B = torch.isin(rollout.response_BT, eos).any(-1)
-    assert ((rollout.mask_BT.sum(-1) == 24) | ended_B).all()
+    assert ((rollout.mask_BT.sum(-1) == RESPONSE) | ended_B).all()
 
 
 def test_restricted_sampling_keeps_the_log_probs(world: World, prompts: Prompts) -> None:
@@ -85,7 +85,7 @@ def test_responses_go_on_behind_eos_if_they_are_to(world: World, prompts: Prompt
     rollout = dataclasses.replace(world.config.actor_rollout_ref.rollout, ignore_eos=True)
     part = dataclasses.replace(world.config.actor_rollout_ref, rollout=rollout)
     workers = WorkerGroup(world.pool, dataclasses.replace(world.config, actor_rollout_ref=part))
-    assert workers.generate(prompts, 1, validate=False).mask_BT.sum() == 8 * 24
+    assert workers.generate(prompts, 1, validate=False).mask_BT.sum() == 8 * RESPONSE
 
 
 def test_weights_take_effect_and_are_the_trainers(world: World, prompts: Prompts) -> None:

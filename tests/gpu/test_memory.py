@@ -31,6 +31,7 @@ pytestmark = [
 
 DEVICE = torch.device("cuda:0")
 MIB = 2**20
+TEXTS = tuple(f"Ann has {n} pens and buys {n + 3} more." for n in range(100))  # enough for the ids of `random_ids`
 EVERYTHING = {"param_offload": True, "optimizer_offload": True, "grad_offload": True}
 Make = Callable[..., Trained]
 
@@ -41,7 +42,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
     from torch.distributed.device_mesh import init_device_mesh
 
     folder = tmp_path_factory.mktemp("model")
-    build(TinySpec(str(folder), None, ("how many pens has she?",), 0, 512))
+    build(TinySpec(str(folder), None, TEXTS, 0, 512))
     torch.cuda.set_device(DEVICE)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh("cuda", (1,))

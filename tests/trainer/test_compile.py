@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from tests.trainer.batches import random_ids, rollout_of
 from trainer.config.schema import FsdpConfig
+from trainer.learner import compiling
+from trainer.learner import models as models_module
 from trainer.learner.fsdp import Model
 from trainer.learner.models import Source, sharded
 
@@ -49,24 +52,72 @@ def test_compiled_layers_change_no_figure(models: Path, mesh: Any, monkeypatch: 
         return aot_eager(graph, inputs)
 
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    rollout = rollout_of(random_ids([4, 1, 6], 1), random_ids([3, 5, 1], 2))
-
-    def figures(use_torch_compile: bool, checkpointing: bool = True) -> tuple[Tensor, dict[str, Tensor], int]:
-        config = FsdpConfig(dtype="fp32", use_torch_compile=use_torch_compile)
-        module = sharded(kind, Source(str(models / "qwen2"), False, 1), config, mesh, checkpointing=checkpointing)
-        model = Model(module, torch.device("cpu"))
-        with Saved() as saved:
-            out = model.log_probs(rollout, entropy=False).logp_BT if kind == "causal_lm" else model.values(rollout)
-        out.square().sum().backward()
-        gradients = {name: p.grad.full_tensor() for name, p in module.named_parameters()}  # type: ignore[union-attr]
-        return out.detach(), gradients, saved.bytes
-
-    plain, gradients, _ = figures(False)
+    figures = partial(figures_of, kind, models, mesh)
+    plain = figures(False)
     assert not compiled
-    found, compiled_gradients, saved = figures(True)
+    found = figures(True)
     assert compiled["graphs"] >= 1
-    assert saved < 0.7 * figures(True, checkpointing=False)[2]  # activations are checkpointed still
-    torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-5)
-    assert compiled_gradients.keys() == gradients.keys()
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(compiled_gradients[name], gradient, atol=1e-4, rtol=1e-4)
+    assert found.saved < 0.7 * figures(True, checkpointing=False).saved  # activations are checkpointed still
+    same(found, plain)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.torch.jit")
+def test_the_compiler_chooses_what_selective_recompute_keeps(
+    models: Path, mesh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one graph per layer, without the eager way to choose, which a compiled layer breaks on CUDA."""
+    monkeypatch.setattr(models_module, "create_selective_checkpoint_contexts", None)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager_decomp_partition", fullgraph=True))
+    figures = partial(figures_of, "causal_lm", models, mesh)
+    plain, nothing_recomputed = figures(False), figures(False, checkpointing=False)
+    found = figures(True, recompute="selective")
+    assert plain.saved < found.saved < 0.85 * nothing_recomputed.saved
+    same(found, plain)
+
+
+def test_a_machine_without_a_compiler_runs_the_layers_as_they_are(
+    models: Path, mesh: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        raise FileNotFoundError("No C++ compiler")
+
+    plain = figures_of("causal_lm", models, mesh, False)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=broken))
+    same(figures_of("causal_lm", models, mesh, True), plain)
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("trainer")]
+    assert said == ["layers are not compiled: FileNotFoundError: No C++ compiler"]
+
+
+@pytest.fixture(autouse=True)
+def tried_anew() -> None:
+    compiling.compiler_works.cache_clear()
+
+
+@dataclass(frozen=True)
+class Figures:
+    answers: Tensor
+    gradients: dict[str, Tensor]
+    saved: int  # bytes for the backward pass
+
+
+def figures_of(
+    kind: str, models: Path, mesh: Any, compile_it: bool, *, checkpointing: bool = True, recompute: str = "full"
+) -> Figures:
+    """A model's answers to a rollout, and the gradients of their squares."""
+    rollout = rollout_of(random_ids([4, 1, 6], 1), random_ids([3, 5, 1], 2))
+    config = FsdpConfig(dtype="fp32", use_torch_compile=compile_it)
+    source = Source(str(models / "qwen2"), False, 1)
+    module = sharded(kind, source, config, mesh, checkpointing=checkpointing, recompute=recompute)
+    model = Model(module, torch.device("cpu"))
+    with Saved() as saved:
+        out = model.log_probs(rollout, entropy=False).logp_BT if kind == "causal_lm" else model.values(rollout)
+    out.square().sum().backward()
+    gradients = {name: p.grad.full_tensor() for name, p in module.named_parameters()}  # type: ignore[union-attr]
+    return Figures(out.detach(), gradients, saved.bytes)
+
+
+def same(found: Figures, expected: Figures) -> None:
+    torch.testing.assert_close(found.answers, expected.answers, atol=1e-5, rtol=1e-5)
+    assert found.gradients.keys() == expected.gradients.keys()
+    for name, gradient in expected.gradients.items():
+        torch.testing.assert_close(found.gradients[name], gradient, atol=1e-4, rtol=1e-4)

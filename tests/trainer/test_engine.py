@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tests.trainer.batches import prompts_of, random_ids
 from tests.trainer.conftest import ARCHITECTURES
 from tests.trainer.test_models import model_of
+from trainer.errors import WeightMismatch
 from trainer.interfaces import Sampling
 from trainer.records import Prompts, Rollout, repeat, take
 from trainer.rollout.hf import HfEngine
@@ -124,6 +125,57 @@ def test_loaded_weights_are_used_and_counted(models: Path) -> None:
     assert engine.version == 9
     prompts = prompts_of(PROMPTS)
     assert answers(engine.generate(prompts, SAMPLING)) == answers(other.generate(prompts, SAMPLING))
+
+
+def test_weights_that_are_not_the_trainers_are_named(models: Path) -> None:
+    engine = engine_of(models / "qwen2")
+    weights = {name: weight.clone() for name, weight in engine.model.named_parameters()}
+    walked = []
+
+    def tensors(**changes: Tensor | None) -> Any:
+        for name, weight in {**weights, **changes}.items():
+            walked.append(name)
+            if weight is not None:
+                yield name, weight
+
+    with pytest.raises(WeightMismatch, match=r"hf engine on .* trainer's: model.norm.weight got no weights$"):
+        engine.load_weights(tensors(**{"model.norm.weight": None}), 2)
+    with pytest.raises(WeightMismatch, match=r"model.odd.weight has no place in the model$"):
+        engine.load_weights(tensors(**{"model.odd.weight": torch.zeros(2)}), 2)
+    size = len(weights["model.norm.weight"])
+    walked.clear()
+    with pytest.raises(WeightMismatch, match=rf"norm.weight is \[1\], and \[{size}\] in the model$"):
+        engine.load_weights(tensors(**{"model.norm.weight": torch.zeros(1)}), 2)
+    assert walked == list(weights), "the ranks gather every tensor together"
+    assert engine.version == 0
+    engine.load_weights(tensors(), 2)
+    assert engine.version == 2
+
+
+def test_a_weight_that_stands_wrong_is_named(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(models / "qwen2")
+    weights = {name: weight.clone() for name, weight in engine.model.named_parameters()}
+    weights["model.norm.weight"][0] += 1
+    copy = Tensor.copy_
+
+    def spoiled(self: Tensor, source: Tensor) -> Tensor:
+        copied = copy(self, source)
+        if self is engine.model.get_parameter("model.norm.weight"):
+            copied.view(torch.int32)[0] ^= 1  # one bit
+        return copied
+
+    monkeypatch.setattr(Tensor, "copy_", spoiled)
+    with pytest.raises(WeightMismatch, match=r"model.norm.weight stands as \S+, was sent as \S+$"):
+        engine.load_weights(iter(weights.items()), 2)
+
+
+def test_weights_arrive_in_the_engines_type(models: Path) -> None:
+    engine = engine_of(models / "qwen2")
+    weights = {name: weight.clone() for name, weight in engine.model.named_parameters()}
+    engine.model.bfloat16()
+    engine.load_weights(iter(weights.items()), 2)
+    stands = engine.model.get_parameter("lm_head.weight")
+    assert torch.equal(stands, weights["lm_head.weight"].bfloat16())
 
 
 def test_streams_belong_to_seed_prompt_and_sample() -> None:

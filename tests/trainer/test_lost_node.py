@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 from tests.trainer.conftest import Words
 from tests.trainer.runs import DEADLINE_S, assert_one_error, main_ppo, metrics_of, running
+from tests.trainer.stubbed import stub_in
 from trainer import rendezvous
 from trainer.errors import ConfigError
 from trainer.network import gloo_misses, nccl_misses, require_interfaces
@@ -22,8 +24,8 @@ import signal
 from ray.cluster_utils import Cluster
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
 nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-raylet = nodes[1].all_processes["raylet"][0].process.pid
-print("nodes", cluster.address, *(node.node_id for node in nodes), raylet, flush=True)
+raylets = [f"{node.node_id}={node.all_processes['raylet'][0].process.pid}" for node in nodes]
+print("nodes", cluster.address, *raylets, flush=True)
 signal.pause()
 """
 
@@ -56,7 +58,8 @@ def test_a_lost_node_is_named_and_the_run_resumes_without_it(words: Words, tmp_p
     command = (f"custom_reward_function.path={tmp_path / 'reward.py'}", "trainer.total_training_steps=2")
     lost = ("trainer.nnodes=2", "trainer.save_freq=1", "custom_reward_function.name=waits_in_the_second_step")
     with running([sys.executable, "-c", CLUSTER], tmp_path) as cluster:
-        address, _kept, gone, raylet = cluster.wait_for_line("nodes ").split()[1:]
+        address, _kept, second = cluster.wait_for_line("nodes ").split()[1:]
+        gone, raylet = second.split("=")
         with running(main_ppo(words(*command, *lost)), tmp_path, RAY_ADDRESS=address) as run:
             subprocess.run(["cat", str(tmp_path / "fifo")], timeout=DEADLINE_S, check=True)
             os.kill(int(raylet), signal.SIGKILL)
@@ -69,6 +72,32 @@ def test_a_lost_node_is_named_and_the_run_resumes_without_it(words: Words, tmp_p
             assert run.wait() == 0, run.text
             assert "at step 1" in run.text
     assert sorted(metrics_of(tmp_path / "run")) == [1, 2]
+
+
+@pytest.mark.timeout(300)
+def test_a_node_that_is_lost_while_the_engine_on_it_and_another_generates_is_named(
+    words: Words, tmp_path: Path
+) -> None:
+    """Given an engine over two nodes whose first part never answers, when the second's node is gone, it is named."""
+    (tmp_path / "hang").touch()
+    rollout = "actor_rollout_ref.rollout"
+    command = words(
+        *("trainer.nnodes=2", f"{rollout}.name=sglang", f"{rollout}.tensor_model_parallel_size=2"),
+        *(f"{rollout}.engine_timeout=100", "algorithm.adv_estimator=rloo"),
+    )
+    stub = stub_in(tmp_path)
+    with running([sys.executable, "-c", CLUSTER], tmp_path, **stub) as cluster:
+        address, *nodes = cluster.wait_for_line("nodes ").split()[1:]
+        raylets = dict(node.split("=") for node in nodes)
+        with running(main_ppo(command), tmp_path, RAY_ADDRESS=address, **stub) as run:
+            deadline = time.monotonic() + DEADLINE_S
+            while not (tmp_path / "generating").exists():
+                assert time.monotonic() < deadline and run.process.poll() is None, run.text
+                time.sleep(0.1)
+            places = dict(line.split() for line in (tmp_path / "nodes").read_text().splitlines())
+            os.kill(int(raylets[places["1"]]), signal.SIGKILL)
+            assert run.wait() == 1, run.text
+            assert_one_error(run, f"(node {places['1'][:8]}) was lost during revive_engines", "rank(s) 1")
 
 
 @pytest.mark.timeout(200)

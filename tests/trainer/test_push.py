@@ -26,12 +26,13 @@ Tensors = Iterator[tuple[str, torch.Tensor]]
 class Handle:
     """In place of `EngineHandle`: two model ranks in the leader's process; dies at call number `dies_at`."""
 
-    def __init__(self, dies_at: int = -1) -> None:
+    def __init__(self, dies_at: int = -1, passed_over: int = -1) -> None:
         self.models = [Model(2, rank) for rank in range(2)]
         self.receivers = [Receiver(rank) for rank in range(2)]
         self.calls: list[str] = []
         self.dies_at = dies_at
         self.versions: list[int] = []
+        self.passed_over = passed_over  # gets no weights of an update that is to be of version 5
 
     def __str__(self) -> str:
         return "stand-in engine 0"
@@ -48,7 +49,12 @@ class Handle:
         message = wire.decode(asked.args[0])
         self.versions.append(message.version)
         pairs = zip(self.receivers, self.models, strict=True)
-        return tuple(receiver.take(message, model, model.load) for receiver, model in pairs)
+        lost = message.version == 5 and isinstance(message, wire.Load)
+        return tuple(
+            receiver.take(message, model, model.load)
+            for receiver, model in pairs
+            if not (lost and receiver.tp_rank == self.passed_over)
+        )
 
     def call(self, method: str, *args: Any, doing: str = "") -> Any:
         return self.wait(self.ask(method, *args), doing)
@@ -63,10 +69,10 @@ def rank_main(rank: int, port: int, case: Callable[[int, Any, Any], None]) -> No
     dist.destroy_process_group()
 
 
-def push(rank: int, group: Any, peers: Any, tensors: Tensors, handle: Handle) -> bool:
+def push(rank: int, group: Any, peers: Any, tensors: Tensors, handle: Handle, version: int = 4) -> bool:
     handles = (handle,) if rank == 0 else ()
     update = Push(group, handles, peers, torch.device("cpu"), 700)  # bytes: several buckets
-    return update.run(tensors, 4, torch.float32)
+    return update.run(tensors, version, torch.float32)
 
 
 def arrives(rank: int, group: Any, peers: Any) -> None:
@@ -100,6 +106,22 @@ def dies(rank: int, group: Any, peers: Any) -> None:
         assert len(walked) == len(wholes(Model(2, 0)))  # other groups gather the rest with this one
 
 
-@pytest.mark.parametrize("case", [arrives, rank_1_has_other_weights, dies])
+def rank_1_is_passed_over(rank: int, group: Any, peers: Any) -> None:
+    """With the same weights as before: only their version tells that they did not come."""
+    handle, tensors = Handle(passed_over=1), wholes(Model(2, 0))
+    assert push(rank, group, peers, iter(tensors.items()), handle)
+    with pytest.raises(WeightMismatch, match=r"the update on rank 1 left it at version 4, and 5 was sent"):
+        push(rank, group, peers, iter(tensors.items()), handle, version=5)
+
+
+def rank_1_says_nothing(rank: int, group: Any, peers: Any) -> None:
+    handle, tensors = Handle(), wholes(Model(2, 0))
+    handle.receivers.pop()
+    handle.models.pop()
+    with pytest.raises(WeightMismatch, match=r"the update on rank 1 did not report what it holds"):
+        push(rank, group, peers, iter(tensors.items()), handle)
+
+
+@pytest.mark.parametrize("case", [arrives, rank_1_has_other_weights, rank_1_is_passed_over, rank_1_says_nothing, dies])
 def test_two_ranks_update_one_engine(case: Callable[..., None], free_port: int) -> None:
     mp.spawn(rank_main, (free_port, case), nprocs=2)

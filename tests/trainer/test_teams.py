@@ -231,6 +231,7 @@ def arrives(bridge: Bridge, rank: int) -> None:
     for turn in (1, 2):  # the groups are for the whole run
         weights = {name: tensor + turn for name, tensor in WEIGHTS.items()}
         if rank == 0:
+            bridge.await_receivers()
             bridge.send(iter(weights.items()), CPU)
             continue
         came = dict(bridge.receive(CPU))
@@ -241,6 +242,7 @@ def arrives(bridge: Bridge, rank: int) -> None:
 
 def damaged(bridge: Bridge, rank: int) -> None:
     if rank == 0:
+        bridge.await_receivers()
         bridge.send(iter(WEIGHTS.items()), CPU)
         return
     assert len(list(bridge.receive(CPU))) == len(WEIGHTS), "an engine walks to the end"

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from trainer.learner.compiling import reason
+
 CHUNK_LOGITS = 2**28  # logits at once: 1 GiB in float32
 
 Statistics = Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -155,7 +157,6 @@ def fused() -> tuple[Statistics, Gradient]:
         compiled[0](logits, labels, 1.0, True)
         compiled[1](logits, labels, row, row, row, row, 1.0, True)
     except Exception as error:  # noqa: BLE001 - whatever a compiler can miss on a machine: the figures are the same
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        logging.getLogger(__name__).warning("log-probs are not compiled: %s", reason)
+        logging.getLogger(__name__).warning("log-probs are not compiled: %s", reason(error))
         return chunk_statistics, chunk_gradient
     return compiled

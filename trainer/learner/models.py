@@ -27,6 +27,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, Pretrained
 
 from trainer.config.schema import ActorConfig, Config, FsdpConfig, MegatronConfig
 from trainer.errors import ModelError, TrainerError
+from trainer.learner.compiling import compile_layers
 from trainer.learner.scaling import LossScale
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -151,6 +152,7 @@ def sharded(
     """A "causal_lm" or "value" model as FSDP2 shards over `mesh`, weights in place, on the mesh's device.
 
     With `checkpointing`, `recompute` says what of a layer is computed again for the gradient: "full" or "selective".
+    What is kept of a compiled layer for "selective", its compiler chooses: products, and what it cannot fuse.
 
     Collective. Raises ModelError on every rank if rank 0 cannot read the model.
     """
@@ -163,11 +165,12 @@ def sharded(
     whole = on_rank_0(lambda: read(source, structure, dtype))
     with torch.device("meta"):
         model = empty(source, structure, dtype)
-    if checkpointing:
-        _checkpoint_activations(_language_model(model), selective=recompute == "selective")
+    selective = recompute == "selective"
+    if checkpointing and not (selective and config.use_torch_compile):
+        _checkpoint_activations(_language_model(model), selective=selective)
     _shard(model, config, mesh)
     if config.use_torch_compile:
-        _compile_layers(model)
+        compile_layers(_layers(model), mesh.device_type)
     _fill(model, whole, torch.device(mesh.device_type))
     return model
 
@@ -240,15 +243,6 @@ def _layers(model: nn.Module) -> list[nn.Module]:
     """The transformer layers, by the class that the model names; FSDP puts its own before it."""
     names = set(_language_model(model)._no_split_modules or [])
     return [module for module in model.modules() if any(kind.__name__ in names for kind in type(module).__mro__)]
-
-
-def _compile_layers(model: nn.Module) -> None:
-    """Each layer's `forward`, within FSDP's hooks, which are not traced.
-
-    After sharding: FSDP gives a layer a new class, and transformers checkpoints only in the `forward` of that.
-    """
-    for layer in _layers(model):
-        layer.forward = torch.compile(layer.forward)
 
 
 def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh) -> None:

@@ -50,7 +50,7 @@ class Kind:
 
 
 class Bridge:
-    """One end of it. All ends walk through `send` and `receive` together."""
+    """One end of it. All ends walk through `await_receivers` and `send`, or `receive`, together."""
 
     def __init__(self, end: BridgeEnd) -> None:
         """Waits for the other ends. Raises DeadlineError if they can not be reached."""
@@ -66,6 +66,10 @@ class Bridge:
                 beside = dist.PrefixStore("device", self._store)
                 self._groups["cuda"] = dist.ProcessGroupNCCL(beside, end.rank, end.size, options)
 
+    def await_receivers(self) -> None:
+        """On the actor's first rank, before it sends."""
+        self._groups["cpu"].barrier().wait()
+
     def send(self, tensors: Iterable[tuple[str, Tensor]], kind: Kind) -> None:
         """On the actor's first rank."""
         for bucket in buckets(tensors, kind):
@@ -78,6 +82,7 @@ class Bridge:
     def receive(self, kind: Kind) -> Iterator[tuple[str, Tensor]]:
         """What was sent. Walk to the end of it, then ask `require_whole`."""
         self._damaged = []
+        self._groups["cpu"].barrier().wait()
         while parcels := self._announced():
             flat_N = torch.empty(sum(each.elements for each in parcels), dtype=kind.dtype, device=kind.device)
             self._broadcast(self._groups[kind.device.type], flat_N)

@@ -9,7 +9,7 @@ import torch
 from trainer.config.schema import Config
 from trainer.interfaces import Engine
 from trainer.learner.models import Source, actor_dtype, empty_causal_lm, local_path, read_config
-from trainer.rollout import memory, vllm
+from trainer.rollout import deadlines, memory, vllm
 from trainer.rollout.server import EngineSpec
 
 MEGABYTE = 2**20
@@ -45,7 +45,8 @@ def _remote(config: Config, source: Source, device: torch.device, ends: list[int
         parameters = sum(p.numel() for p in empty_causal_lm(source, structure, dtype).parameters())
     total = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else 0
     limits = Limits(
-        timeout_s=float(rollout.engine_timeout),
+        timeout_s=deadlines.of_call(config),
+        update_s=deadlines.of_update(config),
         bucket_bytes=rollout.update_weights_bucket_megabytes * MEGABYTE,
         memory_bytes=int(rollout.gpu_memory_utilization * total),
         needed=memory.needed(

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.errors import DeadlineError, EngineError, TrainerError
+from trainer.failures import node_is_gone
 from trainer.rollout.server import Answer, Draw, EngineInfo, EngineServer, EngineSpec, PartSpec
 
 LEAVE_S = 5.0  # until they are ended
 GONE_S = 30.0  # until the processes of an engine that died must be gone
+LOOK_S = 5.0  # between two looks at the other parts of an engine that is waited for
 
 
 class EngineDied(EngineError):
     """The processes of an engine ended. It can be started again."""
 
 
+class PartLost(EngineDied):
+    """Another part of the engine ended than the one that was waited for, which would wait for it for ever."""
+
+
 @dataclass
 class EngineHandle:
-    """One node's part of an engine. Its actor ends with the rank that created it."""
+    """One node's part of an engine. Its actor ends with the rank that created it.
+
+    Parts wait for each other without a limit: whoever waits for one of them looks at `others`, too.
+    """
 
     spec: EngineSpec
     part: PartSpec
@@ -36,7 +47,10 @@ class EngineHandle:
     node_ip: str
     timeout_s: float  # of any call; of a generation, from one answer to the next
     info: EngineInfo | None = None
+    others: tuple[EngineHandle, ...] = field(default=(), repr=False)
     _actor: Any = field(default=None, repr=False)
+    _ping: Any = field(default=None, repr=False)
+    _log: Any = field(default=None, repr=False)  # of the actor that this rank created
 
     def __str__(self) -> str:
         of_nodes = f", part {self.part.node_rank + 1} of {self.part.nodes}" if self.part.nodes > 1 else ""
@@ -48,23 +62,38 @@ class EngineHandle:
         remote = ray.remote(num_cpus=0, num_gpus=0, max_restarts=0)(EngineServer)
         place = NodeAffinitySchedulingStrategy(node_id=self.node_id, soft=False)
         self._actor = remote.options(name=name, scheduling_strategy=place).remote(self.spec, self.part)
+        self._log = self._actor.log_file.remote()
         return self._actor.start.remote()
 
     def join(self, name: str) -> None:
-        """Speak to the actor that another rank has created."""
-        self._actor = ray.get_actor(name)
+        """Speak to the actor that another rank has created. Raises PartLost if it is gone already."""
+        try:
+            self._actor = ray.get_actor(name)
+        except ValueError as error:
+            raise PartLost(f"{self} died before it had started", hint="Ray's logs of that node say more") from error
 
     def started(self, answer: Any) -> EngineInfo:
-        """Waits until the engine is up."""
+        """Waits until the engine is up, on its node. Raises PartLost if another part of it ended."""
         try:
             self.info = self.wait(answer, "start")
+        except PartLost:
+            raise
         except EngineDied as error:
+            log = self._log_file()
+            said = last_error(log) if log else ""
             raise EngineError(
-                f"{self} ended while it started",
-                hint="Ray's log of that worker has its reason, often too little memory: lower "
+                f"{self} ended while it started{said and ': '}{said}",
+                hint=f"{log or 'the log of that worker'} on {self.node_ip} says more; if it is memory, lower "
                 "actor_rollout_ref.rollout.gpu_memory_utilization or the trainer's own use of the GPU",
             ) from error
         return self.info
+
+    def _log_file(self) -> Path | None:
+        """Ray's log of the actor, None if that did not come so far as to say."""
+        try:
+            return Path(ray.get(self._log, timeout=0))
+        except RayError:
+            return None
 
     def call(self, method: str, *args: Any, doing: str = "") -> Any:
         """Raises EngineDied, DeadlineError, or the TrainerError that the engine raised."""
@@ -76,9 +105,7 @@ class EngineHandle:
 
     def wait(self, answer: Any, doing: str) -> Any:
         """The answer to `ask`."""
-        done, _ = ray.wait([answer], timeout=self.timeout_s)
-        if not done:
-            raise self._late(doing)
+        self._await(answer, doing)
         return self._get(answer, doing)
 
     def generate(self, prompts: Sequence[Sequence[int]], draw: Draw) -> Iterator[list[Answer]]:
@@ -86,9 +113,7 @@ class EngineHandle:
         answers = self._actor.generate.options(num_returns="streaming").remote(prompts, draw)
         count = 0
         while True:
-            done, _ = ray.wait([answers], timeout=self.timeout_s)
-            if not done:
-                raise self._late(f"generate, {count} of {len(prompts)} responses done")
+            self._await(answers, f"generate, {count} of {len(prompts)} responses done")
             try:
                 answer = next(answers)
             except StopIteration:
@@ -119,7 +144,43 @@ class EngineHandle:
                     f"process {pid} of {self} is still there {GONE_S:.0f} s after its end",
                     hint=f"look at it on that node (`ps -o pid,stat,cmd {pid}`): it holds the GPU's memory",
                 )
-        self._actor = self.info = None
+        self._actor = self._ping = self.info = None
+
+    def lost(self) -> str:
+        """What became of it, "" while nothing says that it is gone. Does not wait."""
+        death = self._last_ping()
+        if node_is_gone(self.node_id, death):
+            return "was lost with its node"
+        # Of one that Ray cannot reach, only the word on its node says more.
+        return "died" if isinstance(death, RayActorError) and not isinstance(death, ActorUnavailableError) else ""
+
+    def _last_ping(self) -> RayError | None:
+        """Why the actor did not answer the last one, if it did not; sends the next."""
+        last, self._ping = self._ping, self._ping or self._actor.ping.remote()
+        if last is None or not ray.wait([last], timeout=0)[0]:
+            return None
+        self._ping = None
+        try:
+            ray.get(last)
+        except RayError as error:
+            return error
+        return None
+
+    def _await(self, answer: Any, doing: str) -> None:
+        """Raises PartLost soon after another part is gone, DeadlineError at the end of `timeout_s`."""
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            done, _ = ray.wait([answer], timeout=min(LOOK_S, left) if self.others else left)
+            if done:
+                return
+            for other in self.others:
+                if fate := other.lost():
+                    raise PartLost(
+                        f"{other} {fate}: {self} was to {doing}", hint="Ray's logs of that node have its last words"
+                    )
+            if left <= LOOK_S:
+                raise self._late(doing)
 
     def _get(self, answer: Any, doing: str) -> Any:
         try:
@@ -141,8 +202,24 @@ class EngineHandle:
     def _late(self, doing: str) -> DeadlineError:
         return DeadlineError(
             f"{self}: no answer within {self.timeout_s:.0f} s; it was to {doing}",
-            hint="see what it does with `ray stack` on its node; actor_rollout_ref.rollout.engine_timeout is the limit",
+            hint="see what it does with `ray stack` on its node; limit: actor_rollout_ref.rollout.engine_timeout, "
+            "in an update at most nine tenths of actor_rollout_ref.nccl_timeout",
         )
+
+
+ERROR = re.compile(r"^(?:[\w.]*\.)?\w*(?:Error|Exception|Interrupt)\b.*")
+
+
+def last_error(log: Path) -> str:
+    """The last line of a log that names an exception, at most 300 characters; "" if there is none.
+
+    What an engine's process raises ends the processes around it, and stands nowhere else.
+    """
+    with suppress(OSError):
+        for line in reversed(log.read_text(errors="replace").splitlines()):
+            if ERROR.match(line.strip()):
+                return line.strip()[:300]
+    return ""
 
 
 def gone(pid: int, timeout_s: float) -> bool:

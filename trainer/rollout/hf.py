@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainer.interfaces import Sampling
 from trainer.records import Prompts, Rollout, concat, take
 from trainer.rollout.sampling import draw, uniform_streams
-from trainer.rollout.sums import sums_of
+from trainer.rollout.sums import PendingSums, pending_sums, results, sums_of
+from trainer.rollout.wire import not_the_trainers
 
 
 class HfEngine:
@@ -41,10 +43,40 @@ class HfEngine:
         return concat(parts)
 
     def load_weights(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Raises WeightMismatch, once all tensors are through: on some ranks they are gathered together.
+
+        A tensor that is missing, has no place, or stands otherwise than it was sent.
+        """
         weights = dict(self.model.named_parameters())
+        sent: dict[str, PendingSums] = {}
+        findings = []
+        missing = dict.fromkeys(weights)
         for name, tensor in tensors:
-            weights[name].copy_(tensor)
+            place = weights.get(name)
+            missing.pop(name, None)
+            if place is None:
+                findings.append(f"{name} has no place in the model")
+            elif place.shape != tensor.shape:
+                findings.append(f"{name} is {list(tensor.shape)}, and {list(place.shape)} in the model")
+            else:
+                cast = tensor.detach().to(place.device, place.dtype)
+                sent[name] = pending_sums(cast)
+                place.copy_(cast)
+        findings += [f"{name} got no weights" for name in missing]
+        findings += self._not_as_sent(sent)
+        if findings:
+            raise not_the_trainers(f"the hf engine on {self._rank}", findings, len(findings))
         self.version = version
+
+    def _not_as_sent(self, sent: dict[str, PendingSums]) -> list[str]:
+        weights = dict(self.model.named_parameters())
+        standing = results([pending_sums(weights[name]) for name in sent])
+        pairs = zip(sent, standing, results(list(sent.values())), strict=True)
+        return [f"{name} stands as {stands}, was sent as {was}" for name, stands, was in pairs if stands != was]
+
+    @property
+    def _rank(self) -> str:
+        return f"rank {dist.get_rank()}" if dist.is_initialized() else "this rank"
 
     def revive(self, tensors: Iterable[tuple[str, Tensor]]) -> int:
         """It lives and dies with its rank."""

@@ -20,9 +20,7 @@ from trainer.rollout.bucket import Bucket, Filled, Filler, bytes_of
 from trainer.rollout.handle import EngineDied, EngineHandle
 from trainer.rollout.layout import Group
 from trainer.rollout.sums import Sums
-from trainer.rollout.wire import Finding, Load, Look, Report, Slot, whole_sums
-
-NAMED = 3  # findings that an error tells
+from trainer.rollout.wire import NAMED, Finding, Load, Look, Report, Slot, not_the_trainers, whole_sums
 
 
 class Push:
@@ -119,6 +117,7 @@ class Push:
     def _conclude(self, version: int) -> None:
         reports = self.look(version)
         findings = [finding for report in reports for finding in report.findings]
+        findings += self._of_another_version(reports, version)
         if self.verify:
             findings += self._not_as_sent(reports)
         if findings:
@@ -129,6 +128,17 @@ class Push:
         """What stands in the engine now, by rank."""
         reports = self.handles[0].call("send", wire.encode(Look(version)), doing="sum up its weights")
         return all_reports(reports, self.handles)
+
+    def _of_another_version(self, reports: Sequence[Report], version: int) -> list[Finding]:
+        """Of each tensor-parallel rank: an engine may answer that all is well where a rank was passed over."""
+        held = {report.tp_rank: report.version for report in reports}
+        ranks = range(len(self.group.ranks))
+        silent = [Finding(rank, "", "did not report what it holds") for rank in ranks if rank not in held]
+        return silent + [
+            Finding(rank, "", f"left it at version {held[rank]}, and {version} was sent")
+            for rank in ranks
+            if held.get(rank, version) != version
+        ]
 
     def _not_as_sent(self, reports: Sequence[Report]) -> list[Finding]:
         whole, findings = whole_sums(reports)
@@ -200,9 +210,4 @@ def mismatch(findings: Sequence[Finding], group: Group, handle: EngineHandle) ->
     for finding in findings[:NAMED]:
         of_rank = f" on rank {group.ranks[finding.tp_rank]}" if finding.tp_rank >= 0 else ""
         told.append(f"{finding.name or 'the update'}{of_rank} {finding.what}")
-    more = f"; and {len(findings) - NAMED} more" if len(findings) > NAMED else ""
-    return WeightMismatch(
-        f"the weights of {handle} are not the trainer's: {'; '.join(told)}{more}",
-        hint="the run has stopped before it could sample from them; trainer.resume_mode=auto continues from the last "
-        "checkpoint. Once: look at the device's health (`nvidia-smi -q -d ECC`). Every time: report the model",
-    )
+    return not_the_trainers(str(handle), told, len(findings))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import ray
@@ -21,9 +22,9 @@ from torch import Tensor
 from trainer.errors import EngineError, TrainerError
 from trainer.interfaces import Sampling
 from trainer.records import Prompts, Rollout
-from trainer.rollout import memory
+from trainer.rollout import deadlines, memory
 from trainer.rollout.answers import assemble
-from trainer.rollout.handle import EngineDied, EngineHandle
+from trainer.rollout.handle import EngineDied, EngineHandle, PartLost
 from trainer.rollout.layout import Group, Part, Place, form_groups
 from trainer.rollout.push import Push, combined
 from trainer.rollout.server import Draw, EngineSpec, PartSpec
@@ -37,6 +38,7 @@ class Limits:
     """What an engine may take of time and memory."""
 
     timeout_s: float
+    update_s: float  # of a call in an update
     bucket_bytes: int
     memory_bytes: int  # of each GPU, for weights and cache; 0: not limited
     needed: memory.Needed
@@ -56,18 +58,21 @@ class RemoteEngine:
         self.pad_id = pad_id
         self.version = 0
         self.loaded = False  # the engine has the weights of `version`
-        places = _gathered(place_of(dist.get_rank(), device))
+        patience = timedelta(seconds=deadlines.beside(limits.timeout_s))
+        # All ranks, with the time that an engine has: the default group has that of a collective.
+        self.everyone = dist.new_group(backend="gloo", timeout=patience)
+        places = self._gathered(place_of(dist.get_rank(), device))
         self.groups = form_groups(places, spec.tensor_parallel)
         self.group: Group = next(group for group in self.groups if dist.get_rank() in group.ranks)
         self.part: Part = self.group.part_of(dist.get_rank())
         # Every rank takes part in making each group, also of those that it is not in.
-        made = [dist.new_group(list(group.ranks), backend="gloo") for group in self.groups]
+        made = [dist.new_group(list(group.ranks), backend="gloo", timeout=patience) for group in self.groups]
         self.peers = made[self.group.engine]
         self.handles: tuple[EngineHandle, ...] = ()  # the leader's: all parts; another owner's: its own
         self._starts = 0
         self._take_over()
         to_start = self.group.engine if self.leads and len(self.handles) == 0 else None
-        self._start({engine for engine in _gathered(to_start) if engine is not None})
+        self._start({engine for engine in self._gathered(to_start) if engine is not None})
         _KEPT[:] = [self]
         self._rest()  # the trainer's models come next
 
@@ -133,12 +138,13 @@ class RemoteEngine:
             for _ in tensors:  # the gathering of each tensor needs every rank
                 pass
             return
-        push = Push(self.group, self.handles, self.peers, self.device, self.limits.bucket_bytes)
+        handles = [replace(handle, timeout_s=self.limits.update_s) for handle in self.handles]
+        push = Push(self.group, handles, self.peers, self.device, self.limits.bucket_bytes)
         self.loaded = push.run(iter(tensors), version, getattr(torch, self.spec.dtype))
 
     def revive(self, tensors: Iterable[tuple[str, Tensor]]) -> int:
         """Starts the engines that died, with the current weights; gives how many. Collective."""
-        dead = {engine for engine, loaded in _gathered((self.group.engine, self.loaded)) if not loaded}
+        dead = {engine for engine, loaded in self._gathered((self.group.engine, self.loaded)) if not loaded}
         self._start(dead)
         self._push(tensors, self.version, wanted=self.group.engine in dead)
         return len(dead)
@@ -175,25 +181,44 @@ class RemoteEngine:
     def _start(self, engines: set[int]) -> None:
         """Starts these engines at once, and waits for all. Collective; what one raises is raised on every rank."""
         self._starts += 1
-        run = _gathered(uuid.uuid4().hex[:8])[0]
-        ports = _gathered(free_port())
+        run = self._gathered(uuid.uuid4().hex[:8])[0]
+        ports = self._gathered(free_port())
+        mine = self.group.engine in engines and dist.get_rank() == self.part.owner
+        started: list[Any] = []
+        self._each(mine, lambda: started.append(self._create(run, ports)))
+        # All parts there are by now: an owner sees when another one ends.
+        self._each(mine, lambda: self._await_start(run, started[0]))
+
+    def _each(self, mine: bool, act: Callable[[], None]) -> None:
+        """`act` where it is `mine` to do; what one rank raises, all raise. Collective."""
         failure: TrainerError | None = None
-        if self.group.engine in engines:
+        if mine:
             try:
-                self._start_mine(run, ports)
+                act()
             except TrainerError as error:
                 failure = error
-        failures = [error for error in _gathered(failure) if error is not None]
-        if failures:
-            raise failures[0]
-        if self.leads and self.group.engine in engines:  # the parts that other ranks have created
-            for handle in self.handles[1:]:
-                handle.join(self._name(run, handle.part))
+        failures = [error for error in self._gathered(failure) if error is not None]
+        if failures:  # that another part has ended is not the reason why it did
+            raise min(failures, key=lambda error: isinstance(error, PartLost))
 
-    def _start_mine(self, run: str, ports: Sequence[int]) -> None:
-        rank, group = dist.get_rank(), self.group
-        if rank != self.part.owner and not self.leads:
-            return
+    def _await_start(self, run: str, answer: Any) -> None:
+        """Waits until this rank's part is up. If it fails it ends, for the engine's other parts wait for it."""
+        own = self._own_handle
+        try:
+            for other in own.others:
+                other.join(self._name(run, other.part))
+            own.started(answer)
+        except TrainerError:
+            own.end()
+            raise
+
+    @property
+    def _own_handle(self) -> EngineHandle:
+        return next(handle for handle in self.handles if handle.part.node_rank == self.part.node_rank)
+
+    def _create(self, run: str, ports: Sequence[int]) -> Any:
+        """This rank's part, on its way up; gives the answer to wait for."""
+        group = self.group
         for handle in self.handles:
             if handle.node_id == self.part.places[0].node_id:
                 handle.end()
@@ -208,8 +233,7 @@ class RemoteEngine:
         leader = group.parts[0].places[0]
         host = leader.node_ip if len(group.parts) > 1 else "127.0.0.1"
         address = f"{host}:{ports[leader.rank]}"
-        parts = group.parts if self.leads else (self.part,)
-        self.handles = tuple(
+        handles = tuple(
             EngineHandle(
                 spec,
                 PartSpec(group.engine, part.node_rank, len(group.parts), part.gpus, address),
@@ -217,10 +241,18 @@ class RemoteEngine:
                 part.places[0].node_ip,
                 self.limits.timeout_s,
             )
-            for part in parts
+            for part in group.parts
         )
-        mine = next(handle for handle in self.handles if handle.part.node_rank == self.part.node_rank)
-        mine.started(mine.create(self._name(run, mine.part)))
+        own = handles[self.part.node_rank]
+        own.others = tuple(handle for handle in handles if handle is not own)
+        self.handles = handles if self.leads else (own,)
+        return own.create(self._name(run, own.part))
+
+    def _gathered(self, value: Any) -> list[Any]:
+        """Every rank's `value`, by rank. Collective."""
+        values: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value, group=self.everyone)
+        return values
 
     def _name(self, run: str, part: PartSpec) -> str:
         return f"engine-{part.engine}-{part.node_rank}-{run}"
@@ -252,10 +284,3 @@ def free_port() -> int:
     with socket.socket() as server:
         server.bind(("", 0))
         return int(server.getsockname()[1])
-
-
-def _gathered(value: Any) -> list[Any]:
-    """Every rank's `value`, by rank. Collective."""
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values

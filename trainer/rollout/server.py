@@ -150,6 +150,13 @@ class EngineServer:
     def end_update(self) -> None:
         self.engine.end_update()
 
+    def ping(self) -> None:
+        """Answers: it is there."""
+
+    def log_file(self) -> str:
+        """Where this actor, and what it starts, writes errors: Ray's log of it, on its node."""
+        return os.readlink("/proc/self/fd/2")
+
     def reports(self) -> tuple[Report, ...]:
         """What this node's ranks had to say since the last call."""
         from trainer.rollout.inside import reports_in

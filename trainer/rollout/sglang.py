@@ -105,10 +105,11 @@ class SglangEngine:
         done: list[Answer] = []
         sent = time.monotonic()
         while pending:
-            first = asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            left = max(0.0, sent + GATHER_S - time.monotonic()) if done else None
+            first = asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             finished, pending = loop.run_until_complete(first)
             done += [task.result() for task in finished]
-            if not pending or time.monotonic() - sent >= GATHER_S:
+            if not pending or (done and time.monotonic() - sent >= GATHER_S):
                 yield done
                 done, sent = [], time.monotonic()
 

@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainer.errors import WeightMismatch
 from trainer.rollout.sums import Sums
+
+NAMED = 3  # findings that an error tells
 
 
 @dataclass(frozen=True)
@@ -120,3 +123,13 @@ def whole_sums(reports: Sequence[Report]) -> tuple[dict[str, Sums], tuple[Findin
             total += part.sums
         whole[name] = total
     return whole, tuple(findings)
+
+
+def not_the_trainers(engine: str, told: Sequence[str], count: int) -> WeightMismatch:
+    """The error for an engine's weights; `told` are the first of `count` findings."""
+    more = f"; and {count - NAMED} more" if count > NAMED else ""
+    return WeightMismatch(
+        f"the weights of {engine} are not the trainer's: {'; '.join(told[:NAMED])}{more}",
+        hint="the run has stopped before it could sample from them; trainer.resume_mode=auto continues from the last "
+        "checkpoint. Once: look at the device's health (`nvidia-smi -q -d ECC`). Every time: report the model",
+    )
