@@ -19,11 +19,11 @@ from tests.trainer.batches import train_batch
 from tests.trainer.conftest import Words
 from trainer import metrics, ppo
 from trainer.config import load
-from trainer.config.schema import OptimConfig, TrainedFsdpConfig
+from trainer.config.schema import MegatronConfig, OptimConfig, TrainedFsdpConfig
 from trainer.errors import TrainerError
 from trainer.learner import checkpoint
 from trainer.learner.fsdp import Trained
-from trainer.learner.models import Source, first_loss_scale, sharded
+from trainer.learner.models import Source, compute_dtype, first_loss_scale, sharded
 from trainer.learner.offload import local
 from trainer.learner.scaling import FIRST_SCALE, GROWTH_STEPS, LARGEST_SCALE, LossScale
 from trainer.records import MiniBatch, TrainBatch, UpdateReport
@@ -191,7 +191,8 @@ def test_scale_grows_after_enough_good_steps_and_not_for_ever() -> None:
     ("dtype", "device", "scaled"),
     [("auto", "cpu", False), ("auto", "cuda", False), ("bf16", "cuda", False), ("fp16", "cpu", True)],
 )
-def test_only_fp16_is_scaled(dtype: str, device: str, scaled: bool) -> None:
+def test_only_fp16_is_scaled(monkeypatch: pytest.MonkeyPatch, dtype: str, device: str, scaled: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     assert (first_loss_scale(TrainedFsdpConfig(dtype=dtype), device) is not None) is scaled
 
 
@@ -209,3 +210,29 @@ def test_the_reference_computes_as_the_actor_does(words: Words, changes: list[st
     config = load(words(*(f"actor_rollout_ref.{change}" for change in changes))).config
     assert config.actor_rollout_ref.ref.fsdp_config.dtype == expected
     assert config.critic.model.fsdp_config.dtype == "auto"
+
+
+@pytest.mark.parametrize(
+    ("config", "on_ampere", "on_a_v100"),
+    [
+        (TrainedFsdpConfig(), torch.bfloat16, torch.float16),
+        (TrainedFsdpConfig(dtype="bf16"), torch.bfloat16, torch.bfloat16),
+        (TrainedFsdpConfig(model_dtype="bf16"), torch.bfloat16, torch.float32),  # gradients are unscaled in fp32
+        (MegatronConfig(), torch.bfloat16, torch.float32),
+    ],
+)
+def test_auto_is_what_the_gpu_computes_in(
+    monkeypatch: pytest.MonkeyPatch, config: Any, on_ampere: torch.dtype, on_a_v100: torch.dtype
+) -> None:
+    """A V100 emulates bf16, slower than it computes in fp32."""
+    for native, dtype in ((True, on_ampere), (False, on_a_v100)):
+        monkeypatch.setattr(
+            torch.cuda, "is_bf16_supported", lambda including_emulation=True, n=native: n or including_emulation
+        )
+        assert compute_dtype(config, "cuda") == dtype
+        assert compute_dtype(config, "cpu") == (torch.bfloat16 if config.dtype == "bf16" else torch.float32)
+
+
+def test_where_auto_is_fp16_the_gradient_is_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert first_loss_scale(TrainedFsdpConfig(), "cuda") == LossScale()

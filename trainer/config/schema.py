@@ -50,7 +50,7 @@ class CriticOptimConfig(OptimConfig):
 @dataclass(frozen=True)
 class FsdpConfig:
     model_dtype: str = "fp32"  # of the parameters and the optimizer state: fp32 | bf16
-    dtype: str = "auto"  # of the computation: auto (bf16 on CUDA, fp32 on CPU) | fp32 | bf16 | fp16
+    dtype: str = "auto"  # of the computation: auto (bf16 on CUDA, fp16 before Ampere; fp32 on CPU) | fp32 | bf16 | fp16
     reshard_after_forward: bool = True  # False: parameters stay whole until the optimizer steps
     param_offload: bool = False  # parameters wait in host memory while other phases run
     use_torch_compile: bool = False  # compile each transformer layer; verl's default is True, of its log-probs alone
@@ -81,7 +81,7 @@ class MegatronConfig:
     pipeline_model_parallel_size: int = 1  # ranks that share the layers
     sequence_parallel: bool = True  # norms on a part of the sequence each, with tensor parallelism
     use_distributed_optimizer: bool = True  # optimizer state split over the data-parallel ranks
-    dtype: str = "auto"  # of parameters and computation: auto (bf16 on CUDA, fp32 on CPU) | fp32 | bf16
+    dtype: str = "auto"  # of parameters and computation: auto (bf16 on CUDA; fp32 before Ampere, on CPU) | fp32 | bf16
     override_transformer_config: MegatronTransformerConfig = field(default_factory=MegatronTransformerConfig)
 
 

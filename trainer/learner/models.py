@@ -176,10 +176,17 @@ def sharded(
 
 
 def compute_dtype(config: FsdpConfig | MegatronConfig, device_type: str) -> torch.dtype:
-    """`auto` is bf16 on CUDA and fp32 on a CPU, where bf16 is slow and its rounding hides mistakes."""
-    if config.dtype == "auto":
-        return torch.bfloat16 if device_type == "cuda" else torch.float32
-    return DTYPES[config.dtype]
+    """`auto` is bf16 on a GPU that computes in it; fp32 on a CPU, where bf16 is slow and its rounding hides mistakes.
+
+    On a GPU from before Ampere, such as the V100, it is fp16, which is scaled; where it can not be, fp32.
+    """
+    if config.dtype != "auto":
+        return DTYPES[config.dtype]
+    if device_type != "cuda":
+        return torch.float32
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.bfloat16
+    return torch.float16 if isinstance(config, FsdpConfig) and config.model_dtype == "fp32" else torch.float32
 
 
 def actor_dtype(config: ActorConfig, device_type: str) -> torch.dtype:
