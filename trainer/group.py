@@ -21,20 +21,9 @@ from trainer.errors import EngineError
 from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
 from trainer.group_inspection import InspectedGroup
 from trainer.interfaces import Sampling
-from trainer.records import (
-    LogProbs,
-    MiniBatch,
-    Prompts,
-    Rollout,
-    Scores,
-    TrainBatch,
-    UpdateReport,
-    concat,
-    runs,
-    split,
-    take,
-)
+from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, TrainBatch, UpdateReport
 from trainer.rollout.settings import sampling_of
+from trainer.rows import concat, runs, split, take
 from trainer.teams import ROLES, ranks_of
 
 REVIVALS = 3  # of engines in one generation

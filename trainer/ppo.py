@@ -28,19 +28,8 @@ from trainer.config.schema import (
     RolloutCorrectionConfig,
 )
 from trainer.interfaces import Clock, Critic, Loss, Policy, Trainable, Workers
-from trainer.records import (
-    Experience,
-    Metrics,
-    MiniBatch,
-    Prompts,
-    Scores,
-    Totals,
-    TrainBatch,
-    UpdateReport,
-    repeat,
-    take,
-    to_device,
-)
+from trainer.records import Experience, Metrics, MiniBatch, Prompts, Scores, Totals, TrainBatch, UpdateReport
+from trainer.rows import repeat, take, to_device
 
 LOG_RATIO_LIMIT = 20.0  # exp(20) = 5e8: beyond it a ratio says nothing and overflows half precision
 

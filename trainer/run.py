@@ -17,8 +17,9 @@ from trainer.group import Calls, WorkerGroup
 from trainer.memory import Memory, memory_metrics
 from trainer.profiling import Profiler
 from trainer.recording import Recorder
-from trainer.records import Metrics, Prompts, Rollout, Scores, repeat
+from trainer.records import Metrics, Prompts, Rollout, Scores
 from trainer.rewards import read_source, scorer_for
+from trainer.rows import repeat
 from trainer.samples import dump
 from trainer.spec import RunSpec
 from trainer.tokenizer import load_tokenizer

@@ -16,9 +16,10 @@ from trainer.config.schema import Config
 from trainer.errors import DeadlineError, EngineError, WeightMismatch
 from trainer.group import WorkerGroup
 from trainer.local import LocalPool
-from trainer.records import Prompts, take
+from trainer.records import Prompts
 from trainer.rollout import bucket, push
 from trainer.rollout.handle import EngineHandle, gone
+from trainer.rows import take
 from trainer.spec import RunSpec
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

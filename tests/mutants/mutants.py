@@ -59,8 +59,8 @@ MUTANTS = (
     Mutant(
         "log-probs-one-token-late",
         "trainer/learner/layout.py",
-        old="[:, -mask_BT.shape[1] :][mask_BT]\n",
-        new="[:, -mask_BT.shape[1] :][mask_BT] + 1\n",
+        old="Layout(inputs, before_BT[mask_BT], labels_M, mask_BT)",
+        new="Layout(inputs, before_BT[mask_BT] + 1, labels_M, mask_BT)",
         caught_by="rollout-logprobs",
     ),
     Mutant(

@@ -16,9 +16,10 @@ from tests.trainer.conftest import ARCHITECTURES
 from tests.trainer.test_models import model_of
 from trainer.errors import WeightMismatch
 from trainer.interfaces import Sampling
-from trainer.records import Prompts, Rollout, repeat, take
+from trainer.records import Prompts, Rollout
 from trainer.rollout.hf import HfEngine
 from trainer.rollout.sampling import draw, uniform_streams
+from trainer.rows import repeat, take
 
 SAMPLING = Sampling(max_new_tokens=8, temperature=1.0, top_p=1.0, top_k=-1, do_sample=True, ignore_eos=False, seed=3)
 PROMPTS = random_ids([4, 1, 6, 2, 5], 1)

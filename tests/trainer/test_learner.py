@@ -24,7 +24,8 @@ from trainer.learner import checkpoint
 from trainer.learner.fsdp import Trained, whole
 from trainer.learner.models import Source, sharded
 from trainer.learner.schedule import lr_factor
-from trainer.records import MiniBatch, Prompts, TrainBatch, UpdateReport, concat, take
+from trainer.records import MiniBatch, Prompts, TrainBatch, UpdateReport
+from trainer.rows import concat, take
 
 MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 ROLES = ("actor", "critic")

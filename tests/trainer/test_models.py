@@ -19,7 +19,8 @@ from trainer.learner.forward import ForwardOptions
 from trainer.learner.fsdp import Model, forward_only
 from trainer.learner.layout import trim
 from trainer.learner.models import Source, ValueModel, read_config, read_value_model, sharded
-from trainer.records import Rollout, take
+from trainer.records import Rollout
+from trainer.rows import take
 
 PROMPTS, ANSWERS = random_ids([4, 1, 6], 1), random_ids([3, 5, 1], 2)
 FP32 = FsdpConfig(dtype="fp32")

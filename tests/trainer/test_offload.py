@@ -23,8 +23,9 @@ from trainer.learner import checkpoint
 from trainer.learner.fsdp import Trained, forward_only
 from trainer.learner.models import Source, sharded
 from trainer.learner.offload import Gradients, Offload, local
-from trainer.records import MiniBatch, TrainBatch, UpdateReport, take
+from trainer.records import MiniBatch, TrainBatch, UpdateReport
 from trainer.roles import Roles
+from trainer.rows import take
 from trainer.spec import RunSpec
 from trainer.teams import Seat
 

@@ -19,7 +19,8 @@ from tests.trainer.batches import train_batch
 from trainer import roles
 from trainer.interfaces import Sampling
 from trainer.memory import Memory
-from trainer.records import LogProbs, MiniBatch, Rollout, Row, Scores, Totals, UpdateReport, runs, split, take
+from trainer.records import LogProbs, MiniBatch, Rollout, Row, Scores, Totals, UpdateReport
+from trainer.rows import runs, split, take
 from trainer.transport import LARGE, Packed, pack, pack_each, unpack
 
 DTYPES = (

@@ -23,7 +23,8 @@ from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.offload import Gradients, Offload, local
 from trainer.learner.scaling import LossScale
 from trainer.learner.schedule import Scheduled
-from trainer.records import LogProbs, Metrics, Rollout, Totals, TrainBatch, concat, take
+from trainer.records import LogProbs, Metrics, Rollout, Totals, TrainBatch
+from trainer.rows import concat, take
 
 
 class Model:

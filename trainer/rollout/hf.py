@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from trainer.interfaces import Sampling
-from trainer.records import Prompts, Rollout, concat, take
+from trainer.records import Prompts, Rollout
 from trainer.rollout.copying import copy_weights
 from trainer.rollout.sampling import draw, uniform_streams
 from trainer.rollout.sums import sums_of
+from trainer.rows import concat, take
 
 
 class HfEngine:

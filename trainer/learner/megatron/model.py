@@ -23,7 +23,8 @@ from trainer.learner.megatron import weights
 from trainer.learner.megatron.host import on_device
 from trainer.learner.megatron.tokens import Tokens, aligned, log_probs
 from trainer.learner.megatron.weights import Dimensions, Entry
-from trainer.records import LogProbs, Rollout, pad_to
+from trainer.records import LogProbs, Rollout
+from trainer.rows import pad_to
 
 Read = Callable[[nn.Parameter], Tensor]  # a number per element of a parameter of this rank, such as a moment of Adam's
 Write = Callable[[nn.Parameter, Tensor], None]
