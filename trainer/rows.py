@@ -59,7 +59,7 @@ def runs(record: Record, sizes: Sequence[int]) -> list[Record]:
             return [value[rows] for rows in bounds]
         return list(zip(*(cut(part) for part in value), strict=True))
 
-    return list(cut(record))  # type: ignore[arg-type]
+    return list(cut(record))
 
 
 def split(record: Record, parts: Sequence[Sequence[int]]) -> list[Record]:

@@ -42,8 +42,8 @@ def test_an_engine_on_a_gpu_of_its_own_has_the_actors_weights(
         *(f"{ROLLOUT}.name={engine}", f"{ROLLOUT}.tensor_model_parallel_size=1", f"{ROLLOUT}.engine_timeout=200"),
         *(*ON_CUDA, *MAPPING, "trainer.total_training_steps=3", "trainer.save_freq=-1"),
     )
-    assert set(found) >= {1, 2, 3}
-    for metrics in found.values():
+    for step in (1, 2, 3):
+        metrics = found[step]
         apart = {end: metrics[f"training/rollout_logp_diff_{end}"] for end in ("mean", "max")}
         print(apart, metrics["actor/grad_norm"])
         assert apart["mean"] < AGREE
