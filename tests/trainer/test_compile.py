@@ -57,7 +57,7 @@ def test_compiled_layers_change_no_figure(models: Path, mesh: Any, monkeypatch: 
     assert not compiled
     found = figures(True)
     assert compiled["graphs"] >= 1
-    assert found.saved < 0.7 * figures(True, checkpointing=False).saved  # activations are checkpointed still
+    assert found.saved < 0.8 * figures(True, checkpointing=False).saved  # activations are checkpointed still
     same(found, plain)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -53,7 +54,9 @@ def same(a: Any, b: Any) -> bool:
 
 
 def bits(tensor: Tensor) -> bytes:
-    return bytes(tensor.detach().contiguous().flatten().view(torch.uint8).tolist())
+    # A copy: a tensor of one element counts as contiguous whatever its strides, and then has no view as bytes.
+    whole = tensor.detach().clone(memory_format=torch.contiguous_format)
+    return bytes(whole.flatten().view(torch.uint8).tolist())
 
 
 def as_ray_hands_over(packed: Packed) -> Packed:
@@ -192,7 +195,7 @@ def test_runs_follow_each_other(sizes: Sequence[int]) -> None:
 
 def test_arguments_that_do_not_unpack_fail_in_the_call() -> None:
     """Not in Ray, which would say that the rank had died."""
-    rank = SimpleNamespace(device=torch.device("cpu"), score=len)
+    rank = SimpleNamespace(device=torch.device("cpu"), score=len, rescued=nullcontext)
     with pytest.raises(pickle.UnpicklingError) as caught:
         roles.call(cast(roles.Roles, rank), "score", b"no pickle")
     assert "roles.py" in "".join(traceback.format_exception(caught.value))
