@@ -99,8 +99,8 @@ class Bridge:
             more = f" and {len(self._damaged) - NAMED} more" if len(self._damaged) > NAMED else ""
             raise WeightMismatch(
                 f"the actor's weights did not reach rank {rank} as they were sent: {named}{more}",
-                hint="the run has stopped before it could sample from them; trainer.resume_mode=auto continues from "
-                "the last checkpoint. Look at the network and at the device's health (`nvidia-smi -q -d ECC`)",
+                hint="the run has stopped before it could sample from them. Look at the network and at the device's "
+                "health (`nvidia-smi -q -d ECC`); the same command continues from a checkpoint, if there is one",
             )
 
     def _announce(self, parcels: list[Parcel]) -> None:
