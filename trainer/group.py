@@ -160,7 +160,7 @@ class WorkerGroup(InspectedGroup):
         for index in self.order(batch, config, step):
             totals = ppo.totals_of(rollout.mask_BT[index], horizon)
             dealt = self._deal(role, rollout.lengths_B[index], limit)
-            parts = split(take(batch, index), [share.rows for share in dealt])
+            parts = split(batch, [index[share.rows].tolist() for share in dealt])
             for share, rows, of_copy in zip(dealt, parts, by_copy, strict=True):
                 of_copy.append(MiniBatch(rows, totals, indices(share.passes)))
         return [tuple(of_copy) for of_copy in by_copy]

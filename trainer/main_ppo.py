@@ -15,7 +15,7 @@ from trainer.address import prepare_own_cluster, running_cluster
 from trainer.config import DIALECTS, check, print_config, print_lines, report_lines, resolve
 from trainer.config.schema import Config
 from trainer.config.show import fact_lines, note_lines
-from trainer.errors import ConfigError, Interrupted, TrainerError, WorkerDied
+from trainer.errors import ConfigError, Interrupted, TrainerError, WeightMismatch, WorkerDied
 
 
 class Parser(argparse.ArgumentParser):
@@ -70,7 +70,7 @@ def command(options: argparse.Namespace) -> int:
 def train(config: Config) -> int:
     """The run itself. Everything it started is gone when this returns or raises.
 
-    Raises TrainerError; that of a dead worker and that of an interruption say what the same command continues from.
+    Raises TrainerError. An end that is not the run's own fault says what the same command continues from.
     """
     if running_cluster() is None:
         prepare_own_cluster()
@@ -81,7 +81,7 @@ def train(config: Config) -> int:
         run_on_ray(config)
     except KeyboardInterrupt:
         raise Interrupted("interrupted", hint=way_on(config.trainer)) from None
-    except WorkerDied as error:
+    except (WorkerDied, WeightMismatch) as error:
         error.hint += f"; {way_on(config.trainer)}"
         raise
     return 0

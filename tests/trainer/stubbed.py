@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer.runs import ROOT
-from trainer.rollout.server import EngineSpec
+from trainer.rollout.server import Draw, EngineSpec, PartSpec
 
 STUB = Path(__file__).parent / "stub_engine"
+DRAW = Draw(max_new_tokens=4, temperature=0.7, top_p=0.9, top_k=5, stop_ids=(1, 2), seed=0)
+PART = PartSpec(engine=3, node_rank=0, nodes=1, gpus="0", address="127.0.0.1:5000")
 
 
 def stub_in(folder: Path, version: str = "0.5.23") -> dict[str, str]:
@@ -38,3 +40,8 @@ def spec_of(model: str, **changes: Any) -> EngineSpec:
         seed=7,
     )
     return replace(spec, **changes)
+
+
+def gpu_spec(name: str) -> EngineSpec:
+    """Of this engine on a GPU, with half of its memory."""
+    return spec_of("/m", name=name, device="cuda", dtype="bfloat16", memory_share=0.5, cuda_graphs=True, max_tokens=512)

@@ -104,6 +104,7 @@ def test_rows_of_like_length_go_together_where_padding_counts() -> None:
 def test_a_rank_of_short_rows_halves_its_passes() -> None:
     passes = pass_rows([[10, 10, 10, 10], [90, 90, 90, 10]], PassLimit(tokens=100, padded_to=1))
     assert [len(of_rank) for of_rank in passes] == [4, 4]
+    assert all(sorted(row for rows in of_rank for row in rows) == [0, 1, 2, 3] for of_rank in passes)
 
 
 def test_passes_by_sequences_keep_the_order() -> None:

@@ -10,9 +10,10 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from trainer import checkpoints
-from trainer.config.schema import TrainerConfig
-from trainer.errors import CheckpointError
+from trainer import checkpoints, main_ppo
+from trainer.config import load
+from trainer.config.schema import Config, TrainerConfig
+from trainer.errors import CheckpointError, TrainerError, WeightMismatch, WorkerDied
 from trainer.ppo import Progress
 
 Write = Callable[[str], None]
@@ -60,3 +61,17 @@ def test_what_an_ended_run_goes_on_from(tmp_path: Path) -> None:
     assert checkpoints.way_on(often) == "no checkpoint was written yet: trainer.save_freq=20"
     checkpoints.save(tmp_path, state(20), shards(), keep=None)
     assert checkpoints.way_on(often) == f"trainer.resume_mode=auto continues from {tmp_path}/global_step_20"
+
+
+@pytest.mark.parametrize("kind", [WorkerDied, WeightMismatch])
+def test_an_end_that_is_not_the_runs_fault_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[TrainerError]
+) -> None:
+    def ended(config: Config) -> None:
+        raise kind("it ended", hint="look at it")
+
+    monkeypatch.setattr("trainer.launch.run_on_ray", ended)
+    monkeypatch.setattr(main_ppo, "running_cluster", lambda: "another")  # this process' environment stays as it is
+    with pytest.raises(kind) as raised:
+        main_ppo.train(load([f"trainer.default_local_dir={tmp_path}"]).config)
+    assert raised.value.hint == "look at it; no checkpoint was written: trainer.save_freq=-1"

@@ -12,16 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.stubbed import spec_of
+from tests.trainer.stubbed import DRAW, PART, gpu_spec, spec_of
 from trainer.errors import ConfigError, EngineError
 from trainer.rollout import sglang, versions
-from trainer.rollout.server import Draw, PartSpec
+from trainer.rollout.server import PartSpec
 from trainer.rollout.sglang import LOADER, SglangEngine, accepted, arguments, environment, sampling_parameters
 
-DRAW = Draw(max_new_tokens=4, temperature=0.7, top_p=0.9, top_k=5, stop_ids=(1, 2), seed=0)
-PART = PartSpec(engine=3, node_rank=0, nodes=1, gpus="0", address="127.0.0.1:5000")
 SPREAD = PartSpec(engine=0, node_rank=1, nodes=2, gpus="0,1", address="10.0.0.1:5000")
-ON_GPU = spec_of("/m", device="cuda", dtype="bfloat16", memory_share=0.5, cuda_graphs=True)
+ON_GPU = gpu_spec("sglang")
 ON_CPU = spec_of("/m", max_sequences=8, max_tokens=512)
 
 

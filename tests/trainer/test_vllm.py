@@ -10,29 +10,15 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainer.stubbed import DRAW, PART, gpu_spec
 from trainer.config.schema import RolloutConfig
 from trainer.errors import EngineError
 from trainer.rollout import memory
 from trainer.rollout.memory import GIB, Needed
-from trainer.rollout.server import Draw, EngineSpec, PartSpec
+from trainer.rollout.server import PartSpec
 from trainer.rollout.vllm import VllmEngine, arguments, logprobs_mode, named
 
-DRAW = Draw(max_new_tokens=4, temperature=0.7, top_p=0.9, top_k=5, stop_ids=(1, 2), seed=0)
-PART = PartSpec(engine=3, node_rank=0, nodes=1, gpus="0", address="127.0.0.1:5000")
-SPEC = EngineSpec(
-    name="vllm",
-    model="/m",
-    trust_remote_code=False,
-    dtype="bfloat16",
-    device="cuda",
-    tensor_parallel=1,
-    memory_share=0.5,
-    max_sequences=8,
-    max_tokens=512,
-    cuda_graphs=True,
-    releases_memory=True,
-    seed=7,
-)
+SPEC = gpu_spec("vllm")
 
 
 class Core:

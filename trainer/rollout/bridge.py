@@ -100,7 +100,7 @@ class Bridge:
             raise WeightMismatch(
                 f"the actor's weights did not reach rank {rank} as they were sent: {named}{more}",
                 hint="the run has stopped before it could sample from them. Look at the network and at the device's "
-                "health (`nvidia-smi -q -d ECC`); the same command continues from a checkpoint, if there is one",
+                "health (`nvidia-smi -q -d ECC`)",
             )
 
     def _announce(self, parcels: list[Parcel]) -> None:

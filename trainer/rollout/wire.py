@@ -130,6 +130,6 @@ def not_the_trainers(engine: str, told: Sequence[str], count: int) -> WeightMism
     more = f"; and {count - NAMED} more" if count > NAMED else ""
     return WeightMismatch(
         f"the weights of {engine} are not the trainer's: {'; '.join(told[:NAMED])}{more}",
-        hint="the run has stopped before it could sample from them; trainer.resume_mode=auto continues from the last "
-        "checkpoint. Once: look at the device's health (`nvidia-smi -q -d ECC`). Every time: report the model",
+        hint="the run has stopped before it could sample from them. Once: look at the device's health "
+        "(`nvidia-smi -q -d ECC`). Every time: report the model",
     )
