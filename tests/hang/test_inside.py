@@ -165,6 +165,28 @@ def test_what_the_kernel_says_of_a_thread_that_reads() -> None:
     os.close(ours)
 
 
+def test_a_thread_that_runs_waits_in_no_call() -> None:
+    """Its state and its call are read one after the other: a thread that goes in and out of calls all the time."""
+    there, back, done = os.pipe(), os.pipe(), threading.Event()
+
+    def passes_on(source: int, sink: int) -> None:
+        while not done.is_set():
+            os.write(sink, os.read(source, 1))
+
+    with (
+        thread("other", lambda: passes_on(back[0], there[1])),
+        thread("one", lambda: passes_on(there[0], back[1])) as one,
+    ):
+        os.write(there[1], b"x")
+        seen = [kernel_view.thread(one.native_id or 0) for _ in range(500)]
+        done.set()
+        for sink in (there[1], back[1]):
+            os.write(sink, b"x")
+    for end in (*there, *back):
+        os.close(end)
+    assert {found["state"] for found in seen if "wait" in found} <= set("SD")
+
+
 def test_what_the_kernel_says_of_a_process() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert child.stdin is not None

@@ -61,14 +61,14 @@ def thread(tid: int, pid: int | str = "self") -> Document:
     who works from who waits.
     """
     base = f"/proc/{pid}/task/{tid}"
-    stat = _stat(f"{base}/stat")
+    wait = _wait(_text(f"{base}/syscall"), pid)
+    stat = _stat(f"{base}/stat")  # behind the call: a thread that runs by now has left it
     if stat is None:
         return {}
     wanted = _text(f"{base}/schedstat").split()
     cpu = (int(wanted[0]) + int(wanted[1])) / 1e9 if len(wanted) > 1 else _seconds(stat)
     found: Document = {"state": stat[0], "cpu": round(cpu, 4)}
-    wait = _wait(_text(f"{base}/syscall"), pid)
-    return {**found, "wait": wait} if wait else found
+    return {**found, "wait": wait} if wait and stat[0] != "R" else found
 
 
 def _wait(words: str, pid: int | str) -> Document | None:
