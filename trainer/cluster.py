@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -24,12 +22,11 @@ from trainer.rollout import deadlines
 from trainer.spec import BridgeEnd, RunSpec
 from trainer.teams import bridge_ranks, seats_of, teams_of
 from trainer.transport import pack_each, unpack
+from trainer.waiting import UnderWay, first_done
 from trainer.worker import PPOWorker, WorkerInfo
 
 # A phase that takes SLOW times as long as it ever did, and at least SLOW * SLOW_S seconds, says whom it waits for.
 SLOW, SLOW_S = 5.0, 30.0
-# Answers come in swarms. Those that follow the first within this time are waited for in one call: each has its price.
-TOGETHER_S = 0.005
 
 
 def start_ray(config: Config) -> None:
@@ -87,7 +84,7 @@ def demand_of(config: Config) -> Demand:
 
 
 class WorkerPool:
-    """The Ray actors of a run, one per rank, and the calls to them (`group.Calls`)."""
+    """The Ray actors of a run, one per rank, and the calls to them (`asked.Calls`)."""
 
     def __init__(self, config: Config, name: str = "ppo", note: Callable[[str], None] = lambda text: None) -> None:
         """Places the workers, named `name`-worker-RANK, and lets them come up; `connect` waits for them.
@@ -145,18 +142,26 @@ class WorkerPool:
         self._gather("build", [actor.build.remote(spec) for actor in self._actors], self.timeout_s)
 
     def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
-        """See `group.Calls`. Raises WorkerDied, DeadlineError, or what a rank raised."""
-        refs = {
+        """See `asked.Calls`. Raises WorkerDied, DeadlineError, or what a rank raised."""
+        return self.first([self.begin(phase, args)])[1]
+
+    def begin(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> UnderWay:
+        """See `asked.SideBySide`."""
+        calls = {
             rank: actor.call.options(name=phase).remote(phase, packed)
             for rank, (actor, packed) in enumerate(zip(self._actors, pack_each(args), strict=True))
             if packed is not None
         }
+        return self._under_way(phase, list(calls.values()), self.timeout_s, list(calls))
+
+    def first(self, begun: Sequence[UnderWay]) -> tuple[UnderWay, list[Any]]:
+        """See `asked.SideBySide`. Raises WorkerDied, DeadlineError, or what a rank raised."""
+        done, gathered = self._first_done(begun)
         answers: list[Any] = [None] * self.world_size
-        gathered = self._gather(phase, list(refs.values()), self.timeout_s, list(refs))
-        for rank, answer in zip(refs, gathered, strict=True):
+        for rank, answer in zip(done.failure.ranks, gathered, strict=True):
             answers[rank], reading = unpack(answer)
             self._memory.append(reading)
-        return answers
+        return done, answers
 
     def take_memory(self) -> Memory | None:
         """See `run.Pool`."""
@@ -182,28 +187,14 @@ class WorkerPool:
 
     def _gather(self, phase: str, refs: list[Any], timeout_s: float, ranks: Sequence[int] | None = None) -> list[Any]:
         """The answers to calls to `ranks`, all without any given; the first failure ends the wait."""
-        asked = range(len(refs)) if ranks is None else ranks
-        infos = [self.infos[rank] for rank in asked] if self.infos else []
-        failure = Failure(phase, refs, [self._actors[rank] for rank in asked], infos, self.infos)
-        answers: dict[Any, Any] = {}
-        began = time.monotonic()
-        deadline, patience = began + timeout_s, began + SLOW * self._longest.get(phase, SLOW_S)
-        while len(answers) < len(refs):
-            pending = [ref for ref in refs if ref not in answers]
-            until = min(patience, deadline)
-            done, pending = ray.wait(pending, num_returns=1, timeout=max(0.0, until - time.monotonic()))
-            if not done and until == deadline:
-                raise failure.too_late(pending, timeout_s)
-            if not done:
-                patience = deadline
-                waited = time.monotonic() - began
-                self._note(f"{phase} takes long: {waited:.0f} s so far, no answer from {failure.names(pending)}")
-                continue
-            done += ray.wait(pending, num_returns=len(pending), timeout=TOGETHER_S)[0] if pending else []
-            for ref in done:
-                try:
-                    answers[ref] = ray.get(ref)  # at once: `ray.wait` has fetched it
-                except RayError as error:
-                    raise failure.explain(refs.index(ref), error) from error
-        self._longest[phase] = max(self._longest.get(phase, SLOW_S), time.monotonic() - began)
-        return [answers[ref] for ref in refs]
+        return self._first_done([self._under_way(phase, refs, timeout_s, ranks)])[1]
+
+    def _under_way(self, phase: str, refs: list[Any], timeout_s: float, ranks: Sequence[int] | None = None) -> UnderWay:
+        asked = list(range(len(refs)) if ranks is None else ranks)
+        failure = Failure(phase, refs, asked, self._actors, self.infos)
+        return UnderWay(failure, timeout_s, SLOW * self._longest.get(phase, SLOW_S))
+
+    def _first_done(self, begun: Sequence[UnderWay]) -> tuple[UnderWay, list[Any]]:
+        done = first_done(begun, self._note)
+        self._longest[done.phase] = max(self._longest.get(done.phase, SLOW_S), done.age_s)
+        return done, done.answers

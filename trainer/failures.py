@@ -40,16 +40,13 @@ class Failure:
     """A phase in which the call to one rank failed."""
 
     def __init__(
-        self,
-        phase: str,
-        refs: Sequence[Any],
-        actors: Sequence[Any],
-        infos: Sequence[WorkerInfo],
-        everyone: Sequence[WorkerInfo],
+        self, phase: str, refs: Sequence[Any], ranks: Sequence[int], actors: Sequence[Any], infos: Sequence[WorkerInfo]
     ) -> None:
-        """`refs` are the calls and `actors` the workers that were called, `infos` what is known of them, as far as it
-        is, and `everyone` the same of all workers of the run."""
-        self.phase, self.refs, self.actors, self.infos, self.everyone = phase, list(refs), actors, infos, everyone
+        """`refs` are the calls to `ranks`; `actors` and `infos` are of all workers of the run, the latter empty as long
+        as nothing is known of them."""
+        self.phase, self.refs, self.ranks, self.everyone = phase, list(refs), list(ranks), infos
+        self.actors = [actors[rank] for rank in ranks]
+        self.infos = [infos[rank] for rank in ranks] if infos else []
 
     def explain(self, rank: int, error: Exception) -> Exception:
         """The failure behind the others: a lost node, then a death, then a wait, then what `rank` raised."""
@@ -84,7 +81,7 @@ class Failure:
         return ", ".join(self.name(self.refs.index(ref)) for ref in refs)
 
     def name(self, rank: int) -> str:
-        return str(self.infos[rank]) if rank < len(self.infos) else f"rank {rank}"
+        return str(self.infos[rank]) if self.infos else f"rank {self.ranks[rank]}"
 
     def _look_at_the_others(self) -> tuple[int | None, list[int]]:
         """The rank whose process is gone, if Ray says so within DEATH_NOTICE_S, and those that have not answered."""
@@ -109,7 +106,7 @@ class Failure:
     def _ended(self, rank: int, error: Exception | None) -> WorkerDied:
         """With whom a rank ended: with its node, or alone."""
         error = self._last_word(rank, error)
-        if rank < len(self.infos) and node_is_gone(self.infos[rank].node_id, error):
+        if self.infos and node_is_gone(self.infos[rank].node_id, error):
             node = self.infos[rank].node_id
             name = node_names(ray.nodes()).get(node, self.infos[rank].node_ip)
             ranks = ", ".join(str(info.rank) for info in self.everyone if info.node_id == node)

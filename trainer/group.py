@@ -5,41 +5,30 @@ How a call reaches the ranks is behind `Calls`: Ray actors in a run (`cluster.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from trainer import ppo
+from trainer.asked import Args, Asked, Calls, Talk, together
 from trainer.balance import PassLimit, Share, shares
 from trainer.config.batches import MicroBatches, micro_batch_sizes
 from trainer.config.schema import ActorConfig, Config, CriticConfig
 from trainer.errors import EngineError
 from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
 from trainer.group_inspection import InspectedGroup
-from trainer.interfaces import Sampling
+from trainer.interfaces import Clock, Sampling
 from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, TrainBatch, UpdateReport
 from trainer.rollout.settings import sampling_of
 from trainer.rows import concat, runs, split, take
 from trainer.teams import ROLES, ranks_of
 
+T = TypeVar("T")
 REVIVALS = 3  # of engines in one generation
-
-
-class Calls(Protocol):
-    """One phase on all ranks at once."""
-
-    world_size: int
-
-    def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
-        """`phase(*args[rank])` on each rank; gives the answers by rank. Raises what a rank raised.
-
-        A rank whose arguments are None is left out, and answers None.
-        """
-        ...
 
 
 class WorkerGroup(InspectedGroup):
@@ -93,41 +82,61 @@ class WorkerGroup(InspectedGroup):
         }
         return Scores(torch.cat([answer.score_B for answer in answers]), extras)
 
+    # -- phases that a step may ask for side by side
+
+    def together(self, asked: Mapping[str, Asked[Any]], clock: Clock) -> dict[str, Any]:
+        return together(self.calls, asked, clock)
+
+    def _asked(self, role: str, phase: str, talk: Callable[[], Talk[T]]) -> Asked[T]:
+        return Asked(self.calls, phase, self._ranks[role], talk)
+
     # -- forward passes: collective, so each copy of a model must do equally many
 
-    def log_probs(self, rollout: Rollout) -> LogProbs:
-        return self._forward("actor", "log_probs", rollout, self._limits.old_log_prob)  # type: ignore[no-any-return]
+    def log_probs(self, rollout: Rollout) -> Asked[LogProbs]:
+        return self._forward("actor", "log_probs", rollout, self._limits.old_log_prob)
 
-    def ref_log_probs(self, rollout: Rollout) -> Tensor:
-        return self._forward("ref", "ref_log_probs", rollout, self._limits.ref_log_prob)  # type: ignore[no-any-return]
+    def ref_log_probs(self, rollout: Rollout) -> Asked[Tensor]:
+        return self._forward("ref", "ref_log_probs", rollout, self._limits.ref_log_prob)
 
-    def values(self, rollout: Rollout) -> Tensor:
-        return self._forward("critic", "values", rollout, self._limits.critic_forward)  # type: ignore[no-any-return]
+    def values(self, rollout: Rollout) -> Asked[Tensor]:
+        return self._forward("critic", "values", rollout, self._limits.critic_forward)
 
-    def _forward(self, role: str, phase: str, rollout: Rollout, limit: PassLimit) -> Any:
+    def _forward(self, role: str, phase: str, rollout: Rollout, limit: PassLimit) -> Asked[Any]:
         """The answers in the rows' own order, wherever they were computed."""
-        dealt = self._deal(role, rollout.lengths_B, limit)
-        parts = split(rollout, [share.rows for share in dealt])
-        args = [(part, indices(share.passes)) for part, share in zip(parts, dealt, strict=True)]
-        answers = concat(self._copies(role, phase, args))
-        return take(answers, torch.tensor([row for share in dealt for row in share.rows]).argsort())
+
+        def talk() -> Talk[Any]:
+            dealt = self._deal(role, rollout.lengths_B, limit)
+            parts = split(rollout, [share.rows for share in dealt])
+            args = [(part, indices(share.passes)) for part, share in zip(parts, dealt, strict=True)]
+            answers = yield self._by_copy(role, args)
+            joined = concat(self._of_copies(role, answers))
+            return take(joined, torch.tensor([row for share in dealt for row in share.rows]).argsort())
+
+        return self._asked(role, phase, talk)
 
     def _deal(self, role: str, lengths_B: Tensor, limit: PassLimit) -> list[Share]:
         copies = self.grid_of(role).copies
         return shares(lengths_B.tolist(), copies, limit, balanced=self.config.trainer.balance_batch)
 
-    def _copies(self, role: str, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """`args` and answers by copy of the model: its ranks take the same rows, and one of them answers for all."""
+    def _by_copy(self, role: str, args: Sequence[tuple[Any, ...]]) -> Args:
+        """By rank of the run, from `args` by copy of the model: its ranks take the same rows."""
         grid = self.grid_of(role)
-        answers = self._on(role, phase, [args[grid.place(rank).data] for rank in range(grid.world_size)])
-        return [answers[rank] for rank in grid.speakers()]
+        return self._by_rank(role, [args[grid.place(rank).data] for rank in range(grid.world_size)])
+
+    def _of_copies(self, role: str, answers: Sequence[Any]) -> list[Any]:
+        """By copy of the model, from answers by rank of the run: one of its ranks answers for all."""
+        ranks = self._ranks[role]
+        return [answers[ranks[speaker]] for speaker in self.grid_of(role).speakers()]
+
+    def _by_rank(self, role: str, args: Sequence[tuple[Any, ...]]) -> Args:
+        """By rank of the run, from `args` by rank of those that have the role; the others are not called."""
+        mine = dict(zip(self._ranks[role], args, strict=True))
+        return [mine.get(rank) for rank in range(self.calls.world_size)]
 
     def _on(self, role: str, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """`args` and answers by rank of those that have the role; the others are not called."""
-        ranks = self._ranks[role]
-        by_rank = dict(zip(ranks, args, strict=True))
-        answers = self.calls.all(phase, [by_rank.get(rank) for rank in range(self.calls.world_size)])
-        return [answers[rank] for rank in ranks]
+        """One phase now; `args` and answers by rank of those that have the role."""
+        answers = self.calls.all(phase, self._by_rank(role, args))
+        return [answers[rank] for rank in self._ranks[role]]
 
     @cached_property
     def _limits(self) -> MicroBatches:
@@ -135,13 +144,21 @@ class WorkerGroup(InspectedGroup):
 
     # -- updates
 
-    def update_actor(self, batch: TrainBatch, step: int) -> UpdateReport:
-        shares = self.shares(batch, self.config.actor_rollout_ref.actor, step, self._limits.actor_update)
-        return merge_reports(self._copies("actor", "update_actor", [(share,) for share in shares]))
+    def update_actor(self, batch: TrainBatch, step: int) -> Asked[UpdateReport]:
+        return self._update("actor", batch, self.config.actor_rollout_ref.actor, step, self._limits.actor_update)
 
-    def update_critic(self, batch: TrainBatch, step: int) -> UpdateReport:
-        shares = self.shares(batch, self.config.critic, step, self._limits.critic_update)
-        return merge_reports(self._copies("critic", "update_critic", [(share,) for share in shares]))
+    def update_critic(self, batch: TrainBatch, step: int) -> Asked[UpdateReport]:
+        return self._update("critic", batch, self.config.critic, step, self._limits.critic_update)
+
+    def _update(
+        self, role: str, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int, limit: PassLimit
+    ) -> Asked[UpdateReport]:
+        def talk() -> Talk[UpdateReport]:
+            shares = self.shares(batch, config, step, limit)
+            answers = yield self._by_copy(role, [(share,) for share in shares])
+            return merge_reports(self._of_copies(role, answers))
+
+        return self._asked(role, f"update_{role}", talk)
 
     def order(self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int) -> list[Tensor]:
         """The rows of each optimizer step of an update."""

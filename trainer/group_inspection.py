@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from trainer.asked import Args, Calls
 from trainer.balance import PassLimit
 from trainer.config.schema import ActorConfig, Config, CriticConfig
 from trainer.records import MiniBatch, TrainBatch
@@ -14,11 +15,15 @@ class InspectedGroup:
     """The part of `group.WorkerGroup` that looks at the ranks and changes nothing of them."""
 
     config: Config
+    calls: Calls
 
     def of(self, role: str, phase: str, *args: Any) -> list[Any]:
         raise NotImplementedError
 
-    def _copies(self, role: str, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _by_copy(self, role: str, args: Sequence[tuple[Any, ...]]) -> Args:
+        raise NotImplementedError
+
+    def _of_copies(self, role: str, answers: Sequence[Any]) -> list[Any]:
         raise NotImplementedError
 
     def shares(
@@ -38,6 +43,7 @@ class InspectedGroup:
         """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per copy."""
         config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
         shares = self.shares(batch, config, 0, PassLimit(rows=micro_size))
-        answers = self._copies(role, "probe_gradient", [(role, share[0]) for share in shares])
+        args = self._by_copy(role, [(role, share[0]) for share in shares])
+        answers = self._of_copies(role, self.calls.all("probe_gradient", args))
         losses = {name: sum(answer[0][name] for answer in answers) for name in answers[0][0]}
         return losses, answers[0][1]

@@ -6,14 +6,15 @@ unit tests put small fakes in their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from trainer.asked import Asked
 from trainer.records import LogProbs, Metrics, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 
 Clock = Callable[[str], AbstractContextManager[object]]  # times a phase under a name
@@ -115,14 +116,23 @@ class Workers(Protocol):
 
     def score(self, rollout: Rollout) -> Scores: ...
 
-    def log_probs(self, rollout: Rollout) -> LogProbs: ...
+    # What one calls these for is asked first, and computed by `together`, or by `now`.
 
-    def ref_log_probs(self, rollout: Rollout) -> Tensor: ...
+    def log_probs(self, rollout: Rollout) -> Asked[LogProbs]: ...
 
-    def values(self, rollout: Rollout) -> Tensor: ...
+    def ref_log_probs(self, rollout: Rollout) -> Asked[Tensor]: ...
 
-    def update_critic(self, batch: TrainBatch, step: int) -> UpdateReport: ...
+    def values(self, rollout: Rollout) -> Asked[Tensor]: ...
 
-    def update_actor(self, batch: TrainBatch, step: int) -> UpdateReport: ...
+    def update_critic(self, batch: TrainBatch, step: int) -> Asked[UpdateReport]: ...
+
+    def update_actor(self, batch: TrainBatch, step: int) -> Asked[UpdateReport]: ...
+
+    def together(self, asked: Mapping[str, Asked[Any]], clock: Clock) -> dict[str, Any]:
+        """The results of phases that need nothing of one another, each timed under its name.
+
+        Side by side where they have ranks of their own, else one after the other in their order.
+        """
+        ...
 
     def sync_weights(self) -> None: ...

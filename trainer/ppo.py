@@ -13,11 +13,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainer import metrics as report
+from trainer.asked import Asked
 from trainer.averages import group_mean_std, masked_whiten, wide, within
 from trainer.config.schema import (
     ActorConfig,
@@ -382,32 +384,31 @@ def train_batch(experience: Experience, kl_coef: float, config: AlgorithmConfig)
 
 
 def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config, clock: Clock) -> StepResult:
-    """One PPO step on a batch of prompts: ARCHITECTURE's data flow, one phase after the other."""
+    """One PPO step on a batch of prompts: ARCHITECTURE's data flow, phase after phase."""
     algorithm = config.algorithm
     number = progress.step + 1
     with clock("gen"):
         rollout = workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.n), number, validate=False)
     with clock("reward"):
         scores = workers.score(rollout)
-    with clock("old_log_prob"):
-        old = workers.log_probs(rollout)
-    ref_logp_BT = values_BT = None
+    asked: dict[str, Asked[Any]] = {"old_log_prob": workers.log_probs(rollout)}
     if config.uses_reference:
-        with clock("ref"):
-            ref_logp_BT = workers.ref_log_probs(rollout)
+        asked["ref"] = workers.ref_log_probs(rollout)
     if config.uses_critic:
-        with clock("values"):
-            values_BT = workers.values(rollout)
+        asked["values"] = workers.values(rollout)
+    seen = workers.together(asked, clock)
     with clock("adv"):
-        experience = Experience(rollout, place_scores(scores, rollout.mask_BT), old.logp_BT, ref_logp_BT, values_BT)
+        old, scores_BT = seen["old_log_prob"], place_scores(scores, rollout.mask_BT)
+        experience = Experience(rollout, scores_BT, old.logp_BT, seen.get("ref"), seen.get("values"))
         batch, mean_kl = train_batch(experience, progress.kl_coef, algorithm)
-    critic_report = actor_report = None
+    updates: dict[str, Asked[UpdateReport]] = {}
     if config.uses_critic:
-        with clock("update_critic"):
-            critic_report = workers.update_critic(batch, number)
+        updates["update_critic"] = workers.update_critic(batch, number)
     if number >= config.trainer.critic_warmup:  # verl's condition: a warm-up of N leaves out N - 1 updates
-        with clock("update_actor"):
-            actor_report = workers.update_actor(batch, number)
+        updates["update_actor"] = workers.update_actor(batch, number)
+    reports = workers.together(updates, clock)
+    actor_report, critic_report = reports.get("update_actor"), reports.get("update_critic")
+    if actor_report is not None:
         with clock("update_weights"):
             workers.sync_weights()
     metrics = report.step_metrics(batch, old, scores, actor_report, critic_report, config)

@@ -167,7 +167,7 @@ class Restaging:
             yield self._skipped("old_log_prob", "log-probs")
             return
         experience = self.seen.batch.experience
-        ours = self._group.log_probs(experience.rollout).logp_BT
+        ours = self._group.log_probs(experience.rollout).now().logp_BT
         yield compared("old_log_prob", "log-probs", ours, experience.old_logp_BT, self._limits.forward)
 
     def _ref(self) -> Iterator[Finding]:
@@ -177,7 +177,7 @@ class Restaging:
         if not self._has_models:
             yield self._skipped("ref", "log-probs")
             return
-        ours = self._group.ref_log_probs(experience.rollout)
+        ours = self._group.ref_log_probs(experience.rollout).now()
         yield compared("ref", "log-probs", ours, experience.ref_logp_BT, self._limits.forward)
 
     def _values(self) -> Iterator[Finding]:
@@ -188,7 +188,7 @@ class Restaging:
             yield self._skipped("values", "values")
             return
         yield compared(
-            "values", "values", self._group.values(experience.rollout), experience.values_BT, self._limits.forward
+            "values", "values", self._group.values(experience.rollout).now(), experience.values_BT, self._limits.forward
         )
 
     # -- updates
@@ -243,7 +243,7 @@ class Restaging:
             before = {name: tensor.clone() for name, tensor in model.full_tensors()}
             self._set_optimizer(role)
             update = self._group.update_actor if role == "actor" else self._group.update_critic
-            report = update(self.seen.batch, self.seen.step)
+            report = update(self.seen.batch, self.seen.step).now()
             self._updates[role] = report, distances(model, before.__getitem__)
             for name, parameter in model.module.named_parameters():
                 local(parameter.detach()).copy_(before[name])

@@ -133,7 +133,7 @@ class GateWatch(StepWatch):
         if step % self.look_every == 1:
             self.results.add("rewards", lambda: checks.rewards(batch.experience, self._scores(batch)))
             if result.actor:
-                self.policy.append((batch, workers.log_probs(batch.experience.rollout)))
+                self.policy.append((batch, workers.log_probs(batch.experience.rollout).now()))
 
     def conclude(self, margin: float, window: int) -> None:
         """The findings on the whole run."""

@@ -124,6 +124,6 @@ def prompts() -> Prompts:
 
 def gap(workers: Any, rollout: Any) -> float:
     """The difference between the engine's log-probs and the trainer's, as `AGREE` has it."""
-    apart = (workers.log_probs(rollout).logp_BT - rollout.logp_BT)[rollout.mask_BT.bool()].abs()
+    apart = (workers.log_probs(rollout).now().logp_BT - rollout.logp_BT)[rollout.mask_BT.bool()].abs()
     print(f"log-probs apart by {float(apart.mean()):.4f} nats in the mean, {float(apart.max()):.4f} at most")
     return float(apart.mean() if CUDA else apart.max())

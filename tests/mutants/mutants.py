@@ -185,9 +185,9 @@ MUTANTS = (
     # -- death, resumption, export
     Mutant(
         "death-passed-over",
-        "trainer/cluster.py",
-        old="raise failure.explain(refs.index(ref), error) from error",
-        new="answers[ref] = ray.get(refs[0])",
+        "trainer/waiting.py",
+        old="raise self.failure.explain(self.failure.refs.index(ref), error) from error",
+        new="self._answers[ref] = ray.get(self.failure.refs[0])",
         caught_by="killed-rank",
     ),
     Mutant(

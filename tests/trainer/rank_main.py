@@ -97,7 +97,7 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     def update(step: int) -> None:
         updates: dict[str, Callable[..., Any]] = {"critic": group.update_critic, "actor": group.update_actor}
         for role, call in updates.items():
-            whole = call(overflowing(batch) if step == job.get("overflow") else batch, step)
+            whole = call(overflowing(batch) if step == job.get("overflow") else batch, step).now()
             report = calls.own
             found["whole"][role] += whole.steps
             found["steps"][role] += report.steps
@@ -107,8 +107,8 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
             found["untrained"][role] = list(report.untrained)
 
     if "forward" in job:
-        found["forward"] = {"log_probs": group.log_probs(rollout).logp_BT.tolist()}
-        found["forward"]["values"] = group.values(rollout).tolist()
+        found["forward"] = {"log_probs": group.log_probs(rollout).now().logp_BT.tolist()}
+        found["forward"]["values"] = group.values(rollout).now().tolist()
     if "load" in job:
         roles.load(job["load"])
         found["loaded"] = {role: roles.checksums(role) for role in ("actor", "critic")}

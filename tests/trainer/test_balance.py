@@ -162,4 +162,4 @@ class Echo:
 def test_answers_come_back_in_the_rows_order(words: Words, balance: bool) -> None:
     config = load(words("trainer.n_gpus_per_node=2", f"trainer.balance_batch={balance}")).config
     rollout = train_batch(8).experience.rollout
-    assert WorkerGroup(Echo(), config).values(rollout).tolist() == [[number] for number in range(8)]
+    assert WorkerGroup(Echo(), config).values(rollout).now().tolist() == [[number] for number in range(8)]

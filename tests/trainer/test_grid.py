@@ -79,7 +79,7 @@ def test_rows_go_to_copies_and_one_rank_answers_for_each(
         )
     ).config
     calls = Echo(4)
-    found = WorkerGroup(calls, config).log_probs(train_batch(8).experience.rollout)
+    found = WorkerGroup(calls, config).log_probs(train_batch(8).experience.rollout).now()
     assert calls.given == given
     assert found.logp_BT[:, 0].tolist() == answers
 

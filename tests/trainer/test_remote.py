@@ -59,7 +59,7 @@ def local_ray(folder: Path) -> Iterator[None]:
 
 
 class OneRank:
-    """`group.Calls` of this process."""
+    """`asked.Calls` of this process."""
 
     world_size = 1
 

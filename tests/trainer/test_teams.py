@@ -186,9 +186,9 @@ def test_a_phase_goes_to_the_ranks_that_have_the_role() -> None:
     config = mapped("algorithm.use_kl_in_reward=True", actor=[1, 4], rollout=[0, 5], ref=[2], critic=[3])
     calls, rollout = Echo(), train_batch(12).experience.rollout
     workers = WorkerGroup(calls, config)
-    assert set(workers.log_probs(rollout).logp_BT[:, 0].tolist()) == {1, 4}
-    assert set(workers.ref_log_probs(rollout)[:, 0].tolist()) == {2}
-    assert set(workers.values(rollout)[:, 0].tolist()) == {3}
+    assert set(workers.log_probs(rollout).now().logp_BT[:, 0].tolist()) == {1, 4}
+    assert set(workers.ref_log_probs(rollout).now()[:, 0].tolist()) == {2}
+    assert set(workers.values(rollout).now()[:, 0].tolist()) == {3}
     assert workers.checksums("engine") == [{"from": "0"}, {"from": "5"}]
     assert calls.asked == {"log_probs": [1, 4], "ref_log_probs": [2], "values": [3], "checksums": [0, 5]}
 

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from threading import Thread
@@ -67,9 +68,10 @@ class Engine:
         Thread(target=self._follow, args=(first,), daemon=True).start()
 
     def _follow(self, first: Connection[Any, Any]) -> None:
-        while True:
-            self._load(*first.recv())
-            first.send("done")
+        with suppress(EOFError, ConnectionError):  # until the first part ends
+            while True:
+                self._load(*first.recv())
+                first.send("done")
 
     def _load(self, message: str, loader: str) -> None:
         module, _, function = loader.rpartition(".")

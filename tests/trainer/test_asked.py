@@ -1,0 +1,111 @@
+"""Phases side by side: on a real Ray, whose ranks wait for one another's marks, so that no other order ever ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.asked_main import BOTH, LEFT, RIGHT, marks
+from tests.trainer.runs import ROOT
+from trainer.asked import Asked, Talk, together
+
+Cases = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
+    """What came of each case of `asked_main.py`."""
+    folder = Path(tempfile.mkdtemp(prefix="as", dir="/tmp"))  # short, for Ray's sockets
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+    for name in ("RAY_AUTH_TOKEN", "RAY_ADDRESS"):
+        environment.pop(name, None)
+    words = [sys.executable, str(Path(__file__).with_name("asked_main.py")), str(tmp_path_factory.mktemp("marks"))]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr
+    yield json.loads(done.stdout)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_teams_work_side_by_side(cases: Cases) -> None:
+    """Each of the two phases ends only after the other has begun."""
+    found = cases["beside"]
+    assert set(found["results"]) == {"first", "second"} and found["most_open"] == 2 and found["open"] == []
+    first, second = found["results"]["first"], found["results"]["second"]
+    assert [answer is None for answer in first] == [False, False, True, True]
+    assert [answer is None for answer in second] == [True, True, False, False]
+
+
+def test_phases_of_the_same_ranks_keep_their_order(cases: Cases) -> None:
+    """None begins before all ranks have ended the one before it; another team's goes on beside both."""
+    assert cases["queues"]["most_open"] == 2
+    found = cases["queues"]["results"]
+    for rank in LEFT:
+        assert {*marks("a", LEFT, "ended"), *marks("ccc", RIGHT)} <= set(found["b"][rank])
+    assert not set(marks("bb", LEFT)) & {mark for rank in LEFT for mark in found["a"][rank]}
+
+
+def test_phases_of_all_ranks_run_in_turn(cases: Cases) -> None:
+    found = cases["in turn"]
+    assert found["most_open"] == 1 and list(found["results"]) == ["x", "y"]
+    assert all(set(marks("x", BOTH, "ended")) <= set(answer) for answer in found["results"]["y"])
+
+
+def test_each_phase_has_its_own_memory(cases: Cases) -> None:
+    """A rank reports its number and the length of the phase's name."""
+    assert cases["beside"]["memory"] == {"first": 1 + len("one"), "second": 3 + len("three")}
+    assert cases["queues"]["memory"] == {"a": 1 + len("a"), "b": 1 + len("bb"), "c": 3 + len("ccc")}
+
+
+def test_who_is_late_is_noted_while_others_work(cases: Cases) -> None:
+    noted = [note for note in cases["note"]["notes"] if note.startswith("right takes long")]
+    assert len(noted) == 1 and "rank 2, rank 3" in noted[0] and set(cases["note"]["results"]) == {"l", "r"}
+
+
+def test_a_failure_does_not_wait_for_the_other_team(cases: Cases) -> None:
+    error = cases["failure"]["error"]
+    assert error.startswith("WorkerFailed: rank ") and error.endswith(" failed during broken: ValueError: oh")
+    assert "l" in cases["failure"]["open"] and error.split()[2] in "23"
+
+
+def test_a_deadline_names_the_phase_and_who_is_missing(cases: Cases) -> None:
+    assert cases["deadline"]["error"] == "DeadlineError: late: no answer within 2 s from rank 2, rank 3"
+
+
+class InTurn:
+    """`Calls` of which only one can be under way."""
+
+    world_size = 2
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    def all(self, phase: str, args: Any) -> list[Any]:
+        self.called.append(phase)
+        return [f"{phase} {arg[0]}" if arg is not None else None for arg in args]
+
+
+def test_ranks_of_one_process_work_in_turn() -> None:
+    calls = InTurn()
+
+    def talk(rank: int) -> Talk[str]:
+        assert len(calls.called) == rank, "not split before it begins"
+        answers = yield [("x",) if rank == each else None for each in range(2)]
+        return str(answers[rank])
+
+    asked = {name: Asked(calls, f"p{name}", (name,), lambda name=name: talk(name)) for name in range(2)}
+    named = {str(name): each for name, each in asked.items()}
+    assert together(calls, named, lambda name: nullcontext()) == {"0": "p0 x", "1": "p1 x"}
+    assert together(calls, {}, lambda name: nullcontext()) == {}
