@@ -185,6 +185,7 @@ STEP_FILES = (
     "trainer/ppo.py",
     "trainer/records.py",
     "trainer/group.py",
+    "trainer/asked.py",
     "trainer/worker.py",
     "trainer/roles.py",
     "trainer/rollout/hf.py",

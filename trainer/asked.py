@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from trainer.interfaces import Clock
+from trainer.interfaces import Args, Calls, Clock, SideBySide
 
 T = TypeVar("T")
-Args = Sequence[tuple[Any, ...] | None]  # of a phase, by rank of the run; a rank with None is left out
 
-Talk = Generator[Args, list[Any], T]
-"""A phase as the driver speaks it: gives the arguments, is sent the answers by rank, returns what they come to."""
-
-
-class Calls(Protocol):
-    """One phase on all ranks at once."""
-
-    world_size: int
-
-    def all(self, phase: str, args: Args) -> list[Any]:
-        """`phase(*args[rank])` on each rank; gives the answers by rank. Raises what a rank raised.
-
-        A rank whose arguments are None is left out, and answers None.
-        """
-        ...
-
-
-@runtime_checkable
-class SideBySide(Calls, Protocol):
-    """`Calls` of which several can be under way at a time: those of ranks in processes of their own."""
-
-    def begin(self, phase: str, args: Args) -> Any:
-        """`all` without the wait; what it gives is for `first`."""
-        ...
-
-    def first(self, begun: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """The first of several that is done, and its answers by rank. Raises what a rank raised in any of them."""
-        ...
+# What the driver does about a phase: it yields its name and its arguments, is sent the answers by rank, and returns
+# the result.
+Talk = Generator[tuple[str, Args], list[Any], T]
 
 
 @dataclass(frozen=True)
@@ -48,63 +21,59 @@ class Asked(Generic[T]):
     """A phase that has not begun. Until it does, nothing is split or copied for it."""
 
     calls: Calls
-    phase: str
     ranks: tuple[int, ...]  # those that it keeps busy
     talk: Callable[[], Talk[T]]
 
     def now(self) -> T:
-        talk = self.talk()
-        return ended(talk, self.calls.all(self.phase, next(talk)))
-
-
-def ended(talk: Talk[T], answers: list[Any]) -> T:
-    """What a phase's answers come to."""
-    try:
-        talk.send(answers)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise AssertionError("a phase gives arguments once")
+        return _spoken(self.calls, self.talk())
 
 
 def together(calls: Calls, asked: Mapping[str, Asked[Any]], clock: Clock) -> dict[str, Any]:
     """The results of phases that need nothing of one another, each timed under its name.
 
-    Phases of the same ranks run one after the other, in their order; a rank that is stopped in one of them, in a
-    debugger for example, finds the others where it left them. Teams run side by side. Raises what a rank raised.
+    Phases of the same ranks run one after the other, in their order: of a rank that is stopped in one, in a debugger
+    for example, the others wait where they have ended it, and not in a collective of the next one with its time limit.
+    Teams run side by side. Raises what a rank raised.
     """
+    results: dict[str, Any] = {}
+
+    def in_turn(names: Iterable[str]) -> Talk[None]:
+        for name in names:
+            with clock(name):
+                results[name] = yield from asked[name].talk()
+
+    apart = isinstance(calls, SideBySide)
     teams: dict[tuple[int, ...], list[str]] = {}
     for name, each in asked.items():
-        teams.setdefault(each.ranks, []).append(name)
-    if len(teams) > 1 and isinstance(calls, SideBySide):
-        return _side_by_side(calls, asked, list(teams.values()), clock)
-    results = {}
-    for name, each in asked.items():
-        with clock(name):
-            results[name] = each.now()
+        teams.setdefault(each.ranks if apart else (), []).append(name)
+    talks = [in_turn(names) for names in teams.values()]
+    try:
+        if isinstance(calls, SideBySide) and len(talks) > 1:
+            _side_by_side(calls, talks)
+        else:
+            for talk in talks:
+                _spoken(calls, talk)
+    finally:  # after a failure the clocks are left now, and not when somebody drops the error
+        for talk in talks:
+            talk.close()
     return results
 
 
-def _side_by_side(
-    calls: SideBySide, asked: Mapping[str, Asked[Any]], queues: Sequence[list[str]], clock: Clock
-) -> dict[str, Any]:
-    results: dict[str, Any] = {}
-    under_way: dict[str, tuple[Any, Talk[Any], ExitStack]] = {}
+def _spoken(calls: Calls, talk: Talk[T]) -> T:
+    answers: list[Any] | None = None  # what a generator that begins is sent
+    while True:
+        try:
+            phase, args = talk.send(answers)  # type: ignore[arg-type]
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answers = calls.all(phase, args)
 
-    def begin(name: str) -> None:
-        timed, talk = ExitStack(), asked[name].talk()
-        timed.enter_context(clock(name))
-        under_way[name] = calls.begin(asked[name].phase, next(talk)), talk, timed
 
-    for queue in queues:
-        begin(queue[0])
+def _side_by_side(calls: SideBySide, talks: Iterable[Talk[None]]) -> None:
+    under_way = {calls.begin(*next(talk)): talk for talk in talks}
     while under_way:
-        done, answers = calls.first([begun for begun, _, _ in under_way.values()])
-        name = next(name for name, (begun, _, _) in under_way.items() if begun is done)
-        _, talk, timed = under_way.pop(name)
-        timed.close()
-        queue = next(queue for queue in queues if name in queue)
-        if (after := queue.index(name) + 1) < len(queue):
-            begin(queue[after])
-        results[name] = ended(talk, answers)
-    return results
+        done, answers = calls.first(list(under_way))
+        talk = under_way.pop(done)
+        with suppress(StopIteration):
+            under_way[calls.begin(*talk.send(answers))] = talk

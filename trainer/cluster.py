@@ -20,7 +20,7 @@ from trainer.memory import Memory, most
 from trainer.placement import Demand, place
 from trainer.rollout import deadlines
 from trainer.spec import BridgeEnd, RunSpec
-from trainer.teams import bridge_ranks, seats_of, teams_of
+from trainer.teams import ROLES, Team, bridge_ranks, seats_of, teams_of
 from trainer.transport import pack_each, unpack
 from trainer.waiting import UnderWay, first_done
 from trainer.worker import PPOWorker, WorkerInfo
@@ -83,8 +83,15 @@ def demand_of(config: Config) -> Demand:
     return Demand(config.trainer.nnodes, config.trainer.n_gpus_per_node, bundle)
 
 
+def class_of(team: Team, teams: Sequence[Team]) -> type[PPOWorker]:
+    """PPOWorker, or of several teams one that is called after its roles: debuggers count ranks by team."""
+    if len(teams) == 1:
+        return PPOWorker
+    return type("".join(role.capitalize() for role in ROLES if role in team.roles) + "Worker", (PPOWorker,), {})
+
+
 class WorkerPool:
-    """The Ray actors of a run, one per rank, and the calls to them (`asked.Calls`)."""
+    """The Ray actors of a run, one per rank, and the calls to them (`interfaces.Calls`)."""
 
     def __init__(self, config: Config, name: str = "ppo", note: Callable[[str], None] = lambda text: None) -> None:
         """Places the workers, named `name`-worker-RANK, and lets them come up; `connect` waits for them.
@@ -142,11 +149,11 @@ class WorkerPool:
         self._gather("build", [actor.build.remote(spec) for actor in self._actors], self.timeout_s)
 
     def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
-        """See `asked.Calls`. Raises WorkerDied, DeadlineError, or what a rank raised."""
+        """See `interfaces.Calls`. Raises WorkerDied, DeadlineError, or what a rank raised."""
         return self.first([self.begin(phase, args)])[1]
 
     def begin(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> UnderWay:
-        """See `asked.SideBySide`."""
+        """See `interfaces.SideBySide`."""
         calls = {
             rank: actor.call.options(name=phase).remote(phase, packed)
             for rank, (actor, packed) in enumerate(zip(self._actors, pack_each(args), strict=True))
@@ -155,7 +162,7 @@ class WorkerPool:
         return self._under_way(phase, list(calls.values()), self.timeout_s, list(calls))
 
     def first(self, begun: Sequence[UnderWay]) -> tuple[UnderWay, list[Any]]:
-        """See `asked.SideBySide`. Raises WorkerDied, DeadlineError, or what a rank raised."""
+        """See `interfaces.SideBySide`. Raises WorkerDied, DeadlineError, or what a rank raised."""
         done, gathered = self._first_done(begun)
         answers: list[Any] = [None] * self.world_size
         for rank, answer in zip(done.failure.ranks, gathered, strict=True):
@@ -178,11 +185,12 @@ class WorkerPool:
 
     def _create(self, config: Config) -> None:
         gpu = uses_gpus(config)
-        remote = ray.remote(num_cpus=1, num_gpus=1 if gpu else 0, max_restarts=0)(PPOWorker)
+        remote = ray.remote(num_cpus=1, num_gpus=1 if gpu else 0, max_restarts=0)
+        workers = {team.roles: remote(class_of(team, self._teams)) for team in self._teams}
         for seat in seats_of(config):
             node, slot = divmod(seat.number, config.trainer.n_gpus_per_node)
             place = PlacementGroupSchedulingStrategy(self._groups[node], placement_group_bundle_index=slot)
-            named = remote.options(name=f"{self.name}-worker-{seat.number}", scheduling_strategy=place)
+            named = workers[seat.roles].options(name=f"{self.name}-worker-{seat.number}", scheduling_strategy=place)
             self._actors.append(named.remote(seat))
 
     def _gather(self, phase: str, refs: list[Any], timeout_s: float, ranks: Sequence[int] | None = None) -> list[Any]:
@@ -196,5 +204,5 @@ class WorkerPool:
 
     def _first_done(self, begun: Sequence[UnderWay]) -> tuple[UnderWay, list[Any]]:
         done = first_done(begun, self._note)
-        self._longest[done.phase] = max(self._longest.get(done.phase, SLOW_S), done.age_s)
+        self._longest[done.phase] = max(self._longest.get(done.phase, SLOW_S), done.took_s)
         return done, done.answers

@@ -5,29 +5,28 @@ How a call reaches the ranks is behind `Calls`: Ray actors in a run (`cluster.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainer import ppo
-from trainer.asked import Args, Asked, Calls, Talk, together
+from trainer.asked import Asked, Talk, together
 from trainer.balance import PassLimit, Share, shares
 from trainer.config.batches import MicroBatches, micro_batch_sizes
 from trainer.config.schema import ActorConfig, Config, CriticConfig
 from trainer.errors import EngineError
 from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
 from trainer.group_inspection import InspectedGroup
-from trainer.interfaces import Clock, Sampling
+from trainer.interfaces import Args, Calls, Clock, Sampling
 from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, TrainBatch, UpdateReport
 from trainer.rollout.settings import sampling_of
 from trainer.rows import concat, runs, split, take
 from trainer.teams import ROLES, ranks_of
 
-T = TypeVar("T")
 REVIVALS = 3  # of engines in one generation
 
 
@@ -87,9 +86,6 @@ class WorkerGroup(InspectedGroup):
     def together(self, asked: Mapping[str, Asked[Any]], clock: Clock) -> dict[str, Any]:
         return together(self.calls, asked, clock)
 
-    def _asked(self, role: str, phase: str, talk: Callable[[], Talk[T]]) -> Asked[T]:
-        return Asked(self.calls, phase, self._ranks[role], talk)
-
     # -- forward passes: collective, so each copy of a model must do equally many
 
     def log_probs(self, rollout: Rollout) -> Asked[LogProbs]:
@@ -106,13 +102,11 @@ class WorkerGroup(InspectedGroup):
 
         def talk() -> Talk[Any]:
             dealt = self._deal(role, rollout.lengths_B, limit)
-            parts = split(rollout, [share.rows for share in dealt])
-            args = [(part, indices(share.passes)) for part, share in zip(parts, dealt, strict=True)]
-            answers = yield self._by_copy(role, args)
+            answers = yield phase, self._by_copy(role, parts_of(rollout, dealt))
             joined = concat(self._of_copies(role, answers))
             return take(joined, torch.tensor([row for share in dealt for row in share.rows]).argsort())
 
-        return self._asked(role, phase, talk)
+        return Asked(self.calls, self._ranks[role], talk)
 
     def _deal(self, role: str, lengths_B: Tensor, limit: PassLimit) -> list[Share]:
         copies = self.grid_of(role).copies
@@ -154,11 +148,11 @@ class WorkerGroup(InspectedGroup):
         self, role: str, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int, limit: PassLimit
     ) -> Asked[UpdateReport]:
         def talk() -> Talk[UpdateReport]:
-            shares = self.shares(batch, config, step, limit)
-            answers = yield self._by_copy(role, [(share,) for share in shares])
+            shares = ((share,) for share in self.shares(batch, config, step, limit))
+            answers = yield f"update_{role}", self._by_copy(role, list(shares))
             return merge_reports(self._of_copies(role, answers))
 
-        return self._asked(role, f"update_{role}", talk)
+        return Asked(self.calls, self._ranks[role], talk)
 
     def order(self, batch: TrainBatch, config: ActorConfig | CriticConfig, step: int) -> list[Tensor]:
         """The rows of each optimizer step of an update."""
@@ -204,6 +198,12 @@ class WorkerGroup(InspectedGroup):
     def everywhere(self, phase: str, *args: Any) -> list[Any]:
         """One phase with the same arguments on all ranks; the answers by rank."""
         return self.calls.all(phase, [args] * self.calls.world_size)
+
+
+def parts_of(rollout: Rollout, dealt: Sequence[Share]) -> list[tuple[Rollout, tuple[Tensor, ...]]]:
+    """The rows of each share, and its passes: not kept here while the ranks compute."""
+    parts = split(rollout, [share.rows for share in dealt])
+    return [(part, indices(share.passes)) for part, share in zip(parts, dealt, strict=True)]
 
 
 def indices(passes: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainer.asked import Args, Calls
 from trainer.balance import PassLimit
 from trainer.config.schema import ActorConfig, Config, CriticConfig
+from trainer.interfaces import Args, Calls
 from trainer.records import MiniBatch, TrainBatch
 
 

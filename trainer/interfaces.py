@@ -6,17 +6,20 @@ unit tests put small fakes in their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from trainer.asked import Asked
 from trainer.records import LogProbs, Metrics, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 
+if TYPE_CHECKING:
+    from trainer.asked import Asked
+
+Args = Sequence[tuple[Any, ...] | None]  # of a phase, by rank of the run; a rank with None is left out
 Clock = Callable[[str], AbstractContextManager[object]]  # times a phase under a name
 Loss = Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]  # of a micro-batch, and what to report of it
 
@@ -106,6 +109,32 @@ class Engine(Protocol):
 
     def wake(self) -> None:
         """Takes it again, now and not only when it is needed."""
+        ...
+
+
+class Calls(Protocol):
+    """One phase on all ranks at once."""
+
+    world_size: int
+
+    def all(self, phase: str, args: Args) -> list[Any]:
+        """`phase(*args[rank])` on each rank; gives the answers by rank. Raises what a rank raised.
+
+        A rank whose arguments are None is left out, and answers None.
+        """
+        ...
+
+
+@runtime_checkable
+class SideBySide(Calls, Protocol):
+    """`Calls` of which several can be under way at a time: those of ranks in processes of their own."""
+
+    def begin(self, phase: str, args: Args) -> Any:
+        """`all` without the wait; what it gives is for `first`."""
+        ...
+
+    def first(self, begun: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """The first of several that is done, and its answers by rank. Raises what a rank raised in any of them."""
         ...
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from trainer import checkpoints, drift, metrics, ppo
-from trainer.asked import Calls
 from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.loader import PromptLoader
 from trainer.group import WorkerGroup
+from trainer.interfaces import Calls
 from trainer.memory import Memory, memory_metrics
 from trainer.profiling import Profiler
 from trainer.recording import Recorder

@@ -11,7 +11,8 @@ from ray.exceptions import RayError
 
 from trainer.failures import Failure
 
-# Answers come in swarms. Those that follow the first within this time are waited for in one call: each has its price.
+# Answers come in swarms. Those of a phase that follow its first within this time are waited for in one call, since
+# each has its price: 6 % of a step of 64 ranks that have nothing to do.
 TOGETHER_S = 0.005
 
 
@@ -23,7 +24,7 @@ class UnderWay:
         self.failure = failure
         self.phase = failure.phase
         self._timeout_s = timeout_s
-        self._began = time.monotonic()
+        self._began = self._last = time.monotonic()
         self._deadline, self._patience = self._began + timeout_s, self._began + patience_s
         self._answers: dict[Any, Any] = {}
 
@@ -38,8 +39,9 @@ class UnderWay:
         return [self._answers[ref] for ref in self.failure.refs]
 
     @property
-    def age_s(self) -> float:
-        return time.monotonic() - self._began
+    def took_s(self) -> float:
+        """From its beginning to its last answer so far."""
+        return self._last - self._began
 
     @property
     def until(self) -> float:
@@ -52,6 +54,7 @@ class UnderWay:
             self._answers[ref] = ray.get(ref)  # at once: `ray.wait` has fetched it
         except RayError as error:
             raise self.failure.explain(self.failure.refs.index(ref), error) from error
+        self._last = time.monotonic()
 
     def look_at(self, now: float, note: Callable[[str], None]) -> None:
         """At its deadline it raises DeadlineError."""
@@ -60,7 +63,7 @@ class UnderWay:
         if now >= self._deadline:
             raise self.failure.too_late(pending, self._timeout_s)
         self._patience = self._deadline
-        note(f"{self.phase} takes long: {self.age_s:.0f} s so far, no answer from {self.failure.names(pending)}")
+        note(f"{self.phase} takes long: {now - self._began:.0f} s so far, no answer from {self.failure.names(pending)}")
 
 
 def first_done(begun: Sequence[UnderWay], note: Callable[[str], None]) -> UnderWay:
@@ -75,7 +78,7 @@ def first_done(begun: Sequence[UnderWay], note: Callable[[str], None]) -> UnderW
         until = min(each.until for each in begun)
         pending = {ref: each for each in begun for ref in each.pending}
         done, left = ray.wait(list(pending), num_returns=1, timeout=max(0.0, until - time.monotonic()))
-        if done and left:
+        if left := [ref for ref in left if done and pending[ref] is pending[done[0]]]:
             done += ray.wait(left, num_returns=len(left), timeout=TOGETHER_S)[0]
         for ref in done:
             pending[ref].take(ref)

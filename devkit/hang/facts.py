@@ -15,6 +15,7 @@ from devkit.debug.stack_groups import Frame, Process, read
 Document = Mapping[str, Any]
 FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or by a tracer
 DEAD = "ZX"
+_ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 
 
 class Entry(NamedTuple):
@@ -204,7 +205,7 @@ def read_process(document: Document) -> ProcessFacts:
         step=facts.get("step"),
         phase=str(facts.get("phase") or ""),
         threads=tuple(_thread(each) for each in threads),
-        groups=tuple(_group(each) for each in facts.get("groups") or ()),
+        groups=tuple(_group(each, str(who.get("node_ip") or "")) for each in facts.get("groups") or ()),
         call=facts.get("call") or {},
         locks=tuple(_lock(each) for each in facts.get("locks") or ()),
         stopped=bool(facts.get("stops")),
@@ -227,7 +228,8 @@ def _thread(document: Document) -> ThreadFacts:
     )
 
 
-def _group(document: Document) -> GroupFacts:
+def _group(document: Document, node_ip: str) -> GroupFacts:
+    """As a rank on that node has it."""
     entries = tuple(
         Entry(
             each["seq"],
@@ -244,10 +246,20 @@ def _group(document: Document) -> GroupFacts:
         str(document["name"]),
         str(document.get("description") or ""),
         str(document.get("backend") or ""),
-        str(document.get("world") or ""),
+        _met_at(str(document.get("world") or ""), node_ip),
         tuple(document["ranks"]),
         entries,
     )
+
+
+def _met_at(world: str, node_ip: str) -> str:
+    """The place as other nodes call it, also for the rank that opened it at all addresses of its own.
+
+    >>> _met_at("0.0.0.0:4711", "10.0.0.2"), _met_at("10.0.0.2:4711", "10.0.0.3")
+    ('10.0.0.2:4711', '10.0.0.2:4711')
+    """
+    host, _, port = world.rpartition(":")
+    return f"{node_ip}:{port}" if host in _ANY_ADDRESS and node_ip else world
 
 
 def _lock(document: Document) -> LockWait:

@@ -225,6 +225,17 @@ def test_two_worlds_of_one_name_are_kept_apart() -> None:
     assert verdict([*first, *other]).kind == "network"
 
 
+def test_who_opened_the_meeting_place_at_all_its_addresses_is_of_the_group() -> None:
+    """As a store at 0.0.0.0 has it: the others know its node's address."""
+    behind = elsewhere(2, 3, 41, call_in="clock_nanosleep")
+    ranks = [*waiting(0, 1), behind]
+    for each, world in zip(ranks, ("0.0.0.0:7", "10.0.0.0:7", "10.0.0.0:7"), strict=True):
+        each["facts"]["groups"][0]["world"] = world
+    found = verdict(ranks)
+    is_about(found, "missing", 2, 41)
+    assert "ranks 0,1 wait" in found.sentence
+
+
 def test_a_transfer_between_two() -> None:
     known = facts(
         0, 21, groups=[group([entry(1, "recv", done=False, p2p=True)], [0, 1])], call={"op": "recv", "src": 1}

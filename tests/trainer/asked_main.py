@@ -1,11 +1,13 @@
 """Phases on a real Ray whose four ranks have no models: each leaves a mark, waits for the marks of others, and ends.
 
-`python asked_main.py FOLDER` prints one JSON object: what came of each case.
+`python asked_main.py FOLDER` writes FOLDER/found.json: what came of each case.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,9 +28,11 @@ from trainer.config.schema import Config  # noqa: E402
 from trainer.errors import TrainerError  # noqa: E402
 from trainer.memory import Memory  # noqa: E402
 from trainer.transport import Packed, pack, unpack  # noqa: E402
+from trainer.worker import WorkerInfo  # noqa: E402
 
 LEFT, RIGHT, BOTH = (0, 1), (2, 3), (0, 1, 2, 3)
-NEVER = "never"
+NEVER, DEATH = "never", "death"
+FOUND = "found.json"
 
 
 class Rank:
@@ -36,6 +40,9 @@ class Rank:
 
     def __init__(self, folder: str, rank: int) -> None:
         self.folder, self.rank = Path(folder), rank
+
+    def describe(self) -> WorkerInfo:
+        return WorkerInfo(self.rank, "10.0.0.1", os.getpid(), ray.get_runtime_context().get_node_id())
 
     def call(self, phase: str, packed_args: Packed) -> Packed:
         """As `worker.PPOWorker.call`: answers with the marks that it found when it began."""
@@ -47,8 +54,10 @@ class Rank:
             time.sleep(0.01)
         if error:
             raise ValueError(error)
+        if case == DEATH and self.rank == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
         (here / f"{phase}-{self.rank}-ended").touch()
-        return pack((found, Memory(self.rank + len(phase), 0, 0)))
+        return pack((found, Memory(len(phase) - self.rank, 0, 0)))
 
 
 class Pool(WorkerPool):
@@ -74,17 +83,19 @@ class Case:
     def asked(self, phase: str, ranks: tuple[int, ...], *awaited: str, error: str = "") -> Asked[Any]:
         def talk() -> Talk[Any]:
             mine = self.name, awaited, error
-            return (yield [mine if rank in ranks else None for rank in range(4)])
+            return (yield phase, [mine if rank in ranks else None for rank in range(4)])
 
-        return Asked(self.pool, phase, ranks, talk)
+        return Asked(self.pool, ranks, talk)
 
     @contextmanager
     def clock(self, name: str) -> Iterator[None]:
         """Takes the memory that each phase reports, as `run.Phases` does."""
         self.open.append(name)
         self.most_open = max(self.most_open, len(self.open))
-        yield
-        self.open.remove(name)
+        try:
+            yield
+        finally:
+            self.open.remove(name)
         reading = self.pool.take_memory()
         self.memory[name] = reading.allocated if reading else -1
 
@@ -112,17 +123,21 @@ def cases(pool: Pool, notes: list[str]) -> Iterator[tuple[str, Any]]:
     case = Case(pool, "in turn")
     yield case.name, case.run(x=case.asked("x", BOTH), y=case.asked("yy", BOTH))
 
-    case = Case(pool, "note")  # the right is noted to be late, and comes
+    case = Case(pool, "note")  # both are late, and come when it is noted of the right
     import trainer.cluster
 
     trainer.cluster.SLOW_S = 0.05
 
     def told(text: str) -> None:
         notes.append(text)
-        (Path(pool.folder) / "note" / "told").touch()
+        if text.startswith("right "):
+            (Path(pool.folder) / "note" / "told").touch()
 
     pool._note = told
-    yield case.name, {**case.run(l=case.asked("left", LEFT), r=case.asked("right", RIGHT, "told")), "notes": notes}
+    yield (
+        case.name,
+        {**case.run(l=case.asked("left", LEFT, "told"), r=case.asked("right", RIGHT, "told")), "notes": notes},
+    )
     trainer.cluster.SLOW_S = 30.0
 
     case = Case(pool, "failure")  # the left still waits
@@ -133,6 +148,13 @@ def cases(pool: Pool, notes: list[str]) -> Iterator[tuple[str, Any]]:
     pool.timeout_s = 2.0
     late = case.asked("late", RIGHT, NEVER)
     yield case.name, case.run(l=case.asked("left3", LEFT), m=case.asked("left4", LEFT), r=late)
+    (Path(pool.folder) / "deadline" / NEVER).touch()
+
+    pool.timeout_s = 60.0
+    pool.infos = pool._gather("start", [actor.describe.remote() for actor in pool._actors], 60.0)
+    case = Case(pool, DEATH)  # the left still waits
+    found = case.run(l=case.asked("left5", LEFT, NEVER), r=case.asked("deadly", RIGHT))
+    yield case.name, {**found, "pid": pool.infos[3].pid, "marks": sorted(os.listdir(Path(pool.folder) / DEATH))}
 
 
 def main(folder: str) -> None:
@@ -144,7 +166,8 @@ def main(folder: str) -> None:
     notes: list[str] = []
     pool = Pool(config, folder, notes.append)
     try:
-        print(json.dumps(dict(cases(pool, notes))))
+        found = dict(cases(pool, notes))
+        (Path(folder) / FOUND).write_text(json.dumps(found))  # what Ray says of its workers comes to stdout
     finally:
         pool.close()
         ray.shutdown()

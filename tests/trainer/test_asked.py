@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.asked_main import BOTH, LEFT, RIGHT, marks
+from tests.trainer.asked_main import BOTH, FOUND, LEFT, RIGHT, marks
 from tests.trainer.runs import ROOT
 from trainer.asked import Asked, Talk, together
 
@@ -23,17 +23,25 @@ Cases = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
+def ray_folder() -> Iterator[Path]:
+    """Short, for Ray's sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="as", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory, ray_folder: Path) -> Cases:
     """What came of each case of `asked_main.py`."""
-    folder = Path(tempfile.mkdtemp(prefix="as", dir="/tmp"))  # short, for Ray's sockets
-    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": str(ray_folder), "PYTHONPATH": str(ROOT)}
     for name in ("RAY_AUTH_TOKEN", "RAY_ADDRESS"):
         environment.pop(name, None)
-    words = [sys.executable, str(Path(__file__).with_name("asked_main.py")), str(tmp_path_factory.mktemp("marks"))]
+    folder = tmp_path_factory.mktemp("marks")
+    words = [sys.executable, str(Path(__file__).with_name("asked_main.py")), str(folder)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
-    yield json.loads(done.stdout)
-    shutil.rmtree(folder, ignore_errors=True)
+    found: Cases = json.loads((folder / FOUND).read_text())
+    return found
 
 
 pytestmark = pytest.mark.timeout(240)
@@ -64,9 +72,9 @@ def test_phases_of_all_ranks_run_in_turn(cases: Cases) -> None:
 
 
 def test_each_phase_has_its_own_memory(cases: Cases) -> None:
-    """A rank reports its number and the length of the phase's name."""
-    assert cases["beside"]["memory"] == {"first": 1 + len("one"), "second": 3 + len("three")}
-    assert cases["queues"]["memory"] == {"a": 1 + len("a"), "b": 1 + len("bb"), "c": 3 + len("ccc")}
+    """The most of its ranks, which report the length of its name less their number."""
+    assert cases["beside"]["memory"] == {"first": len("one"), "second": len("three") - 2}
+    assert cases["queues"]["memory"] == {"a": len("a"), "b": len("bb"), "c": len("ccc") - 2}
 
 
 def test_who_is_late_is_noted_while_others_work(cases: Cases) -> None:
@@ -77,7 +85,17 @@ def test_who_is_late_is_noted_while_others_work(cases: Cases) -> None:
 def test_a_failure_does_not_wait_for_the_other_team(cases: Cases) -> None:
     error = cases["failure"]["error"]
     assert error.startswith("WorkerFailed: rank ") and error.endswith(" failed during broken: ValueError: oh")
-    assert "l" in cases["failure"]["open"] and error.split()[2] in "23"
+    assert error.split()[2] in "23"
+
+
+def test_a_death_beside_another_team_is_named(cases: Cases) -> None:
+    found = cases["death"]
+    assert found["error"] == f"WorkerDied: rank 3 (pid {found['pid']} on 10.0.0.1) died during deadly"
+    assert not set(marks("left5", LEFT, "ended")) & set(found["marks"])
+
+
+def test_clocks_are_left_when_a_phase_fails(cases: Cases) -> None:
+    assert [cases[name]["open"] for name in ("failure", "deadline", "death")] == [[], [], []]
 
 
 def test_a_deadline_names_the_phase_and_who_is_missing(cases: Cases) -> None:
@@ -102,10 +120,10 @@ def test_ranks_of_one_process_work_in_turn() -> None:
 
     def talk(rank: int) -> Talk[str]:
         assert len(calls.called) == rank, "not split before it begins"
-        answers = yield [("x",) if rank == each else None for each in range(2)]
+        answers = yield f"p{rank}", [("x",) if rank == each else None for each in range(2)]
         return str(answers[rank])
 
-    asked = {name: Asked(calls, f"p{name}", (name,), lambda name=name: talk(name)) for name in range(2)}
+    asked = {name: Asked(calls, (name,), lambda name=name: talk(name)) for name in range(2)}
     named = {str(name): each for name, each in asked.items()}
     assert together(calls, named, lambda name: nullcontext()) == {"0": "p0 x", "1": "p1 x"}
     assert together(calls, {}, lambda name: nullcontext()) == {}

@@ -59,7 +59,7 @@ def local_ray(folder: Path) -> Iterator[None]:
 
 
 class OneRank:
-    """`asked.Calls` of this process."""
+    """`interfaces.Calls` of this process."""
 
     world_size = 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from hypothesis import strategies as st
 from tests.trainer.batches import train_batch
 from tests.trainer.conftest import Words
 from tests.trainer.runs import complete, metrics_of
+from trainer import ppo
 from trainer.config import load, resolve
 from trainer.config.check import setting_problems
 from trainer.config.mapping import team_problems
 from trainer.config.schema import Config, DeviceMappingConfig
 from trainer.errors import WeightMismatch
 from trainer.group import WorkerGroup
-from trainer.records import LogProbs, Rollout
+from trainer.records import LogProbs, Rollout, Scores, UpdateReport
 from trainer.rendezvous import open_store
 from trainer.rollout.bridge import Bridge, Kind, buckets
 from trainer.spec import BridgeEnd
@@ -173,9 +175,9 @@ class Echo:
 
     def all(self, phase: str, args: Any) -> list[Any]:
         self.asked[phase] = [rank for rank, share in enumerate(args) if share is not None]
-        return [None if share is None else self.answer(phase, rank, share[0]) for rank, share in enumerate(args)]
+        return [None if share is None else self.answer(phase, rank, *share) for rank, share in enumerate(args)]
 
-    def answer(self, phase: str, rank: int, share: Any) -> Any:
+    def answer(self, phase: str, rank: int, share: Any = None, *_: Any) -> Any:
         if not isinstance(share, Rollout):
             return {"from": str(rank)}
         said = torch.full_like(share.mask_BT, rank).float()
@@ -191,6 +193,73 @@ def test_a_phase_goes_to_the_ranks_that_have_the_role() -> None:
     assert set(workers.values(rollout).now()[:, 0].tolist()) == {3}
     assert workers.checksums("engine") == [{"from": "0"}, {"from": "5"}]
     assert calls.asked == {"log_probs": [1, 4], "ref_log_probs": [2], "values": [3], "checksums": [0, 5]}
+
+
+class Stepping(Echo):
+    """`SideBySide` calls whose ranks answer every phase of a step; what began last is done first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[str] = []
+        self.under_way: dict[str, list[Any]] = {}
+
+    def answer(self, phase: str, rank: int, share: Any = None, *_: Any) -> Any:
+        if phase == "generate":
+            shape = (len(share), 3)
+            return Rollout(share, torch.ones(shape).long(), torch.ones(shape).long(), torch.zeros(shape))
+        if phase == "score":
+            return Scores(torch.ones(len(share)), {})
+        if phase.startswith("update_"):
+            return UpdateReport(tuple({"grad_norm": 1.0} for _ in share), (), 0.1, 0)
+        return super().answer(phase, rank, share)
+
+    def all(self, phase: str, args: Any) -> list[Any]:
+        self.events.append(phase)
+        return super().all(phase, args)
+
+    def begin(self, phase: str, args: Any) -> str:
+        self.events.append(f"begin {phase}")
+        self.under_way[phase] = super().all(phase, args)
+        return phase
+
+    def first(self, begun: Sequence[str]) -> tuple[str, list[Any]]:
+        assert set(begun) == set(self.under_way)
+        self.events.append(f"end {begun[-1]}")
+        return begun[-1], self.under_way.pop(begun[-1])
+
+
+def step_of(calls: Any, *changes: str, **mapping: list[int]) -> list[str]:
+    config = mapped("algorithm.use_kl_in_reward=True", *changes, **mapping)
+    prompts = train_batch(12).experience.rollout.prompts
+    ppo.step(WorkerGroup(calls, config), prompts, ppo.Progress(), config, lambda name: nullcontext())
+    return list(calls.events)
+
+
+def test_a_step_lets_teams_work_side_by_side() -> None:
+    """The updates wait for all forward passes, and the new weights for both updates."""
+    events = step_of(Stepping(), actor=[0, 1], rollout=[2, 3], ref=[4], critic=[5])
+    assert events == [
+        *("generate", "score"),
+        *("begin log_probs", "begin ref_log_probs", "begin values"),
+        *("end values", "end ref_log_probs", "end log_probs"),
+        *("begin update_critic", "begin update_actor", "end update_actor", "end update_critic"),
+        "sync_weights",
+    ]
+
+
+def test_roles_of_one_team_take_turns_beside_another_team() -> None:
+    events = step_of(Stepping(), actor=[0, 1], rollout=[2, 3], critic=[4, 5])
+    assert events[2:8] == [
+        *("begin log_probs", "begin values", "end values", "end log_probs"),
+        *("begin ref_log_probs", "end ref_log_probs"),
+    ]
+
+
+def test_a_step_of_one_team_begins_nothing_beside_another() -> None:
+    updates = ["update_critic", "update_actor", "sync_weights"]
+    forward = ["log_probs", "ref_log_probs", "values"]
+    assert step_of(Stepping()) == ["generate", "score", *forward, *updates]
+    assert step_of(Stepping(), "trainer.critic_warmup=2") == ["generate", "score", *forward, "update_critic"]
 
 
 # -------------------------------------------------------------------------------------------------- over the bridge
