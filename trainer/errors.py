@@ -38,8 +38,9 @@ class TrainerError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Ray pickles exceptions; a keyword-only argument needs help to survive it.
-        return (_rebuild, (type(self), self.message, self.hint))
+        # Ray pickles exceptions; a keyword-only argument needs help to survive it. What is kept in an error, as by the
+        # debugger which calls it after its cause, goes with it.
+        return (_rebuild, (type(self), self.message, self.hint), self.__dict__)
 
 
 def _rebuild(kind: type[TrainerError], message: str, hint: str) -> TrainerError:

@@ -39,6 +39,7 @@ class PPOWorker:
         from trainer.rollout.bridge import Bridge
 
         self.seat = seat
+        self.rank = seat.rank  # for debuggers, until there is a process group that says so
         self.node_ip = node_ip or _node_ip()
         self._module = roles
         self._rendezvous = rendezvous

@@ -13,6 +13,7 @@ from typing import Any
 # Where Ray unpacks a job's code; the part with the hash says nothing to its author.
 UNPACKED = re.compile(r"^.*/(?:working_dir_files|py_modules_files)/_ray_pkg_[0-9a-f]+/")
 INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
+TRAINER = re.compile(r"^.*/(?:site|dist)-packages/trainer/")
 STANDARD = re.compile(r"^.*/lib(?:64)?/python3\.\d+/(?!site-packages/|dist-packages/)")
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -149,13 +150,15 @@ def fit_path(path: str, width: int) -> str:
 
 
 def is_library(path: str) -> bool:
-    """Whether a file came with an installation and isn't the user's own.
+    """Whether a file came with an installation and isn't the user's own. Our trainer is the program, also installed.
 
     >>> is_library("/v/lib/python3.11/site-packages/torch/nn/functional.py"), is_library("<frozen runpy>")
     (True, True)
-    >>> is_library("/home/a/train.py")
-    False
+    >>> is_library("/home/a/train.py"), is_library("/v/lib/python3.11/site-packages/trainer/roles.py")
+    (False, False)
     """
+    if TRAINER.match(path):
+        return False
     if path.startswith("<"):
         return not path.startswith(("<stdin>", "<ipython", "<string>"))
     return bool(INSTALLED.match(path) or STANDARD.match(path))

@@ -36,6 +36,11 @@ class Case:
     def seconds(self) -> float:
         return self.now.time - self.first.time
 
+    def is_child(self, state: State) -> bool:
+        """Of a worker of the job: it is called after that, with its own pid behind."""
+        parent = state.facts.id.rpartition("-")[0]
+        return any(each.facts.id == parent for each in self.states)
+
     def decided(self, waited: float) -> bool:
         return max(waited, self.seconds) >= self.patience
 
@@ -205,7 +210,12 @@ def _is_at_work(case: Case, state: State) -> bool:
     """It moves, or waits for a process outside of its group that does."""
     if state.moved or state.doing == "busy":
         return True
-    others = (each for each in case.states if not each.facts.groups and each.facts.role != "driver")
+    own = {(group.name, group.world) for group in state.facts.groups}
+    others = (
+        each
+        for each in case.states
+        if own.isdisjoint((group.name, group.world) for group in each.facts.groups) and each.facts.role != "driver"
+    )
     return state.doing == "ray" and any(each.moved or each.doing == "busy" for each in others)
 
 
@@ -379,10 +389,13 @@ def _standing(case: Case) -> Verdict:
         text = f"{words.name(first)} waits{words.at(first)} for a result that nobody is computing"
         return Verdict("stuck", text, words.culprit(first), None, evidence, decided)
     order = ("dead", "unreachable", "silent", "io", "lock", "wait", "sleep")
-    first = min(
-        workers or leaves,
-        key=lambda state: (order.index(state.doing) if state.doing in order else 9, words.rank(state)),
-    )
+
+    def likely(state: State) -> tuple[bool, int, int]:
+        """A child that serves a worker often waits for ever, and is blamed where there is nobody else."""
+        place = order.index(state.doing) if state.doing in order else 9
+        return case.is_child(state), place, words.rank(state)
+
+    first = min(workers or leaves, key=likely)
     kind: Kind
     if first.doing == "io":
         text, kind = f"{words.name(first)} waits for {words.io(first)}{words.at(first)}", "io"

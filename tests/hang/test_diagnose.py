@@ -215,6 +215,34 @@ def test_all_are_there_and_nothing_comes_through() -> None:
     assert found.kind == "network" and "nobody is missing" in found.sentence
 
 
+def test_an_engine_in_a_group_of_its_own_is_at_work_for_the_rank_that_waits_for_it() -> None:
+    """As vLLM's, which has a process group of one."""
+    owner = elsewhere(0, 3, 41, inner=[(RAY, 2700, "get")])
+    engine = facts(0, 42, groups=[group([entry(1)], [0], world="h:9")], call_in="", cpu=9.0)
+    loads = process(engine, 0, "Engine")
+    loads["facts"]["threads"][0]["state"] = "R"
+    found = verdict([owner, *waiting(1, 2), loads])
+    assert found.kind == "moves" and "Worker rank 0 is at work" in found.sentence, found
+
+
+def test_a_child_that_serves_a_worker_is_blamed_last() -> None:
+    """It waits for ever for the next thing to do, at a pipe."""
+    late, owner = process(facts(1, 41, call_in="clock_nanosleep"), 1), process(facts(0, 0), 0)
+    child = process(facts(0, 42, call_in="read", target="a pipe"), 0)
+    child["identity"].update(worker_id=owner["identity"]["worker_id"] + "-4711", pid=4711)
+    is_about(verdict([owner, child, late]), "stuck", 1, 41)
+    assert verdict([owner, child]).kind == "io"
+
+
+def test_the_installed_trainer_is_the_program() -> None:
+    """Given nobody but a rank of it that sleeps, it is named with its line."""
+    known = facts(1, 41, call_in="clock_nanosleep")
+    for frame in known["threads"][0]["frames"]:
+        frame["file"] = frame["file"].replace(TRAIN, "/v/lib/python3.11/site-packages/trainer/roles.py")
+    found = verdict([process(known, 1, "PPOWorker")])
+    assert found.kind == "stuck" and "PPOWorker rank 1 sleeps at trainer/roles.py:41" in found.sentence, found
+
+
 def test_two_worlds_of_one_name_are_kept_apart() -> None:
     """Each has a rank 0; those of the other are not missing here."""
     first = [in_collective(rank, 2) for rank in (0, 1)]

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from devkit.debug.inworker import collectives, kernel_view, locks, progress
 from devkit.doctor.onnode import network
 from tests.debug.conftest import eventually
@@ -242,6 +244,15 @@ def test_steps_by_name_the_outermost_first() -> None:
         return inner(3, "update")
 
     assert step_and_phase(outer) == (41, "update")
+
+
+@pytest.mark.parametrize(("package", "told"), [("trainer", (7, "update_actor")), ("torch", (None, ""))])
+def test_the_installed_trainer_tells_its_step(package: str, told: tuple[int | None, str]) -> None:
+    """The frames of other packages are left out: their variables are their own."""
+    source = "def run(look):\n    step, phase = 7, 'update_actor'\n    return look()\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, f"/v/lib/python3.11/site-packages/{package}/run.py", "exec"), names)
+    assert names["run"](lambda: progress.position(sys._getframe(1))) == told
 
 
 def test_without_torch_there_is_nothing_to_tell() -> None:

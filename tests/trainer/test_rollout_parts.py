@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -449,6 +450,19 @@ def test_of_what_the_parts_of_an_engine_say_the_cause_is_told(monkeypatch: pytes
     said.pop()
     with pytest.raises(PartLost):
         engine._each(False, lambda: None)
+
+
+def test_the_part_that_failed_raises_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the frames that it came through; the others raise a copy that was sent to them."""
+    engine = object.__new__(RemoteEngine)
+    monkeypatch.setattr(engine, "_gathered", lambda mine: pickle.loads(pickle.dumps([None, mine])))
+
+    def act() -> None:
+        raise EngineError("it does not fit")
+
+    with pytest.raises(EngineError, match="it does not fit") as caught:
+        engine._each(True, act)
+    assert "act" in [entry.name for entry in caught.traceback]
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,9 @@ class RemoteEngine:
                 failure = error
         failures = [error for error in self._gathered(failure) if error is not None]
         if failures:  # that another part has ended is not the reason why it did
-            raise min(failures, key=lambda error: isinstance(error, PartLost))
+            first = min(failures, key=lambda error: isinstance(error, PartLost))
+            # Where it happened it is raised itself: the others have copies without its frames.
+            raise failure if failure is not None and str(failure) == str(first) else first
 
     def _await_start(self, run: str, answer: Any) -> None:
         """Waits until this rank's part is up. If it fails it ends, for the engine's other parts wait for it."""
