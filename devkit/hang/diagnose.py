@@ -124,9 +124,16 @@ def _collectives(case: Case) -> Verdict | None:
     missing = [each for each in found if each.kind == "missing"]
     waiting = {rank_key(each.group, rank) for each in found for rank in each.waiting}
     roots = [(each, rank) for each in missing for rank in each.divergent if rank_key(each.group, rank) not in waiting]
+    causes = [(each, rank) for each, rank in roots if not _waits_unlisted(each.group, rank)]
+    if causes:
+        return _missing(case, causes)
     if roots:
-        return _missing(case, roots)
+        return None  # whom these wait for torch does not tell: the others' states do
     return _crossed(case, missing) if missing else _together(case, found[0])
+
+
+def _waits_unlisted(group: Group, rank: int) -> bool:
+    return rank in group.members and group.members[rank].facts.unlisted is not None
 
 
 def rank_key(group: Group, rank: int) -> str:
@@ -210,11 +217,11 @@ def _is_at_work(case: Case, state: State) -> bool:
     """It moves, or waits for a process outside of its group that does."""
     if state.moved or state.doing == "busy":
         return True
-    own = {(group.name, group.world) for group in state.facts.groups}
+    own = {group.place for group in state.facts.groups if group.ranks}
     others = (
         each
         for each in case.states
-        if own.isdisjoint((group.name, group.world) for group in each.facts.groups) and each.facts.role != "driver"
+        if own.isdisjoint(group.place for group in each.facts.groups) and each.facts.role != "driver"
     )
     return state.doing == "ray" and any(each.moved or each.doing == "busy" for each in others)
 
@@ -305,7 +312,7 @@ def _meetings(case: Case) -> Verdict | None:
     there = [
         state
         for state in case.states
-        if state.doing in ("meeting", "collective") and not state.moved and state.facts.call
+        if state.doing in ("meeting", "collective") and not state.moved and state.facts.call and not _recorded(state)
     ]
     if not there:
         return None
@@ -327,6 +334,10 @@ def _meetings(case: Case) -> Verdict | None:
         return Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
     all_of = f"all {len(there)} ranks are in {op}{words.at(there[0])}"
     return _cut_off(case, there, all_of, words.culprit(there[0]), None, evidence)
+
+
+def _recorded(state: State) -> bool:
+    return any(group.waiting for group in state.facts.groups)
 
 
 def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
@@ -385,9 +396,7 @@ def _standing(case: Case) -> Verdict:
         where = f": the driver {words.DOES[leaves[0].doing]}{words.at(leaves[0])}" if leaves else ""
         return Verdict("idle", f"no hang: nobody has anything to do{where}")
     if not leaves:
-        first = words.first(at_work)
-        text = f"{words.name(first)} waits{words.at(first)} for a result that nobody is computing"
-        return Verdict("stuck", text, words.culprit(first), None, evidence, decided)
+        return _for_nobody(at_work, evidence, decided)
     order = ("dead", "unreachable", "silent", "io", "lock", "wait", "sleep")
 
     def likely(state: State) -> tuple[bool, int, int]:
@@ -405,3 +414,18 @@ def _standing(case: Case) -> Verdict:
     waiters = [state for state in at_work if state.waits_for_others]
     tail = f", and {words.they(waiters, 'waits', 'wait')} for it" if waiters else ""
     return Verdict(kind, f"nothing moves: {text}{tail}", words.culprit(first), None, evidence, decided)
+
+
+def _for_nobody(waiters: Sequence[State], evidence: tuple[str, ...], decided: bool) -> Verdict:
+    """All wait for others."""
+    unlisted = [state for state in waiters if state.facts.unlisted]
+    first = words.first(unlisted or waiters)
+    group = first.facts.unlisted
+    if group is None or group.waiting is None:
+        text = f"{words.name(first)} waits{words.at(first)} for a result that nobody is computing"
+        return Verdict("stuck", text, words.culprit(first), None, evidence, decided)
+    text = (
+        f"{words.they(unlisted, 'waits', 'wait')} in {group.waiting.op}{words.at(first)} of a process group made "
+        "without torch.distributed, which tells nobody who else is to come"
+    )
+    return Verdict("missing", text, words.culprit(first), group.waiting.age, evidence, decided)

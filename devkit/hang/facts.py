@@ -28,10 +28,12 @@ class Entry(NamedTuple):
     dtypes: str
     done: bool
     age: float  # seconds since it was begun
+    peer: int | None = None  # of a transfer: the rank at its other end, where the recorder tells
 
     @property
     def said(self) -> str:
-        return f"{self.op} {self.sizes}".strip()
+        other = "" if self.peer is None else f"{'to' if self.op == 'send' else 'from'} rank {self.peer}"
+        return " ".join(part for part in (self.op, other, self.sizes) if part)
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,15 @@ class GroupFacts:
 
     name: str
     description: str
-    backend: str
+    backend: str  # one: a group of two is two
     world: str  # where its ranks met: tells groups of one name apart
-    ranks: tuple[int, ...]
+    ranks: tuple[int, ...]  # none: torch.distributed does not know the group
     entries: tuple[Entry, ...]
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """The same for all of its ranks."""
+        return self.name, self.world, self.backend
 
     @property
     def last(self) -> Entry | None:
@@ -106,6 +113,11 @@ class ProcessFacts:
     @property
     def who(self) -> Who:
         return Who(self.role, self.rank, self.id)
+
+    @property
+    def unlisted(self) -> GroupFacts | None:
+        """The group that it waits in with others of which torch.distributed does not tell who they are."""
+        return next((group for group in self.groups if not group.ranks and group.waiting), None)
 
     @property
     def thread(self) -> ThreadFacts | None:
@@ -239,6 +251,7 @@ def _group(document: Document, node_ip: str) -> GroupFacts:
             str(each["dtypes"]),
             each["done"],
             each["age"],
+            each["peer"],
         )
         for each in document["entries"]
     )

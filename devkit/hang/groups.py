@@ -12,7 +12,7 @@ from devkit.hang.states import State
 
 # All ranks give these the same sizes; of others each rank may give its own.
 EQUAL_SIZES = frozenset({"all_reduce", "broadcast", "reduce", "allreduce", "_all_reduce"})
-Key = tuple[str, str, tuple[int, ...]]
+Key = tuple[str, str, str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Group:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        return self.key[2]
+        return self.key[3]
 
     @property
     def title(self) -> str:
@@ -33,7 +33,7 @@ class Group:
 
     def facts(self, rank: int) -> GroupFacts:
         own = self.members[rank].facts.groups
-        return next(each for each in own if (each.name, each.world) == self.key[:2])
+        return next(each for each in own if each.place == self.key[:3])
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def groups_of(states: Iterable[State]) -> list[Group]:
         for group in state.facts.groups:
             if state.facts.rank is None or len(group.ranks) < 2:
                 continue
-            key = (group.name, group.world, group.ranks)
+            key = (*group.place, group.ranks)
             members[key][state.facts.rank] = state
             titles[key] = group.description
     return [Group(key, titles[key], found) for key, found in members.items()]
@@ -91,7 +91,7 @@ def _unmoved(group: Group, rank: int, before: Mapping[str, ProcessFacts]) -> Ent
     """The collective that a rank waits in, if it did already in the earlier sample."""
     now = group.facts(rank).waiting
     earlier = before.get(group.members[rank].facts.id)
-    same = next((g for g in earlier.groups if (g.name, g.world) == group.key[:2]), None) if earlier else None
+    same = next((each for each in earlier.groups if each.place == group.key[:3]), None) if earlier else None
     then = same.waiting if same else None
     return now if now and then and (now.seq, now.op, now.p2p) == (then.seq, then.op, then.p2p) else None
 
@@ -166,13 +166,29 @@ def _said(group: Group, seq: int) -> dict[int, str]:
 
 def _between_two(group: Group, waits: Mapping[int, Entry]) -> Stuck:
     """Ranks that wait in `send` or `recv`: who does not wait among those that they name is missing."""
-    peers: set[int] = set()
-    for rank in waits:
-        call = group.members[rank].facts.call
-        peers |= {int(call[name]) for name in ("src", "dst") if isinstance(call.get(name), int)} - {rank}
+    open_at = {rank: _open_transfers(group, rank) for rank in waits}
+    peers = {peer for rank, found in open_at.items() for _, peer in found if peer != rank}
     absent = tuple(sorted(peers - set(waits)))
     said = {rank: entry.said for rank, entry in waits.items()}
     age = max(entry.age for entry in waits.values())
-    kind: Literal["missing", "mismatch"] = "missing" if absent else "mismatch"
+    seq = max(entry.seq for entry in waits.values())
+    kind: Literal["missing", "mismatch", "together"] = "missing" if absent else "mismatch"
     odd = absent or tuple(sorted(waits))[-1:]
-    return Stuck(kind, group, max(e.seq for e in waits.values()), True, tuple(sorted(waits)), odd, said, age)
+    if peers and not absent and all(_is_met(rank, open_at) for rank in waits):
+        kind, odd = "together", ()
+    return Stuck(kind, group, seq, True, tuple(sorted(waits)), odd, said, age)
+
+
+def _open_transfers(group: Group, rank: int) -> set[tuple[str, int]]:
+    """Each as `("recv", 3)`, from the recorder; where that is silent of the other end, from the call's arguments."""
+    entries = group.facts(rank).entries
+    found = {(each.op, each.peer) for each in entries if each.p2p and not each.done and each.peer is not None}
+    call = group.members[rank].facts.call
+    ends = (("recv", "src"), ("send", "dst"))
+    return found or {(op, int(call[name])) for op, name in ends if isinstance(call.get(name), int)}
+
+
+def _is_met(rank: int, open_at: Mapping[int, set[tuple[str, int]]]) -> bool:
+    """Whether each of its transfers has its counterpart at the other end."""
+    opposite = {"send": "recv", "recv": "send"}
+    return all((opposite[op], rank) in open_at[peer] for op, peer in open_at[rank] if peer in open_at)

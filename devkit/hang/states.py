@@ -154,8 +154,8 @@ def has_advanced(before: ProcessFacts, now: ProcessFacts) -> bool:
     """A step was made, or a collective begun or ended."""
     if before.step != now.step and now.step is not None:
         return True
-    earlier = {(group.name, group.world): _count(group) for group in before.groups}
-    return any(_count(group) != earlier.get((group.name, group.world)) for group in now.groups)
+    earlier = {group.place: _count(group) for group in before.groups}
+    return any(_count(group) != earlier.get(group.place) for group in now.groups)
 
 
 def _count(group: GroupFacts) -> tuple[int, int, int]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -66,6 +68,19 @@ def test_the_engine_answers_with_the_trainers_log_probs(world: World, prompts: P
     eos = torch.tensor(world.engine.eos_ids)
     ended_B = torch.isin(rollout.response_BT, eos).any(-1)
     assert ((rollout.mask_BT.sum(-1) == RESPONSE) | ended_B).all()
+
+
+def test_an_engine_with_nothing_to_do_leaves_the_cores_alone(world: World, prompts: Prompts) -> None:
+    """While the trainer works; and `devkit hang` would take it for an engine at work."""
+    world.workers.generate(prompts, 1, validate=False)
+    processes = [psutil.Process(pid) for pid in world.engine.handles[0].info.pids]
+
+    def computed() -> float:
+        return sum(each.cpu_times().user + each.cpu_times().system for each in processes)
+
+    before, seconds = computed(), 4.0
+    time.sleep(seconds)
+    assert computed() - before < 0.5 * seconds
 
 
 def test_restricted_sampling_keeps_the_log_probs(world: World, prompts: Prompts) -> None:

@@ -21,12 +21,20 @@ def frames(*rows: tuple[str, int, str]) -> list[Document]:
 
 
 def entry(
-    seq: int, op: str = "all_reduce", *, done: bool = True, age: float = 20.0, sizes: Any = ((8, 4),), p2p: bool = False
+    seq: int,
+    op: str = "all_reduce",
+    *,
+    done: bool = True,
+    age: float = 20.0,
+    sizes: Any = ((8, 4),),
+    p2p: bool = False,
+    peer: int | None = None,
 ) -> Document:
     return {
         "seq": seq,
         "p2p": p2p,
         "op": op,
+        "peer": peer,
         "sizes": [list(each) for each in sizes],
         "dtypes": ["Float"],
         "state": "",
@@ -49,7 +57,6 @@ def group(
         "world": world,
         "ranks": list(ranks),
         "entries": list(entries),
-        "recorded": True,
     }
 
 

@@ -72,6 +72,7 @@ def arguments(spec: EngineSpec, part: PartSpec) -> dict[str, Any]:
         "custom_weight_loader": [LOADER],
         "skip_tokenizer_init": True,  # tokens in, tokens out
         "skip_server_warmup": True,
+        "sleep_on_idle": True,  # else an idle engine takes a whole core while the trainer works
         "log_level": "error",
     }
     if not cuda:

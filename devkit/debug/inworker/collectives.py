@@ -7,46 +7,74 @@ program has not loaded it does not use.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
 Document = dict[str, Any]
 
-KEPT = 8  # entries of each group that are told, the newest ones
+KEPT = 8  # collectives of each group that are told, the newest ones, and as many transfers between two ranks
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # of gloo and others; of NCCL
+_BATCH = "coalesced"
+_TRANSFER = re.compile(r"(?P<op>send|recv) \d+(->|<-)(?P<peer>\d+)")  # numbers within the group
 _TORCH = ("/torch/distributed/", "/torch/_ops.py")
 # Arguments of a collective's call that must be equal on all ranks, or say who is waited for.
 _TOLD = ("src", "dst", "group_src", "group_dst", "tag", "world_size")
 
 
 def groups() -> list[Document]:
-    """Each process group that this rank is in, with its newest collectives; empty without torch.distributed."""
+    """Each process group that this rank is in, with its newest collectives; empty without torch.distributed.
+
+    A group with two backends counts the collectives of each by itself, and is told as two. Of groups that a program
+    makes of torch's parts, without `new_group`, torch knows no ranks: one is told while something is under way in it.
+    """
     module = sys.modules.get("torch.distributed.distributed_c10d")
     torch = sys.modules.get("torch")
     core = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
     world = getattr(module, "_world", None)
     if core is None or world is None:
         return []
-    recorded = _recorded(core)
+    entries, now = recorded(core), time.time()
+    listed = list(_listed(world))
+    backends = Counter(str(each["name"]) for each in listed)
     found = []
+    for group in listed:
+        own = (each for each in entries if _group_name(each) == group["name"])
+        alone = backends[group["name"]] == 1
+        own_backend = [each for each in own if alone or _titled(each)[0] == group["backend"]]
+        found.append({**group, "entries": told(own_backend, group["ranks"], now)})
+    others = _unlisted((each for each in entries if _group_name(each) not in backends), now)
+    return found + [each for each in others if not all(one["done"] for one in each["entries"])]
+
+
+def _listed(world: Any) -> Iterator[Document]:
+    """The groups that torch.distributed knows."""
     for group, (backend, store) in list(getattr(world, "pg_map", {}).items()):
-        name = str(getattr(group, "group_name", ""))
-        ranks = sorted(getattr(world, "pg_group_ranks", {}).get(group, {}))
-        entries = recorded.get(name, [])
-        found.append(
-            {
-                "name": name,
+        ranks = getattr(world, "pg_group_ranks", {}).get(group, {})
+        config = str(getattr(world, "pg_backend_config", {}).get(group) or backend)
+        backends = sorted({each.rpartition(":")[2] for each in config.split(",")})
+        for each in backends:
+            yield {
+                "name": str(getattr(group, "group_name", "")),
                 "description": str(getattr(group, "group_desc", "") or ""),
-                "backend": str(backend),
+                "backend": each,
                 "world": _meeting_place(store),
-                "ranks": [int(rank) for rank in ranks],
-                "entries": entries[-KEPT:],
-                "recorded": bool(recorded),
+                "ranks": [int(rank) for rank in sorted(ranks)],
             }
-        )
-    return found
+
+
+def _unlisted(entries: Iterable[Document], now: float) -> Iterator[Document]:
+    """What no listed group did, by the group that did it."""
+    others: dict[tuple[str, str], list[Document]] = {}
+    for entry in entries:
+        others.setdefault((_titled(entry)[0], str(entry.get("pg_id"))), []).append(entry)
+    for (backend, number), own in others.items():
+        known = {"name": f"{backend} {number}", "description": _group_name(own[0]), "backend": backend, "world": ""}
+        yield {**known, "ranks": [], "entries": told(own, (), now)}
 
 
 def _meeting_place(store: Any) -> str:
@@ -60,33 +88,70 @@ def _meeting_place(store: Any) -> str:
     return f"{host}:{port}" if host else str(getattr(store, "path", "") or "")
 
 
-def _recorded(core: Any) -> dict[str, list[Document]]:
-    """The flight recorder's entries by group, the oldest first."""
-    now = time.time()
-    found: dict[str, list[Document]] = {}
+def recorded(core: Any) -> list[Document]:
+    """What torch's flight recorders have, each one's oldest entry first."""
+    found: list[Document] = []
     for name in _DUMPS:
         dump = getattr(core, name, None)
         if dump is None:
             continue
         try:
-            document = json.loads(dump())
+            found += json.loads(dump()).get("entries") or ()
         except Exception:  # noqa: BLE001 - a torch whose recorder is another: the stacks tell without it
             continue
-        for entry in document.get("entries") or ():
-            found.setdefault(str((entry.get("process_group") or [""])[0]), []).append(_entry(entry, now))
     return found
 
 
-def _entry(entry: Document, now: float) -> Document:
+def told(entries: Sequence[Document], ranks: Sequence[int], now: float) -> list[Document]:
+    """The newest of one group's entries, for the hub; `ranks` are the group's, in its order."""
+    ours = [_entry(each, ranks, now) for each in _ended(entries)]
+    kept = {id(each) for p2p in (False, True) for each in [one for one in ours if one["p2p"] is p2p][-KEPT:]}
+    return [each for each in ours if id(each) in kept]
+
+
+def _ended(entries: Sequence[Document]) -> Iterator[Document]:
+    """NCCL ends what was begun as a batch as one: of its entries only the last, `coalesced`, says when that was."""
+    batches = {_number(each): each for each in entries if _titled(each)[1] == _BATCH}
+    within = {_number(each) for each in entries if _titled(each)[1] != _BATCH}
+    for entry in entries:
+        number, batch = _number(entry), batches.get(_number(entry))
+        if batch is entry and (number in within or _is_done(entry)):
+            continue
+        yield entry if batch is None else {**entry, "state": batch.get("state"), "retired": batch.get("retired")}
+
+
+def _number(entry: Document) -> tuple[int, int]:
+    return int(entry.get("collective_seq_id") or 0), int(entry.get("p2p_seq_id") or 0)
+
+
+def _is_done(entry: Document) -> bool:
+    return bool(entry.get("retired")) or entry.get("state") == "completed"
+
+
+def _group_name(entry: Document) -> str:
+    return str((entry.get("process_group") or [""])[0])
+
+
+def _titled(entry: Document) -> tuple[str, str]:
+    """Backend and operation: "nccl:recv 1<-0" is NCCL's, and of rank 1 of the group from its rank 0."""
+    backend, _, op = str(entry.get("profiling_name") or "").partition(":")
+    return (backend, op) if op else ("", backend)
+
+
+def _entry(entry: Document, ranks: Sequence[int], now: float) -> Document:
     p2p = bool(entry.get("is_p2p"))
+    op = _titled(entry)[1]
+    between = _TRANSFER.fullmatch(op)
+    peer = int(between["peer"]) if between else None
     return {
         "seq": int(entry.get("p2p_seq_id" if p2p else "collective_seq_id") or 0),
         "p2p": p2p,
-        "op": str(entry.get("profiling_name") or "").partition(":")[2] or str(entry.get("profiling_name") or ""),
+        "op": between["op"] if between else op,
+        "peer": ranks[peer] if peer is not None and peer < len(ranks) else None,
         "sizes": entry.get("input_sizes") or [],
         "dtypes": entry.get("input_dtypes") or [],
         "state": str(entry.get("state") or ""),
-        "done": bool(entry.get("retired")) or entry.get("state") == "completed",
+        "done": _is_done(entry),
         "age": round(max(0.0, now - int(entry.get("time_created_ns") or 0) / 1e9), 3),
     }
 
