@@ -10,6 +10,7 @@ from typing import Any
 
 from . import collectives, kernel_view, locks
 from .identity import identify
+from .sources import TRAINER
 from .stacks import OUR_THREADS, all_threads
 
 Document = dict[str, Any]
@@ -19,7 +20,6 @@ STEP_NAMES = ("global_steps", "global_step", "step", "iteration", "step_idx", "e
 HOLDERS = ("self", "progress", "state", "trainer")  # objects that keep it as an attribute
 PHASE = "phase"
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
-_TRAINER = f"{_INSTALLED}trainer{os.sep}"  # the program, also where it is installed
 DEPTH = 100
 
 
@@ -81,7 +81,7 @@ def position(frame: FrameType | None) -> tuple[int | None, str]:
     """The step and the phase that the main thread's variables tell; the outermost frame that has one is believed."""
     step, phase = None, ""
     for each in _outwards(frame):
-        if _INSTALLED in each.f_code.co_filename and _TRAINER not in each.f_code.co_filename:
+        if _INSTALLED in each.f_code.co_filename and TRAINER not in each.f_code.co_filename:
             continue
         values = each.f_locals
         found = _step_of(values)

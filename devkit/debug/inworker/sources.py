@@ -11,17 +11,22 @@ from .redaction import scrub_start
 
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _INSTALLED = tuple(part.replace("/", os.sep) for part in ("/site-packages/", "/dist-packages/", "/lib/python3."))
+TRAINER = os.path.join(_INSTALLED[0], "trainer", "")  # the program, also where it is installed
 _NATIVE = (".pyx", ".pxi", ".pxd")
 _LIBRARIES = ("ray", "torch")  # also when they are installed from a checkout
 LINE = 500  # characters of a line that are kept
 
 
 def is_users(filename: str) -> bool:
-    """Whether a file is the program's own: not Ray's, torch's, an installed package's or Python's.
+    """Whether a file is the program's own: not Ray's, torch's, an installed package's (but our trainer's) or Python's.
 
     >>> is_users("/home/me/train.py"), is_users("<stdin>"), is_users(os.__file__)
     (True, True, False)
+    >>> is_users("/v/lib/python3.11/site-packages/trainer/ppo.py"), is_users("/v/lib/python3.11/site-packages/ray/a.py")
+    (True, False)
     """
+    if TRAINER in filename:
+        return True
     if is_standard(filename) or filename.endswith(_NATIVE):
         return False
     return not any(part in filename for part in _INSTALLED) and not filename.startswith(tuple(_library_folders()))
