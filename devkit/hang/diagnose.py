@@ -125,15 +125,29 @@ def _collectives(case: Case) -> Verdict | None:
     waiting = {rank_key(each.group, rank) for each in found for rank in each.waiting}
     roots = [(each, rank) for each in missing for rank in each.divergent if rank_key(each.group, rank) not in waiting]
     causes = [(each, rank) for each, rank in roots if not _waits_unlisted(each.group, rank)]
-    if causes:
-        return _missing(case, causes)
-    if roots:
+    if roots and not causes and _is_held_elsewhere(case, found):
         return None  # whom these wait for torch does not tell: the others' states do
+    if roots:
+        return _missing(case, causes or roots)
     return _crossed(case, missing) if missing else _together(case, found[0])
 
 
 def _waits_unlisted(group: Group, rank: int) -> bool:
-    return rank in group.members and group.members[rank].facts.unlisted is not None
+    state = group.members.get(rank)
+    return state is not None and state.doing == "collective" and state.facts.unlisted is not None
+
+
+def _is_held_elsewhere(case: Case, found: Sequence[Stuck]) -> bool:
+    """Whether a rank that is in none of these groups is at work, or is kept from it by something of its own."""
+    within = {state.facts.id for each in found for state in each.group.members.values()}
+    return any(
+        state.moved or state.doing in _HELD or (state.doing == "idle" and _crash_of(case, state) is not None)
+        for state in case.states
+        if state.facts.rank is not None and state.facts.id not in within and not case.is_child(state)
+    )
+
+
+_HELD = frozenset({"busy", "dead", "frozen", "silent", "unreachable", "io", "lock", "sleep"})
 
 
 def rank_key(group: Group, rank: int) -> str:
@@ -154,7 +168,9 @@ def _mismatch(case: Case, found: Stuck) -> Verdict:
         f"{words.root(rest[0]) if rest else ''}{words.at(rest[0]) if rest else ''}"
     )
     evidence = (*words.recorded(found), *words.waits(case.states))
-    return Verdict("mismatch", sentence, words.culprit(odd[0]), found.age, evidence)
+    # A transfer may be asked for long before its other end comes.
+    decided = not found.p2p or case.decided(found.age)
+    return Verdict("mismatch", sentence, words.culprit(odd[0]), found.age, evidence, decided)
 
 
 def _missing(case: Case, roots: Sequence[tuple[Stuck, int]]) -> Verdict:
@@ -208,7 +224,7 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
         kind, text = _slow_or_moving(found, name, at, since)
         decided = True
     else:
-        does = words.DOES.get(state.doing, "is")
+        does = words.unlisted(state) or words.DOES.get(state.doing, "is")
         kind, text = "missing", f"{name} is missing from {found.name}: it {does}{at}, and {since}"
     return Verdict(kind, text, words.culprit(state), found.age, evidence, decided)
 
@@ -337,7 +353,7 @@ def _meetings(case: Case) -> Verdict | None:
 
 
 def _recorded(state: State) -> bool:
-    return any(group.waiting for group in state.facts.groups)
+    return state.facts.rank is not None and any(group.waiting for group in state.facts.groups if group.ranks)
 
 
 def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
@@ -396,7 +412,7 @@ def _standing(case: Case) -> Verdict:
         where = f": the driver {words.DOES[leaves[0].doing]}{words.at(leaves[0])}" if leaves else ""
         return Verdict("idle", f"no hang: nobody has anything to do{where}")
     if not leaves:
-        return _for_nobody(at_work, evidence, decided)
+        return _for_nobody(case, at_work, evidence)
     order = ("dead", "unreachable", "silent", "io", "lock", "wait", "sleep")
 
     def likely(state: State) -> tuple[bool, int, int]:
@@ -416,16 +432,14 @@ def _standing(case: Case) -> Verdict:
     return Verdict(kind, f"nothing moves: {text}{tail}", words.culprit(first), None, evidence, decided)
 
 
-def _for_nobody(waiters: Sequence[State], evidence: tuple[str, ...], decided: bool) -> Verdict:
+def _for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) -> Verdict:
     """All wait for others."""
-    unlisted = [state for state in waiters if state.facts.unlisted]
+    unlisted = [state for state in waiters if words.unlisted(state)]
     first = words.first(unlisted or waiters)
     group = first.facts.unlisted
-    if group is None or group.waiting is None:
+    if not unlisted or group is None or group.waiting is None:
         text = f"{words.name(first)} waits{words.at(first)} for a result that nobody is computing"
-        return Verdict("stuck", text, words.culprit(first), None, evidence, decided)
-    text = (
-        f"{words.they(unlisted, 'waits', 'wait')} in {group.waiting.op}{words.at(first)} of a process group made "
-        "without torch.distributed, which tells nobody who else is to come"
-    )
-    return Verdict("missing", text, words.culprit(first), group.waiting.age, evidence, decided)
+        return Verdict("stuck", text, words.culprit(first), None, evidence, case.decided(0.0))
+    age = group.waiting.age
+    text = f"{words.name(first)} {words.unlisted(first)}{words.at(first)}, which tells nobody who else is to come"
+    return Verdict("missing", text, words.culprit(first), age, evidence, case.decided(age))

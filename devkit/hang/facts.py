@@ -251,7 +251,7 @@ def _group(document: Document, node_ip: str) -> GroupFacts:
             str(each["dtypes"]),
             each["done"],
             each["age"],
-            each["peer"],
+            each.get("peer"),
         )
         for each in document["entries"]
     )

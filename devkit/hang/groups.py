@@ -78,7 +78,9 @@ def stuck(group: Group, before: Mapping[str, ProcessFacts]) -> Stuck | None:
     if not waits:
         return None
     if all(entry.p2p for entry in waits.values()):
-        return _between_two(group, waits)
+        # Who has asked for its next transfer early and is at work meanwhile does not wait.
+        waits = {rank: entry for rank, entry in waits.items() if not group.members[rank].moved}
+        return _between_two(group, waits) if waits else None
     waits = {rank: entry for rank, entry in waits.items() if not entry.p2p}
     top = max(entry.seq for entry in waits.values())
     found = _mismatch(group, waits) or _behind(group, waits, top)
@@ -173,8 +175,9 @@ def _between_two(group: Group, waits: Mapping[int, Entry]) -> Stuck:
     age = max(entry.age for entry in waits.values())
     seq = max(entry.seq for entry in waits.values())
     kind: Literal["missing", "mismatch", "together"] = "missing" if absent else "mismatch"
-    odd = absent or tuple(sorted(waits))[-1:]
-    if peers and not absent and all(_is_met(rank, open_at) for rank in waits):
+    unmet = [rank for rank in sorted(waits) if not _is_met(rank, open_at)]
+    odd = absent or tuple(unmet or sorted(waits))[-1:]
+    if peers and not absent and not unmet:
         kind, odd = "together", ()
     return Stuck(kind, group, seq, True, tuple(sorted(waits)), odd, said, age)
 

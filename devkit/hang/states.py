@@ -107,7 +107,7 @@ def _works(before: ProcessFacts, now: ProcessFacts, seconds: float) -> bool:
 
 def _waiting(state: State, computes: bool) -> State:
     now = state.facts
-    if any(group.waiting for group in now.groups):
+    if any(group.waiting for group in now.groups if group.ranks):
         return replace(state, doing="collective")
     if now.call:
         return replace(state, doing="meeting" if now.call.get("op") in MEETINGS else "collective")
@@ -127,7 +127,8 @@ def _waiting(state: State, computes: bool) -> State:
         return replace(state, doing="sleep")
     if call in IO_CALLS and thread is not None:
         return replace(state, doing="io", about=_io(call, thread.target))
-    return replace(state, doing="wait")
+    # Last, since another thread may keep such a group busy.
+    return replace(state, doing="collective" if now.unlisted else "wait")
 
 
 def _io(call: str, target: str) -> str:

@@ -109,6 +109,14 @@ def unheard(one: tuple[State, str, int]) -> str:
     return f"{name(state)} on {state.facts.node_ip}: {peer} does not acknowledge what is sent to it ({tries} tries)"
 
 
+def unlisted(state: State) -> str:
+    """Of one that waits in a process group that torch.distributed does not list; else empty."""
+    group = state.facts.unlisted
+    if state.doing != "collective" or group is None or group.waiting is None:
+        return ""
+    return f"waits in {group.waiting.op} of a process group made without torch.distributed"
+
+
 def io(state: State) -> str:
     """What an I/O wait is for: "the end of a child process", "a read from a pipe"."""
     return state.about or "I/O"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,11 +85,29 @@ class Listed:
     group_name, group_desc = "0", "default_pg"
 
 
-def recorder(monkeypatch: pytest.MonkeyPatch, config: str, entries: Iterable[Document]) -> list[Document]:
+def test_a_stage_that_has_asked_early_for_its_next_input_is_at_work() -> None:
+    """Each of the two receives from the other, but only one of them waits."""
+
+    def ranks(line: int, cpu: float) -> list[Document]:
+        early, waits = (entry(3, "recv", done=False, p2p=True, peer=peer, age=3.0) for peer in RANKS)
+        first = process(facts(4, 88, groups=[group([waits], RANKS)]), 4)
+        return [driver(), first, process(facts(6, line, groups=[group([early], RANKS)], cpu=cpu), 6)]
+
+    found = verdict(ranks(60, 1.0), ranks(61, 3.0))
+    assert not found.hang and "rank 6 is at work" in found.sentence, found
+    assert not verdict(ranks(60, 1.0)).decided  # a transfer may be young
+
+
+def recorder(
+    monkeypatch: pytest.MonkeyPatch,
+    config: str,
+    entries: Iterable[Document],
+    numbers: Mapping[int, int] = MappingProxyType({0: 0, 1: 1}),
+) -> list[Document]:
     """What is told of one group that torch lists, whose recorder has these entries."""
     listed = Listed()
     world = SimpleNamespace(
-        pg_map={listed: (config, None)}, pg_group_ranks={listed: {0: 0, 1: 1}}, pg_backend_config={listed: config}
+        pg_map={listed: (config, None)}, pg_group_ranks={listed: numbers}, pg_backend_config={listed: config}
     )
     core = SimpleNamespace(_dump_fr_trace_json=lambda: json.dumps({"entries": list(entries)}))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=core)))
@@ -97,11 +115,28 @@ def recorder(monkeypatch: pytest.MonkeyPatch, config: str, entries: Iterable[Doc
     return collectives.groups()
 
 
-def raw(title: str, number: int, *, done: bool = True, name: str = "0") -> Document:
+def raw(title: str, number: int, *, done: bool = True, name: str = "0", p2p: int = 0) -> Document:
     return {
-        "profiling_name": title, "collective_seq_id": number, "p2p_seq_id": 0, "is_p2p": False, "pg_id": 0,
-        "process_group": [name, ""], "state": "scheduled", "retired": done, "time_created_ns": 0,
+        "profiling_name": title, "collective_seq_id": number, "p2p_seq_id": p2p, "pg_id": 0,
+        "is_p2p": "->" in title or "<-" in title, "process_group": [name, ""],
+        "state": "completed" if done else "scheduled", "retired": done, "time_created_ns": 0,
     }  # fmt: skip
+
+
+def test_what_a_cuda_graph_captured_is_over_once_a_later_collective_is() -> None:
+    """Its batch has no end in the recorder."""
+    captured = [raw("nccl:send 0->1", 0, p2p=1, done=False)]
+    later = [raw("nccl:all_reduce", 1, p2p=1), raw("nccl:all_reduce", 2, p2p=1, done=False)]
+    assert [each["op"] for each in collectives.told(captured, RANKS, SECONDS)] == ["send"]
+    told = collectives.told(captured + later, RANKS, SECONDS)
+    assert [(each["op"], each["seq"]) for each in told] == [("all_reduce", 1), ("all_reduce", 2)]
+
+
+def test_a_batch_whose_transfers_are_forgotten_is_no_collective() -> None:
+    entries = [raw("nccl:all_reduce", 1, p2p=5), raw("nccl:coalesced", 1, p2p=6, done=False)]
+    assert [(each["p2p"], each["seq"]) for each in collectives.told(entries, RANKS, SECONDS)] == [(False, 1), (True, 6)]
+    whole = [raw("nccl:coalesced", 1, done=False)]  # as a torch has it that does not record what is within
+    assert [(each["p2p"], each["seq"]) for each in collectives.told(whole, RANKS, SECONDS)] == [(False, 1)]
 
 
 def test_each_backend_of_a_group_counts_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,8 +146,17 @@ def test_each_backend_of_a_group_counts_by_itself(monkeypatch: pytest.MonkeyPatc
         ("gloo", [7]),
         ("nccl", [900]),
     ]
+    strange = recorder(monkeypatch, "cpu:gloo,npu:hccl", [raw("all_gather", 5)])
+    assert [(each["backend"], len(each["entries"])) for each in strange] == [("gloo", 0), ("hccl", 1)]
     only = recorder(monkeypatch, "cuda:nccl", [raw("nccl:all_gather", 900)])
     assert [(each["backend"], len(each["entries"])) for each in only] == [("nccl", 1)]
+    [ordered] = recorder(monkeypatch, "cuda:nccl", [raw("nccl:recv 1<-0", 0, p2p=1)], {2: 0, 0: 1, 1: 2})
+    assert (ordered["ranks"], ordered["entries"][0]["peer"]) == ([0, 1, 2], 2)
+
+
+def test_what_an_ended_group_has_left_open_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [raw("gloo:barrier", 3, done=False, name="7"), raw("gloo:barrier", 3, done=False, name="")]
+    assert [each["name"] for each in recorder(monkeypatch, "gloo", entries)] == ["0", "gloo 0"]
 
 
 def test_a_rank_that_misses_a_barrier_on_the_host_has_done_as_much_on_the_device() -> None:
@@ -146,6 +190,8 @@ while rank == 0 and len(collectives.groups()) < 2 and time.monotonic() < deadlin
     time.sleep(0.01)
 print(json.dumps(collectives.groups()), flush=True)
 waits.join()
+while len(collectives.groups()) > 1 and time.monotonic() < deadline:  # the recorder hears of it a little later
+    time.sleep(0.01)
 print(json.dumps(collectives.groups()), flush=True)
 """
 
@@ -194,7 +240,60 @@ def test_who_keeps_another_team_waiting_is_named() -> None:
     assert "ActorWorker ranks 0,1; driver wait for it" in found.sentence
 
 
-def test_nobody_is_known_to_be_waited_for() -> None:
-    found = verdict(crossing(engine(0)))
+def by_itself(function: str, inner: str, **changes: Any) -> Document:
+    """A process that is no rank."""
+    return process(facts(None, 12, function, **changes), None, inner)
+
+
+BYSTANDERS = {
+    "nobody": [],
+    "an engine with nothing to do": [engine(0)],
+    "a driver that sleeps": [by_itself("main", "driver", call_in="clock_nanosleep")],
+    "an actor that waits to be asked": [by_itself("serve", "Reward")],
+    "an actor that looks around": [by_itself("serve", "Reward", call_in="clock_nanosleep")],
+}
+
+
+@pytest.mark.parametrize("bystanders", BYSTANDERS)
+def test_where_nobody_else_has_a_cause_the_rank_is_told_with_its_group(bystanders: str) -> None:
+    _, *teams, _ = crossing(engine(0))
+    found = verdict([*BYSTANDERS[bystanders], *teams])
     assert (found.kind, found.culprit and (found.culprit.role, found.culprit.rank)) == ("missing", ("ActorWorker", 1))
-    assert "barrier" in found.sentence and "without torch.distributed" in found.sentence
+    assert found.decided and "ActorWorker rank 0 waits for it in all_gather #6" in found.sentence, found
+    assert "waits in barrier of a process group made without torch.distributed" in found.sentence
+
+
+def test_a_driver_that_looks_around_explains_nothing() -> None:
+    _, *teams, _ = crossing(engine(0))
+    before, after = (process(facts(None, line, "main", cpu=float(line)), None, "driver") for line in (1, 2))
+    assert verdict([before, *teams], [after, *teams]).kind == "missing"
+
+
+def test_a_rank_that_sleeps_beside_a_group_of_another_thread_sleeps() -> None:
+    _, sender, waits, other = crossing(engine(0))
+    sender["facts"]["threads"][0]["wait"] = {"call": "clock_nanosleep"}
+    found = verdict([sender, waits, other])
+    assert (found.kind, found.culprit and found.culprit.line) == ("missing", 61) and "it sleeps at" in found.sentence
+
+
+def test_all_wait_in_groups_that_are_not_listed() -> None:
+    _, sender, _, _ = crossing(engine(0))
+    found = verdict([driver(), sender])
+    assert (found.kind, found.culprit and found.culprit.rank, found.decided) == ("missing", 1, True), found
+    assert "which tells nobody who else is to come" in found.sentence
+
+
+def test_a_rank_that_raised_is_told_to_those_in_an_unlisted_group() -> None:
+    bare = [group([entry(3, "all_gather", done=False)], [], "gloo 4", "")]
+    there = [process(facts(rank, 88, groups=bare, call={"op": "all_gather"}), rank) for rank in (0, 2)]
+    asleep = process(facts(1, 41, call_in="clock_nanosleep"), 1)
+    found = verdict([driver(), *there, asleep])
+    assert (found.kind, found.culprit and found.culprit.rank) == ("missing", 1), found
+
+
+def test_an_agent_that_knows_no_peers_is_understood() -> None:
+    known = entry(1, "recv", done=False, p2p=True)
+    del known["peer"]
+    waits = process(facts(0, 21, groups=[group([known], [0, 1])], call={"op": "recv", "src": 1}), 0)
+    found = verdict([waits, process(facts(1, 22, groups=[group([], [0, 1])], call_in="clock_nanosleep"), 1)])
+    assert (found.kind, found.culprit and found.culprit.rank) == ("missing", 1), found

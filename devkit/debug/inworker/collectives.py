@@ -10,7 +10,6 @@ import json
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
@@ -39,32 +38,36 @@ def groups() -> list[Document]:
     if core is None or world is None:
         return []
     entries, now = recorded(core), time.time()
-    listed = list(_listed(world))
-    backends = Counter(str(each["name"]) for each in listed)
-    found = []
-    for group in listed:
-        own = (each for each in entries if _group_name(each) == group["name"])
-        alone = backends[group["name"]] == 1
-        own_backend = [each for each in own if alone or _titled(each)[0] == group["backend"]]
-        found.append({**group, "entries": told(own_backend, group["ranks"], now)})
-    others = _unlisted((each for each in entries if _group_name(each) not in backends), now)
+    found = [group for each in list(world.pg_map) for group in _listed(world, each, entries, now)]
+    others = _unlisted((each for each in entries if not _group_name(each)), now)
     return found + [each for each in others if not all(one["done"] for one in each["entries"])]
 
 
-def _listed(world: Any) -> Iterator[Document]:
-    """The groups that torch.distributed knows."""
-    for group, (backend, store) in list(getattr(world, "pg_map", {}).items()):
-        ranks = getattr(world, "pg_group_ranks", {}).get(group, {})
-        config = str(getattr(world, "pg_backend_config", {}).get(group) or backend)
-        backends = sorted({each.rpartition(":")[2] for each in config.split(",")})
-        for each in backends:
-            yield {
-                "name": str(getattr(group, "group_name", "")),
-                "description": str(getattr(group, "group_desc", "") or ""),
-                "backend": each,
-                "world": _meeting_place(store),
-                "ranks": [int(rank) for rank in sorted(ranks)],
-            }
+def _listed(world: Any, group: Any, entries: Sequence[Document], now: float) -> Iterator[Document]:
+    """A group that torch.distributed knows, once for each of its backends."""
+    backend, store = world.pg_map[group]
+    name = str(getattr(group, "group_name", ""))
+    config = str(getattr(world, "pg_backend_config", {}).get(group) or backend)
+    numbers = getattr(world, "pg_group_ranks", {}).get(group, {})  # in the group, by rank
+    ordered = [int(rank) for rank in sorted(numbers, key=numbers.get)]
+    own = [each for each in entries if _group_name(each) == name]
+    backends = sorted({each.rpartition(":")[2] for each in config.split(",")})
+    for each in backends:
+        # A title without a backend's name is of the one that is not the host's.
+        of = [one for one in own if _backend_of(one, backends) == each]
+        yield {
+            "name": name,
+            "description": str(getattr(group, "group_desc", "") or ""),
+            "backend": each,
+            "world": _meeting_place(store),
+            "ranks": sorted(ordered),
+            "entries": told(of, ordered, now),
+        }
+
+
+def _backend_of(entry: Document, backends: Sequence[str]) -> str:
+    named = _titled(entry)[0]
+    return named if named in backends else next((each for each in backends if each != "gloo"), backends[0])
 
 
 def _unlisted(entries: Iterable[Document], now: float) -> Iterator[Document]:
@@ -113,11 +116,18 @@ def _ended(entries: Sequence[Document]) -> Iterator[Document]:
     """NCCL ends what was begun as a batch as one: of its entries only the last, `coalesced`, says when that was."""
     batches = {_number(each): each for each in entries if _titled(each)[1] == _BATCH}
     within = {_number(each) for each in entries if _titled(each)[1] != _BATCH}
-    for entry in entries:
+    collectives = {number for number, _ in within}
+    through = max((i for i, each in enumerate(entries) if each.get("state") == "completed"), default=-1)
+    for place, entry in enumerate(entries):
         number, batch = _number(entry), batches.get(_number(entry))
-        if batch is entry and (number in within or _is_done(entry)):
-            continue
-        yield entry if batch is None else {**entry, "state": batch.get("state"), "retired": batch.get("retired")}
+        if batch is None:
+            # What a CUDA graph has captured never ends in the recorder: what ran behind it has.
+            if not (entry.get("is_p2p") and not _is_done(entry) and place < through):
+                yield entry
+        elif batch is not entry:
+            yield {**entry, "state": batch.get("state"), "retired": batch.get("retired")}
+        elif number not in within and not _is_done(entry):  # the recorder has forgotten what it ends
+            yield {**entry, "is_p2p": number[0] in collectives}
 
 
 def _number(entry: Document) -> tuple[int, int]:
