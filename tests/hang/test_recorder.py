@@ -270,7 +270,7 @@ def test_a_driver_that_looks_around_explains_nothing() -> None:
 
 
 def test_a_rank_that_sleeps_beside_a_group_of_another_thread_sleeps() -> None:
-    _, sender, waits, other = crossing(engine(0))
+    _, sender, waits, other = crossing(engine(71, call_in="clock_nanosleep"))
     sender["facts"]["threads"][0]["wait"] = {"call": "clock_nanosleep"}
     found = verdict([sender, waits, other])
     assert (found.kind, found.culprit and found.culprit.line) == ("missing", 61) and "it sleeps at" in found.sentence
