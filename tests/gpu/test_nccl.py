@@ -41,7 +41,8 @@ def hang(cluster: Cluster, launch: Launch, folder: Path, what: str) -> tuple[Doc
     """What `devkit hang` finds once rank 1 is about to do this."""
     job = launch("--", sys.executable, str(PROGRAM), str(folder), what)
     eventually((folder / "done").exists, f"rank 1 {what}", 120)
-    found: Document = cluster.json("hang", "--job", job.id, "--after", "3", check=0 if what == "steps" else 1)
+    status = 0 if what in ("steps", "rests") else 1
+    found: Document = cluster.json("hang", "--job", job.id, "--after", "3", check=status)
     print(found["sentence"])
     return found, job
 
@@ -63,6 +64,18 @@ def test_a_rank_that_does_not_come_is_named(cluster: Cluster, launch: Launch, tm
     found, _ = hang(cluster, launch, tmp_path, "sleeps")
     who = found["culprit"]
     assert found["hang"] and (who["rank"], who["line"]) == (1, mark("nccl_ranks.py", "sleeps")), found
+
+
+def test_transfers_that_are_through_hold_nobody(cluster: Cluster, launch: Launch, tmp_path: Path) -> None:
+    found, _ = hang(cluster, launch, tmp_path, "rests")
+    assert found["kind"] in ("idle", "moves"), found
+
+
+def test_a_stage_that_keeps_its_output_is_named(cluster: Cluster, launch: Launch, tmp_path: Path) -> None:
+    found, _ = hang(cluster, launch, tmp_path, "keeps")
+    who = found["culprit"]
+    assert (found["kind"], who["rank"], who["line"]) == ("missing", 1, mark("nccl_ranks.py", "keeps")), found
+    assert "of group pairs" in found["sentence"], found
 
 
 def test_collectives_of_two_groups_are_told(cluster: Cluster, launch: Launch, tmp_path: Path) -> None:

@@ -29,16 +29,34 @@ class Trainer:
         dist.init_process_group("nccl", f"tcp://{ip}:{port}", world_size=WORLD, rank=self.rank)
         self.pairs = dist.new_group(list(range(WORLD)), group_desc="pairs")
         self.gradients = torch.ones(64, device="cuda")
-        for step in range(1_000_000):
-            if step == 5 and self.rank == 1:
+        for step in range(6 if what == "rests" else 1_000_000):
+            odd = step == 5 and self.rank == 1
+            if odd:
                 (Path(folder) / "done").touch()
+            if odd and what != "keeps":
                 getattr(self, what)()
             dist.all_reduce(self.gradients)  # returns at once: the GPU waits
+            if odd and what == "keeps":
+                self.keeps()
+            self.exchange()
             self.gradients.sum().item()  # @item
             time.sleep(0.02)
 
+    def exchange(self):
+        """As two stages of a pipeline do."""
+        theirs = torch.empty_like(self.gradients)
+        ops = [(dist.isend, self.gradients), (dist.irecv, theirs)]
+        for work in dist.batch_isend_irecv([dist.P2POp(op, value, 1 - self.rank, self.pairs) for op, value in ops]):
+            work.wait()
+
     def steps(self):
         pass
+
+    def rests(self):
+        pass
+
+    def keeps(self):
+        time.sleep(3600)  # @keeps
 
     def sleeps(self):
         time.sleep(3600)  # @sleeps
@@ -57,6 +75,7 @@ def main(folder, what):
     ip, port = ray.get(ranks[0].where.remote())
     for work in [each.train.remote(ip, port, folder, what) for each in ranks]:
         ray.get(work)  # one after the other, so that what a later one raises is not seen
+    time.sleep(3600)
 
 
 main(*sys.argv[1:])
