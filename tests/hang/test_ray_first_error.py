@@ -37,6 +37,8 @@ def plain_ray() -> Iterator[dict[str, str]]:
     folder.mkdir(mode=0o700)
     url = f"http://127.0.0.1:{(port := free_port())}"
     environ = {**environment(folder, "disabled"), "RAY_API_SERVER_ADDRESS": url, "RAY_DASHBOARD_URL": url}
+    # Tasks of a worker that its job's end kills are in Ray's table only if it has reported them by then.
+    environ["RAY_task_events_report_interval_ms"] = "100"
     ports = [f"--{name}={free_port()}" for name in ("port", "dashboard-agent-listen-port", "metrics-export-port")]
     command = [RAY, "start", "--head", "--block", "--num-cpus=4", *ports]
     log = (folder / "log").open("w")
