@@ -14,7 +14,8 @@ from devkit.debug.protocols import Hub
 from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.debug.stack_groups import Frame
 from devkit.errors import DevkitError, UsageError
-from devkit.hang.diagnose import PATIENCE, diagnose
+from devkit.hang.case import PATIENCE
+from devkit.hang.diagnose import diagnose
 from devkit.hang.facts import CrashFacts, Holder, NodeFacts, Pending, Sample
 from devkit.hang.records import Verdict
 

@@ -10,7 +10,7 @@ from typing import Any
 from devkit import console
 from devkit.debug.dashboard import Dashboard
 from devkit.hang import view
-from devkit.hang.diagnose import PATIENCE, case_of
+from devkit.hang.case import PATIENCE, case_of
 from devkit.hang.gather import Diagnosis, Sampler, choose_job, watch_until_decided
 from devkit.hang.records import HangDocument
 

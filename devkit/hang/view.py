@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from devkit.debug.naming import label, short_path
-from devkit.hang.diagnose import case_of
+from devkit.hang.case import case_of
 from devkit.hang.gather import Diagnosis
 from devkit.hang.records import RankProgress
 from devkit.hang.states import State

@@ -23,7 +23,8 @@ from devkit.debug import state
 from devkit.debug.client import connect
 from devkit.errors import DevkitError
 from devkit.hang import view
-from devkit.hang.diagnose import case_of, diagnose
+from devkit.hang.case import case_of
+from devkit.hang.diagnose import diagnose
 from devkit.hang.facts import Sample
 from devkit.hang.gather import Diagnosis, Sampler
 from devkit.hang.records import Verdict

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from devkit.hang.diagnose import PATIENCE, diagnose
+from devkit.hang.case import PATIENCE
+from devkit.hang.diagnose import diagnose
 from devkit.hang.facts import Sample
 from devkit.hang.records import Verdict
 

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import collectives
-from tests.hang.jobs import driver, entry, facts, group, process, verdict
+from devkit.debug.stack_groups import Frame
+from devkit.hang.facts import CrashFacts
+from tests.hang.jobs import NOW, RAY, TRAIN, driver, entry, facts, group, process, verdict
 
 Document = dict[str, Any]
 
@@ -79,12 +81,6 @@ def test_both_ends_of_a_transfer(ops: Iterable[tuple[str, int]], kind: str, odd:
     assert kind == "network" or f"{next(iter(ops))[0]} " in found.sentence
 
 
-class Listed:
-    """A process group, as torch.distributed lists it."""
-
-    group_name, group_desc = "0", "default_pg"
-
-
 def test_a_stage_that_has_asked_early_for_its_next_input_is_at_work() -> None:
     """Each of the two receives from the other, but only one of them waits."""
 
@@ -96,6 +92,12 @@ def test_a_stage_that_has_asked_early_for_its_next_input_is_at_work() -> None:
     found = verdict(ranks(60, 1.0), ranks(61, 3.0))
     assert not found.hang and "rank 6 is at work" in found.sentence, found
     assert not verdict(ranks(60, 1.0)).decided  # a transfer may be young
+
+
+class Listed:
+    """A process group, as torch.distributed lists it."""
+
+    group_name, group_desc = "0", "default_pg"
 
 
 def recorder(
@@ -278,17 +280,21 @@ def test_a_rank_that_sleeps_beside_a_group_of_another_thread_sleeps() -> None:
 
 def test_all_wait_in_groups_that_are_not_listed() -> None:
     _, sender, _, _ = crossing(engine(0))
-    found = verdict([driver(), sender])
+    asks = process(facts(0, 62, inner=[(RAY, 7, "get")]), 0, "ActorWorker")  # its rank is lower, and it is not told
+    found = verdict([driver(), asks, sender])
     assert (found.kind, found.culprit and found.culprit.rank, found.decided) == ("missing", 1, True), found
     assert "which tells nobody who else is to come" in found.sentence
 
 
-def test_a_rank_that_raised_is_told_to_those_in_an_unlisted_group() -> None:
+def test_a_rank_that_raised_is_told_though_the_others_wait_in_an_unlisted_group() -> None:
     bare = [group([entry(3, "all_gather", done=False)], [], "gloo 4", "")]
     there = [process(facts(rank, 88, groups=bare, call={"op": "all_gather"}), rank) for rank in (0, 2)]
+    crash = CrashFacts("c1", "Worker-1", "Worker", 1, "ValueError: bad", Frame(TRAIN, 70, "load"), NOW - 9, None)
+    found = verdict([driver(), *there, process(facts(1, 0), 1)], crashes=[crash])
+    assert (found.kind, found.culprit and (found.culprit.rank, found.culprit.line)) == ("raised", (1, 70)), found
     asleep = process(facts(1, 41, call_in="clock_nanosleep"), 1)
     found = verdict([driver(), *there, asleep])
-    assert (found.kind, found.culprit and found.culprit.rank) == ("missing", 1), found
+    assert (found.kind, found.culprit and (found.culprit.rank, found.culprit.line)) == ("missing", (1, 41)), found
 
 
 def test_an_agent_that_knows_no_peers_is_understood() -> None:

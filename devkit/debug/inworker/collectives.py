@@ -37,7 +37,7 @@ def groups() -> list[Document]:
     world = getattr(module, "_world", None)
     if core is None or world is None:
         return []
-    entries, now = recorded(core), time.time()
+    entries, now = _recorded(core), time.time()
     found = [group for each in list(world.pg_map) for group in _listed(world, each, entries, now)]
     others = _unlisted((each for each in entries if not _group_name(each)), now)
     return found + [each for each in others if not all(one["done"] for one in each["entries"])]
@@ -91,7 +91,7 @@ def _meeting_place(store: Any) -> str:
     return f"{host}:{port}" if host else str(getattr(store, "path", "") or "")
 
 
-def recorded(core: Any) -> list[Document]:
+def _recorded(core: Any) -> list[Document]:
     """What torch's flight recorders have, each one's oldest entry first."""
     found: list[Document] = []
     for name in _DUMPS:

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import collectives, kernel_view, locks
 from .identity import identify
-from .sources import TRAINER
+from .sources import is_users
 from .stacks import OUR_THREADS, all_threads
 
 Document = dict[str, Any]
@@ -19,7 +19,6 @@ Document = dict[str, Any]
 STEP_NAMES = ("global_steps", "global_step", "step", "iteration", "step_idx", "epoch")
 HOLDERS = ("self", "progress", "state", "trainer")  # objects that keep it as an attribute
 PHASE = "phase"
-_INSTALLED = f"{os.sep}site-packages{os.sep}"
 DEPTH = 100
 
 
@@ -81,7 +80,7 @@ def position(frame: FrameType | None) -> tuple[int | None, str]:
     """The step and the phase that the main thread's variables tell; the outermost frame that has one is believed."""
     step, phase = None, ""
     for each in _outwards(frame):
-        if _INSTALLED in each.f_code.co_filename and TRAINER not in each.f_code.co_filename:
+        if not is_users(each.f_code.co_filename):
             continue
         values = each.f_locals
         found = _step_of(values)

@@ -11,7 +11,9 @@ from .redaction import scrub_start
 
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _INSTALLED = tuple(part.replace("/", os.sep) for part in ("/site-packages/", "/dist-packages/", "/lib/python3."))
-TRAINER = os.path.join(_INSTALLED[0], "trainer", "")  # the program, also where it is installed
+_TRAINER = tuple(
+    os.path.join(part, "trainer", "") for part in _INSTALLED[:2]
+)  # the program, also where it is installed
 _NATIVE = (".pyx", ".pxi", ".pxd")
 _LIBRARIES = ("ray", "torch")  # also when they are installed from a checkout
 LINE = 500  # characters of a line that are kept
@@ -25,7 +27,7 @@ def is_users(filename: str) -> bool:
     >>> is_users("/v/lib/python3.11/site-packages/trainer/ppo.py"), is_users("/v/lib/python3.11/site-packages/ray/a.py")
     (True, False)
     """
-    if TRAINER in filename:
+    if any(part in filename for part in _TRAINER):
         return True
     if is_standard(filename) or filename.endswith(_NATIVE):
         return False

@@ -1,0 +1,277 @@
+"""Ranks that wait for ranks: who does not come, and why. Pure.
+
+A rank that waits for another is never to blame while that other one has a cause of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from devkit.hang import resources, words
+from devkit.hang.case import Case
+from devkit.hang.groups import Group, Stuck, groups_of, stuck
+from devkit.hang.records import Culprit, Kind, Verdict
+from devkit.hang.states import State
+
+SLOW_SECONDS = 30.0  # ranks have waited so long for one that is at work
+SLOW_TIMES = 3.0  # and this many times longer than between their earlier collectives
+_HELD = frozenset({"busy", "dead", "frozen", "silent", "unreachable", "io", "lock", "sleep"})
+
+
+def collectives(case: Case) -> Verdict | None:
+    found = [each for group in groups_of(case.states) if (each := stuck(group, case.before)) is not None]
+    if not found:
+        return None
+    mismatched = [each for each in found if each.kind == "mismatch"]
+    if mismatched:
+        return _mismatch(case, min(mismatched, key=lambda each: -each.age))
+    missing = [each for each in found if each.kind == "missing"]
+    waiting = {rank_key(each.group, rank) for each in found for rank in each.waiting}
+    roots = [(each, rank) for each in missing for rank in each.divergent if rank_key(each.group, rank) not in waiting]
+    causes = [(each, rank) for each, rank in roots if not _waits_unlisted(each.group, rank)]
+    if roots and not causes and _is_held_elsewhere(case, found):
+        return None  # whom these wait for torch does not tell: the others' states do
+    if roots:
+        return _missing(case, causes or roots)
+    return _crossed(case, missing) if missing else _together(case, found[0])
+
+
+def _waits_unlisted(group: Group, rank: int) -> bool:
+    state = group.members.get(rank)
+    return state is not None and state.doing == "collective" and state.facts.unlisted is not None
+
+
+def _is_held_elsewhere(case: Case, found: Sequence[Stuck]) -> bool:
+    """Whether a rank that is in none of these groups is at work, or is kept from it by something of its own."""
+    within = {state.facts.id for each in found for state in each.group.members.values()}
+    return any(
+        state.moved or state.doing in _HELD or (state.doing == "idle" and case.crash_of(state) is not None)
+        for state in case.states
+        if state.facts.rank is not None and state.facts.id not in within and not case.is_child(state)
+    )
+
+
+def rank_key(group: Group, rank: int) -> str:
+    """The process of a rank; a rank that is nowhere is a key of its own."""
+    member = group.members.get(rank)
+    return member.facts.id if member else f"{group.key[1]} {rank}"
+
+
+def _mismatch(case: Case, found: Stuck) -> Verdict:
+    odd = [found.group.members[rank] for rank in found.divergent]
+    rest = [found.group.members[rank] for rank in sorted(found.said) if rank not in found.divergent]
+    what = f"collective #{found.seq}" if not found.p2p else "a transfer"
+    theirs, others = found.said[found.divergent[0]], found.said[rest[0].facts.rank or 0] if rest else ""
+    sentence = (
+        f"mismatched collectives: in {what} of group {found.group.title} {words.they(odd, 'is', 'are')} "
+        f"in {theirs}{words.root(odd[0])}{words.at(odd[0])}, "
+        f"while {words.they(rest, 'is', 'are')} in {others}"
+        f"{words.root(rest[0]) if rest else ''}{words.at(rest[0]) if rest else ''}"
+    )
+    evidence = (*words.recorded(found), *words.waits(case.states))
+    # A transfer may be asked for long before its other end comes.
+    decided = not found.p2p or case.decided(found.age)
+    return Verdict("mismatch", sentence, words.culprit(odd[0]), found.age, evidence, decided)
+
+
+def _missing(case: Case, roots: Sequence[tuple[Stuck, int]]) -> Verdict:
+    """The worst of those that are missing: one that can never come before one that is merely late."""
+    judged = [_absentee(case, each, rank) for each, rank in roots]
+    worst = min(judged, key=lambda verdict: _GRAVITY.index(verdict.kind))
+    others = [each for each in judged if each.kind == worst.kind]
+    more = f" (and {len(others) - 1} more ranks)" if len(others) > 1 else ""
+    return replace(worst, sentence=worst.sentence + more)
+
+
+_GRAVITY: tuple[Kind, ...] = (
+    *("dead", "raised", "frozen", "deadlock", "unreachable"),
+    *("silent", "io", "missing", "slow", "moves"),
+)
+
+
+def _absentee(case: Case, found: Stuck, rank: int) -> Verdict:
+    """Why a rank has not come to a collective that others wait in."""
+    role = next(iter(found.group.members.values())).facts.role
+    waiters = [found.group.members[each] for each in found.waiting]
+    since = f"{words.they(waiters, 'waits', 'wait')} for it in {found.name}, for {words.span(found.age)}"
+    evidence = (*words.recorded(found), *words.waits(case.states))
+    state = found.group.members.get(rank) or _speechless(case, rank, role)
+    if state is None or state.doing == "dead":
+        return _gone(case, rank, role, state, since, found.age, evidence)
+    crash = case.crash_of(state)
+    if crash is not None and state.doing in ("idle", "ray"):
+        sentence = f"{words.name(state)} raised {crash.said}{words.at_frame(crash.at)}, and {since}"
+        return Verdict("raised", sentence, words.culprit(state, crash.at), found.age, (words.crash(crash), *evidence))
+    return _late(case, state, found, since, evidence)
+
+
+def _speechless(case: Case, rank: int, role: str) -> State | None:
+    """The process of a rank that could not say which groups it is in."""
+    alike = (each for each in case.states if each.facts.rank == rank and each.facts.role == role)
+    return next((each for each in alike if not each.facts.answers), None)
+
+
+def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[str, ...]) -> Verdict:
+    name, at = words.name(state), words.at(state)
+    decided = case.decided(found.age)
+    kind: Kind
+    if state.doing == "unreachable" and not state.moved:
+        kind, text = "unreachable", f"{name} {words.lost(state)}; {since}"
+    elif state.doing == "silent" and not state.moved:
+        kind, text = "silent", f"{name} does not answer: its Python is held by a call{at}; {since}"
+    elif state.doing == "io":
+        kind, text = "io", f"{name} waits for {words.io(state)}{at}; {since}"
+    elif _is_at_work(case, state):
+        kind, text = _slow_or_moving(found, name, at, since)
+        decided = True
+    else:
+        does = words.unlisted(state) or words.DOES.get(state.doing, "is")
+        kind, text = "missing", f"{name} is missing from {found.name}: it {does}{at}, and {since}"
+    return Verdict(kind, text, words.culprit(state), found.age, evidence, decided)
+
+
+def _is_at_work(case: Case, state: State) -> bool:
+    """It moves, or waits for a process outside of its group that does."""
+    if state.moved or state.doing == "busy":
+        return True
+    own = {group.place for group in state.facts.groups if group.ranks}
+    others = (
+        each
+        for each in case.states
+        if own.isdisjoint(group.place for group in each.facts.groups) and each.facts.role != "driver"
+    )
+    return state.doing == "ray" and any(each.moved or each.doing == "busy" for each in others)
+
+
+def _slow_or_moving(found: Stuck, name: str, at: str, since: str) -> tuple[Kind, str]:
+    ages = [entry.age for entry in found.group.facts(found.waiting[0]).entries if not entry.p2p]
+    usual = max((older - newer for older, newer in pairwise(ages)), default=0.0)
+    if found.age >= max(SLOW_SECONDS, SLOW_TIMES * usual):
+        return (
+            "slow",
+            f"{name} is slow: it is at work{at}, and {since}; their longest step before took {words.span(usual)}",
+        )
+    return "moves", f"no hang: {name} is at work{at}, and {since}"
+
+
+def _gone(
+    case: Case, rank: int, role: str, state: State | None, since: str, age: float, evidence: tuple[str, ...]
+) -> Verdict:
+    left = [each for each in case.now.left if each.rank == rank and each.role == role]
+    facts = state.facts if state else left[-1] if left else None
+    name = f"{role} rank {rank}" if role else f"rank {rank}"
+    if facts is None:
+        there = [each for each in case.states if each.facts.rank == rank and each.facts.role == role]
+        if there:  # started anew, outside of the group
+            text = f"{name} was started again and is not in the group: {since}"
+            return Verdict("dead", text, words.culprit(there[0]), age, evidence, case.decided(age))
+        text = f"{name} is not there: no process of this job has that rank, and {since}"
+        return Verdict("dead", text, Culprit(role, rank, "", 0, "", 0, ""), age, evidence, case.decided(age))
+    crash = next((each for each in reversed(case.now.crashes) if each.worker_id == facts.id), None)
+    why = facts.problem or "its process is gone"
+    told = f"{crash.said}{words.at_frame(crash.at)}" if crash else why
+    at = crash.at if crash else None
+    culprit = Culprit(role, rank, facts.node_ip, facts.pid, *(at or ("", 0, "")))
+    return Verdict(
+        "dead", f"{name} is dead ({told}), and {since}", culprit, age, (f"pid {facts.pid}: {why}", *evidence)
+    )
+
+
+def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
+    """Each waits in a group for one that waits in another group: they took the groups in different orders."""
+    least = min(found, key=lambda each: (len(each.waiting), -min(each.waiting)))
+    odd = [least.group.members[rank] for rank in least.waiting]
+    other = next(each for each in found if each is not least) if len(found) > 1 else least
+    rest = [other.group.members[rank] for rank in other.waiting]
+    sentence = (
+        f"mismatched collectives: {words.they(odd, 'waits', 'wait')} in {least.name}{words.at(odd[0])}, "
+        f"while {words.they(rest, 'waits', 'wait')} in {other.name}{words.at(rest[0])}: "
+        "they take the groups in different orders"
+    )
+    evidence = tuple(line for each in found for line in words.recorded(each))
+    return Verdict("mismatch", sentence, words.culprit(odd[0]), least.age, (*evidence, *words.waits(case.states)))
+
+
+def _together(case: Case, found: Stuck) -> Verdict:
+    """Everybody is in it, in the same: what they send does not arrive."""
+    members = [found.group.members[rank] for rank in found.waiting]
+    dead = [state for state in found.group.members.values() if state.doing == "dead"]
+    if dead:
+        return _absentee(case, found, dead[0].facts.rank or 0)
+    first = words.first(members)
+    since = f"{words.they(members, 'is', 'are')} in {found.name}{words.at(first)} for {words.span(found.age)}"
+    everybody = list(found.group.members.values())
+    evidence = (*words.recorded(found), *words.waits(case.states))
+    return _cut_off(case, everybody, f"{since} and nobody is missing", words.culprit(first), found.age, evidence)
+
+
+def _cut_off(
+    case: Case, states: Sequence[State], since: str, who: Culprit, age: float | None, evidence: tuple[str, ...]
+) -> Verdict:
+    """Nothing comes through between these; which two do not hear each other, where their connections tell."""
+    deaf = words.deaf(states)
+    if deaf:
+        text = f"nothing comes through between {words.both(deaf[0])}: {since}"
+    else:
+        hosts = ", ".join(sorted({state.facts.node_ip for state in states}))
+        text = f"nothing comes through: {since}; is there a way between {hosts}?"
+    lines = (*(words.unheard(each) for each in deaf), *evidence)
+    return Verdict("network", text, who, age, lines, case.decided(age or 0.0))
+
+
+def meetings(case: Case) -> Verdict | None:
+    """Ranks that make a process group, or are in a collective that torch has no record of."""
+    there = [
+        state
+        for state in case.states
+        if state.doing in ("meeting", "collective") and not state.moved and state.facts.call and not _recorded(state)
+    ]
+    if not there:
+        return None
+    role, op = there[0].facts.role, str(there[0].facts.call.get("op"))
+    there = [state for state in there if state.facts.role == role]
+    peers = [state for state in case.states if state.facts.role == role and state not in there]
+    size = max(int(state.facts.call.get("world_size") or 0) for state in there) or len(there) + len(peers)
+    since = f"{words.they(there, 'waits', 'wait')} in {op}{words.at(there[0])}"
+    evidence, decided = words.waits(case.states), case.decided(0.0)
+    if pending := resources.verdict(case.first, case.now, evidence, decided):
+        return pending  # those who have not come may not have been started
+    frank = [state for state in peers if not (state.moved or state.doing == "busy")]
+    if len(peers) > len(frank):
+        return Verdict("moves", f"no hang: {words.named([s for s in peers if s not in frank])} moves, and {since}")
+    if frank:
+        return replace(_of_peer(case, words.first(frank), op, since), evidence=evidence, decided=decided)
+    if len(there) < size:
+        text = f"{since} for {size} ranks, and only {len(there)} have come: no other {role} process is in this job"
+        return Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
+    all_of = f"all {len(there)} ranks are in {op}{words.at(there[0])}"
+    return _cut_off(case, there, all_of, words.culprit(there[0]), None, evidence)
+
+
+def _recorded(state: State) -> bool:
+    return state.facts.rank is not None and any(group.waiting for group in state.facts.groups if group.ranks)
+
+
+def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
+    crash = case.crash_of(state)
+    if crash is not None and state.doing == "idle":
+        return Verdict(
+            "raised",
+            f"{words.name(state)} raised {crash.said}{words.at_frame(crash.at)}, and {since}",
+            words.culprit(state, crash.at),
+        )
+    if state.doing == "dead":
+        return Verdict(
+            "dead",
+            f"{words.name(state)} is dead ({state.facts.problem or 'its process is gone'}), and {since}",
+            words.culprit(state),
+        )
+    if state.doing == "unreachable":
+        return Verdict("unreachable", f"{words.name(state)} {words.lost(state)}; {since}", words.culprit(state))
+    kind: Kind = "io" if state.doing == "io" else "silent" if state.doing == "silent" else "missing"
+    does = f"waits for {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
+    return Verdict(
+        kind, f"{words.name(state)} is missing from {op}: it {does}{words.at(state)}, and {since}", words.culprit(state)
+    )

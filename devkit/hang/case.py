@@ -1,0 +1,60 @@
+"""Two samples of a job side by side, and what every process did between them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from devkit.hang.facts import CrashFacts, ProcessFacts, Sample
+from devkit.hang.states import State, state_of
+
+PATIENCE = 10.0  # seconds: a wait that is younger may be an ordinary one
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two samples, and every process's state between them."""
+
+    before: Mapping[str, ProcessFacts]
+    first: Sample
+    now: Sample
+    states: tuple[State, ...]
+    patience: float
+
+    @property
+    def seconds(self) -> float:
+        return self.now.time - self.first.time
+
+    def is_child(self, state: State) -> bool:
+        """Of a worker of the job: it is called after that, with its own pid behind."""
+        parent = state.facts.id.rpartition("-")[0]
+        return any(each.facts.id == parent for each in self.states)
+
+    def crash_of(self, state: State) -> CrashFacts | None:
+        """Its newest one."""
+        own = [each for each in self.now.crashes if each.worker_id == state.facts.id]
+        return own[-1] if own else None
+
+    def decided(self, waited: float) -> bool:
+        return max(waited, self.seconds) >= self.patience
+
+
+def case_of(first: Sample, now: Sample, patience: float) -> Case:
+    now = replace(now, processes=tuple(_with_ranks(now.processes)))
+    before = {each.id: each for each in first.processes}
+    seconds = now.time - first.time
+    states = tuple(state_of(before.get(each.id), each, seconds) for each in now.processes)
+    return Case(before, first, now, states, patience)
+
+
+def _with_ranks(processes: Sequence[ProcessFacts]) -> Iterator[ProcessFacts]:
+    """A process that can't say its rank has the one that is left, if its peers' group lacks one and it is alone."""
+    for each in processes:
+        if each.answers or each.rank is not None:
+            yield each
+            continue
+        peers = [other for other in processes if other.role == each.role and other is not each]
+        missing = {rank for other in peers for group in other.groups for rank in group.ranks}
+        missing -= {other.rank for other in peers if other.rank is not None}
+        alone = len(missing) == 1 and not any(other.rank is None for other in peers)
+        yield replace(each, rank=missing.pop()) if alone else each
