@@ -6,7 +6,8 @@ one that needs nothing else installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,10 @@ from trainer.rollout.copying import copy_weights
 from trainer.rollout.sampling import draw, uniform_streams
 from trainer.rollout.sums import sums_of
 from trainer.rows import concat, take
+
+
+# The key-value cache in what a model takes and gives: since transformers 5.24, and before.
+CACHE_NAMES = ("cache", "past_key_values")
 
 
 class HfEngine:
@@ -71,12 +76,9 @@ class HfEngine:
             "position_ids": (attention_BS.cumsum(-1) - 1).clamp(min=0),
         }
         alive_B = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
-        tokens, masks, logps, cache = [], [], [], None
+        tokens, masks, logps = [], [], []
         for t in range(sampling.max_new_tokens):
-            output = self.model(
-                **inputs, attention_mask=attention_BS, past_key_values=cache, use_cache=True, logits_to_keep=1
-            )
-            cache = output.past_key_values
+            output = self.model(**inputs, attention_mask=attention_BS, use_cache=True, logits_to_keep=1)
             token_B, logp_B = draw(output.logits[:, -1], streams_BT[:, t], sampling)
             tokens.append(torch.where(alive_B, token_B, self.pad_id))
             masks.append(alive_B.long())
@@ -86,8 +88,19 @@ class HfEngine:
             if not alive_B.any():
                 break
             position_B1 = position_B1 + 1
-            inputs = {"input_ids": tokens[-1][:, None], "position_ids": position_B1}
+            inputs = {"input_ids": tokens[-1][:, None], "position_ids": position_B1, **cache_of(output)}
             attention_BS = torch.cat([attention_BS, masks[-1][:, None]], dim=1)
         return Rollout(
             prompts, torch.stack(tokens, 1).cpu(), torch.stack(masks, 1).cpu(), torch.stack(logps, 1).float().cpu()
         )
+
+
+def cache_of(output: Mapping[str, Any]) -> dict[str, Any]:
+    """What the next call of a model takes over from its last `output`, by the name that it has in both.
+
+    Raises TypeError where the model keeps no cache: the next token would be drawn without its past.
+    """
+    for name in CACHE_NAMES:
+        if output.get(name) is not None:
+            return {name: output[name]}
+    raise TypeError(f"the model gave no key-value cache, only {', '.join(output)}")
