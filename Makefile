@@ -3,31 +3,41 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
-export PYTHON VENV TORCH VENV_ARGS
+export PYTHON VENV TORCH VENV_ARGS LATEST
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-gpu test-hosts test-sglang test-vllm test-faults record-faults test-vscode lint format docs vscode check bench clean
+.PHONY: help setup lock smoke test test-ray test-mutants test-gpu test-hosts test-sglang test-vllm test-faults test-vscode \
+	test-latest test-all record-faults lint format docs vscode bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## make .venv and install everything into it, once
+setup: ## make .venv and install everything into it as in requirements.lock, once; LATEST=1 for the newest of everything
 	@bash scripts/setup
+
+lock: setup ## write requirements.lock anew from pyproject.toml; ARGS=--upgrade for the newest of everything
+	@scripts/lock $(ARGS)
 
 smoke: setup ## a whole PPO run on a tiny model through Ray, with checks; ARGS="KEY=VALUE ..."
 	@$(BIN)/devkit smoke --tiny $(ARGS)
 
-test: setup ## the tests; ARGS="-n0 tests/test_cli.py"
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup ## the quick tests (10 minutes on two cores); a file that is named runs whole: ARGS="-n0 tests/test_cli.py"
+	@$(BIN)/python -m pytest --tier=quick --once-more $(ARGS)
+
+test-ray: setup ## the tests that start Rays and trainers of their own (half an hour); ARGS=tests/debug
+	@$(BIN)/python -m pytest --tier=ray --once-more $(ARGS)
+
+test-mutants: setup ## each mistake of tests/mutants through a whole smoke run (10 minutes); ARGS="-k advantages"
+	@$(BIN)/python -m pytest --tier=mutants --once-more tests/mutants $(ARGS)
 
 test-gpu: setup ## on a machine with NVIDIA GPUs, two for all of it; with an engine that is installed. ARGS="-k bridge"
-	@$(BIN)/python -m pytest -n0 tests/gpu tests/engines $(ARGS)
+	@$(BIN)/python -m pytest --once-more -n0 tests/gpu tests/engines $(ARGS)
 
 test-hosts: setup ## several virtual hosts: launchers with real ssh and Slurm; real hangs; as root. ARGS="-k slurm"
-	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest -n0 tests/hosts tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py $(ARGS)
+	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest --once-more -n0 tests/hosts tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py $(ARGS)
 
 test-faults: setup ## every fault of docs/faults.md, made for real on virtual hosts; as root. ARGS="-k network"
-	@$(BIN)/python -m pytest -n0 tests/faults $(ARGS)
+	@$(BIN)/python -m pytest --once-more -n0 tests/faults $(ARGS)
 
 record-faults: setup ## make every fault of the gallery, and write docs/faults.md anew
 	@rm -f docs/results/faults.jsonl
@@ -36,12 +46,12 @@ record-faults: setup ## make every fault of the gallery, and write docs/faults.m
 
 test-sglang: ## SGLang itself on a CPU, in a virtual environment of its own (2.5 GB); ARGS="-k dies"
 	@VENV=.venv-sglang scripts/setup-engine sglang
-	@.venv-sglang/bin/python -m pytest -n0 tests/engines $(ARGS)
+	@.venv-sglang/bin/python -m pytest --once-more -n0 tests/engines $(ARGS)
 	@.venv-sglang/bin/devkit smoke --tiny --rollout sglang
 
 test-vllm: ## vLLM itself on a CPU, in a virtual environment of its own (3.5 GB); ARGS="-k dies"
 	@VENV=.venv-vllm scripts/setup-engine vllm
-	@.venv-vllm/bin/python -m pytest -n0 tests/engines $(ARGS)
+	@.venv-vllm/bin/python -m pytest --once-more -n0 tests/engines $(ARGS)
 	@.venv-vllm/bin/devkit smoke --tiny --rollout vllm
 
 test-vscode: setup ## the VS Code extension: unit tests, and scenarios in a real editor; ARGS="--slow"
@@ -74,7 +84,11 @@ $(VSIX): $(VSIX_SOURCES)
 	@cd vscode && npm run --silent package
 	@cp vscode/dist/ray-devkit.vsix $@
 
-check: lint test test-vscode smoke test-hosts test-sglang test-vllm test-faults ## all tests there are
+test-latest: ## the quick tests with the newest of every package, in .venv-latest: what moved, and what that broke
+	@scripts/test-latest $(ARGS)
+
+test-all: setup ## every suite, whatever fails, and a table of them at the end; ARGS="test smoke" for some
+	@$(BIN)/python scripts/test_all.py $(ARGS)
 
 bench: setup ## the benchmarks, one after another; some need a GPU, and some a reach that this machine may miss
 	@missed=; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || missed="$$missed $$file"; done; \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from types import FunctionType
 
@@ -22,12 +23,17 @@ def test_a_look_harms_no_tuple_that_another_thread_is_building() -> None:
                 broken.append(error)
 
     builders = [threading.Thread(target=build) for _ in range(2)]
-    for builder in builders:
-        builder.start()
-    for _ in range(LOOKS):
-        finding.Functions()
-        finding.suspended()
-    over.set()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # more of such moments in less time
+    try:
+        for builder in builders:
+            builder.start()
+        for _ in range(LOOKS):
+            finding.Functions()
+            finding.suspended()
+    finally:
+        over.set()
+        sys.setswitchinterval(interval)
     for builder in builders:
         builder.join(30)
     assert not broken

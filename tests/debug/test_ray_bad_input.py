@@ -34,6 +34,8 @@ from tests.debug.conftest import (
 )
 from tests.debug.look import Look
 
+pytestmark = pytest.mark.ray
+
 Document = dict[str, Any]
 Launch = Callable[..., Job]
 ANSWERED = 40.0  # seconds; every command ends by itself long before, also on a busy machine

@@ -20,6 +20,8 @@ from .conftest import PROGRAMS, Cluster, Job, eventually, mark, staged
 from .look import Look
 from .stages import Stage
 
+pytestmark = pytest.mark.ray
+
 FILES = ("points.py", "pieces.py", "late.py")
 
 

@@ -34,6 +34,8 @@ from devkit.debug.tokens import Token, find_token, token_file
 from devkit.errors import DeadlineError, DevkitError, UnreachableError, UsageError
 from tests import documents
 
+pytestmark = pytest.mark.ray
+
 WAIT = 60.0
 LEFTOVERS = {"RAY_DEBUG": "0", "RAY_DEBUG_POST_MORTEM": "0", "PYTHONBREAKPOINT": "0"}
 SHOW_ENVIRONMENT = """
@@ -93,7 +95,7 @@ def rays(own_world: Path) -> Rays:
     return Rays(first, cluster.start(legacy, lambda line: None), said)
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 class TestRealRays:
     def test_the_record_is_as_promised(self, rays: Rays) -> None:
         record = json.loads(json.dumps(rays.first.to_json()))
@@ -275,7 +277,7 @@ class TestRealRays:
             resolve(rays.first.gcs_address)
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 class TestStartsThatFail:
     """Whatever goes wrong, nothing stays behind."""
 

@@ -15,6 +15,8 @@ import pytest
 from tests.debug.conftest import PROGRAMS, Cluster, Job, eventually, mark
 from tests.debug.memory import limited, needs_kernel_log
 
+pytestmark = pytest.mark.ray
+
 KINDS = (
     "chained", "nested", "retried", "init", "method", "actor_stream", "thread", "async_method", "async_stream",
     "task_stream", "unpicklable", "exits", "segfault", "killed", "driver",

@@ -18,6 +18,8 @@ from .conftest import Cluster, eventually, staged
 from .look import Look
 from .stages import Debugger, Socket, Stage
 
+pytestmark = pytest.mark.ray
+
 Row = dict[str, Any]
 PAUSED = (("num_paused_threads", "!=", "0"), ("is_alive", "=", "True"))
 

@@ -19,6 +19,8 @@ import pytest
 from tests import documents
 from tests.debug.conftest import DEADLINE, PROGRAMS, Cluster, Job, eventually, mark
 
+pytestmark = pytest.mark.ray
+
 PROGRAM = PROGRAMS / "reach_ranks.py"
 Document = dict[str, Any]
 

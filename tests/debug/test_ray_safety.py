@@ -18,6 +18,8 @@ import pytest
 
 from tests.debug.conftest import DEADLINE, PROGRAMS, Cluster, Job, mark
 
+pytestmark = pytest.mark.ray
+
 PROGRAM = PROGRAMS / "reach_secrets.py"
 NOBODY = 65534
 INITIALIZE = b'{"seq":1,"type":"request","command":"initialize","arguments":{"adapterID":"python"}}'

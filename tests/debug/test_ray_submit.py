@@ -16,6 +16,8 @@ import pytest
 from tests import documents
 from tests.debug.conftest import DEADLINE, Cluster, eventually
 
+pytestmark = pytest.mark.ray
+
 JOB = """\
 import sys
 import time

@@ -18,7 +18,7 @@ import pytest
 from .conftest import PROGRAMS, Cluster, Job, mark, short_folder, start
 from .look import Look
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")

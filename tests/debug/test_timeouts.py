@@ -69,7 +69,7 @@ class Pair:
         channel.flush()
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.timeout(170)
 def test_a_stopped_rank_outlives_the_groups_limit(tmp_path: Path) -> None:
     pytest.importorskip("torch")
@@ -116,7 +116,7 @@ def run_one(body: str, before: str = "") -> None:
     assert "Warning" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.parametrize("before", ["", "import torch.distributed", "from torch.distributed import new_group"])
 def test_every_group_lives_a_day_whoever_came_first(before: str) -> None:
     run_one(
@@ -141,7 +141,7 @@ def test_every_group_lives_a_day_whoever_came_first(before: str) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_meeting_the_others_still_has_an_end(tmp_path: Path) -> None:
     run_one(
         f"""

@@ -17,7 +17,7 @@ from tests import documents
 from tests.debug.conftest import Cluster, eventually
 
 # One worker for all of them, since one cluster is enough; a cold torch on a busy machine takes its time.
-pytestmark = [pytest.mark.xdist_group("doctor"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("doctor"), pytest.mark.timeout(300)]
 PATIENT = ("--timeout", "60")
 
 

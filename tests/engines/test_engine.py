@@ -24,7 +24,7 @@ from trainer.rollout.handle import EngineHandle, gone
 from trainer.rows import take
 from trainer.spec import RunSpec
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 MODEL_PROCESS = {"sglang": 2, "vllm": 0}  # which of an engine's processes holds the model
 
 

@@ -25,7 +25,7 @@ from trainer.rollout.remote import free_port
 from trainer.rollout.server import PartSpec
 from trainer.spec import RunSpec
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(params=[1, 2], ids=["one node", "two nodes"])

@@ -17,7 +17,7 @@ from tests.hosts import hosts, ssh
 from tests.hosts.hosts import Host, Lan
 from tests.hosts.launching import PYTHON, devkit, left_on, patience
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.ray]
 FROM_ENV = "devkit debug-cluster --from-env"
 LISTEN = "import socket, time; s = socket.create_server(('', 6379)); print(1, flush=True); time.sleep(3600)"
 

@@ -38,7 +38,7 @@ SETTINGS = {
     "actor_rollout_ref.actor.use_kl_loss": True,
     "critic.ppo_micro_batch_size_per_gpu": 2,
 }
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.ray]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tests.hosts import hosts
 from tests.hosts.hosts import Host
 from tests.hosts.launching import document
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.ray]
 RAY = f"{sys.executable} -m ray.scripts.scripts start --disable-usage-stats --num-cpus=2"
 AUTH = {"RAY_AUTH_MODE": "disabled", "RAY_raylet_start_wait_time_s": "100"}  # three starts share a few cores
 AHEAD = Path(__file__).with_name("programs") / "ahead.c"

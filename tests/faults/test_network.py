@@ -11,7 +11,7 @@ from tests.faults.cluster import Cluster, Job
 from tests.faults.gallery import Clinic, fault
 from tests.hosts.launching import eventually
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.ray]
 DEAD_DNS = "nameserver 10.99.0.53\n"  # the switch routes nowhere: no answer ever comes
 NO_COLLECTIVE = "--no-collective"
 

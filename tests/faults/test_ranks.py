@@ -13,7 +13,7 @@ from tests.faults import cluster
 from tests.faults.cluster import Cluster, Job
 from tests.faults.gallery import Clinic, Document, fault
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.ray]
 PROGRAM = "train.py"
 
 

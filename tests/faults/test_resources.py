@@ -17,7 +17,7 @@ from tests.faults.cluster import PROGRAMS, Cluster, Job
 from tests.faults.gallery import Clinic, fault
 from tests.hosts.launching import PYTHON, devkit, document, eventually
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.ray]
 MEMORY = Path("/sys/fs/cgroup/memory")
 LIMIT = 1 << 30  # bytes
 

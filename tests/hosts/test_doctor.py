@@ -14,7 +14,7 @@ from devkit.doctor.records import DoctorDocument
 from tests import documents
 from tests.hosts import hosts
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.ray]
 RAY = (sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats", "--num-cpus=4")
 AUTH = {"RAY_AUTH_MODE": "disabled", "RAY_raylet_start_wait_time_s": "100"}  # three starts share a few cores
 HEAD = "10.77.0.1:6379"

@@ -45,7 +45,7 @@ def test_what_cannot_be_is_told_before_anything_starts(lan: Lan) -> None:
     assert left_on(lan[1]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_the_same_command_on_every_host_gives_one_cluster(lan: Lan) -> None:
     token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environs = [world(rank, **token) for rank in range(len(lan))]
@@ -70,7 +70,7 @@ def test_the_same_command_on_every_host_gives_one_cluster(lan: Lan) -> None:
         assert left_on(host) == []
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_a_machine_that_does_not_come_is_named_by_its_rank(lan: Lan) -> None:
     token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     seconds = f"{patience(25):.0f}"

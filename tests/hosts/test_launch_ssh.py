@@ -154,7 +154,7 @@ def test_a_name_server_that_does_not_answer_is_told(lan: Lan) -> None:
     assert said.startswith("reverse DNS: looking up the name of 10.77.0.1 ")
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_a_cluster_through_ssh_is_like_any_other(lan: Lan, laptop: Host) -> None:
     record = document(laptop, *UP)
     documents.check(record, DebugCluster)
@@ -221,7 +221,7 @@ def _id_of(record: dict[str, object], host: Host) -> str:
     return next(str(node["node_id"]) for node in nodes if node["ip"] == host.ip)
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_a_host_that_cannot_reach_the_head_is_named_and_nothing_is_left(lan: Lan, laptop: Host) -> None:
     lan.partition(0, 2)
     done = devkit(laptop, *UP[:-1], "20", code=None)
@@ -233,7 +233,7 @@ def test_a_host_that_cannot_reach_the_head_is_named_and_nothing_is_left(lan: Lan
     assert [left_on(host) for host in lan] == [[]] * 4
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_a_launch_that_is_broken_off_leaves_nothing(lan: Lan, laptop: Host, end: signal.Signals) -> None:
     command = laptop.popen(PYTHON, "-m", "devkit", *UP, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

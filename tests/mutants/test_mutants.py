@@ -46,7 +46,7 @@ def test_text_that_is_gone_is_an_error() -> None:
         Mutant("x", "y", old="a", new="b", caught_by="").applied_to("a + a")
 
 
-@pytest.mark.slow
+@pytest.mark.mutants
 @pytest.mark.timeout(TIMEOUT_S + 60)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_is_caught(mutant: Mutant, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_is_caught(mutant: Mutant, tmp_path: Path) -> None:
     assert (done.code, done.record["verdict"]) == (1, "fail")
 
 
-@pytest.mark.slow
+@pytest.mark.mutants
 @pytest.mark.timeout(TIMEOUT_S + 60)
 def test_nothing_is_caught_where_nothing_is_broken(tmp_path: Path) -> None:
     """The way in is not what fails."""

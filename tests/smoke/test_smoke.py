@@ -22,7 +22,7 @@ from tests import documents
 from tests.smoke.calls import CHECKS, DEADLINE_S, Done, calling, smoke
 from trainer.data.prepare import prepare
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * DEADLINE_S)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(2 * DEADLINE_S)]
 
 
 def assert_one_error(done: Done, code: int, *parts: str) -> None:

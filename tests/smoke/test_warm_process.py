@@ -93,7 +93,7 @@ def test_close_ends_a_process_that_does_not_listen_and_removes_its_folder(
     assert not Path(process.socket).parent.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_orders_of_the_real_one(tmp_path: Path) -> None:
     """A bad order is an error and the next one is carried out."""
     process = WarmProcess(tmp_path / "warm.log")

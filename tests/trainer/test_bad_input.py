@@ -25,6 +25,8 @@ from trainer.config import check_command
 from trainer.errors import NodeLost, WorkerDied
 from trainer.main_ppo import main
 
+pytestmark = pytest.mark.ray
+
 # ----------------------------------------------------------------------------------------- known before anything starts
 
 

@@ -19,6 +19,8 @@ from trainer.learner import models as models_module
 from trainer.learner.fsdp import Model
 from trainer.learner.models import Source, sharded
 
+pytestmark = pytest.mark.ray
+
 
 class Saved:
     """Bytes that autograd keeps for the backward pass."""

@@ -13,6 +13,8 @@ from tests.debug.conftest import Cluster, Job, cluster, eventually, launch
 from tests.trainer.conftest import Words
 from tests.trainer.runs import main_ppo
 
+pytestmark = pytest.mark.ray
+
 __all__ = ["cluster", "launch"]
 
 # Loaded by every rank; of the team that trains, rank 1 never comes to the actor's first gradient.

@@ -19,6 +19,8 @@ from trainer import rendezvous
 from trainer.errors import ConfigError
 from trainer.network import gloo_misses, nccl_misses, require_interfaces
 
+pytestmark = pytest.mark.ray
+
 CLUSTER = """
 import signal
 from ray.cluster_utils import Cluster

@@ -18,6 +18,8 @@ from trainer.restaging import on_one_cpu
 from trainer.run import read_data, train
 from trainer.tracking import Tracker
 
+pytestmark = pytest.mark.ray
+
 A = "actor_rollout_ref.actor"
 ON = f"{A}.strategy=megatron"
 

@@ -15,6 +15,8 @@ import pytest
 from tests.trainer.runs import ROOT
 from trainer.placement import Demand, Room, node_names, shortage
 
+pytestmark = pytest.mark.ray
+
 GPUS = Demand(2, 4, {"GPU": 1.0, "CPU": 1.0})
 
 

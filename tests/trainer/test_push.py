@@ -20,6 +20,8 @@ from trainer.rollout.layout import Place, form_groups
 from trainer.rollout.push import Push
 from trainer.rollout.sums import sums_of
 
+pytestmark = pytest.mark.ray
+
 Tensors = Iterator[tuple[str, torch.Tensor]]
 
 

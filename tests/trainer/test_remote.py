@@ -32,6 +32,8 @@ from trainer.rollout.remote import Limits, RemoteEngine, free_port
 from trainer.rollout.server import Draw, PartSpec
 from trainer.rollout.sums import sums_of
 
+pytestmark = pytest.mark.ray
+
 HANG = 7  # the first token of a prompt without an answer
 SAMPLING = Sampling(max_new_tokens=3, temperature=1.0, top_p=1.0, top_k=-1, do_sample=True, ignore_eos=False, seed=3)
 DRAW = Draw(max_new_tokens=3, temperature=1.0, top_p=1.0, top_k=-1, stop_ids=(1,), seed=3)

@@ -17,6 +17,8 @@ from trainer.records import Prompts, Rollout, Row
 from trainer.rollout.answers import assemble
 from trainer.rollout.server import Answer
 
+pytestmark = pytest.mark.ray
+
 RANKS, SIZE = 4, 2
 
 

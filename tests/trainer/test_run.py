@@ -18,6 +18,8 @@ from tests.trainer.runs import GONE_S, assert_one_error, complete, main_ppo, met
 from trainer import export, findings, ppo, replay
 from trainer.config.schema import KlCtrlConfig
 
+pytestmark = pytest.mark.ray
+
 # Ray's own agents try for up to 60 s to report that their cluster was killed; the ranks are gone in 2 s.
 AGENTS_GONE_S = 80.0
 

@@ -31,6 +31,8 @@ from trainer.rollout.bridge import Bridge, Kind, buckets
 from trainer.spec import BridgeEnd
 from trainer.teams import ROLES, Seat, bridge_ranks, ranks_of, roles_of, seats_of, teams_of
 
+pytestmark = pytest.mark.ray
+
 BASE = (
     "data.train_batch_size=12",
     "actor_rollout_ref.actor.ppo_mini_batch_size=12",

@@ -15,6 +15,8 @@ import pytest
 from tests.trainer.conftest import Words, locked
 from tests.trainer.runs import DEADLINE_S, ROOT
 
+pytestmark = pytest.mark.ray
+
 Ranks = list[dict[str, Any]]
 TRAINED = ("actor_rollout_ref.actor.fsdp_config", "critic.model.fsdp_config")
 OFFLOAD = [f"{section}.{part}_offload=True" for section in TRAINED for part in ("param", "optimizer", "grad")]

@@ -172,7 +172,7 @@ def test_the_command_line(
 # ---- a real editor
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_code_server_has_it_then(code_server: CodeServer) -> None:
     """What `make vscode` built, as the command installs it."""
     if not install.VSIX.exists():

@@ -66,7 +66,7 @@ def until(found: object, what: str) -> object:
     return answer
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_vscode_finds_nothing_wrong_in_them(code_server: CodeServer, tmp_path: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None or not install.VSIX.exists():

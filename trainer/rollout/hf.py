@@ -6,8 +6,7 @@ one that needs nothing else installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +18,7 @@ from trainer.rollout.sampling import draw, uniform_streams
 from trainer.rollout.sums import sums_of
 from trainer.rows import concat, take
 
-
-# The key-value cache in what a model takes and gives: since transformers 5.24, and before.
-CACHE_NAMES = ("cache", "past_key_values")
+CACHE_NAMES = {"cache", "past_key_values"}  # of what a model keeps and takes again: since transformers 5.24, and before
 
 
 class HfEngine:
@@ -87,20 +84,10 @@ class HfEngine:
                 alive_B = alive_B & ~torch.isin(token_B, self.eos_ids)
             if not alive_B.any():
                 break
+            (name,) = CACHE_NAMES & output.keys()  # without a cache, the next token would be drawn without its past
             position_B1 = position_B1 + 1
-            inputs = {"input_ids": tokens[-1][:, None], "position_ids": position_B1, **cache_of(output)}
+            inputs = {"input_ids": tokens[-1][:, None], "position_ids": position_B1, name: output[name]}
             attention_BS = torch.cat([attention_BS, masks[-1][:, None]], dim=1)
         return Rollout(
             prompts, torch.stack(tokens, 1).cpu(), torch.stack(masks, 1).cpu(), torch.stack(logps, 1).float().cpu()
         )
-
-
-def cache_of(output: Mapping[str, Any]) -> dict[str, Any]:
-    """What the next call of a model takes over from its last `output`, by the name that it has in both.
-
-    Raises TypeError where the model keeps no cache: the next token would be drawn without its past.
-    """
-    for name in CACHE_NAMES:
-        if output.get(name) is not None:
-            return {name: output[name]}
-    raise TypeError(f"the model gave no key-value cache, only {', '.join(output)}")

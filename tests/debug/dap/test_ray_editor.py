@@ -9,12 +9,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import pytest
+
 from devkit.debug.client import HubClient
 from devkit.debug.dap import Options
 from tests.debug.conftest import PROGRAMS, Cluster, mark, staged
 from tests.debug.dap.support import SECONDS, Client, child, running
 from tests.debug.dap.test_all import CHILDREN
 from tests.debug.dap.test_launch import EDITOR, Terminal
+
+pytestmark = pytest.mark.ray
 
 Document = dict[str, Any]
 

@@ -1,0 +1,1 @@
+"""What pytest does for this project beside running tests. `conftest.py` loads it."""

@@ -1,0 +1,129 @@
+"""Which tests a verb of the Makefile runs, and what becomes of one that fails."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts import test_all
+
+ROOT = Path(__file__).parent.parent
+INI = "[pytest]\nmarkers =\n  ray: a Ray of its own\n  mutants: a mistake\naddopts = --import-mode=importlib\n"
+THREE = """
+import pytest
+def test_quick(): pass
+@pytest.mark.ray
+def test_ray(): pass
+@pytest.mark.mutants
+def test_mutants(): pass
+"""
+# Fails the first time, and is then remembered by a file beside it.
+WEATHER = """
+import pathlib
+def test_late():
+    mark = pathlib.Path(__file__).with_suffix(".mark")
+    if not mark.exists():
+        mark.touch()
+        raise AssertionError("it was late")
+"""
+ORDER = """
+SEEN = []
+def test_one(): SEEN.append(1)
+def test_two(): assert not SEEN
+def test_three(): assert SEEN
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    pytester.makefile(".ini", pytest=INI)
+    pytester.makeconftest('pytest_plugins = ["tests.plugins.tiers", "tests.plugins.once_more"]')
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take most of a start's time
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
+    return pytester
+
+
+def run(project: pytest.Pytester, *words: str) -> pytest.RunResult:
+    return project.runpytest_subprocess("-p", "no:cacheprovider", "-rA", *words)
+
+
+@pytest.mark.parametrize("tier", ["quick", "ray", "mutants"])
+def test_a_tier_runs_its_tests_alone(project: pytest.Pytester, tier: str) -> None:
+    project.makepyfile(test_it=THREE)
+    done = run(project, f"--tier={tier}")
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines([f"PASSED test_it.py::test_{tier}"])
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_a_named_file_runs_whole(project: pytest.Pytester, workers: str) -> None:
+    project.makepyfile(test_it=THREE, test_other=THREE)
+    run(project, "--tier=quick", "test_it.py", workers).assert_outcomes(passed=3)
+    run(project, "--tier=quick", ".", workers).assert_outcomes(passed=2)
+
+
+def test_weather_is_flaky_and_green(project: pytest.Pytester) -> None:
+    project.makepyfile(test_it=WEATHER, test_other="def test_fine(): pass")
+    done = run(project, "--once-more", "--counts=counts.json", "-n2")
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(["*AssertionError: it was late*", "flaky: test_it.py::test_late", "*1 passed, 1 flaky*"])
+    counts = json.loads((project.path / "counts.json").read_text())
+    assert counts == {
+        "passed": 1,
+        "flaky": ["test_it.py::test_late"],
+        "failed": [],
+        "skipped": 0,
+        "minutes": counts["minutes"],
+    }
+
+
+def test_without_being_asked_nothing_runs_twice(project: pytest.Pytester) -> None:
+    project.makepyfile(test_it=WEATHER)
+    assert run(project).ret == 1
+
+
+def test_what_fails_twice_is_red(project: pytest.Pytester) -> None:
+    project.makepyfile(test_it="def test_wrong(): assert 0, 'for ever'", test_other=WEATHER)
+    done = run(project, "--once-more", "--counts=counts.json")
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(["failed again: test_it.py::test_wrong", "*1 failed, 1 flaky*"])
+    assert json.loads((project.path / "counts.json").read_text())["failed"] == ["test_it.py::test_wrong"]
+
+
+def test_what_fails_in_its_order_is_red(project: pytest.Pytester) -> None:
+    project.makepyfile(test_it=ORDER)
+    done = run(project, "--once-more")
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(["fails in the order of its file, and passes by itself: test_it.py::test_two"])
+    done.stdout.no_fnmatch_line("*test_three*once more*")
+
+
+def test_an_error_of_a_fixture_is_tried_again(project: pytest.Pytester) -> None:
+    fixture = WEATHER.replace("def test_late():", "@pytest.fixture\ndef late():").replace(
+        "import pathlib", "import pathlib, pytest"
+    )
+    project.makepyfile(test_it=fixture + "def test_with(late): pass\n")
+    done = run(project, "--once-more")
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(["flaky: test_it.py::test_with"])
+
+
+def test_many_are_no_weather(project: pytest.Pytester) -> None:
+    project.makepyfile(test_it="import pytest\n@pytest.mark.parametrize('n', range(21))\ndef test_n(n): assert 0")
+    done = run(project, "--once-more")
+    assert done.ret == 1
+    done.stdout.no_fnmatch_line("*once more*")
+
+
+def test_the_table_of_all_suites() -> None:
+    assert doctest.testmod(test_all) == doctest.TestResults(failed=0, attempted=1)
+    verbs = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
+    assert set(test_all.SUITES) <= verbs
