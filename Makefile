@@ -6,7 +6,7 @@ ARGS ?=
 export PYTHON VENV TORCH VENV_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-gpu test-hosts test-sglang test-vllm test-faults record-faults test-vscode lint format docs vscode check bench clean
+.PHONY: help setup smoke test test-gpu test-hosts test-sglang test-vllm test-faults test-programs record-faults test-vscode lint format docs vscode check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,10 +24,14 @@ test-gpu: setup ## on a machine with NVIDIA GPUs, two for all of it; with an eng
 	@$(BIN)/python -m pytest -n0 tests/gpu tests/engines $(ARGS)
 
 test-hosts: setup ## several virtual hosts: launchers with real ssh and Slurm; real hangs; as root. ARGS="-k slurm"
-	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest -n0 tests/hosts tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py $(ARGS)
+	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest -n0 tests/hosts tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py tests/hang/test_ray_calls.py $(ARGS)
 
 test-faults: setup ## every fault of docs/faults.md, made for real on virtual hosts; as root. ARGS="-k network"
 	@$(BIN)/python -m pytest -n0 tests/faults $(ARGS)
+
+test-programs: setup ## programs of Ray's libraries under devkit, in a virtual environment on top (120 MB). HEAVY=1: RLlib and verl too
+	@BASE=$(VENV) VENV=.venv-programs HEAVY=$(HEAVY) scripts/setup-programs
+	@.venv-programs/bin/python -m pytest -n0 tests/programs $(ARGS)
 
 record-faults: setup ## make every fault of the gallery, and write docs/faults.md anew
 	@rm -f docs/results/faults.jsonl
@@ -74,7 +78,7 @@ $(VSIX): $(VSIX_SOURCES)
 	@cd vscode && npm run --silent package
 	@cp vscode/dist/ray-devkit.vsix $@
 
-check: lint test test-vscode smoke test-hosts test-sglang test-vllm test-faults ## all tests there are
+check: lint test test-vscode smoke test-hosts test-programs test-sglang test-vllm test-faults ## all tests there are
 
 bench: setup ## the benchmarks, one after another; some need a GPU, and some a reach that this machine may miss
 	@missed=; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || missed="$$missed $$file"; done; \
