@@ -6,7 +6,7 @@ ARGS ?=
 export PYTHON VENV TORCH VENV_ARGS LATEST
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock smoke test test-ray test-mutants test-gpu test-hosts test-sglang test-vllm test-faults test-vscode \
+.PHONY: help setup lock smoke test test-ray test-mutants test-gpu test-hosts test-sglang test-vllm test-faults test-programs test-vscode \
 	test-latest test-all record-faults lint format docs vscode bench clean
 
 help: ## this list
@@ -34,10 +34,14 @@ test-gpu: setup ## on a machine with NVIDIA GPUs, two for all of it; with an eng
 	@$(BIN)/python -m pytest --once-more -n0 tests/gpu tests/engines $(ARGS)
 
 test-hosts: setup ## several virtual hosts: launchers with real ssh and Slurm; real hangs; as root. ARGS="-k slurm"
-	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest --once-more -n0 tests/hosts tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py $(ARGS)
+	@DEVKIT_TEST_HANGS=1 $(BIN)/python -m pytest --once-more -n0 tests/hosts tests/hang/test_ray_hangs.py tests/hang/test_ray_first_error.py tests/hang/test_ray_calls.py $(ARGS)
 
 test-faults: setup ## every fault of docs/faults.md, made for real on virtual hosts; as root. ARGS="-k network"
 	@$(BIN)/python -m pytest --once-more -n0 tests/faults $(ARGS)
+
+test-programs: setup ## programs of Ray's libraries under devkit, in a virtual environment on top (120 MB). HEAVY=1: RLlib and verl too
+	@BASE=$(VENV) VENV=.venv-programs HEAVY=$(HEAVY) scripts/setup-programs
+	@.venv-programs/bin/python -m pytest --once-more -n0 tests/programs $(ARGS)
 
 record-faults: setup ## make every fault of the gallery, and write docs/faults.md anew
 	@rm -f docs/results/faults.jsonl

@@ -28,10 +28,11 @@ from devkit.smoke.shrink import make_plan, replaced
 from devkit.smoke.tiny import TinySpec, build
 from trainer import ppo
 from trainer.config import load
+from trainer.data.reading import read_data, total_steps
 from trainer.group import WorkerGroup
 from trainer.local import LocalPool
 from trainer.records import Scores
-from trainer.run import Observer, read_data, total_steps, train
+from trainer.run import Observer, train
 from trainer.tracking import Tracker
 
 SAMPLES = {"gae": 1, "reinforce_plus_plus": 1, "grpo": 4, "rloo": 4}
@@ -73,7 +74,7 @@ def rise(estimator: str, seed: int, pool: LocalPool) -> float:
         build(TinySpec(str(folder / "model"), None, texts, seed, 512))
         given = (f"algorithm.adv_estimator={estimator}", f"actor_rollout_ref.rollout.n={SAMPLES[estimator]}")
         plan = make_plan(given, None)
-        settings = gate.settings(plan.full, train_file, folder) | {
+        settings = gate.settings(plan.full, load(plan.overrides).config, train_file, folder) | {
             "actor_rollout_ref.model.path": str(folder / "model"),
             "critic.model.path": str(folder / "model"),
             "trainer.seed": seed,

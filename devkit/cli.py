@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from devkit import destinations, patience
 from devkit.dashes import BehindDashes, behind_dashes
-from devkit.debug import verbs
+from devkit.debug import cluster_verbs, verbs
 from devkit.debug.verbs import JSON_FLAG
 from devkit.doctor import verbs as doctor_verbs
+from devkit.durations import duration
 from devkit.hang import verbs as hang_verbs
 from devkit.launch import verbs as launch_verbs
 from devkit.lint import verbs as lint_verbs
 from devkit.vscode import verbs as vscode_verbs
+from devkit.whole_help import whole_sentences
+
+if TYPE_CHECKING:
+    from devkit.records import ErrorRecord
 
 app = typer.Typer(
     name="devkit",
@@ -69,16 +76,12 @@ def smoke(
         str | None, typer.Option(metavar="NAME", help="Whose meaning the keys have; told from the keys by default.")
     ] = None,
     json: Annotated[bool, typer.Option(JSON_FLAG, help="Print one JSON record on stdout.")] = False,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the checks as JUnit XML.")] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write logs, metrics and the reward curve.")
-    ] = None,
+    junit: Annotated[Path | None, destinations.file(help="Write the checks as JUnit XML.", parents=True)] = None,
+    report: Annotated[Path | None, destinations.folder(help="Write logs, metrics and the reward curve.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the working folder.")] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop after the first check that fails.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of model, data and sampling.")] = 0,
-    timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0, help="Give up after this long, with exit code 4.")
-    ] = None,
+    timeout: Annotated[float | None, duration(help="Give up after this long, with exit code 4.")] = None,
 ) -> int:
     """Run a full PPO training on a tiny model through Ray, with checks that name what is broken."""
     from devkit.errors import UsageError
@@ -107,18 +110,25 @@ def smoke(
 
 
 verbs.register(app)
+app.add_typer(cluster_verbs.app)
 doctor_verbs.register(app)
 hang_verbs.register(app)
 lint_verbs.register(app)
 app.add_typer(launch_verbs.app)
 app.add_typer(vscode_verbs.app)
+whole_sentences(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return its exit code. The one place where exceptions end."""
+    from devkit import output
+
     arguments = list(sys.argv[1:] if argv is None else argv)
+    output.guard()
+    patience.forget()
     try:
         code = app(arguments, prog_name="devkit", standalone_mode=False)
+        output.flush()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the entry point: whatever it is, two lines tell it
         return _fail(error, arguments)
     if code == 130:  # Typer swallows Ctrl-C and gives its exit code
@@ -127,16 +137,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: BaseException, arguments: Sequence[str]) -> int:
+    from devkit import output
+    from devkit.errors import CLOSED_PIPE, OutputError, describe
+
+    problem = describe(error)
+    with suppress(OutputError):  # what went wrong matters more than that nobody could be told
+        if problem.exit_code != CLOSED_PIPE:
+            _tell(error, problem, arguments)
+        output.flush()
+    return problem.exit_code
+
+
+def _tell(error: BaseException, problem: ErrorRecord, arguments: Sequence[str]) -> None:
     from devkit.console import report_error
-    from devkit.errors import describe
 
     if _has_flag(VERBOSE_FLAG, arguments):
         import traceback
 
         traceback.print_exception(error)
-    problem = describe(error)
     report_error(problem, getattr(error, "facts", {}), as_json=_has_flag(JSON_FLAG, arguments))
-    return problem.exit_code
 
 
 def _has_flag(flag: str, arguments: Sequence[str]) -> bool:

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from devkit.debug.inworker.words import plain
 from devkit.records import ErrorRecord
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderResult
 
 
 def talk() -> Console:
@@ -28,7 +29,27 @@ def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
     # What is printed holds file names and user data: no markup, no guessing at what to colour.
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    console = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    console.push_render_hook(_AllPlain())  # type: ignore[arg-type]  # its base class would be imported with devkit
+    return console
+
+
+class Plain:
+    """What is shown, without what a terminal would obey in its texts: they are other people's."""
+
+    def __init__(self, shown: RenderableType) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._shown, options):
+            yield segment if segment.control else segment._replace(text=plain(segment.text))
+
+
+class _AllPlain:
+    """Rich's own kind of hook: it sees all that is printed."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [Plain(each) for each in renderables]
 
 
 def emit(document: Mapping[str, Any]) -> None:

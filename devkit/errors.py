@@ -2,9 +2,12 @@
 
     DevkitError                  exit code 1: what was checked is not fine
     ├── FailedError              1: so is what the command ran; knows the record of it
+    │   └── TerminatedError      143: what it ran was ended by SIGTERM
     ├── UsageError               2: a command that cannot be right
     ├── UnreachableError         3: no cluster to be reached
-    └── DeadlineError            4: a wait ended; says what is missing
+    ├── NoJobError               3: a cluster, and no job in it that could be looked at
+    ├── DeadlineError            4: a wait ended; says what is missing
+    └── OutputError              1, or 141 where the reader has gone: what was said cannot be written
 
 Each carries one `hint`: what the user can do about it. The entry point in `cli.py` prints one `error:` line and one
 `hint:` line and leaves with `exit_code`; nothing below it catches them. `describe` gives these three of any exception.
@@ -12,11 +15,14 @@ Each carries one `hint`: what the user can do about it. The entry point in `cli.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 from devkit.records import ErrorRecord
 
 INTERRUPTED = 130
+CLOSED_PIPE = 141  # as a shell tells of a program that SIGPIPE ended
+_VERBOSE = "devkit --verbose shows where this came from"
 
 
 class DevkitError(Exception):
@@ -28,7 +34,7 @@ class DevkitError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -45,9 +51,19 @@ def _rebuild(kind: type[DevkitError], message: str, hint: str) -> DevkitError:
 class FailedError(DevkitError):
     """What a command ran has failed. Under --json there is one document all the same: the command's, and the error."""
 
-    def __init__(self, message: str, *, hint: str = "", facts: Mapping[str, object] | None = None) -> None:
+    def __init__(self, message: str, *, hint: str, facts: Mapping[str, object] | None = None) -> None:
         super().__init__(message, hint=hint)
         self.facts = dict(facts or {})
+
+
+class TerminatedError(FailedError):
+    """Somebody else ended what the command ran: a batch system, `timeout`, `kill`."""
+
+    exit_code = 143  # 128 and the signal's number, as a shell tells of it
+
+    def __init__(self, *, facts: Mapping[str, object] | None = None) -> None:
+        hint = "by a time limit, a batch system or `kill`; the same command starts again"
+        super().__init__("the command was ended by SIGTERM", hint=hint, facts=facts)
 
 
 class UsageError(DevkitError):
@@ -62,10 +78,30 @@ class UnreachableError(DevkitError):
     exit_code = 3
 
 
+class NoJobError(DevkitError):
+    """There is a cluster, and no job in it that could be looked at: not the same as one that is not fine."""
+
+    exit_code = 3
+
+
 class DeadlineError(DevkitError):
     """A wait came to its end; the message says what was still missing."""
 
     exit_code = 4
+
+
+class OutputError(DevkitError):
+    """Standard output or standard error takes no more."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(
+            f"the output cannot be written: {cause.strerror or cause}",
+            hint="where does the shell send it? df shows full disks",
+        )
+        self.exit_code = CLOSED_PIPE if cause.errno == errno.EPIPE else 1
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (OutputError, (self.__cause__ or OSError(self.message),))
 
 
 def describe(error: BaseException) -> ErrorRecord:
@@ -84,7 +120,8 @@ def describe(error: BaseException) -> ErrorRecord:
     if not isinstance(exit_code, int):
         return _unexpected(error)
     if hasattr(error, "hint"):
-        return ErrorRecord(_one_line(str(error)), _one_line(error.hint), exit_code)
+        # A hub of another version, or a rank, may have left either out.
+        return ErrorRecord(_one_line(str(error)) or type(error).__name__, _one_line(error.hint) or _VERBOSE, exit_code)
     return _usage(error, exit_code)
 
 
@@ -99,7 +136,7 @@ def _usage(error: BaseException, exit_code: int) -> ErrorRecord:
 def _unexpected(error: BaseException) -> ErrorRecord:
     message = _one_line(str(error))
     kind = type(error).__name__
-    return ErrorRecord(f"{kind}: {message}" if message else kind, "devkit --verbose shows where this came from", 1)
+    return ErrorRecord(f"{kind}: {message}" if message else kind, _VERBOSE, 1)
 
 
 def _one_line(text: str) -> str:

@@ -36,6 +36,7 @@ FOLDERS = {
 INNER = {
     "debugger_parts": "The figures of `debugger.py`: without Ray, on Ray, and the table of them.",
     "end_to_end_parts": "What `end_to_end.py` gives both trainers, and what verl has where flash-attn does not fit.",
+    "learning_curve_parts": "What `learning_curve.py` gives both trainers, and a run of each.",
     "sglang_cpu": "What SGLang needs on a CPU beside its own wheel; `setup-engine` puts it into place.",
     "vllm_cpu": "What vLLM needs on a CPU beside its own wheel; `setup-engine` installs it.",
     "vscode_parts": "The ranks and the editor's side of `vscode.py`.",
@@ -172,6 +173,17 @@ def doctor_rules() -> str:
     return "\n".join(["| rule | severity | what it is about |", "|---|---|---|", *rows])
 
 
+def time_limits() -> str:
+    """Every limit that the debugger lifts."""
+    from devkit.debug.inworker.timeouts import DAY, TABLE
+
+    rows = []
+    for limit in TABLE:
+        variable = f"`{limit.variable}`" if limit.variable else ""
+        rows.append(f"| {limit.name} | {limit.read} | {variable} | {'a day' if limit.least == DAY else 'an hour'} |")
+    return "\n".join(["| limit | read from | variable | becomes |", "|---|---|---|---|", *rows])
+
+
 def reading_list() -> str:
     """The files that the walkthrough goes through, each with its number of lines, and their sum."""
     sizes = {file: len((ROOT / file).read_text(encoding="utf-8").splitlines()) for file in STEP_FILES}
@@ -202,6 +214,7 @@ GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/lint.md", "rules"): lint_rules,
     ("docs/doctor.md", "rules"): doctor_rules,
     ("docs/faults.md", "faults"): faults,
+    ("docs/time-limits.md", "time limits"): time_limits,
     ("docs/trainer.md", "dialects"): config_table("dialects"),
     ("docs/walkthrough.md", "lines"): reading_list,
 }

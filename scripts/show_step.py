@@ -25,10 +25,10 @@ from devkit.smoke.problems import word_problems, write_parquet
 from devkit.smoke.tiny import TinySpec, build
 from trainer import ppo
 from trainer.config import load, micro_batch_sizes
+from trainer.data.reading import read_data
 from trainer.group import WorkerGroup
 from trainer.local import LocalPool
 from trainer.records import Row, Totals
-from trainer.run import read_data
 from trainer.spec import RunSpec
 
 SIZES = (

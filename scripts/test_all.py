@@ -21,8 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 if __package__ in (None, ""):
     sys.path.insert(0, str(ROOT))
-PYTEST = ("test", "test-ray", "test-mutants", "test-hosts", "test-faults", "test-sglang", "test-vllm", "test-gpu")
-SUITES = ("lint", "test", "smoke", "test-ray", "test-mutants", "test-vscode", *PYTEST[3:])
+PYTEST = ("test", "test-ray", "test-mutants", "test-hosts", "test-faults", "test-programs")
+ENGINES = ("test-sglang", "test-vllm", "test-gpu")
+SUITES = ("lint", "test", "smoke", "test-ray", "test-mutants", "test-vscode", *PYTEST[3:], *ENGINES)
 HEAD = ("suite", "verdict", "passed", "flaky", "failed", "skipped", "minutes")
 
 
@@ -42,7 +43,7 @@ class Result:
 def run(suite: str) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         counts, start = Path(folder) / "counts.json", time.monotonic()
-        words = [f"ARGS=--counts={counts}"] if suite in PYTEST else []
+        words = [f"ARGS=--counts={counts}"] if suite in PYTEST + ENGINES else []
         done = subprocess.run(["make", "--no-print-directory", suite, *words], cwd=ROOT, check=False)
         verdict, minutes = "pass" if done.returncode == 0 else "fail", round((time.monotonic() - start) / 60, 1)
         if not counts.exists():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -16,9 +18,21 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that asks a hub fails at once, on every machine
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the test workers share the cores already
 
+# What a shell starts in the background has Ctrl-C ignored, and what `nohup` starts SIGHUP; and so would have whatever a
+# test starts and interrupts.
+for each in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(each) == signal.SIG_IGN:
+        signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+
 # An example that takes long says something of a busy machine, and nothing of the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with the most slow tests first: a file is one worker's, and one that comes last has the others wait."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("ray") or item.get_closest_marker("mutants"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(autouse=True)

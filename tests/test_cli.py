@@ -67,6 +67,13 @@ def test_importing_devkit_loads_only_devkit() -> None:
     assert python(code).stdout.split() == ["devkit"]
 
 
+def test_reading_logs_does_not_load_the_hub() -> None:
+    code = "import sys, devkit.logs.collect, devkit.logs.follows; print(*sys.modules)"
+    loaded = python(code).stdout.split()
+    assert "devkit.logs.follows" in loaded
+    assert {"devkit.debug.inworker.hub", "devkit.debug.inworker.hub_actor"}.isdisjoint(loaded)
+
+
 def test_help_is_data() -> None:
     done = python("from devkit.cli import main; main()", "--help")
     assert "smoke" in done.stdout

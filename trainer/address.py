@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
+import stat
 import sys
 from pathlib import Path
+
+from trainer.ray_token import ask_for_token
 
 # A cluster's head answers within milliseconds, across a slow network within seconds.
 CONNECT_S = 10.0
@@ -21,12 +23,8 @@ def running_cluster() -> str | None:
 
 
 def prepare_own_cluster() -> None:
-    """Sets what a cluster of the run's own needs; call it before Ray is imported.
-
-    Left to itself, Ray would write a token into the home folder, which then decides how later clusters are reached.
-    """
-    if "RAY_AUTH_MODE" not in os.environ:
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    """Sets what a cluster of the run's own needs; call it before Ray is imported."""
+    ask_for_token()
     # Were this process killed, Ray's agents would look for their cluster's head for a minute before they end. Less than
     # this, and a machine that is busy for some seconds ends the run.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
@@ -43,9 +41,16 @@ def _last_started() -> str | None:
     on_linux = sys.platform.startswith("linux")
     folder = os.environ.get("RAY_TMPDIR") or (os.environ.get("TMPDIR") if on_linux else None) or "/tmp"
     try:
-        address = (Path(folder) / "ray" / "ray_current_cluster").read_text().strip()
+        address = _read(Path(folder) / "ray" / "ray_current_cluster")
         if address:
             knock(address)
     except OSError:  # none was started, or it is gone and left its address behind
         return None
     return address or None
+
+
+def _read(path: Path) -> str:
+    """What this user or root has written: anybody may write to Ray's folder, and the token goes to where this leads."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        found = os.fstat(file.fileno())
+        return file.read().strip() if stat.S_ISREG(found.st_mode) and found.st_uid in (os.geteuid(), 0) else ""

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 import platform
+import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from zlib import error as ZlibError
 
@@ -29,10 +30,18 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from trainer import typed_json
+from trainer.config import tree
+from trainer.config.choices import value_problem
 from trainer.config.schema import Config
 from trainer.errors import CapsuleError
 from trainer.records import Scores, TrainBatch, UpdateReport
+from trainer.shapes import require_shapes
 
+# What zipfile, json and safetensors raise for files that are cut short, encrypted, nested without end or no capsules.
+_UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, OverflowError),
+    *(struct.error, zipfile.BadZipFile, SafetensorError, ZlibError, MemoryError),
+)
 FORMAT = 1
 PARTIAL = ".partial"
 CHUNK_BYTES = 2**30  # of weights in one piece: what writing and reading hold in memory
@@ -152,19 +161,35 @@ class Capsule:
         self.path = path
         with self._read():
             self._file = zipfile.ZipFile(path)
-            data = json.loads(self._file.read("capsule.json"))
-            if data.pop("format", None) != FORMAT:
+            data = json.loads(self._entry("capsule.json"))
+            if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
                 raise CapsuleError(
                     f"{path} has another format than {FORMAT}", hint="replay it with the version that wrote it"
                 )
-            tensors = tensors_from_bytes(self._file.read("batch.safetensors"))
+            tensors = tensors_from_bytes(self._entry("batch.safetensors"))
             self.seen: Seen = typed_json.decode(Seen, data, tensors)
+            _require_values(self.seen.config)
+            require_shapes(self.seen.batch, self.seen.scores, self.seen.order)
+
+    @property
+    def trusts_code(self) -> bool:
+        """Whether the run took code that its models brought along."""
+        config = self.seen.config
+        return config.actor_rollout_ref.model.trust_remote_code or config.critic.model.trust_remote_code
+
+    def distrust(self) -> None:
+        """From now on nothing of the capsule says that code may be taken."""
+        config = self.seen.config
+        part, critic = config.actor_rollout_ref, config.critic
+        part = replace(part, model=replace(part.model, trust_remote_code=False))
+        critic = replace(critic, model=replace(critic.model, trust_remote_code=False))
+        self.seen = replace(self.seen, config=replace(config, actor_rollout_ref=part, critic=critic))
 
     def tensors(self, stem: str) -> Iterator[tuple[str, Tensor]]:
         """The tensors that `add_tensors` wrote under `stem`, a piece at a time."""
         for entry in pieces(self._file, stem):
             with self._read():
-                piece = tensors_from_bytes(self._file.read(entry))
+                piece = tensors_from_bytes(self._entry(entry))
             yield from piece.items()
 
     def has(self, stem: str) -> bool:
@@ -176,17 +201,25 @@ class Capsule:
         for entry in self._file.namelist():
             if entry.startswith(section + "/"):
                 with self._read():
-                    (folder / Path(entry).name).write_bytes(self._file.read(entry))
+                    (folder / Path(entry).name).write_bytes(self._entry(entry))
 
     def close(self) -> None:
         self._file.close()
+
+    def _entry(self, name: str) -> bytes:
+        """As it is stored. What is compressed is none of ours, and may be a thousand times as large as the file."""
+        info = self._file.getinfo(name)
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"{name} is compressed")
+        return self._file.read(info)
 
     @contextmanager
     def _read(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, SafetensorError, ZlibError) as error:
-            why = getattr(error, "strerror", None) or str(error).strip("'\"") or type(error).__name__
+        except _UNREADABLE as error:
+            said = getattr(error, "strerror", None) or str(error).strip("'\"") or type(error).__name__
+            why = " ".join(said.split())[:300]
             raise CapsuleError(
                 f"cannot read the capsule {self.path}: {why}",
                 hint="give a step_N.capsule of this version, whole; one that ends in .partial is of a step that failed",
@@ -208,3 +241,10 @@ class Stored:
             with zipfile.ZipFile(self._path) as file:
                 self._piece |= tensors_from_bytes(file.read(next(self._entries)))
         return self._piece.pop(name)
+
+
+def _require_values(config: Config) -> None:
+    """Raises ValueError for a setting that no command could have."""
+    for key, value in tree.flatten(config).items():
+        if (problem := value_problem(key, value)) is not None:
+            raise ValueError(f"config.{problem.message}")

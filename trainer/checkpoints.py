@@ -2,42 +2,43 @@
 
     DIR/global_step_20/actor, critic      torch.distributed.checkpoint shards
     DIR/global_step_20/actor/huggingface  configuration and tokenizer; weights too with save_contents=[..., hf_model]
-    DIR/global_step_20/state.json         step, KL coefficient, data position
+    DIR/global_step_20/state.json         step, KL coefficient, data position; a digest of each other file
     DIR/latest_checkpointed_iteration.txt the newest whole one
 
-A folder under its final name is whole: the rename is the last act. Everything else that a killed run leaves behind
-ends in `.partial` and is removed by the next save.
+A folder under its final name is whole. Wherever a run is killed, a whole checkpoint is left where there was one before:
+one that is saved again is first moved aside, as `.replaced`, and goes when the new one stands there. `.partial` was not
+finished, `.removed` is being deleted. `recover` ends what was begun, the next save removes what cannot be ended. What a
+name refers to is on the disk before the name is.
 """
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from trainer.config.schema import TrainerConfig
+from trainer import digests
+from trainer.digests import Digest, DigestFiles
 from trainer.errors import CheckpointError
-from trainer.ppo import Progress
+from trainer.state import STATE_FILE, State, read_state, to_json
 
 LATEST_FILE = "latest_checkpointed_iteration.txt"
-STATE_FILE = "state.json"
-PARTIAL = ".partial"
+NEW = ".new"  # of the file above: the name it will have is decided, and perhaps not yet its folder's
+PARTIAL, REPLACED, REMOVED = ".partial", ".replaced", ".removed"
+_NAME = re.compile(r"global_step_(\d{1,15})")
 
 
-@dataclass(frozen=True)
-class State:
-    """What a checkpoint holds beside weights."""
-
-    progress: Progress
-    data: Mapping[str, Any]  # of PromptLoader
-
-
-def save(root: Path, state: State, write_models: Callable[[str], None], keep: int | None) -> Path:
+def save(
+    root: Path,
+    state: State,
+    write_models: Callable[[str], None],
+    keep: int | None,
+    digest_files: DigestFiles = digests.of_files,
+) -> Path:
     """Writes `global_step_N` whole or not at all, then drops all but the newest `keep`.
 
     Raises CheckpointError; what was half written is removed, earlier checkpoints stay as they are.
@@ -45,16 +46,17 @@ def save(root: Path, state: State, write_models: Callable[[str], None], keep: in
     final = root / f"global_step_{state.progress.step}"
     partial = final.with_name(final.name + PARTIAL)
     try:
-        _remove_partial(root)
-        partial.mkdir(parents=True)
+        root.mkdir(parents=True, exist_ok=True)
+        _put_back(root)
+        _clear(root)
+        partial.mkdir()
         write_models(str(partial))
         _require_shards(partial)
-        record = {"step": state.progress.step, "kl_coef": state.progress.kl_coef, "data": dict(state.data)}
-        _write_durably(partial / STATE_FILE, json.dumps(record, indent=2))
-        if final.exists():
-            shutil.rmtree(final)
-        partial.rename(final)
-        _write_durably(root / LATEST_FILE, str(state.progress.step))
+        files = _digested(partial, digest_files)
+        saved = 1 + max((each.saved for _, each in states(root) if isinstance(each, State)), default=0)
+        _write_durably(partial / STATE_FILE, to_json(replace(state, files=files, saved=saved)))
+        _flush(partial)
+        _put_in_place(partial, final)
     except OSError as error:
         raise CheckpointError(
             f"cannot write the checkpoint {final}: {error.strerror or error}",
@@ -66,67 +68,158 @@ def save(root: Path, state: State, write_models: Callable[[str], None], keep: in
         # The one just written stays, also where an earlier run left higher numbers.
         others = [path for path in complete(root) if path != final]
         for old in others[::-1][keep - 1 :]:
-            shutil.rmtree(old, ignore_errors=True)
+            _remove(old)
     return final
 
 
-def find(config: TrainerConfig) -> Path | None:
-    """The checkpoint to resume from, by `resume_mode`; None to start anew.
-
-    Raises CheckpointError if `resume_from_path` is none.
-    """
-    if config.resume_mode == "disable":
-        return None
-    if config.resume_mode == "resume_path":
-        path = Path(config.resume_from_path or "").expanduser()
-        if not (path / STATE_FILE).is_file():
-            raise CheckpointError(
-                f"{path} is not a checkpoint: it has no {STATE_FILE}",
-                hint="give a global_step_N folder as trainer.resume_from_path",
-            )
-        return path
-    root = Path(config.default_local_dir).expanduser()
-    found = complete(root)
-    latest = root / LATEST_FILE
-    if latest.is_file() and (named := root / f"global_step_{latest.read_text().strip()}") in found:
-        return named
-    return found[-1] if found else None
-
-
-def way_on(config: TrainerConfig) -> str:
-    """What the same command would go on from, for people; or that there is nothing, and why."""
-    newest = find(replace(config, resume_mode="auto"))
-    if newest is not None:
-        return f"trainer.resume_mode=auto continues from {newest}"
-    yet = "" if config.save_freq < 1 else " yet"
-    return f"no checkpoint was written{yet}: trainer.save_freq={config.save_freq}"
-
-
-def read_state(folder: Path) -> State:
-    """Raises CheckpointError if the state cannot be read."""
-    try:
-        record = json.loads((folder / STATE_FILE).read_text())
-        return State(Progress(step=record["step"], kl_coef=record["kl_coef"]), record["data"])
-    except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(
-            f"cannot read {folder / STATE_FILE}: {error}",
-            hint="choose another checkpoint with trainer.resume_from_path, or trainer.resume_mode=disable",
-        ) from error
-
-
 def complete(root: Path) -> list[Path]:
-    """Whole checkpoints under `root`, oldest first."""
-    numbered = [(int(match[1]), path) for path in root.glob("global_step_*") if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(numbered) if (path / STATE_FILE).is_file()]
+    """Whole checkpoints under `root`, oldest first: all of their files are there, and as long as they were."""
+    found = [(path, state) for path, state in states(root) if isinstance(state, State)]
+    whole = [(state.saved, step_of(path), path) for path, state in found if shortcoming(path, state) is None]
+    return [path for _, _, path in sorted(whole)]
+
+
+def states(root: Path) -> Iterator[tuple[Path, State | str]]:
+    """Every checkpoint with its state, or why it has none."""
+    for folder in folders(root):
+        try:
+            yield folder, read_state(folder)
+        except CheckpointError as error:
+            yield folder, error.message if (folder / STATE_FILE).exists() else f"it has no {STATE_FILE}"
+
+
+def folders(root: Path) -> Iterator[Path]:
+    """Every folder with a checkpoint's name; one that was moved aside stands for the one that did not come."""
+    for path in sorted(root.glob("global_step_*")):
+        if _NAME.fullmatch(path.name) or (
+            path.name.endswith(REPLACED)
+            and _NAME.fullmatch(path.name.removesuffix(REPLACED))
+            and not path.with_name(path.name.removesuffix(REPLACED)).exists()
+        ):
+            yield path
+
+
+def step_of(folder: Path) -> int:
+    match = _NAME.match(folder.name)
+    assert match is not None
+    return int(match[1])
+
+
+def shortcoming(folder: Path, state: State) -> str | None:
+    """What a checkpoint lacks by the names and sizes of its files; None if nothing."""
+    for name, digest in (state.files or {}).items():
+        try:
+            size = (folder / name).stat().st_size
+        except OSError as error:
+            return f"{name}: {error.strerror or error}"
+        if size != digest.size:
+            return digests.misfit({name: digest}, {name: Digest(size, 0)})
+    return None
+
+
+def latest(root: Path) -> int | None:
+    """The step that a save named last, if its folder is there; None where nothing can be read."""
+    for name in (LATEST_FILE + NEW, LATEST_FILE):
+        try:
+            text = (root / name).read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            continue
+        if text.isdigit() and len(text) < 16 and int(text) in map(step_of, folders(root)):
+            return int(text)
+    return None
+
+
+def recover(root: Path) -> list[str]:
+    """Ends what a killed save has begun; gives a line for each thing that it has put right."""
+    said = []
+    for partial in sorted(root.glob(f"global_step_*{PARTIAL}")):
+        if _NAME.fullmatch(partial.name.removesuffix(PARTIAL)) and _is_written(partial):
+            final = partial.with_name(partial.name.removesuffix(PARTIAL))
+            _put_in_place(partial, final)
+            said.append(f"{final} has got its name: its save was cut short when all was written")
+    said += _put_back(root)
+    beside = root / (LATEST_FILE + NEW)
+    if beside.exists():
+        if str(latest(root)) == beside.read_text(errors="replace").strip():
+            beside.replace(root / LATEST_FILE)
+        else:
+            beside.unlink()
+    return said
+
+
+def _is_written(partial: Path) -> bool:
+    """Whether all is there: its state is written last."""
+    try:
+        state = read_state(partial)
+    except CheckpointError:
+        return False
+    return state.files is not None and shortcoming(partial, state) is None
+
+
+def _put_back(root: Path) -> list[str]:
+    """What was moved aside for something that did not come."""
+    said = []
+    for aside in sorted(root.glob(f"global_step_*{REPLACED}")):
+        final = aside.with_name(aside.name.removesuffix(REPLACED))
+        if _NAME.fullmatch(final.name) and not final.exists():
+            aside.rename(final)
+            said.append(f"{final} is back in its place: a save of the same step was cut short")
+    return said
+
+
+# ------------------------------------------------------------------------------------------------------------ writing
+
+
+def _digested(folder: Path, digest_files: DigestFiles) -> dict[str, Digest]:
+    """Of every file that was written. Raises OSError for one that cannot be read."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    found = digest_files(folder, names)
+    for name in names:
+        if not isinstance(found.get(name), Digest):
+            raise OSError(None, f"{name}: {found.get(name, 'not there')}")
+    return {name: digest for name, digest in found.items() if isinstance(digest, Digest)}
+
+
+def _put_in_place(partial: Path, final: Path) -> None:
+    """Gives `partial` its name, and makes it the latest."""
+    root, aside = final.parent, final.with_name(final.name + REPLACED)
+    beside = root / (LATEST_FILE + NEW)
+    _write(beside, str(step_of(final)))
+    if final.exists():
+        final.rename(aside)
+    partial.rename(final)
+    _sync(root)
+    beside.replace(root / LATEST_FILE)
+    _sync(root)
+    if aside.exists():
+        _remove(aside)
+
+
+def _clear(root: Path) -> None:
+    """What killed saves have left."""
+    for left_over in [*root.glob(f"global_step_*{PARTIAL}"), *root.glob(f"global_step_*{REMOVED}")]:
+        shutil.rmtree(left_over, ignore_errors=True)
+    for aside in root.glob(f"global_step_*{REPLACED}"):  # what took its place is there: see `_put_back`
+        _remove(aside)
+
+
+def _remove(folder: Path) -> None:
+    """Under another name first: what is half deleted must not look like a checkpoint."""
+    doomed = folder.with_name(folder.name + REMOVED)
+    shutil.rmtree(doomed, ignore_errors=True)
+    try:
+        folder.rename(doomed)
+    except OSError:  # it is in use, or the folder is not ours: it stays, whole
+        return
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _require_shards(folder: Path) -> None:
     """Raises CheckpointError unless every file that the checkpoints in `folder` refer to is there."""
-    from torch.distributed.checkpoint import FileSystemReader
+    from trainer.learner.dcp import INDEX, shards_of  # torch
 
-    for metadata in folder.glob("*/.metadata"):
-        stored = FileSystemReader(metadata.parent).read_metadata().storage_data or {}
-        names = sorted({entry.relative_path for entry in stored.values()})
+    for metadata in folder.glob(f"*/{INDEX}"):
+        names = shards_of(metadata.parent)
         missing = [name for name in names if not (metadata.parent / name).is_file()]
         if missing:
             raise CheckpointError(
@@ -135,19 +228,34 @@ def _require_shards(folder: Path) -> None:
             )
 
 
-_NAME = re.compile(r"global_step_(\d+)")
-
-
-def _remove_partial(root: Path) -> None:
-    for left_over in root.glob(f"global_step_*{PARTIAL}"):
-        shutil.rmtree(left_over, ignore_errors=True)
-
-
 def _write_durably(path: Path, text: str) -> None:
     """On disk before anything refers to it, and never half there under its name."""
-    beside = path.with_name(path.name + ".new")
-    with beside.open("w") as file:
+    beside = path.with_name(path.name + NEW)
+    _write(beside, text)
+    beside.replace(path)
+    _sync(path.parent)
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+
+
+def _flush(folder: Path) -> None:
+    """All files and names below `folder` onto the disk. The ranks have done so with their shards, so that is quick."""
+    for path in folder.rglob("*"):
+        _sync(path)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of folders, on some file systems
+            raise
+    finally:
+        os.close(handle)

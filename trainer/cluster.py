@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +16,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from trainer.address import knock, running_cluster
 from trainer.config.schema import Config
-from trainer.errors import ClusterError
+from trainer.descendants import descendants, end_descendants
+from trainer.errors import ClusterError, DeadlineError
 from trainer.failures import Failure, first_line
 from trainer.memory import Memory, most
 from trainer.placement import Demand, place
@@ -27,19 +30,22 @@ from trainer.worker import PPOWorker, WorkerInfo
 
 # A phase that takes SLOW times as long as it ever did, and at least SLOW * SLOW_S seconds, says whom it waits for.
 SLOW, SLOW_S = 5.0, 30.0
+TOO_LATE = "timed out during startup"  # Ray's words
 
 
 def start_ray(config: Config) -> None:
     """Join the cluster of RAY_ADDRESS, else the one that `ray start` left on this machine, else start one for the run.
 
-    Raises ClusterError when RAY_ADDRESS leads nowhere, or when several nodes are asked for and there is no cluster.
+    Raises ClusterError when RAY_ADDRESS leads nowhere, when several nodes are asked for and there is no cluster, or
+    when Ray does not start here; DeadlineError when it comes up too late.
     """
     if ray.is_initialized():
         return
     if address := running_cluster():
         try:
             knock(address)
-            ray.init(address, log_to_driver=True)
+            with in_time():
+                ray.init(address, log_to_driver=True)
         except (OSError, RuntimeError, ValueError) as error:
             named = "RAY_ADDRESS=" if os.environ.get("RAY_ADDRESS") else ""
             raise ClusterError(
@@ -57,18 +63,87 @@ def start_ray(config: Config) -> None:
     asked = config.ray_kwargs.ray_init.num_cpus
     # Without GPUs a rank takes a CPU slot; slots are bookkeeping, so there are enough for every rank.
     slots = asked if asked is not None else max(os.cpu_count() or 1, config.world_size)
-    with undisturbed():
-        ray.init(address="local", num_cpus=slots, include_dashboard=False, log_to_driver=True)
+    try:
+        apart = in_groups_of_their_own(wanted=config.trainer.grace_period > 0)
+        with undisturbed(), in_time(), nothing_left(), apart:
+            ray.init(address="local", num_cpus=slots, log_to_driver=True)  # with Ray's dashboard, if installed
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ClusterError(
+            f"Ray does not start on this machine: {first_line(error)}",
+            hint="its logs are in the newest session below /tmp/ray (RAY_TMPDIR); `devkit doctor --here` looks at it",
+        ) from error
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """Raises DeadlineError where Ray gives up on its own start."""
+    try:
+        yield
+    except Exception as error:  # Ray has no type for it
+        if TOO_LATE not in str(error):
+            raise
+        raise DeadlineError(
+            f"Ray did not come up in time: {first_line(error)}",
+            hint="the machine is overloaded: end what else runs on it, or try again; `devkit doctor --here` looks",
+        ) from error
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Ends what was started within it, if it fails: Ray forgets what it has started until all of it is up.
+
+    Its agents would look for their node for a minute.
+    """
+    before = descendants()
+    try:
+        yield
+    except BaseException:  # an interruption, too
+        end_descendants(before)
+        raise
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ctrl-C waits until the end: in the middle of Ray's start it can leave Ray waiting for ever."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Ctrl-C and SIGTERM wait until the end: in the middle of Ray's start they can leave Ray waiting for ever.
+
+    By handlers of its own: a signal that this thread does not take goes to another. The mask is for what is started.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [number for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)]
+    for number in heard:
+        signal.signal(number, lambda number, _frame: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number in heard:
+            signal.signal(number, handlers[number])
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def in_groups_of_their_own(*, wanted: bool) -> Iterator[None]:
+    """What is started within it takes no part in this process's group, and in the signals that the group gets.
+
+    For `trainer.grace_period`: the step in progress needs its Ray, which `timeout` and batch systems would end with it.
+    """
+    real = subprocess.Popen.__init__
+
+    def start(self: Any, *args: Any, **kwargs: Any) -> None:
+        real(self, *args, **{"process_group": 0, **kwargs})
+
+    if wanted:
+        subprocess.Popen.__init__ = start  # type: ignore[method-assign]  # Ray has no setting for it
+    try:
+        yield
+    finally:
+        subprocess.Popen.__init__ = real  # type: ignore[method-assign]
 
 
 def uses_gpus(config: Config) -> bool:

@@ -5,8 +5,10 @@
     ├── DataError                2: a data file, column or prompt that cannot be used
     ├── ModelError               2: a model folder that cannot be used
     ├── RewardError              1: a reward function raised; names the row
+    ├── NotFinite                1: a loss, or what it is made of, is NaN or infinite; names row and key
     ├── BatchError               1: a batch too small to compute from; a ValueError too
     ├── CheckpointError          1: a checkpoint could not be written or read
+    ├── FolderInUse              1: another run writes to the same folder
     ├── CapsuleError             1: a capsule could not be written, read or replayed
     ├── DriftError               1: the engine's log-probs are too far from the trainer's
     ├── EngineError              1: a rollout engine failed; WeightMismatch: its weights are not the trainer's
@@ -28,11 +30,11 @@ class TrainerError(Exception):
 
     >>> str(TrainerError("disk full", hint="free some space"))
     'disk full'
-    """
+    """  # a hint has no default: none of these can be made without one
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -69,8 +71,16 @@ class RewardError(TrainerError):
     """A reward function raised, or gave something that is not a number."""
 
 
+class NotFinite(TrainerError):
+    """A loss, or what it is computed from, is NaN or infinite in fp32."""
+
+
 class CheckpointError(TrainerError):
     """A checkpoint could not be written or read."""
+
+
+class FolderInUse(TrainerError):
+    """Another run writes to a folder of this one's; the message names its process."""
 
 
 class CapsuleError(TrainerError):
@@ -92,7 +102,7 @@ class WeightMismatch(EngineError):
 class WorkerDied(TrainerError):
     """A worker process ended before its work was done; `trace` is what Ray knows of its end."""
 
-    def __init__(self, message: str, *, hint: str = "", trace: str = "") -> None:
+    def __init__(self, message: str, *, hint: str, trace: str = "") -> None:
         super().__init__(message, hint=hint)
         self.trace = trace
 
@@ -117,6 +127,7 @@ class Interrupted(TrainerError):
     """Somebody ended the run, which was in order."""
 
     exit_code = 130
+    is_told = False  # its two lines are on stderr
 
 
 class BatchError(TrainerError, ValueError):

@@ -5,19 +5,19 @@ One process, no GPU and no cluster, whatever number of ranks wrote the checkpoin
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainer.errors import CheckpointError, TrainerError
+from trainer.commands import Parser, outcome, output
+from trainer.errors import CheckpointError
 
 
-def export(folder: Path, output: Path) -> int:
+def export(folder: Path, output: Path, note: Callable[[str], None] = lambda text: None) -> int:
     """Writes the model of `folder` (a global_step_N) into `output`; gives the number of parameters.
 
-    Raises CheckpointError if `folder` is no checkpoint or `output` is not empty.
+    Raises CheckpointError if `folder` is no checkpoint or is damaged, or `output` is not empty.
     """
     identity, shards = folder / "actor" / "huggingface", folder / "actor"
     if not (identity / "config.json").is_file() or not (shards / ".metadata").is_file():
@@ -25,12 +25,14 @@ def export(folder: Path, output: Path) -> int:
     if output.exists() and any(output.iterdir()):
         raise CheckpointError(f"{output} is not empty", hint="give a new folder as --output")
     from trainer.learner.checkpoint import read_model, write_safetensors
+    from trainer.resuming import require_whole
 
+    require_whole(folder, note)
     tensors = read_model(shards)
     beside = output.with_name(output.name + ".partial")
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        shutil.copytree(identity, beside, ignore=shutil.ignore_patterns("*.safetensors*"))
+        shutil.copytree(identity, beside, ignore=_not_to_copy)
         write_safetensors(tensors, beside)
         if output.exists():
             output.rmdir()
@@ -42,17 +44,28 @@ def export(folder: Path, output: Path) -> int:
     return sum(tensor.numel() for tensor in tensors.values())
 
 
+def _not_to_copy(folder: str, names: list[str]) -> set[str]:
+    """Weights, which are made anew; and links: where they lead is no part of the checkpoint."""
+    weights = shutil.ignore_patterns("*.safetensors*")(folder, names)
+    return weights | {name for name in names if (Path(folder) / name).is_symlink()}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m trainer.export", description=__doc__.splitlines()[0])
+    """The exit code: 0 written, 1 it could not be, 2 wrong command."""
+    return outcome(lambda: command(argv))
+
+
+def command(argv: Sequence[str] | None) -> int:
+    parser = Parser(prog="python -m trainer.export", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkpoint", type=Path, help="a global_step_N folder")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     options = parser.parse_args(argv)
-    try:
-        parameters = export(options.checkpoint.expanduser(), options.output.expanduser())
-    except TrainerError as error:
-        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
-        return error.exit_code
-    print(f"{options.output}: {parameters:,} parameters")
+    parameters = export(
+        *(options.checkpoint.expanduser(), options.output.expanduser()),
+        note=lambda text: print(f"note: {text}", file=sys.stderr),
+    )
+    with output():
+        print(f"{options.output}: {parameters:,} parameters")
     return 0
 
 

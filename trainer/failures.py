@@ -31,7 +31,7 @@ ASK_AGAIN_S = 0.5
 class WorkerFailed(TrainerError):
     """A rank raised something that nobody expected; `trace` is its traceback."""
 
-    def __init__(self, message: str, *, hint: str = "", trace: str = "") -> None:
+    def __init__(self, message: str, *, hint: str, trace: str = "") -> None:
         super().__init__(message, hint=hint)
         self.trace = trace
 

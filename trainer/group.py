@@ -6,8 +6,8 @@ How a call reaches the ranks is behind `Calls`: Ray actors in a run (`cluster.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,11 +18,13 @@ from trainer.asked import Asked, Talk, together
 from trainer.balance import PassLimit, Share, shares
 from trainer.config.batches import MicroBatches, micro_batch_sizes
 from trainer.config.schema import ActorConfig, Config, CriticConfig
+from trainer.digests import Found, dealt
 from trainer.errors import EngineError
 from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
 from trainer.group_inspection import InspectedGroup
 from trainer.interfaces import Args, Calls, Clock, Sampling
 from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, TrainBatch, UpdateReport
+from trainer.reports import merge_reports
 from trainer.rollout.settings import sampling_of
 from trainer.rows import concat, runs, split, take
 from trainer.teams import ROLES, ranks_of
@@ -187,6 +189,12 @@ class WorkerGroup(InspectedGroup):
     def load(self, folder: str) -> None:
         self.everywhere("load", folder)
 
+    def digests(self, folder: Path, names: Sequence[str]) -> Found:
+        """Of files that all nodes see, each read by one rank: all ranks together."""
+        shares = dealt(names, self.calls.world_size)
+        answers: list[Found] = self.calls.all("digests", [(str(folder.resolve()), share) for share in shares])
+        return {name: found for answer in answers for name, found in answer.items()}
+
     def grid_of(self, role: str) -> Grid:
         """Which of its ranks share the rows of "actor", "ref" or "critic"."""
         return self._grids[role]
@@ -214,14 +222,3 @@ def split_rows(record: Any, parts: int) -> list[Any]:
     """A record's rows in `parts` runs whose lengths differ by one at most."""
     size, more = divmod(len(record), parts)
     return runs(record, [size + (part < more) for part in range(parts)])
-
-
-def merge_reports(reports: Sequence[UpdateReport]) -> UpdateReport:
-    """One report from the ranks': their losses add up; norms, rates and skips are the same on all."""
-    first = reports[0]
-    steps = []
-    for parts in zip(*(report.steps for report in reports), strict=True):
-        total = {name: sum(part[name] for part in parts) for name in parts[0]}
-        steps.append(total | {"grad_norm": parts[0]["grad_norm"]})
-    untrained = set(first.untrained).intersection(*(report.untrained for report in reports))
-    return replace(first, steps=tuple(steps), untrained=tuple(sorted(untrained)))

@@ -39,6 +39,10 @@ class InspectedGroup:
         """By rank that has it, a digest of its part of each tensor of "actor" or "critic"."""
         return self.of(role, "shard_checksums", role)
 
+    def inert(self, role: str) -> tuple[str, ...]:
+        """Settings of "actor" or "critic" that turned out to have no effect, and why. Known after the first pass."""
+        return tuple(dict.fromkeys(text for told in self.of(role, "inert", role) for text in told))
+
     def probe_gradient(self, role: str, batch: TrainBatch, micro_size: int) -> tuple[dict[str, float], float]:
         """Losses and gradient norm of the batch's first mini-batch in passes of `micro_size` rows per copy."""
         config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic

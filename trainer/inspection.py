@@ -86,6 +86,12 @@ class Inspected:
         """A digest of this rank's part of each tensor of "actor" or "critic"."""
         return {name: snapshot.digest(tensor) for name, tensor in getattr(self, role).local_tensors()}
 
+    def inert(self, role: str) -> tuple[str, ...]:
+        """Settings of "actor" or "critic" that have no effect with its architecture, and why."""
+        model = self.actor if role == "actor" else self.critic
+        assert model is not None
+        return tuple(model.inert)
+
     def probe_gradient(self, role: str, share: MiniBatch) -> tuple[dict[str, float], float]:
         """Losses and gradient norm of one mini-batch; no weight changes. Collective."""
         model = self.actor if role == "actor" else self.critic

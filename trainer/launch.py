@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from contextlib import closing
-from types import FrameType
-from typing import NoReturn
 
 import ray
 
+from trainer import resuming
 from trainer.cluster import WorkerPool, start_ray
 from trainer.config.schema import Config
+from trainer.data.reading import read_data, total_steps
+from trainer.leaving import Leaving
 from trainer.records import Metrics
 from trainer.requirements import require_engines, require_folders, require_splits
-from trainer.run import Observer, read_data, total_steps, train
-from trainer.tracking import make_tracker
+from trainer.run import Observer, train
+from trainer.runlock import require_free
+from trainer.tracking import Tracker, make_tracker
 
 
 def run_on_ray(config: Config, observer: Observer | None = None) -> Metrics:
     """The whole run; gives the last metrics. Raises the TrainerError that ended it."""
     require_engines(config)
-    leave_on_sigterm()
+    leaving = Leaving(config.trainer.grace_period)
+    leaving.listen()
     data = read_data(config)  # what is wrong with data and loggers shows before Ray starts
     require_splits(config)
     require_folders(config)
-    with closing(make_tracker(config, total_steps(config, data.train))) as tracker:
+    require_free(config.trainer)
+    steps = total_steps(config, data.train)
+    if not config.trainer.val_only and (step := resuming.done(config.trainer, steps)) is not None:
+        Tracker(()).note(resuming.nothing_left(step, steps))
+        return {}
+    with closing(make_tracker(config, steps)) as tracker:
+        leaving.note = tracker.note
         for note in data.notes:
             tracker.note(note)
         try:
             start_ray(config)  # within the `try`: Ctrl-C may come while Ray is half up
-            leave_on_sigterm()  # again: Ray's own handler aborts the process
+            leaving.listen()  # again: Ray's own handler aborts the process
             with closing(WorkerPool(config, note=tracker.note)) as pool:
                 pool.connect()
-                return train(config, pool, data, tracker, observer)
+                return train(config, pool, data, tracker, observer, leaving)
         finally:
             ray.shutdown()
-
-
-def leave_on_sigterm() -> None:
-    """`ray job stop`, Slurm and Kubernetes send it: leave as with Ctrl-C. Only a main thread can ask for that."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt

@@ -12,17 +12,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from trainer.address import prepare_own_cluster, running_cluster
+from trainer.commands import Parser, outcome, output
 from trainer.config import DIALECTS, check, print_config, print_lines, report_lines, resolve
 from trainer.config.schema import Config
 from trainer.config.show import fact_lines, note_lines
-from trainer.errors import ConfigError, Interrupted, TrainerError, WeightMismatch, WorkerDied
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with this project's error lines."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message, hint="python -m trainer.main_ppo --help")
+from trainer.errors import ConfigError, WeightMismatch, WorkerDied
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -37,24 +31,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0 fine, 1 the run failed, 2 wrong command, 3 no cluster, 4 a deadline passed, 130 interrupted."""
-    verbose = "--verbose" in (sys.argv if argv is None else argv)
-    try:
-        return command(parse(argv))
-    except KeyboardInterrupt:
-        report_error(Interrupted("interrupted", hint="the run had not begun"))
-        return Interrupted.exit_code
-    except TrainerError as error:
-        if verbose:
-            raise
-        report_error(error)
-        return error.exit_code
+    words = sys.argv[1:] if argv is None else argv
+    return outcome(lambda: command(parse(argv)), verbose="--verbose" in words)
 
 
 def command(options: argparse.Namespace) -> int:
     """Resolve, check, and unless that was all, train."""
     resolved = resolve(options.overrides, options.dialect)
     if options.print_config:
-        print_config(resolved, sys.stdout)
+        with output():
+            print_config(resolved, sys.stdout)
         print_lines(note_lines(resolved.notes), sys.stderr)
         return 0
     report = check(resolved)
@@ -62,7 +48,8 @@ def command(options: argparse.Namespace) -> int:
     if not report.ok:
         return ConfigError.exit_code
     if options.check:
-        print_lines(fact_lines(report), sys.stdout)
+        with output():
+            print_lines(fact_lines(report), sys.stdout)
         return 0
     return train(resolved.config)
 
@@ -74,25 +61,26 @@ def train(config: Config) -> int:
     """
     if running_cluster() is None:
         prepare_own_cluster()
-    from trainer.checkpoints import way_on
+    from trainer import whereabouts
     from trainer.launch import run_on_ray  # Ray and torch
+    from trainer.leaving import Word
+    from trainer.resuming import way_on
 
+    print_lines((f"note: {line}" for line in whereabouts.ahead(config)), sys.stderr)
+    word = Word(lambda: way_on(config.trainer), config.trainer.grace_period)
     try:
-        run_on_ray(config)
+        with word.watching():
+            run_on_ray(config)
     except KeyboardInterrupt:
-        raise Interrupted("interrupted", hint=way_on(config.trainer)) from None
-    except (WorkerDied, WeightMismatch) as error:
-        error.hint += f"; {way_on(config.trainer)}"
+        raise word.say() from None
+    except Exception as error:  # whatever came of a Ray that got the same signal, and died of it
+        if word.signals:
+            raise word.say() from error
+        if isinstance(error, (WorkerDied, WeightMismatch)):
+            error.hint += f"; {way_on(config.trainer)}"
         raise
+    print_lines((f"note: {line}" for line in whereabouts.there(config)), sys.stderr)
     return 0
-
-
-def report_error(error: TrainerError) -> None:
-    """Its two lines on stderr; before them the traceback of a worker's failure that nobody expected."""
-    trace = getattr(error, "trace", "")
-    if trace:
-        print(trace, file=sys.stderr)
-    print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
 
 
 def leave(code: int) -> NoReturn:

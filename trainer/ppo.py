@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer import finite
 from trainer import metrics as report
 from trainer.asked import Asked
 from trainer.averages import group_mean_std, masked_whiten, wide, within
@@ -30,7 +31,8 @@ from trainer.config.schema import (
     RolloutCorrectionConfig,
 )
 from trainer.interfaces import Clock, Critic, Loss, Policy, Trainable, Workers
-from trainer.records import Experience, Metrics, MiniBatch, Prompts, Scores, Totals, TrainBatch, UpdateReport
+from trainer.records import Experience, Metrics, MiniBatch, Prompts, Sample, Scores, Totals, TrainBatch, UpdateReport
+from trainer.reports import noted
 from trainer.rows import repeat, take, to_device
 
 LOG_RATIO_LIMIT = 20.0  # exp(20) = 5e8: beyond it a ratio says nothing and overflows half precision
@@ -284,6 +286,8 @@ def actor_loss(policy: Policy, batch: TrainBatch, totals: Totals, config: ActorC
         kl = aggregate(kl_penalty(new.logp_BT, seen.ref_logp_BT, config.kl_loss_type), mask, mode, totals)
         loss = loss + config.kl_loss_coef * kl
         metrics["actor/kl_loss"] = float(kl.detach())
+    parts = {"log_prob": new.logp_BT, "entropy": new.entropy_BT, "advantages": batch.advantages_BT}
+    finite.require_loss("the actor's loss", loss, seen.rollout, parts)
     return loss, metrics
 
 
@@ -300,6 +304,9 @@ def critic_loss(critic: Critic, batch: TrainBatch, totals: Totals, config: Criti
         "critic/vf_clipfrac": float(clip_fraction),
         "critic/vpred_mean": float(aggregate(values.detach(), mask, "token-mean", totals)),
     }
+    finite.require_loss(
+        "critic/vf_loss", loss, batch.experience.rollout, {"vpred": values, "returns": batch.returns_BT}
+    )
     return loss, metrics
 
 
@@ -321,17 +328,20 @@ def update(model: Trainable, shares: Sequence[MiniBatch], loss: Loss) -> UpdateR
     over micro-batches and ranks alike. A step whose gradient is not finite is left out and counted.
     """
     steps, skipped, trained = [], 0, set[str]()
+    samples: list[tuple[tuple[Sample, ...]]] = []  # of each step; this rank knows of one copy of the model
     for share in shares:
         sums: Metrics = {}
+        seen: list[Sample] = []
         passes = (to_device(take(share.batch, index), model.device) for index in share.passes)
-        for metrics in model.accumulate(passes, share.totals, loss):
+        for metrics in model.accumulate(passes, share.totals, noted(loss, seen)):
             sums = {name: sums.get(name, 0.0) + number for name, number in metrics.items()}
         outcome = model.optimizer_step()
         skipped += not outcome.finite
         trained |= outcome.with_gradient
         steps.append(sums | {"grad_norm": outcome.grad_norm})
-    lr = model.advance_schedule()
-    return UpdateReport(tuple(steps), tuple(sorted(model.parameter_names - trained)), lr, skipped, outcome.loss_scale)
+        samples.append((tuple(seen),))
+    lr, untrained = model.advance_schedule(), tuple(sorted(model.parameter_names - trained))
+    return UpdateReport(tuple(steps), untrained, lr, skipped, outcome.loss_scale, tuple(samples))
 
 
 # -------------------------------------------------------------------------------------------------------- the step
@@ -401,6 +411,7 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
         old, scores_BT = seen["old_log_prob"], place_scores(scores, rollout.mask_BT)
         experience = Experience(rollout, scores_BT, old.logp_BT, seen.get("ref"), seen.get("values"))
         batch, mean_kl = train_batch(experience, progress.kl_coef, algorithm)
+        finite.require_batch(batch)
     updates: dict[str, Asked[UpdateReport]] = {}
     if config.uses_critic:
         updates["update_critic"] = workers.update_critic(batch, number)
@@ -411,7 +422,8 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
     if actor_report is not None:
         with clock("update_weights"):
             workers.sync_weights()
-    metrics = report.step_metrics(batch, old, scores, actor_report, critic_report, config)
+    with clock("metrics"):
+        metrics = report.step_metrics(batch, old, scores, actor_report, critic_report, config)
     if algorithm.use_kl_in_reward:
         metrics |= {"actor/reward_kl_penalty": mean_kl, "actor/reward_kl_penalty_coeff": progress.kl_coef}
     kl_coef = next_kl_coef(progress.kl_coef, mean_kl, len(batch), algorithm.kl_ctrl)

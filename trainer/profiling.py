@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import torch
 
 from trainer.config.schema import ProfilerConfig
 from trainer.errors import TrainerError
+from trainer.interfaces import Clock
 
 MEMORY_EVENTS = 100_000  # that a snapshot keeps: the newest, as verl's `trace_alloc_max_entries`
 
@@ -115,15 +116,17 @@ class Profiler:
         self._begun: int | None = None  # the first step of the profile that runs
 
     @contextmanager
-    def step(self, number: int) -> Iterator[None]:
+    def step(self, number: int, clock: Clock = nullcontext) -> Iterator[None]:
         """Around one step. Of a step that fails, see `Rescued`."""
         span = next((span for span in self._spans if number in span), None)
         if span is not None and self._begun is None:
             self._begun = number
-            self._everywhere("start_profile", str(self._folder / f"step_{number}.failed"))
+            with clock("start_profile"):
+                self._everywhere("start_profile", str(self._folder / f"step_{number}.failed"))
         yield
         if span is not None and number == span[-1]:
-            self._stop(number)
+            with clock("stop_profile"):
+                self._stop(number)
 
     def close(self, last: int) -> None:
         """After the last step: what still runs ends here."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 Metrics = dict[str, float]
+Sample = tuple[int, int]  # a sequence, wherever it goes: its prompt's uid, and its number among the prompt's samples
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Prompts:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """What each sequence is known by."""
+        return tuple(zip(self.uid_B.tolist(), self.sample_B.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -153,3 +159,4 @@ class UpdateReport:
     lr: float
     skipped: int  # optimizer steps left out because the gradient was not finite
     loss_scale: float | None = None  # of the last step, in fp16
+    trained: tuple[tuple[tuple[Sample, ...], ...], ...] = ()  # by step and copy of the model, what it had losses of

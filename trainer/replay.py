@@ -10,21 +10,29 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from trainer.errors import TrainerError
+from trainer.commands import Parser, outcome, output
 from trainer.findings import STAGES, Finding, table, to_json
+
+TRUST = "--trust-remote-code"
 
 
 def replay(
-    path: Path, stages: Sequence[str] = (), tolerance: float | None = None, checkpoint: Path | None = None
+    path: Path,
+    stages: Sequence[str] = (),
+    tolerance: float | None = None,
+    checkpoint: Path | None = None,
+    *,
+    trust_remote_code: bool = False,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Finding]:
     """The comparisons of the `stages`, all by default, as they are made. Raises CapsuleError, CheckpointError.
 
     `tolerance` replaces the limits of what models compute; `checkpoint` says where the weights are, for a capsule
-    without them.
+    without them. What a capsule says of `trust_remote_code` does not count: it is off unless it is asked for here.
     """
     from trainer.capsules import Capsule  # torch
     from trainer.restaging import Restaging  # transformers
@@ -34,11 +42,14 @@ def replay(
         tempfile.TemporaryDirectory(prefix="replay-") as folder,
         ExitStack() as stack,
     ):
+        if capsule.trusts_code and not trust_remote_code:
+            note(f"the capsule asks for trust_remote_code; its models are loaded without code of their own ({TRUST})")
+            capsule.distrust()
         yield from Restaging(capsule, Path(folder), stack, tolerance, checkpoint).run(stages or tuple(STAGES))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m trainer.replay", description=(__doc__ or "").splitlines()[0])
+    parser = Parser(prog="python -m trainer.replay", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("capsule", type=Path, help="a step_N.capsule of trainer.capsule_dir")
     parser.add_argument(
         "--stage", action="append", choices=STAGES, metavar="NAME", help=f"may be repeated: {', '.join(STAGES)}"
@@ -47,22 +58,31 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--checkpoint", type=Path, help="the global_step_N before the step, where weights are not inside"
     )
+    parser.add_argument(
+        TRUST, action="store_true", help="run what code the models of the capsule bring along, where it asks for it"
+    )
     parser.add_argument("--json", action="store_true", help="one document on stdout")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0 all the same, 1 something is off or the capsule cannot be read."""
-    options = parse(argv)
-    try:
-        findings = list(replay(options.capsule, options.stage or (), options.tolerance, options.checkpoint))
-    except TrainerError as error:
-        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
-        return error.exit_code
-    if options.json:
-        print(json.dumps({"findings": [to_json(each) for each in findings]}, indent=2))
-    else:
-        print("\n".join(table(findings)))
+    return outcome(lambda: command(parse(argv)))
+
+
+def command(options: argparse.Namespace) -> int:
+    findings = list(
+        replay(
+            *(options.capsule, options.stage or (), options.tolerance, options.checkpoint),
+            trust_remote_code=options.trust_remote_code,
+            note=lambda text: print(f"note: {text}", file=sys.stderr),
+        )
+    )
+    with output():
+        if options.json:
+            print(json.dumps({"findings": [to_json(each) for each in findings]}, indent=2))
+        else:
+            print("\n".join(table(findings)))
     return _verdict(findings)
 
 

@@ -7,6 +7,7 @@ from tempfile import TemporaryFile
 
 from transformers import AutoConfig
 
+from trainer.config.outputs import sample_folders
 from trainer.config.problems import ConfigErrors
 from trainer.config.schema import Config
 from trainer.config.splits import Shape, shape_of, split_problems
@@ -38,18 +39,11 @@ def require_splits(config: Config) -> None:
 
 def require_folders(config: Config) -> None:
     """Raises TrainerError if samples or capsules can't be written to their folders, which it makes."""
-    trainer = config.trainer
-    folders = {
-        "rollout_data_dir": trainer.rollout_data_dir,
-        "validation_data_dir": trainer.validation_data_dir,
-        "capsule_dir": trainer.capsule_dir,
-    }
-    for name, folder in folders.items():
-        if folder is not None:
-            path = Path(folder).expanduser()
-            with written(path, f"trainer.{name}"):
-                path.mkdir(parents=True, exist_ok=True)
-                TemporaryFile(dir=path).close()
+    for key, name in sample_folders(config.trainer).items():
+        path = Path(name).expanduser()
+        with written(path, key):
+            path.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=path).close()
 
 
 def _shape_on_hub(path: str, trust_remote_code: bool) -> Shape | None:
@@ -58,5 +52,5 @@ def _shape_on_hub(path: str, trust_remote_code: bool) -> Shape | None:
         return None
     try:
         return shape_of(AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code).to_dict())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError):
         return None

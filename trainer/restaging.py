@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from trainer import ppo
@@ -31,8 +30,10 @@ from trainer.learner.models import VALUE_HEAD_FILE
 from trainer.learner.offload import local
 from trainer.learner.scaling import LossScale
 from trainer.learner.snapshot import distances, restore_optimizer
+from trainer.learner.tensor_files import save_tensors
 from trainer.local import LocalPool
 from trainer.records import UpdateReport
+from trainer.resuming import require_whole
 from trainer.rewards import build_scorer
 from trainer.roles import Roles, score_responses
 from trainer.spec import RunSpec
@@ -133,6 +134,15 @@ class Restaging:
             made = WorkerGroup(_Nobody(), self._config()).order(self.seen.batch, parts[role], self.seen.step)
             ours = [rows.tolist() for rows in made]
             yield Finding("mini_batches", f"{role}: rows of {len(theirs)} steps", float(ours != theirs), 0.0)
+            yield from self._trained(role, theirs)
+
+    def _trained(self, role: str, order: Sequence[Sequence[int]]) -> Iterator[Finding]:
+        """Whether the run computed losses of those rows, each once. Older capsules do not say."""
+        report, samples = self._report(role), self.seen.batch.experience.rollout.prompts.samples
+        if report is not None and report.trained:
+            planned = [sorted(samples[row] for row in rows) for rows in order]
+            had = [sorted(sample for of_copy in by_copy for sample in of_copy) for by_copy in report.trained]
+            yield Finding("mini_batches", f"{role}: rows that losses had", float(planned != had), 0.0)
 
     # -- forward passes
 
@@ -284,6 +294,7 @@ class Restaging:
             for name, parameter in roles.reference.module.named_parameters():
                 local(parameter.detach()).copy_(tensors[name])
         elif not self._inside and self._checkpoint is not None:
+            require_whole(self._checkpoint)
             roles.load(str(self._checkpoint))
         self._pool = pool
         return WorkerGroup(pool, self._config())
@@ -306,7 +317,7 @@ class Restaging:
                 for part in ("backbone.", "value_head.")
             }
             checkpoints.write_safetensors(split["backbone."], critic)
-            save_file(split["value_head."], critic / VALUE_HEAD_FILE)
+            save_tensors(split["value_head."], critic / VALUE_HEAD_FILE)
 
     def _config(self) -> Config:
         return on_one_cpu(self.seen.config, self._folder if self._inside else None, self.seen.held.dtype)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer import ppo
+from trainer.digests import Found, of_files
 from trainer.inspection import Inspected
 from trainer.interfaces import Engine, Loss, Sampling
 from trainer.learner import checkpoint
@@ -155,6 +156,10 @@ class Roles(Inspected):
         for name, model in self._trained().items():
             state_of(model).load(model, Path(folder) / name)
         self.sync_weights()
+
+    def digests(self, folder: str, names: list[str]) -> Found:
+        """Of files of a checkpoint, read by this rank."""
+        return of_files(Path(folder), names)
 
     def _trained(self) -> dict[str, TrainedLearner]:
         return {name: m for name, m in (("actor", self.actor), ("critic", self.critic)) if m is not None}

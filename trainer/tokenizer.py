@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from trainer.config.schema import ModelConfig
 from trainer.errors import ModelError
+from trainer.model_path import local_path
 
 
 def load_tokenizer(model: ModelConfig) -> Any:
@@ -17,12 +17,10 @@ def load_tokenizer(model: ModelConfig) -> Any:
     from transformers import AutoTokenizer
 
     path = model.tokenizer_path or model.path
-    expanded = os.path.expanduser(path)
+    folder = local_path(path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            expanded if os.path.isdir(expanded) else path, trust_remote_code=model.trust_remote_code
-        )
-    except (OSError, ValueError, KeyError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise ModelError(
             f"cannot load a tokenizer from {path}: {reason}",

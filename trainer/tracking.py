@@ -15,11 +15,11 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from trainer.config.schema import Config
+from trainer.config.schema import Config, TrainerConfig
 from trainer.errors import ConfigError, TrainerError
 from trainer.records import Metrics
 
-METRICS_FILE = "metrics.jsonl"
+METRICS_FILE, TENSORBOARD_FOLDER = "metrics.jsonl", "tensorboard"  # below trainer.default_local_dir
 WANDB_FINISH_S = "300"
 # What one line on a terminal has room for: the metric, and its short name.
 HEADLINE = {
@@ -81,37 +81,52 @@ def make_tracker(config: Config, total_steps: int) -> Tracker:
     backends: list[Backend] = []
     for name in config.trainer.logger:
         if name == "console":
-            terminal = console.is_terminal
-            backends.append(TerminalLog(console, total_steps) if terminal else PlainLog(console))
+            backends.append(console_log(config.trainer, console, total_steps))
         elif name == "file":
             backends.append(JsonLines(root / METRICS_FILE))
         elif name == "wandb":
             backends.append(WandbLog(config))
         elif name == "tensorboard":
-            backends.append(TensorboardLog(root / "tensorboard"))
+            backends.append(TensorboardLog(root / TENSORBOARD_FOLDER))
         else:
             raise ConfigError(f"trainer.logger knows no {name!r}", hint="choose from console, file, wandb, tensorboard")
     return Tracker(backends, console)
 
 
-class PlainLog:
-    """One line per step, `step:3 - name:value - ...`, for logs and CI."""
+def console_log(trainer: TrainerConfig, console: Console, total_steps: int) -> Backend:
+    """Off a terminal all metrics are shown, too, where no other logger keeps them."""
+    shown = trainer.console_metrics
+    if console.is_terminal:
+        return TerminalLog(console, total_steps, whole=shown == "all")
+    alone = set(trainer.logger) == {"console"}
+    return PlainLog(console, whole=alone if shown is None else shown == "all")
 
-    def __init__(self, console: Console) -> None:
+
+def is_headline(name: str) -> bool:
+    return name in HEADLINE or name.startswith("val-core/")
+
+
+class PlainLog:
+    """One line per step, `step:3 - name:value - ...`, for logs and CI. The names are verl's, and so is the form."""
+
+    def __init__(self, console: Console, *, whole: bool) -> None:
+        """`whole`: all metrics, else the main ones."""
         self.file = console.file or sys.stderr
+        self.whole = whole
 
     def log(self, step: int, metrics: Metrics) -> None:
-        parts = [f"step:{step}", *(f"{name}:{value:.6g}" for name, value in metrics.items())]
-        print(" - ".join(parts), file=self.file, flush=True)
+        shown = (f"{name}:{value:.6g}" for name, value in metrics.items() if self.whole or is_headline(name))
+        print(" - ".join([f"step:{step}", *shown]), file=self.file, flush=True)
 
     def close(self) -> None:
         pass
 
 
 class TerminalLog:
-    """The main numbers of each step, above a progress bar."""
+    """The main numbers of each step, above a progress bar; after them the others, if they are asked for."""
 
-    def __init__(self, console: Console, total_steps: int) -> None:
+    def __init__(self, console: Console, total_steps: int, *, whole: bool) -> None:
+        self.whole = whole
         columns = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=console, transient=True)
         self.bar = self.progress.add_task("steps", total=total_steps)
@@ -120,6 +135,7 @@ class TerminalLog:
     def log(self, step: int, metrics: Metrics) -> None:
         shown = [f"{label} {metrics[name]:.4g}" for name, label in HEADLINE.items() if name in metrics]
         shown += [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith("val-core/")]
+        shown += [f"{name} {value:.4g}" for name, value in metrics.items() if self.whole and not is_headline(name)]
         self.progress.print(f"step {step}: " + "  ".join(shown), markup=False, highlight=False, soft_wrap=True)
         self.progress.update(self.bar, completed=step)
 

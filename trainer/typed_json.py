@@ -50,8 +50,12 @@ def encode(value: Any, tensors: dict[str, Tensor], at: str = "") -> Any:
 
 def decode(kind: Any, data: Any, tensors: Mapping[str, Tensor], at: str = "") -> Any:
     """What `encode` was given, of the type `kind`. Fields that are missing take their defaults. Raises Unfit."""
-    if kind is Any or data is None:
+    if kind is Any:
         return data
+    if data is None:
+        if type(None) not in get_args(kind):
+            raise Unfit(f"{at} is null")
+        return None
     if kind is Tensor:
         if data not in tensors:
             raise Unfit(f"there is no tensor {data}")
@@ -66,7 +70,11 @@ def decode(kind: Any, data: Any, tensors: Mapping[str, Tensor], at: str = "") ->
         return origin(items)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {key: decode(inner[1], item, tensors, _below(at, key)) for key, item in _of(dict, data, at).items()}
-    return float(data) if kind is float and type(data) is int else _of(kind, data, at)
+    if kind is float and type(data) is int:
+        return float(_of(int, data, at))
+    if isinstance(data, bool) and kind is not bool:
+        raise Unfit(f"{at} is no {kind.__name__}")
+    return _of(kind, data, at)
 
 
 def _record(kind: Any, data: Any, tensors: Mapping[str, Tensor], at: str) -> Any:

@@ -11,6 +11,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainer.quiet import quiet_torch
 from trainer.spec import BridgeEnd, RunSpec
 from trainer.teams import Seat
 
@@ -35,6 +36,7 @@ class PPOWorker:
     """What one rank has of actor, critic, reference, rollout engine and rewards: all, or its team's roles."""
 
     def __init__(self, seat: Seat, node_ip: str | None = None) -> None:
+        quiet_torch()
         from trainer import rendezvous, roles  # the slow imports, while the other ranks do theirs
         from trainer.rollout.bridge import Bridge
 

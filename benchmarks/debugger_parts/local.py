@@ -187,7 +187,8 @@ def hub(runs: int) -> list[Row]:
 
 async def _hub(runs: int) -> list[Row]:
     from devkit.debug.inworker import wire
-    from devkit.debug.inworker.hub import Hub, Link
+    from devkit.debug.inworker.hub import Hub
+    from devkit.debug.inworker.hub_links import Link
 
     key = wire.derive_key("", "benchmark")
     hub = Hub(key, Path(tempfile.mkdtemp()), _Nowhere())
@@ -230,7 +231,13 @@ class _Nowhere:
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"error": "nobody is there"}
 
-    def keep(self, breakpoints: list[dict[str, Any]]) -> None: ...
+    async def deaths(self, task_ids: list[str], job_id: str) -> list[dict[str, Any]]:
+        return []
+
+    async def is_over(self, job_id: str) -> bool:
+        return False
+
+    async def keep(self, breakpoints: list[dict[str, Any]]) -> None: ...
 
 
 async def _agent(port: int, key: bytes, number: int) -> None:

@@ -27,7 +27,13 @@ class Nowhere:
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"error": "nobody is there"}
 
-    def keep(self, breakpoints: list[dict[str, Any]]) -> None: ...
+    async def deaths(self, task_ids: list[str], job_id: str) -> list[dict[str, Any]]:
+        return []
+
+    async def is_over(self, job_id: str) -> bool:
+        return False
+
+    async def keep(self, breakpoints: list[dict[str, Any]]) -> None: ...
 
 
 async def serve(folder: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from devkit.debug import processes
 from devkit.debug.client import HubClient
+from devkit.debug.hub_file import HubPlace
 from devkit.debug.inworker import wire
 from devkit.debug.runs import Run
 
@@ -90,7 +91,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _announce(home: Path, pid: int, place: dict[str, Any]) -> None:
     """As `devkit run` does for a Ray without a dashboard."""
-    run = Run(pid, processes.started(pid) or "", "", "", time.time(), JOB, "disabled", place)
+    run = Run(pid, processes.started(pid) or "", "", "", time.time(), HubPlace(**place), JOB, "disabled")
     (home / "runs").mkdir(parents=True, mode=0o700)
     (home / "runs" / f"run-{pid}.json").write_text(json.dumps(asdict(run)))
 

@@ -8,37 +8,69 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from devkit.debug import gcs, launched, processes, runs, state
+from devkit import patience
+from devkit.debug import gcs, hub_file, launched, processes, runs, state
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.gcs import GcsAddress
-from devkit.debug.rest import ADDRESS_HINT, DEFAULT_HINT, Url
+from devkit.debug.hub_file import HubPlace
+from devkit.debug.inworker import private
+from devkit.debug.rest import ADDRESS_HINT, Url
 from devkit.debug.tokens import Token, find_token
 from devkit.errors import DevkitError, UnreachableError, UsageError
 
 START_HINT = "devkit debug-cluster starts one; --address names one that runs elsewhere"
+NO_DASHBOARD_HINT = (
+    "devkit ps, attach, eval, break, continue, stacks, hang and crashes work without; "
+    "for the others start Ray with include_dashboard=True and 'ray[default]'"
+)
+ANSWER_SECONDS = 10.0  # of a dashboard or a GCS
 ADDRESS_FILE = "ray_current_cluster"
+ROOT = 0  # its user id
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
 class ClusterAddress:
-    """A cluster to talk to. `gcs_address` is None when only the dashboard is known; the token is never shown."""
+    """A cluster to talk to. `gcs_address` is None when only the dashboard is known; the token is never shown.
+
+    Without a dashboard that can be reached from here, `dashboard_url` is empty and `why_none` says why; the hub may be
+    reached all the same.
+    """
 
     dashboard_url: str
     gcs_address: str | None
     token: Token | None
     source: str  # what named it: "--address", "RAY_ADDRESS", a file ...
+    hub: HubPlace | None = None  # where no dashboard tells of it
+    why_none: UnreachableError | None = field(default=None, compare=False)
 
-    def dashboard(self, *, timeout: float = 10.0) -> Dashboard:
-        return Dashboard(self.dashboard_url, self.token, timeout=timeout)
+    def dashboard(self, *, timeout: float | None = None) -> Dashboard:
+        """Raises UnreachableError where there is none."""
+        if self.why_none is not None:
+            raise self.why_none
+        patient = patience.seconds(ANSWER_SECONDS) if timeout is None else timeout
+        return Dashboard(self.dashboard_url, self.token, timeout=patient)
+
+    @contextmanager
+    def dashboard_if_any(self, *, timeout: float | None = None) -> Iterator[Dashboard | None]:
+        """None where there is none that answers, for who can do without."""
+        with ExitStack() as stack:
+            try:
+                found = stack.enter_context(self.dashboard(timeout=timeout))
+                found.version()
+            except UnreachableError:
+                yield None
+            else:
+                yield found
 
 
 def resolve(
-    address: str | None = None, *, timeout: float = 10.0, environ: Mapping[str, str] | None = None
+    address: str | None = None, *, timeout: float | None = None, environ: Mapping[str, str] | None = None
 ) -> ClusterAddress:
     """The cluster that `address` names, a dashboard's URL, HOST:PORT of a GCS, or "auto"; None: the default one.
 
@@ -46,13 +78,15 @@ def resolve(
     answer within `timeout` seconds. Raises UnreachableError if there is none, UsageError for what is no address.
     """
     environ = os.environ if environ is None else environ
+    timeout = patience.seconds(ANSWER_SECONDS) if timeout is None else timeout
     token = find_token(environ)
     wanted, source = (address or "").strip(), "--address"
     if wanted in ("", "auto"):
         wanted, source = _named_by_environment(environ)
     if wanted:
         return _named(wanted, source, token, timeout)
-    known = [(run.since, run.gcs_address, "devkit run") for run in runs.running()]
+    running = runs.running()
+    known = [(run.since, run.gcs_address, "devkit run") for run in running]
     known += [(cluster.created, cluster.gcs_address, "devkit debug-cluster") for cluster in state.clusters()]
     known += [
         (found.created, found.gcs_address, "devkit debug-cluster --hosts")
@@ -61,9 +95,20 @@ def resolve(
     ]
     if known:
         _, newest, who = max(known)
+        if newest in [run.gcs_address for run in running[:1]]:
+            return of_run(running[0])
         return _of_gcs(GcsAddress.parse(newest), who, token, timeout)
     found, source = _local(environ)
     return _of_gcs(found, source, token, timeout)
+
+
+def of_run(run: runs.Run) -> ClusterAddress:
+    """The cluster that the program of a `devkit run` of this machine is in."""
+    token = runs.token_of(run.gcs_address) or (find_token() if run.auth == "token" else None)
+    if run.dashboard_url:
+        return ClusterAddress(run.dashboard_url, run.gcs_address, token, "devkit run")
+    why_none = _no_dashboard(GcsAddress.parse(run.gcs_address))
+    return ClusterAddress("", run.gcs_address, token, "devkit run", run.hub, why_none)
 
 
 def temporary_folder(environ: Mapping[str, str]) -> Path:
@@ -77,7 +122,7 @@ def temporary_folder(environ: Mapping[str, str]) -> Path:
 
 
 def noted_address(folder: Path) -> GcsAddress | None:
-    """The cluster that `ray start` noted last in that folder; it may be dead."""
+    """The cluster that `ray start` noted last in that folder, whoever's; it may be dead."""
     try:
         return GcsAddress.parse((folder / ADDRESS_FILE).read_text())
     except (OSError, UnicodeDecodeError, UsageError):
@@ -116,11 +161,13 @@ def _named(wanted: str, source: str, token: Token | None, timeout: float) -> Clu
 def _of_url(url: Url, source: str, token: Token | None) -> ClusterAddress:
     known = [cluster.gcs_address for cluster in state.clusters() if cluster.dashboard_url == str(url)]
     known += [found.gcs_address for found in launched.all_launched() if found.dashboard_url == str(url)]
-    return ClusterAddress(str(url), known[0] if known else None, token, source)
+    known += [run.gcs_address for run in runs.running() if run.dashboard_url == str(url)]
+    return ClusterAddress(str(url), known[0] if known else None, runs.token_of(str(url)) or token, source)
 
 
 def _of_gcs(address: GcsAddress, source: str, token: Token | None, timeout: float) -> ClusterAddress:
     """From cheap to dear: what devkit started, what it has seen and is still so, what the GCS says."""
+    token = runs.token_of(str(address)) or token
     for cluster in state.clusters():
         if cluster.dashboard_url and _same(address, GcsAddress.parse(cluster.gcs_address)):
             return ClusterAddress(cluster.dashboard_url, cluster.gcs_address, token, source)
@@ -129,8 +176,12 @@ def _of_gcs(address: GcsAddress, source: str, token: Token | None, timeout: floa
         return ClusterAddress(known.dashboard_url, str(address), token, source)
     if _is_dashboard(address):  # HOST:8265 without http:// in front
         return _of_url(Url.parse(f"http://{address}"), source, token)
-    url, session = _ask(address, token, timeout)
-    state.see(str(address), state.Seen(url, session))
+    facts = gcs.ask(address, token, timeout)
+    if why_none := _why_none(address, facts.dashboard):
+        hub = hub_file.parse(facts.hub) if facts.hub else None
+        return ClusterAddress("", str(address), token, source, hub, why_none)
+    url = f"http://{facts.dashboard}"
+    state.see(str(address), state.Seen(url, facts.session))
     return ClusterAddress(url, str(address), token, source)
 
 
@@ -158,29 +209,36 @@ def _is_dashboard(address: GcsAddress) -> bool:
         return False
 
 
-def _ask(address: GcsAddress, token: Token | None, timeout: float) -> tuple[str, str]:
-    facts = gcs.ask(address, token, timeout)
-    if not facts.dashboard:
-        raise UnreachableError(f"the Ray at {address} runs without a dashboard", hint=DEFAULT_HINT)
-    dashboard = GcsAddress.parse(facts.dashboard)
-    if dashboard.host in LOOPBACK and not address.is_local:
-        raise UnreachableError(
-            f"the dashboard of {address} listens on its own machine only, at {dashboard}",
-            hint=f"ssh -L 8265:{dashboard} {address.host}, then --address http://127.0.0.1:8265; "
-            "or start the head with --dashboard-host 0.0.0.0",
-        )
-    return f"http://{dashboard}", facts.session
+def _why_none(address: GcsAddress, named: str) -> UnreachableError | None:
+    """Why the dashboard that a GCS names cannot be reached from here."""
+    if not named:
+        return _no_dashboard(address)
+    dashboard = GcsAddress.parse(named)
+    if dashboard.host not in LOOPBACK or address.is_local:
+        return None
+    return UnreachableError(
+        f"the dashboard of {address} listens on its own machine only, at {dashboard}",
+        hint=f"ssh -L 8265:{dashboard} {address.host}, then --address http://127.0.0.1:8265; "
+        "or start the head with --dashboard-host 0.0.0.0",
+    )
+
+
+def _no_dashboard(address: GcsAddress) -> UnreachableError:
+    return UnreachableError(f"the Ray at {address} runs without a dashboard, which this needs", hint=NO_DASHBOARD_HINT)
 
 
 def _local(environ: Mapping[str, str]) -> tuple[GcsAddress, str]:
-    """The cluster that `ray start` named last, else the only one of which a node runs here."""
-    folder = temporary_folder(environ)
-    file = folder / ADDRESS_FILE
-    named = noted_address(folder)
+    """The cluster that `ray start` named last, else the only one of which a node runs here.
+
+    Only this user's, or root's: the token goes to where it leads, and anybody may write to Ray's folder.
+    """
+    file = temporary_folder(environ) / ADDRESS_FILE
+    named = _own_address(file)
     if named and gcs.is_up(named):
         return named, str(file)
     below = environ.get("RAY_TMPDIR", "")  # such a Ray wants to be left alone, and leaves others
-    running = [found for found in map(GcsAddress.parse, sorted(processes.gcs_addresses(below))) if gcs.is_up(found)]
+    known = processes.gcs_addresses(below, owners=(os.geteuid(), ROOT))
+    running = [found for found in map(GcsAddress.parse, sorted(known)) if gcs.is_up(found)]
     if len(running) > 1:
         raise UsageError(
             f"{len(running)} Ray clusters run here: {', '.join(map(str, running))}", hint="--address names one of them"
@@ -188,4 +246,13 @@ def _local(environ: Mapping[str, str]) -> tuple[GcsAddress, str]:
     if running:
         return running[0], "a Ray on this machine"
     stale = f": {file} names {named}, where nothing answers" if named else ""
-    raise UnreachableError(f"no Ray cluster found{stale}", hint=START_HINT)
+    others = "" if named or noted_address(file.parent) is None else f": {file} is another user's"
+    raise UnreachableError(f"no Ray cluster found{stale or others}", hint=START_HINT)
+
+
+def _own_address(file: Path) -> GcsAddress | None:
+    try:
+        with private.reading(file, 0, owners=(ROOT,)) as found:
+            return GcsAddress.parse(found.read().decode())
+    except (OSError, UnicodeDecodeError, UsageError):
+        return None

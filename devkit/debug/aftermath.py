@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
-from devkit.debug import runs
+from devkit import console
+from devkit.debug.client import HubClient
 from devkit.debug.inworker.records import Breakpoint
 from devkit.errors import DevkitError, UnreachableError
 
@@ -29,21 +33,58 @@ def why_no_ray(address: str | None) -> UnreachableError | None:
     return None
 
 
-def clear(run: runs.Run, points: Sequence[Breakpoint]) -> list[str]:
-    """Removes the breakpoints of a run that has ended, and tells which of them nothing came to, as they were written.
+def tell_missed(specs: Sequence[str]) -> None:
+    for spec in specs:
+        console.talk().print(f"devkit: never hit: {spec}", soft_wrap=True, markup=False)
 
-    If the hub has gone with the run, there is nothing to remove, and nothing is known.
+
+def tell_end(connect: Callable[[], HubClient], job_id: str, code: int, pid: int) -> bool:
+    """To the hub, which nobody else tells how a driver has ended. It may have gone with it, or be an older one.
+
+    `pid` is the command's own. Returns whether the hub has crashes of that job.
     """
-    from devkit.debug.client import connect
+    with suppress(DevkitError), connect() as hub:
+        hub.call("ended", job_id=job_id, code=code, pid=pid, timeout=ASK_SECONDS)
+        return code != 0 and has_crashes(hub, job_id)
+    return False
 
-    if not points or not run.dashboard_url:
-        return []
-    try:
-        with connect(run.dashboard_url, deadline=ASK_SECONDS) as hub:
-            found = {each["id"]: each for each in hub.call("ps", timeout=ASK_SECONDS)["breakpoints"]}
-            for point in points:
-                if point.id in found:  # else somebody has cleared it
+
+def has_crashes(hub: HubClient, job_id: str) -> bool:
+    found = hub.call("crashes", timeout=ASK_SECONDS)["crashes"]
+    return any(each["job_id"] == job_id for each in found)
+
+
+class Witness:
+    """Sees what becomes of a job's breakpoints while it runs: the hub may go with the job."""
+
+    def __init__(self, points: Sequence[Breakpoint], connect: Callable[[], HubClient]) -> None:
+        """`connect` makes a client of the hub."""
+        self._points = points
+        self._connect = connect
+        self._seen: dict[str, Mapping[str, Any]] = {}
+        if points:
+            threading.Thread(target=self._watch, name="devkit-witness", daemon=True).start()
+
+    def never_hit(self) -> list[str]:
+        """Once the job has ended: removes its breakpoints, and tells which nothing came to, as they were written."""
+        if not self._points:
+            return []
+        points = [point for point in self._points if not point.log]
+        seen: Mapping[str, Mapping[str, Any]] | None = None
+        with suppress(DevkitError), self._connect() as hub:
+            self._look(hub.call("ps", timeout=ASK_SECONDS))
+            seen = self._seen  # the watch will see them go
+            for point in self._points:
+                if point.id in seen:  # else somebody has cleared it
                     hub.call("clear", id=point.id, timeout=ASK_SECONDS)
-    except DevkitError:
-        return []
-    return [point.spec for point in points if point.id in found and not found[point.id]["hits"]]
+            points = list(self._points)  # of what only logs, no stop told the hub in time: its last word must be had
+        seen = self._seen if seen is None else seen
+        return [point.spec for point in points if point.id in seen and not seen[point.id]["hits"]]
+
+    def _watch(self) -> None:
+        with suppress(DevkitError), self._connect() as hub:
+            for document in hub.watch():
+                self._look(document)
+
+    def _look(self, document: Mapping[str, Any]) -> None:
+        self._seen = {each["id"]: each for each in document["breakpoints"]}

@@ -6,15 +6,21 @@ What can be wrong is said before anything starts: no such file, a line without c
 from __future__ import annotations
 
 import secrets
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from devkit import console
+from devkit.debug.break_files import Ask, find, find_module
 from devkit.debug.inworker import instrument, specs
 from devkit.debug.inworker.records import Breakpoint
-from devkit.errors import UsageError
+from devkit.debug.naming import count
+from devkit.debug.protocols import Hub
+from devkit.debug.targets import ALL
+from devkit.errors import DevkitError, UsageError
+
+__all__ = ["BreakOptions", "find_module", "main", "make", "make_all"]
 
 ARM_SECONDS = 5.0
 ID_BYTES = 3
@@ -36,7 +42,14 @@ class BreakOptions:
 
 
 def make(
-    text: str, *, hits: str = "", log: str = "", timeout: float = 0.0, job: str = "", folder: Path | None = None
+    text: str,
+    *,
+    hits: str = "",
+    log: str = "",
+    timeout: float = 0.0,
+    job: str = "",
+    folder: Path | None = None,
+    ask: Ask | None = None,
 ) -> Breakpoint:
     """The breakpoint that `text` asks for. Raises `UsageError` for one that cannot be meant.
 
@@ -47,23 +60,23 @@ def make(
         timeout: seconds that a stop may last; 0: without end.
         job: id of the only job that it is for.
         folder: what relative file names are relative to; this process's own by default.
+        ask: what the processes of the job have by the name of a file that is not here.
     """
     try:
         spec = specs.parse(text)
         specs.check_hits(hits)
         specs.check_log(log)
-        path = _find(spec, folder or Path.cwd())
-        source = path.read_text(encoding="utf-8")
-        code = instrument.Source(source, str(spec.file or path))
-        code.site(spec.line) if spec.line else code.site_by_name(spec.qualname)
+        found = find(spec, folder or Path.cwd(), ask)
+        code = instrument.Source(found.text, str(spec.file or found.name))
+        code.sites(instrument.Mark("", spec.line, spec.qualname, spec.condition, log))
     except specs.SpecError as error:
         raise UsageError(str(error), hint=error.hint) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, SyntaxError) as error:
         raise UsageError(f"cannot read the file of {text!r}: {error}", hint="name a Python source file") from None
     return Breakpoint(
         id=secrets.token_hex(ID_BYTES),
         spec=text,
-        paths=names_of(path, folder or Path.cwd()),
+        paths=found.paths,
         line=spec.line,
         module=spec.module,
         qualname=spec.qualname,
@@ -74,48 +87,12 @@ def make(
         log=log,
         timeout=timeout,
         job_id=job,
-        source=source,
+        source=found.text,
     )
 
 
 def make_all(texts: Sequence[str], **options: object) -> tuple[Breakpoint, ...]:
     return tuple(make(text, **options) for text in texts)  # type: ignore[arg-type]
-
-
-def names_of(path: Path, folder: Path) -> tuple[str, ...]:
-    """How a worker may name this file, best first: as it is, or below the folder that it was copied from.
-
-    >>> names_of(Path("/home/me/project/pkg/train.py"), Path("/home/me/project"))[:2]
-    ('/home/me/project/pkg/train.py', 'pkg/train.py')
-    """
-    names = [str(path)]
-    for root in (folder, *(Path(entry) for entry in sys.path if entry)):
-        if path.is_relative_to(root) and root != Path("/"):
-            names.append(str(path.relative_to(root)))
-    return tuple(dict.fromkeys(names))
-
-
-def _find(spec: specs.Spec, folder: Path) -> Path:
-    return _find_file(Path(spec.file).expanduser(), folder) if spec.line else find_module(spec.module, folder)
-
-
-def _find_file(file: Path, folder: Path) -> Path:
-    """In the folder, or, as in `transformers/trainer.py:10`, where Python looks for packages."""
-    for root in (folder, *(Path(entry) for entry in sys.path)):
-        path = (root / file).absolute()
-        if path.is_file():
-            return path
-    raise specs.SpecError(f"no such file: {file}", hint=f"file names are relative to {folder} or to sys.path")
-
-
-def find_module(name: str, folder: Path) -> Path:
-    """Without importing it: that would run its code."""
-    stem = Path(*name.split("."))
-    for root in (folder, *(Path(entry) for entry in sys.path)):
-        for path in ((root / stem).with_suffix(".py"), root / stem / "__init__.py"):
-            if path.is_file():
-                return path.absolute()
-    raise specs.SpecError(f"no module {name} is found from {folder}", hint="FILE:LINE names a line by its file")
 
 
 def main(options: BreakOptions) -> int:
@@ -124,15 +101,45 @@ def main(options: BreakOptions) -> int:
 
     point = None
     if options.spec is not None:
-        point = make(options.spec, hits=options.hits, log=options.log, timeout=options.timeout, job=options.job)
+        point = make(
+            options.spec,
+            hits=options.hits,
+            log=options.log,
+            timeout=options.timeout,
+            job=options.job,
+            ask=lambda name: _ask(name, options),
+        )
     with connect(options.address) as hub:
         if options.clear is not None:
-            hub.call("clear", id=options.clear)
-            return _tell([], f"cleared {options.clear}", options)
+            return _tell([], _clear(hub, options.clear, options.job), options)
         if point is None:
             return _tell(hub.call("ps")["breakpoints"], "", options)
         state = hub.call("break", breakpoint=point.to_json(), wait=ARM_SECONDS)
     return _tell([state], "", options)
+
+
+def _clear(hub: Hub, name: str, job: str) -> str:
+    """Removes one, or all of them, or all that are for one job; what was done."""
+    if name != ALL:
+        hub.call("clear", id=name)
+        return f"cleared {name}"
+    every = hub.call("ps")["breakpoints"]
+    mine = [str(each["id"]) for each in every if job in ("", each.get("job_id"))]
+    for each in mine:
+        hub.call("clear", id=each)
+    return f"cleared {count(len(mine), 'breakpoint')}" if mine else "there were no breakpoints"
+
+
+def _ask(name: str, options: BreakOptions) -> Mapping[str, Any]:
+    """What the processes of the job have by this name; nothing where nobody can be asked."""
+    from devkit.debug.client import connect
+
+    try:
+        with connect(options.address) as hub:
+            known: Mapping[str, Any] = hub.call("source", file=name, job_id=options.job or None)
+            return known
+    except DevkitError:
+        return {}
 
 
 def _tell(states: list[dict[str, object]], done: str, options: BreakOptions) -> int:

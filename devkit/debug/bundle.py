@@ -12,13 +12,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import zipfile
 from pathlib import Path
 
-from devkit.debug.inworker import boot
+from devkit.debug.inworker import boot, private
 from devkit.debug.inworker.settings import Settings
-from devkit.debug.state import private_folder
+from devkit.errors import DevkitError
 
 PACKAGE = "devkit_inworker"
 SOURCE = Path(__file__).with_name("inworker")
@@ -89,31 +88,25 @@ def digest(content: dict[str, bytes]) -> str:
     return hashed.hexdigest()[:DIGEST_LENGTH]
 
 
-def environment(post_mortem: str = "pause") -> dict[str, str]:
+def environment(*, leave_to_ray: bool = False) -> dict[str, str]:
     """What the processes of a cluster need for its workers to have the debugger, whoever starts a job there.
 
     PYTHONPATH is to be put in front of what is there. A job that was started by `devkit run` brings its own settings.
+    With `leave_to_ray`, `breakpoint()` and what fails are for Ray's older debugger; what `devkit break` sets is ours.
     """
     place = folder()
-    settings = place / f"cluster-{post_mortem}.json"
-    settings.write_text(json.dumps(boot.settings_to_json(Settings(post_mortem=post_mortem))))
+    settings = place / f"cluster-{'legacy' if leave_to_ray else 'pause'}.json"
+    wanted = Settings(post_mortem="off" if leave_to_ray else "pause", leave_to_ray=leave_to_ray)
+    private.write(settings, json.dumps(boot.settings_to_json(wanted)))
     return {"PYTHONPATH": str(place / "site"), boot.SETTINGS: str(settings), boot.IN_CLUSTER: "1"}
 
 
 def folder() -> Path:
-    """The bundle's folder, written if this version is not there yet."""
+    """The bundle's folder, written if this version is not there yet. Raises DevkitError where it can be nowhere."""
     content = files()
-    target = private_folder("bundles") / digest(content)
-    if not target.exists():
-        new = target.with_name(f"{target.name}.{os.getpid()}")
-        for name, data in {**content, "bundle.zip": pack(content)}.items():
-            path = new / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        try:
-            new.rename(target)
-        except OSError:  # another devkit was first
-            import shutil
-
-            shutil.rmtree(new, ignore_errors=True)
-    return target
+    try:
+        return private.unpack(pack(content), digest(content))
+    except OSError as error:
+        raise DevkitError(
+            f"cannot keep what the workers need: {error.strerror}", hint="DEVKIT_HOME names a folder of this user's"
+        ) from None

@@ -1,31 +1,37 @@
 """A client of the hub: one connection, over which any number of requests, channels and watches go at once.
 
-The dashboard says where the hub is. It is spoken to directly where its port can be reached, else through the dashboard.
+The dashboard says where the hub is, or the GCS where there is no dashboard. It is spoken to directly where its port can
+be reached, else through the dashboard.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import queue
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
-from devkit.debug import hub_file, runs
-from devkit.debug.address import resolve
+from devkit import patience
+from devkit.debug import gcs, hub_file, runs
+from devkit.debug.address import ANSWER_SECONDS, ClusterAddress, of_run, resolve
 from devkit.debug.dashboard import Dashboard
+from devkit.debug.gcs import GcsAddress
 from devkit.debug.hub_file import HubPlace
 from devkit.debug.inworker import wire
-from devkit.debug.tokens import find_token
 from devkit.debug.tunnel import Tunnel
-from devkit.errors import DeadlineError, DevkitError, UnreachableError
+from devkit.errors import DeadlineError, DevkitError, NoJobError, UnreachableError
 
-DIRECT_SECONDS = 0.7  # for the first try; a port behind a firewall does not answer at all
+PATIENCE_SECONDS = 30.0  # for an answer, unless the user says otherwise: a machine may be very busy
+DIRECT_SECONDS = 0.7  # until its port answers; behind a firewall it does not answer at all
 RESTART_SECONDS = 3.0  # a hub that died is started again by Ray
+TUNNEL_SECONDS = 4.0  # for the first try through the dashboard; then it is asked again where the hub is
 RETRY_SECONDS = 0.1
+TOKEN_HINT = "is RAY_AUTH_TOKEN this cluster's?"
+SLOW_HINT = "is the head node alive, and has it time? --timeout SECONDS waits longer"
 GONE_HINT = "has its program ended? devkit ps --address names another cluster"
 
 Document = dict[str, Any]
@@ -44,8 +50,9 @@ class Transport(Protocol):
 class HubClient:
     """Requests to the hub. Raises `DevkitError` for what it refuses, `DeadlineError` when no answer comes in time."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, seconds: float = PATIENCE_SECONDS) -> None:
         self._transport = transport
+        self._patience = seconds  # how long it waits for an answer
         self._numbers = itertools.count(1)
         self._answers: dict[int, queue.SimpleQueue[Document | None]] = {}
         self._channels: dict[int, Channel] = {}
@@ -63,15 +70,19 @@ class HubClient:
     def close(self) -> None:
         self._transport.close()
 
-    def call(self, op: str, *, timeout: float = 10.0, **arguments: Any) -> Document:
-        """One request and its answer. `timeout` (seconds) goes to the hub too, which waits a little less."""
+    def call(self, op: str, *, timeout: float | None = None, **arguments: Any) -> Document:
+        """One request and its answer.
+
+        `timeout` (seconds) is how long the hub waits for processes of the program; None: as is usual, but no longer
+        than this client is patient.
+        """
+        timeout = min(ANSWER_SECONDS, self._patience) if timeout is None else timeout
         number, answers = self._begin(op, timeout=timeout, **arguments)
+        seconds = max(timeout + 1.0, self._patience)
         try:
-            document = answers.get(timeout=timeout + 1.0)
+            document = answers.get(timeout=seconds)
         except queue.Empty:
-            raise DeadlineError(
-                f"the hub did not answer `{op}` within {timeout:g} s", hint="devkit ps says what still lives"
-            ) from None
+            raise DeadlineError(f"the hub did not answer `{op}` within {seconds:g} s", hint=SLOW_HINT) from None
         finally:
             self._answers.pop(number, None)
         return _result(document)
@@ -92,11 +103,11 @@ class HubClient:
         """A `ps` document now, and one at each change. Ends with `UnreachableError` when the hub goes away."""
         number, answers = self._begin("watch")
         try:
-            yield _result(answers.get(timeout=10.0))
+            yield _result(answers.get(timeout=self._patience))
             while True:
                 yield _result(answers.get())["event"]
         except queue.Empty:
-            raise DeadlineError("the hub did not answer within 10 s", hint="is the head node alive?") from None
+            raise DeadlineError(f"the hub did not answer within {self._patience:g} s", hint=SLOW_HINT) from None
         finally:
             self._answers.pop(number, None)
 
@@ -171,71 +182,121 @@ class Channel:
         self._messages.put(None)
 
 
-def connect(address: str | None, *, deadline: float = 10.0) -> HubClient:
-    """A client of the hub of the cluster at `address`; within `deadline` seconds, or an error."""
+def connect(address: str | ClusterAddress | None, *, deadline: float | None = None) -> HubClient:
+    """A client of the hub of the cluster at `address`; within `deadline` seconds, or an error.
+
+    It waits for answers as long, too; by default as long as the user is patient.
+    """
+    deadline = patience.seconds(PATIENCE_SECONDS) if deadline is None else deadline
     end = time.monotonic() + deadline
-    local = _without_dashboard(address)
-    if local is not None:
-        return HubClient(local)
-    cluster = resolve(address)
-    dashboard = Dashboard(cluster.dashboard_url, cluster.token, timeout=deadline)
+    cluster = address if isinstance(address, ClusterAddress) else resolve(address)
+    if not cluster.dashboard_url:
+        return HubClient(_without_dashboard(cluster, end), deadline)
+    try:
+        return HubClient(_through_dashboard(cluster, end), deadline)
+    except (NoJobError, DeadlineError):
+        raise
+    except DevkitError:
+        # Also of a second Ray on one machine: its agent, which reads files, does not get Ray's fixed port.
+        place = None
+        with suppress(DevkitError):  # it is the dashboard's fault that is told
+            place = _hub_of_gcs(cluster, end)
+        if place is None:
+            raise
+    return HubClient(_without_dashboard(replace(cluster, hub=place), end), deadline)
+
+
+def connect_to(run: runs.Run, *, deadline: float | None = None) -> HubClient:
+    """A client of the hub of the cluster that the program of a `devkit run` of this machine is in."""
+    return connect(of_run(run), deadline=deadline)
+
+
+def _through_dashboard(cluster: ClusterAddress, end: float) -> Transport:
+    dashboard = cluster.dashboard(timeout=max(0.1, min(patience.seconds(ANSWER_SECONDS), end - time.monotonic())))
     try:
         asks_for_token = dashboard.authentication_mode() == "token"
-        return HubClient(_open(dashboard, cluster.token.value if cluster.token and asks_for_token else "", end))
+        return _open(dashboard, cluster.token.value if cluster.token and asks_for_token else "", end)
     finally:
         dashboard.close()  # what is idle; a tunnel opens what it needs
 
 
-def _without_dashboard(address: str | None) -> Transport | None:
-    """To the hub of the last `devkit run` here, if nothing else was named and its Ray has no dashboard."""
-    if address or any(os.environ.get(name) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")):
-        return None
-    run = next(iter(runs.running()), None)
-    return None if run is None or run.dashboard_url else _of_run(run)
+def _without_dashboard(cluster: ClusterAddress, end: float) -> Transport:
+    """To where the hub is known to listen; if it is not there any more, to where the GCS says that it is."""
+    place = cluster.hub or _hub_of_gcs(cluster, end)
+    while True:
+        if place is None:
+            raise hub_file.no_hub()
+        try:
+            return _let_in(cluster, place, end)
+        except wire.WireError as error:
+            raise UnreachableError(str(error), hint=TOKEN_HINT) from None
+        except OSError as error:
+            if time.monotonic() > end:
+                raise UnreachableError(f"devkit's hub does not answer: {error}", hint=GONE_HINT) from None
+            time.sleep(RETRY_SECONDS)
+        place = _hub_of_gcs(cluster, end)
 
 
-def connect_to(run: runs.Run, *, deadline: float = 10.0) -> HubClient:
-    """A client of the hub of the cluster that the program of a `devkit run` of this machine is in."""
-    return connect(run.dashboard_url, deadline=deadline) if run.dashboard_url else HubClient(_of_run(run))
-
-
-def _of_run(run: runs.Run) -> Transport:
-    token = find_token() if run.auth == "token" else None
+def _let_in(cluster: ClusterAddress, place: HubPlace, end: float) -> Transport:
+    """With the token, else without: nobody but a dashboard says beforehand whether the cluster asks for one."""
+    if cluster.token is None:
+        return _direct("", place, end)
     try:
-        return _direct(token.value if token else "", HubPlace(**run.hub))
-    except wire.WireError as error:
-        raise UnreachableError(str(error), hint="is RAY_AUTH_TOKEN this cluster's?") from None
-    except OSError as error:
-        raise UnreachableError(f"the hub of the last devkit run does not answer: {error}", hint=GONE_HINT) from None
+        return _direct(cluster.token.value, place, end)
+    except wire.WireError as refused:
+        try:
+            return _direct("", place, end)
+        except wire.WireError:
+            raise refused from None
+
+
+def _hub_of_gcs(cluster: ClusterAddress, end: float) -> HubPlace | None:
+    if cluster.gcs_address is None:
+        return None
+    facts = gcs.ask(GcsAddress.parse(cluster.gcs_address), cluster.token, max(1.0, end - time.monotonic()))
+    return hub_file.parse(facts.hub) if facts.hub else None
 
 
 def _open(dashboard: Dashboard, token: str, end: float) -> Transport:
-    """Directly if the port answers. One that refuses may be of a hub that is being started again."""
-    restarted = min(end, time.monotonic() + RESTART_SECONDS)
+    """Directly if the port answers, else through the dashboard.
+
+    A port that refuses may be that of a hub that Ray starts again: where it is now is asked for until the end.
+    """
+    restarted, through = min(end, time.monotonic() + RESTART_SECONDS), TUNNEL_SECONDS
+    while True:
+        place = _find(dashboard, token, restarted)
+        try:
+            return _direct(token, place, end)
+        except ConnectionRefusedError:
+            if time.monotonic() < restarted:
+                time.sleep(RETRY_SECONDS)
+                continue
+        except wire.WireError as error:
+            raise UnreachableError(str(error), hint=TOKEN_HINT) from None
+        except OSError:
+            pass
+        try:
+            return Tunnel(dashboard, place, min(end, time.monotonic() + through))
+        except DeadlineError:
+            if time.monotonic() > end:
+                raise
+        through *= 2
+
+
+def _find(dashboard: Dashboard, token: str, until: float) -> HubPlace:
     while True:
         try:
-            place = hub_file.find(dashboard)
+            return hub_file.find(dashboard, token)
         except hub_file.NoHead:  # of a cluster that is starting
-            if time.monotonic() > restarted:
+            if time.monotonic() > until:
                 raise
             time.sleep(RETRY_SECONDS)
-            continue
-        try:
-            return _direct(token, place)
-        except ConnectionRefusedError:
-            if time.monotonic() > restarted:
-                break
-            time.sleep(RETRY_SECONDS)
-        except wire.WireError as error:
-            raise UnreachableError(str(error), hint="is RAY_AUTH_TOKEN this cluster's?") from None
-        except OSError:
-            break
-    return Tunnel(dashboard, place, end)
 
 
-def _direct(token: str, place: HubPlace) -> Transport:
-    key = wire.derive_key(token, place.hub_id)
-    return wire.Connection((place.host, place.port), key, "client", timeout=DIRECT_SECONDS)
+def _direct(token: str, place: HubPlace, end: float) -> Transport:
+    """Raises OSError: `TimeoutError` where its machine does not answer, or the hub does not by `end`."""
+    key, left = wire.derive_key(token, place.hub_id), max(DIRECT_SECONDS, end - time.monotonic())
+    return wire.Connection((place.host, place.port), key, "client", timeout=left, reach=DIRECT_SECONDS)
 
 
 def _result(document: Document | None) -> Document:

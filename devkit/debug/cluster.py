@@ -6,20 +6,18 @@ that everything that belongs to it can be found and ended, and nothing else.
 
 from __future__ import annotations
 
-import importlib
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from devkit.debug import gcs, processes, ray_start, state
+from devkit.debug import bundle, cluster_look, gcs, processes, ray_start, session, state
 from devkit.debug.address import noted_address, temporary_folder
-from devkit.debug.cluster_launch import Launch, why_no_dashboard
+from devkit.debug.cluster_launch import Launch
 from devkit.debug.cluster_records import AuthRecord, DebugCluster, DebugMode, NodeRecord, Stopped
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.gcs import GcsAddress
@@ -29,6 +27,7 @@ from devkit.debug.state import ClusterState
 from devkit.debug.tokens import AuthMode, Token, auth_mode, ensure_token, find_token
 from devkit.debug.waiting import Waiting
 from devkit.errors import DeadlineError, DevkitError, UnreachableError, UsageError
+from devkit.signals import undisturbed
 
 STOP_S = 5.0  # between SIGTERM and SIGKILL; Ray needs three, and longer for a worker that stands at a stop
 AWAIT_S = 0.1  # between two looks for a head that comes up
@@ -47,18 +46,20 @@ def start(
     environ = dict(os.environ)
     deadline = time.monotonic() + options.timeout
     ray_start.check(options)
-    options, note = _apart(options, environ)
+    options, own_folder, note = _apart(options, environ)
     still = Waiting(say)
     launch = _join(options, environ, deadline, still) if options.join else _head(options, environ)
     launch.still = still
     launch.notes = (*launch.notes, *note)
+    launch.cluster = replace(launch.cluster, own_folder=own_folder)
     for line in launch.notes:
         say(line)
     with ExitStack() as clean_up:
         clean_up.callback(launch.let_go)
         unfinished = clean_up.enter_context(ExitStack())
-        unfinished.callback(_end_unfinished, launch, say)
+        unfinished.push(lambda kind, *_rest: _end_unfinished(launch, say, kind))
         try:
+            session.make(own_folder)
             launch.start_all(deadline)
             nodes = launch.wait_until_up(deadline)
         except BaseException as error:
@@ -77,19 +78,22 @@ def status() -> tuple[DebugCluster, ...]:
     return tuple(_look(cluster) for cluster in state.clusters())
 
 
-def stop(target: str | None = None) -> tuple[Stopped, ...]:
-    """Ends what devkit started on this machine: all of it, or the cluster with that name or address."""
+def stop(target: str | None = None, *, keep_logs: bool = False) -> tuple[Stopped, ...]:
+    """Ends what devkit started on this machine: all of it, or the cluster with that name or address.
+
+    A folder that devkit made for a cluster's sessions goes with it, unless `keep_logs`.
+    """
     clusters = state.clusters()
     chosen = [cluster for cluster in clusters if target in (None, cluster.name, *_addresses(cluster))]
     if target is not None and not chosen:
         names = ", ".join(cluster.name for cluster in clusters) or "nothing"
         raise UsageError(f"devkit started no cluster {target!r} here", hint=f"it started {names}")
     with ThreadPoolExecutor(len(chosen) or 1) as pool:  # a Ray takes three seconds to end
-        return tuple(pool.map(_end, chosen))
+        return tuple(pool.map(partial(_end, keep_logs=keep_logs), chosen))
 
 
-def _apart(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[ClusterOptions, tuple[str, ...]]:
-    """Gives a cluster a folder of its own where another one is at home in Ray's usual one.
+def _apart(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[ClusterOptions, str, tuple[str, ...]]:
+    """Gives a cluster a folder of its own, its second result, where another one is at home in Ray's usual one.
 
     There Ray notes the address of the latest cluster, and a job that is submitted to any cluster of this machine goes
     to that one (ray.dashboard.modules.job.job_supervisor, `_get_driver_env_vars`).
@@ -99,9 +103,10 @@ def _apart(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[Cluster
     joins = GcsAddress.parse(options.join) if options.join else None
     same = joins and named and joins.port == named.port and (joins == named or joins.is_local)
     if options.temp_dir or named is None or same or not gcs.is_up(named):
-        return options, ()
-    own = usual.with_name(f"ray-dk{os.getpid()}")
-    return replace(options, temp_dir=own), (f"{usual} belongs to the cluster at {named}: --temp-dir is {own}",)
+        return options, "", ()
+    own = session.name_beside(usual)
+    note = f"{usual} belongs to the cluster at {named}: this one has {own}, until it is stopped"
+    return replace(options, temp_dir=own / session.INNER), str(own), (note,)
 
 
 def _head(options: ClusterOptions, environ: Mapping[str, str]) -> Launch:
@@ -109,32 +114,27 @@ def _head(options: ClusterOptions, environ: Mapping[str, str]) -> Launch:
     token, made = ensure_token(environ) if auth == "token" else (None, False)
     plan = ray_start.plan(options, environ)
     host = options.dashboard_host if options.dashboard_host not in ("0.0.0.0", "::") else "127.0.0.1"
-    url = f"http://{f'[{host}]' if ':' in host else host}:{plan.dashboard_port}"
-    dashboard = Dashboard(url, token, timeout=5.0)
+    gcs_address = GcsAddress(options.node_ip or "127.0.0.1", plan.port)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{plan.dashboard_port}" if options.dashboard else ""
+    folder = options.temp_dir or temporary_folder(environ)
+    head = (
+        cluster_look.through_dashboard(url, token, folder, lambda: launch.head_pid)
+        if options.dashboard
+        else cluster_look.through_gcs(gcs_address, token)
+    )
 
     def look() -> tuple[NodeRow, ...]:
-        """The nodes of this head, and not of a Ray that took the port at the same moment."""
-        try:
-            session = dashboard.version().session_name
-        except UnreachableError as error:
-            folder = options.temp_dir or temporary_folder(environ)
-            if why := why_no_dashboard(folder, launch.head_pid):
-                raise DevkitError(f"the dashboard has ended: {why}", hint=error.hint) from error
-            raise
-        if not session.endswith(f"_{launch.head_pid}"):
-            raise DevkitError(f"another Ray ({session}) has taken {url}", hint="start again: other ports will be free")
-        nodes = dashboard.nodes()
-        head = next((node for node in nodes if node.is_head_node), None)
-        if head is None:
+        nodes = head.nodes(launch.head_pid, url or str(gcs_address))
+        own = next((node for node in nodes if node.is_head_node), None)
+        if own is None:
             return ()
-        if options.dashboard_host != host:
-            launch.cluster = replace(launch.cluster, dashboard_url=f"http://{head.node_ip}:{plan.dashboard_port}")
-        launch.cluster = replace(launch.cluster, gcs_address=f"{head.node_ip}:{plan.port}")
+        if url and options.dashboard_host != host:
+            launch.cluster = replace(launch.cluster, dashboard_url=f"http://{own.node_ip}:{plan.dashboard_port}")
+        launch.cluster = replace(launch.cluster, gcs_address=f"{own.node_ip}:{plan.port}")
         return nodes
 
-    name = state.free_name(f"head-{plan.port}")
-    new = _new(options, name, f"127.0.0.1:{plan.port}", url, auth)
-    launch = _launch(options, environ, auth, plan, new, look, is_own=lambda node: True, close=dashboard.close)
+    new = _new(options, state.free_name(f"head-{plan.port}"), f"127.0.0.1:{plan.port}", url, auth)
+    launch = _launch(options, environ, auth, plan, new, look, is_own=lambda node: True, close=head.close)
     if made and token:
         launch.notes = (f"made a token for your Ray clusters, in {token.source}", *launch.notes)
     return launch
@@ -242,7 +242,8 @@ def _launch(
     is_own: Callable[[NodeRow], bool],
     close: Callable[[], None],
 ) -> Launch:
-    environment, removed = ray_start.environment(options, auth, environ, bundle_environment())
+    ours = bundle.environment(leave_to_ray=options.legacy)
+    environment, removed = ray_start.environment(options, auth, environ, ours)
     launch = Launch(options, plan, environment, cluster, look, is_own, close)
     launch.removed = removed
     notes = [f"removed {leftover}: it would turn the debugger off" for leftover in removed]
@@ -250,18 +251,6 @@ def _launch(
         notes.append(problem)
     launch.notes = (*notes, *plan.notes)
     return launch
-
-
-def bundle_environment() -> dict[str, str]:
-    """What lets breakpoints work in every job of the cluster."""
-    try:
-        bundle = importlib.import_module("devkit.debug.bundle")
-    except ModuleNotFoundError as error:
-        if error.name != "devkit.debug.bundle":
-            raise
-        return {}
-    environment: Callable[[], dict[str, str]] | None = getattr(bundle, "environment", None)
-    return environment() if environment else {}
 
 
 def _look(cluster: ClusterState) -> DebugCluster:
@@ -293,7 +282,7 @@ def _record(cluster: ClusterState, nodes: tuple[NodeRow, ...]) -> DebugCluster:
             NodeRecord(node.node_id, node.node_ip, node.alive, node.cpus, node.gpus, node.is_head_node)
             for node in sorted(nodes, key=lambda node: (not node.is_head_node, node.node_id))
         ),
-        debug=DebugMode(cluster.mode, post_mortem=True),
+        debug=DebugMode(cluster.mode, post_mortem=cluster.mode != "legacy"),
         join_command=f"devkit debug-cluster --join {cluster.gcs_address} --auth {cluster.auth}{legacy}",
         name=cluster.name,
         auth=AuthRecord(cluster.auth, token.source if token else ""),
@@ -301,31 +290,21 @@ def _record(cluster: ClusterState, nodes: tuple[NodeRow, ...]) -> DebugCluster:
     )
 
 
-def _end(cluster: ClusterState) -> Stopped:
+def _end(cluster: ClusterState, *, keep_logs: bool = False) -> Stopped:
     leaders = [process.pid for process in cluster.living]
     count, killed = processes.end(leaders, deadline=time.monotonic() + STOP_S) if leaders else (0, 0)
     state.forget(cluster.name)
     _forget_address(cluster)
-    return Stopped(cluster.name, cluster.gcs_address, count, killed)
+    folder = Path(cluster.temp_dir) if cluster.temp_dir else temporary_folder(os.environ)
+    gone = not keep_logs and session.remove(cluster.own_folder)
+    return Stopped(cluster.name, cluster.gcs_address, count, killed, logs="" if gone else str(folder))
 
 
-def _end_unfinished(launch: Launch, say: Callable[[str], None]) -> None:
-    say("ending what was started")
-    with _undisturbed():
-        _end(launch.cluster)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C would leave half of it running."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _end_unfinished(launch: Launch, say: Callable[[str], None], kind: type[BaseException] | None) -> None:
+    """Of a start that has failed, as against one that was interrupted, the logs are wanted."""
+    with undisturbed():
+        say("ending what was started")
+        _end(launch.cluster, keep_logs=kind is not KeyboardInterrupt)
 
 
 def _forget_address(cluster: ClusterState) -> None:

@@ -13,15 +13,22 @@ from typing import Literal
 
 from devkit.debug import gcs, processes, state
 from devkit.debug.gcs import GcsAddress
+from devkit.debug.node_parts import Parts, last_words
 from devkit.debug.ray_start import ClusterOptions, Plan
 from devkit.debug.rows import NodeRow
 from devkit.debug.state import ClusterState, Started
 from devkit.errors import DeadlineError, DevkitError
+from devkit.signals import deferred
 
 RANK_LABEL = "devkit-rank"  # a node's label
 _ERROR = re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception)\b.*", re.MULTILINE)  # the last line of a traceback
+_FAILED = " failed with the following error:"  # Ray's words, after which the traceback comes
 LOOK_S = 0.1  # between two looks at a cluster that comes up
 LEAVING_S = 3.0  # all nodes of a cluster have the same deadline: who is gone so shortly before it was there
+
+
+class DashboardFailed(DevkitError):
+    """The head runs without the dashboard that it was started with; waiting for it is in vain."""
 
 
 class Launch:
@@ -49,6 +56,7 @@ class Launch:
         self._look = look
         self._is_own = is_own
         self._children: list[subprocess.Popen[bytes]] = []
+        self._parts: list[Parts] = []
 
     def start_all(self, deadline: float) -> None:
         """Workers as soon as the head's GCS listens."""
@@ -66,6 +74,8 @@ class Launch:
             nonlocal found, before, most
             try:
                 found = tuple(node for node in self._look() if node.alive)
+            except DashboardFailed:
+                raise
             except DevkitError as error:  # half up, a dashboard also answers with errors
                 return f"an answer of the cluster ({error.message})" + (f"; before that: {before}" if before else "")
             there = any(node.is_head_node for node in found)
@@ -113,14 +123,22 @@ class Launch:
 
     def _check(self) -> None:
         for number, child in enumerate(self._children):
+            self._check_parts(number)
             if child.poll() is not None:
                 log = self._log(number)
                 raise DevkitError(f"`ray start` failed: {_last_words(log)}", hint=f"all that it said is in {log}")
 
+    def _check_parts(self, number: int) -> None:
+        lost = self._parts[number].lost()
+        if lost is not None and self._children[number].poll() is None:  # else `ray start` has ended it
+            words = (last_words(lost.log) if lost.log else "") or "it said nothing"
+            hint = f"all that it said is in {lost.log or self._log(number)}"
+            raise DevkitError(f"the {lost.name} has ended: {words}", hint=hint)
+
     def _start(self, command: tuple[str, ...], own: Mapping[str, str]) -> None:
         number = len(self._children)
         log = self._log(number)
-        with log.open("wb") as output:
+        with log.open("wb") as output, deferred():  # an interruption waits until what it has to end is known
             child = subprocess.Popen(
                 command,
                 env={**self._environment, **own},
@@ -129,7 +147,11 @@ class Launch:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C in the terminal, and its end, are not the cluster's
             )
+            self._note(child, number, log)
+
+    def _note(self, child: subprocess.Popen[bytes], number: int, log: Path) -> None:
         self._children.append(child)
+        self._parts.append(Parts(child.pid))
         role: Literal["head", "worker"] = "head" if number == 0 and not self._options.join else "worker"
         begun = Started(role, child.pid, processes.started(child.pid) or "", str(log))
         self.cluster = replace(self.cluster, processes=(*self.cluster.processes, begun))
@@ -159,10 +181,14 @@ def missing_nodes(wanted: int, alive: Sequence[NodeRow]) -> str | None:
 
 
 def why_no_dashboard(folder: Path, head_pid: int) -> str:
-    """What the dashboard of a head with Ray's files in `folder` has died of, by its log; empty: it has not."""
+    """What the dashboard of a head with Ray's files in `folder` has failed with, by its log; empty: it has not.
+
+    Its process may stand there all the same, and serve nobody.
+    """
     for log in folder.glob(f"session_*_{head_pid}/logs/dashboard.log"):
         with suppress(OSError):
-            if found := _ERROR.findall(log.read_text(errors="replace")):
+            _, failed, trace = log.read_text(errors="replace").rpartition(_FAILED)
+            if failed and (found := _ERROR.findall(trace)):
                 return str(found[-1])[:300]
     return ""
 

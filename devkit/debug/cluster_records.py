@@ -79,6 +79,7 @@ class Stopped:
     processes: int
     killed: int
     problem: str = ""  # why something of it may still run
+    logs: str = ""  # the folder in which Ray's logs still are; empty: they went with it
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -10,6 +10,7 @@ from devkit.debug import cluster, hold, launched
 from devkit.debug.cluster_records import DebugCluster, Stopped
 from devkit.debug.ray_start import ClusterOptions
 from devkit.errors import UnreachableError
+from devkit.signals import interrupting
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,11 +30,9 @@ def start_main(options: ClusterOptions, *, block: bool = False) -> int:
 
 def stay(start: Callable[[], DebugCluster], *, block: bool) -> int:
     """Starts; with `block` it stays until the nodes end, or it is told to end them."""
-    if not block:
-        start()
-        return 0
-    with hold.terminable():
-        return hold.hold(start())
+    with interrupting():
+        started = start()
+        return hold.hold(started) if block else 0
 
 
 def show_started(started: DebugCluster, *, json: bool, joined: bool = False) -> None:
@@ -66,11 +65,11 @@ def status_main(*, json: bool) -> int:
     return 1 if any(each.problem for each in found) else 0
 
 
-def stop_main(target: str | None = None, *, json: bool) -> int:
+def stop_main(target: str | None = None, *, json: bool, keep_logs: bool = False) -> int:
     """Ends what devkit started from here, or the one with that name or address. 0 also if there was nothing; 1: on a
     host that cannot be reached something may still run."""
-    elsewhere = _stop_launched(target)
-    here = cluster.stop(target) if target is None or not elsewhere else ()
+    elsewhere = _stop_launched(target, keep_logs)
+    here = cluster.stop(target, keep_logs=keep_logs) if target is None or not elsewhere else ()
     stopped = (*here, *elsewhere)
     if json:
         console.emit({"stopped": [each.to_json() for each in stopped]})
@@ -91,12 +90,12 @@ def _launched_status() -> tuple[DebugCluster, ...]:
     return remote.status()
 
 
-def _stop_launched(target: str | None) -> tuple[Stopped, ...]:
+def _stop_launched(target: str | None, keep_logs: bool) -> tuple[Stopped, ...]:
     if not launched.all_launched():
         return ()
     from devkit.launch import remote
 
-    return remote.stop(target)
+    return remote.stop(target, keep_logs=keep_logs)
 
 
 def _nodes(shown: DebugCluster) -> Table:
@@ -121,22 +120,23 @@ def _headline(shown: DebugCluster) -> str:
 
 def _ended(stopped: Stopped) -> str:
     # Ray itself waits ten seconds for an actor that lives, and the hub is one.
-    killed = f" ({stopped.killed} killed: Ray waits for living actors)" if stopped.killed else ""
+    slow = f", {stopped.killed} of them cut short: Ray would wait longer for its actors" if stopped.killed else ""
     problem = f"  NOT ALL OF IT: {stopped.problem}" if stopped.problem else ""
-    return f"stopped {stopped.name} ({stopped.gcs_address}): {stopped.processes} processes{killed}{problem}"
+    logs = f"; Ray's logs stay in {stopped.logs}" if stopped.logs else ""
+    return f"stopped {stopped.name} ({stopped.gcs_address}): {stopped.processes} processes{slow}{logs}{problem}"
 
 
 def _joined(joined: DebugCluster) -> Iterator[str]:
     yield ""
     yield f"joined     {joined.gcs_address}"
     yield f"logs       {joined.logs}"
-    yield "stop       devkit debug-cluster stop"
+    yield f"stop       {_stop(joined)}"
 
 
 def _next_steps(started: DebugCluster) -> Iterator[str]:
     yield ""
     yield f"GCS        {started.gcs_address}"
-    yield f"dashboard  {started.dashboard_url}"
+    yield f"dashboard  {started.dashboard_url or 'none: devkit jobs, logs, stop and submit need one'}"
     yield f"token      {_token(started)}"
     yield f"logs       {started.logs}"
     yield ""
@@ -147,9 +147,15 @@ def _next_steps(started: DebugCluster) -> Iterator[str]:
     if started.auth.mode == "token":
         yield "  with the same token: " + _travel(started.auth.source)
     yield ""
-    yield from _legacy(started) if started.debug.mode == "legacy" else _vs_code(started)
-    yield ""
-    yield "Stop it:  devkit debug-cluster stop"
+    if started.debug.mode == "legacy" or started.dashboard_url:
+        yield from _legacy(started) if started.debug.mode == "legacy" else _vs_code(started)
+        yield ""
+    yield f"Stop it:  {_stop(started)}"
+
+
+def _stop(shown: DebugCluster) -> str:
+    """This one alone, whatever else runs by then."""
+    return f"devkit debug-cluster stop {shown.name}"
 
 
 def _token(started: DebugCluster) -> str:
@@ -170,5 +176,6 @@ def _vs_code(started: DebugCluster) -> Iterator[str]:
 
 
 def _legacy(started: DebugCluster) -> Iterator[str]:
-    yield "Old debugger: run your program; when it has stopped at a breakpoint()"
+    yield "Ray's older debugger: run your program; when it has stopped at a breakpoint(), in another terminal"
+    yield f"  export RAY_DEBUG=legacy{' RAY_AUTH_MODE=token' if started.auth.mode == 'token' else ''}"
     yield f"  ray debug --address={started.gcs_address}"

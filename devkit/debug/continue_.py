@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from devkit import console
 from devkit.debug.evaluate import stops_of
 from devkit.debug.inworker.records import StopRecord
-from devkit.debug.naming import Who, count, name_members
+from devkit.debug.naming import Who, name_members
 from devkit.debug.protocols import Hub
-from devkit.debug.targets import ALL, ask_what_became_of, select
+from devkit.debug.targets import ALL, ask_what_became_of, counted, select
 from devkit.errors import UsageError
 
 
@@ -33,7 +33,7 @@ def main(
 def run(
     hub: Hub, targets: Sequence[str] = (), *, everything: bool = False, job: str | None = None, json: bool = False
 ) -> int:
-    stops = stops_of(hub, job)
+    stops = stops_of(hub, job, named=bool(targets))
     ask_what_became_of(hub, stops, targets)
     wanted = chosen(stops, targets, everything)
     answer = hub.call("continue", ids=None if everything and job is None else [stop.id for stop in wanted])
@@ -55,7 +55,7 @@ def chosen(stops: Sequence[StopRecord], targets: Sequence[str], everything: bool
     if len(stops) > 1:
         ids_shown = ", ".join(stop.id for stop in stops[:5])
         hint = f"name them ({ids_shown}{', ...' if len(stops) > 5 else ''}) or give --all; devkit ps shows them"
-        raise UsageError(f"{count(len(stops), 'rank')} are stopped: which one goes on?", hint=hint)
+        raise UsageError(f"{counted(stops)} are stopped: which one goes on?", hint=hint)
     return list(stops)
 
 

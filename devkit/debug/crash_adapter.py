@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from devkit.debug.crash_page import value_text
-from devkit.debug.crashes import all_crashes, complete
+from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dap_cluster import Connect
 from devkit.debug.dap_crash_frames import (
     CRASHED,
@@ -23,6 +23,8 @@ from devkit.debug.protocols import Document
 from devkit.debug.targets import find_id
 from devkit.errors import DevkitError, UsageError
 
+STALE = "close this session and open the crash again"
+TEXTLESS = "it was not on that node when the program crashed, or too large to keep"
 CAPABILITIES = {
     "supportsConfigurationDoneRequest": True,
     "supportsEvaluateForHovers": True,
@@ -41,19 +43,24 @@ def fetch(connect: Connect, wanted: str) -> Document:
         crashes = all_crashes(hub)
         known = find_id(wanted, [crash.id for crash in crashes], "crash")
         [record] = [crash for crash in crashes if crash.id == known]
-        return complete(hub.call("crash", id=known), record)
+        document = hub.call("crash", id=known)
+        with reading(known):
+            return complete(document, record)
     finally:
         hub.close()
 
 
 class CrashSession:
-    """Answers from the document. Nothing moves, and nothing can be set."""
+    """Answers from the document. Nothing moves, and nothing can be set. Raises DevkitError for a damaged one."""
 
     def __init__(self, loop: Loop, editor: Editor, document: Document, workspace: str) -> None:
         self._loop, self._editor, self._document = loop, editor, document
-        self._threads = threads_of(document)
+        self._id = str(document["id"])
         self._paths = Paths(workspace)
-        self._sources = RecordedSources(self._threads, self._paths)
+        with reading(self._id):
+            self._threads = threads_of(document)
+            self._sources = RecordedSources(self._threads, self._paths)
+            self._cut = "; ".join(map(str, document.get("cut") or ()))
         self._values: list[tuple[str, Any]] = []  # path and value of each variablesReference, from 1
         self._answers: dict[str, Callable[[Document], Document]] = {
             "initialize": lambda arguments: CAPABILITIES,
@@ -86,7 +93,8 @@ class CrashSession:
             self._editor.refuse(request, GONE)
             return
         try:
-            body = answer(request.get("arguments") or {})
+            with reading(self._id):
+                body = answer(request.get("arguments") or {})
         except DevkitError as error:
             self._editor.refuse(request, error.message, error.hint)
             return
@@ -109,9 +117,8 @@ class CrashSession:
         said = f"{exception.get('type', '')}: {exception.get('message', '')}".removesuffix(": ")
         body = {"reason": "exception", "threadId": CRASHED, "allThreadsStopped": True}
         self._editor.event("stopped", {**body, "description": str(exception.get("type", "")), "text": said})
-        cut = self._document.get("cut")
-        if cut:
-            self._editor.output(f"left out of the snapshot: {'; '.join(cut)}")
+        if self._cut:
+            self._editor.output(f"left out of the snapshot: {self._cut}")
 
     def _attach(self, arguments: Document) -> Document:
         self._paths.attach(arguments)
@@ -124,7 +131,7 @@ class CrashSession:
         number = int(arguments.get("threadId") or 0)
         thread = self._threads.get(number)
         if thread is None:
-            raise UsageError(f"the snapshot has no thread {number}")
+            raise UsageError(f"the snapshot has no thread {number}", hint=STALE)
         first, count = int(arguments.get("startFrame") or 0), int(arguments.get("levels") or 0)
         chosen = list(enumerate(thread.frames))[first : first + count if count else None]
         frames = [self._frame(number * FRAMES_OF_A_THREAD + index, frame) for index, frame in chosen]
@@ -139,7 +146,7 @@ class CrashSession:
         thread, index = divmod(number, FRAMES_OF_A_THREAD)
         frames = self._threads[thread].frames if thread in self._threads else ()
         if index >= len(frames):
-            raise UsageError(f"the snapshot has no frame {number}")
+            raise UsageError(f"the snapshot has no frame {number}", hint=STALE)
         return frames[index]
 
     def _on_scopes(self, arguments: Document) -> Document:
@@ -150,7 +157,7 @@ class CrashSession:
     def _on_variables(self, arguments: Document) -> Document:
         number = int(arguments.get("variablesReference") or 0)
         if not 1 <= number <= len(self._values):
-            raise UsageError(f"the snapshot has no variables {number}")
+            raise UsageError(f"the snapshot has no variables {number}", hint=STALE)
         path, value = self._values[number - 1]
         parts = [Child(name, name, each) for name, each in value.items()] if not path else list(children(value, path))
         first, count = int(arguments.get("start") or 0), int(arguments.get("count") or 0)
@@ -177,7 +184,7 @@ class CrashSession:
         reference = int(source.get("sourceReference") or arguments.get("sourceReference") or 0)
         text = self._sources.text(reference, str(source.get("path") or ""))
         if text is None:
-            raise UsageError(f"the snapshot has no text of {source.get('path') or 'this source'}")
+            raise UsageError(f"the snapshot has no text of {source.get('path') or 'this source'}", hint=TEXTLESS)
         return {"content": text, "mimeType": "text/x-python"}
 
     def _on_breakpoints(self, arguments: Document) -> Document:

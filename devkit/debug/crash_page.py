@@ -35,7 +35,7 @@ def crash_page(
     from rich.text import Text
 
     view = _View(width, everything, cwd)
-    blocks = [_head(document, now), *_kin(document, crashes), *view.chain(document)]
+    blocks = [_head(document, now), *_kin(document, crashes), *_last_look(document), *view.chain(document)]
     if everything:
         blocks += [view.thread(thread) for thread in document.get("threads") or ()]
     elif document.get("threads"):
@@ -64,6 +64,18 @@ def _head(document: Document, now: float) -> Text:
     for line in lines[1:]:
         line.stylize("dim")
     return Text("\n").join(lines)
+
+
+def _last_look(document: Document) -> Iterator[Text]:
+    """Of a process that had no time to say anything: from when its frames are, and what nobody knows."""
+    from rich.text import Text
+
+    if document.get("kind") != "exit" or not document.get("reason"):
+        return
+    if document.get("seen") is not None:
+        yield Text(f"as it was last seen, {document['seen']:.1f} s before its end", style="dim")
+    if document.get("task_id"):
+        yield Text("its arguments are not known: Ray does not keep them", style="dim")
 
 
 def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 from devkit import console
+from devkit.debug.address import ANSWER_SECONDS
 from devkit.debug.crash_page import crash_page
 from devkit.debug.crash_table import crash_table
+from devkit.debug.inworker.hub_place import CRASH_FOLDER, LOG_FOLDER
 from devkit.debug.inworker.lineage import link
 from devkit.debug.inworker.records import CrashRecord
+from devkit.debug.inworker.words import plain
 from devkit.debug.protocols import Document, Hub
 from devkit.debug.targets import find_id
+from devkit.errors import DevkitError
 
 
 def main(
@@ -39,27 +45,51 @@ def run_show(hub: Hub, wanted: str, *, everything: bool = False, json: bool = Fa
     crashes = all_crashes(hub)
     known = find_id(wanted, [crash.id for crash in crashes], "crash")
     [record] = [crash for crash in crashes if crash.id == known]
-    document = complete(hub.call("crash", id=known), record)
-    if json:
-        console.emit(document)
-        return 0
+    snapshot = hub.call("crash", id=known)
     result = console.result()
     width = result.width if result.is_terminal else None
-    page = crash_page(document, crashes, time.time(), width=width, everything=everything)
-    result.print(page, soft_wrap=True)
+    with reading(known):
+        document = complete(snapshot, record)
+        page = None if json else crash_page(document, crashes, time.time(), width=width, everything=everything)
+    if page is None:
+        console.emit(document)
+    else:
+        result.print(page, soft_wrap=True)
     return 0
+
+
+@contextmanager
+def reading(crash_id: str) -> Iterator[None]:
+    """Raises DevkitError for a document that is not as a snapshot is."""
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        raise DevkitError(
+            f"the snapshot {crash_id} is damaged: {error!r}",
+            hint=f"it is {LOG_FOLDER}/{CRASH_FOLDER}/{crash_id}.json among the head's logs",
+        ) from error
 
 
 def all_crashes(hub: Hub, settle: float = 0.0) -> list[CrashRecord]:
     """Every crash, the oldest first; attempts and outer levels know their root.
 
-    Of a worker that has just gone the hub is still finding out: it is given `settle` seconds for that.
+    Of a worker that has just gone the hub is still finding out: it is given `settle` seconds for that, and as long
+    as ever for its answer.
     """
-    records = [CrashRecord.from_json(each) for each in hub.call("crashes", settle=settle)["crashes"]]
+    timeout = settle + ANSWER_SECONDS if settle else None
+    answer = hub.call("crashes", timeout=timeout, settle=settle)
+    records = [_plain(CrashRecord.from_json(each)) for each in answer["crashes"]]
     return link(sorted(records, key=lambda record: record.time))
+
+
+def _plain(record: CrashRecord) -> CrashRecord:
+    """An older devkit kept the colours of an exception's text."""
+    said = record.exception
+    return replace(record, exception={"type": said["type"], "message": plain(said["message"])})
 
 
 def complete(document: Document, record: CrashRecord) -> Document:
     """The snapshot with the promised fields in it, and the root that the list has found."""
     frames: Sequence[Document] = document.get("frames") or []
-    return {**document, **record.to_json(), "frames": list(frames)}
+    chain = [{**each, "message": plain(str(each["message"]))} for each in document.get("chain") or ()]
+    return {**document, **record.to_json(), "frames": list(frames), "chain": chain}

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from devkit.debug.dap_exchange import FOLDER, End, Exchange, RunProcess
 from devkit.debug.dap_loop import Loop
 from devkit.debug.dap_stdio import Category, Editor
+from devkit.debug.inworker import private
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.protocols import Document
 from devkit.debug.runs import Run
@@ -102,7 +103,9 @@ class Command:
 
     def __init__(self, loop: Loop, editor: Editor, launch: Launch, listener: Listener) -> None:
         self._loop, self._editor, self._launch, self._listener = loop, editor, launch, listener
-        self._folder = tempfile.TemporaryDirectory(prefix="devkit-dap-", ignore_cleanup_errors=True)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="devkit-dap-", dir=private.temporary(), ignore_cleanup_errors=True
+        )
         self._exchange = Exchange(Path(self._folder.name))
         self._child: subprocess.Popen[bytes] | None = None
         self._process: RunProcess | None = None

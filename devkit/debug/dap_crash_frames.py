@@ -12,7 +12,9 @@ from devkit.debug.crash_page import chain_of
 from devkit.debug.dap_paths import Paths
 from devkit.debug.naming import Who, is_library, label
 from devkit.debug.protocols import Document
+from devkit.reading import read_source
 
+MOST_LINES = 10_000_000  # of a file: what is shown has that many lines
 CRASHED = 1  # the thread that failed
 MARKS = {"raised": "then raised", "cause": "caused by", "context": "while handling", "member": "one of"}
 
@@ -106,8 +108,10 @@ class RecordedSources:
         for thread in threads.values():
             for frame in thread.frames:
                 if frame.source:
-                    numbered = enumerate(frame.source["lines"], int(frame.source["first"]))
-                    self._lines.setdefault(frame.file, {}).update(numbered)
+                    first = int(frame.source["first"])
+                    if not 0 <= first <= MOST_LINES:
+                        raise ValueError(f"a source that begins at line {first}")
+                    self._lines.setdefault(frame.file, {}).update(enumerate(map(str, frame.source["lines"]), first))
         self._files = list(self._lines)
 
     def source(self, frame: CrashFrame) -> Document:
@@ -144,10 +148,5 @@ def is_as_recorded(path: str, recorded: Mapping[int, str]) -> bool:
 
 @lru_cache(maxsize=64)
 def _lines_of(path: str) -> list[str] | None:
-    import tokenize
-
-    try:
-        with tokenize.open(path) as file:
-            return file.read().splitlines()
-    except (OSError, SyntaxError, ValueError):
-        return None  # not here, or no text
+    text = read_source(path)
+    return None if text is None else text.splitlines()

@@ -12,13 +12,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from devkit.debug import processes
+from devkit.debug.inworker import private
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.runs import Run
+from devkit.errors import DevkitError
 
 FOLDER = "DEVKIT_EDITOR"  # names the folder to `devkit run`
 
@@ -80,7 +83,7 @@ class Exchange:
             return None
         found = cls(Path(folder))
         wish = found._read("wish") or {}
-        (found.folder / "wish.json").unlink(missing_ok=True)  # there may be a token in it
+        private.remove(found.folder / "wish.json")  # there may be a token in it
         for name, value in wish.get("environ", {}).items():
             if value is None:
                 environ.pop(name, None)
@@ -105,17 +108,16 @@ class Exchange:
 
     def _write(self, name: str, document: Document) -> None:
         """All at once, for a reader that comes at any time. An editor that has gone took the folder along."""
-        new = self.folder / f"{name}.new"
-        try:
-            new.touch(mode=0o600)
-            new.write_text(json.dumps(document))
-            new.replace(self.folder / f"{name}.json")
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError):
+            private.write(self.folder / f"{name}.json", json.dumps(document), make=False)
 
     def _read(self, name: str) -> Document | None:
         try:
-            document: Document = json.loads((self.folder / f"{name}.json").read_text())
+            document: Document = json.loads(private.read(self.folder / f"{name}.json"))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise DevkitError(
+                f"{self.folder} can't be believed: {error.strerror}", hint=f"start the program anew; {FOLDER} names it"
+            ) from None
         return document

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from devkit.debug.naming import is_library
+from devkit.reading import LONGEST_SOURCE, read_regular
 
 _UNPACKED = re.compile(r"/[^\s'\"]*?/(?:working_dir_files|py_modules_files)/_ray_pkg_[0-9a-f]+(?=[/'\"\s]|$)")
 _DEPTH = 2  # folders below the workspace that may be a job's working folder
@@ -133,9 +134,8 @@ def same_content(one: str, other: str) -> bool:
 
 def _content(path: str) -> bytes | None:
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
+        return read_regular(path, LONGEST_SOURCE)
+    except (OSError, ValueError):
         return None
 
 

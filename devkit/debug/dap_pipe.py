@@ -15,6 +15,7 @@ from typing import Protocol
 
 from devkit.debug.dap_loop import Loop
 from devkit.debug.dap_stdio import Editor
+from devkit.debug.inworker import private
 
 MOST_BYTES = 103  # of a socket's path, where it is shortest: macOS
 BACKLOG = 256  # the children of a large job come all at once
@@ -73,6 +74,9 @@ class ChildServer:
                 connection, _ = self._server.accept()
             except OSError:
                 return
+            if not private.is_same_user(connection):
+                connection.close()
+                continue
             threading.Thread(target=self._serve, args=(connection,), name="devkit-dap-child", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -103,7 +107,7 @@ def open_pipe(make: Callable[[Loop, Editor], Child]) -> ChildServer | None:
     """None where there are no such sockets, or no folder with a path that is short enough."""
     if not hasattr(socket, "AF_UNIX"):
         return None
-    for place in (None, "/tmp"):  # the folder itself is fresh, and closed to others
+    for place in (private.temporary(), "/tmp"):  # the folder itself is fresh, and closed to others
         try:
             folder = tempfile.TemporaryDirectory(prefix=PREFIX, dir=place, ignore_cleanup_errors=True)
         except OSError:

@@ -12,6 +12,7 @@ from devkit.debug.protocols import Document
 from devkit.errors import UsageError
 
 GONE = "the process is gone: only recorded variables can be seen"
+WHAT_CAN = "name one, with .attributes and [items]: self.rates['lr']"
 
 
 @dataclass(frozen=True)
@@ -97,26 +98,29 @@ def look_up(expression: str, names: Mapping[str, Any]) -> Any:
     try:
         node: ast.expr = ast.parse(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise UsageError(f"{GONE}; {expression.strip()!r} is no expression") from None
-    return _value(node, names)
+        raise UsageError(f"{GONE}; {expression.strip()!r} is no expression", hint=WHAT_CAN) from None
+    try:
+        return _value(node, names)
+    except RecursionError:
+        raise UsageError(f"{GONE}, and this one is too long", hint=WHAT_CAN) from None
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Name):
         if node.id not in names:
-            raise UsageError(f"{GONE}, and none is called {node.id}")
+            raise UsageError(f"{GONE}, and none is called {node.id}", hint="the variables view lists them")
         return names[node.id]
     if isinstance(node, ast.Attribute):
         return _part(_value(node.value, names), f".{node.attr}", ast.unparse(node.value))
     if isinstance(node, ast.Subscript) and isinstance(key := _constant(node.slice), int | str):
         return _part(_value(node.value, names), f"[{key!r}]", ast.unparse(node.value))
-    raise UsageError(GONE)
+    raise UsageError(GONE, hint=WHAT_CAN)
 
 
 def _constant(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
 
 
@@ -127,4 +131,6 @@ def _part(value: Any, step: str, of: str) -> Any:
         # The keys of a mapping were recorded as texts.
         if child.path == step or (isinstance(value, dict) and child.path == f"[{step[1:-1]!r}]"):
             return child.value
-    raise UsageError(f"{GONE}, and {step} of {of} is not among them")
+    raise UsageError(
+        f"{GONE}, and {step} of {of} is not among them", hint=f"{of} by itself shows what was recorded of it"
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import Any, BinaryIO, Literal
 from devkit.debug.dap_loop import Loop
 from devkit.debug.inworker.gate import frame
 from devkit.debug.protocols import Document
+from devkit.reading import json_of
 
 MOST = 64 * 1024**2  # bytes of one message
 HEADER = 4096
@@ -43,7 +43,7 @@ def read_frames(reader: BinaryIO) -> Iterator[Document]:
         while len(buffer) < length:
             if not _more(reader, buffer):
                 return
-        message = json.loads(buffer[:length])
+        message = json_of(bytes(buffer[:length]))
         del buffer[:length]
         if not isinstance(message, dict):
             raise ValueError("a message that is not an object")

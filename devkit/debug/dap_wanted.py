@@ -16,6 +16,7 @@ from devkit.debug.inworker.dap_breaks import hits_of, log_of
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.targets import rank_matcher
 from devkit.errors import UsageError
+from devkit.reading import LONGEST_SOURCE, read_regular
 
 MOST_RANKS = 65_536  # of a target inside --ranks, when neither has an end
 _DEPTH = 2  # folders below the workspace that may be a job's working folder
@@ -85,8 +86,8 @@ def same_text(point: Breakpoint, path: str) -> bool:
     if point.source is None:
         return True
     try:
-        return Path(path).read_text(encoding="utf-8") == point.source
-    except (OSError, UnicodeDecodeError):
+        return read_regular(path, LONGEST_SOURCE).decode() == point.source
+    except (OSError, ValueError):
         return True  # it is being written; the next request comes when that is done
 
 

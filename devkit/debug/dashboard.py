@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from glob import escape as glob_of
 from typing import Any, TypeVar
 
@@ -16,12 +16,13 @@ from devkit.debug.rest import Answer, QueryValue, Rest
 from devkit.debug.rows import ActorRow, JobRow, LogFiles, NodeRow, PlacementGroupRow, Row, TaskRow, Version, WorkerRow
 from devkit.debug.streams import FileStream, SocketStream, open_file, open_websocket
 from devkit.debug.tokens import AuthMode, Token
-from devkit.errors import DevkitError, UnreachableError
+from devkit.errors import DevkitError, NoJobError, UnreachableError
 
 LIMIT = 10_000  # rows; Ray refuses to give more
 Filter = tuple[str, str, str]  # column, "=" or "!=", value
 _NODE_HINT = "is that node alive?"
 AnyRow = TypeVar("AnyRow", bound=Row)
+T = TypeVar("T")
 
 
 class Dashboard:
@@ -88,17 +89,24 @@ class Dashboard:
             nodes = document["data"]["clusterStatus"]["loadMetricsReport"]["usageByNode"]
         except (KeyError, TypeError):
             return {}  # without an autoscaler nobody counts
-        return {node: {name: (used, total) for name, (used, total) in rows.items()} for node, rows in nodes.items()}
+        return self._read(
+            lambda: {
+                node: {name: (float(used), float(total)) for name, (used, total) in rows.items()}
+                for node, rows in nodes.items()
+            }
+        )
 
     # --- jobs
 
     def jobs(self) -> tuple[JobRow, ...]:
         """Drivers and submitted jobs."""
-        return tuple(JobRow.from_json(row) for row in self._get("/api/jobs/"))
+        document = self._get("/api/jobs/")
+        return self._read(lambda: tuple(JobRow.from_json(row) for row in document))
 
     def job(self, job_id: str) -> JobRow:
         """By its job ID or submission ID."""
-        return JobRow.from_json(self._of_job(job_id, self._rest.request("GET", f"/api/jobs/{job_id}")))
+        document = self._of_job(job_id, self._rest.request("GET", f"/api/jobs/{job_id}"))
+        return self._read(lambda: JobRow.from_json(document))
 
     def submit_job(
         self,
@@ -118,12 +126,14 @@ class Dashboard:
         }
         body = json.dumps(request).encode()
         answer = self._rest.request("POST", "/api/jobs/", body=body, timeout=timeout)
-        return str(self._document(answer)["submission_id"])
+        document = self._document(answer)
+        return self._read(lambda: str(document["submission_id"]))
 
     def stop_job(self, job_id: str) -> bool:
         """Asks a submitted job to end; whether it was still running."""
         answer = self._rest.request("POST", f"/api/jobs/{job_id}/stop", body=b"")
-        return bool(self._of_job(job_id, answer)["stopped"])
+        document = self._of_job(job_id, answer)
+        return self._read(lambda: bool(document["stopped"]))
 
     def job_logs_stream(self, job_id: str, *, silence: float | None = None) -> SocketStream:
         """What a submitted job prints, from its beginning until it ends."""
@@ -150,8 +160,8 @@ class Dashboard:
 
     def list_logs(self, node_id: str, glob: str = "*") -> LogFiles:
         """File names by kind, as Ray sorts them: "worker_out", "driver", "raylet" ..."""
-        found: LogFiles = self._state("logs", {"node_id": node_id, "glob": glob})
-        return found
+        found = self._state("logs", {"node_id": node_id, "glob": glob})
+        return self._read(lambda: {str(kind): [str(name) for name in names] for kind, names in found.items()})
 
     def log_file(self, node_id: str, filename: str, *, timeout: float | None = None, lines: int = -1) -> bytes:
         """The whole file as it is now, or its last `lines`. Without a number Ray would send the last 1,000."""
@@ -201,14 +211,19 @@ class Dashboard:
         if filters:
             columns, predicates, values = zip(*filters, strict=True)
             query.update(filter_keys=columns, filter_predicates=predicates, filter_values=values)
-        return tuple(kind.from_json(row) for row in self._state(table, query)["result"])
+        result = self._state(table, query)
+        return self._read(lambda: tuple(kind.from_json(row) for row in result["result"]))
 
     def _state(self, table: str, query: dict[str, QueryValue]) -> Any:
         """The result of a call to the state API, out of its wrappings."""
         document = self._get(f"/api/v0/{table}", {**query, "timeout": self._seconds(None)})
+        return self._read(lambda: document["data"]["result"])
+
+    def _read(self, take: Callable[[], T]) -> T:
+        """What `take` takes out of a document. One of another shape is no Ray's."""
         try:
-            return document["data"]["result"]
-        except (KeyError, TypeError):
+            return take()
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise self._rest.not_ray() from None
 
     def _seconds(self, timeout: float | None) -> int:
@@ -220,7 +235,7 @@ class Dashboard:
 
     def _of_job(self, job_id: str, answer: Answer) -> Any:
         if answer.status == 404 and not answer.is_missing_route:
-            raise DevkitError(f"there is no job {job_id!r} on this cluster", hint="devkit jobs lists those there are")
+            raise NoJobError(f"there is no job {job_id!r} on this cluster", hint="devkit jobs lists those there are")
         return self._document(answer)
 
     def _document(self, answer: Answer) -> Any:
@@ -236,5 +251,5 @@ class Dashboard:
             )
         if answer.status == 429:
             raise DevkitError("the dashboard has too many requests to answer", hint="the same command may pass later")
-        if answer.status >= 400:
+        if answer.status >= 300:  # whoever is led to another place might be led anywhere, with the token
             self._rest.json(answer)

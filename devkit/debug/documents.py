@@ -6,7 +6,7 @@ records that know their own JSON (`devkit/records.py`, `cluster_records.py`): sc
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from devkit.debug.cluster_records import DebugCluster, Stopped
 from devkit.debug.inworker.documents import BreakpointState, EvalResult, StackFrame, StackProcess
@@ -28,12 +28,22 @@ class EvalGroup(TypedDict):
     ids: list[str]
 
 
+class FurtherEval(TypedDict):
+    """The second of several expressions, or one behind it."""
+
+    expression: str
+    results: list[EvalResult]
+    groups: list[EvalGroup]
+    odd: list[int]
+
+
 class EvalDocument(TypedDict):
-    """`devkit eval`."""
+    """`devkit eval`: of the first expression."""
 
     results: list[EvalResult]
     groups: list[EvalGroup]  # the largest first; errors are in `results` alone
     odd: list[int]  # ranks that differ from the rest
+    further: NotRequired[list[FurtherEval]]  # of the other expressions, where there are some
 
 
 class StackGroup(TypedDict):

@@ -1,4 +1,4 @@
-"""`devkit eval`: one expression on many stopped ranks, equal values put together."""
+"""`devkit eval`: expressions on many stopped ranks, equal values put together."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from devkit.debug.grouping import Group, group, odd
 from devkit.debug.inworker.records import StopRecord
 from devkit.debug.naming import Who, name_members
 from devkit.debug.protocols import Hub
-from devkit.debug.targets import ALL, select
+from devkit.debug.targets import ALL, ask_what_became_of, select
 from devkit.errors import DevkitError, UsageError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from devkit.debug.documents import EvalDocument
+    from devkit.debug.documents import EvalDocument, FurtherEval
     from devkit.debug.inworker.documents import EvalResult
 
 TIMEOUT = 10.0
@@ -30,39 +30,45 @@ class Outcome(NamedTuple):
 
 
 def main(
-    expression: str,
-    *,
+    *expressions: str,
     target: str = ALL,
     address: str | None = None,
     job: str | None = None,
     json: bool = False,
     timeout: float = TIMEOUT,
 ) -> int:
-    """Evaluate `expression` on the stops that `target` means; 1 when it failed on every one of them."""
+    """Evaluate each on the stops that `target` means; 1 when one of them failed on every stop."""
     from devkit.debug.client import connect
 
-    check_expression(expression)
+    for expression in expressions:
+        check_expression(expression)
     with connect(address) as hub:
-        return run(hub, expression, target=target, job=job, json=json, timeout=timeout)
+        return run(hub, *expressions, target=target, job=job, json=json, timeout=timeout)
 
 
 def run(
     hub: Hub,
-    expression: str,
-    *,
+    *expressions: str,
     target: str = ALL,
     job: str | None = None,
     json: bool = False,
     timeout: float = TIMEOUT,
 ) -> int:
-    wanted = select(stops_of(hub, job), target)
+    stops = stops_of(hub, job, named=target.strip() not in ("", ALL))
+    ask_what_became_of(hub, stops, target.split(","))
+    wanted = select(stops, target)
     warn_of_jobs(wanted)
-    results = results_of(hub, expression, wanted, every=target == ALL and job is None, timeout=timeout)
+    every = target == ALL and job is None
+    answers: list[tuple[str, list[EvalResult]]] = []  # one may be asked twice
+    for expression in expressions:
+        results = results_of(hub, expression, wanted, every=every, timeout=timeout)
+        answers.append((expression, results))
+        if not json:
+            shown = page(results)
+            console.result().print(shown if len(expressions) == 1 else _headed(expression, shown), soft_wrap=True)
     if json:
-        console.emit(record(results))
-    else:
-        console.result().print(page(results), soft_wrap=True)
-    return 1 if all(result["error"] is not None for result in results) else 0
+        console.emit(record_of(answers))
+    return 1 if any(all(one["error"] is not None for one in results) for _, results in answers) else 0
 
 
 def results_of(
@@ -76,9 +82,11 @@ def results_of(
     return results + missing(wanted, results)
 
 
-def stops_of(hub: Hub, job: str | None = None) -> list[StopRecord]:
-    """All stops, or those of a job. Raises DevkitError when nothing is stopped."""
+def stops_of(hub: Hub, job: str | None = None, *, named: bool = False) -> list[StopRecord]:
+    """All stops, or those of a job. Raises DevkitError when nothing is stopped, but if one is named: that is wrong."""
     stops = [StopRecord.from_json(stop) for stop in hub.call("ps")["stops"]]
+    if not stops and named:
+        return []
     if not stops:
         raise DevkitError("nothing is stopped", hint="devkit break FILE:LINE stops a rank there; devkit ps shows it")
     found = [stop for stop in stops if job in (None, stop.job_id)]
@@ -134,6 +142,26 @@ def record(results: Sequence[EvalResult]) -> EvalDocument:
         ],
         "odd": sorted({who.rank for who in odd(groups) if who.rank is not None}),
     }
+
+
+def record_of(answers: Sequence[tuple[str, Sequence[EvalResult]]]) -> EvalDocument:
+    """The document of the first expression, with those of the others in it."""
+    (_, first), *others = answers
+    document = record(first)
+    if others:
+        document["further"] = [_further(expression, record(results)) for expression, results in others]
+    return document
+
+
+def _further(expression: str, one: EvalDocument) -> FurtherEval:
+    return {"expression": expression, "results": one["results"], "groups": one["groups"], "odd": one["odd"]}
+
+
+def _headed(expression: str, shown: Text) -> Text:
+    from rich.text import Text
+
+    lines = [Text.assemble("  ", line) for line in shown.split("\n")]
+    return Text("\n").join([Text(expression, style="bold"), *lines])
 
 
 def page(results: Sequence[EvalResult]) -> Text:

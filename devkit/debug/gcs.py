@@ -71,6 +71,7 @@ class GcsFacts:
     dashboard: str  # HOST:PORT; empty without one
     session: str
     nodes: tuple[NodeRow, ...]
+    hub: str = ""  # where devkit's hub listens, as JSON; empty without one
 
 
 def check(address: GcsAddress, timeout: float = 3.0) -> None:
@@ -123,7 +124,7 @@ class Watch:
             problem = f"refuses the token of {self._token.source}" if self._token else "asks for a token"
             raise RefusedError(f"the Ray at {self._address} {problem}", hint=TOKEN_HINT)
         nodes = tuple(NodeRow.from_json(node) for node in document["nodes"])
-        return GcsFacts(document["dashboard"], document["session"], nodes)
+        return GcsFacts(document["dashboard"], document["session"], nodes, document["hub"])
 
     def close(self) -> None:
         process, self._process = self._process, None

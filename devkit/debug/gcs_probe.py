@@ -25,12 +25,15 @@ def main(address: str) -> None:
 
 
 def ask(client: Any) -> dict[str, object]:
-    dashboard = client.internal_kv_get(b"dashboard", b"dashboard", timeout=5)
+    # The key "dashboard" has an address without a dashboard, too: of a process that only counts usage.
+    dashboard = client.internal_kv_get(b"webui:url", b"dashboard", timeout=5)
     session = client.internal_kv_get(b"session_name", b"session", timeout=5)
+    hub = client.internal_kv_get(b"hub", b"devkit", timeout=5)  # `inworker/hub_place.py`
     nodes = client.get_all_node_info(timeout=5)
     return {
         "dashboard": (dashboard or b"").decode(),
         "session": (session or b"").decode(),
+        "hub": (hub or b"").decode(),
         "nodes": [
             {
                 "node_id": node_id.hex(),

@@ -6,27 +6,15 @@ These end what a command leaves behind, and take its end for the end of the node
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from devkit import console
 from devkit.debug import cluster, state
 from devkit.debug.cluster_records import DebugCluster
 from devkit.records import ErrorRecord
+from devkit.signals import undisturbed
 
 LOOK_S = 0.5  # between two looks at the nodes; a look reads one file per node
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Within it SIGTERM interrupts as Ctrl-C does, so that what was started half is ended."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def hold(started: DebugCluster) -> int:
@@ -41,15 +29,14 @@ def hold(started: DebugCluster) -> int:
     except KeyboardInterrupt:
         _end(started.name)
         return 0
-    _end(started.name)
+    _end(started.name, keep_logs=True)
     problem = ErrorRecord(f"Ray has ended on this node ({started.gcs_address})", f"its own words: {started.logs}", 1)
     console.report_error(problem, {}, as_json=False)
     return problem.exit_code
 
 
-def _end(name: str) -> None:
+def _end(name: str, *, keep_logs: bool = False) -> None:
     """Ends it in peace: who is told to end twice would leave the half of it."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    if any(each.name == name for each in state.clusters()):
-        cluster.stop(name)
+    with undisturbed():
+        if any(each.name == name for each in state.clusters()):
+            cluster.stop(name, keep_logs=keep_logs)

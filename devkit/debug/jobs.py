@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from devkit import console
 from devkit.debug.address import resolve
 from devkit.debug.crash_table import clip
+from devkit.debug.inworker.redaction import scrub
+from devkit.debug.job_ends import of_cluster
 from devkit.debug.naming import ago
 from devkit.errors import UsageError
 
@@ -24,7 +26,8 @@ COMMAND = "devkit"  # the metadata under which `devkit submit` keeps the user's 
 def list_main(*, address: str | None = None, json: bool = False) -> int:
     """The jobs of the cluster, the newest first."""
     cluster = resolve(address)
-    rows = sorted(cluster.dashboard().jobs(), key=lambda row: row.start_time, reverse=True)
+    rows = of_cluster(cluster.dashboard().jobs(), cluster.dashboard_url)
+    rows.sort(key=lambda row: row.start_time, reverse=True)
     if json:
         console.emit({"jobs": [record(row) for row in rows]})
         return 0
@@ -80,10 +83,10 @@ def record(row: JobRow) -> JobRecord:
         "job_id": row.job_id,
         "submission_id": row.submission_id,
         "status": row.status,
-        "command": command_of(row),
+        "command": scrub(command_of(row)),
         "start_time": row.start_time / 1000,
         "end_time": row.end_time / 1000 if row.end_time else None,
-        "message": row.message,
+        "message": scrub(row.message),
     }
 
 
@@ -97,7 +100,8 @@ def _lines(rows: list[JobRow], width: int) -> Iterator[str]:
     now = time.time()
     heads = ("job", "status", "since", "command")
     cells = [
-        (row.submission_id or row.job_id, row.status, ago(now - row.start_time / 1000), command_of(row)) for row in rows
+        (row.submission_id or row.job_id, row.status, ago(now - row.start_time / 1000), scrub(command_of(row)))
+        for row in rows
     ]
     widths = [max(len(line[column]) for line in (heads, *cells)) for column in range(3)]
     for line in (heads, *cells):

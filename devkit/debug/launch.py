@@ -10,26 +10,30 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from devkit import console
-from devkit.debug import aftermath, breaks, bundle, runs, state
+from devkit.debug import aftermath, breaks, bundle, runs, state, tokens
+from devkit.debug.address import of_run, resolve
+from devkit.debug.client import connect_to
 from devkit.debug.dap_exchange import Exchange
-from devkit.debug.inworker import boot
+from devkit.debug.forwarding import Forwarding
+from devkit.debug.inworker import auth, boot, private
+from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.inworker.settings import Settings
-from devkit.errors import INTERRUPTED, DevkitError, FailedError, UsageError
+from devkit.errors import INTERRUPTED, DevkitError, FailedError, TerminatedError, UsageError
+from devkit.signals import how_ended
 
 ENV_HOOK = "RAY_RUNTIME_ENV_HOOK"
 OUR_HOOK = "devkit_inworker.boot.runtime_env_hook"
 UV_SWITCH = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 # What would turn our hook, or Ray's table of stops, off without a word.
 LEFTOVERS = ("RAY_DEBUG", "PYTHONBREAKPOINT")
+CRASHED = "devkit crashes shows what its workers left behind"
 POST_MORTEM = ("snapshot", "pause", "off")
 RAY_EXTENSION = ("local", "open", "off")
 
@@ -72,6 +76,20 @@ def settings_of(options: DebugOptions, folder: Path | None = None) -> Settings:
     )
 
 
+# Of lines of workers that differ in numbers alone Ray's driver shows the first, unless they match this.
+NEVER_MERGED = "RAY_DEDUP_LOGS_ALLOW_REGEX"
+OURS = r"^devkit: .+:\d+ \["  # what a log point prints
+
+
+def never_merged(before: Mapping[str, str]) -> str:
+    """What a log point says of each rank is no repetition.
+
+    >>> never_merged({}) == OURS, never_merged({NEVER_MERGED: "loss"}) == f"loss|{OURS}"
+    (True, True)
+    """
+    return "|".join(filter(None, (before.get(NEVER_MERGED), OURS)))
+
+
 def environment(
     before: Mapping[str, str], folder: Path, settings: Path, announce: Path, options: DebugOptions
 ) -> dict[str, str]:
@@ -80,12 +98,17 @@ def environment(
     after["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder / "site"), before.get("PYTHONPATH"))))
     after[boot.SETTINGS] = str(settings)
     after[boot.ANNOUNCE] = str(announce)
+    if found := tokens.find_token(before):
+        after[auth.KNOWN] = auth.digest(found.value)
     if before.get(ENV_HOOK, OUR_HOOK) != OUR_HOOK:
         after[boot.USER_ENV_HOOK] = before[ENV_HOOK]
     after[ENV_HOOK] = OUR_HOOK
     # Ray would pass over our hook under `uv run`; ours calls Ray's.
     after[boot.UV] = before.get(UV_SWITCH, "1")
     after[UV_SWITCH] = "0"
+    # What a log point prints, and what workers do, is seen when it is printed, through a pipe and in a file, too.
+    after.setdefault("PYTHONUNBUFFERED", "1")
+    after[NEVER_MERGED] = never_merged(before)
     if options.wait:
         after[boot.WAIT] = "1"
     if options.address:
@@ -95,8 +118,6 @@ def environment(
 
 def _gcs_address(address: str) -> str:
     """What `ray.init` takes; it does not take a dashboard's URL."""
-    from devkit.debug.address import resolve
-
     found = resolve(address).gcs_address
     if found is None:
         raise UsageError(
@@ -127,87 +148,78 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         raise UsageError(f"no such command: {options.command[0]}", hint="devkit run -- python job.py")
     run = state.private_folder("runs") / secrets.token_hex(4)
     settings_file, announce = run.with_suffix(".settings"), run.with_suffix(".json")
-    settings_file.write_text(json.dumps(boot.settings_to_json(settings)))
+    state.write(settings_file, boot.settings_to_json(settings))
     try:
         environ = environment(os.environ, bundle.folder(), settings_file, announce, options)
-        code, known = _run([program, *options.command[1:]], environ, announce, editor, options.hang_timeout)
+        told = _Told(announce, settings.breakpoints, editor, options.hang_timeout)
+        code = _run([program, *options.command[1:]], environ, told)
+        crashed = False
+        if told.run:
+            connect = partial(connect_to, told.run, deadline=aftermath.ASK_SECONDS)
+            crashed = aftermath.tell_end(connect, told.run.job_id, code, told.pid)
+        missed = told.witness.never_hit() if told.witness else []
     finally:
         for path in (settings_file, announce):
             path.unlink(missing_ok=True)
         runs.forget()
     if editor is not None:
         editor.ended(code)
-    for spec in aftermath.clear(known, settings.breakpoints) if known else ():
-        console.talk().print(f"devkit: never hit: {spec}", soft_wrap=True, markup=False)
-    return _end(code, options, known)
+    aftermath.tell_missed(missed)
+    return _end(code, options, told.run, crashed=crashed)
 
 
-def _run(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    announce: Path,
-    editor: Exchange | None,
-    hang_timeout: float = 0.0,
-) -> tuple[int, runs.Run | None]:
-    """The command's exit code, and its run if it came to be one of Ray."""
-    interrupted = threading.Event()
-    child = subprocess.Popen(command, env=dict(environ))
-    if editor is not None:
-        editor.started(child.pid)
+@dataclass
+class _Told:
+    """What the program's driver tells of its job, and who is told in turn."""
+
+    announce: Path  # where it writes it
+    breakpoints: tuple[Breakpoint, ...]
+    editor: Exchange | None
+    hang_timeout: float
+    pid: int = 0  # the program's
+    run: runs.Run | None = None
+    witness: aftermath.Witness | None = None
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str], told: _Told) -> int:
+    """The command's exit code; `told` has its run if it came to be one of Ray."""
     ended = threading.Event()
-    found: list[runs.Run] = []
-    told = (announce, ended, found, editor, hang_timeout)
-    watcher = threading.Thread(target=_tell_where, args=told, name="devkit-announce", daemon=True)
-    watcher.start()
-    # Ctrl-C reaches the child by itself, through the terminal; both are needed to end together.
-    before = {
-        number: signal.signal(number, _forward(child, number, interrupted))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    watcher = threading.Thread(target=_tell_where, args=(told, ended), name="devkit-announce", daemon=True)
+    signals = Forwarding()
     try:
-        code = child.wait()
-        return INTERRUPTED if interrupted.is_set() and code else code, next(iter(found), None)
+        with signals.installed():  # before there is a child that a signal could leave behind
+            told.pid = signals.start(command, environ)
+            if told.editor is not None:
+                told.editor.started(told.pid)
+            watcher.start()
+            return signals.wait()
     finally:
         ended.set()
-        watcher.join()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if watcher.ident is not None:
+            watcher.join()
 
 
-def _forward(child: subprocess.Popen[bytes], number: signal.Signals, interrupted: threading.Event) -> Any:
-    def handler(*_: object) -> None:
-        if number == signal.SIGINT:
-            interrupted.set()  # a Ray driver may end with any code then
-        if number != signal.SIGINT or not sys.stdin.isatty():
-            child.send_signal(number)
-
-    return handler
-
-
-def _tell_where(
-    announce: Path, ended: threading.Event, found: list[runs.Run], editor: Exchange | None, hang_timeout: float
-) -> None:
+def _tell_where(told: _Told, ended: threading.Event) -> None:
     """Once the program has called `ray.init`: how to look at it from another terminal. Then the watchdog."""
     while not ended.wait(0.1):
-        if announce.exists():
-            announced = json.loads(announce.read_text())
+        if told.announce.exists():
+            announced = json.loads(private.read(told.announce))
             url = announced["dashboard_url"]
-            url = f"http://{url.removeprefix('http://')}" if url else ""
-            found.append(run := runs.remember(announced, url))
-            if editor is not None:
-                editor.joined(run)
+            told.run = run = runs.remember(announced, f"http://{url.removeprefix('http://')}" if url else "")
+            told.witness = aftermath.Witness(told.breakpoints, partial(connect_to, run))
+            tokens.keep_private()
+            if told.editor is not None:
+                told.editor.joined(run)
             console.talk().print(f"devkit: debugging job {run.job_id}{_how_to_look(run)}", soft_wrap=True)
-            _watch(run, hang_timeout, ended)
+            _watch(run, told.hang_timeout, ended)
             return
 
 
 def _watch(run: runs.Run, hang_timeout: float, ended: threading.Event) -> None:
-    if hang_timeout and not run.dashboard_url:
-        console.talk().print("devkit: --hang-timeout needs a Ray with a dashboard: nobody watches", soft_wrap=True)
-    elif hang_timeout:
+    if hang_timeout:
         from devkit.hang.watchdog import watching
 
-        with watching(run.dashboard_url, lambda: run.job_id, hang_timeout):
+        with watching(of_run(run), lambda: run.job_id, hang_timeout):
             ended.wait()
 
 
@@ -219,7 +231,7 @@ def _how_to_look(run: runs.Run) -> str:
     return f"; look at it with: devkit ps --address {run.dashboard_url}" if others else "; look at it with: devkit ps"
 
 
-def _end(code: int, options: DebugOptions, run: runs.Run | None) -> int:
+def _end(code: int, options: DebugOptions, run: runs.Run | None, *, crashed: bool) -> int:
     record = {"command": list(options.command), "returncode": code}
     if code == 0:
         if options.json:
@@ -227,7 +239,9 @@ def _end(code: int, options: DebugOptions, run: runs.Run | None) -> int:
         return 0
     if code in (-signal.SIGINT, INTERRUPTED):
         raise KeyboardInterrupt
+    if code == -signal.SIGTERM:
+        raise TerminatedError(facts=record)
     if run is None and (reason := aftermath.why_no_ray(options.address)):
         raise reason
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-    raise FailedError(f"the command {how}", hint="devkit crashes shows what its workers left behind", facts=record)
+    hint = CRASHED if crashed else "what it printed last says why; devkit left it no snapshot of a crash"
+    raise FailedError(f"the command {how_ended(code)}", hint=hint, facts=record)

@@ -5,13 +5,12 @@ No token is in it. A cluster that has ended otherwise than by devkit stays here 
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from devkit.debug import state
 from devkit.debug.state import Mode
 from devkit.debug.tokens import AuthMode
+from devkit.reading import record_of
 
 FOLDER = "launched"
 
@@ -49,16 +48,16 @@ def save(launched: Launched) -> None:
 
 
 def forget(name: str) -> None:
-    (state.home() / FOLDER / f"{name}.json").unlink(missing_ok=True)
+    state.remove(FOLDER, f"{name}.json")
 
 
 def all_launched() -> tuple[Launched, ...]:
     """The newest first. What cannot be read is left alone."""
     found = []
-    for path in (state.home() / FOLDER).glob("*.json"):
+    for _, document in state.documents(FOLDER):
         try:
-            found.append(_from_json(json.loads(path.read_text())))
-        except (OSError, ValueError, TypeError, KeyError):
+            found.append(record_of(Launched, document))
+        except ValueError:
             continue
     return tuple(sorted(found, key=lambda launched: launched.created, reverse=True))
 
@@ -68,7 +67,3 @@ def free_name(wanted: str) -> str:
     taken = {launched.name for launched in all_launched()}
     names = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name not in taken)
-
-
-def _from_json(document: dict[str, Any]) -> Launched:
-    return Launched(**{**document, "hosts": tuple(LaunchedHost(**host) for host in document["hosts"])})

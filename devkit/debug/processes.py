@@ -7,13 +7,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 POLL_S = 0.05
+STANDS_S = 1.0  # until a process has stopped; one that waits for a disk does so later
 KILL_S = 5.0  # until a process that was killed is gone; one that waits for a dead disk never is
 
 
@@ -69,14 +70,18 @@ def end(leaders: Iterable[int], *, deadline: float) -> tuple[int, int]:
     Returns how many processes there were, and how many had to be killed. `deadline` is a time of time.monotonic().
     """
     leaders = tuple(leaders)
+    for leader in leaders:
+        _signal(leader, signal.SIGSTOP)  # one that starts children just now would leave those that were not seen
+    _wait_until_stopped(leaders)
     members = family(leaders)
     for leader in leaders:
         _signal(leader, signal.SIGTERM)
+        _signal(leader, signal.SIGCONT)
     while alive := living(members):
         if time.monotonic() > deadline:
             break
         time.sleep(POLL_S)  # they are not children of this process: nothing to wait for
-        members |= family(pid for pid in leaders if pid in alive)  # what was started meanwhile
+        members |= family(alive)  # what was started meanwhile
     killed = {**living(members), **_left_in_sessions(leaders)}
     for pid in killed:
         _signal(pid, signal.SIGKILL)
@@ -86,20 +91,38 @@ def end(leaders: Iterable[int], *, deadline: float) -> tuple[int, int]:
     return len(members | killed), len(killed)
 
 
+def _wait_until_stopped(pids: Collection[int]) -> None:
+    """SIGSTOP takes a moment, in which one that is just starting a child gets it started."""
+    psutil = load_psutil()
+    stands = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+
+    def still_runs(pid: int) -> bool:
+        try:
+            return psutil.Process(pid).status() not in stands
+        except psutil.Error:
+            return False
+
+    until = time.monotonic() + STANDS_S
+    while any(map(still_runs, pids)) and time.monotonic() < until:
+        time.sleep(POLL_S / 10)
+
+
 def living(members: dict[int, str]) -> dict[int, str]:
     """Those that still are the processes that they were."""
     return {pid: start for pid, start in members.items() if started(pid) == start}
 
 
-def gcs_addresses(below: str = "") -> frozenset[str]:
-    """GCS addresses of the Ray nodes that run on this machine, whoever started them.
+def gcs_addresses(below: str = "", owners: Collection[int] | None = None) -> frozenset[str]:
+    """GCS addresses of the Ray nodes that run on this machine, of these users; None: whoever started them.
 
     `below` leaves out those whose session does not lie in that folder.
     """
     psutil = load_psutil()
     found = set()
-    for process in psutil.process_iter(["name", "cmdline"]):
+    for process in psutil.process_iter(["name", "cmdline", "uids"]):
         if process.info["name"] != "raylet":
+            continue
+        if owners is not None and (process.info["uids"] is None or process.info["uids"].real not in owners):
             continue
         # A process may have put its whole command line into one word.
         words = " ".join(process.info["cmdline"] or ()).split()

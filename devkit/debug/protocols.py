@@ -23,7 +23,7 @@ class Channel(Protocol):
 class Hub(Protocol):
     """The operations that the brief of the hub lists, a channel to a worker, and news."""
 
-    def call(self, op: str, *, timeout: float = 10.0, **arguments: Any) -> Document: ...
+    def call(self, op: str, *, timeout: float | None = None, **arguments: Any) -> Document: ...
 
     def channel(self, worker_id: str, only: str | None = None) -> Channel:
         """A connection to a worker; `only` narrows it to one stop, and to what comes later in its thread."""

@@ -113,10 +113,10 @@ def _watch_live(news: Iterator[Document]) -> int:
     result = console.result()
     newest: list[Document] = []
 
-    def draw() -> Text:
+    def draw() -> console.Plain:
         if not newest:
-            return Text("waiting for the hub", style="dim")
-        return page(newest[0], time.time(), width=result.width)
+            return console.Plain(Text("waiting for the hub", style="dim"))
+        return console.Plain(page(newest[0], time.time(), width=result.width))
 
     with Live(console=result, get_renderable=draw, refresh_per_second=REDRAWS, redirect_stdout=False) as live:
         for document in news:

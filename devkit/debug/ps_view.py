@@ -173,7 +173,10 @@ def armed(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
     text = f"armed in {breakpoint.get('armed', 0)} of {breakpoint.get('workers', 0)}"
     if breakpoint.get("hits"):
         text += f", {count(breakpoint['hits'], 'hit')}"
-    return f"{text}: {breakpoint['note']}" if breakpoint.get("note") else text
+    note = breakpoint.get("note")
+    if not note or not breakpoint.get("armed"):
+        return f"{text}: {note}" if note else text
+    return f"{text} ({note if breakpoint['armed'] >= breakpoint.get('workers', 0) else f'the others: {note}'})"
 
 
 def gone_block(gone: Sequence[Document], now: float) -> Text:

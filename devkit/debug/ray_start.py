@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from devkit import destinations
 from devkit.debug import processes
 from devkit.debug.address import temporary_folder
 from devkit.debug.gcs import GcsAddress
@@ -25,6 +26,7 @@ from devkit.errors import UsageError
 GCS_PORT, DASHBOARD_PORT, CLIENT_PORT, AGENT_PORT = 6379, 8265, 10001, 52365  # Ray's defaults
 OBJECT_STORE_SHARE = 0.3  # of the memory; Ray's default, which simulated nodes have to share
 OBJECT_STORE_LEAST = 80 * 1024**2  # bytes; Ray refuses less than 75 MiB
+NODE_LEAST = 350 * 1024**2  # bytes of a simulated node: its raylet, its agents and the least object store
 # What would make a worker's `breakpoint()` or our own engine answer to somebody else, or to nobody.
 DEBUG_VARIABLES = ("RAY_DEBUG", "RAY_DEBUG_POST_MORTEM", "PYTHONBREAKPOINT")
 EXTERNAL = "--ray-debugger-external"
@@ -56,6 +58,7 @@ class ClusterOptions:
     port: int | None = None
     dashboard_port: int | None = None
     dashboard_host: str = "127.0.0.1"
+    dashboard: bool = True
     temp_dir: Path | None = None
     num_cpus: int | None = None  # of each node
     num_gpus: int | None = None  # of each node
@@ -87,6 +90,13 @@ def check(options: ClusterOptions) -> None:
     """Raises UsageError for options that cannot be right together."""
     if options.nodes < 1:
         raise UsageError(f"--nodes is {options.nodes}", hint="a cluster has at least one node, its head")
+    if options.nodes > (most := max(1, processes.load_psutil().virtual_memory().total // NODE_LEAST)):
+        raise UsageError(
+            f"--nodes is {options.nodes}: each takes {NODE_LEAST >> 20} MB, and this machine has memory for {most}",
+            hint="two to eight show what happens between nodes; --join adds other machines",
+        )
+    if options.temp_dir:
+        destinations.refuse("--temp-dir", options.temp_dir, destinations.try_folder)
     if options.timeout <= 0:
         raise UsageError(f"--timeout is {options.timeout:g}", hint="a node needs a few seconds to come up")
     if options.node_ip in ("127.0.0.1", "localhost", "::1"):
@@ -115,7 +125,9 @@ def environment(
     >>> env["RAY_DEBUG"], removed
     ('1', ('RAY_DEBUG=legacy',))
     """
-    wanted = {"RAY_DEBUG": "legacy" if options.legacy else "1", "RAY_DEBUG_POST_MORTEM": "1"}
+    # Post-mortem is the newer debugger's: with the older one a user who wants it says so.
+    asked = {name: environ[name] for name in ("RAY_DEBUG_POST_MORTEM",) if options.legacy and name in environ}
+    wanted = {"RAY_DEBUG": "legacy", **asked} if options.legacy else {"RAY_DEBUG": "1", "RAY_DEBUG_POST_MORTEM": "1"}
     removed = [
         f"{name}={environ[name]}" for name in DEBUG_VARIABLES if name in environ and environ[name] != wanted.get(name)
     ]
@@ -147,7 +159,7 @@ def plan(options: ClusterOptions, environ: Mapping[str, str]) -> Plan:
     port = 0 if joining else _port("--port", options.port, GCS_PORT, "0.0.0.0", notes)
     dashboard = (
         0
-        if joining
+        if joining or not options.dashboard
         else _port("--dashboard-port", options.dashboard_port, DASHBOARD_PORT, options.dashboard_host, notes)
     )
     alone = options.nodes == 1 and not processes.gcs_addresses()
@@ -165,8 +177,9 @@ _RAY_START = (sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--blo
 
 
 def _of_head(options: ClusterOptions, port: int, dashboard: int) -> list[str]:
-    words = [f"--port={port}", "--include-dashboard=true"]
-    words += [f"--dashboard-host={options.dashboard_host}", f"--dashboard-port={dashboard}"]
+    words = [f"--port={port}", f"--include-dashboard={str(options.dashboard).lower()}"]
+    if options.dashboard:
+        words += [f"--dashboard-host={options.dashboard_host}", f"--dashboard-port={dashboard}"]
     if find_spec("grpc") and not is_free("0.0.0.0", CLIENT_PORT):
         # Taken, it would end the server of Ray's client, and with that the whole node.
         words.append(f"--ray-client-server-port={free_port('0.0.0.0')}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 import ssl
 import threading
@@ -16,6 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from devkit.debug.tokens import TOKEN, Token
 from devkit.errors import DevkitError, UnreachableError, UsageError
+from devkit.reading import json_of
 
 PIECE = 65536  # bytes
 ADDRESS_HINT = "--address takes a dashboard URL (http://HOST:8265) or a GCS address (HOST:6379)"
@@ -114,12 +114,17 @@ class Rest:
         """The document of a good answer. Raises DevkitError, or a kind of it, for every other."""
         if answer.status in (401, 403):
             self._refuse(answer.status)
+        if 300 <= answer.status < 400:
+            raise UnreachableError(
+                f"what answers at {self.url} is not a Ray dashboard: it names another place ({answer.status})",
+                hint="none is followed, for the token goes to where --address says alone; is a login in front of it?",
+            )
         if answer.status >= 400:
             raise DevkitError(
                 f"the dashboard at {self.url} answered {answer.status}: {_gist(answer)}", hint=_SERVER_HINT
             )
         try:
-            return json.loads(answer.body)
+            return json_of(answer.body)
         except ValueError:
             raise self.not_ray() from None
 
@@ -259,7 +264,7 @@ def _resolve(host: str, port: int, deadline: float) -> list[tuple[Any, ...]]:
 def _gist(answer: Answer) -> str:
     """The line of an error's body that says most: the last one of a traceback."""
     try:
-        said = json.loads(answer.body).get("msg") or answer.text
+        said = json_of(answer.body).get("msg") or answer.text
     except (ValueError, AttributeError):
         said = answer.text
     lines = str(said).strip().splitlines() or ["nothing"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 AnyRow = TypeVar("AnyRow", bound="Row")
 LogFiles = dict[str, list[str]]
@@ -14,13 +16,38 @@ LogFiles = dict[str, list[str]]
 class Row:
     @classmethod
     def from_json(cls: type[AnyRow], document: Mapping[str, Any]) -> AnyRow:
-        """Takes what it knows. A null is the same as nothing said.
+        """Takes what it knows. A null, or what is of another type, is the same as nothing said.
 
-        >>> WorkerRow.from_json({"worker_id": "ab", "pid": 7, "ip": None, "colour": "red"}).pid
-        7
+        >>> WorkerRow.from_json({"worker_id": "ab", "pid": 7, "ip": None, "node_id": 3, "colour": "red"})
+        WorkerRow(worker_id='ab', is_alive=False, worker_type='', node_id='', ip='', pid=7, ...)
         """
-        known = {entry.name for entry in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known and value is not None})
+        kind: Any = cls
+        hints = _hints(kind)
+        values = {name: _value(hints[name], document[name]) for name in hints if name in document}
+        return cls(**{name: value for name, value in values.items() if value is not None})
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _value(hint: Any, value: Any) -> Any:
+    """None for what the hint does not say."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if hint in (int, float):
+        return value if type(value) in (int, float) else None
+    if origin is UnionType:
+        return _value(arguments[0], value)
+    if origin is tuple:
+        rows = value if isinstance(value, list) else ()
+        return tuple(each for each in rows if _value(arguments[0], each) is not None)
+    if origin is Mapping:
+        known = value.items() if isinstance(value, dict) else None
+        return None if known is None else {name: one for name, one in known if _value(arguments[1], one) is not None}
+    return value if type(value) is hint else None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
-"""The `devkit run` commands of this machine that are running, so that the other verbs find their clusters."""
+"""The `devkit run` commands of this machine that are running, so that the other verbs find their clusters.
+
+A program may have made up its cluster's token itself, in its own process: then nothing else of this user knows it, and
+it stands here, in a file that only this user can read, for as long as the command runs.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -10,6 +13,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from devkit.debug import processes, state
+from devkit.debug.hub_file import HubPlace
+from devkit.debug.tokens import Token
+from devkit.reading import record_of
 
 
 @dataclass(frozen=True)
@@ -21,9 +27,10 @@ class Run:
     gcs_address: str
     dashboard_url: str
     since: float  # seconds since the epoch
+    hub: HubPlace  # where it listens: the way in to a Ray without a dashboard
     job_id: str = ""
     auth: str = "token"  # or "disabled"
-    hub: dict[str, Any] = field(default_factory=dict)  # where it listens: the way in to a Ray without a dashboard
+    token: str = field(default="", repr=False)  # empty where Ray's own places have it
 
 
 def remember(announced: Mapping[str, Any], dashboard_url: str) -> Run:
@@ -35,31 +42,39 @@ def remember(announced: Mapping[str, Any], dashboard_url: str) -> Run:
         announced["gcs_address"],
         dashboard_url,
         time.time(),
+        HubPlace(**announced["hub"]),
         announced["job_id"],
         announced["auth"],
-        announced["hub"],
+        announced.get("token", ""),
     )
-    path = state.private_folder("runs") / f"run-{pid}.json"
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(asdict(run)))
-    new.replace(path)
+    state.write(state.private_folder("runs") / f"run-{pid}.json", asdict(run))
     return run
 
 
 def forget() -> None:
-    (state.home() / "runs" / f"run-{os.getpid()}.json").unlink(missing_ok=True)
+    state.remove("runs", f"run-{os.getpid()}.json")
 
 
 def running() -> tuple[Run, ...]:
     """Those that live, the newest first."""
     found = []
-    for path in (state.home() / "runs").glob("run-*.json"):
+    for name, document in state.documents("runs"):
+        if not name.startswith("run-"):
+            continue
         try:
-            run = Run(**json.loads(path.read_text()))
-        except (OSError, ValueError, TypeError):
-            continue  # half written, or another version's
+            run = record_of(Run, document)
+        except ValueError:
+            continue  # another version's, or damaged
         if processes.started(run.pid) == run.start:
             found.append(run)
         else:
-            path.unlink(missing_ok=True)
+            state.remove("runs", name)
     return tuple(sorted(found, key=lambda run: run.since, reverse=True))
+
+
+def token_of(address: str) -> Token | None:
+    """The token that a program made up for its cluster, which `address` names: a GCS, or a dashboard's URL."""
+    for run in running():
+        if run.token and address in (run.gcs_address, run.dashboard_url):
+            return Token(run.token, "devkit run")
+    return None

@@ -17,7 +17,9 @@ STARTERS = re.compile(
     r"(/ray/_private/|/ray/_raylet|/ray/actor\.py$|/ray/util/tracing/|/ray/train/.*thread_runner|/threading\.py$"
     r"|/concurrent/futures/|<frozen |/runpy\.py$|/asyncio/|/multiprocessing/|(^|/)_raylet\.py)"
 )
-OURS = re.compile(r"(^|/)devkit_inworker/|/devkit/debug/inworker/")
+CHILD = "child of "  # what a worker has started has its role and rank, and is not the rank
+CHILDS_ID = re.compile(r"[0-9a-f]+-\d+")  # its worker's, and its own process number
+OURS = re.compile(r"(^|/)devkit_inworker/|/devkit/debug/inworker/|/devkit/smoke/warm(_client)?\.py$")
 
 
 class Frame(NamedTuple):
@@ -33,7 +35,7 @@ class Key(NamedTuple):
     """What makes two processes equal: the role, and the user's frames of the thread that works."""
 
     role: str
-    frames: Stack
+    frames: Stack  # without the classes of methods: not every view of a process has them
     stopped: bool  # in a debugger's stop
 
 
@@ -52,9 +54,18 @@ class Process:
     error: str | None = None
 
     @property
+    def own(self) -> Stack:
+        """The user's frames; all, if there are none of the user's."""
+        return tuple(frame for frame in self.stack if not is_library(frame.file)) or self.stack
+
+    @property
     def key(self) -> Key:
-        own = tuple(frame for frame in self.stack if not is_library(frame.file))
-        return Key(self.who.role, own or self.stack, self.stopped)
+        frames = tuple(frame._replace(function=frame.function.rpartition(".")[2]) for frame in self.own)
+        return Key(self.who.role, frames, self.stopped)
+
+    @property
+    def is_child(self) -> bool:
+        return self.who.role.startswith(CHILD)
 
 
 def read(document: Mapping[str, Any]) -> Process:
@@ -65,8 +76,11 @@ def read(document: Mapping[str, Any]) -> Process:
     telling = {name: trim(stack) for name, stack in stacks if has_own(stack)}
     parked = [name for name, thread in named if thread.get("stopped") and name in telling]
     chosen = next(iter([*parked, *sorted(telling, key=lambda name: name != MAIN)]), "")
+    role = str(document.get("role") or "")
+    if CHILDS_ID.fullmatch(str(document.get("worker_id"))):
+        role = f"{CHILD}{role or 'worker'}"
     return Process(
-        who=Who(str(document.get("role") or ""), document.get("rank"), f"pid {document['pid']}"),
+        who=Who(role, document.get("rank"), f"pid {document['pid']}"),
         node_ip=str(document.get("node_ip") or ""),
         pid=int(document["pid"]),
         stack=telling.get(chosen, ()),
@@ -100,7 +114,9 @@ def trim(stack: Stack) -> Stack:
 
 def has_own(stack: Stack) -> bool:
     """Whether a thread runs something of the user's; those of Ray, of libraries and ours don't."""
-    return any(not is_library(frame.file) and not STARTERS.search(frame.file) for frame in trim(stack))
+    return any(
+        not (is_library(frame.file) or STARTERS.search(frame.file) or OURS.search(frame.file)) for frame in trim(stack)
+    )
 
 
 @dataclass(frozen=True)
@@ -109,7 +125,7 @@ class Merged:
 
     groups: tuple[Group[Key], ...]  # of those that do something
     odd: tuple[Who, ...]
-    idle: tuple[Process, ...]  # whole roles in which nobody does anything
+    idle: tuple[Process, ...]  # whole roles in which nobody does anything, and children
     silent: tuple[Process, ...]  # no stack could be had
     by_who: Mapping[Who, Process]
 
@@ -117,22 +133,24 @@ class Merged:
 def merge(documents: Iterable[Mapping[str, Any]]) -> Merged:
     """Equal stacks together, role by role; odd is who differs from most of its role.
 
-    A rank that does nothing while its peers work is a group of its own: it may be the one they wait for.
+    A rank that does nothing while its peers work is a group of its own: it may be the one they wait for. A child of a
+    rank is no peer of anybody.
     """
     processes = [read(document) for document in documents]
     answered = [process for process in processes if not process.error]
     busy_roles = {process.who.role for process in answered if process.stack}
+    idle = [one for one in answered if one.who.role not in busy_roles or (one.is_child and not one.stack)]
+    shown = [one for one in answered if one not in idle]
     groups: list[Group[Key]] = []
     different: list[Who] = []
-    for role, members in groupby(sorted(answered, key=lambda one: one.who.role), key=lambda one: one.who.role):
-        if role in busy_roles:
-            found = group((process.who, process.key) for process in members)
-            groups += found
-            different += odd(found)
+    for role, members in groupby(sorted(shown, key=lambda one: one.who.role), key=lambda one: one.who.role):
+        found = group((process.who, process.key) for process in members)
+        groups += found
+        different += () if role.startswith(CHILD) else odd(found)
     return Merged(
         groups=tuple(groups),
         odd=tuple(different),
-        idle=tuple(process for process in answered if process.who.role not in busy_roles),
+        idle=tuple(idle),
         silent=tuple(process for process in processes if process.error),
         by_who={process.who: process for process in processes},
     )

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from devkit import console
+from devkit import console, patience
 from devkit.debug.grouping import Group
 from devkit.debug.naming import count, label, name_members, short_path
 from devkit.debug.protocols import Hub
-from devkit.debug.stack_groups import Key, Line, Merged, Process, fold, merge
-from devkit.errors import DevkitError
+from devkit.debug.stack_groups import CHILD, Frame, Key, Line, Merged, Process, fold, merge
+from devkit.errors import NoJobError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from devkit.debug.documents import StackGroup, StacksDocument
-    from devkit.debug.inworker.documents import StackProcess
+    from devkit.debug.inworker.documents import StackFrame, StackProcess
 
 TIMEOUT = 15.0
 
@@ -32,11 +32,16 @@ def main(
         return run(hub, job=job, native=native, everything=everything, json=json)
 
 
+def nobody(job: str | None) -> NoJobError:
+    """There is nobody who could be looked at."""
+    hint = "devkit jobs lists the jobs" if job else "start the job by devkit run -- CMD or devkit submit -- CMD"
+    return NoJobError(f"no process of {f'job {job}' if job else 'any job'} has devkit in it", hint=hint)
+
+
 def run(hub: Hub, *, job: str | None = None, native: bool = False, everything: bool = False, json: bool = False) -> int:
-    ranks = hub.call("stacks", job_id=job, native=native, timeout=TIMEOUT)["ranks"]
+    ranks = hub.call("stacks", job_id=job, native=native, timeout=patience.seconds(TIMEOUT))["ranks"]
     if not ranks:
-        hint = "devkit jobs lists the jobs" if job else "start the job by devkit run -- CMD or devkit submit -- CMD"
-        raise DevkitError(f"no process of {f'job {job}' if job else 'any job'} has devkit in it", hint=hint)
+        raise nobody(job)
     merged = merge(ranks)
     if json:
         console.emit(record(ranks, merged))
@@ -49,10 +54,10 @@ def record(ranks: Sequence[StackProcess], merged: Merged) -> StacksDocument:
     """The document of `--json`."""
     groups: list[StackGroup] = [
         {
-            "role": one.key.role,
+            "role": one.key.role.removeprefix(CHILD),
             "ranks": one.ranks,
             "pids": [merged.by_who[who].pid for who in one.members],
-            "frames": [{"file": each.file, "line": each.line, "function": each.function} for each in one.key.frames],
+            "frames": [_frame(each) for each in merged.by_who[one.members[0]].own],
             "stopped": one.key.stopped,
         }
         for one in merged.groups
@@ -62,6 +67,10 @@ def record(ranks: Sequence[StackProcess], merged: Merged) -> StacksDocument:
         "groups": groups,
         "odd": sorted({who.rank for who in merged.odd if who.rank is not None}),
     }
+
+
+def _frame(frame: Frame) -> StackFrame:
+    return {"file": frame.file, "line": frame.line, "function": frame.function}
 
 
 def page(merged: Merged, *, everything: bool = False, cwd: str | None = None) -> Text:

@@ -3,28 +3,31 @@
     $DEVKIT_HOME                      ~/.cache/devkit, or $XDG_CACHE_HOME/devkit
     ├── clusters/<name>.json          one Ray that devkit started on this machine
     ├── logs/<name>/                  what its `ray start` commands print
-    └── seen.json                     GCS address -> dashboard URL and session
+    ├── seen.json                     GCS address -> dashboard URL and session
+    └── runs/                         the `devkit run` commands that run, of which `runs.py` tells
 
-No token is ever in it. Only this user can read it.
+Only this user can read it; what another user has put there is neither read nor written over.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from devkit.debug.inworker import private
+from devkit.debug.inworker.private import home
 from devkit.debug.processes import machine, started
 from devkit.debug.tokens import AuthMode
 from devkit.errors import DevkitError
+from devkit.reading import json_of, record_of
 
 Mode = Literal["distributed", "legacy"]
 SEEN_LIMIT = 20
+OWN = 2  # of the folders above a file: `home`, and the one in it
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class ClusterState:
     auth: AuthMode
     processes: tuple[Started, ...]
     created: float  # seconds since the epoch
-    temp_dir: str = ""  # given with --temp-dir
+    temp_dir: str = ""  # of --temp-dir, or in `own_folder`
+    own_folder: str = ""  # made by devkit for this cluster, for Ray's sessions: it goes when the cluster is stopped
     node_ids: tuple[str, ...] = ()
     machine: str = ""
 
@@ -64,26 +68,6 @@ class ClusterState:
     def living(self) -> tuple[Started, ...]:
         return tuple(process for process in self.processes if process.alive) if self.machine == machine() else ()
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ClusterState:
-        known = {entry.name for entry in fields(cls)}
-        values = {name: value for name, value in document.items() if name in known}
-        values["processes"] = tuple(Started(**process) for process in values["processes"])
-        values["node_ids"] = tuple(values.get("node_ids", ()))
-        return cls(**values)
-
-
-def home(environ: Mapping[str, str] | None = None) -> Path:
-    """
-    >>> str(home({"DEVKIT_HOME": "/d"})), str(home({"XDG_CACHE_HOME": "/c"}))
-    ('/d', '/c/devkit')
-    """
-    environ = os.environ if environ is None else environ
-    if own := environ.get("DEVKIT_HOME"):
-        return Path(own).expanduser()
-    cache = environ.get("XDG_CACHE_HOME", "")
-    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "devkit"
-
 
 def save(cluster: ClusterState) -> None:
     """Raises DevkitError if the folder cannot be written."""
@@ -91,42 +75,58 @@ def save(cluster: ClusterState) -> None:
 
 
 def forget(name: str) -> None:
-    (home() / "clusters" / f"{name}.json").unlink(missing_ok=True)
+    remove("clusters", f"{name}.json")
 
 
 def clusters() -> tuple[ClusterState, ...]:
     """Those of this machine that live, the newest first. What can't be read, or is another machine's, is left alone."""
     found = []
-    for path in (home() / "clusters").glob("*.json"):
-        cluster = _load(path)
-        if cluster is None or cluster.machine != machine():
+    for name, document in documents("clusters"):
+        try:
+            cluster = record_of(ClusterState, document)
+        except ValueError:
+            continue
+        if cluster.machine != machine():
             continue
         if cluster.living:
             found.append(cluster)
         else:
-            path.unlink(missing_ok=True)
+            remove("clusters", name)
     return tuple(sorted(found, key=lambda cluster: cluster.created, reverse=True))
 
 
 def free_name(wanted: str) -> str:
     """A name that no cluster has, of this machine or of another that shares this folder."""
-    taken = {path.stem for path in (home() / "clusters").glob("*.json")}
+    taken = {name.removesuffix(".json") for name, _ in documents("clusters")}
     names = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name not in taken)
 
 
 def private_folder(*names: str) -> Path:
-    """A folder below `home` that only this user can look into."""
-    folder = home()
+    """A folder below `home` that only this user can look into. Raises `DevkitError` where it can't be had."""
+    folder = home().joinpath(*names)
     try:
-        for name in ("", *names):
-            folder = folder / name
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return private.folder(folder, 1 + len(names))
     except OSError as error:
         raise DevkitError(
             f"cannot make the folder {folder}: {error.strerror}", hint="DEVKIT_HOME names another one"
         ) from None
-    return folder
+
+
+def documents(folder: str) -> Iterator[tuple[str, Any]]:
+    """The names and contents of the JSON files in a folder below `home` that can be read and are this user's."""
+    path = home() / folder
+    with suppress(OSError):
+        for name in private.names(path, OWN):
+            if name.endswith(".json"):
+                with suppress(OSError, ValueError):
+                    yield name, json_of(private.read(path / name, OWN))
+
+
+def remove(folder: str, name: str) -> None:
+    """A file below `home`, if it is there."""
+    with suppress(OSError):  # the folder is not ours: then neither is the file
+        private.remove(home() / folder / name, OWN)
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,9 @@ class Seen:
 
 
 def seen(gcs_address: str) -> Seen | None:
-    entry = _seen_all().get(gcs_address)
     try:
-        return Seen(entry["dashboard_url"], entry["session"]) if entry else None
-    except (KeyError, TypeError):
+        return record_of(Seen, _seen_all().get(gcs_address))
+    except ValueError:
         return None
 
 
@@ -155,25 +154,21 @@ def see(gcs_address: str, found: Seen) -> None:
 
 def _seen_all() -> dict[str, Any]:
     try:
-        entries = json.loads((home() / "seen.json").read_text())
+        entries = json_of(private.read(home() / "seen.json"))
     except (OSError, ValueError):
         return {}
     return entries if isinstance(entries, dict) else {}
 
 
-def _load(path: Path) -> ClusterState | None:
-    try:
-        return ClusterState.from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None
-
-
 def write(path: Path, document: Mapping[str, Any]) -> None:
-    """The whole file or none of it. A file of `mkstemp` is its owner's alone."""
+    """The whole file or none of it, for its owner alone, in a folder of `private_folder`. Raises DevkitError."""
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(document, file, indent=1)
-        os.replace(temporary, path)
+        private.write(path, json.dumps(document, indent=1))
     except OSError as error:
         raise DevkitError(f"cannot write {path}: {error.strerror}", hint="DEVKIT_HOME names another folder") from None
+
+
+__all__ = [
+    "OWN", "ClusterState", "Mode", "Seen", "Started", "clusters", "documents", "forget", "free_name", "home",
+    "private_folder", "remove", "save", "see", "seen", "write",
+]  # fmt: skip

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
+import stat
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,34 +22,39 @@ from typing import Any
 from devkit import console
 from devkit.debug import bundle, state
 from devkit.debug.address import resolve
+from devkit.debug.aftermath import Witness, tell_missed
+from devkit.debug.client import connect
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.inworker import boot
-from devkit.debug.launch import ENV_HOOK, OUR_HOOK, UV_SWITCH, DebugOptions, settings_of
+from devkit.debug.inworker.settings import MOST_IN_ENVIRONMENT
+from devkit.debug.launch import ENV_HOOK, NEVER_MERGED, OUR_HOOK, UV_SWITCH, DebugOptions, never_merged, settings_of
 from devkit.errors import DevkitError, FailedError, UsageError
+from devkit.reading import json_of
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 POLL_SECONDS = 0.2
+_SPECIAL = re.compile(r"([*?\[\]!#\\ ])")  # in a pattern of .gitignore
 
 # Ray prints a job's entry point at the head of its log: ours is short, and comes by the environment.
 BOOT_NAME, PACKAGE_NAME, DIGEST_NAME = "DEVKIT_BOOT", "DEVKIT_PACKAGE", "DEVKIT_DIGEST"
 RUN_BOOT = f'import os; exec(os.environ["{BOOT_NAME}"])'
 
-# Runs on the cluster, by the Python that the command would be run by. What it unpacks is kept with the session's files,
-# where Ray also puts the log that this writes to.
+# Runs on the cluster, by the Python that the command would be run by.
 BOOT = """\
-import io, os, sys, tempfile, zipfile
+import io, os, sys, types, zipfile
 from ray._raylet import GcsClient
 os.environ.pop("DEVKIT_BOOT")
 name, digest = os.environ.pop("DEVKIT_PACKAGE"), os.environ.pop("DEVKIT_DIGEST")
 data = GcsClient(address=os.environ["RAY_ADDRESS"]).internal_kv_get(f"gcs://{name}".encode(), None, timeout=30)
 if data is None: sys.exit(f"devkit: the package {name} is not on the cluster")
-log = os.path.realpath("/proc/self/fd/1")
-session = os.path.dirname(os.path.dirname(log)) if "job-driver-" in os.path.basename(log) else None
-top = os.path.join(tempfile.mkdtemp(prefix="devkit-job-", dir=session), digest)
-zipfile.ZipFile(io.BytesIO(data)).extractall(top)
+parcel = zipfile.ZipFile(io.BytesIO(data))
+bundle = parcel.read("bundle.zip")
+private = types.ModuleType("devkit_private")
+exec(zipfile.ZipFile(io.BytesIO(bundle)).read("devkit_inworker/private.py"), vars(private))
+top = str(private.unpack(bundle, digest))
 path = os.environ.get("PYTHONPATH")
 os.environ["PYTHONPATH"] = os.path.join(top, "site") + (os.pathsep + path if path else "")
-os.environ["DEVKIT_SETTINGS"] = os.path.join(top, "settings.json")
+os.environ["DEVKIT_SETTINGS"] = parcel.read("settings.json").decode()
 os.execvp(sys.argv[1], sys.argv[1:])
 """
 
@@ -72,8 +80,13 @@ class Package:
 
 
 def package(settings: dict[str, Any]) -> Package:
-    content = bundle.files()
-    packed = {**content, "bundle.zip": bundle.pack(content), "settings.json": json.dumps(settings).encode()}
+    """Raises `UsageError` for more breakpoints than the environment of a program can hold."""
+    content, text = bundle.files(), json.dumps(settings)
+    if len(text) > MOST_IN_ENVIRONMENT:
+        raise UsageError(
+            "these are too many breakpoints to send along", hint="set some once it runs: devkit break SPEC"
+        )
+    packed = {"bundle.zip": bundle.pack(content), "settings.json": text.encode()}
     return Package(f"devkit-job-{secrets.token_hex(6)}.zip", bundle.digest(content), bundle.pack(packed))
 
 
@@ -97,7 +110,7 @@ def main(options: SubmitOptions) -> int:
     if options.debug.hang_timeout and not options.wait:
         raise UsageError("--hang-timeout needs somebody who watches", hint="leave out --no-follow; or ask devkit hang")
     cluster = resolve(options.debug.address)
-    dashboard = Dashboard(cluster.dashboard_url, cluster.token)
+    dashboard = cluster.dashboard()
     parcel = package(boot.settings_to_json(settings))
     dashboard.put_package(parcel.name, parcel.data)
     from devkit.hang.watchdog import watching
@@ -114,19 +127,22 @@ def main(options: SubmitOptions) -> int:
     )
     if not options.wait:
         return _tell(job, dashboard, options.debug.json)
-    with watching(cluster.dashboard_url, lambda: _job_id(dashboard, job), options.debug.hang_timeout):
+    witness = Witness(settings.breakpoints, lambda: connect(cluster))
+    with watching(cluster, lambda: _job_id(dashboard, job), options.debug.hang_timeout):
         _follow(dashboard, job, sys.stderr if options.debug.json else sys.stdout)
+    tell_missed(witness.never_hit())
     return _end(dashboard, job, options.debug.json)
 
 
 def _runtime_env(options: SubmitOptions, dashboard: Dashboard, folder: Path, parcel: Package) -> dict[str, Any]:
     try:
-        given = json.loads(options.runtime_env or "{}")
+        given = json_of(options.runtime_env or "{}")
         variables = dict(given.get("env_vars", {}))
     except (ValueError, AttributeError, TypeError):
         raise UsageError("--runtime-env is not a JSON object", hint="""--runtime-env '{"pip": ["x"]}'""") from None
     if ENV_HOOK in variables:
         variables[boot.USER_ENV_HOOK] = variables.pop(ENV_HOOK)
+    variables[NEVER_MERGED] = never_merged(variables)
     merged = {**given, "env_vars": {**variables, **environment(options.debug, parcel)}}
     if options.working_dir:
         merged["working_dir"] = _upload(dashboard, folder)
@@ -139,7 +155,7 @@ def _upload(dashboard: Dashboard, folder: Path) -> str:
         raise UsageError(f"no such folder: {folder}", hint="--working-dir names the folder that the job starts in")
     from ray._private.runtime_env.packaging import create_package, get_uri_for_directory
 
-    excludes = _own_files(folder)
+    excludes = [*_own_files(folder), *odd_files(folder)]
     uri = get_uri_for_directory(str(folder), include_gitignore=True, excludes=excludes)
     name = uri.removeprefix("gcs://")
     if not dashboard.has_package(name):
@@ -151,6 +167,18 @@ def _upload(dashboard: Dashboard, folder: Path) -> str:
         finally:
             archive.unlink(missing_ok=True)
     return uri
+
+
+def odd_files(folder: Path) -> list[str]:
+    """Pipes, sockets and devices in a folder, as patterns of what to leave out: Ray would wait for them for ever."""
+    found = []
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)
+            with suppress(OSError):  # gone meanwhile, or a link to nowhere
+                if not stat.S_ISREG(os.stat(path).st_mode):
+                    found.append("/" + _SPECIAL.sub(r"\\\1", os.path.relpath(path, folder)))
+    return sorted(found)
 
 
 def _own_files(folder: Path) -> list[str]:
@@ -192,7 +220,7 @@ def _end(dashboard: Dashboard, job: str, as_json: bool) -> int:
         time.sleep(POLL_SECONDS)
     record = {"submission_id": job, "status": row.status}
     if row.status != "SUCCEEDED":
-        hint = "devkit crashes shows what its workers left behind"
+        hint = f"devkit logs {job} --first-error says what went wrong first"
         raise FailedError(f"job {job}: {row.status}", hint=hint, facts=record)
     if as_json:
         console.emit(record)

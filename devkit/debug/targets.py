@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from devkit.debug.inworker.records import StopRecord
-from devkit.debug.naming import Who, label, nearest
+from devkit.debug.naming import Who, count, label, nearest
 from devkit.debug.protocols import Hub
 from devkit.errors import UsageError
 
@@ -15,6 +15,15 @@ RANKS_HINT = 'ranks are written like "1", "0,2" or "2:6"'
 SLICE = re.compile(r"^(\d*):(\d*)(?::(\d*))?$")
 WITH_RANKS = re.compile(r"^(?P<role>[^\[\],]+)\[(?P<ranks>[^\[\]]*)\]$")
 RANKS_ONLY = re.compile(r"^[\d:,\s]+$")
+
+
+def counted(stops: Sequence[StopRecord]) -> str:
+    """How many are stopped, in a word that fits them: ranks, processes, or threads of one process."""
+    ranks = {(stop.role, stop.rank) for stop in stops if stop.rank is not None}
+    processes = {stop.worker_id for stop in stops}
+    if len(ranks) == len(stops):
+        return count(len(stops), "rank")
+    return count(len(stops), "process" if len(processes) == len(stops) else "thread")
 
 
 WHOLE_ID = re.compile(r"^[0-9a-f]{4,}(?:-\d+)+$")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from devkit.debug.evaluate import stops_of
 from devkit.debug.inworker.records import StopRecord
-from devkit.debug.naming import Who, count, label
+from devkit.debug.naming import Who, label
 from devkit.debug.protocols import Hub
-from devkit.debug.targets import ALL, ask_what_became_of, find_id, rank_matcher, select
+from devkit.debug.targets import ALL, ask_what_became_of, counted, find_id, rank_matcher, select
 from devkit.debug.terminal_commands import AGAIN, Command, help_text, is_unfinished, parse
 from devkit.debug.terminal_input import Lines, open_lines
 from devkit.debug.terminal_look import LOOK, complete, show_position
@@ -42,7 +42,7 @@ def run(
     hub: Hub, stop: str | None = None, *, everything: bool = False, ranks: str | None = None, job: str | None = None
 ) -> int:
     """One session, from the first look to the last word. 1 when a process died while it was stopped."""
-    stops = stops_of(hub, job)
+    stops = stops_of(hub, job, named=stop is not None)
     ask_what_became_of(hub, stops, (stop,) if stop else ())
     records = chosen(stops, stop, everything=everything, ranks=ranks)
     session = Session(hub, Screen(), follows=follower(everything, ranks, job))
@@ -83,7 +83,7 @@ def chosen(
         named = [f"{each.id} ({label(Who(each.role, each.rank, each.id))})" for each in stops[:4]]
         more = ", ..." if len(stops) > 4 else ""
         hint = f"devkit attach ID, one of {', '.join(named)}{more}; or --all for a session with all of them"
-        raise UsageError(f"{count(len(stops), 'rank')} are stopped: which one?", hint=hint)
+        raise UsageError(f"{counted(stops)} are stopped: which one?", hint=hint)
     return list(stops)
 
 

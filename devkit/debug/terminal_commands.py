@@ -48,6 +48,7 @@ WORDS = (
     Word(("args", "a"), "a", "show the arguments of this function"),
     Word(("p",), "p EXPR", "show a value", ANYTHING),
     Word(("pp",), "pp EXPR", "show a value and what is in it", ANYTHING),
+    Word(("retval", "rv"), "rv", "show what the function that was left has returned"),
     Word(("break", "b"), "b [PLACE]", "set a breakpoint; alone: list those set here", LOCATION),
     Word(("tbreak",), "tbreak PLACE", "set one that is gone after it has stopped somebody", LOCATION),
     Word(("clear", "cl"), "cl [N...]", "remove breakpoints N, or all that were set here", NUMBERS),

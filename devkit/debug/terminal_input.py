@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Protocol, TextIO
 
 from devkit import console
+from devkit.debug.state import home, private_folder
+from devkit.errors import DevkitError
 
 HISTORY_LINES = 2000
 DELIMITERS = " \t\n`~!@#$%^&*()-=+[{]}\\|;:'\",<>/?"  # pdb's words end here; a dot belongs to a name
@@ -98,9 +98,9 @@ class TerminalLines:
 
         readline.set_completer(None)
         try:
-            self._history.parent.mkdir(parents=True, exist_ok=True)
+            private_folder()
             readline.write_history_file(self._history)
-        except OSError as error:
+        except (OSError, DevkitError) as error:
             console.talk().print(f"-- the history was not kept: {error}", style="dim", soft_wrap=True)
 
     def _set_up(self) -> None:
@@ -121,9 +121,3 @@ class TerminalLines:
         if number == 0:
             self._found = self._complete(readline.get_line_buffer(), readline.get_endidx())
         return self._found[number] if number < len(self._found) else None
-
-
-def home() -> Path:
-    """The folder of devkit's own files: `DEVKIT_HOME`, else ~/.cache/devkit."""
-    named = os.environ.get("DEVKIT_HOME")
-    return Path(named) if named else Path.home() / ".cache" / "devkit"

@@ -91,7 +91,7 @@ def _move_frame(session: Session, by: int, end: str) -> None:
         moved += [one] if index != one.index else []
         one.index = index
     if not moved:
-        raise UsageError(f"this is {end}")
+        raise UsageError(f"this is {end}", hint="w shows the whole stack")
     show_position(session, members)
 
 
@@ -155,6 +155,11 @@ def run_code(session: Session, argument: str) -> None:
 
 def show(session: Session, argument: str) -> None:
     _evaluate(session, argument, WHOLE)
+
+
+def show_returned(session: Session, _argument: str = "") -> None:
+    """What `p __return__` shows, where a step has just left a function."""
+    show(session, "__return__")
 
 
 def _evaluate(session: Session, expression: str, context: str) -> None:
@@ -277,6 +282,7 @@ LOOK: dict[str, Callable[[Session, str], None]] = {
     "args": arguments,
     "p": show,
     "pp": show_inside,
+    "retval": show_returned,
     "threads": threads,
     RUN: run_code,
 }

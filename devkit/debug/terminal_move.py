@@ -113,7 +113,7 @@ def _add(session: Session, argument: str, *, once: bool) -> None:
     }
     problem = _send(session, path, [*session.breakpoints, added])
     if problem:
-        raise UsageError(f"no breakpoint at {_spot(added)}: {problem}")
+        raise UsageError(f"no breakpoint at {_spot(added)}: {problem}", hint="l shows the code around")
     session.breakpoints.append(added)
     session.screen.say(f"breakpoint {added['number']} at {_spot(added)}")
 
@@ -179,7 +179,7 @@ def clear(session: Session, argument: str) -> None:
     unknown = [number for number in numbers if number not in known]
     if unknown or not known:
         raise UsageError(
-            f"no breakpoint {unknown[0]}" if unknown else "no breakpoint was set here", hint="b lists them"
+            f"no breakpoint {unknown[0]!r}" if unknown else "no breakpoint was set here", hint="b lists them"
         )
     _remove(session, [one for one in session.breakpoints if not numbers or one["number"] in numbers])
 

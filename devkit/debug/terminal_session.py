@@ -17,6 +17,7 @@ from devkit.debug.naming import Who, label, name_members
 from devkit.debug.protocols import Document, Hub
 from devkit.debug.targets import select
 from devkit.errors import DeadlineError, DevkitError, UsageError
+from devkit.reading import read_source
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -341,10 +342,4 @@ def _frame(document: Document) -> Frame:
 
 
 def _local_text(path: str) -> str:
-    import tokenize
-
-    try:
-        with tokenize.open(path) as file:
-            return file.read()
-    except (OSError, SyntaxError, ValueError):
-        return ""  # not here, or not Python: there is no source to show
+    return read_source(path) or ""  # not here, or not Python: there is no source to show

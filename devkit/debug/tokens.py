@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -61,6 +63,7 @@ def find_token(environ: Mapping[str, str] | None = None) -> Token | None:
 
 def ensure_token(environ: Mapping[str, str] | None = None) -> tuple[Token, bool]:
     """The token of this user, and whether it was made just now, in Ray's own file."""
+    keep_private()
     if found := find_token(environ):
         return found, False
     path = token_file()
@@ -80,6 +83,15 @@ def ensure_token(environ: Mapping[str, str] | None = None) -> tuple[Token, bool]
     if found is None:
         raise DevkitError(f"{path} has become empty while it was written", hint="start again")
     return found, True
+
+
+def keep_private() -> None:
+    """Takes from other users what Ray gives them: it makes its token file readable by everybody on the machine."""
+    path = token_file()
+    with suppress(OSError):
+        found = path.lstat()
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and found.st_mode & 0o077:
+            path.chmod(0o600)
 
 
 def auth_mode(wanted: str | None, environ: Mapping[str, str]) -> AuthMode:

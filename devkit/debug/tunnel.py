@@ -67,7 +67,7 @@ class Tunnel:
             if time.monotonic() > deadline:
                 raise DeadlineError(
                     "devkit's hub can be reached neither directly nor through the dashboard",
-                    hint=f"is it alive? {problem}",
+                    hint=f"is it alive, and has it time (--timeout SECONDS)? {problem}",
                 )
             time.sleep(RETRY_SECONDS)
 

@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from devkit import destinations
+from devkit.asking import asking
+from devkit.durations import duration
+
 JSON_FLAG = "--json"
 
 NAMES = {"stop_job": "stop"}  # what a verb is called when a function cannot be
@@ -24,17 +28,16 @@ Break = Annotated[
 ]
 Hits = Annotated[str, typer.Option(metavar="N", help="Which hits stop, per process: 3, >=3, >3 or %3.")]
 Log = Annotated[str, typer.Option(metavar="EXPR", help="Print this at each hit, and don't stop.")]
-StopTimeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long a stop may last.")]
+StopTimeout = Annotated[float, duration("--timeout", help="How long a stop may last; 0: without end.", never=True)]
 PostMortem = Annotated[
     str, typer.Option(metavar="snapshot|pause|off", help="What to do when an exception leaves the program's code.")
 ]
 HangTimeout = Annotated[
-    float,
-    typer.Option(metavar="SECONDS", min=0, help="Say why, on stderr, when nothing has moved for so long; 0: never."),
+    float, duration(help="Say why, on stderr, when nothing has moved for so long; 0: never.", never=True)
 ]
 OfJob = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only of this job.")]
 KeepTimeouts = Annotated[
-    bool, typer.Option("--keep-timeouts", help="Leave torch.distributed's time-outs; a stop may then end the run.")
+    bool, typer.Option("--keep-timeouts", help="Leave Ray's and torch.distributed's time-outs; a stop may end the run.")
 ]
 RayExtension = Annotated[
     str,
@@ -49,9 +52,8 @@ Wait = Annotated[bool, typer.Option("--wait", help="A breakpoint() in the driver
 def register(app: typer.Typer) -> None:
     """Adds the verbs to `devkit`."""
     for verb in (run, submit, jobs, logs, stop_job, break_, ps, attach, eval_, continue_, stacks, dap):
-        app.command(name=NAMES.get(verb.__name__, verb.__name__.rstrip("_")))(verb)
+        app.command(name=NAMES.get(verb.__name__, verb.__name__.rstrip("_")))(asking(verb))
     app.add_typer(crashes_app)
-    app.add_typer(cluster_app)
 
 
 def run(
@@ -149,7 +151,7 @@ def logs(
     ] = False,
     bundle: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --first-error: a .tar.gz or .zip for a bug report, without secrets."),
+        destinations.file(help="With --first-error: a .tar.gz or .zip for a bug report, without secrets."),
     ] = None,
     address: Address = None,
     json: Json = False,
@@ -178,7 +180,7 @@ def break_(
     timeout: StopTimeout = 0.0,
     job: Annotated[str, typer.Option(metavar="JOB", help="Only in this job.")] = "",
     show: Annotated[bool, typer.Option("--list", help="Show the breakpoints.")] = False,
-    clear: Annotated[str | None, typer.Option(metavar="ID", help="Remove one.")] = None,
+    clear: Annotated[str | None, typer.Option(metavar="ID|all", help="Remove one, or all.")] = None,
     address: Address = None,
     json: Json = False,
 ) -> int:
@@ -216,17 +218,17 @@ def attach(
 
 
 def eval_(
-    expression: Annotated[str, typer.Argument(metavar="EXPR", help="Any Python expression.")],
+    expressions: Annotated[list[str], typer.Argument(metavar="EXPR", help="Any Python expressions.")],
     target: Annotated[str, typer.Option(metavar="T", help="Stop IDs, ranks as in 0,2:4, a role, or all.")] = "all",
     job: OfJob = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How long a rank may take.")] = 10.0,
+    timeout: Annotated[float, duration(help="How long a rank may take.")] = 10.0,
     address: Address = None,
     json: Json = False,
 ) -> int:
     """Evaluate on many stopped ranks; equal values are grouped, the odd ranks named."""
     from devkit.debug.evaluate import main
 
-    return main(expression, target=target, job=job, address=address, json=json, timeout=timeout)
+    return main(*expressions, target=target, job=job, address=address, json=json, timeout=timeout)
 
 
 def continue_(
@@ -273,11 +275,14 @@ def dap(
 
 
 crashes_app = typer.Typer(
-    name="crashes", help="What failed: snapshots that outlive their worker.", invoke_without_command=True
+    name="crashes",
+    help="What failed: snapshots that outlive their worker.",
+    invoke_without_command=True,
 )
 
 
 @crashes_app.callback()
+@asking
 def crashes(context: typer.Context, address: Address = None, json: Json = False) -> int:
     """List the crashes; `show ID` opens one."""
     context.meta["address"], context.meta["json"] = address, json
@@ -289,6 +294,7 @@ def crashes(context: typer.Context, address: Address = None, json: Json = False)
 
 
 @crashes_app.command()
+@asking
 def show(
     context: typer.Context,
     crash: Annotated[str, typer.Argument(metavar="ID", help="The crash, or the beginning of its ID.")],
@@ -301,95 +307,3 @@ def show(
 
     before = context.meta
     return main(crash, everything=everything, address=address or before["address"], json=json or before["json"])
-
-
-cluster_app = typer.Typer(
-    name="debug-cluster",
-    help="Ray with post-mortem debugging on, here or on many machines.",
-    invoke_without_command=True,
-)
-
-
-@cluster_app.callback()
-def debug_cluster(
-    context: typer.Context,
-    nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Simulate this many nodes here.")] = 1,
-    join: Annotated[str | None, typer.Option(metavar="HEAD:PORT", help="Be a worker node of that head.")] = None,
-    hosts: Annotated[
-        str | None,
-        typer.Option(metavar="FILE|H1,H2", help="Through ssh on these machines; the first is the head."),
-    ] = None,
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="With --hosts: the interpreter there; the path of this one.")
-    ] = None,
-    from_env: Annotated[
-        bool,
-        typer.Option(
-            "--from-env",
-            help="The same command on every machine: MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK say who.",
-        ),
-    ] = False,
-    legacy: Annotated[bool, typer.Option("--legacy", help="With Ray's older debugger, for `ray debug`.")] = False,
-    auth: Annotated[
-        str | None,
-        typer.Option(metavar="token|disabled", help="Ray's token authentication; RAY_AUTH_MODE, else token."),
-    ] = None,
-    port: Annotated[int | None, typer.Option(metavar="PORT", help="Of the GCS; 6379 or a free one.")] = None,
-    dashboard_port: Annotated[int | None, typer.Option(metavar="PORT", help="8265 or a free one.")] = None,
-    dashboard_host: Annotated[
-        str | None,
-        typer.Option(metavar="HOST", help="Where the dashboard listens; 127.0.0.1, or 0.0.0.0 on many machines."),
-    ] = None,
-    temp_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Ray's folder for sessions.")] = None,
-    num_cpus: Annotated[int | None, typer.Option(metavar="N", min=0, help="Of each node.")] = None,
-    num_gpus: Annotated[int | None, typer.Option(metavar="N", min=0, help="Of each node.")] = None,
-    node_ip: Annotated[str | None, typer.Option(metavar="IP", help="The address that other nodes see.")] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=1, help="Until it has to be up; 60, with --from-env 300."),
-    ] = None,
-    block: Annotated[bool, typer.Option("--block", help="Stay, and end the nodes on SIGTERM or Ctrl-C.")] = False,
-    json: Json = False,
-) -> int:
-    """Start a cluster that can be debugged; `status` and `stop` know what was started."""
-    context.meta["json"] = json
-    if context.invoked_subcommand is not None:
-        return 0
-    from devkit.debug.ray_start import ClusterOptions
-    from devkit.launch.ways import main
-
-    given = {"dashboard_host": dashboard_host, "timeout": timeout}
-    options = ClusterOptions(
-        nodes=nodes,
-        join=join,
-        legacy=legacy,
-        auth=auth,
-        port=port,
-        dashboard_port=dashboard_port,
-        temp_dir=temp_dir,
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-        node_ip=node_ip,
-        json=json,
-    )
-    return main(options, given, hosts=hosts, python=python, from_env=from_env, block=block)
-
-
-@cluster_app.command()
-def status(context: typer.Context, json: Json = False) -> int:
-    """Say how the clusters are that devkit started here."""
-    from devkit.debug.cluster_view import status_main
-
-    return status_main(json=json or context.meta["json"])
-
-
-@cluster_app.command()
-def stop(
-    context: typer.Context,
-    target: Annotated[str | None, typer.Argument(metavar="NAME", help="Its name or address; all by default.")] = None,
-    json: Json = False,
-) -> int:
-    """End what devkit started here, and nothing else."""
-    from devkit.debug.cluster_view import stop_main
-
-    return stop_main(target, json=json or context.meta["json"])

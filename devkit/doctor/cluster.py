@@ -59,11 +59,12 @@ def look(cluster: ClusterAddress, seconds: float, *, collective: bool) -> Seen:
         "program": travel.collective() if collective else "",
         "services": _services(cluster),
     }
-    with cluster.dashboard(timeout=10.0) as dashboard:
-        local = _local(cluster)
-        if local is None:
+    local = _local(cluster)
+    if local is None:
+        with cluster.dashboard() as dashboard:
             return Seen(_checked(_as_job(dashboard, order, seconds)))
-        asks = dashboard.authentication_mode() == "token"
+    with cluster.dashboard_if_any() as found:
+        asks = found.authentication_mode() == "token" if found else cluster.token is not None
     return Seen(_checked(_as_process(cluster, {**order, "address": str(local)}, seconds, asks)))
 
 
@@ -73,8 +74,8 @@ def _services(cluster: ClusterAddress) -> dict[str, tuple[str, int]]:
     if cluster.gcs_address:
         gcs = GcsAddress.parse(cluster.gcs_address)
         found["the GCS"] = (gcs.host, gcs.port)
-    url = Url.parse(cluster.dashboard_url)
-    if url.host not in LOOPBACK:
+    if cluster.dashboard_url:
+        url = Url.parse(cluster.dashboard_url)
         found["the dashboard"] = (url.host, url.port)
     return {name: place for name, place in found.items() if place[0] not in LOOPBACK}
 

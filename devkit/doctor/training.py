@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from os.path import isfile
 
 from devkit.doctor.plan import Demand
 from devkit.lint.launch import Launch, Training
@@ -30,7 +30,7 @@ def wanted(words: Sequence[str]) -> Wanted:
     """The demands of every training command in it. Raises UsageError for a file that can't be read."""
     if not words:
         return Wanted()
-    is_file = len(words) == 1 and Path(words[0]).is_file()
+    is_file = len(words) == 1 and isfile(words[0])
     given = sources(words, (), None) if is_file else sources((), words, None)
     demands: list[Demand] = []
     gaps: list[str] = []

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from devkit.debug.verbs import Address, Json
+from devkit.durations import duration
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +23,7 @@ def doctor(
         ),
     ] = None,
     here: Annotated[bool, typer.Option("--here", help="This machine alone, whatever runs on it.")] = False,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For all nodes together.")] = 30.0,
+    timeout: Annotated[float, duration(help="For all nodes together.")] = 30.0,
     no_collective: Annotated[
         bool, typer.Option("--no-collective", help="Leave the all-reduce out: no torch is imported.")
     ] = False,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devkit.hang import blame, resources, words
+from devkit.hang import blame, calls, resources, words
 from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
@@ -19,7 +19,17 @@ from devkit.hang.states import State
 def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
     """`now` is a later sample of the same job as `first`. A wait younger than `patience` seconds is not `decided`."""
     case = case_of(first, now, patience)
-    looks = (_paused, _deadlocked, _frozen, blame.collectives, blame.meetings, _moving, _resources, _standing)
+    looks = (
+        _paused,
+        _deadlocked,
+        _waiting_for_each_other,
+        _frozen,
+        blame.collectives,
+        blame.meetings,
+        _moving,
+        _resources,
+        _standing,
+    )
     return next(verdict for look in looks if (verdict := look(case)) is not None)
 
 
@@ -38,6 +48,16 @@ def _deadlocked(case: Case) -> Verdict | None:
     first = words.first(found)
     sentence = f"deadlock in {words.name(first)}: {words.circle(first.circle)}"
     return Verdict("deadlock", sentence, words.culprit(first), None, words.waits(case.states))
+
+
+def _waiting_for_each_other(case: Case) -> Verdict | None:
+    found = calls.circle(case)
+    if not found:
+        return None
+    first = found[0].waiter
+    sentence = f"deadlock: {words.calls(found)}"
+    evidence = (*words.calls_in_ray(found), *words.waits(case.states))
+    return Verdict("deadlock", sentence, words.culprit(first.state, first.wait.at), None, evidence, case.decided(0.0))
 
 
 def _same_circle(case: Case, state: State) -> bool:

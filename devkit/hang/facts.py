@@ -85,6 +85,29 @@ class LockWait:
 
 
 @dataclass(frozen=True)
+class CallWait:
+    """A thread or a coroutine that waits for results of Ray."""
+
+    thread: str
+    call: str  # the outermost function of the program: the actor's method, the task
+    at: Frame
+    tasks: tuple[str, ...]  # whose results, by their ids
+    needed: int  # how many of them end the wait
+    ends: bool  # by itself: it has a time-out
+    side: bool  # in a thread of the program's own, which takes no calls
+
+
+@dataclass(frozen=True)
+class Call:
+    """A task, as Ray's table has it."""
+
+    id: str
+    name: str  # "Node.ask"
+    state: str
+    worker: str = ""  # id of the process that runs it
+
+
+@dataclass(frozen=True)
 class ProcessFacts:
     """One process of the job."""
 
@@ -107,6 +130,9 @@ class ProcessFacts:
     groups: tuple[GroupFacts, ...] = ()
     call: Document = field(default_factory=dict)  # the call of torch.distributed that it is in
     locks: tuple[LockWait, ...] = ()
+    waits: tuple[CallWait, ...] = ()
+    actor_id: str = ""  # empty: it is no actor
+    concurrency: int = 0  # how many calls its actor takes at once; 0: not known
     stopped: bool = False  # by a debugger
     unanswered: tuple[tuple[str, int], ...] = ()  # addresses that do not acknowledge what is sent, and the tries
 
@@ -183,6 +209,8 @@ class Sample:
     nodes: tuple[NodeFacts, ...] = ()
     holders: tuple[Holder, ...] = ()  # where something is pending
     crashes: tuple[CrashFacts, ...] = ()
+    calls: Mapping[str, Call] = field(default_factory=dict)  # by id: those that somebody waits for
+    running: Mapping[str, int] = field(default_factory=dict)  # by actor: how many of its calls have begun
 
     @classmethod
     def of(cls, answer: Document, crashes: Sequence[CrashFacts] = (), **tables: Any) -> Sample:
@@ -220,6 +248,9 @@ def read_process(document: Document) -> ProcessFacts:
         groups=tuple(_group(each, str(who.get("node_ip") or "")) for each in facts.get("groups") or ()),
         call=facts.get("call") or {},
         locks=tuple(_lock(each) for each in facts.get("locks") or ()),
+        waits=tuple(_call_wait(each) for each in facts.get("waits") or ()),
+        actor_id=str(facts.get("actor_id") or ""),
+        concurrency=int(facts.get("concurrency") or 0),
         stopped=bool(facts.get("stops")),
         unanswered=tuple((str(each["peer"]), int(each["tries"])) for each in facts.get("unanswered") or ()),
     )
@@ -273,6 +304,18 @@ def _met_at(world: str, node_ip: str) -> str:
     """
     host, _, port = world.rpartition(":")
     return f"{node_ip}:{port}" if host in _ANY_ADDRESS and node_ip else world
+
+
+def _call_wait(document: Document) -> CallWait:
+    return CallWait(
+        str(document["thread"]),
+        str(document["call"]),
+        frame(document["at"]),
+        tuple(document["tasks"]),
+        int(document["needed"]),
+        bool(document["ends"]),
+        bool(document["side"]),
+    )
 
 
 def _lock(document: Document) -> LockWait:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from devkit import patience
 from devkit.debug.crash_table import said
 from devkit.debug.crashes import all_crashes
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.protocols import Hub
 from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.debug.stack_groups import Frame
-from devkit.errors import DevkitError, UsageError
+from devkit.debug.stacks import nobody
+from devkit.errors import UsageError
+from devkit.hang.calls import OWN_PART
 from devkit.hang.case import PATIENCE
 from devkit.hang.diagnose import diagnose
-from devkit.hang.facts import CrashFacts, Holder, NodeFacts, Pending, Sample
+from devkit.hang.facts import Call, CrashFacts, Holder, NodeFacts, Pending, Sample
 from devkit.hang.records import Verdict
 
 SAMPLE_SECONDS = 2.0  # between two samples
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
 OWN_ACTORS = "devkit-"
+MOST_CALLS = 40  # that are looked up in Ray's table; a circle is short
 
 Document = Mapping[str, Any]
 
@@ -61,11 +65,15 @@ class Sampler:
         self.job = job
 
     def __call__(self) -> tuple[Sample, Document]:
-        answer = self._hub.call("hang", job_id=self.job, timeout=ASK_SECONDS)
+        answer = self._hub.call("hang", job_id=self.job, timeout=patience.seconds(ASK_SECONDS))
         pending, nodes = tables(self._dashboard, self.job)
         held = holders(self._dashboard) if self._dashboard is not None and pending else ()
         crashes = tuple(self._crashes())
-        return Sample.of(answer, crashes, pending=pending, nodes=nodes, holders=held), answer
+        sample = Sample.of(answer, crashes, pending=pending, nodes=nodes, holders=held)
+        if self._dashboard is not None:
+            known, running = calls(self._dashboard, sample)
+            sample = replace(sample, calls=known, running=running)
+        return sample, answer
 
     def _crashes(self) -> Iterator[CrashFacts]:
         for each in all_crashes(self._hub):
@@ -75,7 +83,7 @@ class Sampler:
 
 
 def choose_job(hub: Hub, dashboard: Dashboard | None, wanted: str | None) -> str:
-    """The job that is meant. Raises `UsageError` where that is not clear, `DevkitError` where there is none."""
+    """The job that is meant. Raises `UsageError` where that is not clear, `NoJobError` where there is none."""
     workers = hub.call("ps")["workers"]
     jobs = sorted({str(each["job_id"]) for each in workers if each["job_id"]})
     if wanted:
@@ -84,8 +92,7 @@ def choose_job(hub: Hub, dashboard: Dashboard | None, wanted: str | None) -> str
         if wanted in jobs:
             return wanted
     if wanted or not jobs:
-        hint = "start the job by devkit run -- CMD or devkit submit -- CMD; devkit jobs lists the jobs"
-        raise DevkitError(f"no process of {f'job {wanted}' if wanted else 'any job'} has devkit in it", hint=hint)
+        raise nobody(wanted)
     if len(jobs) > 1 and dashboard is not None:  # the hub forgets a job a little after its end
         ended = {row.job_id for row in dashboard.jobs() if row.has_ended}
         jobs = [job for job in jobs if job not in ended] or jobs
@@ -121,6 +128,24 @@ def tables(dashboard: Dashboard | None, job: str) -> tuple[tuple[Pending, ...], 
         if row.alive
     )
     return pending, tuple(nodes)
+
+
+def calls(dashboard: Dashboard, sample: Sample) -> tuple[dict[str, Call], dict[str, int]]:
+    """The tasks that workers wait for, and how many calls run in actors that wait: a circle is made of these.
+
+    What only the driver waits for is in no circle.
+    """
+    waiting = [each for each in sample.processes if each.waits and each.role != "driver"]
+    tasks = dict.fromkeys(task for each in waiting for wait in each.waits for task in wait.tasks)
+    found: dict[str, Call] = {}
+    for task_id in list(tasks)[:MOST_CALLS]:
+        rows = dashboard.tasks(("task_id", "=", task_id))
+        if rows:
+            row = max(rows, key=lambda row: row.attempt_number)
+            found[task_id] = Call(row.task_id, row.name or row.func_or_class_name, row.state, row.worker_id)
+    actors = {each.actor_id for each in waiting} & {task[OWN_PART:] for task in tasks}  # that wait, and are waited for
+    running = {each: len(dashboard.tasks(("actor_id", "=", each), ("state", "=", "RUNNING"))) for each in actors}
+    return found, running
 
 
 def holders(dashboard: Dashboard) -> tuple[Holder, ...]:

@@ -18,7 +18,7 @@ Kind = Literal[
     "frozen",  # a process is stopped by a signal
     "silent",  # a call holds a process's Python lock
     "unreachable",  # a rank's node does not answer
-    "deadlock",  # threads wait for each other's locks
+    "deadlock",  # threads wait for each other's locks, or actors for each other's calls
     "io",  # a wait for a file, a pipe, a connection or a child
     "slow",  # a rank is at work, and far behind
     "network",  # all ranks are in the same collective, and nothing comes through

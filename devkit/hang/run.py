@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from devkit import console
-from devkit.debug.dashboard import Dashboard
 from devkit.hang import view
 from devkit.hang.case import PATIENCE, case_of
 from devkit.hang.gather import Diagnosis, Sampler, choose_job, watch_until_decided
@@ -19,10 +17,12 @@ def main(
     *, job: str | None = None, after: float = PATIENCE, address: str | None = None, json: bool = False
 ) -> int:  # fmt: skip
     """Exit code 1 when nothing moves, 0 when it does."""
+    from devkit.debug.address import resolve
     from devkit.debug.client import connect
 
     began = time.monotonic()
-    with connect(address) as hub, _dashboard(address) as dashboard:
+    cluster = resolve(address)
+    with connect(cluster) as hub, cluster.dashboard_if_any() as dashboard:
         sampler = Sampler(hub, dashboard, choose_job(hub, dashboard, job))
         return run(sampler, after=after, json=json, began=began)
 
@@ -68,18 +68,3 @@ def stack_documents(raw: Mapping[str, Any]) -> list[Any]:
         error = None if threads else each.get("error") or each.get("fate")
         found.append({**{key: who[key] for key in keys}, "rank": rank, "threads": threads, "error": error})
     return found
-
-
-@contextmanager
-def _dashboard(address: str | None) -> Iterator[Dashboard | None]:
-    """None where there is none: what is pending is not known then."""
-    from devkit.debug.address import resolve
-    from devkit.errors import UnreachableError
-
-    try:
-        cluster = resolve(address)
-    except UnreachableError:
-        yield None
-        return
-    with cluster.dashboard() as dashboard:
-        yield dashboard

@@ -117,11 +117,11 @@ def _waiting(state: State, computes: bool) -> State:
         return replace(state, doing="idle", place=None)
     if now.locks:
         return replace(state, doing="lock", place=now.locks[0].at)
+    if _waits_for_ray(now):  # which wakes up every second to look around, and may be seen then
+        return replace(state, doing="ray")
     thread = now.thread
     if thread is not None and thread.state in ("R", "D") and thread.call not in IO_CALLS:
         return replace(state, doing="io" if thread.state == "D" else "busy", about="the disk")
-    if _waits_for_ray(now):
-        return replace(state, doing="ray")
     call = thread.call if thread is not None else ""
     if call in SLEEP_CALLS:
         return replace(state, doing="sleep")

@@ -6,19 +6,21 @@ from typing import Annotated
 
 import typer
 
+from devkit.asking import asking
 from devkit.debug.verbs import Address, Json, OfJob
+from devkit.durations import duration
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to `devkit`."""
-    app.command(name="hang")(hang)
+    app.command(name="hang")(asking(hang))
 
 
 def hang(
     job: OfJob = None,
     after: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=1.0, help="How long a wait lasts before it is called a hang."),
+        duration(help="How long a wait lasts before it is called a hang.", least=1),
     ] = 10.0,
     address: Address = None,
     json: Json = False,

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devkit.debug import state
+from devkit.debug.address import ClusterAddress
 from devkit.debug.client import connect
+from devkit.debug.inworker import private
 from devkit.errors import DevkitError
 from devkit.hang import view
 from devkit.hang.case import case_of
@@ -64,9 +66,9 @@ def progressed(first: Sample, now: Sample) -> bool:
 class Watchdog:
     """Looks at one job in a thread of its own, until `stop`."""
 
-    def __init__(self, url: str, job: Callable[[], str], timeout: float) -> None:
+    def __init__(self, cluster: ClusterAddress, job: Callable[[], str], timeout: float) -> None:
         """`job` gives the job's id once it is known, and an empty text until then."""
-        self._url, self._job, self._timeout = url, job, timeout
+        self._cluster, self._job, self._timeout = cluster, job, timeout
         self._ended = threading.Event()
         self._interval = min(LONGEST, max(SHORTEST, timeout / LOOKS))
         self._thread = threading.Thread(target=self._run, name="devkit-watchdog", daemon=True)
@@ -91,7 +93,7 @@ class Watchdog:
 
     def _watch(self, job: str) -> None:
         watch: Watch | None = None
-        with _sampler(self._url, job) as sampler:
+        with _sampler(self._cluster, job) as sampler:
             while not self._ended.wait(self._interval):
                 first = watch.last if watch else None
                 now, raw = sampler()
@@ -104,12 +106,12 @@ class Watchdog:
 
 
 @contextmanager
-def watching(url: str, job: Callable[[], str], timeout: float) -> Iterator[None]:
+def watching(cluster: ClusterAddress, job: Callable[[], str], timeout: float) -> Iterator[None]:
     """Runs the body with a watchdog beside it; with none if `timeout` is 0."""
     if timeout <= 0:
         yield
         return
-    watchdog = Watchdog(url, job, timeout)
+    watchdog = Watchdog(cluster, job, timeout)
     watchdog.start()
     try:
         yield
@@ -118,10 +120,8 @@ def watching(url: str, job: Callable[[], str], timeout: float) -> Iterator[None]
 
 
 @contextmanager
-def _sampler(url: str, job: str) -> Iterator[Sampler]:
-    from devkit.debug.address import resolve
-
-    with connect(url) as hub, resolve(url).dashboard() as dashboard:
+def _sampler(cluster: ClusterAddress, job: str) -> Iterator[Sampler]:
+    with connect(cluster) as hub, cluster.dashboard_if_any() as dashboard:
         yield Sampler(hub, dashboard, job)
 
 
@@ -145,9 +145,9 @@ def keep(found: Diagnosis, job: str) -> Path | None:
         folder = state.private_folder("hangs")
         name = f"{job}-{time.strftime('%Y%m%d-%H%M%S')}"
         page = view.page(found).plain
-        (folder / f"{name}.json").write_text(json.dumps(record(found, 0.0), indent=1))
+        private.write(folder / f"{name}.json", json.dumps(record(found, 0.0), indent=1))
         path = folder / f"{name}.txt"
-        path.write_text(page + "\n")
+        private.write(path, page + "\n")
         return path
     except (OSError, DevkitError):
         return None

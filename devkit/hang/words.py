@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from devkit.debug.grouping import group
 from devkit.debug.naming import Who, ago, label, name_members, rank_list, short_path
 from devkit.debug.stack_groups import Frame
+from devkit.hang.calls import Link
 from devkit.hang.facts import CrashFacts, LockWait
 from devkit.hang.groups import Stuck
 from devkit.hang.records import Culprit
@@ -140,6 +141,25 @@ def circle(waits: Sequence[LockWait]) -> str:
         taken = f", which took it{at_frame(wait.held_at)}" if wait.held_at else ""
         parts.append(f"thread {wait.thread} waits{at_frame(wait.at)} for a lock of thread {wait.holder}{taken}")
     return "; ".join(parts)
+
+
+def calls(circle: Sequence[Link]) -> str:
+    """Who waits for whose call, once around."""
+    return "; ".join(map(_call, circle))
+
+
+def _call(link: Link) -> str:
+    waiter, holder = link.waiter.state, link.holder.state
+    whose = "itself" if holder is waiter else name(holder)
+    where = f"which runs in {whose}" if link.runs else f"queued at {whose}"
+    what = link.call.name if link.call else "a call"
+    return f"{name(waiter)} waits{at_frame(link.waiter.wait.at)} for {what}, {where}"
+
+
+def calls_in_ray(circle: Sequence[Link]) -> tuple[str, ...]:
+    """The calls of a circle, as Ray's table has them."""
+    known = [(link.call, link.holder.state) for link in circle if link.call]
+    return tuple(f"Ray's table: {call.name} ({call.id[:16]}) at {name(state)} is {call.state}" for call, state in known)
 
 
 def crash(found: CrashFacts) -> str:

@@ -5,7 +5,7 @@ Orders, and their answers beside `{"note": TEXT}`:
     {"do": "start", "options": {...}, "environ": {...}}   {"up": DebugCluster}, and later {"ended": NAME} if not left
     {"do": "leave"}                                       {"left": NAME}: what was started stays
     {"do": "status", "name": NAME, "environ": {...}}      {"status": DebugCluster or null}
-    {"do": "stop", "name": NAME}                          {"stopped": Stopped or null}
+    {"do": "stop", "name": NAME, "keep_logs": BOOLEAN}    {"stopped": Stopped or null}
     {"do": "run", "words": [...], "stdin": TEXT, "timeout": SECONDS}   {"code": N, "out": TEXT, "err": TEXT}
 
 A failure is `{"failed": {"error", "hint", "exit_code"}}`; the first one counts. What was started and not left is ended
@@ -49,7 +49,8 @@ def obey(order: dict[str, Any], say: Answer) -> None:
                 say({"status": found[0].to_json() if found else None})
             case "stop":
                 known = any(each.name == order["name"] for each in state.clusters())
-                say({"stopped": cluster.stop(order["name"])[0].to_json() if known else None})
+                keep = bool(order.get("keep_logs"))
+                say({"stopped": cluster.stop(order["name"], keep_logs=keep)[0].to_json() if known else None})
             case "run":
                 say(_run(order["words"], order["stdin"], order["timeout"]))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the entry point of this process: it is told there

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from os.path import expanduser, isfile
 from typing import Any
 
 from devkit import console
@@ -14,9 +14,12 @@ from devkit.errors import UsageError
 from devkit.launch import ssh_plan
 from devkit.launch.ssh import SshLauncher
 from devkit.launch.ssh_plan import HOSTS_HINT, parse_hosts
+from devkit.reading import read_regular
+from devkit.signals import interrupting
 
 # Other than on one machine: the dashboard has to be reached from here.
 DEFAULTS: dict[str, Any] = {"dashboard_host": ssh_plan.ALL_ADDRESSES}
+LARGEST = 1_000_000  # bytes of a file of hosts
 ANSWER_S = 30.0  # for all hosts together, to say how they are or to end
 
 
@@ -24,7 +27,8 @@ def up_main(hosts: str, python: str | None, options: ClusterOptions) -> int:
     """Brings a cluster up on these hosts; 0 when all of its nodes are alive."""
     talk = console.talk()
     launcher = SshLauncher(read_hosts(hosts), python, options)
-    started = launcher.up(lambda note: talk.print(note, soft_wrap=True), options.timeout)
+    with interrupting():
+        started = launcher.up(lambda note: talk.print(note, soft_wrap=True), options.timeout)
     if not options.json:
         for note in started.notes:
             talk.print(note, soft_wrap=True)
@@ -34,10 +38,10 @@ def up_main(hosts: str, python: str | None, options: ClusterOptions) -> int:
 
 def read_hosts(given: str) -> tuple[str, ...]:
     """The hosts of `h1,h2`, or of the file with that name. Raises UsageError for what is neither."""
-    path = Path(given).expanduser()
+    path = expanduser(given)
     try:
-        if path.is_file():
-            return parse_hosts(path.read_text(encoding="utf-8"))
+        if isfile(path):
+            return parse_hosts(read_regular(path, LARGEST).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--hosts {given} cannot be read: {error}", hint=HOSTS_HINT) from None
     if "/" in given and "://" not in given:
@@ -50,7 +54,7 @@ def status() -> tuple[DebugCluster, ...]:
     return tuple(SshLauncher.of(known).status(ANSWER_S) for known in launched.all_launched())
 
 
-def stop(target: str | None) -> tuple[Stopped, ...]:
+def stop(target: str | None, *, keep_logs: bool = False) -> tuple[Stopped, ...]:
     """Ends all of them, or the one with that name or address. One with a problem is still known afterwards."""
     chosen = [
         known
@@ -59,7 +63,7 @@ def stop(target: str | None) -> tuple[Stopped, ...]:
     ]
     ended = []
     for known in chosen:
-        left = SshLauncher.of(known).down(ANSWER_S)
+        left = SshLauncher.of(known).down(ANSWER_S, keep_logs=keep_logs)
         problem = "; ".join(f"{host.node}: {host.problem}" for host in left if host.problem)
         ended.append(Stopped(known.name, known.gcs_address, sum(host.processes for host in left), 0, problem))
     return tuple(ended)

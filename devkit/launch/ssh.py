@@ -97,11 +97,12 @@ class SshLauncher:
             done = conversation.ask_all("code", until, what=command[0], whole=True)[node.name]
         return Ran(node.name, done["code"], done["out"], done["err"])
 
-    def down(self, timeout: float) -> tuple[Down, ...]:
+    def down(self, timeout: float, *, keep_logs: bool = False) -> tuple[Down, ...]:
         """Ends what `up` started, on every host; one that cannot be reached is told in its `problem`."""
         if self._launched is None:
             return ()
-        answers, problems = self._each({host.name: _stop_order(host) for host in self._launched.hosts}, timeout)
+        orders = {host.name: {**_stop_order(host), "keep_logs": keep_logs} for host in self._launched.hosts}
+        answers, problems = self._each(orders, timeout)
         left = tuple(
             Down(host, (answers.get(host) or {}).get("processes", 0), problems.get(host, "")) for host in self._hosts
         )

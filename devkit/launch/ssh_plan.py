@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -45,21 +46,21 @@ def parse_hosts(text: str) -> tuple[str, ...]:
     >>> parse_hosts("h1 slots=8  # the head\\n\\nh2\\n")
     ('h1', 'h2')
     """
-    hosts: tuple[str, ...] = ()
+    hosts: list[str] = []
     for line in text.splitlines():
         words = line.partition("#")[0].replace(",", " ").split()
         if "," not in line and any("=" not in word for word in words[1:]):
             raise UsageError(f"{line.strip()!r} is not one host", hint=HOSTS_HINT)
-        hosts += tuple(words if "," in line else words[:1])
+        hosts += words if "," in line else words[:1]
     if not hosts:
         raise UsageError("--hosts names no host", hint=HOSTS_HINT)
-    for host in hosts:
+    for host, times in Counter(hosts).items():
         # The first sign: ssh would take it for an option of its own, and run what that says.
         if not re.fullmatch(r"(ssh://)?([^\s@/-][^\s@/]*@)?[\w\[:][\w.\-:\[\]%]*/?", host):
             raise UsageError(f"{host!r} is not a host", hint=HOSTS_HINT)
-        if hosts.count(host) > 1:
+        if times > 1:
             raise UsageError(f"{host} stands twice in --hosts", hint="one Ray node per machine")
-    return hosts
+    return tuple(hosts)
 
 
 def differences(here: Facts, there: Mapping[str, Facts]) -> str:

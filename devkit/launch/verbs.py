@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from devkit import destinations
 from devkit.debug.verbs import Command, Json
+from devkit.durations import duration
 
 app = typer.Typer(name="launch", help="Bring a cluster up where Slurm, dstack or Kubernetes has the machines.")
 
@@ -18,8 +20,8 @@ PostMortem = Annotated[str, typer.Option(metavar="snapshot|pause|off", help="Wha
 Variables = Annotated[
     list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For all nodes; NAME alone: as it is there.")
 ]
-Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Until all nodes have to be up.")]
-Output = Annotated[str, typer.Option(metavar="FILE", help="Write it there; - or nothing: to stdout.")]
+Timeout = Annotated[float, duration(help="Until all nodes have to be up.", least=1)]
+Output = Annotated[str, destinations.file(help="Write it there; - or nothing: to stdout.")]
 
 
 @app.command()
@@ -61,7 +63,7 @@ def slurm(
     no_follow: Annotated[bool, typer.Option("--no-follow", help="With --submit: don't wait for the job.")] = False,
     here: Annotated[bool, typer.Option("--here", help="Run in the allocation that this shell is in.")] = False,
     queue_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long the job may wait for its nodes.")
+        float, duration(help="How long the job may wait for its nodes; 0: without end.", never=True)
     ] = 0.0,
     json: Json = False,
 ) -> int:

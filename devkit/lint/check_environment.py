@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from os.path import dirname, isfile, join
+from typing import Any
 
 import yaml
 
@@ -14,7 +14,10 @@ from devkit.lint.records import Finding
 from devkit.lint.shell import Command
 from devkit.lint.source import Span
 from devkit.lint.values import Argument
+from devkit.reading import json_of, read_regular, yaml_of
 
+_LARGEST = 1_000_000  # bytes of a runtime_env
+_MOST_JOBS, _MOST_PIPED = 200, 200  # jobs of a script, programs of a pipeline
 _SLOW = {
     "NCCL_DEBUG": ("TRACE", "every collective of every rank is logged"),
     "CUDA_LAUNCH_BLOCKING": ("1", "each kernel waits for the one before"),
@@ -110,58 +113,80 @@ def _allocator(launch: Launch) -> Iterator[Finding]:
 
 
 def _jobs(launch: Launch, unit: Unit) -> Iterator[Finding]:
-    for command, words in unit.commands:
-        if has_words(words, "ray", "job", "submit"):
-            yield from _not_sent(launch, unit, command, words)
-            yield from _no_log(unit, command, words)
+    jobs = [(command, words) for command, words in unit.commands if has_words(words, "ray", "job", "submit")]
+    yield from _not_sent(launch, unit, jobs)
+    for command, words in jobs:
+        yield from _no_log(unit, command, words)
 
 
-def _not_sent(launch: Launch, unit: Unit, command: Command, words: tuple[Argument, ...]) -> Iterator[Finding]:
-    """Exports that the job's workers will not have: a job gets the cluster's environment."""
-    if any(has_words(other, "ray", "start") for _, other in unit.commands):
+def _not_sent(launch: Launch, unit: Unit, jobs: Sequence[tuple[Command, tuple[Argument, ...]]]) -> Iterator[Finding]:
+    """Exports that a job's workers will not have: a job gets the cluster's environment."""
+    if not jobs or any(has_words(other, "ray", "start") for _, other in unit.commands):
         return  # Ray was started in this environment, and its workers have it
-    sent = _sent(launch, words)
-    if sent is None:
-        return
-    names = [
+    exported = [
         assignment
         for assignment in unit.script.assignments
-        if (assignment.exported or assignment.name in unit.script.exports)
-        and _FOR_WORKERS.fullmatch(assignment.name)
-        and assignment.name not in sent
-        and assignment.at < command.at
+        if (assignment.exported or assignment.name in unit.script.exports) and _FOR_WORKERS.fullmatch(assignment.name)
     ]
-    for assignment in names:
+    last = _last_without(launch, jobs, {assignment.name for assignment in exported})
+    for assignment in exported:
+        if assignment.at >= last.get(assignment.name, 0):
+            continue
         message = f"{assignment.name} is exported here, and the job does not get it"
         why = "a Ray job has the environment in which ray start ran, and what its runtime_env says"
         hint = f"add {assignment.name} to env_vars of the runtime_env, or export it before ray start"
         yield Finding("env-not-sent", assignment.span, message, why, hint)
 
 
+def _last_without(
+    launch: Launch, jobs: Sequence[tuple[Command, tuple[Argument, ...]]], names: set[str]
+) -> dict[str, int]:
+    """Where the last job stands that does not get a variable."""
+    found: dict[str, int] = {}
+    missing = set(names)
+    for command, words in reversed(jobs[-_MOST_JOBS:]):
+        sent = _sent(launch, words)
+        lacking = missing - sent if sent is not None else set()
+        found |= dict.fromkeys(lacking, command.at)
+        missing -= lacking
+    return found
+
+
 def _sent(launch: Launch, words: tuple[Argument, ...]) -> set[str] | None:
     """The variables that a job's runtime_env sets; None where it can't be read."""
     inline, file = option(words, "--runtime-env-json"), option(words, "--runtime-env")
-    try:
-        if inline is not None:
-            found = json.loads(inline.text)
-        elif file is not None:
-            near = Path(launch.source.name).parent / file.text
-            path = near if near.is_file() else Path(file.text)
-            found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
-        else:
-            return set()
-    except (ValueError, OSError, yaml.YAMLError):
-        return None
+    if inline is None and file is None:
+        return set()
+    if inline is not None:
+        found = _json_of(inline.text)
+    else:
+        name = file.text if file is not None else ""
+        near = join(dirname(launch.source.name), name)
+        found = _of_file(near if isfile(near) else name)
     variables = found.get("env_vars") if isinstance(found, dict) else None
     return set(variables) if isinstance(variables, dict) else (set() if isinstance(found, dict) else None)
 
 
+def _json_of(text: str) -> Any:
+    try:
+        return json_of(text)
+    except ValueError:
+        return None
+
+
+def _of_file(path: str) -> Any:
+    """What a file of a runtime_env says; None where it can't be read."""
+    try:
+        return yaml_of(read_regular(path, _LARGEST).decode("utf-8"))
+    except (ValueError, OSError, yaml.YAMLError):
+        return None
+
+
 def _no_log(unit: Unit, command: Command, words: tuple[Argument, ...]) -> Iterator[Finding]:
     no_wait = next((word for word in words if word.text == "--no-wait"), None)
-    is_piped = command.pipe is not None and any(
-        other.pipe == (command.pipe[0], command.pipe[1] + 1) and others and others[0].text == "tee"
-        for other, others in unit.commands
-    )
+    first, position = command.pipe or (-1, 0)
+    near = unit.pipelines.get(first, ())[:_MOST_PIPED]
+    is_piped = any(c.pipe == (first, position + 1) and others and others[0].text == "tee" for c, others in near)
     if no_wait is not None and is_piped:
         message = "--no-wait comes back when the job is submitted: the log ends there"
         why = "the run's own output is not in the file"
@@ -174,8 +199,7 @@ def _srun(launch: Launch, unit: Unit) -> Iterator[Finding]:
         if not words or words[0].text != "srun":
             continue
         own = option(words, "--ntasks", "-n", "--ntasks-per-node")
-        text = " ".join(word.raw for word in command.words)
-        named = re.search(r"\b(?:docker|podman) run\b[^;]*--name", re.sub(r"\\\n", " ", text), re.DOTALL)
+        named = _names_a_container(" ".join(word.raw for word in command.words))
         if per_node > 1 and own is None and named:
             message = f"srun starts this {per_node} times on each node (--ntasks-per-node={per_node})"
             why = "the second container can't have the name of the first, or removes it"
@@ -186,6 +210,12 @@ def _srun(launch: Launch, unit: Unit) -> Iterator[Finding]:
             message = f"{nodes.text} nodes for {tasks.text} task{'s' if tasks.text != '1' else ''}"
             why = "Slurm can't spread so few tasks over so many nodes, and takes fewer"
             yield Finding("srun-nodes", nodes.span, message, why, f"write --nodes={tasks.text}")
+
+
+def _names_a_container(text: str) -> bool:
+    parts = re.sub(r"\\\n", " ", text).split(";")
+    runs = (re.search(r"\b(?:docker|podman) run\b(.*)", part, re.DOTALL) for part in parts)
+    return any(run is not None and "--name" in run[1] for run in runs)
 
 
 def _number(argument: Argument) -> int | None:

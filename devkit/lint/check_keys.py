@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import accumulate
 
-from devkit.lint.launch import Launch, Training
+from devkit.lint.launch import MOST_OVERRIDES, MOST_TRAININGS, Launch, Training
 from devkit.lint.records import Finding, LintTarget, Severity
 from devkit.lint.source import Span
 from devkit.lint.values import Argument
@@ -39,12 +41,14 @@ _WHY: dict[RemarkKind, str] = {
     "uneven": "the last optimizer step of each batch is taken on fewer samples",
     "batch": "the run stops at the first batch, or before",
 }
+LONGEST = 50_000  # characters of a command's overrides whose values are looked at
 _MODEL, _NAME = "actor_rollout_ref.model.path", "trainer.experiment_name"
 _CHANGES_TRAINING = re.compile(r"kl_|resume|val_batch_size")  # others may stand there for another run
 _SIZE = re.compile(r"(?<!0[_-])(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
 
 
 def check(launch: Launch) -> Iterator[Finding]:
+    yield from _cut_off(launch)
     for training in launch.trainings:
         said = audited(launch, training)
         yield from (_of_remark(training, said, remark) for remark in said.remarks if _is_told(training, remark))
@@ -63,14 +67,38 @@ def _is_told(training: Training, remark: Remark) -> bool:
     return not (absent and training.takes_more)
 
 
+def _cut_off(launch: Launch) -> Iterator[Finding]:
+    """What is more than a launch script has: each command takes the trainer's tables a tenth of a second."""
+    hint = "check them in a file of their own"
+    if len(launch.trainings) == MOST_TRAININGS:
+        message = f"no more than {MOST_TRAININGS} training commands of a file are looked at"
+        yield Finding("not-parsed", launch.trainings[-1].module.span, message, "others may follow", hint, "note")
+    for training in launch.trainings:
+        if len(training.rest) == MOST_OVERRIDES:
+            message = f"no more than {MOST_OVERRIDES} words of a command are looked at"
+            yield Finding("not-parsed", training.rest[-1].span, message, "others may follow", hint, "note")
+
+
 def audited(launch: Launch, training: Training) -> Audit:
     """What the trainer's tables say, for the release that was asked for or told from the keys."""
+    known, unknown, target, own_config = _asked(launch, training)
+    return _audit(known, unknown, target, own_config)
+
+
+@lru_cache(maxsize=MOST_TRAININGS)
+def _audit(known: tuple[str, ...], unknown: tuple[str, ...], target: str | None, own_config: bool) -> Audit:
+    return audit(known, unknown=unknown, target=target, own_config=own_config)
+
+
+def _asked(launch: Launch, training: Training) -> tuple[tuple[str, ...], tuple[str, ...], str | None, bool]:
     dialect = next((o.text.partition("=")[2] for o in training.options if o.text.startswith("--dialect=")), None)
     target = launch.asked or (OURS if training.is_ours else dialect)
-    known = [argument.text for argument in training.overrides if argument.known]
-    unknown = [argument.text for argument in training.overrides if not argument.known]
+    ends = accumulate(len(argument.text) for argument in training.overrides)
+    judged = [argument.known and end <= LONGEST for argument, end in zip(training.overrides, ends, strict=True)]
+    known = tuple(argument.text for argument, is_judged in zip(training.overrides, judged, strict=True) if is_judged)
+    unknown = tuple(a.text for a, is_judged in zip(training.overrides, judged, strict=True) if not is_judged)
     own_config = any(re.match(r"--config|-c[npd]\b", option.text) for option in training.options)
-    return audit(known, unknown=unknown, target=target, own_config=own_config)
+    return known, unknown, target, own_config
 
 
 def targets(launch: Launch) -> Iterator[LintTarget]:

@@ -14,6 +14,7 @@ _LOCAL = re.compile(
 )
 _HOME = re.compile(r"(?:^|[\[,'\"\s])(\$\{HOME\}|~|/home/[^/]+)(?:/|$)")
 _LOOPBACK = re.compile(r"(?<![\w.])(127\.\d+\.\d+\.\d+|localhost|::1|0\.0\.0\.0)(?![\w.])")
+_ON_THE_FIRST = re.compile(r"RANK\S{0,20}\s{0,20}(==?|-eq)\s{0,20}[\"']?0\b")
 _READ = ("data.train_files", "data.val_files", "actor_rollout_ref.model.path", "critic.model.path")
 _WRITTEN = ("trainer.default_local_dir",)
 _OUTPUTS = ("--local_dir", "--local-dir", "--output", "--output_dir", "--output-dir", "--save_dir", "--local_save_dir")
@@ -130,9 +131,9 @@ def _interfaces(launch: Launch) -> Iterator[Finding]:
 
 def _prepared(launch: Launch, unit: Unit) -> Iterator[Finding]:
     """Data that `if [ $RANK = 0 ]` writes into a folder of that node."""
-    first_only = [at for at, text in unit.script.conditions if re.search(r"RANK\S*\s*(==?|-eq)\s*[\"']?0\b", text)]
+    first_only = frozenset(at for at, text in unit.script.conditions if _ON_THE_FIRST.search(text))
     for command, words in unit.commands:
-        if not set(command.branches) & set(first_only):
+        if first_only.isdisjoint(command.branches):
             continue
         target = option(words, *_OUTPUTS)
         match = _local_path(launch, target.text) if target is not None else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 
 from devkit.lint.launch import OVERRIDE, Launch, Training, Unit
 from devkit.lint.records import Finding
@@ -13,6 +14,8 @@ from devkit.lint.words import Word
 
 _LOST = "the trainer never gets them, and runs with its defaults"
 _CURLY = re.compile("[\u2018\u2019\u201c\u201d\u201e]")
+_OVERRIDES = re.compile(r"(?<![\w.+~])[+~]{0,2}[a-z_]\w*+(?:\.\w++)+=")
+_MOST_COMMENTS = 1000  # one under the other
 _BLANK_END = re.compile(rb"\\[ \t]+(?=\n)")
 
 
@@ -68,9 +71,10 @@ def _cut_off(unit: Unit) -> Iterator[Finding]:
         rule, at, end, message, hint = cause
         told.add(at)
         yield Finding(rule, unit.script.text.span(at, end), message, _LOST, hint)
+    hidden = Ranges((*unit.script.verbatim, *unit.script.comment_at))
     for match in _BLANK_END.finditer(data):
         at = match.start()
-        if at not in told and not _is_verbatim(unit, at) and not _in_comment(unit, at):
+        if at not in told and at not in hidden:
             told.add(at)
             yield _blank(unit, at, match.end())
 
@@ -88,24 +92,24 @@ def _bare(unit: Unit) -> Iterator[int]:
     """Assignments such as `max_turns=4 \\` that were meant as overrides: they go on in the next line."""
     data = unit.script.text.data
     for assignment in unit.script.assignments:
-        line_start = data.rfind(b"\n", 0, assignment.at) + 1
+        line_start = unit.script.text.line_start(assignment.at)
         if data[max(0, line_start - 2) : line_start] == b"\\\n" and not data[line_start : assignment.at].strip():
             yield assignment.at
 
 
 def _cause(unit: Unit, start: int) -> tuple[str, int, int, str, str] | None:
     """What ended the command above the line of `start`: (rule, from, to, message, hint)."""
-    data = unit.script.text.data
-    line_start = data.rfind(b"\n", 0, start) + 1
+    text = unit.script.text
+    data, line_start = text.data, text.line_start(start)
     end = line_start - 1  # the line end before it
-    comments = [(a, b) for a, b in unit.script.comment_at if b <= start and b >= end - 1]
-    if comments:
-        first = _first_of_block(unit, comments[-1])
-        before = data[: data.rfind(b"\n", 0, first[0]) + 1].rstrip(b"\n")
-        if before.endswith(b"\\") or data[data.rfind(b"\n", 0, first[0]) + 1 : first[0]].strip():
+    index = bisect_right(unit.script.comment_at, start, key=lambda comment: comment[1]) - 1
+    if index >= 0 and unit.script.comment_at[index][1] >= end - 1:
+        first = _first_of_block(unit, index)
+        first_line = text.line_start(first[0])
+        if _end_before(data, first_line, b"\n").endswith(b"\\") or data[first_line : first[0]].strip():
             message = "the comment ends the command: the overrides below it are commands of their own"
             return "argument-after-comment", *first, message, "put the comment above the command"
-    line = data[data.rfind(b"\n", 0, max(0, end)) + 1 : max(0, end)]
+    line = data[text.line_start(max(0, end)) : max(0, end)]
     blank = re.search(rb"\\[ \t]+$", line)
     at = end - len(line)
     if blank:
@@ -113,28 +117,43 @@ def _cause(unit: Unit, start: int) -> tuple[str, int, int, str, str] | None:
         return "broken-continuation", at + blank.start(), end, message, "remove the blank"
     if not line.strip():
         return "broken-continuation", start, start + 1, "an empty line ends the command above", "remove the empty line"
-    if OVERRIDE.search(line.decode("utf-8", "replace").strip()):
+    if _OVERRIDES.search(line.decode("utf-8", "replace")):
         message = "the line does not go on: there is no backslash at its end"
         stripped = len(line) - len(line.lstrip())
         return "broken-continuation", at + stripped, end, message, "end it with a backslash"
     return None
 
 
-def _first_of_block(unit: Unit, comment: tuple[int, int]) -> tuple[int, int]:
-    """The first of several comment lines, one under the other."""
-    data = unit.script.text.data
-    for a, b in reversed(unit.script.comment_at):
-        if b <= comment[0] and not data[b : comment[0]].strip():
-            comment = (a, b)
-    return comment
+def _first_of_block(unit: Unit, index: int) -> tuple[int, int]:
+    """The first of several comment lines, one under the other; of very many, one of them."""
+    data, comments = unit.script.text.data, unit.script.comment_at
+    for _ in range(_MOST_COMMENTS):
+        if not index or data[comments[index - 1][1] : comments[index][0]].strip():
+            break
+        index -= 1
+    return comments[index]
 
 
-def _is_verbatim(unit: Unit, at: int) -> bool:
-    return any(start <= at < end for start, end in unit.script.verbatim)
+def _end_before(data: bytes, at: int, blank: bytes) -> bytes:
+    """The byte before a place, where some that do not count are left out."""
+    while at and data[at - 1 : at] in blank:
+        at -= 1
+    return data[at - 1 : at]
 
 
-def _in_comment(unit: Unit, at: int) -> bool:
-    return any(start <= at < end for start, end in unit.script.comment_at)
+class Ranges:
+    """Parts of a script, none of which overlap; whether a place is in one of them.
+
+    >>> 3 in Ranges([(7, 9), (2, 4)]), 4 in Ranges([(7, 9), (2, 4)])
+    (True, False)
+    """
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self._ranges = sorted(ranges)
+
+    def __contains__(self, at: int) -> bool:
+        index = bisect_right(self._ranges, at, key=lambda each: each[0]) - 1
+        return index >= 0 and at < self._ranges[index][1]
 
 
 def _quotes(launch: Launch, unit: Unit) -> Iterator[Finding]:
@@ -185,7 +204,7 @@ def _lists(training: Training) -> Iterator[Finding]:
     """`key=['a','b']`: the quotes go, and the rest is a pattern."""
     for word in training.command.words:
         literal = "".join(piece.text for piece in word.pieces if piece.is_literal and not piece.quoted)
-        if OVERRIDE.match(word.raw) and re.search(r"\[.*\]", literal) and "{" not in literal:
+        if OVERRIDE.match(word.raw) and "]" in literal.partition("[")[2] and "{" not in literal:
             message = f"the shell takes {word.raw} for a pattern of file names"
             why = "bash may put a file's name there, and zsh stops: no matches found"
             yield Finding("unquoted-brackets", word.span, message, why, _quoted(word.raw))
@@ -209,11 +228,7 @@ def _exit_code(training: Training) -> Iterator[Finding]:
     command, unit = training.command, training.unit
     if command.pipe is None:
         return
-    later = [
-        (other, words)
-        for other, words in unit.commands
-        if other.pipe is not None and other.pipe[0] == command.pipe[0] and other.pipe[1] > command.pipe[1]
-    ]
+    later = [(c, words) for c, words in unit.pipelines[command.pipe[0]] if c.pipe and c.pipe[1] > command.pipe[1]]
     if not later or b"pipefail" in unit.script.text.data or b"PIPESTATUS" in unit.script.text.data:
         return
     other, words = later[-1]

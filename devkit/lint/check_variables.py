@@ -33,6 +33,7 @@ _BLANK = re.compile(
     r"<[A-Za-z][\w /.'-]*>|\{?\bYOUR[ _-]\w[\w -]*\}?|\byour[_-]\w+|\b(?:ip|port|address|name) of (?:the )?\w+",
     re.ASCII,
 )
+_BARE_BLANK = re.compile(rb"[ \t]*(<[A-Za-z][\w -]*>)")
 _SHOW = frozenset({"echo", "printf", "die", "usage"})
 _SETS_DEFAULT = frozenset({":-", "-", ":=", "=", ":+", "+", ":?", "?"})
 
@@ -58,12 +59,12 @@ def _sources_others(unit: Unit) -> bool:
 
 
 def _undefined(launch: Launch, unit: Unit) -> Iterator[Finding]:
-    names, told = unit.scope.names | _asked_for(unit), set[str]()
+    asked, told = _asked_for(unit), set[str]()
     strict = any(re.match(r"-[a-z]*u|nounset", word.text) for _, words in unit.commands for word in _of_set(words))
     for word in all_words(unit):
         for piece in word.variables:
             name = piece.variable
-            if name in names or name in told or _is_given(launch, piece):
+            if name in told or name in asked or unit.scope.sets(name) or _is_given(launch, piece):
                 continue
             told.add(name)
             yield _undefined_finding(word, piece, name, strict)
@@ -82,8 +83,8 @@ def _of_set(words: tuple[Argument, ...]) -> tuple[Argument, ...]:
 def _is_given(launch: Launch, piece: Piece) -> bool:
     name = piece.variable
     special = not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
-    from_yaml = any(argument.text.partition("=")[0] == name for argument in launch.environment)
-    return special or from_yaml or piece.operator in _SETS_DEFAULT or _AROUND.fullmatch(name) is not None
+    is_set = special or name in launch.environment_names or piece.operator in _SETS_DEFAULT
+    return is_set or _AROUND.fullmatch(name) is not None
 
 
 def _undefined_finding(word: Word, piece: Piece, name: str, strict: bool) -> Finding:
@@ -103,40 +104,42 @@ def _unused(launch: Launch, unit: Unit) -> Iterator[Finding]:
     """Lower-case variables that nothing reads; others may be meant for a program."""
     if _sources_others(unit):
         return
-    text = "\n".join(other.script.text.data.decode("utf-8", "replace") for other in launch.units)
+    read = _read("\n".join(other.script.text.data.decode("utf-8", "replace") for other in launch.units))
     told: set[str] = set()
     for assignment in unit.script.assignments:
         name = assignment.name
         if name in told or name in unit.script.exports or assignment.value is None or not name.islower():
             continue
-        if not _is_read(name, text):
+        if name not in read:
             told.add(name)
             hint = "use it, or leave it out"
             why = "what it names is probably missing from the command"
             yield Finding("unused-variable", assignment.span, f"nothing reads {name}", why, hint)
 
 
-def _is_read(name: str, text: str) -> bool:
-    """Also in arithmetic, and by name in a command that takes names."""
-    plain = re.escape(name)
-    return any(
-        re.search(pattern, text)
-        for pattern in (
-            rf"\$\{{?[#!]?{plain}\b",
-            rf"\(\([^)]*\b{plain}\b",
-            rf"\b(?:let|unset|export|declare|local|read|mapfile)\b.*\b{plain}\b",
-        )
-    )
+def _read(text: str) -> set[str]:
+    """The variables that a text reads; also in arithmetic, and by name in a command that takes names."""
+    places = [
+        *re.findall(r"\(\(([^)]*)", text),
+        *re.findall(r"\b(?:let|unset|export|declare|local|read|mapfile)\b(.*)", text),
+    ]
+    return {*_expanded(text), *(name for place in places for name in re.findall(r"\w+", place))}
+
+
+def _expanded(text: str) -> set[str]:
+    return set(re.findall(r"\$\{?[#!]?(\w+)", text))
 
 
 def _not_exported(unit: Unit) -> Iterator[Finding]:
     """`RAY_ADDRESS=...` on a line of its own, and a program below that should see it."""
     text = unit.script.text.data.decode("utf-8", "replace")
-    allexport = re.search(r"^\s*set\s+(-[a-z]*a\b|-o allexport)", text, re.MULTILINE)
+    if re.search(r"^[ \t]*set[ \t]+(-[a-z]*a\b|-o allexport)", text, re.MULTILINE):
+        return
+    expanded, last = _expanded(text), max((command.at for command, _ in unit.commands), default=0)
     for assignment in unit.script.assignments:
-        if allexport or not _is_for_programs(unit, assignment) or re.search(rf"\$\{{?{assignment.name}\b", text):
+        if not _is_for_programs(unit, assignment) or assignment.name in expanded:
             continue
-        if any(command.at > assignment.at for command, _ in unit.commands):
+        if last > assignment.at:
             message = f"{assignment.name} is set for the shell alone"
             why = "the programs below run without it"
             yield Finding("not-exported", assignment.span, message, why, f"write export {assignment.name}=...")
@@ -163,16 +166,12 @@ def _placeholders(unit: Unit) -> Iterator[Finding]:
 
 def _bare_placeholder(unit: Unit, command: Command) -> Iterator[Finding]:
     """`<container_id>` without quotes: to the shell, a file to read and one to write."""
-    data = unit.script.text.data
-    end = (data.find(b"\n", command.end) + 1 or len(data) + 1) - 1
-    line = data[command.end : end].decode("utf-8", "replace")
-    match = re.match(r"\s*(<[A-Za-z][\w -]*>)", line)
-    if match and command.redirects:
-        start = command.end + len(line[: match.start(1)].encode())
-        span: Span = unit.script.text.span(start, start + len(match[1].encode()))
-        message = f"{match[1]} stands for something that has to be filled in"
+    match = _BARE_BLANK.match(unit.script.text.data, command.end) if command.redirects else None
+    if match:
+        span: Span = unit.script.text.span(*match.span(1))
+        message = f"{match[1].decode()} stands for something that has to be filled in"
         why = "the shell reads from a file of that name, and writes into the next word"
-        yield Finding("placeholder", span, message, why, f"put the real value in place of {match[1]}")
+        yield Finding("placeholder", span, message, why, f"put the real value in place of {match[1].decode()}")
 
 
 def _dashes(unit: Unit) -> Iterator[Finding]:
@@ -191,7 +190,7 @@ def _dashes(unit: Unit) -> Iterator[Finding]:
 
 def _without_unset(unit: Unit, text: str) -> str:
     """What is left of a text when variables that nothing sets are nothing."""
-    names = unit.scope.names
+    sets = unit.scope.sets
     return re.sub(
-        r"\$\{(\w+)\}", lambda m: m[0] if m[1] in names or _AROUND.fullmatch(m[1]) or m[1].isupper() else "", text
+        r"\$\{(\w+)\}", lambda m: m[0] if sets(m[1]) or _AROUND.fullmatch(m[1]) or m[1].isupper() else "", text
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import yaml
@@ -13,15 +15,15 @@ from devkit.lint.launch import Launch, gpu_of, trainings_of, units_of
 from devkit.lint.records import Finding
 from devkit.lint.source import Source, Span, Text, join
 from devkit.lint.values import Argument
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from devkit.reading import check_depth, yaml_loader
 
 
 def read_dstack(source: Source, target: str | None, gpu: Gpu | None) -> tuple[Launch, tuple[Finding, ...]]:
     """The launch, and a finding where it is no YAML, or has no commands."""
     text = source.data.decode("utf-8", "replace")
     try:
-        root = yaml.compose(text, Loader=_LOADER)
+        check_depth(text)
+        root = yaml.compose(text, Loader=yaml_loader())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         return _empty(source, target), (_unreadable(source, text, error),)
     fields = dict(_fields(root))
@@ -108,7 +110,13 @@ def _span(text: str, node: Any) -> Span:
 
 
 def _byte(text: str, index: int) -> int:
-    return len(text[:index].encode("utf-8", "replace"))
+    return index if text.isascii() else _bytes_before(text)[index]
+
+
+@lru_cache(maxsize=1)
+def _bytes_before(text: str) -> list[int]:
+    """For each character of a text, and for its end, how many bytes are before it."""
+    return list(accumulate((len(each.encode("utf-8", "replace")) for each in text), initial=0))
 
 
 def _text_of(text: str, node: Any) -> Text:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 from devkit.lint.gpus import Gpu, gpu_named_in
+from devkit.lint.room import Room
 from devkit.lint.shell import Command, Script, parse
 from devkit.lint.source import Source, Text
-from devkit.lint.values import Argument, Scope
+from devkit.lint.values import Argument, Page, Scope
 
 Kind = Literal["shell", "sbatch", "dstack", "command", "document"]
 _SHELLS = frozenset({"bash", "sh", "zsh"})
@@ -19,6 +20,8 @@ _MODULE = re.compile(r"(verl\.)?trainer\.main_ppo|(.*/)?(verl/)?trainer/main_ppo
 OVERRIDE = re.compile(r"[+~]{0,2}[a-z_]\w*(\.\w+)+=.*", re.DOTALL)
 _WITH_VALUE = frozenset({"--config-name", "--config-path", "--config-dir", "-cn", "-cp", "-cd", "--dialect"})
 _NESTED = 4  # scripts in scripts in scripts
+MOST_TRAININGS = 40  # commands of a file whose keys are looked at
+MOST_OVERRIDES = 500  # words of such a command
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,20 @@ class Unit:
     scope: Scope
     commands: tuple[tuple[Command, tuple[Argument, ...]], ...]
     is_inner: bool = False
+
+    @cached_property
+    def begins_with_override(self) -> bool:
+        """Whether a command of it is an override: it was cut off from the one above."""
+        return any(command.words and OVERRIDE.fullmatch(command.words[0].raw) for command, _ in self.commands)
+
+    @cached_property
+    def pipelines(self) -> Mapping[int, Sequence[tuple[Command, tuple[Argument, ...]]]]:
+        """The commands of each pipeline, by where it begins."""
+        found: dict[int, list[tuple[Command, tuple[Argument, ...]]]] = {}
+        for command, words in self.commands:
+            if command.pipe is not None:
+                found.setdefault(command.pipe[0], []).append((command, words))
+        return found
 
 
 @dataclass(frozen=True)
@@ -71,13 +88,12 @@ class Training:
         value = self.value(key)
         return default if value is None else value.strip().lower() in ("true", "1", "yes", "on")
 
-    @property
+    @cached_property
     def is_abridged(self) -> bool:
         """Whether `...` stands for more overrides, or more of them were cut off and stand below."""
-        below = (command.words[0].raw for command, _ in self.unit.commands if command.words)
-        return any(word.text in ("...", "\u2026") for word in self.stray) or any(map(OVERRIDE.fullmatch, below))
+        return any(word.text in ("...", "\u2026") for word in self.stray) or self.unit.begins_with_override
 
-    @property
+    @cached_property
     def takes_more(self) -> bool:
         """Whether its caller can add overrides: `"$@"`, or a list that is filled elsewhere."""
         return any("$" in word.text and "=" not in word.text for word in self.rest)
@@ -100,6 +116,10 @@ class Launch:
     gpu: Gpu | None = None
     surroundings: Mapping[str, int] = field(default_factory=dict)  # what Slurm or dstack is asked for
     environment: tuple[Argument, ...] = ()  # NAME=VALUE of dstack's `env`
+
+    @cached_property
+    def environment_names(self) -> frozenset[str]:
+        return frozenset(argument.text.partition("=")[0] for argument in self.environment)
 
     @cached_property
     def commands(self) -> tuple[tuple[Unit, Command, tuple[Argument, ...]], ...]:
@@ -136,8 +156,15 @@ class Launch:
                 found += _passed_on(words)
         return tuple(found)
 
+    @cached_property
+    def _by_setting(self) -> Mapping[str, list[Argument]]:
+        found: dict[str, list[Argument]] = {}
+        for name, value in self.settings:
+            found.setdefault(name, []).append(value)
+        return found
+
     def settings_of(self, name: str) -> list[Argument]:
-        return [value for other, value in self.settings if other == name]
+        return self._by_setting.get(name, [])
 
 
 def joins(words: Sequence[Argument]) -> bool:
@@ -178,27 +205,36 @@ def _split(argument: Argument) -> tuple[str, Argument]:
     return name, Argument(value, argument.known, argument.span, argument.raw)
 
 
-def units_of(text: Text, given: Mapping[str, str], outer: Scope | None = None, depth: int = 0) -> list[Unit]:
-    """A script and the scripts in it."""
-    script = parse(text)
-    scope = Scope(script, given, outer)
+def units_of(
+    text: Text,
+    given: Mapping[str, str],
+    outer: Scope | None = None,
+    depth: int = 0,
+    *,
+    room: Room | None = None,
+    page: Page | None = None,
+) -> list[Unit]:
+    """A script and the scripts in it; `page` has what stands before it."""
+    room, page = room or Room(), page or Page()
+    script = parse(text, room)
+    scope = Scope(script, given, outer, room=room, page=page, number=page.count)
     commands = tuple((command, scope.arguments(command)) for command in script.commands)
     units = [Unit(script, scope, commands, depth > 0)]
     for command in script.commands:
         inner = inner_text(script.text, command) if depth < _NESTED else None
         if inner is not None:
-            units += units_of(inner, given, Scope(script, given, outer, command.at, command.branches), depth + 1)
+            around = replace(scope, at=command.at, branches=command.branches)
+            units += units_of(inner, given, around, depth + 1, room=room, page=page)
     return units
 
 
 def units_of_blocks(texts: Sequence[Text]) -> list[Unit]:
     """Scripts one after the other, as in a document: each sees what those before it set."""
     units: list[Unit] = []
-    before: Scope | None = None
+    room, page = Room(), Page()
     for text in texts:
-        found = units_of(text, {}, before)
-        script = found[0].script
-        before = Scope(script, {}, before, len(script.text.data))
+        found = units_of(text, {}, room=room, page=page)
+        page.add(replace(found[0].scope, at=len(text.data)))
         units += found
     return units
 
@@ -236,9 +272,11 @@ def unquoted(text: Text, bounds: tuple[int, int]) -> Text:
 
 
 def trainings_of(units: Sequence[Unit]) -> tuple[Training, ...]:
-    found = []
+    found: list[Training] = []
     for unit in units:
         for command, words in unit.commands:
+            if len(found) == MOST_TRAININGS:
+                break
             at = next((i for i, word in enumerate(words) if i and _MODULE.fullmatch(word.text)), None)
             if at is not None and re.search(r"python|torchrun|-m$|run", words[at - 1].text):
                 found.append(_training(unit, command, words, at))
@@ -249,7 +287,7 @@ def _training(unit: Unit, command: Command, words: tuple[Argument, ...], at: int
     options: list[Argument] = []
     overrides: list[Argument] = []
     stray: list[Argument] = []
-    rest = list(words[at + 1 :])
+    rest = list(words[at + 1 : at + 1 + MOST_OVERRIDES])
     for i, word in enumerate(rest):
         is_value = bool(i) and rest[i - 1].text in _WITH_VALUE
         if word.text.startswith("-") or is_value:

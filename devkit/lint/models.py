@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from os.path import expanduser, join
 from typing import Any
 
+from devkit.reading import json_of, read_regular
+
+_LARGEST = 10_000_000  # bytes of a config.json
 _IN_NAME = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
 _EXPERTS_IN_NAME = re.compile(r"(?<![A-Za-z0-9.])(\d+)x(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
 
@@ -27,9 +29,8 @@ def size_of(path: str) -> Size | None:
     >>> size_of("Qwen/Qwen2.5-0.5B-Instruct")
     Size(billions=0.5, origin='its name', heads=None)
     """
-    config = Path(path).expanduser() / "config.json"
     try:
-        found = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else None
+        found = json_of(read_regular(join(expanduser(path), "config.json"), _LARGEST))
     except (OSError, ValueError):
         found = None
     size = _of_config(found) if isinstance(found, dict) else None

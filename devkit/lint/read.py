@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import pairwise
+from os.path import isfile
 
 from devkit.errors import UsageError
 from devkit.lint.dstack import read_dstack
 from devkit.lint.gpus import Gpu
 from devkit.lint.launch import Kind, Launch, gpu_of, trainings_of, units_of, units_of_blocks
 from devkit.lint.records import Finding
-from devkit.lint.source import Source, Text
+from devkit.lint.source import Source, Text, line_starts
+from devkit.reading import read_regular
 
 _PRAGMA = re.compile(r"#\s*devkit-lint:\s*(allow|for)=([\w.,-]+)")
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
-_SHELL_FENCES = frozenset({"bash", "sh", "shell", "zsh"})
-_COMMAND_LINE = re.compile(r"\s*(?:\$ )?(?:export|pip3?|git|ray|docker|python3?|bash|srun|source|cd|curl|sudo|ssh)\s")
+_FENCE = re.compile(rb"[ \t]*(```+|~~~+)[ \t]*(\w*)")
+_SHELL_FENCES = frozenset({b"bash", b"sh", b"shell", b"zsh"})
+_COMMAND_LINE = re.compile(rb"\s*(?:\$ )?(?:export|pip3?|git|ray|docker|python3?|bash|srun|source|cd|curl|sudo|ssh)\s")
 _SBATCH = re.compile(r"^#SBATCH\s+(-{1,2}[\w-]+)(?:[= ]\s*(\S+))?", re.MULTILINE)
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-c": "--cpus-per-task", "-G": "--gpus"}
-_LARGEST = 1_000_000  # bytes of a script; a larger one is something else
+LARGEST = 1_000_000  # bytes of a script; a larger one is something else
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ def sources(files: Sequence[str], words: Sequence[str], stdin: bytes | None) -> 
     Raises:
         UsageError: a file can't be read, or there is nothing to lint.
     """
-    if len(words) >= 2 and words[0].rpartition("/")[2] in ("bash", "sh") and Path(words[1]).is_file():
+    if len(words) >= 2 and words[0].rpartition("/")[2] in ("bash", "sh") and isfile(words[1]):
         return [*(_file(name, stdin) for name in files), _file(words[1], None)]
     found = [_file(name, stdin) for name in files]
     if len(words) == 1 and words[0].split() != list(words):  # a whole command in quotes
@@ -52,16 +56,18 @@ def sources(files: Sequence[str], words: Sequence[str], stdin: bytes | None) -> 
 
 
 def _file(name: str, stdin: bytes | None) -> Source:
+    too_large = UsageError(f"{name} is too large for a launch script", hint="name the script itself")
     if name == "-":
+        if len(stdin or b"") > LARGEST:
+            raise too_large
         return Source("stdin", stdin or b"")
-    path = Path(name)
     try:
-        if path.stat().st_size > _LARGEST:
-            raise UsageError(f"{name} is too large for a launch script", hint="name the script itself")
-        return Source(name, path.read_bytes())
-    except OSError as error:
+        return Source(name, read_regular(name, LARGEST))
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.EFBIG:
+            raise too_large from None
         hint = "devkit lint FILE takes files; a command goes behind --: devkit lint -- python3 -m ..."
-        raise UsageError(f"{name}: {error.strerror or error}", hint=hint) from error
+        raise UsageError(f"{name}: {getattr(error, 'strerror', None) or error}", hint=hint) from error
 
 
 def read(source: Source, wish: Wish) -> tuple[Launch, tuple[Finding, ...]]:
@@ -93,12 +99,24 @@ def _launch(
 
 def _blocks(source: Source) -> Iterator[Text]:
     """The shell blocks of a page; a block that doesn't say what it is counts if it looks like shell."""
-    text = source.data.decode("utf-8", "surrogateescape")
-    whole = Text.whole(source)
-    for match in _FENCE.finditer(text):
-        if match[2] in _SHELL_FENCES or (not match[2] and _COMMAND_LINE.match(match[3])):
-            start = len(text[: match.start(3)].encode("utf-8", "surrogateescape"))
-            yield whole.cut(start, start + len(match[3].encode("utf-8", "surrogateescape")))
+    whole, starts = Text.whole(source), [*line_starts(source.data), len(source.data)]
+    lines = [source.data[start:end] for start, end in pairwise(starts)]
+    ends: dict[bytes, list[int]] = {}
+    for number, line in enumerate(lines):
+        ends.setdefault(line.strip(), []).append(number)
+    number = 0
+    while number < len(lines):
+        fence = _FENCE.match(lines[number])
+        is_underline = fence is not None and fence[1][:1] == b"~" and number > 0 and bool(lines[number - 1].strip())
+        number += 1
+        closing = ends.get(fence[1], []) if fence else []
+        index = bisect_left(closing, number)
+        if fence is None or is_underline or index == len(closing):
+            continue
+        start, end = starts[number], starts[closing[index]]
+        number = closing[index] + 1
+        if fence[2] in _SHELL_FENCES or (not fence[2] and _COMMAND_LINE.match(source.data, start, end)):
+            yield whole.cut(start, end)
 
 
 def slurm_of(text: str) -> dict[str, int]:

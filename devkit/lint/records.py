@@ -33,10 +33,11 @@ class LintFinding:
     line: int
     column: int
     width: int  # characters of the line that are meant
-    source: str  # the line
+    source: str  # the line; of a long one the part around the finding
     message: str  # what
     why: str  # why it matters
     hint: str  # what to write instead
+    source_column: int = 1  # where in its line `source` begins
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from devkit.console import emit, result
 from devkit.errors import UsageError
@@ -20,13 +19,15 @@ from devkit.lint import (
     check_variables,
 )
 from devkit.lint.gpus import Gpu, gpu_named
-from devkit.lint.read import Wish, allowed, read, sources
+from devkit.lint.read import LARGEST, Wish, allowed, read, sources
 from devkit.lint.records import Finding, LintFinding, LintRecord, LintTarget
 from devkit.lint.rules import RULES
 from devkit.lint.source import Source
 from devkit.lint.view import lines
 from trainer.config.audit import TARGETS
+from trainer.config.dialects import dialect_of_version
 
+MOST_OF_A_RULE = 200  # findings in a file
 _CHECKS = (
     check_shell.check,
     check_variables.check,
@@ -50,7 +51,7 @@ class LintOptions:
 def main(options: LintOptions) -> int:
     """The exit code: 0 no error, 1 errors; wrong usage is raised."""
     wish = Wish(target_named(options.target), _gpu(options.gpu))
-    stdin = sys.stdin.buffer.read() if "-" in options.files else None
+    stdin = sys.stdin.buffer.read(LARGEST + 1) if "-" in options.files else None
     record = lint(sources(options.files, options.words, stdin), wish)
     if options.json:
         emit(record.to_json())
@@ -68,14 +69,28 @@ def lint(given: Sequence[Source], wish: Wish) -> LintRecord:
         launch, found = read(source, wish)
         everything = [*found, *(finding for check in _CHECKS for finding in check(launch))]
         off = allowed(source)
-        placed = {_placed(source, finding) for finding in everything if finding.rule not in off}
+        told = _first_of_each([finding for finding in everything if finding.rule not in off])
+        placed = {_placed(source, finding) for finding in told}
         findings += sorted(placed, key=lambda finding: (finding.line, finding.column, finding.rule, finding.message))
         targets += check_keys.targets(launch)
     return LintRecord(tuple(findings), tuple(targets))
 
 
+def _first_of_each(found: Sequence[Finding]) -> Iterator[Finding]:
+    """The findings, of each rule the first so many; and how many more there are."""
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in dict.fromkeys(found):
+        by_rule.setdefault(finding.rule, []).append(finding)
+    for rule, findings in by_rule.items():
+        yield from findings[:MOST_OF_A_RULE]
+        if more := findings[MOST_OF_A_RULE:]:
+            message, why = f"and {len(more)} more of this kind", "a script in which so much is wrong is something else"
+            yield replace(more[0], message=message, why=why, hint=f"mend those above, or allow={rule}")
+
+
 def _placed(source: Source, finding: Finding) -> LintFinding:
     place = source.place(finding.span)
+    line, column = source.line(place)
     return LintFinding(
         rule=finding.rule,
         severity=finding.severity or RULES[finding.rule].severity,
@@ -83,10 +98,11 @@ def _placed(source: Source, finding: Finding) -> LintFinding:
         line=place.line,
         column=place.column,
         width=place.width,
-        source=source.line(place.line),
+        source=line,
         message=_one_line(finding.message),
         why=_one_line(finding.why),
         hint=_one_line(finding.hint),
+        source_column=column,
     )
 
 
@@ -102,10 +118,8 @@ def target_named(name: str | None) -> str | None:
     """
     if name is None or name in TARGETS:
         return name
-    version = re.fullmatch(r"(?:verl-)?v?0\.(\d+)(?:\.\w+)*", name)
-    if version:
-        minor = int(version[1])
-        return next((f"verl-0.{last}" for last in (3, 4, 7) if minor <= last), "verl-head").replace("0.3", "0.2")
+    if (dialect := dialect_of_version(name)) is not None:
+        return dialect
     near = difflib.get_close_matches(name, TARGETS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(TARGETS)}"
     raise UsageError(f"no such version: {name}", hint=hint)

@@ -8,13 +8,15 @@ Word    pieces: literal text, a variable, or something that only a run can tell
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 
 import tree_sitter_bash
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Language, Node, Parser, Tree
 
+from devkit.lint.room import Room, Watch
 from devkit.lint.source import Span, Text
 from devkit.lint.words import Word, raw_of, word_of
 
@@ -38,6 +40,9 @@ _PLAIN = bytes(32 if byte == 13 else 120 if byte >= 128 or not byte else byte fo
 _OPEN_END = re.compile(rb"\\\n\s*\Z")  # goes on into nothing, which the tree takes for an error
 _DEFAULT = re.compile(rb"(\$\{\w+:?[-=+?])([^{}$`\n]*)\}")  # of a variable: the tree does not take all that bash does
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_CHAINS = frozenset({"list", "pipeline", "redirected_statement", "concatenation"})  # as deep as they are long
+_PART = 1 << 16  # bytes of a script that the parser gets at once
+DEEPEST = 200  # of brackets, quotes, loops and branches in each other
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,68 @@ class Script:
     exports: frozenset[str]
     broken: Span | None  # where it is no shell
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Sequence[Assignment]]:
+        """The assignments of each variable, in order."""
+        found: dict[str, list[Assignment]] = {}
+        for assignment in self.assignments:
+            found.setdefault(assignment.name, []).append(assignment)
+        return found
+
+    @cached_property
+    def _lists(self) -> dict[str, _List]:
+        return {}
+
+    def items(self, name: str, at: int) -> tuple[Word, ...] | None:
+        """All of a list at a place: of `A=(...)` and each `A+=(...)` before it; None if that depends on the run."""
+        if name not in self._lists:
+            self._lists[name] = _List(self.by_name.get(name, ()))
+        return self._lists[name].items(at)
+
+    @cached_property
+    def words(self) -> tuple[Word, ...]:
+        """Every word: of commands, of what stands before them, and of assignments."""
+        prefixes = (prefix for command in self.commands for prefix in command.prefixes)
+        values = (word for assignment in (*prefixes, *self.assignments) for word in _words_of(assignment))
+        return (*(word for command in self.commands for word in command.words), *values)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every variable that something in it sets."""
+        pieces = (piece for word in self.words for piece in word.pieces)
+        with_default = (piece.variable for piece in pieces if piece.operator in (":=", "=") and piece.variable)
+        return frozenset({*self.by_name, *self.exports, *with_default})
+
+
+def _words_of(assignment: Assignment) -> Iterator[Word]:
+    if assignment.value is not None:
+        yield assignment.value
+    yield from assignment.items or ()
+
+
+class _List:
+    """What a list variable holds after each of its assignments."""
+
+    def __init__(self, assignments: Sequence[Assignment]) -> None:
+        self._at: list[int] = []
+        self._words: list[Word] = []
+        self._parts: list[slice] = []
+        start = 0
+        for assignment in assignments:
+            if assignment.items is None:
+                break
+            start = start if assignment.appends else len(self._words)
+            self._words += assignment.items
+            self._parts.append(slice(start, len(self._words)))
+            self._at.append(assignment.at)
+        self._end = next((a.at for a in assignments[len(self._at) :]), None)
+
+    def items(self, at: int) -> tuple[Word, ...] | None:
+        count = bisect_left(self._at, at)
+        if not count or (self._end is not None and self._end < at):
+            return None
+        return tuple(self._words[self._parts[count - 1]])
+
 
 @dataclass
 class _Found:
@@ -113,6 +180,7 @@ class _At:
     more: tuple[Node, ...] = ()  # words that stand behind a redirection
     parent: str = ""  # its kind
     outer: int = 0  # where that begins
+    depth: int = 0
 
 
 @cache
@@ -120,14 +188,20 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
-def parse(text: Text) -> Script:
+def parse(text: Text, room: Room | None = None) -> Script:
     """Any text is a script, if need be one with `broken`."""
     found = _Found(text)
     data = _OPEN_END.sub(lambda match: b" " * len(match[0]), text.data.translate(_PLAIN))
     data = _DEFAULT.sub(lambda match: match[1] + b"x" * len(match[2]) + b"}", data)
-    pending = [_At(_parser().parse(data).root_node)]
+    tree = _tree(data, room or Room())
+    if tree is None:
+        found.broken = text.span(0, len(data))
+    pending = [_At(tree.root_node)] if tree is not None else []
     while pending:  # not recursive: nesting may be deeper than Python's stack
         at = pending.pop()
+        if at.depth > DEEPEST:
+            found.broken = found.broken or text.span(at.node.start_byte, at.node.end_byte)
+            continue
         _collect(found, at)
         pending += reversed(list(_inside(text, at)))
     return Script(
@@ -143,24 +217,41 @@ def parse(text: Text) -> Script:
     )
 
 
+def _tree(data: bytes, room: Room) -> Tree | None:
+    """None where the parser would look too long for what a text without sense could mean."""
+    watch = Watch(room)
+
+    def part(offset: int, _point: object) -> bytes:
+        return data[offset : offset + _PART]
+
+    try:
+        return _parser().parse(part, progress_callback=lambda _offset, _has_error: watch.is_over())
+    except ValueError:
+        _parser().reset()
+        return None
+    finally:
+        watch.stop()
+
+
 def _inside(text: Text, at: _At) -> Iterator[_At]:
     node = at.node
     branches = (*at.branches, node.start_byte) if node.type in _BRANCHES else at.branches
     children = node.children
+    depth = at.depth + (node.type not in _CHAINS)
     position = 0
+    redirects: tuple[str, ...] = ()
+    more: tuple[Node, ...] = ()
+    if node.type == "redirected_statement":
+        redirects = tuple(raw_of(text, other) for other in children if other.type.endswith("_redirect"))
+        more = tuple(word for other in children for word in _behind_redirect(other))
     for i, child in enumerate(children):
         pipe = at.pipe if node.type in ("redirected_statement", "negated_command") else None
-        redirects: tuple[str, ...] = ()
         if node.type == "pipeline" and child.is_named:
             pipe, position = (node.start_byte, position), position + 1
-        more: tuple[Node, ...] = ()
-        if node.type == "redirected_statement":
-            redirects = tuple(raw_of(text, other) for other in children if other.type.endswith("_redirect"))
-            more = tuple(word for other in children for word in _behind_redirect(other))
         background = (i + 1 < len(children) and children[i + 1].type == "&") or (
             at.background and node.type in ("redirected_statement", "pipeline")
         )
-        yield _At(child, branches, pipe, redirects, background, more, node.type, node.start_byte)
+        yield _At(child, branches, pipe, redirects, background, more, node.type, node.start_byte, depth)
 
 
 def _collect(found: _Found, at: _At) -> None:

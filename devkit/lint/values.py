@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 
+from devkit.lint.room import Room
 from devkit.lint.shell import Assignment, Command, Script
 from devkit.lint.source import Span
 from devkit.lint.words import Piece, Word
 
 _DEPTH = 8  # of variables that stand in variables
+_LONGEST = 20_000  # characters that the variables of one word come to
 _ALL_ITEMS = ("[@]", "[*]")
 _DEFAULTS = frozenset({":-", "-", ":=", "="})
 
@@ -43,6 +47,36 @@ class Argument:
         return self.text.partition("=")[2]
 
 
+class Page:
+    """Scripts one after the other, as in a document: each sees what those before it set."""
+
+    def __init__(self) -> None:
+        self._scopes: dict[str, list[Scope]] = {}
+        self._names: dict[str, int] = {}  # the first script that sets a variable
+        self._count = 0
+
+    def add(self, scope: Scope) -> None:
+        """The next script, with all of it done."""
+        for name in scope.script.by_name:
+            self._scopes.setdefault(name, []).append(scope)
+        for name in scope.script.names:
+            self._names.setdefault(name, self._count)
+        self._count += 1
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def sets(self, name: str, before: int) -> bool:
+        return self._names.get(name, before) < before
+
+    def newest(self, name: str, before: int) -> Scope | None:
+        """The last script before the one of this number that assigns a variable."""
+        scopes = self._scopes.get(name, [])
+        index = bisect_left(scopes, before, key=attrgetter("number"))
+        return scopes[index - 1] if index else None
+
+
 @dataclass(frozen=True)
 class Scope:
     """The variables of a script. `given` are those that its surroundings set, such as Slurm."""
@@ -52,54 +86,70 @@ class Scope:
     outer: Scope | None = None  # of the script whose `bash -c` it is
     at: int = 0  # where an inner script stands in this one
     branches: tuple[int, ...] = ()
+    room: Room = field(default_factory=Room)
+    page: Page = field(default_factory=Page)
+    number: int = 0  # of the script in its page
 
     @cached_property
-    def _by_name(self) -> Mapping[str, Sequence[Assignment]]:
-        found: dict[str, list[Assignment]] = {}
-        for assignment in self.script.assignments:
-            found.setdefault(assignment.name, []).append(assignment)
-        return found
+    def _values(self) -> dict[tuple[str, int, int], Value]:
+        """What assignments came to, by name, place and depth: one is often asked for many times."""
+        return {}
 
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """Every variable that something in the script sets."""
-        with_default = (
-            piece.variable
-            for word in every_word(self.script)
-            for piece in word.pieces
-            if piece.operator in (":=", "=") and piece.variable
-        )
-        outer = self.outer.names if self.outer is not None else ()
-        return frozenset({*self._by_name, *self.script.exports, *with_default, *self.given, *outer})
+    def sets(self, name: str) -> bool:
+        """Whether something in the script, or around it, sets a variable."""
+        is_set = any(name in scope.script.names or name in scope.given for scope in self._and_around())
+        return is_set or self.page.sets(name, self.number)
+
+    def _and_around(self) -> Iterator[Scope]:
+        """This scope and those around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.outer
 
     def assigned(self, name: str) -> Sequence[Assignment]:
-        return self._by_name.get(name, ())
+        return self.script.by_name.get(name, ())
 
     def last(self, name: str, at: int, branches: tuple[int, ...]) -> Assignment | None:
         """The assignment that counts at a place; None if there is none, or if it depends on how the script runs."""
-        before = [a for a in self.assigned(name) if a.at < at]
-        if not before:
+        assigned = self.assigned(name)
+        index = bisect_left(assigned, at, key=attrgetter("at"))
+        if not index:
             return None
-        newest = before[-1]
+        newest = assigned[index - 1]
         certain = newest.branches == branches[: len(newest.branches)] and not newest.appends
         return newest if certain else None
 
     def value(self, name: str, at: int, branches: tuple[int, ...], depth: int = 0) -> Value:
         unknown = Value(f"${{{name}}}", known=False)
-        assignment = self.last(name, at, branches)
         if depth > _DEPTH:
             return unknown
-        if assignment is None and self.outer is not None and not self.assigned(name):
-            return self.outer.value(name, self.outer.at, self.outer.branches, depth + 1)
-        if assignment is None:
-            return Value(self.given[name]) if name in self.given and not self.assigned(name) else unknown
+        scope = next((each for each in self._and_around() if each.assigned(name)), None)
+        scope = scope or self.page.newest(name, self.number)
+        if scope is None:
+            given = next((each.given[name] for each in self._and_around() if name in each.given), None)
+            return unknown if given is None else Value(given)
+        if scope is not self:
+            at, branches = scope.at, scope.branches
+        assignment = scope.last(name, at, branches)
+        return unknown if assignment is None else scope._value_of(assignment, unknown, depth)
+
+    def _value_of(self, assignment: Assignment, unknown: Value, depth: int) -> Value:
         if assignment.value is None:
             return unknown
-        return self.text_of(assignment.value, assignment.at, assignment.branches, depth + 1)
+        key = (assignment.name, assignment.at, depth)
+        if key not in self._values:
+            self._values[key] = self.text_of(assignment.value, assignment.at, assignment.branches, depth + 1)
+        return self._values[key]
 
     def text_of(self, word: Word, at: int, branches: tuple[int, ...], depth: int = 0) -> Value:
-        """A word, not split."""
-        parts = [self._piece(piece, at, branches, depth) for piece in word.pieces]
+        """A word, not split. Of what is longer than any argument, as variables in variables can be, the beginning."""
+        parts, room = [], _LONGEST
+        for piece in word.pieces:
+            parts.append(self._piece(piece, at, branches, depth))
+            room -= 0 if piece.is_literal else len(parts[-1].text)
+            if room < 0 or (not piece.is_literal and not self.room.take(parts[-1].text)):
+                return Value("".join(part.text for part in parts)[:_LONGEST], known=False)
         text = "".join(part.text for part in parts)
         first = word.pieces[0] if word.pieces else None
         if first is not None and first.is_literal and not first.quoted and re.match(r"~(/|$)", first.text):
@@ -129,7 +179,7 @@ class Scope:
 
     def _sets_itself(self, name: str, at: int) -> bool:
         """`X=${X:-3}`: there the X inside is the caller's."""
-        return all(assignment.at >= at for assignment in self.assigned(name))
+        return self.assigned(name)[0].at >= at
 
     def arguments(self, command: Command) -> tuple[Argument, ...]:
         """A command's words with variables and lists in place, split as the shell would."""
@@ -144,6 +194,8 @@ class Scope:
             items = self._items(only, at)
             if items is not None:
                 for item in items:
+                    if not self.room.take(item.raw):
+                        break
                     yield from self._arguments(item, item.bounds[0], branches, depth + 1)
                 return
         value = self.text_of(word, at, branches, depth)
@@ -155,23 +207,4 @@ class Scope:
         """All of a list: of `A=(...)` and each `A+=(...)` before this place."""
         if piece.index not in _ALL_ITEMS or piece.operator:
             return None
-        before = [a for a in self.assigned(piece.variable) if a.at < at]
-        if not before or any(a.items is None for a in before):
-            return None
-        start = max((i for i, a in enumerate(before) if not a.appends), default=0)
-        return tuple(item for a in before[start:] for item in a.items or ())
-
-
-def every_word(script: Script) -> Iterator[Word]:
-    for command in script.commands:
-        yield from command.words
-        for prefix in command.prefixes:
-            yield from _words_of(prefix)
-    for assignment in script.assignments:
-        yield from _words_of(assignment)
-
-
-def _words_of(assignment: Assignment) -> Iterator[Word]:
-    if assignment.value is not None:
-        yield assignment.value
-    yield from assignment.items or ()
+        return self.script.items(piece.variable, at)

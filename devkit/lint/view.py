@@ -38,7 +38,7 @@ def _finding(finding: LintFinding) -> Iterator[Text]:
 def _around(finding: LintFinding) -> tuple[str, int]:
     """The line, or a part of it, and where in it the finding begins."""
     line = "".join(c if c.isprintable() else " " for c in finding.source)
-    start = min(finding.column - 1, len(line))
+    start = min(finding.column - finding.source_column, len(line))
     if len(line) <= _WIDTH:
         return line, start
     first = max(0, min(start - 10, len(line) - _WIDTH))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from tree_sitter import Node
 
@@ -64,16 +65,13 @@ def word_of(text: Text, node: Node) -> Word:
 
 def _merged(pieces: Iterator[Piece]) -> Iterator[Piece]:
     """Neighbouring literals with the same quoting as one."""
-    last: Piece | None = None
-    for piece in pieces:
-        if last is not None and last.is_literal and piece.is_literal and last.quoted == piece.quoted:
-            last = Piece(last.text + piece.text, quoted=last.quoted, span=Span(last.span.start, piece.span.end))
-            continue
-        if last is not None:
-            yield last
-        last = piece
-    if last is not None:
-        yield last
+    for (is_literal, quoted), group in groupby(pieces, key=lambda piece: (piece.is_literal, piece.quoted)):
+        run = list(group)
+        if not is_literal or len(run) == 1:
+            yield from run
+        else:
+            text = "".join(piece.text for piece in run)
+            yield Piece(text, quoted=quoted, span=Span(run[0].span.start, run[-1].span.end))
 
 
 def _pieces(text: Text, node: Node, *, quoted: bool, depth: int) -> Iterator[Piece]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import platform
 import tarfile
 import time
@@ -25,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from devkit.debug.inworker import private
 from devkit.errors import DevkitError, UsageError
 from devkit.logs import redact
 from devkit.logs.collect import Left, LogFile
@@ -59,12 +59,9 @@ def write(path: Path, left: Left, found: FirstError, page: str, record: Any, ray
     content |= {name: json.dumps(redact.document(value), indent=1) for name, value in documents.items()}
     content |= {name: redact.text(text) for name, text in _logs(left, found)}
     packed = _pack({name: text.encode() for name, text in content.items()}, str(path).endswith(".zip"))
-    new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        new.write_bytes(packed)
-        new.replace(path)
+        private.write(path, packed, own=0, make=False)
     except OSError as error:
-        new.unlink(missing_ok=True)
         raise DevkitError(f"cannot write {path}: {error.strerror}", hint="--bundle names another file") from None
 
 

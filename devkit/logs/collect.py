@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from devkit.debug.dashboard import Dashboard
-from devkit.debug.inworker.hub_actor import in_short
+from devkit.debug.inworker.records import DIED
+from devkit.debug.inworker.words import in_short
 from devkit.debug.jobs import command_of
 from devkit.debug.rows import ActorRow, JobRow, NodeRow, TaskRow, WorkerRow
 from devkit.debug.stack_groups import Frame
@@ -56,8 +57,10 @@ class Left:
     crashes: tuple[Mapping[str, Any], ...] = ()  # devkit's snapshots in full
 
 
-def collect(dashboard: Dashboard, job: JobRow, crashes: Sequence[Mapping[str, Any]] = ()) -> Left:
-    """`crashes` are devkit's snapshots of this job, where it had devkit in it."""
+def collect(
+    dashboard: Dashboard, job: JobRow, crashes: Sequence[Mapping[str, Any]] = (), missed: tuple[str, ...] = ()
+) -> Left:
+    """`crashes` are devkit's snapshots of this job, where it had devkit in it; `missed`: what could not be had."""
     nodes = dashboard.nodes()
     ips = {node.node_id: node.node_ip for node in nodes}
     of_job = (("job_id", "=", job.job_id),) if job.job_id else ()
@@ -65,20 +68,21 @@ def collect(dashboard: Dashboard, job: JobRow, crashes: Sequence[Mapping[str, An
     actors = dashboard.actors(*of_job, ("state", "=", "DEAD")) if of_job else ()
     tasks = tuple(row for row in tasks if not row.name.startswith(_OURS))
     actors = tuple(row for row in actors if not row.name.startswith(_OURS))
-    files, notes = _files(dashboard, job, nodes)
+    files, unread = _files(dashboard, job, nodes)
+    notes = missed + unread
     mine = {match["worker"] for file in files if (match := _FILE.match(file.name))}
     workers = tuple(row for row in dashboard.workers() if row.worker_id in mine)
     dead = [node for node in nodes if not node.alive]
     notes += tuple(f"node {node.node_ip} is dead: its logs can't be read" for node in dead)
-    died = {str(each["worker_id"]): _of_crash(each).raised for each in crashes if each["kind"] == "exit"}
+    died = {str(each["worker_id"]): of_crash(each).raised for each in crashes if each["kind"] == "exit"}
     events = [
-        *(_of_crash(each) for each in crashes),
+        *(of_crash(each) for each in crashes),
         *_of_tasks(tasks, ips),
         *(event for row in actors if (event := _of_actor(row, ips))),
         *(event for row in workers if (event := _of_worker(row, died.get(row.worker_id)))),
         *(event for file in files for event in of_log(file)),
-        *_of_job(job),
     ]
+    events += word_on(job) if job.submission_id or not events else ()  # else it only says that the others were
     roles = {row.pid: row.class_name for row in actors if row.pid}
     return Left(job, tuple(_named(events, roles)), files, notes, nodes, tasks, actors, workers, tuple(crashes))
 
@@ -160,16 +164,17 @@ def of_log(file: LogFile) -> Iterator[Event]:
 # ---- Ray's tables and devkit's snapshots
 
 
-def _of_crash(document: Mapping[str, Any]) -> Event:
+def of_crash(document: Mapping[str, Any]) -> Event:
     said = document["exception"]
     frames = [
         Frame(str(each["file"]), int(each["line"] or 0), str(each["function"])) for each in document.get("frames") or ()
     ]
     own = Frame(str(document["file"]), int(document["line"] or 0), str(document["function"]))
     innermost = frames or ([own] if own.file else [])
+    kind, message = str(said["type"]).rpartition(".")[2], str(said["message"])
     return Event(
         source="crash",
-        raised=Raised(str(said["type"]).rpartition(".")[2], str(said["message"]), tuple(innermost)),
+        raised=Raised(kind, message, tuple(innermost), own=parse.is_own(innermost, _code(document))),
         time=float(document["time"]),
         role=str(document["role"]),
         rank=document["rank"],
@@ -180,6 +185,14 @@ def _of_crash(document: Mapping[str, Any]) -> Event:
         root=str(document.get("root") or ""),
         id=str(document["id"]),
     )
+
+
+def _code(document: Mapping[str, Any]) -> str:
+    """The line of code at which the innermost frame of a snapshot stands."""
+    frame: Mapping[str, Any] = next(iter(document.get("frames") or ()), {})
+    source = frame.get("source") or {"first": 0, "lines": []}
+    at = int(frame.get("line") or 0) - int(source["first"])
+    return str(source["lines"][at]) if 0 <= at < len(source["lines"]) else ""
 
 
 def _of_tasks(rows: Sequence[TaskRow], ips: Mapping[str, str]) -> Iterator[Event]:
@@ -250,18 +263,19 @@ def _of_worker(row: WorkerRow, told: Raised | None = None) -> Event | None:
     if row.is_alive or row.exit_type in EXPECTED:
         return None
     detail = in_short(row.exit_detail)
-    kind = "OutOfMemory" if "OUT_OF_MEMORY" in row.exit_type else "ProcessDied"
+    kind = "OutOfMemory" if "OUT_OF_MEMORY" in row.exit_type else DIED
     raised = told or Raised(kind, f"the process died: {detail}")
     time = row.end_time_ms / 1000 if row.end_time_ms else None
     return Event("worker", raised, time, "", None, row.ip, row.pid, row.worker_id, "Ray's table of workers", detail)
 
 
-def _of_job(job: JobRow) -> Iterator[Event]:
+def word_on(job: JobRow) -> Iterator[Event]:
     """What Ray says of a job that failed; most often the last lines of its driver."""
     if job.status == "FAILED" and job.message:
         raised = parse.innermost(job.message)
         if not raised.frames:
-            raised = Raised("JobFailed", " ".join(job.message.split())[:500])
+            kind = "JobFailed" if job.submission_id else ""
+            raised = Raised(kind, " ".join(job.message.split())[:500])
         time = job.end_time / 1000 if job.end_time else None
         yield Event("job", raised, time, "driver", where="Ray's word on the job", text=job.message)
 

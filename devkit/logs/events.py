@@ -21,11 +21,12 @@ class Raised:
     pid: int = 0
     node_ip: str = ""
     rank: int | None = None
+    own: bool = False  # raised by a line of the program's own that says so: `raise`, `assert`, `sys.exit`
 
     @property
     def said(self) -> str:
         first = self.message.strip().splitlines()[0] if self.message.strip() else ""
-        return f"{self.type}: {first}" if first else self.type
+        return ": ".join(part for part in (self.type, first) if part)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from devkit.debug.inworker.records import DIED
 from devkit.logs.events import Event
 
 CAUSE, MAYBE, FOLLOWS = 0, 1, 2
+PEER = "the end of a peer"
 
 
 class Weight(NamedTuple):
@@ -46,8 +48,8 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
             "an earlier try",
         ),
         (r"(actor|name).*already (exists|taken)|AlreadyExists", FOLLOWS, "an earlier try"),
-        (r"connection closed by peer|connection reset by peer|broken pipe|socket closed", FOLLOWS, "the end of a peer"),
-        (r"remote process exited|ncclRemoteError|peer .* (has )?(failed|died|exited)", FOLLOWS, "the end of a peer"),
+        (r"connection closed by peer|connection reset by peer|broken pipe|socket closed", FOLLOWS, PEER),
+        (r"remote process exited|ncclRemoteError|peer .* (has )?(failed|died|exited)", FOLLOWS, PEER),
         (
             r"watchdog caught collective operation timeout|watchdog (got stuck|timeout)",
             MAYBE,
@@ -67,11 +69,12 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
             "an actor that died",
         ),
         (r"\bdied during \w+", FOLLOWS, "an actor that died"),
-        (r"process group .*(aborted|destroyed)|communicator was aborted", FOLLOWS, "the end of a peer"),
+        (r"process group .*(aborted|destroyed)|communicator was aborted", FOLLOWS, PEER),
         (r"health check failed|missing too many heartbeats", MAYBE, "a node that did not answer"),
         (r"owner.*(died|exited)|driver (has )?exited|job .*(finished|has ended)", FOLLOWS, "the end of the job"),
     )
 )
+_LOOKED_AT = 300  # characters: looking for two words in any order takes a time that is the square of this
 _MEMORY = re.compile(r"OutOfMemory|out of memory|oom|SIGKILL", re.IGNORECASE)
 
 
@@ -83,17 +86,25 @@ def weigh(event: Event) -> Weight:
     0
     >>> weigh(Event("log", Raised("RuntimeError", "Connection closed by peer [10.0.0.2]:41"))).why
     'the end of a peer'
+    >>> weigh(Event("crash", Raised("ProcessDied", "the process died: RPC error: Socket closed"))).level
+    0
     """
     raised = event.raised
     if event.root:
         return Weight(FOLLOWS, "another crash")
+    if raised.own:
+        return Weight(CAUSE)
     if event.source in ("worker", "node") and _MEMORY.search(raised.said):
         return Weight(CAUSE)
+    said = raised.said[:_LOOKED_AT]
     for pattern, level, why in _SAID:
-        if pattern.search(raised.said):
+        # How Ray noticed a worker's end is its connection to it, and no other process.
+        if (raised.type, why) != (DIED, PEER) and pattern.search(said):
             return Weight(level, why)
     if why := _TYPES.get(raised.type, ""):
         return Weight(FOLLOWS, why)
+    if event.source == "job" and not raised.type:  # the exit code of a driver, where nothing else is known
+        return Weight(CAUSE)
     if event.source == "job":
         return Weight(MAYBE, "what its processes did")
     if event.source == "actor" or raised.type in ("SystemExit", "RayTaskError"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from devkit.debug.stack_groups import Frame
 from devkit.logs.events import Event
@@ -13,6 +14,7 @@ from devkit.logs.parse import own_frame
 
 # Where an error is told best: a snapshot has variables, Ray's table a time and the whole text.
 _BEST = ("crash", "task", "worker", "node", "log", "actor", "job")
+ALIKE = 500  # errors with one message: of more, not all are compared with each other
 TOGETHER = 2.0  # seconds: clocks of nodes differ, and nothing is said of which of two was first
 
 
@@ -114,20 +116,19 @@ def _identity(event: Event) -> tuple[object, ...]:
 
 def _join_nameless(heads: Mapping[tuple[object, ...], list[Event]]) -> list[list[Event]]:
     """What a driver's log says without a process, or without a line, is what a process said itself."""
-    groups: list[tuple[tuple[object, ...], list[Event]]] = []
+    groups: list[list[Event]] = []
+    alike: dict[tuple[object, ...], list[tuple[tuple[object, ...], list[Event]]]] = defaultdict(list)
     for key, events in sorted(heads.items(), key=lambda item: (item[0][3] is None, not item[0][0])):
-        pid, kind, message, line = key
-        for known, group in groups:
-            alike = known[1:3] == (kind, message)
-            if alike and (pid in (0, known[0]) or _is_echo(events)) and line in (None, known[3]):
-                group.extend(events)
-                break
-            if alike and line is not None and line == known[3] and _is_echo(events):
+        pid, _, _, line = key
+        is_echo = len(alike[key[1:3]]) > 0 and _is_echo(events)
+        for known, group in islice(alike[key[1:3]], ALIKE):
+            if (line in (None, known[3]) and (pid in (0, known[0]) or is_echo)) or (line == known[3] and is_echo):
                 group.extend(events)
                 break
         else:
-            groups.append((key, list(events)))
-    return [group for _, group in groups]
+            groups.append(list(events))
+            alike[key[1:3]].append((key, groups[-1]))
+    return groups
 
 
 def _is_echo(events: Sequence[Event]) -> bool:
@@ -138,13 +139,18 @@ def _is_echo(events: Sequence[Event]) -> bool:
 def _problem(group: Sequence[Event]) -> Problem:
     ordered = tuple(sorted(group, key=lambda event: (_BEST.index(event.source), event.time or float("inf"))))
     times = [event.time for event in ordered if event.time is not None]
-    weights = [weigh(event) for event in ordered]
-    return Problem(ordered, _heaviest(weights), min(times, default=None))
+    return Problem(ordered, _weight(ordered), min(times, default=None))
 
 
-def _heaviest(weights: Sequence[Weight]) -> Weight:
-    """A consequence for one sighting is one for all: they are the same error."""
-    return max(weights, key=lambda weight: weight.level)
+def _weight(events: Sequence[Event]) -> Weight:
+    """A consequence for one sighting is one for all: they are the same error. So is what the program raised itself.
+
+    A crash that followed from another sighting of the same error is only that error on its way out.
+    """
+    known = {event.id for event in events if event.id}
+    first = [event for event in events if event.root not in known] or events
+    own = next((event for event in first if event.raised.own and not event.root), None)
+    return weigh(own) if own else max(map(weigh, first), key=lambda weight: weight.level)
 
 
 def _followed(problems: Sequence[Problem], cause: Problem) -> tuple[Followed, ...]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from devkit.debug.inworker.words import plain
 from devkit.debug.naming import is_library
 from devkit.debug.stack_groups import Frame
 from devkit.logs.events import Raised
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # What Ray puts before a worker's line in the driver's log, and torch before a rank's.
 _PREFIX = re.compile(
     r"^\((?P<who>[^()]*?)(?: rank=(?P<rank>\d+))? ?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\d.:a-fA-F]+))?\) ?"
@@ -20,7 +20,7 @@ _RANK = re.compile(r"^\[rank ?(?P<rank>\d+)\]:? ?")
 _HEAD = re.compile(r"^\s*(?:Exception Group )?Traceback \(most recent call last\):\s*$")
 _FRAME = re.compile(r'^\s+(?:\| )?File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*(?:\([\w.]+\))?)(?:: (?P<message>.*))?$")
-_SECTION = re.compile(r"ray::(?P<who>[^\s(]*)\(\) \(pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\d.:a-fA-F]+))?")
+_SECTION = re.compile(r"ray::(?P<who>[^\s(]{0,200})\(\) \(pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\d.:a-fA-F]+))?")
 _TASK_ERROR = re.compile(r"^(?:ray\.exceptions\.)?RayTaskError(?:\((?P<type>[\w.]+)\))?$")
 _LINKS = (
     "During handling of the above exception, another exception occurred:",
@@ -40,7 +40,10 @@ _WORDS = (
     (re.compile(r"(CUDA error: .+)"), "CUDA error"),
     (re.compile(r"^error: (.+)"), "error"),
 )
+_RAISES = re.compile(r"(raise|assert)\b|(sys\.)?exit\(")
 KEPT_LINES = 200  # of one traceback
+LONGEST_LINE = 10_000  # characters: what tells stands at a line's beginning
+_DIGITS = 9  # of a number that is read as one
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def _clean(text: str) -> list[tuple[str, re.Match[str] | None]]:
     """The lines without colours and prefixes; the prefix stays beside its line."""
     found = []
     for line in text.splitlines():
-        line = _COLOUR.sub("", line).rstrip()
+        line = plain(line[:LONGEST_LINE]).rstrip()
         prefix = _PREFIX.match(line)
         line = line[prefix.end() :] if prefix else line
         rank = _RANK.match(line)
@@ -136,10 +139,12 @@ def _with_prefix(raised: Raised, prefix: re.Match[str] | None) -> Raised:
     if prefix is None:
         return raised
     named = prefix.groupdict()
-    rank = int(named["rank"]) if named.get("rank") else raised.rank
+    rank = _number(named["rank"]) if named.get("rank") else raised.rank
     if raised.pid or not named.get("pid"):
         return replace(raised, rank=rank)
-    return replace(raised, who=named.get("who") or "", pid=int(named["pid"]), node_ip=named.get("ip") or "", rank=rank)
+    return replace(
+        raised, who=named.get("who") or "", pid=_number(named["pid"]), node_ip=named.get("ip") or "", rank=rank
+    )
 
 
 def innermost(text: str) -> Raised:
@@ -152,6 +157,7 @@ def innermost(text: str) -> Raised:
     >>> found.said, found.who, found.pid, found.frames[0].line
     ('ValueError: no such', 'pick', 8, 7)
     """
+    text = plain(text)
     first = text
     for link in _LINKS:
         first = first.partition(link)[0]
@@ -162,11 +168,12 @@ def innermost(text: str) -> Raised:
     who, pid, ip = "", 0, ""
     if sections:
         last = sections[-1]
-        who, pid, ip, first = last["who"], int(last["pid"]), last["ip"] or "", first[last.end() :]
+        who, pid, ip, first = last["who"], _number(last["pid"]), last["ip"] or "", first[last.end() :]
     for link in _LINKS:
         first = first.partition(link)[0]
     kind, message = _error_line(first) or _error_line(text) or ("error", _last_line(text))
-    return Raised(kind, message, tuple(_frames(first)), who, pid, ip)
+    frames = tuple(_frames(first))
+    return Raised(kind, message, frames, who, pid, ip, own=is_own(frames, _last_code(first)))
 
 
 def _error_line(text: str) -> tuple[str, str] | None:
@@ -212,7 +219,28 @@ def _last_line(text: str) -> str:
 def _frames(text: str) -> Iterator[Frame]:
     found = [match for line in text.splitlines() if (match := _FRAME.match(line))]
     for match in reversed(found):
-        yield Frame(match["file"], int(match["line"]), match["function"] or "")
+        yield Frame(match["file"], _number(match["line"]), match["function"] or "")
+
+
+def _number(digits: str) -> int:
+    """0 for what no process and no file has so many of."""
+    return int(digits) if len(digits) <= _DIGITS else 0
+
+
+def _last_code(text: str) -> str:
+    """The line of code under the innermost frame."""
+    lines = text.splitlines()
+    last = max((number for number, line in enumerate(lines) if _FRAME.match(line)), default=len(lines))
+    return lines[last + 1] if last + 1 < len(lines) else ""
+
+
+def is_own(frames: Sequence[Frame], code: str) -> bool:
+    """Whether the program itself raised it, in so many words: such an error follows from nothing.
+
+    >>> is_own([Frame("/job/a.py", 3, "f")], "    raise"), is_own([Frame("/job/a.py", 3, "f")], "    sock.recv(1)")
+    (True, False)
+    """
+    return bool(frames) and not is_library(frames[0].file) and _RAISES.match(code.strip()) is not None
 
 
 def own_frame(raised: Raised) -> Frame | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from devkit import console
-from devkit.debug.address import resolve
+from devkit.debug.address import ClusterAddress, resolve
 from devkit.debug.dashboard import Dashboard
+from devkit.debug.job_ends import of_cluster
+from devkit.debug.protocols import Hub
 from devkit.debug.rows import JobRow
-from devkit.errors import DevkitError
+from devkit.errors import DevkitError, NoJobError, UnreachableError
 from devkit.logs import bundle as bundles
 from devkit.logs import view
 from devkit.logs.collect import Left, collect
@@ -31,13 +33,13 @@ def main(
     cluster = resolve(address)
     with cluster.dashboard() as dashboard:
         row = choose(dashboard, job)
-        crashes, stacks = _of_hub(cluster.dashboard_url, row, with_stacks=bundle is not None)
-        left = collect(dashboard, row, crashes)
+        known = _of_hub(cluster, row, with_stacks=bundle is not None)
+        left = collect(dashboard, row, known.crashes, known.missed)
         found = first_error(left.events)
         record = view.record(left, found, str(bundle or ""))
         if bundle is not None:
             page = _plain(left, found)
-            bundles.write(bundle, left, found, page, record, dashboard.version().ray_version, stacks)
+            bundles.write(bundle, left, found, page, record, dashboard.version().ray_version, known.stacks)
     if json:
         console.emit(record)
     else:
@@ -50,28 +52,52 @@ def main(
 def choose(dashboard: Dashboard, job: str | None) -> JobRow:
     """The job that is meant: without a name the newest one that failed, else the newest."""
     if job:
-        return dashboard.job(job)
-    rows = sorted(dashboard.jobs(), key=lambda row: row.start_time, reverse=True)
+        return of_cluster([dashboard.job(job)], dashboard.url)[0]
+    rows = of_cluster(dashboard.jobs(), dashboard.url)
+    rows.sort(key=lambda row: row.start_time, reverse=True)
     if not rows:
-        raise DevkitError(f"no job has run on {dashboard.url}", hint="devkit submit -- CMD starts one")
+        raise NoJobError(f"no job has run on {dashboard.url}", hint="devkit submit -- CMD starts one")
     return next((row for row in rows if row.status == "FAILED"), rows[0])
 
 
-def _of_hub(url: str, row: JobRow, with_stacks: bool) -> tuple[list[Mapping[str, Any]], Any]:
-    """devkit's snapshots of the job and, while it lives, its stacks; nothing where there is no hub."""
+@dataclass(frozen=True)
+class Known:
+    """What devkit's hub knows of a job; nothing where there is no hub."""
+
+    crashes: tuple[Mapping[str, Any], ...] = ()  # snapshots in full
+    stacks: Any = None  # while the job lives
+    missed: tuple[str, ...] = ()  # what could not be had, and why
+
+
+def _of_hub(cluster: ClusterAddress, row: JobRow, with_stacks: bool) -> Known:
     from devkit.debug.client import connect
-    from devkit.debug.crashes import all_crashes, complete
+
+    known = Known()
+    try:
+        with connect(cluster, deadline=HUB_SECONDS) as hub:
+            known = _snapshots(hub, row)
+            if with_stacks and not row.has_ended:
+                known = replace(known, stacks=hub.call("stacks", job_id=row.job_id, timeout=HUB_SECONDS))
+    except (UnreachableError, NoJobError):
+        return known
+    except DevkitError as error:
+        return replace(known, missed=(*known.missed, f"devkit's hub: {error.message}"))
+    return known
+
+
+def _snapshots(hub: Hub, row: JobRow) -> Known:
+    from devkit.debug.crashes import all_crashes, complete, reading
 
     found: list[Mapping[str, Any]] = []
-    stacks: Any = None
-    with suppress(DevkitError), connect(url, deadline=HUB_SECONDS) as hub:
-        for record in all_crashes(hub, settle=SETTLE_SECONDS):
-            if row.job_id and record.job_id == row.job_id:
-                with suppress(DevkitError):
+    missed: list[str] = []
+    for record in all_crashes(hub, settle=SETTLE_SECONDS):
+        if row.job_id and record.job_id == row.job_id:
+            try:
+                with reading(record.id):
                     found.append(complete(hub.call("crash", id=record.id), record))
-        if with_stacks and not row.has_ended:
-            stacks = hub.call("stacks", job_id=row.job_id, timeout=HUB_SECONDS)
-    return found, stacks
+            except DevkitError as error:
+                missed.append(error.message)
+    return Known(tuple(found), missed=tuple(missed))
 
 
 def _plain(left: Left, found: FirstError) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devkit.debug.naming import count, is_library, short_path
 from devkit.debug.stack_groups import trim
+from devkit.logs import redact
 from devkit.logs.collect import Left, title
 from devkit.logs.order import FirstError, Problem, called
 from devkit.logs.parse import own_frame
@@ -18,20 +20,26 @@ if TYPE_CHECKING:
 MESSAGE_LINES = 12
 FRAMES = 8
 FOLLOWED = 8
+OTHERS = 8
 
 
 def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
     """What a person reads."""
     from rich.text import Text
 
+    head, found = redact.text(title(left.job)), _without_secrets(found)
     if found.cause is None:
-        return Text("\n").join([Text(f"no error was found in {title(left.job)}", style="bold"), *_notes(left)])
-    lines = [Text(title(left.job), style="dim"), Text(), *_cause(found.cause, "first error", cwd)]
+        return Text("\n").join([Text(f"no error was found in {head}", style="bold"), *_notes(left)])
+    lines = [Text(head, style="dim"), Text(), *_cause(found.cause, "first error", cwd)]
+    if left.job.status == "SUCCEEDED":
+        lines += [Text(), Text("the job's status is that of its driver, and its driver ended without an error", "dim")]
     if not found.sure:
         word = "such an error usually follows from another one, and of that no trace was found"
         lines += [Text(), Text(word, style="yellow")]
-    for other in found.others:
+    for other in found.others[:OTHERS]:
         lines += [Text(), *_cause(other, "at the same time", cwd)]
+    if more := found.others[OTHERS:]:
+        lines += [Text(), Text(f"and {count(len(more), 'more error')} at the same time: --json has them", style="dim")]
     if found.followed:
         total = sum(each.count for each in found.followed)
         lines += [Text(), Text(f"then followed {count(total, 'error')}:")]
@@ -41,6 +49,21 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         if len(found.followed) > FOLLOWED:
             lines.append(Text(f"  and {count(len(found.followed) - FOLLOWED, 'more kind')}", style="dim"))
     return Text("\n").join([*lines, *_notes(left)])
+
+
+def _without_secrets(found: FirstError) -> FirstError:
+    """What programs said, redacted as a whole before any line or word of it is taken."""
+    return replace(
+        found,
+        cause=found.cause and _told(found.cause),
+        others=tuple(map(_told, found.others)),
+        followed=tuple(replace(each, said=redact.text(each.said)) for each in found.followed),
+    )
+
+
+def _told(problem: Problem) -> Problem:
+    said = (replace(each.raised, message=redact.text(each.raised.message)) for each in problem.events)
+    return replace(problem, events=tuple(replace(e, raised=r) for e, r in zip(problem.events, said, strict=True)))
 
 
 def _cause(problem: Problem, heading: str, cwd: str | None) -> list[Text]:
@@ -74,7 +97,7 @@ def _cause(problem: Problem, heading: str, cwd: str | None) -> list[Text]:
 def _notes(left: Left) -> list[Text]:
     from rich.text import Text
 
-    return [Text(), *(Text(f"note: {note}", style="yellow") for note in left.notes)] if left.notes else []
+    return [Text(), *(Text(f"note: {redact.text(n)}", style="yellow") for n in left.notes)] if left.notes else []
 
 
 def _short(said: str, width: int = 100) -> str:
@@ -87,6 +110,7 @@ def _seen(problem: Problem) -> list[str]:
 
 def record(left: Left, found: FirstError, bundle: str = "") -> FirstErrorDocument:
     """The document of `--json`."""
+    found = _without_secrets(found)
     return {
         "job_id": left.job.job_id,
         "submission_id": left.job.submission_id,
@@ -95,7 +119,7 @@ def record(left: Left, found: FirstError, bundle: str = "") -> FirstErrorDocumen
         "sure": found.sure,
         "others": [cause_record(each) for each in found.others],
         "followed": [{"said": e.said, "why": e.why, "count": e.count, "roles": list(e.roles)} for e in found.followed],
-        "notes": list(left.notes),
+        "notes": [redact.text(note) for note in left.notes],
         "bundle": bundle,
     }
 

@@ -13,7 +13,7 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
@@ -73,7 +73,27 @@ class SmokeCluster:
                 **workers,
             )
             options = {"head": head, "shutdown_at_exit": False, "spawn_reaper": True}
-            self._running.append(_patiently(lambda: LeanNode(copy(params), **options)))  # noqa: B023 - called at once
+            self._running.append(self._patiently(lambda: LeanNode(copy(params), **options)))  # noqa: B023 - called at once
+
+    def _patiently(self, start: Callable[[], Any]) -> Any:
+        """A node, tried once more: Ray gives one 30 s to register, and a busy machine may need more.
+
+        What the first try left ends before the second: it might yet come up. Raises DeadlineError.
+        """
+        logging.getLogger("ray._private.node").setLevel(logging.WARNING)  # else a line for each second of the wait
+        before = set(self._processes())
+        for again in (True, False):
+            try:
+                return start()
+            except Exception as error:  # Ray has no type for it
+                if TOO_LATE not in str(error):
+                    raise
+                if not again:
+                    raise DeadlineError(
+                        "Ray did not start: its node had not registered after 30 s, twice",
+                        hint="is the machine overloaded? `devkit doctor --here` looks at it",
+                    ) from error
+            _kill(set(self._processes()) - before)
 
     @property
     def address(self) -> str:
@@ -96,15 +116,11 @@ class SmokeCluster:
         import ray
 
         ray.shutdown()
-        import psutil  # Ray's own, which is found once Ray is imported
-
         processes = self._processes()  # while their parents live
         while self._running:
             node = self._running.pop()
             node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
-        for process in processes:
-            with suppress(psutil.Error):
-                process.kill()
+        _kill(processes)
 
     def _processes(self) -> list[Any]:
         """What this process started for this Ray, with all that it started in turn.
@@ -112,7 +128,7 @@ class SmokeCluster:
         A node's agents may outlive it by a minute; and a node that was interrupted while it came up is not in
         `_running`.
         """
-        import psutil
+        import psutil  # Ray's own, which is found once Ray is imported
 
         found = []
         for child in psutil.Process().children():
@@ -122,22 +138,12 @@ class SmokeCluster:
         return found
 
 
-def _patiently(start: Callable[[], Any]) -> Any:
-    """A node, tried once more: Ray gives one 30 s to register, which nothing changes, and a busy machine may need more.
+def _kill(processes: Iterable[Any]) -> None:
+    import psutil
 
-    What the first try left running ends with the rest. Raises DeadlineError.
-    """
-    for again in (True, False):
-        try:
-            return start()
-        except Exception as error:  # Ray has no type for it
-            if TOO_LATE not in str(error):
-                raise
-            if not again:
-                raise DeadlineError(
-                    "Ray did not start: its node had not registered after 30 s, twice",
-                    hint="is the machine overloaded? `devkit doctor --here` looks at it",
-                ) from error
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
 
 
 def short_temporary_folder() -> str:
@@ -166,4 +172,6 @@ def isolate() -> None:
         RAY_gcs_rpc_server_reconnect_timeout_s="20",
         # One thread per worker: more fight over the cores, and the bits of a sum would depend on the machine.
         OMP_NUM_THREADS="1",
+        # One question of those that Ray asks for 30 s until a node has registered: it lets no signal in meanwhile.
+        RAY_raylet_start_wait_time_s="1",
     )

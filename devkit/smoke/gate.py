@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ PROMPT_TOKENS, RESPONSE_TOKENS = 32, 8
 KL_LIMIT = 0.01  # a stronger pull to the reference would hold the tiny model back
 
 
-def settings(full: Config, train_file: str, folder: Path) -> dict[str, Any]:
+def settings(full: Config, pipeline: Config, train_file: str, folder: Path) -> dict[str, Any]:
     """What the gate sets beside the plan's overrides: estimator, KL mode and batches stay the pipeline's.
 
     Writes the reward function into `folder`.
@@ -41,4 +42,30 @@ def settings(full: Config, train_file: str, folder: Path) -> dict[str, Any]:
         "trainer.val_before_train": False,
         "trainer.resume_mode": "disable",
         "trainer.default_local_dir": str(folder / "gate"),
+        **_budgets(pipeline),
     }
+
+
+def _budgets(pipeline: Config) -> dict[str, int]:
+    """Where tokens size the passes: for as many rows of the gate's length."""
+    actor, critic, rollout = (
+        pipeline.actor_rollout_ref.actor,
+        pipeline.critic,
+        pipeline.actor_rollout_ref.rollout,
+    )
+    reference = pipeline.actor_rollout_ref.ref
+    given = {
+        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": (actor.use_dynamic_bsz, actor.ppo_max_token_len_per_gpu),
+        "critic.ppo_max_token_len_per_gpu": (critic.use_dynamic_bsz, critic.ppo_max_token_len_per_gpu),
+        "critic.forward_max_token_len_per_gpu": (critic.use_dynamic_bsz, critic.forward_max_token_len_per_gpu),
+        "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu": (
+            rollout.log_prob_use_dynamic_bsz,
+            rollout.log_prob_max_token_len_per_gpu,
+        ),
+        "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu": (
+            reference.log_prob_use_dynamic_bsz,
+            reference.log_prob_max_token_len_per_gpu,
+        ),
+    }
+    share = (PROMPT_TOKENS + RESPONSE_TOKENS) / pipeline.longest_sequence
+    return {key: math.ceil(budget * share) for key, (by_tokens, budget) in given.items() if by_tokens}

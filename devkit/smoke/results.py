@@ -10,7 +10,22 @@ from typing import TYPE_CHECKING
 from devkit.records import CheckResult, Status
 
 if TYPE_CHECKING:  # it imports torch
-    from devkit.smoke.checks import Outcome
+    from devkit.smoke.checks.outcome import Outcome
+
+
+# What comes before what it leads to, as a step goes: of several failures the first one is the nearest to the mistake.
+CAUSES_FIRST = (
+    *("data-rows", "data-limits", "settings"),
+    *("data-order", "prompts", "prompt-tokens"),
+    *("weight-sync", "ranks-equal", "draws-differ", "temperature", "top-p", "top-k", "validation"),
+    *("masks", "rollout-logprobs", "reference"),
+    *("pipeline-rewards", "reward-truth", "reward-text", "reward-calls", "reward-repeats", "rewards"),
+    *("kl-in-reward", "advantages"),
+    *("forward", "mini-batches", "losses", "loss-gradient", "micro-batches", "first-mini-batch", "gradients"),
+    *("learning-rate", "adamw", "optimizer-step"),
+    *("policy-update", "critic-update", "learning"),
+    *("killed-rank", "resume", "export"),
+)
 
 
 class FirstFailure(Exception):
@@ -47,4 +62,6 @@ class Results:
 
     @property
     def all(self) -> tuple[CheckResult, ...]:
-        return tuple(self._found.values())
+        """Causes first; what ended the run, and is no check, comes last."""
+        place = {name: number for number, name in enumerate(CAUSES_FIRST)}
+        return tuple(sorted(self._found.values(), key=lambda found: place.get(found.name, len(place))))

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -17,11 +16,12 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from devkit.console import emit, talk
 from devkit.errors import DeadlineError
 from devkit.records import SmokeRecord
+from devkit.signals import deferred, interrupting, undisturbed, unswallowed
 from devkit.smoke.cluster import SmokeCluster
 from devkit.smoke.options import SmokeOptions
 from devkit.smoke.report import write_junit, write_report
@@ -45,7 +45,7 @@ def main(options: SmokeOptions) -> int:
     plan = make_plan(options.overrides, options.dialect, options.rollout)
     folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
     try:
-        with make_view(json=options.json) as view, _terminable():
+        with make_view(json=options.json) as view, interrupting():
             _announce(plan, view, verbose=options.verbose)
             clock = Clock(view)
             with _deadline(options.timeout, clock):
@@ -71,6 +71,7 @@ def _of_script(options: SmokeOptions) -> SmokeOptions:
     found = capture(options.command, options.timeout)
     left = options.timeout and max(options.timeout - (time.perf_counter() - began), MIN_SECONDS)
     given = parse(found.arguments)
+    options = replace(options, junit=_from_here(options.junit), report=_from_here(options.report))
     os.chdir(found.folder)  # its paths are meant from there, as is a module of its own
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys((*found.python_path, str(found.folder))))
     talk().print(f"devkit smoke: {shlex.join(options.command)} starts a trainer in {found.folder}", soft_wrap=True)
@@ -78,12 +79,18 @@ def _of_script(options: SmokeOptions) -> SmokeOptions:
     return replace(options, overrides=overrides, dialect=options.dialect or given.dialect, timeout=left)
 
 
+def _from_here(path: Path | None) -> Path | None:
+    return path.absolute() if path else None
+
+
 def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started: float) -> SmokeRecord:
     """All stages. Whatever happens, no process that was started is left behind."""
     results = Results(fail_fast=options.fail_fast)
     with ExitStack() as endings:
-        with _deferred():  # an interruption waits until what is made here is sure to be ended
+        with deferred():  # an interruption waits until what is made here is sure to be ended
             cluster = SmokeCluster(plan.nodes, plan.ranks_per_node)
+            # torch makes it wherever it is loaded, and leaves it; one that the user chose stays.
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "torchinductor"))
             warm = WarmProcess(folder / "warm.log")
             endings.callback(_end, cluster, warm, clock)
             # An exception out of a signal handler in the midst of an import can leave the import lock taken.
@@ -93,15 +100,18 @@ def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started:
             # Here and not in the other thread: Ray's processes end when the thread that started them does.
             cluster.start(warm.socket)
             stages = loading.result().Stages(plan, results, clock.view, folder, cluster, warm, clock, options.seed)
+            endings.callback(stages.close)
         _carry_out(stages, results, folder)
     for result in results.all:
         clock.view.check(result)
     seconds = time.perf_counter() - started
-    return SmokeRecord(seconds, clock.seconds, results.all, tuple(stages.steps), kept=plan.kept, cut=plan.cut)
+    return SmokeRecord(
+        seconds, clock.seconds, results.all, tuple(stages.steps), kept=stages.plan.kept, cut=stages.plan.cut
+    )
 
 
 def _end(cluster: SmokeCluster, warm: WarmProcess, clock: Clock) -> None:
-    with _undisturbed(), clock("clean-up"), closing(warm):
+    with undisturbed(), clock("clean-up"), closing(warm):
         cluster.stop()
 
 
@@ -186,26 +196,22 @@ def _deadline(seconds: float | None, clock: Clock) -> Iterator[None]:
 
     def over(_number: int, frame: FrameType | None) -> None:
         if _imports(frame):  # an exception there can leave the import lock taken, and what then imports waits for ever
-            signal.setitimer(signal.ITIMER_REAL, SOON_S, AGAIN_S)
-            return
+            return soon()
         came_in.append(clock.phase)
         raise _TimeIsUp
 
-    def swallowed(unraisable: Any) -> None:
-        if unraisable.exc_type is _TimeIsUp:
-            signal.setitimer(signal.ITIMER_REAL, SOON_S, AGAIN_S)
-        else:
-            hook(unraisable)
+    def soon() -> None:
+        signal.setitimer(signal.ITIMER_REAL, SOON_S, AGAIN_S)
 
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before, hook = signal.signal(signal.SIGALRM, over), sys.unraisablehook
-    # Again and again: an exception that comes while Python cleans up after itself, or forks, is swallowed.
-    sys.unraisablehook = swallowed
+    before = signal.signal(signal.SIGALRM, over)
+    # Again and again: a library may swallow it.
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
-        yield
+        with unswallowed(_TimeIsUp, soon):
+            yield
     except (_TimeIsUp, Exception) as error:
         if not came_in:
             raise
@@ -217,62 +223,3 @@ def _deadline(seconds: float | None, clock: Clock) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        sys.unraisablehook = hook
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C, or the deadline, must not end what ends the processes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _deferred() -> Iterator[None]:
-    """Signals that would end the run take effect at its end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-    before = [signal.signal(number, lambda caught, _frame: waiting.append(caught)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-        if waiting:
-            signal.raise_signal(waiting[0])
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM, which CI systems send, ends the run as Ctrl-C does."""
-    asked = False
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        nonlocal asked
-        asked = True
-        raise KeyboardInterrupt
-
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and nobody has it ignored
-        numbers.append(signal.SIGINT)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    except Exception as error:
-        if asked:  # a library has caught it half-way, and met what it had left undone
-            raise KeyboardInterrupt from error
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -6,13 +6,16 @@ Pure: overrides in, overrides out, with a list of what was kept and what was cut
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from devkit.debug.inworker.settings import lifts_timeouts
 from devkit.records import Cut
-from trainer.config import Resolved, check, micro_batch_sizes, resolve
+from devkit.smoke import sizing
+from trainer.config import Resolved, check, resolve
 from trainer.config.choices import CHOICES
 from trainer.config.overrides import format_value, parse
 from trainer.config.problems import ConfigErrors, Problem
@@ -20,19 +23,14 @@ from trainer.config.schema import Config
 from trainer.config.tree import FOLLOWS
 from trainer.config.upstream import rename
 from trainer.errors import ConfigError
-from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
 from trainer.learner.megatron.available import require_megatron
 from trainer.rollout.versions import require_version
 from trainer.teams import KEY as MAPPING
-from trainer.teams import ROLES, teams_of
+from trainer.teams import teams_of
 
 ENGINES = CHOICES["actor_rollout_ref.rollout.name"]
+DAY = 24 * 3600  # seconds
 MAX_NODES = 4
-MAX_SAMPLES = 8  # of rollout.n
-MAX_STEPS_PER_EPOCH = 4  # mini-batches
-MAX_MICRO_BATCHES = 4  # per mini-batch and rank
-MIN_ROWS = 16  # sequences per mini-batch: fewer, and the learning gate's gradients are noise
-PROMPT_TOKENS, RESPONSE_TOKENS = 96, 12
 SAVE_AT, KILL_AT, LAST = 2, 3, 5  # steps of the pipeline run
 
 # A plain `devkit smoke --tiny` runs what most commands use, and nothing at its neutral value: a temperature of 1 and
@@ -40,6 +38,15 @@ SAVE_AT, KILL_AT, LAST = 2, 3, 5  # steps of the pipeline run
 DEFAULTS = (
     "algorithm.use_kl_in_reward=True",
     "algorithm.kl_ctrl.kl_coef=0.01",
+    "algorithm.gamma=0.98",
+    "algorithm.lam=0.95",
+    "actor_rollout_ref.actor.use_kl_loss=True",
+    "actor_rollout_ref.actor.kl_loss_coef=0.005",
+    "actor_rollout_ref.actor.entropy_coeff=0.001",
+    "actor_rollout_ref.actor.clip_ratio_high=0.28",
+    "actor_rollout_ref.actor.optim.lr_warmup_steps=2",
+    "actor_rollout_ref.actor.optim.lr_scheduler_type=cosine",
+    "critic.optim.lr_warmup_steps=2",
     "actor_rollout_ref.rollout.temperature=0.9",
     "data.train_batch_size=32",
     "actor_rollout_ref.actor.ppo_mini_batch_size=16",
@@ -70,6 +77,12 @@ KEPT = (
     "actor_rollout_ref.actor.loss_agg_mode",
     "actor_rollout_ref.actor.ppo_epochs",
     "actor_rollout_ref.actor.shuffle",
+    "actor_rollout_ref.actor.use_dynamic_bsz",
+    "actor_rollout_ref.actor.optim.betas",
+    "actor_rollout_ref.actor.optim.weight_decay",
+    "actor_rollout_ref.actor.optim.lr_scheduler_type",
+    "actor_rollout_ref.actor.fsdp_config.param_offload",
+    "actor_rollout_ref.model.use_remove_padding",
     "actor_rollout_ref.model.enable_gradient_checkpointing",
     "actor_rollout_ref.rollout.n",
     "actor_rollout_ref.rollout.temperature",
@@ -79,6 +92,8 @@ KEPT = (
     "custom_reward_function.path",
     "data.train_files",
     "data.val_files",
+    "data.shuffle",
+    "data.truncation",
     "trainer.nnodes",
 )
 
@@ -110,16 +125,20 @@ def make_plan(overrides: Sequence[str], dialect: str | None, rollout: str = "hf"
         require_megatron()
     nodes = min(full.trainer.nnodes, MAX_NODES)
     ranks = max(1 if nodes > 1 else 2, math.ceil(len(teams_of(full)) / nodes))
-    sizes = _batch_sizes(full, nodes * ranks)
+    sizes = sizing.batch_sizes(full, nodes * ranks)
     cuts = tuple(cut for cut in _cuts(resolved, nodes, ranks, sizes, rollout) if cut.full != cut.tiny)
-    model = Path(full.actor_rollout_ref.model.path).expanduser()
+    model = Path(os.path.expanduser(full.actor_rollout_ref.model.path))
     return Plan(
         full=full,
         dialect=resolved.dialect,
         nodes=nodes,
         ranks_per_node=ranks,
         overrides=replaced(overrides, {cut.key: cut.tiny for cut in cuts}),
-        kept={key: _value(full, key) for key in KEPT if resolved.origins.get(key) != "default"},
+        kept={
+            key: sizing.value(full, key)
+            for key in KEPT
+            if resolved.origins.get(key) != "default" and key not in {cut.key for cut in cuts}
+        },
         cut=cuts,
         own_data=not full.data.train_files,
         like=str(model) if full.actor_rollout_ref.model.path and (model / "config.json").is_file() else None,
@@ -146,75 +165,26 @@ def with_defaults(overrides: Sequence[str]) -> tuple[str, ...]:
     return (*(default for default in DEFAULTS if default.split("=")[0] not in given), *overrides)
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    prompts: int  # per step
-    mini: int  # prompts per mini-batch
-    micro: int  # sequences per pass and copy of the actor
-    critic_micro: int
-    samples: int  # per prompt
-
-
-def _mapping(full: Config, world: int) -> dict[str, list[int] | None]:
-    """The ranks of each role: as many teams as in the full run, of neighbours; None where all ranks do everything."""
-    teams = teams_of(full)
-    if len(teams) == 1:
-        return dict.fromkeys(ROLES)
-    dealt = {
-        role: [rank for rank in range(world) if rank * len(teams) // world == number]
-        for number, team in enumerate(teams)
-        for role in team.roles
-    }
-    return {role: dealt.get(role) for role in ROLES}
-
-
-def _ranks(full: Config, world: int, role: str) -> int:
-    mapping = _mapping(full, world)
-    ranks = mapping[role] or mapping["actor"]
-    return world if ranks is None else len(ranks)
-
-
-def _split(whole: Grid, world: int) -> Grid:
-    """Two tensor ranks where the full run has any, two stages where it has those and ranks are left.
-
-    >>> _split(Grid(world_size=16, tensor=4, pipeline=2), 2)
-    Grid(world_size=2, tensor=2, pipeline=1)
-    """
-    tensor = 2 if whole.tensor > 1 and world % 2 == 0 else 1
-    pipeline = 2 if whole.pipeline > 1 and world % (2 * tensor) == 0 else 1
-    return replace(whole, world_size=world, tensor=tensor, pipeline=pipeline)
-
-
-def _batch_sizes(full: Config, world: int) -> _Sizes:
-    """The smallest batch with the full run's numbers of mini-batches and micro-batches (up to a limit)."""
-    grids = {"actor": actor_grid(full), "critic": critic_grid(full), "ref": reference_grid(full)}
-    copies, critic_copies, ref_copies = (_split(grid, _ranks(full, world, role)).copies for role, grid in grids.items())
-    samples = min(full.actor_rollout_ref.rollout.n, MAX_SAMPLES)
-    mini = full.actor_rollout_ref.actor.ppo_mini_batch_size
-    steps = min(MAX_STEPS_PER_EPOCH, max(1, full.data.train_batch_size // mini))
-    per_copy = mini * full.actor_rollout_ref.rollout.n // actor_grid(full).copies
-    size = micro_batch_sizes(full).actor_update.sequences(full.longest_sequence)
-    passes = min(MAX_MICRO_BATCHES, max(1, per_copy // size))
-    unit = math.lcm(world, copies * passes, critic_copies * passes, ref_copies, samples)
-    rows = unit * math.ceil(MIN_ROWS / unit)
-    micro, critic_micro = (rows // each // passes for each in (copies, critic_copies))
-    return _Sizes(steps * rows // samples, rows // samples, micro, critic_micro, samples)
-
-
-def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: str) -> list[Cut]:
-    full = resolved.config
+def _deadlines(rollout: str) -> tuple[int, int]:
+    """Seconds for a phase, and for ranks to meet. Under `devkit run` a rank that is stopped is no hang."""
+    if lifts_timeouts(os.environ):
+        return DAY, DAY
     # An engine in processes of its own takes half a minute to start, and more where ranks share few cores.
-    timeout = 120 if rollout == "hf" else 420
+    return (120 if rollout == "hf" else 420), 90
+
+
+def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: sizing.Sizes, rollout: str) -> list[Cut]:
+    full = resolved.config
+    timeout, meeting = _deadlines(rollout)
     wanted: dict[str, tuple[Any, str]] = {
         "trainer.nnodes": (nodes, f"at most {MAX_NODES} simulated nodes"),
         "trainer.n_gpus_per_node": (ranks, "ranks share this machine's cores"),
         "trainer.device": ("cpu", "runs without a GPU"),
-        **{f"{MAPPING}.{role}": (of, "as many teams") for role, of in _mapping(full, nodes * ranks).items()},
+        **{f"{MAPPING}.{role}": (of, "as many teams") for role, of in sizing.mapping(full, nodes * ranks).items()},
         "data.train_batch_size": (sizes.prompts, "the same number of optimizer steps, of fewer rows"),
         "actor_rollout_ref.actor.ppo_mini_batch_size": (sizes.mini, "as above"),
         "actor_rollout_ref.actor.ppo_micro_batch_size": (None, "as above"),
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": (sizes.micro, "the same number of micro-batches"),
-        "actor_rollout_ref.actor.use_dynamic_bsz": (False, "the micro-batch size above decides"),
         "actor_rollout_ref.rollout.log_prob_micro_batch_size": (None, "as above"),
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": (2 * sizes.micro, "as above"),
         "actor_rollout_ref.ref.log_prob_micro_batch_size": (None, "as above"),
@@ -222,10 +192,9 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: st
         "critic.ppo_mini_batch_size": (sizes.mini, "as the actor's"),
         "critic.ppo_micro_batch_size": (None, "as the actor's"),
         "critic.ppo_micro_batch_size_per_gpu": (sizes.critic_micro, "as the actor's"),
-        "critic.use_dynamic_bsz": (False, "as the actor's"),
         "critic.forward_micro_batch_size": (None, "as the actor's"),
         "critic.forward_micro_batch_size_per_gpu": (2 * sizes.critic_micro, "as the actor's"),
-        "actor_rollout_ref.rollout.n": (sizes.samples, f"at most {MAX_SAMPLES}"),
+        "actor_rollout_ref.rollout.n": (sizes.samples, f"at most {sizing.MAX_SAMPLES}"),
         "actor_rollout_ref.rollout.name": (rollout, "hf runs anywhere; --rollout chooses another"),
         "actor_rollout_ref.rollout.tensor_model_parallel_size": (1, "each rank has its engine"),
         "actor_rollout_ref.rollout.update_weights_bucket_megabytes": (1, "several buckets, of a tiny model"),
@@ -236,10 +205,10 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: st
         "actor_rollout_ref.rollout.do_sample": (True, "a greedy policy explores nothing"),
         "actor_rollout_ref.rollout.ignore_eos": (False, "responses must end"),
         "actor_rollout_ref.rollout.val_kwargs.n": (1, "one response shows that validation works"),
-        "data.max_prompt_length": (min(full.data.max_prompt_length, PROMPT_TOKENS), "short prompts"),
-        "data.max_response_length": (min(full.data.max_response_length, RESPONSE_TOKENS), "short responses"),
-        "data.truncation": ("left", "prompts are cut to fit"),
-        "data.filter_overlong_prompts": (False, "prompts are cut to fit"),
+        "data.max_prompt_length": (min(full.data.max_prompt_length, sizing.PROMPT_TOKENS), "short prompts"),
+        "data.max_response_length": (min(full.data.max_response_length, sizing.RESPONSE_TOKENS), "short responses"),
+        "data.truncation": (_truncation(full), "an error would end the run: in tiny tokens most prompts are longer"),
+        "data.filter_overlong_prompts": (False, "prompts are cut to fit, where too few are short"),
         "data.train_max_samples": (3 * sizes.prompts, "the rows of three steps"),
         "data.val_max_samples": (8, "a few rows"),
         "data.val_batch_size": (None, "all at once"),
@@ -258,8 +227,8 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: st
         "trainer.capsule_dir": (None, "nothing outside the working folder"),
         "global_profiler.tool": (None, "nothing outside the working folder"),
         "trainer.step_timeout": (timeout, "a hang is a failure"),
-        "trainer.ray_wait_register_center_timeout": (90, "a hang is a failure"),
-        "actor_rollout_ref.nccl_timeout": (90, "a hang is a failure"),
+        "trainer.ray_wait_register_center_timeout": (meeting, "a hang is a failure"),
+        "actor_rollout_ref.nccl_timeout": (meeting, "a hang is a failure"),
         "actor_rollout_ref.model.tokenizer_path": (None, "the tiny model's own tokenizer"),
         "actor_rollout_ref.actor.checkpoint.save_contents": (["model", "optimizer", "extra"], "what resuming needs"),
         "actor_rollout_ref.actor.fsdp_config.model_dtype": ("fp32", "exact on a CPU"),
@@ -268,41 +237,24 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: _Sizes, rollout: st
         "actor_rollout_ref.ref.fsdp_config.dtype": ("fp32", "exact on a CPU"),
         "critic.model.fsdp_config.model_dtype": ("fp32", "exact on a CPU"),
         "critic.model.fsdp_config.dtype": ("fp32", "exact on a CPU"),
-        **_megatron(full, nodes * ranks),
-        **_optimizers(),
+        **sizing.megatron(full, nodes * ranks),
+        **sizing.passes(full, sizes),
+        **sizing.optimizers(full),
     }
     return [
-        Cut(key, _value(full, key), tiny, why, given=not resolved.origins.get(key, "").startswith(("default", FOLLOWS)))
+        Cut(
+            key,
+            sizing.value(full, key),
+            tiny,
+            why,
+            given=not resolved.origins.get(key, "").startswith(("default", FOLLOWS)),
+        )
         for key, (tiny, why) in wanted.items()
     ]
 
 
-def _megatron(full: Config, world: int) -> dict[str, tuple[Any, str]]:
-    """Of actor and critic: parallel sizes that fit the ranks, and what fits two layers on a CPU."""
-    grid = _split(actor_grid(full), _ranks(full, world, "actor"))
-    sections = {"actor_rollout_ref.actor.megatron": full.actor_rollout_ref.actor.megatron}
-    sections |= {"critic.megatron": full.critic.megatron}
-    settings: dict[str, tuple[Any, str]] = {}
-    for prefix, megatron in sections.items() if full.uses_megatron else ():
-        recomputed = megatron.override_transformer_config.recompute_num_layers
-        settings |= {
-            f"{prefix}.tensor_model_parallel_size": (grid.tensor, "at most two ranks to a matrix"),
-            f"{prefix}.pipeline_model_parallel_size": (grid.pipeline, "two stages where ranks are left"),
-            f"{prefix}.dtype": ("fp32", "exact on a CPU"),
-            f"{prefix}.override_transformer_config.recompute_num_layers": (recomputed and 1, "few layers"),
-        }
-    return settings
-
-
-def _optimizers() -> dict[str, tuple[Any, str]]:
-    """Rates for a model that starts from nothing: a run's own would not move it in the time there is."""
-    why = "a new tiny model learns with large steps"
-    rates = {"actor_rollout_ref.actor.optim": 5e-3, "critic.optim": 3e-3}
-    settings: dict[str, tuple[Any, str]] = {}
-    for prefix, lr in rates.items():
-        settings |= {f"{prefix}.lr": (lr, why), f"{prefix}.lr_scheduler_type": ("constant", why)}
-        settings |= {f"{prefix}.lr_warmup_steps": (0, why), f"{prefix}.lr_warmup_steps_ratio": (0.0, why)}
-    return settings
+def _truncation(full: Config) -> str:
+    return "left" if full.data.truncation == "error" else full.data.truncation
 
 
 def _require_sound(resolved: Resolved) -> None:
@@ -318,12 +270,6 @@ def _supplied(problem: Problem) -> bool:
     return (
         unset or problem.key.startswith(own) or (problem.key == "data.train_batch_size" and "rows" in problem.message)
     )
-
-
-def _value(config: Any, key: str) -> Any:
-    for part in key.split("."):
-        config = getattr(config, part)
-    return config
 
 
 def replaced(overrides: Sequence[str], settings: Mapping[str, Any]) -> tuple[str, ...]:

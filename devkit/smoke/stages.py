@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,16 @@ import ray  # whole: two threads that each begin with another part of it would m
 
 from devkit.errors import DevkitError
 from devkit.records import StepRecord
-from devkit.smoke import checks, gate
-from devkit.smoke.checks import Outcome
+from devkit.smoke import gate, plain_update
+from devkit.smoke.checks import updates, whole_run
+from devkit.smoke.checks.outcome import Outcome, named
 from devkit.smoke.cluster import SmokeCluster
+from devkit.smoke.draw_trial import DrawTrial
 from devkit.smoke.problems import write_parquet
 from devkit.smoke.results import Results
 from devkit.smoke.shrink import Plan, replaced
 from devkit.smoke.tiny import HEADS
+from devkit.smoke.users import UsersOwn, look_at_data
 from devkit.smoke.view import SmokeView
 from devkit.smoke.warm_process import WarmProcess
 from devkit.smoke.watch import GateWatch, PipelineWatch
@@ -25,14 +30,18 @@ from trainer.cluster import WorkerPool
 from trainer.config import load
 from trainer.config.schema import Config
 from trainer.data.parquet import read_parts
-from trainer.errors import CheckpointError, TrainerError
+from trainer.data.reading import read_data, total_steps
+from trainer.errors import CheckpointError, DataError, TrainerError
 from trainer.export import export
-from trainer.run import Observer, read_data, total_steps, train
+from trainer.run import Observer, train
 from trainer.tokenizer import load_tokenizer
 from trainer.tracking import make_tracker
 
 PROBLEMS = 128  # word problems, where no data are given and for the gate
 TEXTS = 256  # prompts that the tokenizer is trained on
+FILTER = "data.filter_overlong_prompts"
+PACKING = "actor_rollout_ref.model.use_remove_padding"
+FILTERED_STEPS = 2  # of an epoch, at least, that the filter is to leave
 POSITIONS = 512  # of the tiny model: more than prompt and response together
 
 
@@ -61,6 +70,12 @@ class Stages:
         self.steps: list[StepRecord] = []
         self.model = str(folder / "model")
         self.checkpoints = folder / "pipeline"
+        self.own: UsersOwn | None = None  # once the data are there
+
+    def close(self) -> None:
+        """Ends what calls the reward function."""
+        if self.own is not None:
+            self.own.close()
 
     # -- set-up
 
@@ -79,13 +94,34 @@ class Stages:
             self.cluster.connect()
             self.warm.answer()
             self.tokenizer = load_tokenizer(self.config.actor_rollout_ref.model)
+            if self.plan.full.data.filter_overlong_prompts:
+                self._keep_filter()
+            log = self.folder / "reward.log"
+            self.own = UsersOwn(self.plan.full, self.config, self.tokenizer, self.results, log)
+            look_at_data(self.plan.full, self.results)
 
-    def _pipeline_config(self) -> Config:
+    def _keep_filter(self) -> None:
+        """The filter of the full command stays where it leaves enough rows: only the tiny tokenizer shows that."""
+        config = self._pipeline_config({FILTER: True})
+        try:
+            steps = len(read_data(config).train)
+        except DataError:  # too few rows are left; any other reason ends the run as it starts
+            steps = 0
+        if steps < FILTERED_STEPS:
+            self.view.note(f"cut: {FILTER}=False, for it leaves rows of {steps} steps in the tiny model's tokens")
+            return
+        self.config = config
+        cut = tuple(each for each in self.plan.cut if each.key != FILTER)
+        self.plan = replace(self.plan, cut=cut, kept={**self.plan.kept, FILTER: True})
+        self.view.note(f"kept: {FILTER}=True after all, for enough prompts are short")
+
+    def _pipeline_config(self, more: dict[str, Any] | None = None) -> Config:
         own = {"data.train_files": [self.problems[0]], "data.val_files": [self.problems[1]]}
         data = own if self.plan.own_data else {}
         if not self.plan.own_data and not self.plan.full.data.val_files:
             data = {"data.val_files": self.plan.full.data.train_files}
-        return self._config({**data, "trainer.default_local_dir": str(self.checkpoints), "data.seed": self.seed})
+        own_paths = {**data, "trainer.default_local_dir": str(self.checkpoints), "data.seed": self.seed}
+        return self._config({**own_paths, **(more or {})})
 
     def _config(self, more: dict[str, Any]) -> Config:
         model = {
@@ -99,19 +135,38 @@ class Stages:
 
     def learn(self) -> None:
         """From scratch, on a task that a tiny model can learn: the reward must rise."""
-        config = self._config(gate.settings(self.plan.full, self.problems[0], self.folder))
-        watch = GateWatch(self.results, self.view, config, self.tokenizer)
+        config = self._config(gate.settings(self.plan.full, self.config, self.problems[0], self.folder))
+        trial = DrawTrial(self.warm, self.model, self.seed)
+        watch = GateWatch(self.results, self.view, config, self.tokenizer, self.folder / "made-up", trial)
         with self.clock("learning gate"):
             self.pool = WorkerPool(self.config, name="smoke")
             self.steps = watch.steps
             self._train(config, self.pool, watch, connect=True)
             watch.conclude(gate.MARGIN, gate.WINDOW)
+            for role, inert in watch.inert.items():
+                self.results.add(
+                    "settings", partial(updates.settings_act, role, inert, asked=PACKING in self.plan.kept)
+                )
+            self._look_at_updates(config, watch)
+
+    def _look_at_updates(self, config: Config, watch: GateWatch) -> None:
+        """The last updates of the gate once more, in the process that has torch and transformers."""
+        for role in watch.made_up:
+            settings = asdict(plain_update.settings_of(config, role, gate.STEPS))
+            self.warm.tell("expect", folder=str(watch.folder), model=self.model, settings=settings)
+            try:
+                answer = self.warm.answer()
+            except DevkitError as error:  # of a model of another make
+                watch.pass_over_update(f"the {role}'s update could not be computed once more: {error.message}")
+                continue
+            watch.look_at_update(role, plain_update.Expected(**{**answer, "steps": tuple(answer["steps"])}))
+        self.results.settle()
 
     # -- the pipeline: train, validate, save, be killed, resume, export
 
     def train(self) -> None:
         """Until a rank is killed on purpose."""
-        self.before = PipelineWatch(self.results, self.view, self.config, self.tokenizer)
+        self.before = PipelineWatch(self.results, self.view, self.config, self.tokenizer, self.own)
         victim = self.pool.infos[-1]
         self.before.kill_pid = victim.pid
         with self.clock("pipeline"):
@@ -121,7 +176,7 @@ class Stages:
             except (TrainerError, ray.exceptions.RayError) as error:
                 if not self.before.killed:
                     raise
-                death = checks.death_named(error, str(victim))
+                death = whole_run.death_named(error, str(victim))
             finally:
                 self.pool.close()
         self.results.add("killed-rank", lambda: death)
@@ -129,7 +184,8 @@ class Stages:
 
     def resume(self) -> None:
         """In new processes, from the last checkpoint to the end."""
-        self.after = PipelineWatch(self.results, self.view, self.config, self.tokenizer)
+        self.after = PipelineWatch(self.results, self.view, self.config, self.tokenizer, self.own)
+        self.after.rows = self.before.rows
         with self.clock("resume"):
             pool = WorkerPool(self.config, name="smoke-resumed")
             try:
@@ -137,7 +193,7 @@ class Stages:
             finally:
                 pool.close()
         engine = self.config.actor_rollout_ref.rollout.name
-        self.results.add("resume", lambda: checks.resumed_equal(self.before.metrics, self.after.metrics, engine))
+        self.results.add("resume", lambda: whole_run.resumed_equal(self.before.metrics, self.after.metrics, engine))
         self.results.settle()
 
     def export(self) -> None:
@@ -156,7 +212,7 @@ class Stages:
         trained = self.after.final_actor[0]
         odd = sorted(name for name in loaded if loaded[name] != trained.get(name))
         if odd:
-            return Outcome(False, f"exported weights differ from the actor's: {checks.named(odd)}")
+            return Outcome(False, f"exported weights differ from the actor's: {named(odd)}")
         return Outcome(True, f"transformers loads all {parameters:,} parameters, equal to the actor's")
 
     def _train(self, config: Config, pool: WorkerPool, observer: Observer, *, connect: bool = False) -> None:

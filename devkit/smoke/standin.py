@@ -111,10 +111,13 @@ def submit(options: list[str], entry: list[str]) -> NoReturn:
     folder = option(options, SUBMIT_DIR)
     try:
         runtime = json.loads(option(options, SUBMIT_ENV) or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         runtime = {}
-    environ.update({str(name): str(value) for name, value in runtime.get("env_vars", {}).items() if name != "PATH"})
-    folder = folder or runtime.get("working_dir")
+    runtime = runtime if isinstance(runtime, dict) else {}
+    variables = runtime.get("env_vars")
+    variables = variables if isinstance(variables, dict) else {}
+    environ.update({str(name): str(value) for name, value in variables.items() if name != "PATH"})
+    folder = folder or str(runtime.get("working_dir") or "")
     if folder and os.path.isdir(folder):
         os.chdir(folder)
     os.execvpe("sh", ["sh", "-c", shlex.join(entry)], environ)

@@ -62,6 +62,8 @@ class PlainView:
         self._talk, self._result, self._clock = talk, result, clock
         self._printed_at = float("-inf")
         self._pending = ""  # the newest step line, if it was held back
+        self._step = 0  # of that line
+        self._left_out: list[int] = []  # steps before it whose lines it has replaced
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +82,8 @@ class PlainView:
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """A tiny step takes milliseconds: lines come at a pace that a log can bear, and the last step is never lost."""
-        self._pending = f"step   {step}  {figures(metrics)}"
+        self._left_out = [*self._left_out, self._step] if self._pending else []
+        self._step, self._pending = step, f"step   {step}  {figures(metrics)}"
         if self._clock() - self._printed_at >= STEP_LINE_EVERY:
             self._flush()
 
@@ -102,11 +105,21 @@ class PlainView:
 
     def _flush(self) -> None:
         if self._pending:
-            self._say(self._pending)
+            self._say(self._pending + _not_shown(self._left_out))
             self._printed_at, self._pending = self._clock(), ""
 
     def _say(self, text: str) -> None:
         self._talk.print(text, soft_wrap=True)
+
+
+def _not_shown(steps: list[int]) -> str:
+    """
+    >>> _not_shown([2, 3, 4]), _not_shown([2]), _not_shown([])
+    ('  (2-4 not shown)', '  (2 not shown)', '')
+    """
+    if not steps:
+        return ""
+    return f"  ({steps[0]}-{steps[-1]} not shown)" if len(steps) > 1 else f"  ({steps[0]} not shown)"
 
 
 @dataclass

@@ -23,7 +23,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-RAY_FLAGS = ("--serialized-runtime-env-context", "--language")  # of Ray's set-up script, which a fork replaces
+from devkit.debug.inworker import private
+
+ORDER_S = 10.0  # for a stand-in to say what it wants: meanwhile no other one is heard
+RUNTIME_ENV = "--serialized-runtime-env-context"
+RAY_FLAGS = (RUNTIME_ENV, "--language")  # of Ray's set-up script, which a fork replaces
 
 
 def main() -> None:
@@ -84,40 +88,73 @@ def _answer() -> bool:
 
 
 def _orders() -> dict[str, Any]:
-    from devkit.smoke import tiny
+    from devkit.smoke import plain_draws, plain_update, tiny
 
-    return {"build": tiny.build_from, "digests": tiny.digests_of}
+    return {
+        "build": tiny.build_from,
+        "choose": plain_draws.choose,
+        "digests": tiny.digests_of,
+        "expect": plain_update.expect,
+        "judge": plain_draws.judge,
+    }
 
 
 def _fork_worker(listener: socket.socket, children: dict[int, socket.socket]) -> None:
     connection, _ = listener.accept()
-    header, streams, _, _ = socket.recv_fds(connection, 8, 3)
-    message = b""
-    while len(message) < int.from_bytes(header, "big"):
-        message += connection.recv(65536)
-    arguments, environment, folder = message.decode().split("\1")
+    streams: list[int] = []
+    try:
+        arguments, environment, folder = _order(connection, streams)
+    except (OSError, ValueError) as error:  # a stand-in that was ended before it had said all
+        sys.stderr.write(f"no worker was forked: {error}\n")
+        for stream in streams:
+            os.close(stream)
+        connection.close()
+        return
     child = os.fork()
     if child == 0:
         _become_worker(arguments.split("\0"), environment, folder, streams)
     for stream in streams:
         os.close(stream)
-    connection.sendall(child.to_bytes(8, "big"))
+    with suppress(OSError):  # the stand-in was ended: its worker finds no raylet that waits for it
+        connection.sendall(child.to_bytes(8, "big"))
     children[child] = connection
 
 
-def _end_all(children: Iterable[int]) -> None:
-    """Ends what the smoke test left, if it was killed: forked workers, and Ray's agents, which would stay a minute.
+def _order(connection: socket.socket, streams: list[int]) -> list[str]:
+    """What a stand-in hands over; its standard streams are put into `streams`."""
+    if not private.is_same_user(connection):
+        raise ValueError("another user's process asked for it")
+    connection.settimeout(ORDER_S)
+    header, received, _, _ = socket.recv_fds(connection, 8, 3)
+    streams += received
+    message = b""
+    while len(message) < int.from_bytes(header, "big"):
+        more = connection.recv(65536)
+        if not more:
+            raise ValueError("its order is cut off")
+        message += more
+    connection.settimeout(None)
+    parts = message.decode().split("\1")
+    if len(parts) != 3 or len(streams) != 3:
+        raise ValueError("its order is not one")
+    return parts
 
-    Whatever that Ray started inherited the way to this process. Where there is no /proc, Ray's reaper does the same.
-    """
-    mark = f"DEVKIT_WARM_SOCKET={sys.argv[1]}".encode()
+
+def _end_all(children: Iterable[int]) -> None:
+    """Ends what the smoke test left, if it was killed: forked workers, and Ray's agents, which would stay a minute."""
+    end_marked(sys.argv[1])
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+def end_marked(path: str) -> None:
+    """Ends whatever that Ray started: it inherited the way to this process. Without a /proc, Ray's reaper does it."""
+    mark = f"DEVKIT_WARM_SOCKET={path}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is somebody else's
             if mark in (folder / "environ").read_bytes().split(b"\0"):
                 os.kill(int(folder.name), signal.SIGKILL)
-    for child in children:
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
 
 
 def _become_worker(arguments: list[str], environment: str, folder: str, streams: list[int]) -> None:
@@ -131,7 +168,9 @@ def _become_worker(arguments: list[str], environment: str, folder: str, streams:
             os.dup2(stream, number)
         os.environ.clear()
         os.environ.update(dict(item.split("=", 1) for item in environment.split("\0")))
+        os.environ.update(_runtime_variables(arguments))
         os.chdir(folder)
+        _renew_torch_threads()
         program = _ray_folder() / "_private" / "workers" / "default_worker.py"
         kept = [a for a in arguments[1:] if not a.startswith(RAY_FLAGS) and not a.endswith("warm_client.py")]
         sys.argv = [str(program), *kept]
@@ -143,6 +182,24 @@ def _become_worker(arguments: list[str], environment: str, folder: str, streams:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _renew_torch_threads() -> None:
+    """The fork has none of the threads of torch's pool: who first sets their number makes a new pool.
+
+    In a CUDA build that would be autograd's threads, one for each device. Where two of them come at once, one finds
+    no pool and aborts: "pool INTERNAL ASSERT FAILED" (torch 2.11; seen in every second run on an H100's host).
+    """
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _runtime_variables(arguments: list[str]) -> dict[str, str]:
+    """Those of the job's runtime_env, which Ray's set-up script would set: one of them names the debugger's hook."""
+    given = [word.partition("=")[2] for word in arguments if word.startswith(RUNTIME_ENV)]
+    found: dict[str, str] = json.loads(given[0] or "{}").get("env_vars") or {} if given else {}
+    return found
 
 
 def _ray_folder() -> Path:

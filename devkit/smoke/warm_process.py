@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from devkit.debug.inworker import private
 from devkit.errors import DeadlineError, DevkitError
+from devkit.smoke.warm import end_marked
 
 ANSWER_S = 90.0  # torch and transformers load in 4 s on an idle machine
 
@@ -24,7 +26,7 @@ class WarmProcess:
 
     def __init__(self, log: Path) -> None:
         self._log = log
-        self._folder = tempfile.mkdtemp(prefix="devkit-warm-")
+        self._folder = tempfile.mkdtemp(prefix="devkit-warm-", dir=private.temporary())
         self.socket = os.path.join(self._folder, "socket")
         command = [sys.executable, "-m", "devkit.smoke.warm", self.socket]
         # A session of its own: Ctrl-C reaches the smoke test alone, which then ends everything in order.
@@ -54,7 +56,7 @@ class WarmProcess:
         return answer
 
     def close(self) -> None:
-        """Ends the process, and with it what it forked. May be called twice."""
+        """Ends the process, and with it what it forked and what is left of the Ray. May be called twice."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream:
                 with suppress(BrokenPipeError):  # it ended before it read all
@@ -64,6 +66,7 @@ class WarmProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        end_marked(self.socket)  # itself it does so only once it is warm
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _read_line(self, deadline: float) -> bytes:

@@ -12,9 +12,11 @@ from typing import Any, Literal
 
 from devkit import console
 from devkit.errors import DevkitError, UsageError
+from devkit.reading import read_regular
 from devkit.vscode import jsonc
 from devkit.vscode.entries import Entry, File, Part, files, is_ours, programs_of
 
+LARGEST = 1_000_000  # bytes of a file of VS Code's
 Outcome = Literal["added", "updated", "kept", "unchanged"]  # kept: changed by the user
 
 
@@ -136,7 +138,7 @@ def _new(comments: str, file: File) -> str:
 def _read(path: Path) -> str:
     """The file's text with its line ends as they are; empty if there is no file."""
     try:
-        return path.read_bytes().decode()
+        return read_regular(path, LARGEST).decode()
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 TRIVIA = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\r\n]*|/\*.*?\*/)+", re.DOTALL)
@@ -17,6 +18,7 @@ COMMENT_OR_STRING = re.compile(rf"(?P<comment>//[^\r\n]*|/\*.*?\*/)|{STRING.patt
 WORD = re.compile(r"[-+.\w]+")
 CONSTANTS = {"true": True, "false": False, "null": None}
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?")
+LONGEST_NUMBER = 1000  # digits; Python reads no more than some thousand
 INDENT = "    "  # where a file shows none: VS Code's own
 SHORT = 60  # characters of a list in one line
 
@@ -61,6 +63,7 @@ def apply(text: str, edits: Sequence[Edit]) -> str:
     return text
 
 
+@lru_cache(maxsize=2)
 def parse(text: str) -> Node | None:
     """The value of a text; None for one that holds nothing but comments. Raises JsoncError.
 
@@ -146,9 +149,9 @@ class _Parser:
         end = at + len(word)
         if word in CONSTANTS:
             return Node(at, end, CONSTANTS[word])
-        if NUMBER.fullmatch(word):
+        if NUMBER.fullmatch(word) and len(word) < LONGEST_NUMBER:
             return Node(at, end, json.loads(word))
-        raise JsoncError(f"not a value: {word}" if word else "a value is missing", self._text, at)
+        raise JsoncError(f"not a value: {word:.40}" if word else "a value is missing", self._text, at)
 
 
 # ---- edits

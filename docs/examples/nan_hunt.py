@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
     train, test = write_parquet(folder, ROWS, seed=0)
     spoil(Path(train))
     (folder / "reward.py").write_text(REWARD)
-    command = " \\\n  ".join(["exec python -m trainer.main_ppo", *words(folder, train, test)])
+    command = " \\\n  ".join(["exec python -m trainer.main_ppo", *words(folder, train, test), '"$@"'])
     (folder / "train.sh").write_text(command + "\n")
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 SEED_SCRIPTS = sorted((Path(__file__).parent / "seeds").glob("*.sh"))
 STUB = '#!/bin/sh\nprintf "%s\\0" "$@" > "$WORDS_FILE"\n'
@@ -31,10 +36,12 @@ def write_rows(path: Path, rows: int, **columns: object) -> str:
 
 @pytest.fixture
 def model_dir(tmp_path: Path) -> Path:
+    """What can be loaded, as far as that is looked at."""
     folder = tmp_path / "tiny-model"
     folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    (folder / "tokenizer.json").write_text("{}")
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen2", "hidden_size": 4, "vocab_size": 3}))
+    save_file({"model.embed_tokens.weight": np.zeros((3, 4), np.float32)}, folder / "model.safetensors")
+    Tokenizer(WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?")).save(str(folder / "tokenizer.json"))
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -229,15 +230,15 @@ def test_there_must_be_one_batch(command: Command, tmp_path: Path) -> None:
 def test_model_folders(command: Command, model_dir: Path, tmp_path: Path) -> None:
     key = "actor_rollout_ref.model.path"
     assert "does not exist" in problems(command(f"{key}=/no/model"))[key]
-    assert "does not exist" in problems(command(f"{key}=./model"))[key]
+    for path in ("./model", "x/y/z", "'~/no-model'", "../model", "model/"):
+        assert "does not exist" in problems(command(f"{key}={path}"))[key]
     assert "is not set" in problems(command(f"{key}="))[key]
-    (model_dir / "tokenizer.json").unlink()
-    assert "no tokenizer files" in problems(command())[key]
     (tmp_path / "tok").mkdir()
-    (tmp_path / "tok" / "tokenizer.json").write_text("{}")
+    (model_dir / "tokenizer.json").rename(tmp_path / "tok" / "tokenizer.json")
+    assert "no tokenizer files" in problems(command())[key]
     assert problems(command(f"actor_rollout_ref.model.tokenizer_path={tmp_path / 'tok'}")) == {}
     (model_dir / "config.json").unlink()
-    (model_dir / "tokenizer.json").write_text("{}")
+    (tmp_path / "tok" / "tokenizer.json").rename(model_dir / "tokenizer.json")
     assert "no config.json" in problems(command())[key]
     assert "no config.json" in problems(command(f"{key}=a/b", f"critic.model.path={model_dir}"))["critic.model.path"]
 
@@ -272,6 +273,52 @@ def test_settings(command: Command, tmp_path: Path) -> None:
     assert "no effect" in notes(command(f"{key}={tmp_path}"))[key]
     assert "data.val_files" in problems(command("trainer.val_only=True", "data.val_files=[]"))
     assert "nothing is validated" in notes(command("data.val_files=[]"))["data.val_files"]
+
+
+OUTPUTS = ("default_local_dir", "rollout_data_dir", "validation_data_dir", "capsule_dir")
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize("key", [*(f"trainer.{name}" for name in OUTPUTS), "global_profiler.save_path"])
+def test_a_folder_that_cannot_be_written(
+    command: Command, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("locked").mkdir()
+    used = ("global_profiler.tool=torch", "global_profiler.steps=[1]")
+
+    def said(path: str) -> str | None:
+        """The one problem, of that key."""
+        return {**{key: None}, **problems(command(*used, f"{key}='{path}'"))}[key]
+
+    assert said("new/folder") is said(str(tmp_path)) is said("locked/new") is None
+    assert said("/dev/full") == f"{key}=/dev/full is neither a file nor a folder"
+    assert said("file") == f"{key}=file is a file"
+    assert said("file/new") == f"{key}=file/new cannot be made: {tmp_path}/file is a file"
+    assert "a name in it has 300 bytes, and " in (said(f"new/{LONG}/deep") or "")
+    assert "it has " in (said("long/" * 1000) or "")
+    assert "is no path" in (said("~nobody-at-all/x") or "")
+    # root is refused nothing: what the system answers to others
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path) and real(path, mode))
+    assert said("locked") == f"{key}=locked cannot be written to"
+    assert said("locked/new") == f"{key}=locked/new cannot be made: {tmp_path}/locked cannot be written to"
+
+
+@pytest.mark.parametrize("key", ["trainer.experiment_name", "trainer.project_name"])
+def test_a_name_that_is_too_long_for_its_folder(
+    command: Command, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (found,) = check_command(command(f"{key}={LONG}")).problems
+    assert found.key == key and found.hint == f"give a shorter {key}"
+    assert "has 300 bytes" in found.message and LONG not in found.message
+
+
+def test_a_folder_that_nothing_is_written_to_may_be_anything(command: Command) -> None:
+    unused = ("trainer.logger=console", "trainer.default_local_dir=/dev/full", "global_profiler.save_path=/dev/full")
+    assert problems(command(*unused)) == {}
 
 
 M, C = "actor_rollout_ref.model", "critic.model"

@@ -11,6 +11,7 @@ from trainer.config.dialects import DIALECTS, DIFFERENCES
 from trainer.config.overrides import Override
 from trainer.config.releases import VERL, accepts, has, is_search_r1_only
 from trainer.config.upstream import NoEffect, no_effect, rename
+from trainer.errors import ConfigError
 
 A, ROLLOUT, M = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 _ENGINE = "actor_rollout_ref.rollout.engine"
@@ -19,7 +20,8 @@ OURS = {
     *("trainer.rollout_drift_action", "trainer.capsule_dir", "trainer.capsule_freq", "trainer.capsule_weights"),
     *(f"trainer.device_mapping.{role}" for role in ("actor", "rollout", "ref", "critic")),
     *("actor_rollout_ref.model.recompute_granularity", "critic.model.recompute_granularity"),
-    *("global_profiler.ranks", "global_profiler.all_ranks", f"{_ENGINE}_timeout"),
+    *("global_profiler.ranks", "global_profiler.all_ranks", f"{_ENGINE}_timeout", "trainer.grace_period"),
+    "trainer.console_metrics",
     *(f"{_ENGINE}_kwargs.sglang.sampling_backend", f"{_ENGINE}_kwargs.sglang.log_level"),
     *(f"{_ENGINE}_kwargs.vllm.attention_backend", f"{_ENGINE}_kwargs.vllm.log_level"),
 }
@@ -91,6 +93,26 @@ def test_a_mixed_command_gets_the_best_match_and_a_note() -> None:
     assert resolved.dialect_reason == "no generation takes every key, this one refuses fewest"
     (note,) = [note for note in resolved.notes if "refuses" in note.message]
     assert note.message == "verl-head itself refuses +trainer.val_before_train; it is accepted here"
+
+
+@pytest.mark.parametrize(
+    ("version", "dialect"),
+    [
+        ("verl-0.3", "verl-0.2"), ("v0.3", "verl-0.2"), ("0.3.0.post1", "verl-0.2"), ("verl-0.1", "verl-0.2"),
+        ("verl-v0.4.1", "verl-0.4"), ("verl-0.5", "verl-0.7"), ("verl-0.6.1", "verl-0.7"), ("v0.7.0", "verl-0.7"),
+        ("verl-0.8", "verl-head"), ("1.0", "verl-head"),
+    ],
+)  # fmt: skip
+def test_a_version_is_of_the_dialect_that_covers_it(version: str, dialect: str) -> None:
+    resolved = load([], version)
+    assert (resolved.dialect, resolved.dialect_reason) == (dialect, f"asked for by {version}")
+
+
+def test_what_is_no_version_is_told_with_the_nearest_dialect() -> None:
+    for asked, hint in (("serch-r1", "did you mean search-r1?"), ("ppo", f"choose from {', '.join(DIALECTS)}")):
+        with pytest.raises(ConfigError, match=f"no such dialect: {asked}") as caught:
+            load([], asked)
+        assert caught.value.hint == hint
 
 
 def test_a_dialect_that_is_asked_for_is_taken() -> None:

@@ -56,8 +56,9 @@ def test_plain_text_unless_it_is_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_problems_are_pairs_of_one_line_each() -> None:
-    problems = [Problem("a", "a is\nodd", "make it even"), Problem("b", "b is odd")]
-    assert list(problem_lines(problems)) == ["error: a is odd", "hint: make it even", "error: b is odd"]
+    problems = [Problem("a", "a is\nodd", "make it even"), Problem("b", "b is odd", "halve\nit")]
+    lines = ["error: a is odd", "hint: make it even", "error: b is odd", "hint: halve it"]
+    assert list(problem_lines(problems)) == lines
 
 
 def test_keys_with_one_reason_share_a_line() -> None:

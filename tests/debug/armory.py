@@ -37,9 +37,10 @@ class Armory:
     def _changed(self) -> None:
         self.changes += 1
 
-    def _hit(self, name: str, frame: FrameType) -> None:
-        self.hits.append((name, frame.f_code.co_name, frame.f_lineno))
-        self.seen.put({**frame.f_locals, "hit": name, "thread": threading.get_ident()})
+    def _hit(self, names: tuple[str, ...], frame: FrameType) -> None:
+        for name in names:
+            self.hits.append((name, frame.f_code.co_name, frame.f_lineno))
+            self.seen.put({**frame.f_locals, "hit": name, "thread": threading.get_ident()})
 
     def write(self, text: str, name: str) -> Path:
         self.path = self.folder / f"{name}.py"

@@ -35,11 +35,11 @@ def mark(program: str, name: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if f"# @{name}" in line)
 
 
-def eventually(look: Callable[[], Any], what: str = "it", seconds: float = DEADLINE) -> Any:
-    """What `look` gives, once it is true."""
+def eventually(look: Callable[[], Any], what: str | Callable[[], str] = "it", seconds: float = DEADLINE) -> Any:
+    """What `look` gives, once it is true. `what` may be asked for at the end: what was there instead."""
     end = time.monotonic() + seconds
     while not (found := look()):
-        assert time.monotonic() < end, f"{what} did not happen"
+        assert time.monotonic() < end, f"{what() if callable(what) else what} did not happen"
         time.sleep(0.02)
     return found
 
@@ -138,27 +138,27 @@ class Job:
                 self._known.set()
         self._known.set()
 
-    def joined(self) -> Job:
+    def joined(self, seconds: float = DEADLINE) -> Job:
         """Once it has called `ray.init`."""
-        assert self._known.wait(DEADLINE) and self.id, self.out
+        assert self._known.wait(seconds) and self.id, self.out
         return self
 
-    def stops(self, count: int = 1) -> list[dict[str, Any]]:
+    def stops(self, count: int = 1, seconds: float = DEADLINE) -> list[dict[str, Any]]:
         """Its stops, once there are so many."""
-        self.joined()
+        self.joined(seconds)
 
         def look() -> list[dict[str, Any]]:
             assert self.process.poll() is None, self.out
             stops: list[dict[str, Any]] = self.cluster.ps(self.id)["stops"]
             return stops if len(stops) >= count else []
 
-        found: list[dict[str, Any]] = eventually(look, f"{count} stops of {self.id}")
+        found: list[dict[str, Any]] = eventually(look, f"{count} stops of {self.id}", seconds)
         return found
 
-    def resume(self) -> None:
+    def resume(self, check: int | None = 0) -> None:
         ids = [stop["id"] for stop in self.cluster.ps(self.id)["stops"]]
         if ids:
-            self.cluster.devkit("continue", *ids)
+            self.cluster.devkit("continue", *ids, check=check)
 
     def end(self, seconds: float = DEADLINE) -> int:
         """Its exit code."""
@@ -181,7 +181,7 @@ class Job:
 
 def environment(folder: Path, auth: str = "token") -> dict[str, str]:
     """An environment in which nothing of this machine's other Rays is seen."""
-    names = ("RAY_ADDRESS", "RAY_RUNTIME_ENV_HOOK", "PYTHONBREAKPOINT", "RAY_DEBUG", "CI")
+    names = ("RAY_ADDRESS", "RAY_RUNTIME_ENV_HOOK", "PYTHONBREAKPOINT", "RAY_DEBUG", "CI", "PYTHONUNBUFFERED")
     before = {name: value for name, value in os.environ.items() if name not in names}
     return {
         **before,

@@ -52,7 +52,7 @@ class FakeHub:
         self.news: list[Document] = []
         self._channels = channels
 
-    def call(self, op: str, *, timeout: float = 10.0, **arguments: Any) -> Document:
+    def call(self, op: str, *, timeout: float | None = None, **arguments: Any) -> Document:
         self.asked.append((op, arguments))
         name = "continue_" if op == "continue" else op
         answer = self.answers[name]
@@ -66,6 +66,8 @@ class FakeHub:
 
     def watch(self) -> Iterator[Document]:
         yield from self.news
+
+    def close(self) -> None: ...
 
 
 def printed(text: Any, width: int = 500) -> str:

@@ -23,6 +23,10 @@ class Surroundings:
     def __init__(self) -> None:
         self.fates: dict[str, Document] = {}
         self.kept: list[list[Document]] = []
+        self.over: set[str] = set()
+        self.died: list[tuple[int, Document]] = []  # after so many looks that did not find it
+        self.looks = 0
+        self.late: set[int] = set()  # looks that get no answer
 
     async def fate(self, worker_id: str, node_id: str, job_id: str) -> Document | None:
         return self.fates.get(worker_id)
@@ -33,16 +37,25 @@ class Surroundings:
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
         return {"error": "nobody is there"}
 
-    def keep(self, breakpoints: list[Document]) -> None:
+    async def deaths(self, task_ids: list[str], job_id: str) -> list[Document]:
+        self.looks += 1
+        if self.looks in self.late:
+            raise TimeoutError("the GCS is busy")
+        return [each for looks, each in self.died if looks < self.looks and each["task"]["task_id"] in task_ids]
+
+    async def is_over(self, job_id: str) -> bool:
+        return job_id in self.over
+
+    async def keep(self, breakpoints: list[Document]) -> None:
         self.kept.append(breakpoints)
 
 
 class RunningHub:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, after_another: bool = False) -> None:
         self.surroundings = Surroundings()
         self.port = 0
         self.agents: list[FakeAgent] = []
-        self._folder = folder
+        self._folder, self._after_another = folder, after_another
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -52,6 +65,8 @@ class RunningHub:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self.hub = Hub(KEY, self._folder, self.surroundings)
+        if self._after_another:
+            self.hub.gather()
         self.port = self._loop.run_until_complete(self.hub.serve("127.0.0.1"))
         self._ready.set()
         self._loop.run_forever()
@@ -76,8 +91,8 @@ class RunningHub:
 
 
 @contextmanager
-def running_hub(folder: Path) -> Iterator[RunningHub]:
-    hub = RunningHub(folder)
+def running_hub(folder: Path, *, after_another: bool = False) -> Iterator[RunningHub]:
+    hub = RunningHub(folder, after_another=after_another)
     try:
         yield hub
     finally:
@@ -113,6 +128,7 @@ def stop(worker_id: str, number: int = 1, rank: int = 0) -> Document:
         "attached": 0,
         "thread": "MainThread",
         "breakpoint": "",
+        "breakpoints": [],
     }
 
 

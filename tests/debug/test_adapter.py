@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from devkit.debug.inworker.adapter import Adapter
 from devkit.debug.inworker.arming import Arming
 from tests.debug.dialogue import Dialogue, Refusal
 from tests.debug.parking_lot import SECONDS, Lot
@@ -111,8 +112,8 @@ def program(tmp_path: Path) -> Iterator[ModuleType]:
 
 @pytest.fixture
 def arming(lot: Lot) -> Iterator[Arming]:
-    def hit(name: str, frame: Any) -> None:
-        lot.stops.park(frame, "breakpoint", breakpoint_id=name)
+    def hit(names: tuple[str, ...], frame: Any) -> None:
+        lot.stops.park(frame, "breakpoint", breakpoints=names)
 
     arming = Arming(hit, lambda name, problem: None)
     arming.install()
@@ -225,6 +226,31 @@ def test_two_clients_see_the_same_stop_and_the_lost_one_resumes_nothing(lot: Lot
     third.request("continue", threadId=thread)
     assert fourth.event("continued") == {"threadId": thread, "allThreadsContinued": False}
     lot.join()
+
+
+def test_a_client_that_is_gone_before_its_requests_are_done_is_not_counted_and_leaves_no_thread(
+    lot: Lot, program: ModuleType, arming: Arming
+) -> None:
+    """As who sends everything in one write and closes: what it asked for is done, and then nobody is there."""
+    lot.start(lot.hit)
+    lot.wait(lot.stops.records)
+    before = set(threading.enumerate())
+    may_go_on = threading.Event()
+    gone = Adapter(lot.stops, arming, lambda _: print("it goes on:", may_go_on.wait(SECONDS)))
+    place = {"source": {"path": program.__file__}, "breakpoints": [{"line": line("total += step")}]}
+    requests = (("initialize", {}), ("attach", {}), ("setBreakpoints", place), ("configurationDone", {}))
+    for command, arguments in (*requests, ("evaluate", {"expression": "1"}), ("threads", {})):
+        gone.handle({"type": "request", "command": command, "arguments": arguments})
+    gone.close()
+    may_go_on.set()
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith("devkit-adapter"):
+            thread.join(SECONDS)
+            assert not thread.is_alive(), thread.name
+    assert [record.attached for record in lot.stops.records()] == [0]
+    results: Queue[Any] = Queue()
+    lot.start(lambda: results.put(program.train("m")), "trainer")
+    assert results.get(timeout=SECONDS), "its breakpoint has gone, too"
 
 
 def test_continue_goes_to_one_thread(lot: Lot, client: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import stat
 import subprocess
@@ -13,13 +14,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devkit.debug import address as address_module
-from devkit.debug import gcs, processes, state
-from devkit.debug.address import resolve
+from devkit.debug import gcs, processes, runs, state
+from devkit.debug.address import of_run, resolve
 from devkit.debug.gcs import GcsAddress, GcsFacts
+from devkit.debug.hub_file import HubPlace
+from devkit.debug.inworker import PROTOCOL
 from devkit.debug.state import ClusterState, Started
 from devkit.debug.tokens import Token, auth_mode, ensure_token, find_token, token_file
 from devkit.errors import DevkitError, UnreachableError, UsageError
@@ -155,11 +159,48 @@ class TestResolve:
     def test_several_rays_here(self, listening: str, monkeypatch: pytest.MonkeyPatch) -> None:
         port = listening.rpartition(":")[2]
         here = frozenset({f"127.0.0.1:{port}", f"127.0.0.2:{port}", closed_port()})
-        monkeypatch.setattr(processes, "gcs_addresses", lambda below: here)
+        monkeypatch.setattr(processes, "gcs_addresses", lambda below, owners: here)
         monkeypatch.setattr(gcs, "is_up", lambda address, timeout=1.0: address.port == int(port))
         with pytest.raises(UsageError, match="2 Ray clusters run here") as caught:
             resolve()
         assert "--address" in caught.value.hint
+
+
+HUB: dict[str, Any] = {"hub_id": "aa", "host": "10.0.0.1", "port": 4567, "node_id": "bb"}
+
+
+class TestOfARun:
+    """The cluster of a `devkit run` on this machine; the real thing is in tests/walks."""
+
+    @staticmethod
+    def announce(**more: object) -> runs.Run:
+        announced = {"gcs_address": "10.0.0.1:6379", "job_id": "01", "auth": "token", "hub": HUB, **more}
+        return runs.remember(announced, str(more.get("dashboard", "")))
+
+    def test_without_a_dashboard_its_hub_is_known(self) -> None:
+        run = self.announce()
+        found = resolve()
+        assert (found.source, found.dashboard_url, found.hub) == ("devkit run", "", HubPlace(**HUB))
+        assert found == of_run(run)
+
+    @pytest.mark.parametrize("named", [None, "http://10.0.0.1:8265"])
+    def test_a_token_that_the_program_made_up_is_its_clusters(self, named: str | None) -> None:
+        self.announce(token="its own", dashboard="http://10.0.0.1:8265")
+        found = resolve(named)
+        assert found.token and found.token.value == "its own" and "its own" not in repr(found)
+
+    def test_another_cluster_keeps_the_users_token(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "mine")
+        self.announce(token="its own", dashboard="http://10.0.0.1:8265")
+        found = resolve("http://elsewhere:8265")
+        assert found.token and found.token.value == "mine"
+
+    def test_its_file_is_the_owners_alone_and_goes_with_it(self) -> None:
+        self.announce(token="its own")
+        [file] = (state.home() / "runs").iterdir()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        runs.forget()
+        assert not list((state.home() / "runs").iterdir())
 
 
 class TestDashboardOfAGcs:
@@ -167,23 +208,30 @@ class TestDashboardOfAGcs:
 
     @pytest.fixture
     def facts(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-        said = {"dashboard": "127.0.0.1:8265", "session": "s"}
-        monkeypatch.setattr(gcs, "ask", lambda *_: GcsFacts(said["dashboard"], said["session"], ()))
+        said = {"dashboard": "127.0.0.1:8265", "session": "s", "hub": ""}
+        monkeypatch.setattr(gcs, "ask", lambda *_: GcsFacts(said["dashboard"], said["session"], (), said["hub"]))
         return said
 
     def test_none(self, facts: dict[str, str], listening: str) -> None:
         facts["dashboard"] = ""
+        found = resolve(listening)
+        assert (found.dashboard_url, found.gcs_address, found.hub) == ("", listening, None)
         with pytest.raises(UnreachableError, match="without a dashboard") as caught:
-            resolve(listening)
+            found.dashboard()
         assert "ray[default]" in caught.value.hint
+        with found.dashboard_if_any() as dashboard:
+            assert dashboard is None
 
     def test_one_that_listens_on_its_own_machine_only(
         self, facts: dict[str, str], listening: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert resolve(listening).dashboard_url == "http://127.0.0.1:8265"
         monkeypatch.setattr(GcsAddress, "is_local", False)
+        facts["hub"] = json.dumps({**HUB, "protocol": PROTOCOL, "pid": 7})
+        found = resolve(listening)
+        assert found.hub == HubPlace(**HUB)
         with pytest.raises(UnreachableError, match="its own machine only") as caught:
-            resolve(listening)
+            found.dashboard()
         assert "ssh -L" in caught.value.hint and "--dashboard-host" in caught.value.hint
 
     def test_what_was_seen_is_asked_again_unless_it_is_the_same_session(
@@ -248,6 +296,13 @@ class TestToken:
             auth_mode(None, {"RAY_AUTH_MODE": "off"})
         with pytest.raises(UsageError, match="--auth is 'off'"):
             auth_mode("off", {})
+
+    def test_what_ray_left_readable_is_made_private(self) -> None:
+        path = token_file()
+        path.parent.mkdir(parents=True)
+        path.write_text("secret")
+        path.chmod(0o644)
+        assert ensure_token()[0].value == "secret" and stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 class TestState:
@@ -320,6 +375,19 @@ signal.pause()
 """
 
 
+BUSY = """
+import os, signal, time
+print("begun", flush=True)
+for _ in range(300):
+    if os.fork() == 0:
+        os.setsid()
+        signal.alarm(20)
+        signal.pause()
+    time.sleep(0.002)
+signal.pause()
+"""
+
+
 class TestEnd:
     def test_a_stubborn_one_is_killed_with_what_left_its_session_and_nobody_else(self) -> None:
         """Given a leader deaf to SIGTERM, a child in a session of its own, and a bystander; when it is ended..."""
@@ -343,6 +411,17 @@ class TestEnd:
                 process.wait()
             if leader.stdout:
                 leader.stdout.close()
+
+    def test_what_it_starts_while_it_is_looked_at_is_ended_too(self) -> None:
+        """Given a leader that starts one child after another, each in a session of its own; when it is ended..."""
+        leader = subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True, stdout=subprocess.PIPE)
+        read = leader.stdout
+        assert read is not None
+        with leader:
+            assert read.readline() == b"begun\n"
+            processes.end([leader.pid], deadline=time.monotonic() + 0.2)
+            # Each of them has the pipe; it ends with the last one.
+            assert select.select([read], [], [], 10)[0] and read.read() == b""
 
     def test_one_that_listens_is_not_killed(self) -> None:
         leader = subprocess.Popen(

@@ -272,6 +272,29 @@ def test_a_file_is_found_by_the_end_of_its_name(armory: Armory) -> None:
     assert [f(), other()] == [1, 2] and armory.marks() == ["a"]
 
 
+@pytest.mark.parametrize("when", ["before the import", "after the import"])
+def test_a_file_of_a_folder_that_ray_has_unpacked(armory: Armory, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The breakpoint has the user's own path: what is uploaded is told by its end and its text."""
+    unpacked = armory.folder / "working_dir_files" / "_ray_pkg_0f3a"
+    unpacked.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(unpacked))
+    text = "def f(x):\n    return x + 1  # @a\n"
+    armory.write(text, f"working_dir_files/_ray_pkg_0f3a/unpacked_{when.split()[0]}")
+    module = armory.load() if when == "after the import" else None
+    armory.arm("a", paths=(f"/home/me/project/{armory.path.name}",), source=text)
+    module = module or armory.load()
+    assert module.f(1) == 2 and armory.marks() == ["a"]
+    armory.arming.remove("a")
+    other = "def f(x):\n    return x + 2\n"
+    for path, source, note in (
+        ("/home/me/project/un.py", text, ""),
+        (f"/home/me/{armory.path.name}", other, "differs"),
+    ):
+        armory.arm("a", paths=(path,), source=source)
+        assert module.f(1) == 2 and armory.marks() == [] and note in armory.note("a")
+        armory.arming.remove("a")
+
+
 def test_another_file_of_the_same_end_is_not_touched_when_it_is_imported(armory: Armory) -> None:
     armory.write("", "other_pkg/__init__")
     armory.write("def f():\n    return 2  # @a\n", "other_pkg/late_mod")

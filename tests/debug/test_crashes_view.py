@@ -16,6 +16,7 @@ from devkit.debug.crash_page import chain_of, crash_page, value_text
 from devkit.debug.crash_table import crash_table
 from devkit.debug.inworker import snapshot
 from devkit.debug.inworker.records import CrashRecord, Identity
+from devkit.debug.inworker.vanished import vanished
 from devkit.errors import UsageError
 from tests.debug.hub_fake import FakeHub, printed
 
@@ -111,7 +112,7 @@ def test_a_follower_names_its_root_and_the_root_its_followers() -> None:
 
 
 def test_a_process_that_vanished_has_a_page_too() -> None:
-    document = snapshot.vanished(WHO, None, "killed: out of memory")
+    document = vanished(WHO, None, "killed: out of memory")
     text = shown(document)
     assert "ProcessDied: killed: out of memory" in text
 

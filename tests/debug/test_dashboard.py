@@ -306,7 +306,7 @@ def test_a_job_that_is_not_there(server: Server, dashboard: Dashboard) -> None:
     for call in (dashboard.job, dashboard.job_logs_stream):
         with pytest.raises(DevkitError, match="no job 'gone'") as caught:
             call("gone")
-        assert caught.value.exit_code == 1
+        assert caught.value.exit_code == 3
 
 
 def test_an_older_ray_that_knows_no_tokens(server: Server, dashboard: Dashboard) -> None:

@@ -14,9 +14,10 @@ from devkit import cli
 from devkit.debug import breaks, continue_, crashes, evaluate, ps, stacks
 from devkit.debug.breaks import BreakOptions
 from devkit.debug.client import HubClient
-from devkit.debug.inworker import snapshot
 from devkit.debug.inworker.records import Identity, StopRecord
+from devkit.debug.inworker.snapshot import take
 from devkit.debug.inworker.stacks import all_threads
+from devkit.debug.inworker.vanished import vanished
 from tests import documents
 from tests.debug.hubs import FakeAgent, RunningHub, identity, running_hub, stop
 
@@ -116,8 +117,8 @@ def test_crashes(hub: RunningHub, client: HubClient, told: Any) -> None:
     who = Identity(**identity("w0"))
     with pytest.raises(ValueError, match="no step") as caught:
         failing()
-    crash(hub, {**snapshot.take(caught.value, who, "task", budget=5.0)})
-    crash(hub, snapshot.vanished(who, {"signal": "SIGSEGV", "message": "x", "frames": _frames()}, "killed"))
+    crash(hub, {**take(caught.value, who, "task", budget=5.0)})
+    crash(hub, vanished(who, {"signal": "SIGSEGV", "message": "x", "frames": _frames()}, "killed"))
     # when they are listed and shown
     crashes.run_list(client, json=True)
     listed = told("crashes")["crashes"]

@@ -16,6 +16,7 @@ from devkit.debug.inworker.records import StopRecord
 from devkit.debug.naming import Who
 from devkit.debug.targets import find_id, rank_matcher, select
 from devkit.errors import DevkitError, UsageError
+from tests import documents
 from tests.debug.hub_fake import FakeHub, printed, ps_document, stop
 
 STOPS = [stop(number, rank) for number, rank in enumerate(range(5), start=10)] + [
@@ -129,6 +130,40 @@ def test_equal_values_are_shown_once_and_the_odd_one_stands_out() -> None:
 def test_an_error_is_shown_for_its_ranks_and_a_long_value_below() -> None:
     text = printed(evaluate.page([result(0, "a\nb"), result(1, None, "NameError: x")]))
     assert text == "rank 0\n    a\n    b\nrank 1  error: NameError: x\n"
+
+
+def test_several_expressions_each_with_its_own_values(capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"loss": [result(0, "0.5"), result(1, "nan")], "x": [result(n, None, "NameError: x") for n in (0, 1)]}
+    hub = FakeHub(ps={"stops": STOPS[:2]}, eval=lambda expression, ids: {"results": given[expression]})
+    assert evaluate.run(hub, "x", "loss", json=True) == 1
+    document = json.loads(capsys.readouterr().out)
+    documents.check_output(["eval"], document)
+    [further] = document.pop("further")
+    assert (document["results"], document["groups"]) == (given["x"], [])
+    assert (further.pop("expression"), further["results"]) == ("loss", given["loss"])
+    assert [group["value"] for group in further["groups"]] == ["0.5", "nan"]
+
+    assert evaluate.run(hub, "x", "loss") == 1
+    said = capsys.readouterr().out
+    assert said == "x\n  ranks 0,1  error: NameError: x\nloss\n  rank 0  0.5\n  rank 1  nan\n"
+
+
+def test_what_is_asked_twice_is_answered_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = iter([result(0, None, "NameError: x")] + [result(0, str(number)) for number in range(2)])
+    hub = FakeHub(ps={"stops": STOPS[:1]}, eval=lambda expression, ids: {"results": [next(answers)]})
+    assert evaluate.run(hub, "x", "x", "x", json=True) == 1, "it failed once"
+    document = json.loads(capsys.readouterr().out)
+    documents.check_output(["eval"], document)
+    assert document["results"][0]["error"] == "NameError: x"
+    assert [(each["expression"], each["results"][0]["value"]) for each in document["further"]] == [
+        ("x", "0"),
+        ("x", "1"),
+    ]
+
+
+def test_one_of_several_that_is_no_expression_is_told_before_any_rank_is_asked() -> None:
+    with pytest.raises(UsageError, match="x = 1"):
+        evaluate.main("loss", "x = 1")
 
 
 def test_only_the_target_is_asked() -> None:

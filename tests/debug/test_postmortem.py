@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -120,6 +121,34 @@ def test_a_thread_is_reported_and_the_hook_before_ours_still_runs() -> None:
 
     assert reported[0][:3] == ["thread", "KeyError", "'k'"] and reported[0][3][-1] == "work"
     assert reported[1:] == [["previous"], ["previous"]]
+
+
+def test_the_debuggers_own_threads_reach_no_hook_of_the_program() -> None:
+    reported = outcome(
+        """
+        from devkit.debug.inworker import lanes, threads
+        def fail():
+            raise ValueError("ours")
+        threading.excepthook = lambda arguments: print('["its own"]', flush=True)
+        postmortem.install(on_crash)
+        threads.start(fail, "devkit-one").join()
+        after = threading.excepthook
+        threading.excepthook = lambda arguments: print('["set later"]', flush=True)
+        threads.start(fail, "devkit-two").join()
+        threading.excepthook = after
+        strange = threading.Thread(target=fail, name="devkit-of-old"); strange.start(); strange.join()
+        program = threading.Thread(target=fail, name="program"); program.start(); program.join()
+        """,
+        stderr="devkit: the thread devkit-one ended: ValueError: ours",
+    )
+
+    assert [each[0] for each in reported] == ["thread", "its own"], "the last one alone"
+
+
+def test_each_thread_of_the_debugger_is_made_in_one_place() -> None:
+    inworker = ROOT / "devkit" / "debug" / "inworker"
+    made = {path.name for path in inworker.glob("*.py") if re.search(r"\.Thread\(", path.read_text())}
+    assert made == {"threads.py"}
 
 
 def test_rays_own_threads_are_not_the_programs(tmp_path: Path) -> None:
@@ -317,7 +346,7 @@ def test_two_of_us_do_not_ask_each_other_for_ever(module: str) -> None:
         module
         + """
 import importlib.util
-spec = importlib.util.spec_from_file_location("another", imports.__file__)
+spec = importlib.util.spec_from_file_location(f"{imports.__package__}.another", imports.__file__)
 another = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(another)
 imports.on_import("late", lambda m: print_("first"))

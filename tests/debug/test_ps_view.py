@@ -115,7 +115,9 @@ def test_watch_prints_a_json_line_for_each_change_until_the_hub_is_gone(capsys: 
 def test_a_patient_watch_says_once_what_is_wrong_and_finds_the_next_job() -> None:
     idle, hub = DevkitError("no job runs", hint="start one"), FakeHub()
     hub.news = [ps_document(stops=MANY)]
-    tries: Iterator[DevkitError | FakeHub] = iter([idle, idle, hub, idle, UnreachableError("nothing answers")])
+    tries: Iterator[DevkitError | FakeHub] = iter(
+        [idle, idle, hub, idle, UnreachableError("nothing answers", hint="-")]
+    )
     pauses: list[float] = []
 
     def connect() -> AbstractContextManager[FakeHub]:

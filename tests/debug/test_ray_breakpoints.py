@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,15 @@ def test_a_log_point_prints_and_goes_on(points: Stage, look: Look) -> None:
     assert points.do("ray.get(r.steps.remote(3))") == 4
     eventually(lambda: f"points.py:{mark('points.py', 'step')} [Ranked rank 2] ('log', 1, 2)" in points.job.out)
     assert look.now() == []
+
+
+def test_what_log_points_print_is_no_repetition(points: Stage, look: Look) -> None:
+    """Lines of several workers that differ in numbers alone, of which Ray shows the first."""
+    points.do("r = [Ranked.remote(rank) for rank in range(3)]; ray.get([each.steps.remote(1) for each in r])")
+    look.set(look.at("step", "@Ranked"), log="'seen', step, self.rank")
+    points.do("ray.get([each.steps.remote(3) for each in r])")
+    for rank, step in product(range(3), range(3)):
+        eventually(lambda rank=rank, step=step: f"[Ranked rank {rank}] ('seen', {step}, {rank})" in points.job.out)  # type: ignore[misc]
 
 
 def test_a_condition_that_raises_is_told_once(points: Stage, look: Look, cluster: Cluster) -> None:

@@ -5,6 +5,7 @@ The tests of a class go from top to bottom: a Ray takes seconds to start.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -65,6 +67,17 @@ def own_world() -> Iterator[Path]:
 
 def leaders() -> dict[str, list[int]]:
     return {found.name: [process.pid for process in found.living] for found in state.clusters()}
+
+
+def rays_below(folder: Path) -> list[Any]:
+    """Ray's processes that have their files there."""
+    psutil = processes.load_psutil()
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if any(str(folder) in word for word in process.cmdline()) and process.name() in ("raylet", "gcs_server"):
+                found.append(process)
+    return found
 
 
 def environment_of_workers(dashboard: Dashboard) -> list[dict[str, str]]:
@@ -128,11 +141,8 @@ class TestRealRays:
         members = [psutil.Process(pid) for pid in processes.family(leaders()[rays.second.name])]
         (raylet,) = [member for member in members if member.name() == "raylet"]
         found = raylet.environ()
-        assert (found["RAY_DEBUG"], found["RAY_DEBUG_POST_MORTEM"], found["RAY_AUTH_MODE"]) == (
-            "legacy",
-            "1",
-            "disabled",
-        )
+        assert (found["RAY_DEBUG"], found["RAY_AUTH_MODE"]) == ("legacy", "disabled")
+        assert found["RAY_DEBUG_POST_MORTEM"] == "0"  # as the user had it: beside the older debugger it is theirs
         assert any("--ray-debugger-external" in word for word in raylet.cmdline())
 
     def test_a_token_was_made_and_is_nowhere_but_in_rays_own_file(self, rays: Rays, own_world: Path) -> None:
@@ -234,10 +244,13 @@ class TestRealRays:
             for one in (True, False)
         )
         assert len(ended) > 5 and len(kept) > 10
+        [own] = [Path(found.own_folder) for found in state.clusters() if found.name == rays.second.name]
+        assert stat.S_IMODE(own.stat().st_mode) == 0o700 and list(own.glob("r/session_*/logs"))
         assert stop_main(rays.second.gcs_address, json=True) == 0
         told = json.loads(capsys.readouterr().out)
         documents.check_output(["debug-cluster", "stop"], told)
         (stopped,) = told["stopped"]
+        assert not own.exists() and stopped["logs"] == ""
         assert stopped["name"] == rays.second.name and stopped["processes"] >= len(ended)
         assert processes.living(ended) == {} and set(leaders()) == set(before) - {rays.second.name}
         with Dashboard(rays.first.dashboard_url, find_token()) as dashboard:
@@ -262,7 +275,9 @@ class TestRealRays:
         bystander = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
         try:
             assert stop_main(json=False) == 0
-            assert rays.first.name in capsys.readouterr().out
+            assert (
+                f"Ray's logs stay in {own_world}/ray" in (said := capsys.readouterr().out) and rays.first.name in said
+            )
             assert processes.living(everything) == {} and bystander.poll() is None
         finally:
             bystander.kill()
@@ -275,6 +290,45 @@ class TestRealRays:
             status_main(json=False)
         with pytest.raises(UnreachableError):
             resolve(rays.first.gcs_address)
+
+
+def of_this_world(folder: Path) -> list[str]:
+    """Processes that a command started here, by what they have inherited."""
+    psutil = processes.load_psutil()
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get("DEVKIT_HOME", "").startswith(str(folder)):
+                found.append(" ".join(process.cmdline()))
+    return found
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_logs_are_kept_for_who_asks(keep: bool, own_world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = own_world / "ray-dk000000"
+    own.mkdir()
+    (own / "log").write_text("words")
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True) as process:
+        begun = state.Started("head", process.pid, processes.started(process.pid) or "", "")
+        here = processes.machine()
+        state.save(
+            state.ClusterState(
+                "x",
+                "127.0.0.1:1",
+                "",
+                "distributed",
+                "token",
+                (begun,),
+                1.0,
+                f"{own}/r",
+                own_folder=str(own),
+                machine=here,
+            )
+        )
+        assert stop_main("x", json=False, keep_logs=keep) == 0
+    assert own.exists() is keep
+    assert (f"Ray's logs stay in {own}/r" in capsys.readouterr().out) is keep
+    shutil.rmtree(own, ignore_errors=True)
 
 
 @pytest.mark.ray
@@ -304,6 +358,47 @@ class TestStartsThatFail:
         assert caught.value.exit_code == 4 and "--timeout" in caught.value.hint
         assert pids and processes.living(pids[0]) == {} and state.clusters() == ()
 
+    def test_a_raylet_that_dies_is_told_at_once_with_its_last_words(self, own_world: Path) -> None:
+        """`ray start` waits for it for half a minute, or as long as the machine is slow."""
+
+        def kill() -> None:
+            while not done.is_set():
+                for raylet in (each for each in rays_below(own_world) if each.name() == "raylet"):
+                    log = next(own_world.glob("ray/session_2*/logs/raylet.err"), None)
+                    if log is not None and raylet.status() != "zombie" and len(raylet.cmdline()) > 1:
+                        time.sleep(0.5)  # until it has its handler of signals
+                        raylet.send_signal(signal.SIGABRT)
+                        return
+                time.sleep(0.05)
+
+        done = threading.Event()
+        killer = threading.Thread(target=kill)
+        killer.start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(DevkitError, match=r"the raylet has ended: .*SIGABRT received") as caught:
+                cluster.start(ClusterOptions(port=0, dashboard_port=0, num_cpus=1, timeout=100), lambda line: None)
+        finally:
+            done.set()
+            killer.join(WAIT)
+        assert time.monotonic() - began < 100
+        [named] = [word for word in caught.value.hint.split() if word.endswith("raylet.err")]
+        assert "SIGABRT" in Path(named).read_text()
+        assert state.clusters() == () and not rays_below(own_world)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_an_interruption_at_the_first_moment(self, number: signal.Signals, own_world: Path) -> None:
+        """Given a command that has just started `ray start`; when it is interrupted, nothing outlives it."""
+        command = [sys.executable, "-m", "devkit", "debug-cluster", "--port", "0", "--dashboard-port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            while not children.read_text().strip():
+                assert process.poll() is None
+            process.send_signal(number)
+            said = process.communicate(timeout=WAIT)[1]
+        assert process.returncode == 130 and "error: interrupted" in said
+        assert of_this_world(own_world) == []
+
     def test_no_head_to_join(self) -> None:
         with pytest.raises(UnreachableError, match="no Ray answers at"):
             cluster.start(ClusterOptions(join="127.0.0.1:1"), lambda line: None)
@@ -313,6 +408,8 @@ class TestStartsThatFail:
     ("options", "problem"),
     [
         ({"nodes": 0}, "--nodes is 0"),
+        ({"nodes": 1_000_000}, "--nodes is 1000000: each takes 350 MB, and this machine has memory for "),
+        ({"temp_dir": Path("/dev/full")}, "--temp-dir /dev/full cannot be written"),
         ({"timeout": 0.0}, "--timeout is 0"),
         ({"port": 70_000}, "--port is 70000"),
         ({"dashboard_port": -1}, "--dashboard-port is -1"),
@@ -349,6 +446,9 @@ class TestEnvironment:
         given = {"RAY_DEBUG": value, "RAY_DEBUG_POST_MORTEM": "1"}
         kept, removed = ray_start.environment(ClusterOptions(legacy=legacy), "token", given, {})
         assert removed == () and kept["RAY_DEBUG"] == value
+
+    def test_post_mortem_is_the_newer_debuggers_unless_the_user_says_so(self) -> None:
+        assert "RAY_DEBUG_POST_MORTEM" not in ray_start.environment(ClusterOptions(legacy=True), "token", {}, {})[0]
 
     def test_a_cluster_without_tokens_gets_none(self) -> None:
         given = {"RAY_AUTH_TOKEN": "secret", "RAY_AUTH_MODE": "token"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -217,6 +218,41 @@ def test_pausing_stops_once_at_the_cause_and_goes_on(launch: Launch, cluster: Cl
         assert f"{name}: RayTaskError" in job.out
     gone = [end for end in cluster.json("ps")["gone"] if end["job_id"] == job.id]
     assert len(gone) == len(kinds)
+
+
+NESTED = """
+import ray
+
+@ray.remote(max_retries=1, retry_exceptions=True)
+def pick(x):
+    return [1, 2, 3][x]
+
+@ray.remote
+def outer(x):
+    return ray.get(pick.remote(x))
+
+ray.get(outer.remote(7))
+"""
+
+
+@pytest.mark.timeout(90)
+def test_a_debug_cluster_pauses_any_program_and_its_output_says_so_once(cluster: Cluster, tmp_path: Path) -> None:
+    """Nothing of devkit is in its driver."""
+    path = tmp_path / "nested.py"
+    path.write_text(NESTED)
+    environ = {**cluster.environ, "RAY_ADDRESS": cluster.gcs_address}
+    command = [sys.executable, str(path)]
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as program:
+        try:
+            assert program.stdout is not None
+            said = next(line for line in program.stdout if "is stopped at" in line)
+            assert "devkit: pick is stopped at nested.py:6 (IndexError: list index out of range): devkit attach" in said
+            [stop] = [each["id"] for each in cluster.ps()["stops"] if each["file"] == str(path)]
+            cluster.devkit("continue", stop)
+            assert "is stopped at" not in program.stdout.read()
+        finally:
+            program.kill()
+    assert program.returncode == 1
 
 
 def test_post_mortem_can_be_off(launch: Launch, cluster: Cluster) -> None:

@@ -29,18 +29,21 @@ WORDS = {
     "a debugger": b"Content-Length: %d\r\n\r\n%s" % (len(INITIALIZE), INITIALIZE),
     "nothing": b"",
 }
-# Reads "host port hex" lines, prints what each is answered; as another user where it is told one.
+# Reads "host port hex" lines, prints what each is answered. Its arguments: how long it waits for a first answer, and a
+# user to become. What goes on after a first answer comes at once.
 CALLER = """
 import encodings.idna, os, socket, sys
-if sys.argv[1:]: os.setuid(int(sys.argv[1]))
+if sys.argv[2:]: os.setuid(int(sys.argv[2]))
 for line in sys.stdin:
     host, port, words = line.split(" ")
     answer = b""
     with socket.create_connection((host, int(port)), timeout=5) as there:
-        there.settimeout(0.3)
+        there.settimeout(float(sys.argv[1]))
         there.sendall(bytes.fromhex(words))
         try:
-            while data := there.recv(65536): answer += data
+            while data := there.recv(65536):
+                answer += data
+                there.settimeout(0.3)
         except OSError: pass
     print(answer.hex(), flush=True)
 """
@@ -89,9 +92,9 @@ def listening(stopped: Stopped) -> list[tuple[str, int]]:
     return sorted((stopped.stop["node_ip"] if host in ("0.0.0.0", "::") else host, port) for host, port in found)
 
 
-def call(places: list[tuple[str, int]], words: bytes, user: int | None = None) -> list[bytes]:
+def call(places: list[tuple[str, int]], words: bytes, user: int | None = None, patience: float = 0.3) -> list[bytes]:
     done = subprocess.run(
-        [sys.executable, "-c", CALLER, *([] if user is None else [str(user)])],
+        [sys.executable, "-c", CALLER, str(patience), *([] if user is None else [str(user)])],
         input="".join(f"{host} {port} {words.hex()}\n" for host, port in places),
         capture_output=True,
         text=True,
@@ -127,7 +130,7 @@ def test_the_door_for_rays_extension_is_for_this_user_only(stopped: Stopped) -> 
     assert row["num_paused_threads"] == 1 and place in listening(stopped)
     if os.getuid() == 0:
         assert call([place], WORDS["a debugger"], NOBODY) == [b""]
-    [mine] = call([place], WORDS["a debugger"])
+    [mine] = call([place], WORDS["a debugger"], patience=10.0)
     assert b"supportsConfigurationDoneRequest" in mine
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from devkit.debug import bundle
 from tests import documents
 from tests.debug.conftest import DEADLINE, Cluster, eventually
 
@@ -117,17 +118,19 @@ def test_a_job_that_fails_is_told_by_its_exit_code(submit: Submit) -> None:
     assert "Traceback" not in out
 
 
-def test_the_log_begins_with_a_short_line_and_what_was_unpacked_stays_with_the_session(
-    cluster: Cluster, submit: Submit, tmp_path: Path
+def test_the_log_begins_with_a_short_line_and_nothing_of_the_job_stays_anywhere(
+    cluster: Cluster, submit: Submit
 ) -> None:
-    before = set(Path(tempfile.gettempdir()).glob("devkit-job-*"))
+    home = Path(cluster.environ["DEVKIT_HOME"])
     process = submit("--", sys.executable, "job.py")
     out, _ = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, out
     [line] = [line for line in out.splitlines() if "entrypoint" in line]
     assert len(line) < 250 and line.endswith("job.py"), line
-    assert set(Path(tempfile.gettempdir()).glob("devkit-job-*")) == before
-    assert [folder for logs in cluster.logs for folder in logs.parent.glob("devkit-job-*")]
+    places = [Path(tempfile.gettempdir()), *(logs.parent for logs in cluster.logs)]
+    assert not [path for place in places for path in place.glob("devkit-job-*")]
+    assert bundle.digest(bundle.files()) in [path.name for path in (home / "bundles").iterdir()]
+    assert not [path for path in home.rglob("*") if path.name.startswith(("identity-", "settings-"))]
 
 
 def test_the_package_does_not_hold_itself(cluster: Cluster, folder: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import running
+from devkit.debug.inworker.places import Site
 from devkit.debug.inworker.running import Running, Target
 from tests.debug.armory import DEADLINE, Armory
 
@@ -467,13 +468,17 @@ def test_the_instructions_with_which_a_statement_begins() -> None:
         (15, 16, 1),
         (18, 20, 0),
     ):
-        found = running.entries(Target(code, first, last))
+        found = running.entries(Target(code, (statement(first, last),)))
         assert len(found) == count, (first, found)
+
+
+def statement(first: int, last: int) -> Site:
+    return Site((), first, last, 0, "f", (), "", is_in_function=True)
 
 
 def test_arming_and_disarming_a_running_loop(armory: Armory, world: World, loops: Any) -> None:
     """Threads begin and end, and are traced and freed, hundreds of times."""
-    watched = Running(lambda name, frame: armory.hits.append((name, "", 0)), lambda name, error: None)
+    watched = Running(lambda names, frame: armory.hits.append((names[0], "", 0)), lambda name, error: None)
     stop = threading.Event()
 
     def short() -> None:
@@ -493,7 +498,7 @@ def test_arming_and_disarming_a_running_loop(armory: Armory, world: World, loops
     spawner = threading.Thread(target=spawn)
     spawner.start()
     line = armory.lines["body"]
-    target = Target(loops.loop.__code__, line, line)
+    target = Target(loops.loop.__code__, (statement(line, line),))
     try:
         for count in range(1000):
             assert watched.watch("body", [target], None) == ""

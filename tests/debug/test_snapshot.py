@@ -15,6 +15,7 @@ import pytest
 
 from devkit.debug.inworker import affordable, crash_files, snapshot, stacks
 from devkit.debug.inworker.records import CrashRecord, Identity
+from devkit.debug.inworker.vanished import vanished
 
 WHO = Identity("01", "w" * 8, "n1", "10.0.0.5", "host", 7, role="Worker", rank=1, python="3.11.7")
 
@@ -447,12 +448,12 @@ def test_a_vanished_process_has_a_document_like_the_others(tmp_path: Path) -> No
     log = tmp_path / "worker.err"
     log.write_text(DUMP)
 
-    document = snapshot.vanished(WHO, snapshot.last_words(log), "the process died: SIGSEGV")
+    document = vanished(WHO, snapshot.last_words(log), "the process died: SIGSEGV")
 
     assert (document["file"], document["line"], document["function"]) == ("/home/me/job.py", 37, "deep")
     assert document["exception"]["type"] == "SIGSEGV" and document["kind"] == "exit"
     assert set(document) - {"reason"} == set(take(crash_of(failing, 0)))
-    assert snapshot.vanished(WHO, None, "gone")["exception"] == {"type": "ProcessDied", "message": "gone"}
+    assert vanished(WHO, None, "gone")["exception"] == {"type": "ProcessDied", "message": "gone"}
 
 
 # ---- values within a time

@@ -82,6 +82,44 @@ def test_whole_idle_roles_are_folded_away() -> None:
     assert [one.pid for one in merged.idle] == [100] and merged.odd == ()
 
 
+def child(rank: int, number: int, *threads: dict[str, Any]) -> dict[str, Any]:
+    """A process that a rank has started: it has the rank's role and number, and a name of its own."""
+    return {**process(rank, *threads), "pid": number, "worker_id": f"{rank:06x}-{number}"}
+
+
+def worker(rank: int, *threads: dict[str, Any], error: str | None = None) -> dict[str, Any]:
+    return {**process(rank, *threads, error=error), "worker_id": f"{rank:06x}"}
+
+
+def test_a_child_that_idles_beside_its_rank_is_not_told_as_the_rank() -> None:
+    """A data loader, torch's processes that compile: they have an agent, and nothing of the program to do."""
+    merged = merge([worker(0, busy(3)), child(0, 900, IDLE), worker(1, busy(4)), child(1, 901, IDLE)])
+    assert [one.ranks for one in merged.groups] == [[0], [1]] and merged.odd == ()
+    assert [one.pid for one in merged.idle] == [900, 901]
+    text = printed(stacks.page(merged, cwd="/job"))
+    assert "nothing of the program runs" not in text
+    assert "2 processes idle: child of Worker[0] pid 900, child of Worker[1] pid 901" in text
+
+
+def test_a_rank_that_does_not_answer_is_not_hidden_by_its_children() -> None:
+    merged = merge([worker(0, error="late"), child(0, 900, IDLE), worker(1, busy(4))])
+    assert [one.ranks for one in merged.groups] == [[1]] and [one.pid for one in merged.silent] == [100]
+    assert "Worker[0] pid 100: no stack: late" in printed(stacks.page(merged))
+
+
+def test_a_child_that_works_is_compared_with_its_like_alone() -> None:
+    merged = merge([worker(0, busy(3)), worker(1, busy(3)), worker(2, busy(3)), child(0, 900, busy(9))])
+    assert merged.odd == ()
+    assert "child of Worker rank 0  10.0.0.1 pid 900" in printed(stacks.page(merged))
+
+
+def test_a_function_is_the_same_whoever_named_it() -> None:
+    """Python's own dump says `step` where the process itself says `Trainer.step`."""
+    one, other = busy(3), busy(3)
+    other["frames"] = [{**frame, "function": f"Trainer.{frame['function']}"} for frame in other["frames"]]
+    assert ranks_of([process(0, one), process(1, other)]) == [[0, 1]]
+
+
 def test_a_train_function_in_a_thread_counts_when_the_main_thread_idles() -> None:
     rows = [("/job/train.py", 3, "loop"), (BOOT, 1, "run"), (BOOT, 2, "_bootstrap")]
     threaded = {"name": "TrainingThread", "frames": frames(*rows)}
@@ -143,8 +181,9 @@ def test_json_has_ranks_groups_and_odd(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_nobody_there_is_an_error_with_a_hint() -> None:
-    with pytest.raises(DevkitError, match="no process of job 07"):
+    with pytest.raises(DevkitError, match="no process of job 07") as caught:
         stacks.run(FakeHub(stacks={"ranks": []}), job="07")
+    assert caught.value.exit_code == 3
 
 
 def test_exit_code_1_when_nobody_could_be_looked_at() -> None:
@@ -181,3 +220,17 @@ def test_folding_loses_no_frame(frames_: tuple[Frame, ...]) -> None:
     assert sum(1 + line.folded for line in lines_) == len(frames_)
     own = [one for one in frames_ if one.file == "/job/a.py" or "devkit" in one.file]
     assert [line.frame for line in lines_ if not line.library] == own
+
+
+def test_frames_of_devkit_that_started_a_worker_are_not_the_programs() -> None:
+    """The smoke test forks its workers out of a process of its own."""
+    fork = [("/w/devkit/smoke/warm.py", line, name) for line, name in ((180, "_become_worker"), (105, "_fork_worker"))]
+    started = frames(
+        (RAY, 1, "main_loop"), ("<frozen runpy>", 198, "run_path"), *fork, ("<frozen runpy>", 88, "_run_code")
+    )
+    idle = {"name": "MainThread", "frames": started}
+    [silent] = merge([process(0, idle)]).idle
+    assert (silent.stack, silent.idle) == ((), 1)
+    work = {"name": "MainThread", "frames": frames(("/job/train.py", 3, "step")) + started}
+    [one] = merge([process(0, work)]).groups
+    assert [frame.function for frame in one.key.frames] == ["step"]

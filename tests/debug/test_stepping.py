@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker.stops import How
+from devkit.debug.inworker.scopes import evaluate
+from devkit.debug.inworker.stops import How, Stop
 from tests.debug.parking_lot import SECONDS, Lot
 
 _MARKS = {
@@ -138,7 +139,7 @@ def test_a_function_that_no_code_of_the_program_called_is_shown_as_it_returns(lo
     for how, line in (("next", "end_hit"), ("next", "end_return")):
         go(lot, lot.stop(line=_MARKS[line]).id, how)
     stop = lot.wait(lambda: [each for each in lot.stops.all() if each.note])[0]
-    assert (stop.note, stop.frame.f_locals["__return__"]) == ("returns 42", 42)
+    assert (stop.note, stop.frame.f_locals["__return__"]) == (f"{work.__qualname__}()->42", 42)
     assert lot.stops.record(stop).line == _MARKS["end_return"]
     go(lot, stop.id, "next")
     assert lot.wait(lambda: finished(lot))
@@ -167,11 +168,76 @@ def test_an_exception_that_ends_a_function_is_not_shown_as_its_return(lot: Lot) 
         threading.excepthook = before
 
 
-def test_step_out_of_a_thread_function_ends_the_step(lot: Lot) -> None:
-    def work() -> None:
+def test_step_out_of_a_thread_function_shows_what_it_returns(lot: Lot) -> None:
+    def work() -> int:
         lot.hit()  # @thread_hit
+        repr(None)
+        return 42  # @thread_return
 
-    assert steps(lot, work, "out", first="thread_hit") == ["end"]
+    assert steps(lot, work, "out out", first="thread_hit") == ["thread_return", "end"]
+
+
+def stepped(lot: Lot, how: str) -> Stop:
+    """The stop after these steps from the one that stands."""
+    for each in how.split():
+        [last] = lot.stops.all()
+        go(lot, last.id, each)
+        lot.wait(lambda last=last: [each for each in lot.stops.all() if each is not last])
+    [stop] = lot.stops.all()
+    return stop
+
+
+@pytest.mark.parametrize("how", ["out", "next next"])
+def test_what_a_function_returned_is_shown_with_pdbs_arrow(lot: Lot, how: str) -> None:
+    def inner(k: int) -> list[int]:
+        lot.hit()
+        return [k, k + 1]
+
+    def work() -> None:
+        found = sorted(inner(1))
+        print(found)  # @arrow_back
+
+    lot.start(work)
+    lot.stop(function="inner")
+    stop = stepped(lot, how)
+    assert stop.note.endswith("inner()->[1, 2]") and stop.reason == "step"
+    assert stop.run(lambda: evaluate("__return__ + [3]", stop.frame, also=stop.names), SECONDS) == [1, 2, 3]
+    assert "__return__" not in stop.frame.f_locals
+    while lot.stops.record(stop).line != _MARKS["arrow_back"]:
+        stop = stepped(lot, "next")
+        assert stop.note == ""
+
+
+@pytest.mark.parametrize("how", ["out", "next next"])
+def test_a_secret_is_not_shown_as_it_returns(lot: Lot, how: str) -> None:
+    def get_password() -> str:
+        lot.hit()
+        return "hunter2"
+
+    def work() -> None:
+        repr(get_password())
+        repr(None)
+
+    lot.start(work)
+    lot.stop(function="get_password")
+    assert stepped(lot, how).note.endswith("get_password()->'<redacted>'")
+
+
+def test_what_raised_has_returned_nothing(lot: Lot) -> None:
+    def inner() -> int:
+        lot.hit()
+        raise ValueError
+
+    def work() -> None:
+        try:
+            inner()
+        except ValueError as error:  # @nothing_back
+            repr(error)
+
+    lot.start(work)
+    lot.stop(function="inner")
+    stop = stepped(lot, "out")
+    assert lot.stops.record(stop).line == _MARKS["nothing_back"] and stop.note == ""
 
 
 def test_another_tracer_is_back_after_the_step(lot: Lot) -> None:

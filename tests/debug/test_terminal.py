@@ -310,11 +310,14 @@ def test_an_edit_stays_after_the_session(attach: Callable[..., Talk]) -> None:
 
 
 def test_steps_over_into_and_out(attach: Callable[..., Talk]) -> None:
-    talk = attach("n", "n", "s", "p scale", "r", "p total")
+    talk = attach("n", "n", "s", "p scale", "r", "p __return__", "rv", "n", "rv")
     assert f"debuggee.py:{line_of('batch')} in train" in talk.answer("n")
     assert f"debuggee.py:{line_of('forward')} in " in talk.answer("s")
     assert talk.answer("p scale") == "2\n"
-    assert " in train" in talk.answer("r")
+    assert " in train  Model.forward()->40" in talk.answer("r")
+    assert talk.answer("p __return__") == "40\n"
+    assert talk.out.split(") rv\n")[1].splitlines()[0] == "40"
+    assert talk.out.split(") rv\n")[2].startswith("*** NameError")
 
 
 def test_an_empty_line_steps_again_but_does_not_continue_again(attach: Callable[..., Talk]) -> None:

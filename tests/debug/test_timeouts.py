@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.debug.inworker import timeouts
+from devkit.debug.inworker import timeouts, torch_groups
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -159,19 +159,24 @@ def test_meeting_the_others_still_has_an_end(tmp_path: Path) -> None:
 
 
 def test_what_the_user_set_in_the_environment_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in timeouts.ENVIRONMENT:
+    variables = [limit.variable for limit in timeouts.TABLE if limit.variable]
+    for name in variables:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "77")
-    monkeypatch.setattr(timeouts, "on_import", lambda name, callback: None)
+    lifted: list[str] = []
+    monkeypatch.setattr(timeouts, "on_import", lambda name, callback: lifted.append(name))
+    monkeypatch.setenv("RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S", "60")
 
     timeouts.install()
 
     assert os.environ["TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"] == "77"
     assert os.environ["VLLM_RPC_TIMEOUT"] == "86400000"
-    for name in timeouts.ENVIRONMENT:
+    assert "ray.dag.context" in lifted
+    assert "ray.data._internal.execution.no_progress_guard" not in lifted, "what is set in the environment is yours"
+    for name in variables:
         monkeypatch.delenv(name)
 
 
 def test_longer_leaves_what_is_no_time() -> None:
-    assert timeouts.longer("soon", timeouts.DAY) == "soon"
-    assert timeouts.longer(timedelta(days=2), timeouts.DAY) == timedelta(days=2)
+    assert torch_groups.longer("soon", torch_groups.DAY) == "soon"
+    assert torch_groups.longer(timedelta(days=2), torch_groups.DAY) == timedelta(days=2)

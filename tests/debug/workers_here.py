@@ -38,7 +38,7 @@ class HereChannel:
         try:
             return self._messages.get(timeout=timeout)
         except queue.Empty:
-            raise DeadlineError("nothing came") from None
+            raise DeadlineError("nothing came", hint="-") from None
 
     def close(self) -> None:
         self._adapter.close()
@@ -66,10 +66,10 @@ class HereWorker:
         """What a breakpoint in the caller's line does."""
         self.stops.park(sys._getframe(1), "breakpoint")
 
-    def _hit(self, name: str, frame: Any) -> None:
+    def _hit(self, names: tuple[str, ...], frame: Any) -> None:
         # All of these workers share their code: only the thread of this one is its own.
         if threading.current_thread() is self.thread:
-            self.stops.park(frame, "breakpoint", breakpoint_id=name)
+            self.stops.park(frame, "breakpoint", breakpoints=names)
 
     def takes_breakpoints(self) -> None:
         """For one worker of a process: the hooks that find new code are the process's."""
@@ -99,7 +99,7 @@ class HereHub:
         for worker in workers:
             worker.changed = self.tell
 
-    def call(self, op: str, *, timeout: float = 10.0, **arguments: Any) -> Document:
+    def call(self, op: str, *, timeout: float | None = None, **arguments: Any) -> Document:
         assert op == "ps", op
         stops = [one.to_json() for worker in self.workers.values() for one in worker.stops.records()]
         return {"stops": stops, "gone": self.gone}

@@ -78,8 +78,10 @@ def test_plain_step_lines_keep_a_pace_and_never_lose_the_last(clock: Clock) -> N
         for step in range(1, 51):
             view.step(step, {"reward_mean": 0.5})
             clock.now += 0.25
-    steps = [int(line.split()[1]) for line in text(talk).splitlines()]
-    assert steps == [1, 9, 17, 25, 33, 41, 49, 50]
+    lines = text(talk).splitlines()
+    assert [int(line.split()[1]) for line in lines] == [1, 9, 17, 25, 33, 41, 49, 50]
+    assert [line for line in lines if "not shown" in line] == lines[1:-1], "whoever counts is told what is missing"
+    assert lines[1].endswith("(2-8 not shown)") and lines[0] == "step   1  reward_mean 0.5"
 
 
 def test_plain_results_go_to_the_result_and_progress_to_the_talk(clock: Clock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from devkit.doctor import travel
 from devkit.doctor.cluster import BOOT
 from devkit.doctor.decode import decode
+from devkit.doctor.onnode import links
 from devkit.doctor.onnode.driver import judged, rounds
 from devkit.doctor.onnode.facts import Interface, NodeFacts, Pair
 from devkit.doctor.onnode.links import KEY_LENGTH, Listener, reach, stream
@@ -52,6 +54,22 @@ def test_a_listener_answers_only_who_knows_the_key() -> None:
         listener.close()
     assert seen.latency_ms is None
     assert seen.error.startswith(f"port {listener.port}: ")
+
+
+def test_strangers_at_a_listener_are_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "MOST_CONNECTIONS", 2)
+    listener = Listener(KEY)
+    try:
+        with ExitStack() as stack:
+            at = ("127.0.0.1", listener.port)
+            first, _ = (stack.enter_context(socket.create_connection(at, timeout=10)) for _ in range(2))
+            for _ in range(3):
+                with socket.create_connection(at, timeout=10) as late:
+                    assert late.recv(1) == b""
+            first.sendall(KEY + b"e" + b"x")
+            assert first.recv(1) == b"x"
+    finally:
+        listener.close()
 
 
 def test_a_closed_port_is_told() -> None:

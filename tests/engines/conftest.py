@@ -5,7 +5,6 @@ Those of an engine that is not installed are skipped; `make test-sglang` and `ma
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -13,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-os.environ["RAY_AUTH_MODE"] = "disabled"  # before Ray is imported
-
 import ray
 import torch
 

@@ -215,6 +215,14 @@ def test_all_are_there_and_nothing_comes_through() -> None:
     assert found.kind == "network" and "nobody is missing" in found.sentence
 
 
+def test_who_waits_for_ray_may_be_seen_as_it_looks_around() -> None:
+    """`ray.get` wakes up every second; it computes next to nothing then."""
+    waits = driver(call_in="")
+    waits["facts"]["threads"][0]["state"] = "R"
+    found = verdict([waits, *waiting(0, 2), elsewhere(1, 3, 46, call_in="clock_nanosleep")])
+    assert any(line.startswith("driver: waits for a result of Ray") for line in found.evidence), found.evidence
+
+
 def test_an_engine_in_a_group_of_its_own_is_at_work_for_the_rank_that_waits_for_it() -> None:
     """As vLLM's, which has a process group of one."""
     owner = elsewhere(0, 3, 41, inner=[(RAY, 2700, "get")])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from devkit.debug.rows import JobRow, NodeRow
 from devkit.errors import UsageError
 from devkit.logs import bundle, parse, redact, view
-from devkit.logs.collect import Left, LogFile, of_log
+from devkit.logs.collect import Left, LogFile, of_crash, of_log, word_on
 from devkit.logs.events import Event, Raised
 from devkit.logs.follows import CAUSE, FOLLOWS, MAYBE, weigh
 from devkit.logs.order import first_error
@@ -117,8 +117,98 @@ def test_any_text_can_be_read(text: str) -> None:
     parse.innermost(text)
 
 
+OWN = """\
+Traceback (most recent call last):
+  File "/job/train.py", line 7, in main
+    step()
+  File "/job/client.py", line 3, in step
+    {line}
+{error}
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'raise ConnectionError("connection closed by peer: ours")',
+        "raise",
+        "assert peers, who",
+        "sys.exit(3)",
+        "exit(3)",
+    ],
+)
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ConnectionError: connection closed by peer: ours",
+        "TimeoutError: no answer within 5 s from the reward model",
+        "SystemExit: 3",
+        "ray.exceptions.GetTimeoutError: mine",
+    ],
+)
+def test_what_the_program_raises_itself_follows_from_nothing(line: str, error: str) -> None:
+    text = OWN.format(line=line, error=error)
+    raised = only(text).raised
+    assert raised.own and weigh(Event("task", raised)).level == CAUSE
+    echo = Event("log", replace(raised, frames=(), own=False), None, "driver")  # a sighting without its lines
+    found = first_error([Event("task", raised, 1.0, "f", pid=1), echo])
+    assert found.sure and found.cause is not None and found.cause.best.raised.said == raised.said
+    assert weigh(Event("crash", raised, root="c1")).level == FOLLOWS
+
+
+@pytest.mark.parametrize("line", ["sock.recv(3)", "raised = ray.get(ref)", "self.raise_for(3)"])
+def test_what_a_call_of_the_programs_raised_may_follow(line: str) -> None:
+    raised = only(OWN.format(line=line, error="ConnectionResetError: connection reset by peer")).raised
+    assert not raised.own and weigh(Event("task", raised)).level == FOLLOWS
+
+
+def test_a_library_that_raises_is_not_the_program() -> None:
+    text = OWN.format(line="raise value", error="ConnectionError: connection closed by peer")
+    raised = only(text.replace("/job/client.py", "/v/lib/python3.11/site-packages/ray/_private/worker.py")).raised
+    assert not raised.own and weigh(Event("task", raised)).level == FOLLOWS
+
+
+def test_a_snapshot_of_what_the_program_raised() -> None:
+    source = {"first": 3, "lines": ["def step():", '    raise TimeoutError("no answer within 5 s from it")', ""]}
+    frame = {"file": "/job/client.py", "line": 4, "function": "step", "source": source, "user": True, "locals": {}}
+    said = {"type": "TimeoutError", "message": "no answer within 5 s from it"}
+    document = {"exception": said, "frames": [frame], "file": "/job/client.py", "line": 4, "function": "step",
+                "time": 1.0, "role": "A", "rank": None, "node_ip": "h", "pid": 7, "id": "c1", "root": None}  # fmt: skip
+    assert weigh(of_crash(document)).level == CAUSE
+    assert weigh(of_crash({**document, "root": "c0"})).level == FOLLOWS
+    called = {**frame, "source": {**source, "lines": ["def step():", "    wait(5)", ""]}}
+    assert weigh(of_crash({**document, "frames": [called]})).level == MAYBE
+
+
+def test_a_crash_and_its_follower_of_one_process_are_the_cause_once() -> None:
+    """As in a trial of Ray Tune: its thread fails, and then the actor's method with the same exception."""
+    raised = Raised("ZeroDivisionError", "division by zero", KEY.frames)
+    seen = [Event("crash", raised, at, "Trial", pid=7, id=name, root=root) for at, name, root in TWICE]
+    found = first_error([*seen, Event("task", raised, 1.2, "Trial", pid=7)])
+    assert found.cause is not None and found.cause.best.id == "c1" and found.sure
+    alone = first_error(seen[1:])  # of what it followed from nothing else was found
+    assert not alone.sure
+
+
+def test_a_driver_s_exit_code_alone_is_what_is_known() -> None:
+    job = JobRow(job_id="04", status="FAILED", message="the driver ended with exit code 3", entrypoint="python e.py")
+    found = first_error(list(word_on(job)))
+    assert (
+        found.cause is not None and found.cause.best.raised.said == "the driver ended with exit code 3" and found.sure
+    )
+    page = view.page(Left(job, (), (), ()), found).plain
+    assert "such an error usually follows" not in page and "first error: the driver ended with exit code 3" in page
+
+
+def test_a_job_that_ended_well_is_said_to() -> None:
+    job = JobRow(job_id="05", status="SUCCEEDED", entrypoint="python tune.py")
+    found = first_error([Event("task", KEY, 1.0, "trial", pid=1)])
+    assert "its driver ended without an error" in view.page(Left(job, (), (), ()), found).plain
+
+
 # ---- which one is the cause
 
+TWICE = ((1.0, "c1", ""), (1.1, "c2", "c1"))
 KEY = Raised("KeyError", "'response'", parse.innermost(PLAIN.split("INFO ended")[0]).frames)
 
 

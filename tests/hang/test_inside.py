@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -210,6 +212,36 @@ def test_what_children_compute_counts() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_what_rays_daemons_compute_does_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nor what is started by them: under `ray.init()` they and all workers are the driver's descendants."""
+    daemon = tmp_path / "ray" / "dashboard" / "dashboard.py"
+    daemon.parent.mkdir(parents=True)
+    work = "while True: sum(range(1000))"
+    daemon.write_text(f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', '{work}'])\n{work}\n")
+    package = ModuleType("ray")
+    package.__file__ = str(tmp_path / "ray" / "__init__.py")
+    children = subprocess.Popen([sys.executable, "-u", str(daemon)], start_new_session=True)
+    try:
+        eventually(lambda: (kernel_view.process(children.pid) or {})["children_cpu"] > 0.2, "work", 20)
+        monkeypatch.setitem(sys.modules, "ray", package)
+        without = (kernel_view.process(os.getpid()) or {})["children_cpu"]
+        monkeypatch.delitem(sys.modules, "ray")
+        assert (kernel_view.process(os.getpid()) or {})["children_cpu"] >= without + 0.2  # both of them
+    finally:
+        os.killpg(children.pid, signal.SIGKILL)
+        children.wait()
+
+
+def test_what_is_read_to_tell_this_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "tcp").write_text("a line of the table\n" * 500_000)
+    before = (kernel_view.process(os.getpid()) or {})["io"]
+    kernel_view.unanswered(str(tmp_path))
+    told = (kernel_view.process(os.getpid()) or {})["io"] - before
+    (tmp_path / "tcp").read_bytes()
+    read = (kernel_view.process(os.getpid()) or {})["io"] - before
+    assert told < 100_000 < 9_000_000 < read
 
 
 def test_what_was_released_is_held_no_more() -> None:

@@ -202,12 +202,14 @@ def test_the_ranks_that_are_missing_are_named(size: int, present: set[int]) -> N
         assert told.partition(";")[0].rpartition("rank")[2].lstrip("s ") == ", ".join(map(str, absent))
 
 
-def test_what_the_dashboard_of_this_head_has_died_of(tmp_path: Path) -> None:
+def test_what_the_dashboard_of_this_head_has_failed_with(tmp_path: Path) -> None:
+    failed = "ERROR dashboard.py:1 -- The dashboard on node h0 failed with the following error:\n"
     for pid, log in {
-        11: "ValueError: of another head\n",
-        12: "ERROR head.py:1 -- no\n  x.y.MyError: a b\nx.y.MyError: c\n\n",
+        11: f"{failed}ValueError: of another head\n",
+        12: f"OSError: before\n{failed}  x.y.MyError: a b\nx.y.MyError: c\n\n",
+        14: "ERROR head.py:1 -- one request\nx.y.MyError: of which it has not died\n",
     }.items():
         (tmp_path / f"session_2026_{pid}/logs").mkdir(parents=True)
         (tmp_path / f"session_2026_{pid}/logs/dashboard.log").write_text(log)
     assert why_no_dashboard(tmp_path, 12) == "x.y.MyError: c"
-    assert why_no_dashboard(tmp_path, 13) == ""
+    assert why_no_dashboard(tmp_path, 13) == why_no_dashboard(tmp_path, 14) == ""

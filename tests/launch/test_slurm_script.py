@@ -249,7 +249,10 @@ def test_as_json_it_is_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     [
         (["--here", "--submit"], "error: --here is for a job that runs by now\n"),
         (["--here"], "error: --here, and SLURM_JOB_ID is not set\n"),
-        (["--output", "/no/such/folder/x"], "error: cannot write /no/such/folder/x: No such file or directory\n"),
+        (
+            ["--output", "/no/such/folder/x"],
+            "error: --output /no/such/folder/x cannot be written: No such file or directory\n",
+        ),
     ],
 )
 def test_ways_that_do_not_go_together(

@@ -77,7 +77,7 @@ def test_it_waits_for_its_own_node_and_for_all() -> None:
             "missing: 1 of 3 nodes: rank 2; alive: 10.0.0.1 (rank 0), 10.0.0.2 (rank 1)",
         ),
         (
-            ((HEAD, OWN), UnreachableError("gone")),
+            ((HEAD, OWN), UnreachableError("gone", hint="-")),
             "missing: an answer of the cluster (gone); before that: 1 of 3 nodes: rank 2; alive: 10.0.0.1 (rank 0)",
         ),
     ],

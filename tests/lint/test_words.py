@@ -118,7 +118,7 @@ def test_places_are_in_characters() -> None:
     source = Source.of_text("a.sh", "测试 abc\nx\n")
     place = source.place(Text.whole(source).span(7, 10))
     assert (place.line, place.column, place.width) == (1, 4, 3)
-    assert source.line(1) == "测试 abc"
+    assert source.line(place) == ("测试 abc", 1)
     assert source.place(Text.whole(source).span(7, 12)).width == 3  # on its first line only
 
 
@@ -168,4 +168,4 @@ def test_scopes_know_the_last_certain_value() -> None:
     scope = Scope(script, {})
     assert scope.value("A", 3, ()).text == "1"
     assert not scope.value("A", 1000, ()).known
-    assert scope.names == {"A", "B"}
+    assert scope.sets("A") and scope.sets("B") and not scope.sets("C")

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.mutants import MUTANTS, ROOT, Mutant
-from tests.smoke.calls import CHECKS, Done, smoke
+from tests.mutants.mutants import BY_NAME, MUTANTS, OUTCOMES, ROOT, TOGETHER, Mutant
+from tests.smoke.calls import CHECKS, OF_FILES, Done, smoke
 
 INJECT = Path(__file__).parent / "inject"
 TIMEOUT_S = 150.0  # a run takes 5 to 20 s on an idle machine, depending on how early its mistake shows
 
 
-def broken_smoke(mutant: str, folder: Path, *words: str) -> tuple[Done, list[int]]:
-    """The smoke test with a mistake in it, and the processes that imported the mistake."""
+def broken_smoke(mutants: Sequence[str], folder: Path) -> tuple[Done, set[str]]:
+    """The smoke test with mistakes in it, and those that were imported."""
     applied = folder / "applied"
     paths = [str(INJECT), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    [words] = {BY_NAME[name].words for name in mutants} or {()}
     done = smoke(
         "--json",
         *words,
         timeout_s=TIMEOUT_S,
         PYTHONPATH=os.pathsep.join(paths),
-        SMOKE_MUTANT=mutant,
-        SMOKE_MUTANT_FILE=str(applied),
+        SMOKE_MUTANTS=",".join(mutants),
+        SMOKE_MUTANTS_FILE=str(applied),
     )
-    return done, [int(line) for line in applied.read_text().split()] if applied.exists() else []
+    return done, set(applied.read_text().split()) if applied.exists() else set()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -48,14 +50,18 @@ def test_text_that_is_gone_is_an_error() -> None:
 
 @pytest.mark.mutants
 @pytest.mark.timeout(TIMEOUT_S + 60)
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_is_caught(mutant: Mutant, tmp_path: Path) -> None:
-    done, processes = broken_smoke(mutant.name, tmp_path, *([] if mutant.to_the_end else ["--fail-fast"]))
-    assert processes, f"{mutant.module} was imported without the mistake"
+@pytest.mark.parametrize("names", TOGETHER, ids="+".join)
+def test_each_is_caught_by_its_check(names: tuple[str, ...], tmp_path: Path) -> None:
+    """And next to nothing else fails: so a check that fails does it for its mutant."""
+    mutants = [BY_NAME[name] for name in names]
+    done, imported = broken_smoke(names, tmp_path)
+    assert imported == set(names), "the others were imported without the mistake"
     failed = done.checks("fail")
-    print(f"{mutant.name}: caught by {', '.join(failed) or 'nothing'} in {done.record['seconds']:.1f} s")
-    assert mutant.caught_by in failed, f"{mutant.caught_by} should have failed, and these did: {failed}\n{done.err}"
-    assert mutant.says in failed[mutant.caught_by]
+    print(f"{', '.join(failed) or 'nothing'} failed in {done.record['seconds']:.1f} s")
+    wanted = {mutant.caught_by for mutant in mutants}
+    assert wanted <= failed.keys(), f"{wanted - failed.keys()} should have failed, and these did: {failed}\n{done.err}"
+    assert failed.keys() <= wanted | {check for mutant in mutants for check in mutant.also} | OUTCOMES, failed
+    assert [mutant.name for mutant in mutants if mutant.says not in failed[mutant.caught_by]] == []
     assert (done.code, done.record["verdict"]) == (1, "fail")
 
 
@@ -63,10 +69,18 @@ def test_is_caught(mutant: Mutant, tmp_path: Path) -> None:
 @pytest.mark.timeout(TIMEOUT_S + 60)
 def test_nothing_is_caught_where_nothing_is_broken(tmp_path: Path) -> None:
     """The way in is not what fails."""
-    done, processes = broken_smoke("", tmp_path)
-    assert (done.code, done.checks("fail"), processes) == (0, {}, [])
+    done, imported = broken_smoke((), tmp_path)
+    assert (done.code, done.checks("fail"), imported) == (0, {}, set())
+
+
+def test_each_mutant_is_tried_once_and_beside_those_of_other_checks() -> None:
+    assert sorted(name for names in TOGETHER for name in names) == sorted(BY_NAME)
+    for names in TOGETHER:
+        checks = [BY_NAME[name].caught_by for name in names]
+        assert len(set(checks)) == len(checks), names
+        assert len({BY_NAME[name].words for name in names}) == 1, names
 
 
 def test_every_check_is_tried() -> None:
-    """A check that no mutant is for may have stopped to look."""
-    assert {mutant.caught_by for mutant in MUTANTS} == CHECKS | {"run"}
+    """A check that no mutant is for may have stopped to look. Those of the user's files look at none of ours."""
+    assert {mutant.caught_by for mutant in MUTANTS} == CHECKS - OF_FILES | {"run"}

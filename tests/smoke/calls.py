@@ -27,25 +27,51 @@ GONE_S = 20.0
 
 # What a whole run reports; `run` is there only when the trainer itself failed.
 CHECKS = {
+    "adamw",
     "advantages",
     "critic-update",
+    "data-limits",
+    "data-order",
+    "data-rows",
+    "draws-differ",
     "export",
     "first-mini-batch",
+    "forward",
     "gradients",
     "killed-rank",
     "kl-in-reward",
     "learning",
+    "learning-rate",
+    "loss-gradient",
+    "losses",
     "masks",
     "micro-batches",
+    "mini-batches",
     "optimizer-step",
+    "pipeline-rewards",
     "policy-update",
+    "prompt-tokens",
+    "prompts",
     "ranks-equal",
     "reference",
     "resume",
+    "reward-calls",
+    "reward-repeats",
+    "reward-text",
+    "reward-truth",
     "rewards",
     "rollout-logprobs",
+    "settings",
+    "temperature",
+    "top-k",
+    "top-p",
+    "validation",
     "weight-sync",
 }
+
+
+# Of files that the user names; where they name none, there is nothing to look at.
+OF_FILES = {"data-limits", "data-rows"}
 
 
 @dataclass
@@ -126,7 +152,6 @@ def calling(*words: str, **env: str) -> Iterator[Call]:
         MARK: mark,
         "RAY_AUTH_MODE": "token",
         "TMPDIR": str(temporary),
-        "TORCHINDUCTOR_CACHE_DIR": str(own / "torch"),  # torch makes it when it is imported, and keeps it
     }
     with (own / "out").open("w+b") as out, (own / "err").open("wb") as err:
         process = subprocess.Popen(

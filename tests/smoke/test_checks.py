@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import math
+import pkgutil
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from devkit.smoke import checks
-from devkit.smoke.checks import Outcome
+from devkit.smoke import checks, recompute
+from devkit.smoke.checks import recorded, updates, weights, whole_run
+from devkit.smoke.checks.outcome import Outcome
+from devkit.smoke.plain_update import Expected
+from devkit.smoke.recompute import Advantages
 from trainer.config.schema import AlgorithmConfig
 from trainer.errors import RewardError, WorkerDied
 from trainer.ppo import kl_penalty
@@ -75,17 +80,19 @@ def has_nothing_to_say(outcome: Outcome) -> None:
 
 def test_rollout_logprobs() -> None:
     seen, old = rollout(), batch().experience.old_logp_BT
-    passes(checks.rollout_logprobs(seen, old + 1e-6))
-    passes(checks.rollout_logprobs(seen, set_at(old, 2, 3, -9.0)))  # padding
-    fails(checks.rollout_logprobs(seen, set_at(old, 0, 1, -1.4)), r"differ by 1\.0e-01 nats")
+    passes(recorded.rollout_logprobs(seen, old + 1e-6))
+    passes(recorded.rollout_logprobs(seen, set_at(old, 2, 3, -9.0)))  # padding
+    fails(recorded.rollout_logprobs(seen, set_at(old, 0, 1, -1.4)), r"differ by 1\.0e-01 nats")
 
 
 def test_masks() -> None:
     good = batch()
-    passes(checks.masks(good, EOS))
+    passes(recorded.masks(good, EOS))
     mask = good.experience.rollout.mask_BT
     for row, column, value in ((0, 3, 1), (0, 2, 0), (2, 0, 0)):
-        fails(checks.masks(with_rollout(good, mask_BT=set_at(mask, row, column, value)), EOS), "1 of 4 response masks")
+        fails(
+            recorded.masks(with_rollout(good, mask_BT=set_at(mask, row, column, value)), EOS), "1 of 4 response masks"
+        )
 
 
 @pytest.mark.parametrize(
@@ -98,26 +105,26 @@ def test_masks() -> None:
 )
 def test_masks_finds_what_is_set_on_padding(field: str, name: str) -> None:
     spilt = set_at(getattr(batch().experience, field), 0, 3, 0.5)
-    fails(checks.masks(batch(**{field: spilt}), EOS), f"^{name} are set outside the response")
+    fails(recorded.masks(batch(**{field: spilt}), EOS), f"^{name} are set outside the response")
 
 
 def test_masks_finds_rewards_on_padding_and_missing_log_probs() -> None:
     good = batch()
-    fails(checks.masks(replace(good, rewards_BT=set_at(good.rewards_BT, 0, 3, 1.0)), EOS), "^rewards are set outside")
+    fails(recorded.masks(replace(good, rewards_BT=set_at(good.rewards_BT, 0, 3, 1.0)), EOS), "^rewards are set outside")
     missing = set_at(good.experience.old_logp_BT, 1, 1, 0.0)
-    fails(checks.masks(batch(old_logp_BT=missing), EOS), "old log-probs are missing")
+    fails(recorded.masks(batch(old_logp_BT=missing), EOS), "old log-probs are missing")
 
 
 def test_rewards() -> None:
     seen = batch().experience
-    passes(checks.rewards(seen, torch.tensor(SCORES)))
-    fails(checks.rewards(seen, torch.tensor(SCORES).roll(1)), "4 of 4 rows")
+    passes(recorded.rewards(seen, torch.tensor(SCORES)))
+    fails(recorded.rewards(seen, torch.tensor(SCORES).roll(1)), "4 of 4 rows")
     early = replace(
         seen, scores_BT=torch.zeros(4, 4).scatter(1, torch.tensor([[0]] * 4), torch.tensor(SCORES)[:, None])
     )
-    fails(checks.rewards(early, torch.tensor(SCORES)), "rows have another score")
+    fails(recorded.rewards(early, torch.tensor(SCORES)), "rows have another score")
     strewn = replace(seen, scores_BT=set_at(seen.scores_BT, 1, 0, 0.5))
-    fails(checks.rewards(strewn, torch.tensor(SCORES)), "1 of 4 rows have scores before their last token")
+    fails(recorded.rewards(strewn, torch.tensor(SCORES)), "1 of 4 rows have scores before their last token")
 
 
 @pytest.mark.parametrize("kind", ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k3+"])
@@ -127,29 +134,29 @@ def test_kl_in_reward(kind: str) -> None:
     seen = good.experience
     assert seen.ref_logp_BT is not None
     penalty = 0.1 * kl_penalty(seen.old_logp_BT, seen.ref_logp_BT, kind)
-    passes(checks.kl_in_reward(replace(good, rewards_BT=seen.scores_BT - penalty), 0.1, config))
-    fails(checks.kl_in_reward(replace(good, rewards_BT=seen.scores_BT + penalty), 0.1, config), "penalty within")
-    fails(checks.kl_in_reward(replace(good, rewards_BT=seen.scores_BT), 0.1, config), "penalty within")
+    passes(recorded.kl_in_reward(replace(good, rewards_BT=seen.scores_BT - penalty), 0.1, config))
+    fails(recorded.kl_in_reward(replace(good, rewards_BT=seen.scores_BT + penalty), 0.1, config), "penalty within")
+    fails(recorded.kl_in_reward(replace(good, rewards_BT=seen.scores_BT), 0.1, config), "penalty within")
 
 
 def test_kl_in_reward_has_nothing_to_say_without_kl() -> None:
-    has_nothing_to_say(checks.kl_in_reward(batch(), 0.1, AlgorithmConfig(use_kl_in_reward=False)))
-    has_nothing_to_say(checks.kl_in_reward(batch(ref_logp_BT=None), 0.1, KL))
+    has_nothing_to_say(recorded.kl_in_reward(batch(), 0.1, AlgorithmConfig(use_kl_in_reward=False)))
+    has_nothing_to_say(recorded.kl_in_reward(batch(ref_logp_BT=None), 0.1, KL))
     same = batch().experience.old_logp_BT
-    has_nothing_to_say(checks.kl_in_reward(batch(ref_logp_BT=same), 0.1, KL))
+    has_nothing_to_say(recorded.kl_in_reward(batch(ref_logp_BT=same), 0.1, KL))
 
 
 def test_first_mini_batch() -> None:
-    passes(checks.first_mini_batch(report(kl=1e-7)))
-    fails(checks.first_mini_batch(report(kl=-1e-3)), r"mean log-ratio 1\.0e-03")
-    fails(checks.first_mini_batch(report(clipped=0.25)), "25% clipped")
+    passes(updates.first_mini_batch(report(kl=1e-7)))
+    fails(updates.first_mini_batch(report(kl=-1e-3)), r"mean log-ratio 1\.0e-03")
+    fails(updates.first_mini_batch(report(clipped=0.25)), "25% clipped")
 
 
 def test_reference_at_start() -> None:
     seen = batch().experience
-    passes(checks.reference_at_start(replace(seen, ref_logp_BT=seen.old_logp_BT)))
-    fails(checks.reference_at_start(seen), r"differ by 2\.5e-01 nats")
-    has_nothing_to_say(checks.reference_at_start(replace(seen, ref_logp_BT=None)))
+    passes(recorded.reference_at_start(replace(seen, ref_logp_BT=seen.old_logp_BT)))
+    fails(recorded.reference_at_start(seen), r"differ by 2\.5e-01 nats")
+    has_nothing_to_say(recorded.reference_at_start(replace(seen, ref_logp_BT=None)))
 
 
 WEIGHTS = [{"a": "1", "b": "2"}, {"a": "1", "b": "2"}]
@@ -157,79 +164,190 @@ OTHER = [{"a": "1", "b": "2"}, {"a": "1", "b": "3"}]
 
 
 def test_reference_unchanged() -> None:
-    passes(checks.unchanged(WEIGHTS, WEIGHTS))
-    fails(checks.unchanged(WEIGHTS, OTHER), "the reference changed: b")
+    passes(weights.unchanged(WEIGHTS, WEIGHTS))
+    fails(weights.unchanged(WEIGHTS, OTHER), "the reference changed: b")
 
 
 def test_weight_sync_names_the_rank_and_the_tensor() -> None:
-    passes(checks.synced(WEIGHTS, WEIGHTS))
-    fails(checks.synced(WEIGHTS, OTHER), "rank 1's engine has other weights than the actor: b$")
-    fails(checks.synced(WEIGHTS, [{}, {}]), "rank 0's engine .*: a and 1 more")
+    passes(weights.synced(WEIGHTS, WEIGHTS))
+    fails(
+        weights.synced(WEIGHTS, OTHER),
+        r"rank 1's engine has other weights than the actor: b: look at trainer/roles\.py",
+    )
+    fails(weights.synced(WEIGHTS, [{}, {}]), "rank 0's engine .*: a and 1 more")
 
 
 def test_ranks_equal_names_the_rank_and_the_role() -> None:
-    passes(checks.ranks_equal(WEIGHTS, WEIGHTS))
-    fails(checks.ranks_equal(OTHER, WEIGHTS), "rank 1's actor differs from rank 0's: b")
-    fails(checks.ranks_equal(WEIGHTS, OTHER), "rank 1's engine differs from rank 0's: b")
+    passes(weights.ranks_equal(WEIGHTS, WEIGHTS))
+    fails(weights.ranks_equal(OTHER, WEIGHTS), "rank 1's actor differs from rank 0's: b")
+    fails(weights.ranks_equal(WEIGHTS, OTHER), "rank 1's engine differs from rank 0's: b")
 
 
 def test_gradients() -> None:
-    passes(checks.gradients("actor", report(), batch()))
-    fails(checks.gradients("critic", report(untrained=("a", "b")), batch()), "no gradient in the critic: a and 1 more")
-    fails(checks.gradients("actor", report(skipped=2), batch()), "2 steps of the actor skipped")
+    passes(updates.gradients("actor", report(), batch()))
+    fails(updates.gradients("critic", report(untrained=("a", "b")), batch()), "no gradient in the critic: a and 1 more")
+    fails(updates.gradients("actor", report(skipped=2), batch()), "2 steps of the actor skipped")
 
 
 def test_gradients_has_nothing_to_say_where_nothing_was_to_be_learned() -> None:
     even = replace(batch(), advantages_BT=torch.zeros(4, 4))
-    has_nothing_to_say(checks.gradients("actor", report(untrained=("a",)), even))
-    fails(checks.gradients("critic", report(untrained=("a",)), even), "no gradient in the critic")
+    has_nothing_to_say(updates.gradients("actor", report(untrained=("a",)), even))
+    fails(updates.gradients("critic", report(untrained=("a",)), even), "no gradient in the critic")
 
 
 def test_optimizer_moved() -> None:
     moved = [{"a": "3", "b": "4"}, {"a": "5", "b": "6"}]
-    passes(checks.optimizer_moved("actor", WEIGHTS, moved))
+    passes(weights.optimizer_moved("actor", WEIGHTS, moved))
     fails(
-        checks.optimizer_moved("actor", WEIGHTS, [moved[0], {"a": "5", "b": "2"}]), "rank 1's part of the actor .*: b$"
+        weights.optimizer_moved("actor", WEIGHTS, [moved[0], {"a": "5", "b": "2"}]), "rank 1's part of the actor .*: b$"
     )
 
 
 def test_split_invariance() -> None:
     whole: tuple[dict[str, float], float] = ({"actor/pg_loss": 0.5}, 2.0)
-    passes(checks.split_invariance("actor", ({"actor/pg_loss": 0.500001}, 2.0), whole))
+    passes(updates.split_invariance("actor", ({"actor/pg_loss": 0.500001}, 2.0), whole))
     fails(
-        checks.split_invariance("actor", ({"actor/pg_loss": 0.375}, 2.0), whole), r"actor/pg_loss differs .* 2\.5e-01"
+        updates.split_invariance("actor", ({"actor/pg_loss": 0.375}, 2.0), whole), r"actor/pg_loss differs .* 2\.5e-01"
     )
-    fails(checks.split_invariance("critic", ({"actor/pg_loss": 0.5}, 1.0), whole), "critic: grad_norm differs")
+    fails(updates.split_invariance("critic", ({"actor/pg_loss": 0.5}, 1.0), whole), "critic: grad_norm differs")
 
 
-def test_advantages_follow_rewards() -> None:
-    good = batch()
-    passes(checks.advantages_follow_rewards([good, good]))
-    fails(checks.advantages_follow_rewards([replace(good, advantages_BT=-good.advantages_BT)]), "correlation -")
-    none = batch(scores_BT=torch.zeros(4, 4))
-    has_nothing_to_say(checks.advantages_follow_rewards([none]))
+def test_advantages_as_computed() -> None:
+    """The formulas themselves: `test_recompute.py`."""
+    good, rows = batch(), recompute.tokens_of(batch().advantages_BT, batch().experience)
+    expected = Advantages(rows, recompute.tokens_of(good.returns_BT, good.experience), [0.0] * 4)
+    passes(recorded.advantages_as_computed(good, expected))
+    passes(recorded.advantages_as_computed(replace(good, returns_BT=set_at(good.returns_BT, 0, 3, 7.0)), expected))
+    odd = replace(good, advantages_BT=set_at(good.advantages_BT, 1, 2, float("nan")))
+    fails(
+        recorded.advantages_as_computed(odd, expected), r"advantage of response 1, token 2, is nan .* should be -0\.4"
+    )
+    fails(
+        recorded.advantages_as_computed(replace(good, returns_BT=good.returns_BT * 2), expected), "return of response 0"
+    )
+    for estimator, said in (
+        ("gae", "gae: the return of .* look at trainer/ppo.py:"),
+        ("grpo", "grpo: the advantage of"),
+    ):
+        other = replace(good, returns_BT=good.returns_BT * 2, advantages_BT=good.advantages_BT * 2)
+        fails(recorded.advantages_as_computed(other, replace(expected, estimator=estimator)), said)
+    has_nothing_to_say(recorded.advantages_as_computed(good, None))
+    assert recompute.advantages(good, 0.1, AlgorithmConfig(adv_estimator="opo")) is None
+
+
+def test_advantages_differ() -> None:
+    none = replace(batch(), advantages_BT=torch.zeros(4, 4))
+    passes(recorded.advantages_differ([none, batch()]))
+    fails(
+        recorded.advantages_differ([none, none]), r"no advantage of 2 steps differs from 0: look at trainer/ppo\.py:\d+"
+    )
+
+
+def test_first_values() -> None:
+    def found(mean: float) -> UpdateReport:
+        return UpdateReport(({"critic/vpred_mean": mean},), (), 1e-3, 0)
+
+    seen = batch(values_BT=torch.arange(16.0).reshape(4, 4) * rollout().mask_BT)
+    passes(updates.first_values(found((4 + 5 + 6 + 7 + 12 + 13) / 6), seen, [1, 3]))
+    fails(updates.first_values(found(7.7), seen, [1, 3]), "7.7, the record of 7.8333: was it updated before")
+    has_nothing_to_say(updates.first_values(found(0.0), batch(values_BT=None), [0]))
+
+
+def updated(**changes: Any) -> UpdateReport:
+    told = {"actor/pg_loss": 0.25, "actor/pg_clipfrac": 0.5, "grad_norm": 2.0}
+    return UpdateReport((told | changes,), (), 1e-3, 0)
+
+
+EXPECTED = Expected(
+    (3, 2, -1.5, -1.50001),
+    ({"actor/pg_loss": 0.25, "actor/pg_clipfrac": 0.5, "grad_norm": 2.0},),
+    {"w": 1e-3},
+    {"w": 1e-6},
+    1e-3,
+)
+
+
+def test_forward_as_computed() -> None:
+    passes(updates.forward_as_computed("actor", updated(), EXPECTED))
+    off = replace(EXPECTED, furthest=(3, 2, -1.5, -1.51))
+    fails(
+        updates.forward_as_computed("actor", updated(), off),
+        r"log-prob of response 3, token 2, is -1\.5 and should be -1\.51: look at trainer/learner/forward\.py",
+    )
+    fails(updates.forward_as_computed("critic", updated(), off), "the critic's value of response 3")
+    fails(updates.forward_as_computed("actor", updated(), replace(EXPECTED, furthest=(0, 0, math.nan, 0.0))), "is nan")
+
+
+def test_losses_as_computed() -> None:
+    """The formulas themselves, and what they find: `tests/trainer/test_plain_update.py`."""
+    passes(updates.losses_as_computed("actor", updated(), EXPECTED))
+    fails(
+        updates.losses_as_computed("actor", updated(**{"actor/pg_clipfrac": 0.25}), EXPECTED),
+        r"actor/pg_clipfrac of a made-up mini-batch is 0\.25 and should be 0\.5: look at trainer/ppo\.py:\d+",
+    )
+    fails(updates.losses_as_computed("actor", updated(**{"actor/pg_loss": math.nan}), EXPECTED), "is nan and should be")
+    twice = replace(EXPECTED, steps=EXPECTED.steps * 2)
+    fails(updates.losses_as_computed("actor", updated(), twice), "the actor did 1 optimizer steps of 2: look at")
+
+
+def test_gradient_as_computed() -> None:
+    passes(updates.gradient_as_computed("actor", updated(grad_norm=2.0005), EXPECTED))
+    fails(
+        updates.gradient_as_computed("critic", updated(grad_norm=2.1), EXPECTED),
+        "the norm 2.1, and should have 2; its figures are right",
+    )
+
+
+def test_moved_as_computed() -> None:
+    passes(updates.moved_as_computed("actor", updated(), EXPECTED))
+    fails(
+        updates.moved_as_computed("actor", updated(), replace(EXPECTED, missed={"w": 5e-4})),
+        "w of the actor moved .* 50%",
+    )
+    fails(
+        updates.moved_as_computed("actor", updated(), replace(EXPECTED, missed={"w": math.nan})), "w of the actor moved"
+    )
+    fails(
+        updates.moved_as_computed("critic", updated(), replace(EXPECTED, lr=1e-2)),
+        r"rate is 0\.001 and should be 0\.01",
+    )
+
+
+def test_settings_act() -> None:
+    passes(updates.settings_act("actor", (), asked=True))
+    off = ("Odd: use_remove_padding has no effect, its batches are padded: why",)
+    fails(updates.settings_act("actor", off, asked=True), r"actor: Odd: .*: why: look at trainer/learner/forward\.py:")
+    has_nothing_to_say(updates.settings_act("critic", off, asked=False))
+
+
+def test_rate_as_configured() -> None:
+    passes(updates.rate_as_configured("actor", updated(), 1e-3))
+    fails(
+        updates.rate_as_configured("actor", updated(), 5e-4), r"rate is 0\.001 and should be 0\.0005: look at trainer/"
+    )
 
 
 def test_policy_follows_advantages() -> None:
     good = batch()
     entropy = torch.zeros(4, 4)
     after = LogProbs(good.experience.old_logp_BT + 0.1 * good.advantages_BT, entropy)
-    passes(checks.policy_follows_advantages([(good, after)]))
+    passes(whole_run.policy_follows_advantages([(good, after)]))
     worse = LogProbs(good.experience.old_logp_BT - 0.1 * good.advantages_BT, entropy)
-    fails(checks.policy_follows_advantages([(good, worse)]), "must be positive")
+    fails(whole_run.policy_follows_advantages([(good, worse)]), "must be positive")
     fails(
-        checks.policy_follows_advantages([(good, LogProbs(good.experience.old_logp_BT, entropy))]), "must be positive"
+        whole_run.policy_follows_advantages([(good, LogProbs(good.experience.old_logp_BT, entropy))]),
+        "must be positive",
     )
-    has_nothing_to_say(checks.policy_follows_advantages([]))
+    has_nothing_to_say(whole_run.policy_follows_advantages([]))
     even = replace(good, advantages_BT=torch.zeros(4, 4))
-    has_nothing_to_say(checks.policy_follows_advantages([(even, after)]))
+    has_nothing_to_say(whole_run.policy_follows_advantages([(even, after)]))
 
 
 def test_critic_learns() -> None:
-    passes(checks.critic_learns([batch()]))
-    fails(checks.critic_learns([batch(values_BT=torch.zeros(4, 4))]), "squared error is 1.00")
-    has_nothing_to_say(checks.critic_learns([batch(values_BT=None)]))
-    has_nothing_to_say(checks.critic_learns([]))
+    passes(whole_run.critic_learns([batch()]))
+    fails(whole_run.critic_learns([batch(values_BT=torch.zeros(4, 4))]), "squared error is 1.00")
+    has_nothing_to_say(whole_run.critic_learns([batch(values_BT=None)]))
+    has_nothing_to_say(whole_run.critic_learns([]))
 
 
 def test_resumed_equal() -> None:
@@ -238,34 +356,46 @@ def test_resumed_equal() -> None:
         3: {"loss": 0.25, "perf/time_per_step": 2.0, "memory_gb/gen": 4.0},
     }
     after = {"loss": 0.25, "perf/time_per_step": 3.0, "memory_gb/gen": 5.0}
-    passes(checks.resumed_equal(before, {3: after, 4: {"loss": 0.125}}))
-    fails(checks.resumed_equal(before, {3: {"loss": 0.25000001}}), r"step 3: loss was 0\.25 and is 0\.25000001")
-    fails(checks.resumed_equal(before, {3: {}}), "and is None after resuming")
-    fails(checks.resumed_equal(before, {4: {"loss": 0.25}}), "repeated no step")
+    passes(whole_run.resumed_equal(before, {3: after, 4: {"loss": 0.125}}))
+    fails(whole_run.resumed_equal(before, {3: {"loss": 0.25000001}}), r"step 3: loss was 0\.25 and is 0\.25000001")
+    fails(whole_run.resumed_equal(before, {3: {}}), "and is None after resuming")
+    fails(whole_run.resumed_equal(before, {4: {"loss": 0.25}}), "repeated no step")
 
 
 def test_death_named() -> None:
     victim = "rank 1 (pid 7 on 10.0.0.2)"
-    passes(checks.death_named(WorkerDied(f"{victim} died during generate"), victim))
-    fails(checks.death_named(WorkerDied("rank 0 (pid 6 on 10.0.0.1) died during generate"), victim), "^rank 0")
-    fails(checks.death_named(RewardError("row 3: no number"), victim), "ended with another error: row 3: no number")
-    fails(checks.death_named(ValueError(), victim), "another error: ValueError")
+    passes(whole_run.death_named(WorkerDied(f"{victim} died during generate", hint="look"), victim))
+    fails(
+        whole_run.death_named(WorkerDied("rank 0 (pid 6 on 10.0.0.1) died during generate", hint="look"), victim),
+        "^rank 0",
+    )
+    fails(
+        whole_run.death_named(RewardError("row 3: no number", hint="look"), victim),
+        "ended with another error: row 3: no number",
+    )
+    fails(whole_run.death_named(ValueError(), victim), "another error: ValueError")
 
 
 def test_learned() -> None:
     rising = [0.0, 0.1, 0.2, 0.6, 0.7, 0.8]
-    passes(checks.learned(rising, 0.25, 3))
-    fails(checks.learned(rising[::-1], 0.25, 3), r"reward 0\.700 -> 0\.100 in 6 steps")
-    fails(checks.learned([0.5] * 6, 0.25, 3), "a rise of 0.25 is asked for")
+    passes(whole_run.learned(rising, 0.25, 3))
+    fails(whole_run.learned(rising[::-1], 0.25, 3), r"reward 0\.700 -> 0\.100 in 6 steps")
+    fails(whole_run.learned([0.5] * 6, 0.25, 3), "a rise of 0.25 is asked for")
 
 
 def test_every_check_has_a_test() -> None:
+    """Of all modules of the room, in all tests beside this one."""
+    modules = [
+        importlib.import_module(f"{checks.__name__}.{each.name}") for each in pkgutil.iter_modules(checks.__path__)
+    ]
     public = {
-        name
-        for name, value in vars(checks).items()
-        if isinstance(value, Callable)  # type: ignore[arg-type]
-        and getattr(value, "__module__", "") == checks.__name__
+        f"{module.__name__.rpartition('.')[2]}.{name}("
+        for module in modules
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__
+        and not name.startswith("_")
         and getattr(value, "__annotations__", {}).get("return") == "Outcome"
     }
-    source = Path(__file__).read_text()
-    assert {name for name in public if f"checks.{name}(" not in source} == set()
+    assert len(public) > 20
+    sources = "".join(each.read_text() for each in Path(__file__).parent.glob("test_*.py"))
+    assert {name for name in public if name not in sources} == set()

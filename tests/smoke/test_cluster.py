@@ -29,7 +29,8 @@ services.get_node = too_late
 try:
     cluster.start(None)
     cluster.connect()
-    print("nodes", sum(node["Alive"] for node in ray.nodes()))
+    raylets = [process for process in cluster._processes() if process.name() == "raylet"]
+    print("nodes", sum(node["Alive"] for node in ray.nodes()), "of", len(raylets))
 except DevkitError as error:
     print(type(error).__name__, error)
 finally:
@@ -40,7 +41,7 @@ finally:
 
 @pytest.mark.parametrize(
     ("late", "said"),
-    [(1, "nodes 1"), (2, "DeadlineError Ray did not start: its node had not registered after 30 s, twice")],
+    [(1, "nodes 1 of 1"), (2, "DeadlineError Ray did not start: its node had not registered after 30 s, twice")],
 )
 def test_a_node_that_comes_too_late_is_started_once_more(late: int, said: str) -> None:
     command = [sys.executable, "-c", PROGRAM, str(late)]

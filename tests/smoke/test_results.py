@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from devkit.smoke.checks import Outcome
-from devkit.smoke.results import FirstFailure, Results
+from devkit.smoke.checks.outcome import Outcome
+from devkit.smoke.results import CAUSES_FIRST, FirstFailure, Results
+from tests.smoke.calls import CHECKS
 
 
 def found(*outcomes: tuple[bool | None, str], fail_fast: bool = False) -> Results:
@@ -35,11 +36,16 @@ def test_the_first_failure_stays_else_the_latest_finding(
     assert result.seconds >= 0
 
 
-def test_checks_stand_in_the_order_of_their_first_finding() -> None:
+def test_causes_stand_before_what_they_lead_to() -> None:
     results = Results()
-    for name in ("b", "a", "b"):
+    for name in ("learning", "critic-update", "losses", "masks", "losses"):
         results.add(name, lambda: Outcome(True, ""))
-    assert [result.name for result in results.all] == ["b", "a"]
+    results.failed("run", "the trainer failed in train")
+    assert [result.name for result in results.all] == ["masks", "losses", "critic-update", "learning", "run"]
+
+
+def test_every_check_has_its_place() -> None:
+    assert sorted(CAUSES_FIRST) == sorted(CHECKS)
 
 
 def test_the_first_failure_ends_the_run_only_when_asked() -> None:

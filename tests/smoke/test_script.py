@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from devkit.errors import DeadlineError, UsageError
 from devkit.smoke import standin
+from devkit.smoke.options import SmokeOptions
+from devkit.smoke.run import _of_script
 from devkit.smoke.script import TrainerCommand, capture
 from tests.config.conftest import SEED_SCRIPTS
 
@@ -145,3 +147,16 @@ def test_any_command_line_of_python_can_be_read(rest: list[str]) -> None:
     kind, target, behind = standin.python_target(["python3", *rest])
     assert kind in ("", "-m", "file") and bool(kind) == bool(target)
     assert behind == rest[len(rest) - len(behind) :]
+
+
+def test_what_is_written_stays_where_the_command_was_given(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes to the folder where the script's trainer would have started."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("PYTHONPATH", "")  # and set by the call
+    (tmp_path / "run.sh").write_text(f"cd {elsewhere}\npython3 -m trainer.main_ppo data.train_files=a\n")
+    options = _of_script(SmokeOptions(command=("bash", "run.sh"), junit=Path("a.xml"), report=Path("report")))
+    assert Path.cwd() == elsewhere
+    assert (options.junit, options.report) == (tmp_path / "a.xml", tmp_path / "report")

@@ -14,16 +14,13 @@ from devkit import cli
 from devkit.smoke.shrink import (
     DEFAULTS,
     KEPT,
-    MAX_MICRO_BATCHES,
     MAX_NODES,
-    MAX_SAMPLES,
-    MAX_STEPS_PER_EPOCH,
-    MIN_ROWS,
     Plan,
     make_plan,
     replaced,
     with_defaults,
 )
+from devkit.smoke.sizing import MAX_MICRO_BATCHES, MAX_SAMPLES, MAX_STEPS_PER_EPOCH, MIN_ROWS
 from tests.config.conftest import SEED_SCRIPTS, write_rows
 from trainer.config import check, micro_batch_sizes, resolve
 from trainer.config.batches import arithmetic_problems
@@ -66,7 +63,7 @@ class TestSeed:
         plan = make_plan(local_seed(script), None)
         full, tiny = plan.full, tiny_of(plan)
         for key in KEPT:
-            if key not in ("trainer.nnodes", "actor_rollout_ref.rollout.n"):
+            if key not in ("trainer.nnodes", "actor_rollout_ref.rollout.n", "data.truncation"):
                 assert value(tiny, key) == value(full, key), key
         assert tiny.actor_rollout_ref.rollout.n == min(full.actor_rollout_ref.rollout.n, MAX_SAMPLES)
         assert tiny.trainer.nnodes == min(full.trainer.nnodes, MAX_NODES) == plan.nodes
@@ -100,6 +97,21 @@ class TestSeed:
 
 LARGE = ("data.train_batch_size=1024", f"{ACTOR}.ppo_mini_batch_size=256", f"{ACTOR}.ppo_micro_batch_size_per_gpu=8")
 CRITIC = "critic.ppo_micro_batch_size_per_gpu=8"
+
+
+@pytest.mark.parametrize("side", ["left", "right", "middle"])
+def test_truncation_is_kept(side: str) -> None:
+    plan = make_plan([f"data.truncation={side}", "data.shuffle=False"], None)
+    assert (plan.kept["data.truncation"], plan.kept["data.shuffle"]) == (side, False)
+    assert (tiny_of(plan).data.truncation, tiny_of(plan).data.shuffle) == (side, False)
+    assert "data.truncation" not in {cut.key for cut in plan.cut}
+
+
+def test_a_truncation_that_ends_the_run_is_cut() -> None:
+    plan = make_plan(["data.truncation=error"], None)
+    [cut] = [cut for cut in plan.cut if cut.key == "data.truncation"]
+    assert (cut.full, cut.tiny, cut.given, tiny_of(plan).data.truncation) == ("error", "left", True, "left")
+    assert "would end the run" in cut.why and "data.truncation" not in plan.kept
 
 
 def test_a_bare_call_runs_the_defaults() -> None:
@@ -268,3 +280,27 @@ def test_any_sound_batch_arithmetic_becomes_a_sound_one(
     assert rows >= MIN_ROWS
     problems = check(resolve(list(plan.overrides), plan.dialect)).problems
     assert [p for p in problems if "batch" in p.key and "rows" not in p.message] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "warmup", "least"),
+    [
+        (["actor_rollout_ref.actor.optim.lr_warmup_steps=50"], 2, 0.5),
+        (["actor_rollout_ref.actor.optim.lr_warmup_steps_ratio=0.1"], 2, 0.5),
+        (["actor_rollout_ref.actor.optim.min_lr_ratio=0.8", "actor_rollout_ref.actor.optim.lr_warmup_steps=0"], 0, 0.8),
+    ],
+)
+def test_a_schedule_stays_one(words: list[str], warmup: int, least: float) -> None:
+    """Short, and ending on a rate with which a tiny model learns."""
+    cosine = "actor_rollout_ref.actor.optim.lr_scheduler_type=cosine"
+    optim = tiny_of(make_plan([*words, cosine], None)).actor_rollout_ref.actor.optim
+    assert (optim.lr_scheduler_type, optim.lr_warmup_steps, optim.min_lr_ratio) == ("cosine", warmup, least)
+
+
+def test_micro_batches_by_tokens_stay_so() -> None:
+    config = tiny_of(make_plan(["actor_rollout_ref.actor.use_dynamic_bsz=True", "actor_rollout_ref.rollout.n=4"], None))
+    sizes = micro_batch_sizes(config)
+    assert sizes.actor_update.tokens and sizes.critic_update.tokens and sizes.old_log_prob.tokens
+    assert sizes.old_log_prob.tokens == 2 * sizes.actor_update.tokens
+    rows = config.actor_rollout_ref.actor.ppo_mini_batch_size * 4 // config.world_size
+    assert 1 <= sizes.actor_update.sequences(config.longest_sequence) < rows, "several passes to a mini-batch"

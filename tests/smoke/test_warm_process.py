@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from devkit.errors import DeadlineError, DevkitError
-from devkit.smoke import warm_process
+from devkit.smoke import warm, warm_process
 from devkit.smoke.warm_process import WarmProcess
 
 
@@ -93,6 +94,26 @@ def test_close_ends_a_process_that_does_not_listen_and_removes_its_folder(
     assert not Path(process.socket).parent.exists()
 
 
+@pytest.mark.parametrize(
+    "program", ["import signal; signal.pause()", "", ECHO], ids=["does not listen", "has ended", "leaves"]
+)
+def test_close_ends_whatever_ray_left(
+    stand_in: list[WarmProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """An agent that was started while its node was being ended is nobody's child."""
+    process = start(program, tmp_path, stand_in, monkeypatch)
+    monkeypatch.undo()
+    command = [sys.executable, "-c", "import signal; print('here', flush=True); signal.pause()"]
+    env = {**os.environ, "DEVKIT_WARM_SOCKET": process.socket}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, start_new_session=True) as agent:
+        assert agent.stdout is not None and agent.stdout.readline() == b"here\n"
+        try:
+            process.close()
+            assert agent.wait(10) == -signal.SIGKILL
+        finally:
+            agent.kill()
+
+
 @pytest.mark.ray
 def test_orders_of_the_real_one(tmp_path: Path) -> None:
     """A bad order is an error and the next one is carried out."""
@@ -111,3 +132,51 @@ def test_orders_of_the_real_one(tmp_path: Path) -> None:
     finally:
         process.close()
     assert process._process.returncode == 0
+
+
+BROKEN = {
+    "nothing": (b"", 0, b""),
+    "no streams": ((5).to_bytes(8, "big"), 0, b"abcde"),
+    "cut off": ((500).to_bytes(8, "big"), 3, b"abcde"),
+    "no order": ((5).to_bytes(8, "big"), 3, b"abcde"),
+    "no text": ((3).to_bytes(8, "big"), 3, b"\xff\1\1"),
+}
+
+
+@pytest.mark.parametrize(("header", "streams", "rest"), BROKEN.values(), ids=BROKEN)
+def test_a_stand_in_that_is_killed_while_it_speaks_ends_nothing(
+    tmp_path: Path, header: bytes, streams: int, rest: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, children = str(tmp_path / "socket"), dict[int, socket.socket]()
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as stand_in:
+        listener.bind(path)
+        listener.listen(1)
+        stand_in.connect(path)
+        if header:
+            socket.send_fds(stand_in, [header], [0, 1, 2][:streams])
+            stand_in.sendall(rest)
+        stand_in.close()
+        before = len(os.listdir("/proc/self/fd"))
+        warm._fork_worker(listener, children)
+        assert children == {} and len(os.listdir("/proc/self/fd")) == before
+    assert "no worker was forked" in capfd.readouterr().err
+
+
+def test_a_stand_in_that_is_killed_before_it_hears_of_its_worker_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm, "_become_worker", lambda *_: os._exit(0))
+    path, children = str(tmp_path / "socket"), dict[int, socket.socket]()
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as stand_in:
+        listener.bind(path)
+        listener.listen(1)
+        stand_in.connect(path)
+        order = b"python\1A=1\1/"
+        socket.send_fds(stand_in, [len(order).to_bytes(8, "big")], [0, 1, 2])
+        stand_in.sendall(order)
+        stand_in.close()
+        warm._fork_worker(listener, children)
+        [child] = children
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        warm._reap(children)
+    assert children == {}

@@ -89,7 +89,7 @@ class Case:
 
     @contextmanager
     def clock(self, name: str) -> Iterator[None]:
-        """Takes the memory that each phase reports, as `run.Phases` does."""
+        """Takes the memory that each phase reports, as `phases.Phases` does."""
         self.open.append(name)
         self.most_open = max(self.most_open, len(self.open))
         try:

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 120.0  # of a run that takes 20 s on an idle machine
 GONE_S = 20.0  # until nothing of an ended run is left
 MARK = "TRAINER_TEST_RUN"
+# Ray's own, which try for a minute to report that their cluster was killed, and then go.
+AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 MEASURED = (
     *("perf/time_per_step", "perf/throughput"),
     *("perf/max_memory_allocated_gb", "perf/max_memory_reserved_gb", "perf/cpu_memory_used_gb"),
@@ -45,10 +47,10 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def wait_until_gone(mark: str, timeout_s: float = GONE_S) -> list[str]:
-    """The command lines of what is still there at the deadline; empty as soon as nothing is."""
+def wait_until_gone(mark: str, timeout_s: float = GONE_S, *, but: tuple[str, ...] = ()) -> list[str]:
+    """The command lines of what is still there at the deadline; empty as soon as nothing is, but for these programs."""
     deadline = time.monotonic() + timeout_s
-    while pids := marked(mark):
+    while pids := [pid for pid in marked(mark) if not any(program in command_of(pid) for program in but)]:
         for pid in pids:
             left = deadline - time.monotonic()
             if left <= 0:

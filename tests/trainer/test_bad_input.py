@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,9 +22,9 @@ from transformers import Qwen2Config
 
 from tests.trainer.conftest import Words, rows
 from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, main_ppo, metrics_of, running, wait_until_gone
-from trainer import launch, requirements
-from trainer.config import check_command
-from trainer.errors import NodeLost, WorkerDied
+from trainer import launch, requirements, runlock
+from trainer.config import check_command, load
+from trainer.errors import NodeLost, TrainerError, WorkerDied
 from trainer.main_ppo import main
 
 pytestmark = pytest.mark.ray
@@ -213,8 +215,15 @@ def test_a_model_of_the_hub_with_too_few_heads(
 
 def test_folder_that_cannot_be_written(words: Words, failed_early: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    said = failed_early(words(f"trainer.default_local_dir={tmp_path / 'file' / 'run'}"), 1)
-    assert str(tmp_path / "file") in said
+    said = failed_early(words(f"trainer.default_local_dir={tmp_path / 'file' / 'run'}"), 2)
+    assert f"cannot be made: {tmp_path / 'file'} is a file" in said
+
+
+def test_a_folder_that_another_run_writes_to(words: Words, failed_early: Callable[..., str], tmp_path: Path) -> None:
+    folder = f"trainer.default_local_dir={tmp_path / 'taken'}"
+    with runlock.held(load(words(folder)).config.trainer):
+        said = failed_early(words(folder), 1)
+    assert f"another run writes to {tmp_path / 'taken'}: process {os.getpid()} on" in said
 
 
 @pytest.mark.parametrize("name", ["rollout_data_dir", "validation_data_dir", "capsule_dir"])
@@ -223,8 +232,14 @@ def test_a_folder_for_what_a_step_leaves_that_cannot_be_written(
 ) -> None:
     """It is known at the start, not after the first step."""
     (tmp_path / "file").touch()
-    said = failed_early(words(f"trainer.{name}={tmp_path / 'file' / 'kept'}"), 1)
-    assert str(tmp_path / "file" / "kept") in said and f"write elsewhere: trainer.{name}" in said
+    command = words(f"trainer.{name}={tmp_path / 'file' / 'kept'}")
+    said = failed_early(command, 2)
+    assert str(tmp_path / "file" / "kept") in said and f"trainer.{name}=" in said
+    # and what only the attempt shows, as on a disk that is full
+    with pytest.raises(TrainerError) as raised:
+        requirements.require_folders(load(command).config)
+    assert str(tmp_path / "file" / "kept") in raised.value.message
+    assert f"write elsewhere: trainer.{name}" in raised.value.hint
 
 
 def test_nobody_answers_at_ray_address(words: Words, tmp_path: Path, free_port: int) -> None:
@@ -234,10 +249,32 @@ def test_nobody_answers_at_ray_address(words: Words, tmp_path: Path, free_port: 
         assert wait_until_gone(run.mark) == []
 
 
+TOO_LATE = """
+import sys
+from trainer import main_ppo
+from trainer.address import prepare_own_cluster
+prepare_own_cluster()
+from ray._private import services
+def too_late(*args):
+    raise Exception("The current node timed out during startup. This could happen because some of the raylet ...")
+services.get_node = too_late
+main_ppo.leave(main_ppo.main(sys.argv[1:]))
+"""
+
+
+def test_ray_that_comes_up_too_late(words: Words, tmp_path: Path) -> None:
+    """Given a machine that is too busy for Ray's own limit, of which Ray has no setting."""
+    with running([sys.executable, "-c", TOO_LATE, *words()], tmp_path) as run:
+        assert run.wait() == 4
+        assert_one_error(run, "Ray did not come up in time: The current node timed out during startup", "overloaded")
+        assert wait_until_gone(run.mark) == []
+
+
 def test_several_nodes_need_a_cluster(
-    words: Words, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: Words, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # another Ray of this machine is none of ours
     assert main(words("trainer.nnodes=2")) == 3
     assert "trainer.nnodes=2 needs a cluster" in capsys.readouterr().err
 
@@ -245,7 +282,7 @@ def test_several_nodes_need_a_cluster(
 # ----------------------------------------------------------------------------------------------- in the middle of a run
 
 REWARD = """
-import os, signal
+import os, signal, time
 import torch
 import torch.distributed as dist
 
@@ -256,6 +293,17 @@ def waits(**row):
     with open(os.environ["TEST_FIFO"], "w") as fifo:
         fifo.write(str(os.getpid()))
     signal.pause()
+
+told = []
+
+def tells(**row):
+    if not told:
+        told.append(1)
+        with open(os.environ["TEST_FIFO"], "w") as fifo:
+            fifo.write(str(os.getpid()))
+        with open(os.path.join(os.path.dirname(os.environ["TEST_FIFO"]), "go")) as go:
+            go.read()
+    return 0.0
 
 def rank_1_dies_in_its_update(**row):
     def die(self, *args, **kwargs):
@@ -271,7 +319,8 @@ def rank_1_dies_in_its_update(**row):
 @pytest.fixture
 def reward(tmp_path: Path) -> Callable[[str], list[str]]:
     (tmp_path / "reward.py").write_text(REWARD)
-    os.mkfifo(tmp_path / "fifo")
+    for name in ("fifo", "go"):
+        os.mkfifo(tmp_path / name)
     return lambda name: [f"custom_reward_function.path={tmp_path / 'reward.py'}", f"custom_reward_function.name={name}"]
 
 
@@ -299,15 +348,33 @@ def test_worker_killed_in_mid_step(words: Words, reward: Callable[[str], list[st
         assert wait_until_gone(run.mark) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted(words: Words, reward: Callable[[str], list[str]], tmp_path: Path, number: signal.Signals) -> None:
-    """Ctrl-C goes to the whole group, SIGTERM (Slurm, `ray job stop`) to the driver alone."""
+@pytest.mark.parametrize(("number", "group"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGTERM, True)])
+def test_interrupted(
+    words: Words, reward: Callable[[str], list[str]], tmp_path: Path, number: signal.Signals, group: bool
+) -> None:
+    """Ctrl-C goes to the whole group, SIGTERM to the driver alone (`ray job stop`) or to all: Ray is dead first."""
     with running(main_ppo(words(*reward("waits"))), tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
         read_fifo(tmp_path / "fifo")
-        run.signal_group(number) if number == signal.SIGINT else run.process.send_signal(number)
+        run.signal_group(number) if group else run.process.send_signal(number)
         assert run.wait() == 130
         assert_one_error(run, "interrupted", "no checkpoint was written: trainer.save_freq=-1")
+        assert not re.search(r"\.cc:\d|received at time|Stack trace|GCS", run.text), run.text
         assert wait_until_gone(run.mark) == []
+
+
+def test_sigterm_with_a_grace_period(words: Words, reward: Callable[[str], list[str]], tmp_path: Path) -> None:
+    """Given a signal to the whole group in the midst of a step, the step is finished, saved, and gone on from."""
+    changes = (*reward("tells"), "trainer.grace_period=100", "trainer.total_training_steps=3")
+    with running(main_ppo(words(*changes)), tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
+        read_fifo(tmp_path / "fifo")
+        run.signal_group(signal.SIGTERM)
+        run.wait_for_line("note: SIGTERM: the step in progress is finished and saved within 100 s")
+        (tmp_path / "go").write_text("")
+        assert run.wait() == 130
+        assert_one_error(run, "interrupted", "trainer.resume_mode=auto continues from run/global_step_1")
+        assert wait_until_gone(run.mark) == []
+    assert sorted(metrics_of(tmp_path / "run")) == [1]
+    assert (tmp_path / "run/latest_checkpointed_iteration.txt").read_text() == "1"
 
 
 def test_interrupted_while_ray_is_half_up(words: Words, tmp_path: Path) -> None:
@@ -320,7 +387,8 @@ def test_interrupted_while_ray_is_half_up(words: Words, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(KeyboardInterrupt(), 130), (WorkerDied("rank 1 died", hint="look"), 1), (NodeLost("gone"), 1)]
+    ("error", "code"),
+    [(KeyboardInterrupt(), 130), (WorkerDied("rank 1 died", hint="look"), 1), (NodeLost("gone", hint="look"), 1)],
 )
 @pytest.mark.parametrize("save_freq", ["-1", "3"])
 def test_an_early_end_promises_no_checkpoint_that_is_not_there(

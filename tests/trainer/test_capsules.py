@@ -114,6 +114,10 @@ def test_what_json_cannot_hold_is_named() -> None:
         ({"tensor": "nowhere"}, "no tensor nowhere"),
         ({"more": 1}, "more is not known"),
         ({"lists": [[1], 2]}, r"lists\.1 is no list"),
+        ({"text": None}, "text is null"),
+        ({"rows": [None]}, r"rows\.0 is null"),
+        ({"count": True}, "count is no int"),
+        ({"number": False}, "number is no float"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], said: str) -> None:

@@ -10,17 +10,18 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from trainer import checkpoints, main_ppo
+from trainer import checkpoints, main_ppo, resuming
 from trainer.config import load
 from trainer.config.schema import Config, TrainerConfig
 from trainer.errors import CheckpointError, TrainerError, WeightMismatch, WorkerDied
 from trainer.ppo import Progress
+from trainer.state import State, read_state
 
 Write = Callable[[str], None]
 
 
-def state(step: int) -> checkpoints.State:
-    return checkpoints.State(Progress(step=step, kl_coef=0.5), {"epoch": 0, "batch": step})
+def state(step: int) -> State:
+    return State(Progress(step=step, kl_coef=0.5), {"epoch": 0, "batch": step})
 
 
 def shards(lose: str = "") -> Write:
@@ -50,17 +51,19 @@ def test_the_newest_are_kept_and_read_back(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         checkpoints.save(tmp_path, state(step), shards(), keep=2)
     assert [path.name for path in checkpoints.complete(tmp_path)] == ["global_step_2", "global_step_3"]
-    assert checkpoints.read_state(tmp_path / "global_step_3") == state(3)
+    found = read_state(tmp_path / "global_step_3")
+    assert replace(found, files=None, saved=0) == state(3)
+    assert found.saved == 3 and sorted(found.files or ()) == ["actor/.metadata", "actor/__0_0.distcp"]
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_what_an_ended_run_goes_on_from(tmp_path: Path) -> None:
     config = TrainerConfig(default_local_dir=str(tmp_path), resume_mode="disable")
-    assert checkpoints.way_on(config) == "no checkpoint was written: trainer.save_freq=-1"
+    assert resuming.way_on(config) == "no checkpoint was written: trainer.save_freq=-1"
     often = replace(config, save_freq=20)
-    assert checkpoints.way_on(often) == "no checkpoint was written yet: trainer.save_freq=20"
+    assert resuming.way_on(often) == "no checkpoint was written yet: trainer.save_freq=20"
     checkpoints.save(tmp_path, state(20), shards(), keep=None)
-    assert checkpoints.way_on(often) == f"trainer.resume_mode=auto continues from {tmp_path}/global_step_20"
+    assert resuming.way_on(often) == f"trainer.resume_mode=auto continues from {tmp_path}/global_step_20"
 
 
 @pytest.mark.parametrize("kind", [WorkerDied, WeightMismatch])

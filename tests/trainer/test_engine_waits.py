@@ -45,7 +45,7 @@ def start_main(rank: int, port: int) -> None:
     def late(self: RemoteEngine, *_args: Any) -> None:
         time.sleep(ENGINE_S * (rank == 0))
         if rank == 0:
-            raise DeadlineError("engine 0 did not start")
+            raise DeadlineError("engine 0 did not start", hint="look")
 
     remote.place_of = lambda rank, _device: Place(rank, "a", "10.0.0.1", "")
     RemoteEngine._create = RemoteEngine._await_start = late  # type: ignore[assignment,method-assign]

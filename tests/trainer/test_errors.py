@@ -17,8 +17,11 @@ def test_an_error_arrives_with_all_that_it_carries() -> None:
     found = pickle.loads(pickle.dumps(sent))
     assert (type(found), str(found), found.hint) == (EngineError, "it died", "look there")
     assert found.devkit_tag == "crash-1"
-    assert pickle.loads(pickle.dumps(WorkerFailed("it failed", trace="Traceback"))).trace == "Traceback"
-    assert pickle.loads(pickle.dumps(TrainerError("bare"))).__dict__ == TrainerError("bare").__dict__
+    assert pickle.loads(pickle.dumps(WorkerFailed("it failed", hint="look", trace="Traceback"))).trace == "Traceback"
+    assert (
+        pickle.loads(pickle.dumps(TrainerError("bare", hint="look"))).__dict__
+        == TrainerError("bare", hint="look").__dict__
+    )
 
 
 def test_a_worker_has_a_rank_before_it_meets_the_others() -> None:

@@ -83,7 +83,12 @@ def test_the_rank_that_stays_away_is_named(
     job = launch("--", *main_ppo(words("algorithm.adv_estimator=grpo", *settings))).joined()
     eventually(lambda: mark.exists() or job.process.poll() is not None, "the late rank", 150)
     assert job.process.poll() is None, job.out
-    found: dict[str, Any] = cluster.json("hang", "--job", job.id, "--after", "3", check=1)
+
+    def hang() -> dict[str, Any]:
+        found: dict[str, Any] = cluster.json("hang", "--job", job.id, "--after", "3", check=None)
+        return found if found["hang"] else {}
+
+    found = eventually(hang, "a hang: the others are on their way into it")
     who = found["culprit"]
     assert (found["kind"], who["role"], who["rank"]) == culprit, found
     line = 1 + next(i for i, text in enumerate(source.splitlines()) if "time.sleep" in text)

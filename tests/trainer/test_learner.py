@@ -113,14 +113,14 @@ def test_a_step_reduces_its_loss(make: Make, config: Config, role: str) -> None:
     assert update(model, role, config, batch, micro=4).untrained == ()
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("poison", [math.nan, math.inf])
-def test_a_step_whose_gradient_is_not_finite_is_skipped(make: Make, config: Config, role: str, poison: float) -> None:
-    """Given a poisoned first mini-batch, only the second one's step is taken, from weights that are still clean."""
-    clean = train_batch(8)
-    advantages, returns = clean.advantages_BT.clone(), clean.returns_BT.clone()
-    advantages[1, 0] = returns[1, 0] = poison
-    poisoned = dataclasses.replace(clean, advantages_BT=advantages, returns_BT=returns)
+def test_a_step_whose_gradient_is_not_finite_is_skipped(make: Make, config: Config) -> None:
+    """Given a first mini-batch whose loss is finite, and whose gradient's norm is not, only the second one's step is
+    taken, from weights that are still clean. (A critic's loss is a square: it overflows before its gradient does.)
+    """
+    role, clean = "actor", train_batch(8)
+    advantages = clean.advantages_BT.clone()
+    advantages[1, 0] = 1e30
+    poisoned = dataclasses.replace(clean, advantages_BT=advantages)
     model, reference = make(role), make(role)
     before = weights(model)
 

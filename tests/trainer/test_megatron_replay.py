@@ -11,11 +11,12 @@ import pytest
 from tests.trainer.conftest import Words
 from trainer import config, replay
 from trainer.capsules import Capsule
+from trainer.data.reading import read_data
 from trainer.errors import CheckpointError
 from trainer.findings import STAGES, table
 from trainer.local import LocalPool
 from trainer.restaging import on_one_cpu
-from trainer.run import read_data, train
+from trainer.run import train
 from trainer.tracking import Tracker
 
 pytestmark = pytest.mark.ray

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.trainer.batches import random_ids, rollout_of
 from tests.trainer.conftest import ARCHITECTURES
-from trainer.config.schema import FsdpConfig
+from trainer.config.schema import FsdpConfig, ModelConfig
 from trainer.errors import ModelError
 from trainer.learner.forward import ForwardOptions
 from trainer.learner.fsdp import Model, forward_only
@@ -21,6 +22,7 @@ from trainer.learner.layout import trim
 from trainer.learner.models import Source, ValueModel, read_config, read_value_model, sharded
 from trainer.records import Rollout
 from trainer.rows import take
+from trainer.tokenizer import load_tokenizer
 
 PROMPTS, ANSWERS = random_ids([4, 1, 6], 1), random_ids([3, 5, 1], 2)
 FP32 = FsdpConfig(dtype="fp32")
@@ -183,3 +185,12 @@ def test_value_head_is_saved_and_found_again(models: Path, mesh: Any, tmp_path: 
 def test_missing_model_is_named(tmp_path: Path, mesh: Any) -> None:
     with pytest.raises(ModelError, match=str(tmp_path)):
         model_of(tmp_path, mesh)
+
+
+def test_a_path_that_this_node_has_not_is_told_as_one_and_the_hub_is_not_asked(tmp_path: Path, mesh: Any) -> None:
+    missing = tmp_path / "none"
+    said = f"there is no folder {missing} on {socket.gethostname()}"
+    with pytest.raises(ModelError, match=said):
+        model_of(missing, mesh)
+    with pytest.raises(ModelError, match=said):
+        load_tokenizer(ModelConfig(path="org/name", tokenizer_path=str(missing)))

@@ -97,7 +97,7 @@ class Snapshots:
 
     def stop(self, stem: Path) -> str:
         if not self.folder.is_dir():
-            raise TrainerError(f"cannot write {stem}")
+            raise TrainerError(f"cannot write {stem}", hint="look")
         return str(stem)
 
 

@@ -45,7 +45,7 @@ class Handle:
     def wait(self, asked: Any, _doing: str) -> Any:
         self.calls.append(asked.method)
         if len(self.calls) - 1 == self.dies_at:
-            raise EngineDied("it died")
+            raise EngineDied("it died", hint="look")
         if asked.method != "send":
             return None
         message = wire.decode(asked.args[0])

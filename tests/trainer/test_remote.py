@@ -53,11 +53,20 @@ def folder() -> Iterator[Path]:
 def local_ray(folder: Path) -> Iterator[None]:
     """Its processes find the stub."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="eng", dir="/tmp") as place:
-        for name, value in stub_in(folder).items():
+        for name, value in (stub_in(folder) | settled_authentication()).items():
             patch.setenv(name, value)
         ray.init(address="local", num_cpus=2, include_dashboard=False, _temp_dir=place, log_to_driver=False)
         yield
         ray.shutdown()
+
+
+def settled_authentication() -> dict[str, str]:
+    """What Ray keeps once it was asked for it: by a test before these, in this process, perhaps."""
+    raylet = ray._raylet
+    if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
+        return {"RAY_AUTH_MODE": "disabled"}
+    token = raylet.AuthenticationTokenLoader.instance().get_raw_token()
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
 
 
 class OneRank:

@@ -19,13 +19,14 @@ from safetensors.torch import load, save
 from tests.trainer.conftest import Words
 from trainer import capsules, config, ppo, replay
 from trainer.capsules import Capsule
+from trainer.data.reading import read_data
 from trainer.errors import CapsuleError, DriftError
 from trainer.findings import STAGES, Finding, table
 from trainer.interfaces import StepOutcome
 from trainer.learner.fsdp import Model, Trained
 from trainer.local import LocalPool
 from trainer.records import Metrics, Rollout
-from trainer.run import read_data, train
+from trainer.run import train
 from trainer.tracking import Tracker
 
 STEPS = 3
@@ -160,6 +161,14 @@ def test_another_order_of_rows(recorded: Path, tmp_path: Path) -> None:
         data["order"]["actor"][0].reverse()
 
     assert off(findings(rewritten(recorded, tmp_path / "c.capsule", change), "mini_batches")) == {"mini_batches"}
+
+
+def test_a_row_that_no_loss_was_computed_of(recorded: Path, tmp_path: Path) -> None:
+    def change(data: dict[str, Any], _: dict[str, torch.Tensor]) -> None:
+        data["actor"]["trained"][0][0].pop()
+
+    found = findings(rewritten(recorded, tmp_path / "c.capsule", change), "mini_batches")
+    assert [each.compared for each in found if each.verdict == "OFF"] == ["actor: rows that losses had"]
 
 
 def test_other_weights(recorded: Path, tmp_path: Path) -> None:

@@ -443,7 +443,11 @@ def test_an_engine_that_does_not_fit_is_one_of_a_node(monkeypatch: pytest.Monkey
 def test_of_what_the_parts_of_an_engine_say_the_cause_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a part that ends because it does not fit, the others' word on its end is no news."""
     engine = object.__new__(RemoteEngine)
-    said = [PartLost("part 2 of 2 died"), None, ConfigError("sglang 0.5.15 is installed on node 10.0.0.2")]
+    said = [
+        PartLost("part 2 of 2 died", hint="look"),
+        None,
+        ConfigError("sglang 0.5.15 is installed on node 10.0.0.2", hint="look"),
+    ]
     monkeypatch.setattr(engine, "_gathered", lambda _mine: said)
     with pytest.raises(ConfigError, match=r"on node 10.0.0.2"):
         engine._each(False, lambda: None)
@@ -458,7 +462,7 @@ def test_the_part_that_failed_raises_its_own_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(engine, "_gathered", lambda mine: pickle.loads(pickle.dumps([None, mine])))
 
     def act() -> None:
-        raise EngineError("it does not fit")
+        raise EngineError("it does not fit", hint="look")
 
     with pytest.raises(EngineError, match="it does not fit") as caught:
         engine._each(True, act)

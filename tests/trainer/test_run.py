@@ -14,14 +14,20 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.conftest import Words, locked
-from tests.trainer.runs import GONE_S, assert_one_error, complete, main_ppo, metrics_of, running, wait_until_gone
+from tests.trainer.runs import (
+    AGENTS,
+    GONE_S,
+    assert_one_error,
+    complete,
+    main_ppo,
+    metrics_of,
+    running,
+    wait_until_gone,
+)
 from trainer import export, findings, ppo, replay
 from trainer.config.schema import KlCtrlConfig
 
 pytestmark = pytest.mark.ray
-
-# Ray's own agents try for up to 60 s to report that their cluster was killed; the ranks are gone in 2 s.
-AGENTS_GONE_S = 80.0
 
 RUN = (
     "trainer.n_gpus_per_node=2",
@@ -128,7 +134,7 @@ def test_killed_run_resumes_to_the_bit(words: Words, whole: Path, tmp_path: Path
         run.wait_for_line("step:3 ")
         run.process.send_signal(signal.SIGKILL)
         assert run.process.wait(GONE_S) == -signal.SIGKILL
-        assert wait_until_gone(run.mark, AGENTS_GONE_S) == []
+        assert wait_until_gone(run.mark, but=AGENTS) == []
 
     code, run = complete(words(*RUN, "trainer.val_before_train=False"), tmp_path)
 

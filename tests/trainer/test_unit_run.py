@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,19 @@ import pytest
 import torch
 
 from tests.trainer.conftest import Words
-from trainer import checkpoints, ppo
+from trainer import checkpoints, main_ppo, phases, ppo
 from trainer.config import load
 from trainer.config.schema import Config
-from trainer.errors import CheckpointError, DriftError
+from trainer.data.reading import read_data
+from trainer.digests import Found, of_files
+from trainer.errors import CheckpointError, DriftError, FolderInUse, WorkerDied
 from trainer.group import WorkerGroup
 from trainer.interfaces import Sampling
+from trainer.leaving import Leaving
 from trainer.memory import GIB, Memory
 from trainer.records import LogProbs, Metrics, MiniBatch, Prompts, Rollout, Scores, UpdateReport
 from trainer.roles import Roles
-from trainer.run import Observer, read_data, train
+from trainer.run import Observer, train
 from trainer.spec import RunSpec
 from trainer.teams import Seat
 from trainer.tracking import Tracker
@@ -58,6 +63,9 @@ class Pretender:
 
     def load(self, folder: str) -> None:
         assert (Path(folder) / "actor").read_text() == "weights"
+
+    def digests(self, folder: str, names: Sequence[str]) -> Found:
+        return of_files(Path(folder), names)
 
 
 class Pool:
@@ -170,6 +178,36 @@ def test_epochs_make_the_steps_and_see_every_row_once(go: Go) -> None:
     assert sorted(trained) == list(range(48))
 
 
+def test_workers_are_told_paths_as_the_driver_means_them(
+    go: Go, tmp_path: Path, tiny_model: str, parquet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Theirs is another working folder on a cluster that was running before."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "model").symlink_to(tiny_model)
+    (here / "data").symlink_to(parquet)
+    (here / "reward.py").write_text("def compute_score(**_): return 0.0")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(here))
+    ran = go(
+        *("actor_rollout_ref.model.path=model", "actor_rollout_ref.model.tokenizer_path='~/model'"),
+        *("critic.model.path=./model", "custom_reward_function.path=reward.py", "trainer.default_local_dir=out"),
+        *("data.train_files=data/train.parquet", "data.val_files=[data/test.parquet]"),
+        *("trainer.rollout_data_dir=a", "trainer.validation_data_dir='~/b'", "trainer.capsule_freq=99"),
+    )
+    [config] = {id(spec.config): spec.config for spec in ran.pool.specs}.values()
+    part, trainer = config.actor_rollout_ref, config.trainer
+    assert part.model.path == part.model.tokenizer_path == config.critic.model.path == str(here / "model")
+    assert config.custom_reward_function.path == str(here / "reward.py")
+    assert config.data.train_files + config.data.val_files == [
+        str(here / "data/train.parquet"),
+        str(here / "data/test.parquet"),
+    ]
+    assert (trainer.default_local_dir, trainer.rollout_data_dir) == (str(here / "out"), str(here / "a"))
+    assert (trainer.validation_data_dir, trainer.capsule_dir) == (str(here / "b"), None)
+    assert config.global_profiler.save_path == str(here / "outputs/profile")
+
+
 def test_order_of_the_phases_in_a_step(go: Go) -> None:
     ran = go("algorithm.use_kl_in_reward=True")
     assert ran.pool.phases == [
@@ -187,11 +225,33 @@ def test_memory_of_each_phase_is_logged_under_its_name(go: Go) -> None:
     order = ("gen", "reward", "old_log_prob", "ref", "values", "update_critic", "update_actor", "update_weights")
     assert found == {name: before + number for number, name in enumerate(order, 1)} | {
         "testing": before + 10,
-        "save_checkpoint": before + 11,
+        "save_checkpoint": before + 12,  # `save`, and its digests
     }
-    assert last["perf/max_memory_allocated_gb"] == before + 11
-    assert last["perf/max_memory_reserved_gb"] == 2 * (before + 11)
+    assert last["perf/max_memory_allocated_gb"] == before + 12
+    assert last["perf/max_memory_reserved_gb"] == 2 * (before + 12)
     assert last["perf/cpu_memory_used_gb"] == 3
+
+
+def test_the_phases_of_a_step_add_up_to_it(go: Go, tmp_path: Path) -> None:
+    ran = go("trainer.save_freq=1", "trainer.test_freq=1", f"trainer.rollout_data_dir={tmp_path / 'samples'}")
+    seconds = {name: value for name, value in ran.last.items() if name.startswith("timing_s/")}
+    assert {"timing_s/data", "timing_s/metrics", "timing_s/other"} < set(seconds)
+    assert seconds["timing_s/other"] >= 0
+    assert sum(seconds.values()) == pytest.approx(2 * seconds["timing_s/step"])
+
+
+def test_phases_side_by_side_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given phases from 1 to 4 and from 2 to 6 of a step from 0 to 10, 5 s are in neither."""
+    now = iter([0.0, 1.0, 2.0, 4.0, 6.0, 10.0])
+    monkeypatch.setattr(phases.time, "perf_counter", lambda: next(now))
+    clock = phases.Phases(lambda: None)
+    with clock.step():
+        critic, actor = clock("update_critic"), clock("update_actor")
+        critic.__enter__()
+        actor.__enter__()
+        critic.__exit__(None, None, None)
+        actor.__exit__(None, None, None)
+    assert clock.seconds == {"update_critic": 3.0, "update_actor": 4.0, "step": 10.0, "other": 5.0}
 
 
 def test_no_models_are_asked_that_the_estimator_does_without(go: Go) -> None:
@@ -291,7 +351,54 @@ def test_a_fixed_coefficient_is_the_commands_own_after_resuming(go: Go) -> None:
 def test_a_run_that_is_done_does_nothing_more(go: Go) -> None:
     go("trainer.total_training_steps=2", "trainer.save_freq=1")
     again = go("trainer.total_training_steps=2", "trainer.save_freq=1")
-    assert again.pool.phases == ["load"] and again.log.lines == []
+    assert again.pool.phases == ["digests", "load"] and again.log.lines == []
+
+
+@pytest.fixture
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that comes so far as to start Ray fails."""
+
+    def start(_config: Config) -> None:
+        raise WorkerDied("Ray was started", hint="")
+
+    monkeypatch.setattr("trainer.launch.start_ray", start)
+    monkeypatch.setattr(main_ppo, "running_cluster", lambda: "another")  # this process' environment stays as it is
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_that_nothing_is_left_to_do_is_known_before_ray_starts(
+    go: Go, words: Words, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where there is something to validate with: the run that is done has done so."""
+    go("trainer.total_training_steps=2", "trainer.save_freq=1", "trainer.resume_mode=disable")
+    (tmp_path / "run/metrics.jsonl").write_text("{}")
+
+    def again(*changes: str) -> tuple[int, str]:
+        sizes = ("trainer.n_gpus_per_node=2", f"trainer.default_local_dir={tmp_path / 'run'}", "trainer.save_freq=1")
+        capsys.readouterr()
+        code = main_ppo.main(words(*sizes, "trainer.val_before_train=True", "trainer.logger=file", *changes))
+        return code, capsys.readouterr().err
+
+    code, said = again("trainer.total_training_steps=2")
+    assert code == 0 and [line for line in said.splitlines() if "debugger" not in line][-5:] == [
+        f"note: results go to {tmp_path}/run/metrics.jsonl",
+        f"note: checkpoints go to {tmp_path}/run",
+        "note: nothing left to do: step 2 of 2 is done; trainer.val_only=True validates it",
+        f"note: results in {tmp_path}/run/metrics.jsonl",
+        f"note: checkpoints in {tmp_path}/run, the newest is global_step_2",
+    ]
+    asked_for = ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={tmp_path}/run/global_step_2")
+    assert again("trainer.total_training_steps=1", *asked_for)[0] == 0
+    for changes in (
+        ("trainer.total_training_steps=3",),
+        ("trainer.total_training_steps=2", "trainer.resume_mode=disable"),
+        ("trainer.total_training_steps=2", "trainer.val_only=True"),
+    ):
+        code, said = again(*changes)
+        assert code == 1 and "Ray was started" in said and "nothing left" not in said, changes
+    # what is damaged is the ranks' to look at
+    (tmp_path / "run/global_step_2/actor").write_text("weighty")
+    assert "Ray was started" in again("trainer.total_training_steps=2")[1]
 
 
 def test_resume_modes(go: Go, tmp_path: Path) -> None:
@@ -342,6 +449,30 @@ def test_a_failed_save_leaves_the_earlier_one(go: Go, tmp_path: Path) -> None:
     assert [path.name for path in checkpoints.complete(tmp_path / "run")] == ["global_step_1"]
     assert not list((tmp_path / "run").glob("*.partial"))
     assert go("trainer.total_training_steps=2").seen[0] == ("started", 1)
+
+
+class Meanwhile(Pretender):
+    """While it writes a checkpoint, somebody starts the same command once more."""
+
+    def __init__(self, again: Callable[[], object]) -> None:
+        self.again, self.said = again, ""
+
+    def save(self, folder: str) -> None:
+        super().save(folder)
+        with pytest.raises(FolderInUse) as caught:
+            self.again()
+        self.said = caught.value.message
+        assert (Path(folder) / "actor").exists()
+
+
+def test_the_same_command_twice_at_once(go: Go, tmp_path: Path) -> None:
+    rank = Meanwhile(lambda: go("trainer.save_freq=1"))
+    assert go("trainer.save_freq=1", ranks=(Pretender(), rank)).saved == ["global_step_1"]
+    assert f"another run writes to {tmp_path / 'run'}: process {os.getpid()} on" in rank.said
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "global_step_1",
+        "latest_checkpointed_iteration.txt",
+    ]
 
 
 @pytest.mark.parametrize(("keep", "left"), [("1", [4]), ("2", [3, 4]), ("9", [1, 2, 3, 4]), ("null", [1, 2, 3, 4])])
@@ -408,3 +539,65 @@ def test_every_estimator_trains_with_every_kl(
         assert second["actor/kl_loss"] > 0
     if kl != "no KL":  # the reference is still what the actor was
         assert roles.checksums("reference") != roles.checksums("actor")
+
+
+class Skipping(Pretender):
+    """A gradient of its critic overflows."""
+
+    def update_critic(self, shares: Sequence[MiniBatch]) -> UpdateReport:
+        return UpdateReport(tuple({"grad_norm": 1.0} for _ in shares), (), 0.1, 1)
+
+
+def test_optimizer_steps_that_are_left_out_are_said(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Tracker, "note", lambda _self, text: said.append(text))
+    go(ranks=(Skipping(), Skipping()))
+    left_out = "1 of 2 optimizer steps of the critic were left out, as their gradient was not finite"
+    assert said == [f"step 1: {left_out}"]
+
+
+class Ended(Pretender):
+    """A batch system ends the run in its second step."""
+
+    def score(self, rollout: Rollout) -> Scores:
+        if rollout.prompts.uid_B.min() >= 8:
+            signal.raise_signal(signal.SIGTERM)
+        return super().score(rollout)
+
+
+def test_the_step_in_progress_is_saved_in_its_grace_period(words: Words, tmp_path: Path) -> None:
+    changes = (f"trainer.default_local_dir={tmp_path / 'run'}", "trainer.total_training_steps=3", "trainer.test_freq=2")
+    config = load(words(*changes)).config
+    pool, log, leaving = Pool((Ended(),)), Log(), Leaving(60)
+    before = signal.getsignal(signal.SIGTERM)
+    leaving.listen()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(config, pool, read_data(config), Tracker([log]), leaving=leaving)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [step for step, _ in log.lines] == [1, 2]
+    assert log.with_metric("val-core/") == []  # there is no time for it
+    assert [path.name for path in checkpoints.complete(tmp_path / "run")] == ["global_step_2"]
+    assert not (tmp_path / "run/run.lock").exists()
+
+
+def test_what_takes_long_is_told_before_it_begins(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    generate = Pretender.generate
+    monkeypatch.setattr(Tracker, "note", lambda _self, text: said.append(text))
+    monkeypatch.setattr(Pool, "build", lambda _self, spec: said.append("build"))
+    monkeypatch.setattr(
+        Pretender, "generate", lambda self, *given: (said.append("generate"), generate(self, *given))[1]
+    )
+    go(
+        "actor_rollout_ref.actor.fsdp_config.use_torch_compile=True",
+        *("actor_rollout_ref.rollout.name=sglang", "actor_rollout_ref.rollout.tensor_model_parallel_size=1"),
+        ranks=(Pretender(),) * 2,
+    )
+    assert ["SGLang" in said[0], said[1], "compiles layers (actor)" in said[2], said[3]] == [
+        True,
+        "build",
+        True,
+        "generate",
+    ]

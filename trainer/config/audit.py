@@ -14,7 +14,7 @@ from trainer.config import tree
 from trainer.config.batches import arithmetic_problems, size_notes
 from trainer.config.check import ENGINE_ONLY, own_findings, setting_notes, setting_problems
 from trainer.config.dialects import DIALECTS, choose, closest_release, dead_kl_note
-from trainer.config.load import Resolved, nearest_key, resolve
+from trainer.config.load import Resolved, near_hint, resolve
 from trainer.config.megatron import megatron_notes, megatron_problems, split_problems
 from trainer.config.overrides import Override, parse
 from trainer.config.problems import Note, Problem
@@ -50,7 +50,7 @@ class Remark:
     kind: RemarkKind
     key: str
     message: str
-    hint: str = ""
+    hint: str
     more: tuple[str, ...] = ()
 
 
@@ -121,8 +121,7 @@ def _keys(dialect: str, overrides: Sequence[Override]) -> Iterator[Remark]:
             continue  # of a configuration of verl's that is not in the table
         if not _is_known(key):
             if not (engine_of_its_own or added):
-                near = nearest_key(key)
-                yield Remark("unknown", key, f"{key} is a key of no release", f"did you mean {near}?" if near else "")
+                yield Remark("unknown", key, f"{key} is a key of no release", near_hint(key))
         elif not accepts(release, override):
             if override.operator == "+" and not is_listed(key):
                 continue  # of a section that is free, perhaps
@@ -230,9 +229,7 @@ def _ours(resolved: Resolved, blind: Sequence[Override], given: Collection[str])
         yield Remark(kind, problem.key, problem.message, problem.hint)
     for override in blind:
         if not _is_known(override.key):
-            near = nearest_key(override.key)
-            message = f"there is no key {override.key}"
-            yield Remark("unknown", override.key, message, f"did you mean {near}?" if near else "")
+            yield Remark("unknown", override.key, f"there is no key {override.key}", near_hint(override.key))
     shared: dict[str, list[Note]] = {}
     config = resolved.config
     names = {rename(key, None)[0] for key in given}

@@ -17,7 +17,7 @@ from trainer.balance import PassLimit
 from trainer.config.problems import ConfigErrors, Note, Problem
 from trainer.config.schema import Config, MegatronConfig
 from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
-from trainer.teams import KEY, LEARNERS, ranks_of, roles_of
+from trainer.teams import KEY, LEARNERS, ROLES, ranks_of, roles_of
 
 _ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 _BATCH, _NODES, _GPUS, _N = "data.train_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node", f"{_ROLLOUT}.n"
@@ -195,6 +195,8 @@ def _passes(config: Config) -> Iterator[_Pass]:
 
 def arithmetic_problems(config: Config) -> Iterator[Problem]:
     """Everything that does not come out even, or is said twice, or not at all."""
+    if any(getattr(config.trainer.device_mapping, role) == [] for role in ROLES):
+        return  # `mapping.team_problems` says it
     n, batch = config.actor_rollout_ref.rollout.n, config.data.train_batch_size
     yield from _step_problems(config, batch, n)
     for kind, mini_key, mini in _updates(config):

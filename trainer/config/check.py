@@ -10,10 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.config.batches import MicroBatches, arithmetic_problems, micro_batch_sizes, size_notes
-from trainer.config.files import Rows, count_rows, model_findings, reward_problems
+from trainer.config.files import (
+    FOLDER,
+    NOTHING,
+    Rows,
+    count_rows,
+    kind_of,
+    model_findings,
+    reward_problems,
+)
 from trainer.config.load import Resolved, resolve
 from trainer.config.mapping import capsule_problems, engine_problems, team_problems
 from trainer.config.megatron import megatron_notes, megatron_problems
+from trainer.config.outputs import output_problems
 from trainer.config.problems import Note, Problem, independent
 from trainer.config.schema import Config, CriticModelConfig, ModelConfig, RolloutConfig
 from trainer.config.splits import model_problems
@@ -79,6 +88,7 @@ def check(resolved: Resolved) -> Report:
         *_row_problems(config, rows),
         *(finding for finding in findings if isinstance(finding, Problem)),
         *setting_problems(config),
+        *output_problems(config),
         *megatron_problems(config),
         *model_problems(config),
     ]
@@ -168,8 +178,9 @@ def setting_problems(config: Config) -> Iterator[Problem]:
         key = "trainer.resume_from_path"
         if trainer.resume_from_path is None:
             yield Problem(key, f"{key} is not set, and resume_mode=resume_path needs it", "give a global_step_N folder")
-        elif not Path(trainer.resume_from_path).expanduser().is_dir():
-            yield Problem(key, f"{key}={trainer.resume_from_path} does not exist", "give a global_step_N folder")
+        elif (kind := kind_of(trainer.resume_from_path)) != FOLDER:
+            what = "does not exist" if kind == NOTHING else f"is {kind}"
+            yield Problem(key, f"{key}={trainer.resume_from_path} {what}", "give a global_step_N folder")
 
 
 def _precision_problems(config: Config) -> Iterator[Problem]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +46,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "critic.strategy": _STRATEGIES,
     "trainer.device": ("auto", "cuda", "cpu"),
     "trainer.logger": ("console", "file", "wandb", "tensorboard"),
+    "trainer.console_metrics": ("headline", "all"),
     "trainer.resume_mode": ("auto", "disable", "resume_path"),
     "actor_rollout_ref.model.recompute_granularity": ("full", "selective"),
     "critic.model.recompute_granularity": ("full", "selective"),
@@ -60,72 +60,103 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
+WHOLE = 2**31 - 1  # the largest whole number without a limit of its own: nothing that is made of a few overflows
+LARGEST_FLOAT = 3.4028234663852886e38  # of fp32: what is more than that is infinite where it is used
+
+
 @dataclass(frozen=True)
 class Range:
-    """`low <= value <= high`; `open_low` leaves `low` itself out."""
+    """`low <= value <= high`; `open_low` leaves `low` itself out, `open_high` `high`. No NaN or infinity is in one."""
 
     low: float
-    high: float = math.inf
+    high: float = WHOLE
     open_low: bool = False
+    open_high: bool = False
 
     def __contains__(self, value: float) -> bool:
-        return (self.low < value if self.open_low else self.low <= value) and value <= self.high
+        above = self.low < value if self.open_low else self.low <= value
+        return above and (value < self.high if self.open_high else value <= self.high)
 
     def __str__(self) -> str:
         low = f"{'more than' if self.open_low else 'at least'} {self.low:g}"
-        return low if math.isinf(self.high) else f"{low} and at most {self.high:g}"
+        if self.high in (WHOLE, LARGEST_FLOAT):
+            return low if self.low > -self.high else "any size"
+        high = f"{self.high:,}".replace(",", "") if isinstance(self.high, int) else f"{self.high:g}"
+        return f"{low} and {'less than' if self.open_high else 'at most'} {high}"
+
+
+def _number(low: float = -LARGEST_FLOAT, high: float = LARGEST_FLOAT, **kind: bool) -> Range:
+    return Range(low, float(high), **kind)
 
 
 _COUNT = Range(1)
-_NOT_NEGATIVE = Range(0)
-_POSITIVE = Range(0, open_low=True)
-_SHARE = Range(0, 1)
+_LENGTH = Range(1, 2**24)  # tokens: 16 million, beyond any model's context
+_SEED = Range(0, 2**32 - 1)  # what numpy takes, and with it the engines
+_ANY = _number()
+_NOT_NEGATIVE = _number(0)
+_POSITIVE = _number(0, open_low=True)
+_SHARE = _number(0, 1)
 _COUNTS = (
-    "data.max_prompt_length data.max_response_length data.train_batch_size data.val_batch_size"
+    "data.train_batch_size data.val_batch_size"
     f" {_ACTOR}.ppo_mini_batch_size {_ACTOR}.ppo_micro_batch_size {_ACTOR}.ppo_micro_batch_size_per_gpu"
     f" {_ACTOR}.ppo_max_token_len_per_gpu {_ACTOR}.ppo_epochs actor_rollout_ref.nccl_timeout"
     " actor_rollout_ref.ref.log_prob_micro_batch_size actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
     f" actor_rollout_ref.ref.log_prob_max_token_len_per_gpu {_ROLLOUT}.log_prob_max_token_len_per_gpu"
     f" {_ROLLOUT}.log_prob_micro_batch_size {_ROLLOUT}.log_prob_micro_batch_size_per_gpu {_ROLLOUT}.n"
-    f" {_ROLLOUT}.max_num_seqs {_ROLLOUT}.tensor_model_parallel_size {_ROLLOUT}.update_weights_bucket_megabytes"
+    f" {_ROLLOUT}.max_num_seqs {_ROLLOUT}.tensor_model_parallel_size"
     f" {_ROLLOUT}.engine_timeout {_ROLLOUT}.val_kwargs.n critic.ppo_mini_batch_size critic.ppo_micro_batch_size"
     " critic.ppo_micro_batch_size_per_gpu critic.ppo_max_token_len_per_gpu critic.forward_micro_batch_size"
     " critic.forward_max_token_len_per_gpu"
-    " critic.forward_micro_batch_size_per_gpu critic.ppo_epochs algorithm.kl_ctrl.horizon trainer.nnodes"
-    " trainer.n_gpus_per_node trainer.total_epochs trainer.total_training_steps trainer.max_actor_ckpt_to_keep"
+    " critic.forward_micro_batch_size_per_gpu critic.ppo_epochs algorithm.kl_ctrl.horizon"
+    " trainer.total_epochs trainer.total_training_steps trainer.max_actor_ckpt_to_keep"
     " trainer.ray_wait_register_center_timeout trainer.step_timeout trainer.capsule_freq ray_kwargs.ray_init.num_cpus"
 ).split()
 _MEGATRON_COUNTS = ("tensor_model_parallel_size", "pipeline_model_parallel_size", f"{_RECOMPUTE}_num_layers")
 
+# Of a list, each item is in it. Every number of the schema stands here: `tree.require_ranges`.
 RANGES: dict[str, Range] = {
     **dict.fromkeys(_COUNTS, _COUNT),
     **{f"{section}.{key}": _COUNT for section in _MEGATRON_SECTIONS for key in _MEGATRON_COUNTS},
+    "trainer.nnodes": Range(1, 2**14),
+    "trainer.n_gpus_per_node": Range(1, 2**10),
+    **{f"trainer.device_mapping.{role}": Range(0, 2**24) for role in ("actor", "rollout", "ref", "critic")},
+    **dict.fromkeys(("data.seed", "trainer.seed", f"{_ACTOR}.data_loader_seed", "critic.data_loader_seed"), _SEED),
+    **dict.fromkeys(("data.max_prompt_length", "data.max_response_length"), _LENGTH),
     "data.train_max_samples": Range(-1),
     "data.val_max_samples": Range(-1),
+    f"{_ACTOR}.entropy_coeff": _ANY,
+    f"{_ACTOR}.kl_loss_coef": _NOT_NEGATIVE,
     f"{_ACTOR}.clip_ratio": _NOT_NEGATIVE,
     f"{_ACTOR}.clip_ratio_low": _NOT_NEGATIVE,
     f"{_ACTOR}.clip_ratio_high": _NOT_NEGATIVE,
-    f"{_ACTOR}.clip_ratio_c": Range(1, open_low=True),
+    f"{_ACTOR}.clip_ratio_c": _number(1, open_low=True),
     f"{_ACTOR}.loss_scale_factor": _POSITIVE,
     f"{_ACTOR}.grad_clip": _POSITIVE,
     f"{_ROLLOUT}.temperature": _POSITIVE,
-    f"{_ROLLOUT}.gpu_memory_utilization": Range(0, 1, open_low=True),
-    f"{_ROLLOUT}.top_p": Range(0, 1, open_low=True),
+    f"{_ROLLOUT}.gpu_memory_utilization": _number(0, 1, open_low=True),
+    f"{_ROLLOUT}.update_weights_bucket_megabytes": Range(1, 2**20),
+    f"{_ROLLOUT}.top_p": _number(0, 1, open_low=True),
     f"{_ROLLOUT}.top_k": Range(-1),
     f"{_ROLLOUT}.val_kwargs.temperature": _NOT_NEGATIVE,
-    f"{_ROLLOUT}.val_kwargs.top_p": Range(0, 1, open_low=True),
+    f"{_ROLLOUT}.val_kwargs.top_p": _number(0, 1, open_low=True),
     f"{_ROLLOUT}.val_kwargs.top_k": Range(-1),
     "critic.cliprange_value": _POSITIVE,
     "critic.grad_clip": _POSITIVE,
     "algorithm.gamma": _SHARE,
     "algorithm.lam": _SHARE,
+    "algorithm.kl_ctrl.kl_coef": _NOT_NEGATIVE,
     "algorithm.kl_ctrl.target_kl": _POSITIVE,
     "algorithm.rollout_correction.rollout_is_threshold": _POSITIVE,
     "trainer.max_rollout_drift": _POSITIVE,
-    "trainer.critic_warmup": _NOT_NEGATIVE,
+    "trainer.critic_warmup": Range(0),
+    "trainer.grace_period": Range(0),
     "trainer.test_freq": Range(-1),
     "trainer.save_freq": Range(-1),
-    **{f"{section}.lr": _NOT_NEGATIVE for section in _OPTIM_SECTIONS},
+    "global_profiler.steps": Range(0),
+    "global_profiler.ranks": Range(0, 2**24),
+    **{f"{section}.lr": _SHARE for section in _OPTIM_SECTIONS},
+    **{f"{section}.betas": _number(0, 1, open_high=True) for section in _OPTIM_SECTIONS},
+    **{f"{section}.num_cycles": _NOT_NEGATIVE for section in _OPTIM_SECTIONS},
     **{f"{section}.weight_decay": _NOT_NEGATIVE for section in _OPTIM_SECTIONS},
     **{f"{section}.lr_warmup_steps": Range(-1) for section in _OPTIM_SECTIONS},
     **{f"{section}.lr_warmup_steps_ratio": _SHARE for section in _OPTIM_SECTIONS},
@@ -161,7 +192,10 @@ def unalias(key: str, value: Any) -> Any:
     >>> unalias("algorithm.kl_penalty", "k3")
     'low_var_kl'
     """
-    return ALIASES[key].get(value, value) if key in ALIASES and not isinstance(value, (list, dict)) else value
+    for other, own in ALIASES.get(key, {}).items():
+        if type(value) is type(other) and value == other:  # 0 is not False
+            return own
+    return value
 
 
 def value_problem(key: str, value: Any) -> Problem | None:
@@ -170,6 +204,13 @@ def value_problem(key: str, value: Any) -> Problem | None:
         for item in value if isinstance(value, list) else [] if value is None else [value]:
             if item not in CHOICES[key]:
                 return Problem(key, f"{key}={item} is not one of its choices", f"choose from {', '.join(CHOICES[key])}")
-    if key in RANGES and value is not None and value not in RANGES[key]:
-        return Problem(key, f"{key}={value} is out of range", f"give a number of {RANGES[key]}")
+    if key in RANGES:
+        for item in value if isinstance(value, list) else [] if value is None else [value]:
+            if item not in RANGES[key]:
+                return Problem(key, f"{key}={_shown(item)} is out of range", f"give a number of {RANGES[key]}")
     return None
+
+
+def _shown(number: float) -> str:
+    """Not all digits of one that nobody has meant to write."""
+    return str(number) if not isinstance(number, int) or abs(number) < 10**30 else f"{'-' * (number < 0)}1e30 and more"

@@ -12,6 +12,7 @@ A dialect changes defaults only: a key that the command gives always acts as giv
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ _RELEASES: dict[str, tuple[str, ...]] = {  # newest first, and so inside
     SEARCH_R1: (SEARCH_R1,),
 }
 DIALECTS = tuple(_RELEASES)
+_VERSION = re.compile(r"(?:verl-)?v?(\d{1,4})\.(\d{1,4})(?:\.\w+)*", re.ASCII)
 
 _ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 _KL_IN_REWARD = "algorithm.use_kl_in_reward"
@@ -110,11 +112,35 @@ def choose(overrides: Sequence[Override], asked: str | None = None) -> Choice:
 
 
 def _asked_for(asked: str, overrides: Sequence[Override]) -> Choice:
-    if asked not in DIALECTS:
+    dialect = asked if asked in DIALECTS else dialect_of_version(asked)
+    if dialect is None:
         near = difflib.get_close_matches(asked, DIALECTS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(DIALECTS)}"
         raise ConfigError(f"no such dialect: {asked}", hint=hint)
-    return Choice(asked, "asked for", _refusals(asked, overrides))
+    reason = "asked for" if dialect == asked else f"asked for by {asked}"
+    return Choice(dialect, reason, _refusals(dialect, overrides))
+
+
+def dialect_of_version(name: str) -> str | None:
+    """The dialect of a version of verl: the newest one for what is newer than all, the oldest for what is older.
+
+    >>> dialect_of_version("verl-0.3"), dialect_of_version("v0.6.1"), dialect_of_version("0.8"), dialect_of_version("x")
+    ('verl-0.2', 'verl-0.7', 'verl-head', None)
+    """
+    found = _VERSION.fullmatch(name)
+    if found is None:
+        return None
+    asked = int(found[1]), int(found[2])
+    numbered = [
+        ((int(known[1]), int(known[2])), dialect)
+        for dialect, releases in _RELEASES.items()
+        for release in releases
+        if (known := _VERSION.fullmatch(release))
+    ]
+    newest, oldest = numbered[0], numbered[-1]
+    if asked > newest[0]:
+        return DIALECTS[0]
+    return next((dialect for version, dialect in numbered if version <= asked), oldest[1])
 
 
 def _refused(release: str, overrides: Sequence[Override]) -> list[Override]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainer.config.model_folder import model_faults, tokenizer_faults
 from trainer.config.problems import Note, Problem
 from trainer.config.schema import Config, DataConfig, RewardFunctionConfig
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+FILE, FOLDER, NOTHING, NO_PATH = "a file", "a folder", "nothing", "no path"
 _PREPARE = "prepare rows with prompt, data_source and reward_model.ground_truth"
 
 
@@ -55,16 +57,15 @@ def _look(data: DataConfig, key: str, name: str) -> tuple[int, list[Problem]]:
     import pyarrow as pa  # only where there is a file to look at: it is half of what a check without one takes
     import pyarrow.parquet as pq
 
-    path = Path(name).expanduser()
     if "://" in name:
         return 0, [Problem(key, f"{key}: {name} is not on a file system", "copy it to a path that all nodes see")]
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
+    if (kind := kind_of(name)) != FILE:
+        what = "does not exist" if kind == NOTHING else f"is {kind}"
         return 0, [Problem(key, f"{key}: {name} {what}", "give parquet files")]
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(Path(name).expanduser()) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         said = str(error).splitlines()[0]
         return 0, [Problem(key, f"{key}: {name} is not a parquet file ({said})", _PREPARE)]
     return rows, list(_column_problems(data, key, name, schema))
@@ -100,18 +101,30 @@ def model_findings(config: Config) -> Iterator[Problem | Note]:
 
 
 def _folder_findings(key: str, name: str, *, weights: bool, tokenizer: bool) -> Iterator[Problem | Note]:
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        if _HUB_ID.fullmatch(name) and not folder.exists():
+    kind = kind_of(name)
+    if kind != FOLDER:
+        if _HUB_ID.fullmatch(name) and kind == NOTHING:
             yield Note("here", key, f"{key}={name} is no local folder: it will be taken from the hub")
         else:
-            what = "is a file" if folder.exists() else "does not exist"
+            what = "does not exist" if kind == NOTHING else f"is {kind}"
             yield Problem(key, f"{key}={name} {what}", "give a model folder or a hub id such as org/name")
         return
-    if weights and not (folder / "config.json").is_file():
-        yield Problem(key, f"{key}={name} has no config.json", "give a folder in the layout of transformers")
-    if tokenizer and not any((folder / file).is_file() for file in _TOKENIZER_FILES):
-        yield Problem(key, f"{key}={name} has no tokenizer files", "put them there, or set tokenizer_path")
+    folder = Path(name).expanduser()
+    for said, hint in model_faults(folder) if weights else ():
+        yield Problem(key, f"{key}={name} {said}", hint)
+    for said, hint in tokenizer_faults(folder) if tokenizer else ():
+        yield Problem(key, f"{key}={name} {said}", hint)
+
+
+def kind_of(name: str) -> str:
+    """What is at a path: FILE, FOLDER, NOTHING, NO_PATH and why, or words for something else."""
+    try:
+        mode = Path(name).expanduser().stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return NOTHING
+    except (OSError, ValueError, RuntimeError) as error:  # too long, forbidden; a zero byte; a home of nobody
+        return f"{NO_PATH} ({getattr(error, 'strerror', None) or error})"
+    return FILE if stat.S_ISREG(mode) else FOLDER if stat.S_ISDIR(mode) else "neither a file nor a folder"
 
 
 def reward_problems(function: RewardFunctionConfig) -> Iterator[Problem]:
@@ -119,13 +132,16 @@ def reward_problems(function: RewardFunctionConfig) -> Iterator[Problem]:
     key = "custom_reward_function.path"
     if function.path is None:
         return
-    path = Path(function.path).expanduser()
-    if not path.is_file():
+    if kind_of(function.path) != FILE:
         yield Problem(key, f"{key}={function.path} is no file", "give a Python file")
         return
+    path = Path(function.path).expanduser()
     try:
         module = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    except (SyntaxError, ValueError) as error:
+    except OSError as error:
+        yield Problem(key, f"{key}={function.path} cannot be read: {error.strerror or error}", "give a Python file")
+        return
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two of nesting without end
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
         yield Problem(key, f"{key}={function.path} is not Python{line}", f"check it: python -m py_compile {path}")
         return

@@ -174,8 +174,13 @@ def _unknown_problem(key: str) -> Problem:
         return Problem(
             key, f"{key} is a section, not a key", f"for example {next(k for k in _known() if k.startswith(key))}"
         )
+    return Problem(key, f"there is no key {key}", near_hint(key))
+
+
+def near_hint(key: str) -> str:
+    """What to do about a key that nobody knows."""
     near = nearest_key(key)
-    return Problem(key, f"there is no key {key}", f"did you mean {near}?" if near else "")
+    return f"did you mean {near}?" if near else "python -m trainer.main_ppo --print-config shows every key there is"
 
 
 def _known() -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -25,6 +26,7 @@ _OPERATORS: dict[OverrideType, Operator] = {
     OverrideType.FORCE_ADD: "++",
     OverrideType.DEL: "~",
 }
+DEEPEST = 40  # brackets in brackets; a value of the schema has one or two
 _BARE = re.compile(r"[A-Za-z_/.][\w/.@%+-]*(:[\w/.@%+-]+)*", re.ASCII)
 _NOT_TEXT = re.compile(r"true|false|null|[-+]?(inf|nan|\.?\d.*)", re.IGNORECASE)
 
@@ -54,12 +56,24 @@ def parse(texts: Iterable[str]) -> tuple[list[Override], list[Problem]]:
     problems: list[Problem] = []
     for text in texts:
         try:
+            _require_depth(text)
             overrides.append(_convert(parser.parse_override(text)))
         except _NotOverride as error:
             problems.append(Problem(text.partition("=")[0].lstrip("+~"), f"{text}: {error}", error.hint))
         except HydraException as error:
             problems.append(_grammar_problem(text, str(error)))
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets without end
+            key, shown = text.partition("=")[0].lstrip("+~"), " ".join(text[:80].split())
+            message = f"{shown}...: cannot be read ({str(error).splitlines()[0]})"
+            problems.append(Problem(key, message, "write a shorter value"))
     return overrides, problems
+
+
+def _require_depth(text: str) -> None:
+    """Raises ValueError for what would keep the parser busy until it gives up."""
+    steps = (1 if char in "[{(" else -1 for char in text if char in "[{()}]")
+    if max(accumulate(steps), default=0) > DEEPEST:
+        raise ValueError(f"more than {DEEPEST} brackets in each other")
 
 
 class _NotOverride(Exception):

@@ -33,14 +33,14 @@ class Problem:
 
     key: str
     message: str
-    hint: str = ""
+    hint: str
     uses: tuple[str, ...] = ()
 
 
 class ConfigErrors(ConfigError):
     """Every problem of a command. Print it with `show.problem_lines(error.problems)`.
 
-    >>> str(ConfigErrors([Problem("a", "a is odd"), Problem("b", "b is odd")]))
+    >>> str(ConfigErrors([Problem("a", "a is odd", "double it"), Problem("b", "b is odd", "double it")]))
     '2 problems: a is odd; b is odd'
     """
 
@@ -60,8 +60,8 @@ class ConfigErrors(ConfigError):
 def independent(problems: Sequence[Problem], wrong_keys: Iterable[str] = ()) -> tuple[Problem, ...]:
     """`problems` without those that rest on a key which is wrong by itself, and without repetitions.
 
-    >>> independent([Problem("n", "n is 0"), Problem("b", "b is not a multiple of n", uses=("n",))])
-    (Problem(key='n', message='n is 0', hint='', uses=()),)
+    >>> independent([Problem("n", "n is 0", "raise it"), Problem("b", "b is no multiple of n", "", uses=("n",))])
+    (Problem(key='n', message='n is 0', hint='raise it', uses=()),)
     """
     wrong = set(wrong_keys) | {problem.key for problem in problems if not problem.uses}
     kept = [p for p in problems if not p.uses or not wrong.intersection((p.key, *p.uses))]

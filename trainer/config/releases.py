@@ -176,8 +176,8 @@ _ANYWHERE = tuple(
     f" data.apply_chat_template_kwargs.* {_A}.optim.override_optimizer_config.*"
     " critic.optim.override_optimizer_config.* ray_kwargs.ray_init.*"
     " algorithm.masked_gae trainer.seed trainer.step_timeout trainer.max_rollout_drift trainer.rollout_drift_action"
-    " trainer.capsule_dir trainer.capsule_freq trainer.capsule_weights global_profiler.ranks"
-    " global_profiler.all_ranks".split()
+    " trainer.grace_period trainer.console_metrics trainer.capsule_dir trainer.capsule_freq trainer.capsule_weights"
+    " global_profiler.ranks global_profiler.all_ranks".split()
 )
 
 

@@ -298,6 +298,9 @@ class TrainerConfig:
     project_name: str = "ppo"
     experiment_name: str = "default"
     logger: list[str] = field(default_factory=lambda: ["console", "file"])  # console | file | wandb | tensorboard
+    console_metrics: str | None = (
+        None  # ours: headline | all; null: all where no other logger keeps them, off a terminal
+    )
     val_before_train: bool = True
     val_only: bool = False
     test_freq: int = -1  # steps between validations, and at the end; -1: none
@@ -315,6 +318,7 @@ class TrainerConfig:
     capsule_weights: str = "all"  # ours: all (models, optimizer state) | model | checkpoint (names it) | none
     ray_wait_register_center_timeout: int = 300  # seconds until every worker must be up
     step_timeout: int = 86400  # ours: seconds that one phase of a step may take
+    grace_period: int = 0  # ours: seconds after SIGTERM in which the step in progress is finished and saved
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,10 @@ def print_config(resolved: Resolved, stream: TextIO) -> None:
 
 
 def problem_lines(problems: Iterable[Problem]) -> Iterator[str]:
-    """An `error:` line per problem, and a `hint:` line where there is one."""
+    """An `error:` and a `hint:` line per problem."""
     for problem in problems:
         yield f"error: {_one_line(problem.message)}"
-        if problem.hint:
-            yield f"hint: {_one_line(problem.hint)}"
+        yield f"hint: {_one_line(problem.hint)}"
 
 
 def note_lines(notes: Sequence[Note]) -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer.config.model_folder import read_object
 from trainer.config.problems import Problem
 from trainer.config.schema import Config
 from trainer.teams import ranks_of
@@ -15,6 +15,7 @@ from trainer.teams import ranks_of
 _ENGINE = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 _ACTOR, _CRITIC = "actor_rollout_ref.model.path", "critic.model.path"
 _TENSOR, _PIPELINE = "megatron.tensor_model_parallel_size", "megatron.pipeline_model_parallel_size"
+MOST = 2**20  # heads, layers or columns: sizes that fit are looked for one by one
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,15 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
 
 def _count(numbers: Mapping[str, Any], name: str) -> int | None:
     value = numbers.get(name)
-    return value if isinstance(value, int) and value > 0 else None
+    return value if type(value) is int and 0 < value <= MOST else None
 
 
 def read_shape(folder: str) -> Shape | None:
     """Of a model folder; None for a hub id, or where nothing can be read."""
     try:
-        found = json.loads((Path(folder).expanduser() / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return shape_of(read_object(Path(folder).expanduser() / "config.json"))
+    except (OSError, ValueError, RuntimeError):
         return None
-    return shape_of(found) if isinstance(found, dict) else None
 
 
 def engine_misfit(shape: Shape, size: int) -> str | None:

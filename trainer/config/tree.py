@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from trainer.config.choices import RANGES, Range
 from trainer.config.problems import Problem
 from trainer.config.schema import Config
 
@@ -19,7 +21,13 @@ _RANGE = re.compile(r"list\(range\((\d{1,6}),\s*(\d{1,6})\)\)")  # as ROLL's fil
 
 
 def _fresh() -> Tree:
-    """A tree of defaults that takes values: frozen dataclasses come out read-only."""
+    """A tree of defaults that takes values."""
+    return copy.deepcopy(_defaults())  # a tenth of the time that making one takes
+
+
+@cache
+def _defaults() -> Tree:
+    """Frozen dataclasses come out read-only."""
     built: Tree = OmegaConf.structured(Config)
     for node in _sections(built):
         OmegaConf.set_readonly(node, False)
@@ -39,7 +47,21 @@ def _sections(node: DictConfig) -> Iterator[DictConfig]:
 @cache
 def _types() -> Mapping[str, Any]:
     """Every key and its type, in the schema's order."""
-    return dict(_leaf_types(_fresh(), ""))
+    found = dict(_leaf_types(_fresh(), ""))
+    require_ranges([key for key, metadata in found.items() if _kind(metadata) in (int, float)], RANGES)
+    return found
+
+
+def require_ranges(numbers: Iterable[str], ranges: Mapping[str, Range]) -> None:
+    """Raises LookupError for a number of the schema that nobody has given a range: there are none without."""
+    for key in numbers:
+        if key not in ranges:
+            raise LookupError(f"{key} is a number without a range: give it one in trainer/config/choices.py")
+
+
+def _kind(metadata: Any) -> Any:
+    """The type of a key, or of the items of its list."""
+    return metadata.element_type if hasattr(metadata, "element_type") else metadata.ref_type
 
 
 def _leaf_types(node: DictConfig, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -68,23 +90,71 @@ def build(values: Mapping[str, Any]) -> tuple[Tree, list[Problem]]:
     """The defaults with `values` over them, and a problem for each value that can't be: to be left out of a rebuild."""
     built = _fresh()
     problems = [problem for key, value in values.items() if (problem := _set(built, key, value)) is not None]
-    for key in values:
-        try:
-            OmegaConf.select(built, key, throw_on_missing=True)
-        except OmegaConfBaseException as error:
-            said = str(error).splitlines()[0]
-            problems.append(Problem(key, f"{key}={values[key]} can not be resolved: {said}", "check what it refers to"))
+    wrong = {problem.key for problem in problems}
+    for key, value in values.items():
+        if key not in wrong and (problem := _resolve(built, key, value)) is not None:
+            problems.append(problem)
     return built, problems
 
 
 def _set(built: Tree, key: str, value: Any) -> Problem | None:
-    if _is_list(key) and value is not None and not isinstance(value, (list, dict)) and not _refers(value):
-        value = _spelled_out(str(value)) or [value]
+    if _is_list(key) and value is not None and not _refers(value):
+        value = value if isinstance(value, list) else _spelled_out(str(value)) or [value]
+    if not (_refers(value) or _fits(key, value)):
+        return _misfit(key, value)
     try:
         OmegaConf.update(built, key, value)
-    except OmegaConfBaseException:
-        return Problem(key, f"{key}={value} is not {_type_name(key)}", f"the default is {key}={_default(key)}")
+    except (OmegaConfBaseException, OverflowError, RecursionError):  # the latter of numbers and braces without end
+        return _misfit(key, value)
     return None
+
+
+def _fits(key: str, value: Any) -> bool:
+    """What OmegaConf would take and make something else of: -1 is no truth value, and no list is a text."""
+    if _is_list(key):
+        return value is None or not any(isinstance(item, (list, dict, bool, type(None))) for item in value)
+    if _kind(_types()[key]) is bool:
+        plain = isinstance(value, bool) or (type(value) is int and value in (0, 1))
+        return plain or value is None or (isinstance(value, str) and value.lower() in ("true", "false"))
+    return not isinstance(value, (list, dict))
+
+
+def _resolve(built: Tree, key: str, value: Any) -> Problem | None:
+    """Whether what `key` refers to can be found; a list that refers to something that is none becomes one of it."""
+    try:
+        found = OmegaConf.select(built, key, throw_on_missing=True)
+        if _is_list(key) and found is not None and not isinstance(found, ListConfig):
+            if not isinstance(found, (str, int, float)) or isinstance(found, bool):
+                return _misfit(key, value)
+            OmegaConf.update(built, key, [found])
+        elif isinstance(found, DictConfig) or (
+            isinstance(found, ListConfig) and not _holds(found, _kind(_types()[key]))
+        ):
+            return _misfit(key, value)
+    except OmegaConfBaseException as error:
+        said = str(error).splitlines()[0]
+        return Problem(key, f"{key}={_shown(value)} can not be resolved: {said}", "check what it refers to")
+    except (OverflowError, RecursionError):
+        return _misfit(key, value)
+    return None
+
+
+def _holds(found: ListConfig, kind: type) -> bool:
+    """Whether the items of another key's list are of this one's type."""
+    return all(type(item) is kind or (kind is float and type(item) is int) for item in found)
+
+
+def _misfit(key: str, value: Any) -> Problem:
+    return Problem(key, f"{key}={_shown(value)} is not {_type_name(key)}", f"the default is {key}={_default(key)}")
+
+
+def _shown(value: Any) -> str:
+    """A value as the user may know it again, in one line."""
+    try:
+        text = " ".join(str(value).split())
+    except (ValueError, RecursionError):  # a number of more digits than Python prints, brackets without end
+        text = "..."
+    return text if len(text) < 200 else f"{text[:200]}..."
 
 
 def _spelled_out(text: str) -> list[int]:
@@ -110,11 +180,6 @@ def _type_name(key: str) -> str:
     if _is_list(key):
         return f"a list, each item {plain[metadata.element_type]}"
     return plain[metadata.ref_type] + (" or null" if metadata.optional else "")
-
-
-@cache
-def _defaults() -> Tree:
-    return _fresh()
 
 
 def _fresh_node(key: str) -> Any:

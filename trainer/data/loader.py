@@ -17,6 +17,8 @@ from trainer.data.dataset import Example, PromptDataset
 from trainer.errors import CheckpointError, ConfigError, DataError
 from trainer.records import Prompts
 
+MOST = 2**31  # epochs, and batches of one: their product with the rows is counted in 64 bits
+
 
 def collate(examples: Sequence[Example], *, pad_id: int, first_uid: int) -> Prompts:
     """One batch: ids left-padded with `pad_id` to the longest prompt; uids count up from `first_uid`."""
@@ -120,9 +122,15 @@ class PromptLoader:
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Continues from a saved position.
 
-        Raises CheckpointError in mid-epoch if the data, the batch size or the order is not the one it was saved with:
-        the position would mean other rows. At an epoch's start such a change is fine.
+        Raises CheckpointError if there is none in `state`, and in mid-epoch if the data, the batch size or the order is
+        not the one it was saved with: the position would mean other rows. At an epoch's start such a change is fine.
         """
+        for name in ("epoch", "batch"):
+            if not 0 <= state.get(name, -1) < MOST:
+                raise CheckpointError(
+                    f"the saved data position has no {name}: {dict(state)!r:.80}",
+                    hint="choose another checkpoint, or start anew: trainer.resume_mode=disable",
+                )
         changed = [
             f"{name} was {state.get(name)} and is {value}"
             for name, value in self._fingerprint().items()

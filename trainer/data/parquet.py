@@ -74,7 +74,8 @@ def _read(file: str, config: DataConfig) -> Part:
             names = parquet.schema_arrow.names
             _check_columns(file, names, needed, config)
             table = parquet.read([*needed, EXTRA_KEY] if EXTRA_KEY in names else needed)
-    except (pa.ArrowException, OSError) as exc:
+        table.validate(full=True)  # a damaged text would fail only once its row is asked for
+    except (pa.ArrowException, OSError, ValueError) as exc:  # names that are no UTF-8 are a ValueError
         raise DataError(f"{file}: not a readable parquet file ({_first_line(exc)})", hint=_PREPARE) from exc
     part = Part(file, table, config.reward_fn_key)
     _check_rows(part)
@@ -104,6 +105,19 @@ def _check_rows(part: Part) -> None:
         raise DataError(
             f"{part.file}: its column {REWARD_KEY!r} has no ground_truth (it is {kind})",
             hint=f"it must hold {{style, ground_truth}}; {_PREPARE}",
+        )
+    if EXTRA_KEY in part.table.column_names:
+        extra = part.table.schema.field(EXTRA_KEY).type
+        if not (pa.types.is_struct(extra) or pa.types.is_null(extra)):
+            raise DataError(
+                f"{part.file}: its column {EXTRA_KEY!r} holds no mappings (it is {extra})",
+                hint=f"reward functions are given a mapping; leave the column out, or write one. {_PREPARE}",
+            )
+    source = part.table.schema.field(part.source_key).type
+    if pa.types.is_nested(source):
+        raise DataError(
+            f"{part.file}: its column {part.source_key!r} holds no names (it is {source})",
+            hint="it holds a text that chooses the reward function; data.reward_fn_key=... names the column",
         )
     truths = pc.struct_field(part.table[REWARD_KEY], "ground_truth")
     for column, what in ((part.table[part.source_key], part.source_key), (truths, f"{REWARD_KEY}.ground_truth")):

@@ -15,16 +15,15 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trainer.commands import Parser, outcome, output
 from trainer.data.recipes import RECIPES, BadRecordError, Recipe
 from trainer.data.sources import SPLITS, Source, find_sources
-from trainer.errors import ConfigError, DataError, TrainerError
-
-_HELP = "python -m trainer.data.prepare --help"
+from trainer.errors import DataError
 
 
 def prepare(
@@ -74,11 +73,6 @@ def _write(path: Path, table: pa.Table) -> None:
         temporary.unlink(missing_ok=True)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message, hint=_HELP)
-
-
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -87,7 +81,7 @@ def _positive(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m trainer.data.prepare", description="Writes verl's parquet files.")
+    parser = Parser(prog="python -m trainer.data.prepare", description="Writes verl's parquet files.")
     parser.add_argument("task", choices=sorted(RECIPES))
     parser.add_argument(
         "--input",
@@ -109,14 +103,16 @@ def _summary(path: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    try:
-        args = _parser().parse_args(argv)
-        inputs = args.input or [RECIPES[args.task].hub_id]
-        for path in prepare(args.task, inputs, args.output, split=args.split, limit=args.limit):
+    """The exit code: 0 written, 2 wrong command or data."""
+    return outcome(lambda: command(argv))
+
+
+def command(argv: Sequence[str] | None) -> int:
+    args = _parser().parse_args(argv)
+    inputs = args.input or [RECIPES[args.task].hub_id]
+    for path in prepare(args.task, inputs, args.output, split=args.split, limit=args.limit):
+        with output():
             sys.stdout.write(f"{_summary(path)}\n")
-    except TrainerError as exc:
-        sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint or _HELP}\n")
-        return exc.exit_code
     return 0
 
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from trainer.errors import CheckpointError
+from trainer.learner import dcp as files
 from trainer.learner.fsdp import Trained
 from trainer.learner.protocol import TrainedLearner
 from trainer.learner.scaling import LossScale
+from trainer.learner.tensor_files import save_tensors
 
 FULL_DISK_BYTES = 2**20  # what no shard fits into; a failed write may leave a little less than it asked for
 
@@ -66,13 +64,9 @@ def require_optimizer(folder: Path) -> None:
 
 
 def _metadata(folder: Path) -> Mapping[str, Any]:
-    """What tensors a checkpoint holds. Raises CheckpointError."""
-    try:
-        return dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
-    except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
-        raise CheckpointError(
-            f"cannot read the checkpoint {folder}: {innermost(error)}", hint="choose another global_step_N folder"
-        ) from error
+    """What a checkpoint holds, by name. Raises CheckpointError."""
+    found: Mapping[str, Any] = files.read_index(folder).state_dict_metadata
+    return found
 
 
 def load(trained: Trained, folder: Path) -> None:
@@ -96,7 +90,7 @@ def _load(trained: Trained, folder: Path) -> None:
     if scaled:
         state["loss_scale"] = _scale_tensor(LossScale())
     try:
-        dcp.load(state, checkpoint_id=folder)
+        files.load(state, folder)
     except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
         raise CheckpointError(
             f"cannot read the checkpoint {folder}: {innermost(error)}",
@@ -162,7 +156,7 @@ def write_safetensors(tensors: dict[str, torch.Tensor], folder: Path, shard_size
     """`tensors` in shards with an index, as `transformers` reads them."""
     split = split_torch_state_dict_into_shards(tensors, max_shard_size=shard_size)
     for filename, names in split.filename_to_tensors.items():
-        save_file({name: tensors[name].contiguous() for name in names}, folder / filename, metadata={"format": "pt"})
+        save_tensors({name: tensors[name].contiguous() for name in names}, folder / filename)
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2, sort_keys=True))
@@ -176,17 +170,14 @@ def read_model(folder: Path) -> dict[str, torch.Tensor]:
 
 def read_tensors(folder: Path, prefix: str = "") -> dict[str, torch.Tensor]:
     """The whole tensors whose names begin with `prefix`, read by this process alone. Raises CheckpointError."""
+    state = {
+        name: torch.empty(entry.size, dtype=entry.properties.dtype)
+        for name, entry in files.tensors_in(folder).items()
+        if name.startswith(prefix)
+    }
     try:
-        metadata = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
-        state = {
-            name: torch.empty(value.size, dtype=value.properties.dtype)
-            for name, value in metadata.items()
-            if name.startswith(prefix) and isinstance(value, TensorStorageMetadata)
-        }
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is meant to be
-            dcp.load(state, checkpoint_id=folder, no_dist=True)
-    except (OSError, RuntimeError, EOFError, UnpicklingError, dcp.api.CheckpointException) as error:
+        files.load_alone(state, folder)
+    except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
         raise CheckpointError(
             f"cannot read the checkpoint {folder}: {innermost(error)}", hint="choose another global_step_N folder"
         ) from error

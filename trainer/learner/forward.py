@@ -43,6 +43,7 @@ class Forward:
         self.device = device
         self.compiled = options.compile_log_probs and device.type == "cuda"
         self._wants_packing = options.remove_padding
+        self.inert: list[str] = []  # settings that have no effect with this architecture, and why
         self.backbone: Any = getattr(module, "backbone", None) or module.base_model
         self._is_value_model = hasattr(module, "backbone")
         # FSDP gathers a root's own parameters, the head's and the embeddings', within its forward methods alone.
@@ -117,7 +118,8 @@ class Forward:
         except (attention.NotPackable, AttributeError, TypeError, ValueError) as error:
             self.backbone.set_attn_implementation(before)
             name, why = type(self.backbone).__name__, (str(error) or type(error).__name__).splitlines()[0]
-            note(f"{name}: use_remove_padding has no effect, its batches are padded: {why}")
+            self.inert.append(f"{name}: use_remove_padding has no effect, its batches are padded: {why}")
+            note(self.inert[-1])
             return False
         return True
 

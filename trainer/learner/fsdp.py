@@ -44,6 +44,7 @@ class Model:
         self.device = device
         self.temperature = temperature
         self.forward = Forward(module, device, options)
+        self.inert = self.forward.inert
         self.weights = Offload(
             lambda: (local(parameter.detach()) for parameter in module.parameters()),
             device,

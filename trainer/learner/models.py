@@ -6,7 +6,6 @@ memory that loading takes does not grow with the number of ranks.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ import torch
 import torch.distributed as dist
 import transformers
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh
@@ -29,12 +28,14 @@ from trainer.config.schema import ActorConfig, Config, FsdpConfig, MegatronConfi
 from trainer.errors import ModelError, TrainerError
 from trainer.learner.compiling import compile_layers
 from trainer.learner.scaling import LossScale
+from trainer.learner.tensor_files import save_tensors
+from trainer.model_path import local_path
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 VALUE_HEAD_FILE = "value_head.safetensors"
 Found = TypeVar("Found")
 # What transformers raises for folders that are missing, incomplete, corrupt or of another shape.
-UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError)
+UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError, TypeError, KeyError, AttributeError)
 
 # Its progress bars and load reports, from every rank and for three models, bury what a run has to say.
 transformers.utils.logging.disable_progress_bar()
@@ -61,7 +62,7 @@ class ValueModel(nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         self.backbone.save_pretrained(folder)
-        save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD_FILE)
+        save_tensors(self.value_head.state_dict(), Path(folder) / VALUE_HEAD_FILE)
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,12 @@ def read_config(source: Source) -> PretrainedConfig:
         config: PretrainedConfig = AutoConfig.from_pretrained(
             local_path(source.path), trust_remote_code=source.trust_remote_code
         )
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise unusable(source.path, error) from error
     for name in list(config.to_dict()):
         if name.endswith(("dropout", "_pdrop", "dropout_rate", "dropout_prob")) and getattr(config, name):
             setattr(config, name, 0.0)
     return config
-
-
-def local_path(path: str) -> str:
-    """A folder with `~` expanded; a hub id as it stands."""
-    expanded = os.path.expanduser(path)
-    return expanded if os.path.isdir(expanded) else path
 
 
 def unusable(path: str, error: Exception) -> ModelError:

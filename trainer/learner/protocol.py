@@ -18,6 +18,7 @@ class Learner(Policy, Critic, Protocol):
 
     device: torch.device
     module: Any  # knows the model's configuration, as transformers saves it
+    inert: list[str]  # settings that have no effect with this architecture, and why; known after the first pass
 
     def at_hand(self) -> AbstractContextManager[None]:
         """Within it the parameters lie on the device."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainer.config.choices import LARGEST_FLOAT
 from trainer.errors import RewardError
 from trainer.rewards import blame
 from trainer.rewards.custom import load_function
@@ -78,12 +79,28 @@ def _checked(result: Any, row: Row) -> tuple[float, dict[str, float]]:
         if "score" not in result:
             raise _not_a_number(row, f'a mapping without "score" (keys: {", ".join(map(str, result))})')
         score = result["score"]
-        numbers = {str(name): _number(value) for name, value in result.items() if name != "score"}
-        extras = {name: value for name, value in numbers.items() if value is not None}
+        for name, value in result.items():
+            number = _number(value) if name != "score" else None
+            if number is not None and not (math.isnan(number) or _fits(number)):
+                raise _not_a_number(row, _shown(value), f"{name} of the reward")
+            extras |= {} if number is None else {str(name): number}
     number = _number(score)
-    if number is None or not math.isfinite(number):
-        raise _not_a_number(row, f"{type(score).__name__} {score!r:.80}")
+    if number is None or not _fits(number):
+        raise _not_a_number(row, _shown(score))
     return number, extras
+
+
+def _fits(number: float) -> bool:
+    """Whether it is finite in fp32, in which it goes on."""
+    return abs(number) <= LARGEST_FLOAT
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # more digits than Python prints
+        text = "of thousands of digits"
+    return f"{type(value).__name__} {text:.80}"
 
 
 def _number(value: Any) -> float | None:
@@ -92,12 +109,14 @@ def _number(value: Any) -> float | None:
         return None
     try:
         return float(value)
+    except OverflowError:  # a whole number beyond any float
+        return math.inf
     except (TypeError, ValueError):
         return None
 
 
-def _not_a_number(row: Row, what: str) -> RewardError:
+def _not_a_number(row: Row, what: str, which: str = "the reward") -> RewardError:
     return RewardError(
-        f"the reward of {row.label} (data_source {row.data_source!r}) is no finite number: {what}",
+        f"{which} of {row.label} (data_source {row.data_source!r}) is no finite number of fp32: {what}",
         hint='a reward function returns a number, or a dict with the number under "score"',
     )

@@ -8,7 +8,8 @@ import torch
 
 from trainer.config.schema import Config
 from trainer.interfaces import Engine
-from trainer.learner.models import Source, actor_dtype, empty_causal_lm, local_path, read_config
+from trainer.learner.models import Source, actor_dtype, empty_causal_lm, read_config
+from trainer.model_path import local_path
 from trainer.rollout import deadlines, memory, vllm
 from trainer.rollout.server import EngineSpec
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainer.errors import EngineError
+from trainer.quiet import quiet_engine
 
 if TYPE_CHECKING:  # it imports torch
     from trainer.rollout.wire import Report
@@ -124,6 +125,7 @@ class EngineServer:
     def __init__(self, spec: EngineSpec, part: PartSpec) -> None:
         self.spec = spec
         self.part = part
+        quiet_engine(spec.options)
         self._reports = Path(tempfile.mkdtemp(prefix="rollout-reports-"))
         os.environ[REPORT_FOLDER] = str(self._reports)
         if spec.device == "cuda":

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from trainer.config.schema import RolloutConfig
+from trainer.quiet import errors_only
 from trainer.rollout.server import GATHER_S, Answer, Draw, EngineSpec, PartSpec, refused_prompt
 from trainer.rollout.versions import require_version
 
@@ -84,6 +85,7 @@ def arguments(spec: EngineSpec, part: PartSpec) -> dict[str, Any]:
         "skip_tokenizer_init": True,  # tokens in, tokens out
         "generation_config": "vllm",  # none of the model's own defaults
         "disable_log_stats": True,
+        "use_tqdm_on_load": not errors_only(spec.options),  # also where it captures graphs
     }
     if not cuda:
         chosen |= {"worker_cls": CPU_WORKER, "kv_cache_memory_bytes": CPU_CACHE}

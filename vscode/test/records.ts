@@ -35,6 +35,7 @@ export function stop(some: Partial<StopRecord> = {}): StopRecord {
     attached: 0,
     thread: "MainThread",
     breakpoint: "b1",
+    breakpoints: ["b1"],
     ...some,
   };
 }
@@ -56,12 +57,13 @@ export function crash(some: Partial<CrashRecord> = {}): CrashRecord {
     kind: "task",
     worker_id: "w9",
     task_id: "t1",
+    waited: [],
     ...some,
   };
 }
 
 export function breakpoint(some: Partial<BreakpointState> = {}): BreakpointState {
-  return { id: "b1", spec: "train.py:16 if k == 3", armed: 3, workers: 3, hits: 0, note: "", error: "", ...some };
+  return { id: "b1", spec: "train.py:16 if k == 3", armed: 3, workers: 3, hits: 0, note: "", error: "", job_id: "", ...some };
 }
 
 export function worker(some: Partial<WorkerRecord> = {}): WorkerRecord {

@@ -179,6 +179,9 @@ test("a breakpoint that nobody has is never silent", () => {
   expect(armed(breakpoint({ armed: 0, workers: 0, note: "no worker has joined yet" }))).toBe(
     "armed in 0 of 0: no worker has joined yet",
   );
+  expect(armed(breakpoint({ armed: 2, hits: 1, note: "module not loaded yet" }))).toBe(
+    "armed in 2 of 3, 1 hit (the others: module not loaded yet)",
+  );
   const view = cluster({
     watch: live(ps({ breakpoints: [breakpoint({ armed: 0 }), breakpoint({ id: "b2", error: "NameError: k" })] })),
   });

@@ -108,7 +108,7 @@ describe("a watch that ends", () => {
 });
 
 describe("a watch that waits by itself", () => {
-  const idle = refused(1, 1, "no job of this cluster runs under devkit");
+  const idle = refused(1, 3, "no job of this cluster runs under devkit");
 
   test("shows what is wrong while it runs, and the stops of the next job", () => {
     expect(play(start, idle).state).toMatchObject({ phase: "starting", problem: { kind: "idle" }, document: null });
@@ -123,6 +123,19 @@ describe("a watch that waits by itself", () => {
     expect(play(start, document(1), away).state.document?.stops).toHaveLength(1);
     expect(play(start, document(1), away, idle).state).toMatchObject({ problem: { kind: "idle" }, document: null });
     expect(play(start, document(1), away, document(1)).state).toMatchObject({ phase: "live", problem: null });
+  });
+
+  test("drops them after a moment where the next look takes long, or finds the same again, which is said once", () => {
+    const away = refused(1, 3, "the hub went away");
+    const over: WatchEvent = { kind: "timer", run: 1 };
+    expect(play(start, document(1), away).actions).toEqual([{ kind: "wait", run: 1, milliseconds: 2000 }]);
+    const { state, actions } = play(start, document(1), away, over);
+    expect(state).toMatchObject({ phase: "starting", document: null, problem: { error: "the hub went away" } });
+    expect(actions).toEqual([]);
+    const back = play(start, document(1), away, document(1), over).state;
+    expect(back).toMatchObject({ phase: "live", problem: null });
+    expect(back.document?.stops).toHaveLength(1);
+    expect(play(start, document(1), away, { kind: "retry" }, over).state.document?.stops).toHaveLength(1);
   });
 });
 

@@ -22,6 +22,7 @@ from .dap_talk import LATER, Document, Later, Refused, Talk
 from .frames import Frame, is_machinery
 from .lanes import Lane
 from .stops import How, Stop, Stops, Why
+from .threads import is_ours
 from .values import error_line
 
 EVALUATE_SECONDS = 30.0
@@ -80,9 +81,15 @@ class Adapter(Talk):
         if not self._is_closed:
             self._is_closed = True
             self._stops.unwatch(self)
-            self._lane.put(self._breakpoints.clear)
-            for lane in [*self._lanes.values(), self._lane]:
-                lane.close()
+            self._lane.put(self._leave)
+            self._lane.close()
+
+    def _leave(self) -> None:
+        """After all that it asked for and is not done yet: that may have watched, set breakpoints, or begun a lane."""
+        self._stops.unwatch(self)
+        self._breakpoints.clear()
+        for lane in self._lanes.values():
+            lane.close()
 
     def finish(self) -> None:
         """The process ends."""
@@ -113,9 +120,11 @@ class Adapter(Talk):
             body |= {"text": error_line(stop.exception), "description": type(stop.exception).__name__}
         elif stop.note:
             body["description"] = stop.note
-        if stop.breakpoint_id:
-            body["hitBreakpointIds"] = self._breakpoints.numbers_of(stop.breakpoint_id)
-            body["breakpointId"] = stop.breakpoint_id  # as `devkit break --list` has it
+        if stop.breakpoints:
+            body["hitBreakpointIds"] = [
+                each for name in stop.breakpoints for each in self._breakpoints.numbers_of(name)
+            ]
+            body["breakpointId"] = stop.breakpoints[0]  # as `devkit break --list` has it
         self._event("stopped", body)
         self._tell_breakpoints()
 
@@ -188,7 +197,7 @@ class Adapter(Talk):
             stopped = {stop.place.ident for stop in self._stops.all()}
             for thread in threading.enumerate():
                 ident = thread.ident
-                if ident is not None and ident not in stopped and not thread.name.startswith("devkit-"):
+                if ident is not None and ident not in stopped and not is_ours(thread):
                     threads[self._stops.thread_number(ident)] = thread.name
         return {"threads": [{"id": number, "name": name} for number, name in sorted(threads.items())]}
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from .insides import as_items, as_mapping, attributes, size_of, type_name
-from .redaction import redact, scrub_start
+from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
+from .redaction import REDACTED, hidden_items, hidden_pairs, redact, scrub_start
 from .values import Limits, summarise, to_json
 
 # Costs are counted in elements of an array, of which some 200 are looked at in a microsecond.
@@ -80,13 +80,19 @@ class Showing:
     def _parts(self, value: Any, limits: Limits, until: float) -> Any:
         if limits.depth < 0:
             return summarise(value, replace(limits, depth=0))
-        items = as_items(value, limits.items)
+        named = fields(value)
+        items = as_items(value, limits.items) if named is None else None
         if items is not None:
-            shown = [self._of("", each, limits, until) for each in items]
+            secret = hidden_items(items, size_of(value))
+            shown = [REDACTED if at in secret else self._of("", each, limits, until) for at, each in enumerate(items)]
             return shown if len(shown) == size_of(value) else [*shown, f"... {size_of(value) - len(shown)} more"]
         mapping = as_mapping(value)
-        pairs = list(dict.items(mapping)) if mapping is not None else attributes(value)
-        inner = {str_of(key): self._of(key, each, limits, until) for key, each in pairs[: limits.items]}
+        pairs = list(dict.items(mapping)) if mapping is not None else named or attributes(value)
+        secret = hidden_pairs(pairs[: limits.items])
+        inner = {
+            str_of(key): REDACTED if at in secret else self._of(key, each, limits, until)
+            for at, (key, each) in enumerate(pairs[: limits.items])
+        }
         if len(pairs) > len(inner):
             inner["..."] = f"{len(pairs) - len(inner)} more"
         return inner if mapping is not None else {"type": type_name(type(value)), "attributes": inner}

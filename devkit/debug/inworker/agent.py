@@ -8,37 +8,38 @@ there is one.
 from __future__ import annotations
 
 import atexit
-import json
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from . import wire
+from . import offering, threads, wire
 from .channels import Channels
 from .crashes import Crashes
-from .identity import WORKER, identify
+from .identity import DRIVER, WORKER, identify
 from .ray_table import RayTable
+from .reached import Reached
 from .settings import Settings
-from .words import Complaints, say
+from .stop_line import StopLines
+from .words import Complaints
 
 if TYPE_CHECKING:
     from .arming import Arming
+    from .card import Card
+    from .doing import Doing
     from .records import Breakpoint
     from .stops import Stops
 
 HEARTBEAT_SECONDS = 2.0  # how often the role and the rank are looked at again
 NAMELESS_SECONDS = 0.25  # the same, for a worker that may become an actor's at any moment
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-RANK_TRUSTED_SECONDS = 1.0
 LEAVE_SECONDS = 0.3  # the most that the end of a process waits for its last report
 REPORT_SECONDS = 0.02  # the least time between two reports
 ASKED_TO_EXIT = "the process was asked to exit, as by the end of its job"
+REPORTED = ("break",)  # operations whose answer says how things are then
 ENDED_TOLD = 50  # stops that ended, told again with each report: the hub may have missed one
 
 Document = dict[str, Any]
@@ -54,23 +55,24 @@ class Agent:
         self._making = threading.RLock()
         self.identity = identify()
         self.start_seconds = 0.0  # what our hook took of the process's start
-        self._identified = 0.0
+        self.identified = 0.0  # when that was looked at, on the clock that never goes back
         self._locate = locate
-        self._breakpoints: dict[str, Breakpoint] = {}
-        self._hits: dict[str, int] = {}
-        self._errors: dict[str, str] = {}
+        self._reached = Reached(self)
         self._complaints = Complaints()
         self._ended: deque[Document] = deque(maxlen=ENDED_TOLD)
         self._crashes = Crashes(self)
+        self._stop_lines = StopLines()
+        self._doing: Doing | None = None
         self.connection: wire.Connection | None = None
         self._channels = Channels(self)
         self._awake = threading.Event()
         self._told = threading.Event()  # nothing is left to report
-        self._lock = threading.Lock()
+        self._reporting = threading.Lock()  # the report that the hub hears last is the newest
+        self._last: Document = {}
         self._standing = True
         self._running = True  # its threads; a forked child has none at first
         self._published = RayTable(self) if settings.ray_extension != "off" else None
-        self.card: Path | None = None  # where children that are spawned read who this is
+        self.card: Card | None = None  # where children that are spawned read who this is
 
     @property
     def stops(self) -> Stops:
@@ -90,7 +92,7 @@ class Agent:
             if self._arming is None:
                 from .arming import Arming
 
-                arming = Arming(self._hit, self._failed)
+                arming = Arming(self._reached.by, self._reached.failed)
                 arming.on_change = self.wake
                 arming.install()
                 self._arming = arming
@@ -115,11 +117,12 @@ class Agent:
         self._channels = Channels(self)
         self._ended.clear()
         self._crashes = Crashes(self)
-        self._hits = {}
+        self._reached.forget_hits()
         self._published = None
         self._making = threading.RLock()
         self.card = None
-        self._lock = threading.Lock()
+        self._reporting = threading.Lock()
+        self._last = {}
         self._awake = threading.Event()
         self._told = threading.Event()
         self._running = False
@@ -127,7 +130,7 @@ class Agent:
     def _run(self) -> None:
         self._running = True
         for name, run in (("devkit-agent", self._listen), ("devkit-report", self._tell)):
-            self._thread(run, name)
+            threads.start(run, name)
 
     def stand_down(self) -> None:
         """This process is devkit's own: nothing in it is the program's."""
@@ -147,11 +150,11 @@ class Agent:
 
     def add(self, point: Breakpoint) -> None:
         """Arms it here, from now on."""
-        self._breakpoints[point.id] = point
+        self._reached.points[point.id] = point
         self.arming.add(point)
 
     def remove(self, name: str) -> None:
-        if self._breakpoints.pop(name, None) is not None:
+        if self._reached.points.pop(name, None) is not None:
             self.arming.remove(name)
             self.wake()
 
@@ -168,61 +171,14 @@ class Agent:
 
     # ---- in the program's threads
 
-    def _hit(self, name: str, frame: FrameType) -> None:
-        """Called at a breakpoint, in the thread that reached it."""
-        point = self._breakpoints.get(name)
-        if point is None or not self._is_meant(point):
-            return
-        with self._lock:
-            self._hits[name] = count = self._hits.get(name, 0) + 1
-        self.wake()
-        from .specs import hit_matches
-
-        if point.hits and not hit_matches(point.hits, count):
-            return
-        if point.log:
-            self._log(point, frame)
-            return
-        timeout = point.timeout or self.settings.stop_timeout or None
-        self.stops.park(frame, "breakpoint", breakpoint_id=name, timeout=timeout)
-
-    def _is_meant(self, point: Breakpoint) -> bool:
-        if point.job_id and point.job_id != self.identity.job_id:  # it may have been without a job until now
-            self.identity = identify()
-            if point.job_id != self.identity.job_id:
-                return False
-        if not point.role and not point.ranks:
-            return True
-        from .specs import matches_target
-
-        # Asking for the rank takes longer than a line of the program: one that is known is taken for a second.
-        now = time.monotonic()
-        if self.identity.rank is None or now - self._identified > RANK_TRUSTED_SECONDS:
-            self.identity, self._identified = identify(), now
-        return matches_target(point.role, point.ranks, self.identity)
-
-    def _log(self, point: Breakpoint, frame: FrameType) -> None:
-        from .values import evaluate_log
-
-        who = identify()
-        rank = "" if who.rank is None else f" rank {who.rank}"
-        text = evaluate_log(point.log, frame)
-        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-        print(f"devkit: {place} [{who.role}{rank}] {text}", flush=True)  # noqa: T201 - a logpoint prints
-
-    def _failed(self, name: str, problem: str) -> None:
-        """A condition raised; told once, by whoever is first."""
-        if name not in self._errors:
-            self._errors[name] = problem
-            say(f"the condition of breakpoint {name} failed and was ignored: {problem}")
-            self.wake()
-
     def pause_here(self, frame: FrameType) -> None:
         """The program's own `breakpoint()`."""
         self.stops.park(frame, "breakpoint", timeout=self.settings.stop_timeout or None)
 
     def crashed(self, error: BaseException, kind: str) -> None:
-        """An exception leaves the program's code."""
+        """An exception leaves the program's code. What is wrong in a process of devkit's own is in its log."""
+        if not self._standing:
+            return
         self._crashes.happened(error, kind)
 
     # ---- the thread that listens
@@ -254,6 +210,7 @@ class Agent:
         connection = wire.Connection((place["host"], place["port"]), key, "agent")
         mine = [{**each.to_json(), "job_id": self.identity.job_id} for each in self.settings.breakpoints]
         connection.send({"type": "hello", "identity": identify().to_json(), "breakpoints": mine})
+        offering.offer(at_a_signal=self.identity.role != DRIVER)  # the driver is whatever the user has started
         return connection
 
     def _lost_connection(self) -> None:
@@ -272,7 +229,7 @@ class Agent:
                     self.arm(Breakpoint.from_json(each))
             self.wake()
         elif kind == "request":
-            self._thread(lambda: self._answer(document), "devkit-request")
+            threads.start(lambda: self._answer(document), "devkit-request")
         elif kind == "channel":
             self._channels.receive(document)
 
@@ -283,12 +240,14 @@ class Agent:
             reply = OPERATIONS[document["op"]](self, document)
         except Exception as error:  # noqa: BLE001 - whatever it is, who asked is told
             reply = {"error": f"{type(error).__name__}: {error}"}
-        self.send({"type": "reply", "id": document["id"], **reply})
+        with self._reporting:
+            if document["op"] in REPORTED:
+                reply["report"] = self._last = self.report()
+            self.send({"type": "reply", "id": document["id"], **reply})
 
     # ---- the thread that tells
 
     def _tell(self) -> None:
-        last: Document = {}
         told: wire.Connection | None = None
         while self._standing:
             self._awake.wait(NAMELESS_SECONDS if self.identity.role == WORKER else HEARTBEAT_SECONDS)
@@ -298,33 +257,44 @@ class Agent:
                     self._published.update(len(self.stops.records()) if self._stops else 0)
                 connection = self.connection
                 crashes = len(self._crashes)  # those whose stop, if they have one, is in this report
-                report = self.report()
-                if connection is not None and (report != last or connection is not told):
-                    connection.send({"type": "report", **report})
-                    last, told = report, connection
+                with self._reporting:
+                    report = self.report()
+                    if connection is not None and (report != self._last or connection is not told):
+                        connection.send({"type": "report", **report})
+                        self._last, told = report, connection
+                if connection is not None:
+                    self._stop_lines.tell(report["stops"])
                 self._crashes.tell(crashes)
+                self._tell_place(connection)
+                offering.look_again()
             except OSError:
-                last = {}  # the listening thread connects again, and wakes this one
+                self._last = {}  # the listening thread connects again, and wakes this one
             except Exception as error:  # noqa: BLE001 - keeps the reports coming; the trouble is told
                 self._complaints.tell("the agent could not report", error)
             if not self._awake.is_set():
                 self._told.set()
             time.sleep(REPORT_SECONDS)
 
+    def _tell_place(self, connection: wire.Connection | None) -> None:
+        """For who looks for the cause when this process has been killed."""
+        if connection is None:
+            return
+        if self._doing is None:
+            from .doing import Doing
+
+            self._doing = Doing()
+        news = self._doing.news()
+        if news is not None:
+            connection.send(news)
+
     def report(self) -> Document:
         before = self.identity
-        self.identity, self._identified = identify(), time.monotonic()  # of this thread: it knows no task
-        if self.card is not None and (self.identity != before or not self.card.exists()):
-            with suppress(OSError):  # a full disk: children go without a name
-                self.card.write_text(json.dumps(self.identity.to_json()))
-        armed = {name: self._armed(name) for name in list(self._breakpoints)}
+        self.look_who()  # of this thread: it knows no task
+        if self.card is not None and self.identity != before:
+            self.card.write(self.identity.to_json())
+        armed = {name: self._reached.told(name) for name in list(self._reached.points)}
         stops = [stop.to_json() for stop in self.stops.records()] if self._stops else []
         return {"identity": self.identity.to_json(), "stops": stops, "armed": armed, "ended": list(self._ended)}
-
-    def _armed(self, name: str) -> Document:
-        state = self.arming.state(name)
-        error = self._errors.get(name, "")
-        return {"places": state.places, "note": state.note, "hits": self._hits.get(name, 0), "error": error}
 
     def _end(self, record: Any, why: str) -> None:
         self._ended.append({"id": record.id, "why": ASKED_TO_EXIT if why == "exit" else why})
@@ -339,19 +309,17 @@ class Agent:
 
     # ---- common
 
+    def look_who(self) -> None:
+        """The role and the rank may have changed."""
+        self.identity, self.identified = identify(), time.monotonic()
+
     def arm(self, point: Breakpoint) -> None:
-        if point.id in self._breakpoints or not self._is_for_this_job(point):
+        if point.id in self._reached.points or not self._is_for_this_job(point):
             return
         self.add(point)
 
     def _is_for_this_job(self, point: Breakpoint) -> bool:
         return not point.job_id or self.identity.job_id in ("", point.job_id)
-
-    def _thread(self, run: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        thread.pydev_do_not_trace = True  # type: ignore[attr-defined]  # a pydevd in this process must not stop it
-        thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
-        thread.start()
 
 
 _agent: Agent | None = None

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 
-from .finding import Functions, function_behind, path_rank, stacks, texts_here
+from .finding import Functions, function_behind, path_rank, stacks
 from .instrument import Mark
 from .records import Breakpoint
+from .texts import texts_here
 
 
 class Aims:
@@ -49,11 +50,11 @@ class Aims:
         for point in self.points.values():
             qualname = self._named.get(point.id, {}).get(filename)
             if qualname:
-                yield Mark(point.id, qualname=qualname, condition=point.condition)
+                yield Mark(point.id, 0, qualname, point.condition, point.log)
             elif point.line:
                 rank = path_rank(filename, point.paths)
                 if rank is not None and rank <= self._ranks.get(point.id, rank):
-                    yield Mark(point.id, line=point.line, condition=point.condition)
+                    yield Mark(point.id, point.line, "", point.condition, point.log)
 
     def aim(self, names: Iterable[str], functions: Functions) -> None:
         """Looks for the files that these breakpoints mean: of several whose end fits, those that fit best."""
@@ -91,10 +92,14 @@ class Aims:
         if point is None:
             return
         rank = path_rank(filename, point.paths)
-        if point.source is None or rank is None or os.path.isabs(point.paths[rank]):
+        if point.source is None or rank is None or _is_by_whole_name(rank, point):
             yield from texts_here(filename) if own is None else own
         if point.source is not None:
             yield point.source.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _is_by_whole_name(rank: int, point: Breakpoint) -> bool:
+    return rank < len(point.paths) and os.path.isabs(point.paths[rank])
 
 
 def _named(point: Breakpoint, functions: Iterable[FunctionType]) -> Iterator[tuple[str, str]]:

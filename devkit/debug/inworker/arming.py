@@ -7,17 +7,19 @@ functions that arrive in a pickle are swapped as they are made; frames that run 
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from types import CodeType, FrameType
+from typing import Any
 
 from . import finding, hits, loading
 from .aims import Aims
+from .hits import Ids
 from .instrument import FILE, Build, Mark
 from .records import Breakpoint
 from .running import Running
@@ -37,9 +39,9 @@ class ArmState:
 
 
 class Arming:
-    """One per process. `on_hit` is called in the thread that reached a breakpoint, with its frame."""
+    """One per process. `on_hit` is called in the thread that reached a breakpoint, or several of one place."""
 
-    def __init__(self, on_hit: Callable[[str, FrameType], None], on_error: Callable[[str, str], None]) -> None:
+    def __init__(self, on_hit: Callable[[Ids, FrameType], None], on_error: Callable[[str, str], None]) -> None:
         self.on_change: Callable[[], None] = lambda: None  # called when the state of a breakpoint may have changed
         self._on_hit = on_hit
         self._on_error = on_error
@@ -48,7 +50,8 @@ class Arming:
         self._standing = self._swapping.standing
         self._running = Running(self._reached, self._failed)
         self._reported: set[str] = set()
-        self._modules_seen = 0
+        self._seen = (0, 0)
+        self._cached: dict[str, Any] = {}  # by breakpoint: what `linecache` had of its file
         self._installed = False
         self._lock = threading.RLock()
 
@@ -57,7 +60,7 @@ class Arming:
         if self._installed:
             return
         self._installed = True
-        hits.install(self._reached, self._failed, self._swapping.conditions.__getitem__)
+        hits.install(self._reached, self._failed, self._swapping.conditions.get)
         loading.install(self)
         # A text is compiled a second time: what there was to warn of was said the first time.
         warnings.filterwarnings("ignore", module=FILE)
@@ -103,17 +106,28 @@ class Arming:
     def state(self, name: str) -> ArmState:
         """How a breakpoint stands; also mends what time has changed.
 
-        A breakpoint without a place is looked for again if modules were loaded meanwhile. A thread that should be
-        traced is traced again if somebody's stepping has ended it.
+        A breakpoint without a place is looked for again if modules were loaded meanwhile, or texts: of a notebook's
+        cell, of code that was made. So is one in a cell that has another text now, though it may be the same. A thread
+        that should be traced is traced again if somebody's stepping has ended it.
         """
         if self._running.is_watching(name) and self._lock.acquire(blocking=False):
             try:
                 self._running.rewatch()
             finally:
                 self._lock.release()
-        if not self._standing.places(name) and name in self._aims.points and self._modules_seen != len(sys.modules):
+        if name in self._aims.points and self._is_stale(name):
             self.refresh([name])
         return self._state(name)
+
+    def _is_stale(self, name: str) -> bool:
+        if name in self._cached and self._cached[name] is not self._text_of(name):
+            return True
+        return not self._standing.places(name) and self._seen != (len(sys.modules), len(linecache.cache))
+
+    def _text_of(self, name: str) -> Any:
+        """What `linecache` has of a breakpoint's file, if that is no file."""
+        path = next(iter(self._aims.points[name].paths), "")
+        return None if os.path.exists(path) else linecache.cache.get(path)
 
     def _state(self, name: str) -> ArmState:
         places = self._standing.places(name)
@@ -131,7 +145,8 @@ class Arming:
     # ---- in the agent's thread, with the lock held
 
     def _arm(self, names: Sequence[str]) -> None:
-        self._modules_seen = len(sys.modules)
+        self._seen = len(sys.modules), len(linecache.cache)
+        self._cached = {each: self._text_of(each) for each in self._aims.points}
         functions = finding.Functions()
         self._swapping.changed()
         self._aims.aim(names, functions)
@@ -142,7 +157,7 @@ class Arming:
                 frames = _frames(filename)
                 build = self._swapping.settle(filename, functions.of(filename), frames)
                 if build is not None:
-                    for name in here & build.holders.keys():
+                    for name in here & build.sites.keys():
                         self._watch(name, filename, build, frames)
         for name in names:
             if not self._standing.places(name):
@@ -150,7 +165,7 @@ class Arming:
 
     def _watch(self, name: str, filename: str, build: Build, frames: Sequence[FrameType]) -> None:
         """Frames that run already, or are suspended, know nothing of the code that was swapped."""
-        flags = [pair.plain.co_flags for pair in build.pairs.values() if name in pair.ids]
+        flags = [pair.plain.co_flags for pair in build.pairs if name in pair.ids]
         suspended = finding.suspended() if any(each & _SUSPENDABLE for each in flags) else []
         waiting = [frame for each in suspended if (frame := finding.frame_of(each)) is not None]
         mine = [frame for frame in waiting if frame.f_code.co_filename == filename]
@@ -161,13 +176,14 @@ class Arming:
         if problem:
             self._standing.notes[name] = problem
         else:
-            self._standing.armed(name, filename, build.sites[name].function)
+            self._standing.armed(name, filename, build.sites[name][-1].function)
 
     # ---- in the program's threads
 
-    def _reached(self, name: str, frame: FrameType) -> None:
-        if name in self._aims.points and not hits.is_own_doing(frame):
-            self._on_hit(name, frame)
+    def _reached(self, names: Ids, frame: FrameType) -> None:
+        known = tuple(name for name in names if name in self._aims.points)
+        if known and not hits.is_own_doing(frame):
+            self._on_hit(known, frame)
 
     def _failed(self, name: str, error: BaseException) -> None:
         """A condition raised: said once, and the program goes on."""
@@ -184,7 +200,7 @@ class Arming:
         marks = self._aims.marks(code.co_filename, module)
         return self._loaded(code, marks, lambda: self._swapping.function(code, marks)) if marks else code
 
-    def imported(self, module: str, code: CodeType, loader: SourceFileLoader) -> CodeType:
+    def imported(self, module: str, code: CodeType, loader: Any) -> CodeType:
         """The code for a module that is about to run for the first time."""
         marks = self._aims.marks(code.co_filename, module)
         if not marks:

@@ -11,27 +11,29 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from . import private, threads
 from .agent import Agent, current, launch
+from .card import Card
 from .core import asking, watch
 from .identity import has_job
-from .settings import Settings
+from .settings import VARIABLE, Settings, given, in_environment
 from .words import say
 
-SETTINGS = "DEVKIT_SETTINGS"  # path of the settings of this job, in the driver's environment
+SETTINGS = VARIABLE
 CHILD_OF = "DEVKIT_CHILD_OF"  # "pid:worker id" of the worker whose child this is
 ANNOUNCE = "DEVKIT_ANNOUNCE"  # where to write which cluster the driver is in
 USER_ENV_HOOK = "DEVKIT_USER_ENV_HOOK"  # the RAY_RUNTIME_ENV_HOOK that was set before ours
 UV = "DEVKIT_UV"  # whether Ray's own hook for `uv run` was on
 WAIT = "DEVKIT_WAIT"  # a driver's breakpoint() waits without a terminal
 IN_CLUSTER = "DEVKIT_IN_CLUSTER"  # set for all processes of a cluster that `devkit debug-cluster` started
+SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray's own, in the driver of a job that was submitted
 PLACE = "DEVKIT_HUB"  # the hub's place, for processes without Ray
 LOOK_SECONDS = 0.05
-START_SECONDS = 60.0  # for the hub, on a busy machine
+START_SECONDS = 600.0  # for the hub, on a machine that has no time for it
 CREATE_AFTER_SECONDS = (0.3, 1.0)  # a worker makes the hub itself when the driver could not; not all at once
 
 Document = dict[str, Any]
@@ -121,9 +123,13 @@ def start_in_process() -> None:
     """Called by `sitecustomize` in every Python that inherits the environment of `devkit run` or of a worker."""
     from .imports import on_import
 
+    is_worker = "default_worker.py" in " ".join(sys.orig_argv)
+    if os.environ.get(SUBMITTED) and not is_worker:  # a driver: it is no child of Ray's actor that has started it
+        for name in (CHILD_OF, IN_CLUSTER):
+            os.environ.pop(name, None)
     if os.environ.get(CHILD_OF):
         start_in_child()
-    elif "default_worker.py" in " ".join(sys.orig_argv):
+    elif is_worker:
         if os.environ.get(IN_CLUSTER):
             on_import("ray._private.worker", _follow_connect)
     elif _is_program() and not os.environ.get(IN_CLUSTER):
@@ -138,7 +144,7 @@ def _follow_connect(module: Any) -> None:
         result = connect(*arguments, **options)
         if module.global_worker.mode == module.WORKER_MODE:
             try:
-                start_in_worker(json.loads(Path(os.environ[SETTINGS]).read_text()))
+                start_in_worker(given(os.environ))
             except Exception as error:  # noqa: BLE001 - the worker must start without us; its log tells
                 say(f"the debugger could not start: {type(error).__name__}: {error}")
         return result
@@ -166,7 +172,7 @@ def _connected() -> None:
         from .hub_actor import create
 
         watch(worker)
-        settings = _load_settings()
+        settings = settings_from_json(given(os.environ))
         hub = create()
         if current() is None:
             agent = launch(settings, _published)
@@ -174,10 +180,6 @@ def _connected() -> None:
         _announce(worker, hub)
     except Exception as error:  # noqa: BLE001 - the user's `ray.init` must succeed without us; they are told
         say(f"the debugger could not start in the driver: {type(error).__name__}: {error}")
-
-
-def _load_settings() -> Settings:
-    return settings_from_json(json.loads(Path(os.environ[SETTINGS]).read_text()))
 
 
 def _announce(worker: Any, hub: Any) -> None:
@@ -190,17 +192,17 @@ def _announce(worker: Any, hub: Any) -> None:
     document = {"gcs_address": info["gcs_address"], "dashboard_url": info.get("webui_url", ""), "job_id": job}
 
     def tell() -> None:
-        from .auth import cluster_token
+        from .auth import cluster_token, is_made_up
 
         with suppress(Exception):  # the program may have ended: then there is nobody to tell
-            place = _place_of(hub)
+            place, token = _place_of(hub), cluster_token()
             document["hub"] = {name: place[name] for name in ("hub_id", "host", "port", "node_id")}
-            document["auth"] = "token" if cluster_token() else "disabled"
-            new = Path(f"{path}.{os.getpid()}")
-            new.write_text(json.dumps(document))
-            new.replace(path)
+            document["auth"] = "token" if token else "disabled"
+            if is_made_up(token):  # nothing else of this user could reach the cluster
+                document["token"] = token
+            private.write(Path(path), json.dumps(document))
 
-    threading.Thread(target=tell, name="devkit-announce", daemon=True).start()
+    threads.start(tell, "devkit-announce")
 
 
 _kept: list[Any] = []  # references to what Ray has: one that is let go while Ray ends makes its core end the process
@@ -237,7 +239,7 @@ def runtime_env_hook(runtime_env: Document | None) -> Document:
 
     environment = _with_other_hooks(dict(runtime_env or {}))
     ray.cloudpickle.register_pickle_by_value(ship)
-    settings = json.loads(Path(os.environ[SETTINGS]).read_text())
+    settings = given(os.environ)
     folder = Path(__file__).resolve().parent.parent
     bundle = (folder / "bundle.zip").read_bytes()
     user_hook = environment.get("worker_process_setup_hook")
@@ -268,14 +270,11 @@ def _cover_children(agent: Agent, document: Document) -> None:
 
     folder = Path(__file__).resolve().parent.parent
     os.environ[CHILD_OF] = f"{os.getpid()}:{worker_id()}"
-    agent.card = folder / f"identity-{os.getpid()}.json"
-    os.environ[PARENT] = str(agent.card)
-    settings = folder / f"settings-{os.getpid()}.json"
-    try:
-        settings.write_text(json.dumps(document))
-    except OSError:
-        return  # a full disk: the children go without
-    os.environ[SETTINGS] = str(settings)
+    with suppress(OSError):  # no file is to be had: children go without a name
+        agent.card = Card()
+        agent.card.write(agent.identity.to_json())
+        os.environ[PARENT] = agent.card.path
+    os.environ[SETTINGS] = in_environment(document)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder / "site"), before)))
     os.register_at_fork(after_in_child=lambda: agent.restart_in_child(_from_environment))
@@ -288,7 +287,7 @@ def start_in_child() -> None:
         return
     from . import hooks
 
-    agent = launch(_load_settings(), _from_environment)
+    agent = launch(settings_from_json(given(os.environ)), _from_environment)
     hooks.install(agent, driver=False)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -12,18 +11,21 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from . import private
 from .lineage import link
-from .records import CrashRecord
+from .records import CrashRecord, crash_of
+from .words import say
 
 KEPT = 200  # snapshots of a folder, the newest ones
+OWN = 2  # the folder and the one that it is in are devkit's
 
 _FIELDS = tuple(field.name for field in fields(CrashRecord))
 _told: set[str] = set()  # folders that could not be written to
 
 
 def record_of(document: Mapping[str, Any]) -> CrashRecord:
-    """A snapshot's line in the list."""
-    return CrashRecord.from_json(dict(document))
+    """A snapshot's line in the list. Raises ValueError for what is none."""
+    return crash_of(dict(document))
 
 
 def encode(document: Mapping[str, Any]) -> str:
@@ -52,52 +54,51 @@ def _finite(value: Any) -> Any:
 def store(document: Mapping[str, Any], folder: Path) -> Path | None:
     """Writes `<id>.json`, whole or not at all. None: the folder can't be written to, which is reported once."""
     path = folder / f"{document['id']}.json"
-    new = folder / f".{document['id']}.{os.getpid()}"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(encode(document))
-        new.replace(path)
+        private.write(path, encode(document), OWN)
         _keep_newest(folder)
         return path
     except OSError as error:
-        _give_up(new, folder, error)
+        if str(folder) not in _told:
+            _told.add(str(folder))
+            say(f"crash snapshots can't be kept in {folder}: {error.strerror or error}")
         return None
 
 
-def _give_up(new: Path, folder: Path, error: OSError) -> None:
-    with suppress(OSError):  # the folder is no folder, or read-only: then there is nothing to remove
-        new.unlink(missing_ok=True)
-    if str(folder) not in _told:
-        _told.add(str(folder))
-        print(f"devkit: crash snapshots can't be kept in {folder}: {error.strerror or error}", file=sys.stderr)  # noqa: T201
-
-
 def _keep_newest(folder: Path) -> None:
-    with os.scandir(folder) as entries:
-        found = [(entry.stat().st_mtime_ns, entry.path) for entry in entries if entry.name.endswith(".json")]
-    for _, path in sorted(found)[: max(0, len(found) - KEPT)]:
-        Path(path).unlink(missing_ok=True)
+    with private.opened(folder, OWN) as at:
+        found = []
+        for name in os.listdir(at):
+            with suppress(FileNotFoundError):  # removed by another process
+                if name.endswith(".json"):
+                    found.append((os.stat(name, dir_fd=at, follow_symlinks=False).st_mtime_ns, name))
+        for _, name in sorted(found)[: max(0, len(found) - KEPT)]:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=at)
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The whole document. Raises OSError or ValueError for what is no snapshot."""
-    document = json.loads(path.read_text())
+    """The whole document. Raises OSError or ValueError for what is no snapshot of this user's."""
+    document = json.loads(private.read(path, OWN))
     if not isinstance(document, dict) or "id" not in document:
         raise ValueError(f"{path} is not a crash snapshot")
     return document
 
 
 def list_folder(folder: Path) -> list[CrashRecord]:
-    """Oldest first, linked to their roots; what is no snapshot is passed over."""
-    records = [record for path in folder.glob("*.json") if (record := _first_line(path)) is not None]
+    """Oldest first, linked to their roots; what is no snapshot, or not this user's, is passed over."""
+    try:
+        names = [name for name in private.names(folder, OWN) if name.endswith(".json")]
+    except OSError:
+        names = []
+    records = [record for name in names if (record := _first_line(folder / name)) is not None]
     return link(sorted(records, key=lambda record: record.time))
 
 
 def _first_line(path: Path) -> CrashRecord | None:
     try:
-        with path.open() as file:
-            line = file.readline().strip()
-        return CrashRecord.from_json(json.loads(f"{line[:-1]}}}" if line.endswith(",") else line))
-    except (OSError, ValueError, TypeError, AttributeError):
+        with private.reading(path, OWN) as file:
+            line = file.readline().decode().strip()
+        return crash_of(json.loads(f"{line[:-1]}}}" if line.endswith(",") else line))
+    except (OSError, ValueError, RecursionError):
         return None  # removed just now as one too many, or somebody else's file

@@ -14,15 +14,16 @@ from typing import Any
 
 from . import tree
 from .insides import attributes, type_name
-from .redaction import REDACTED, is_secret, scrub
+from .redaction import REDACTED, hidden_pairs, is_secret, last_name, scrub, secrets_among, secrets_of_frames, without
 from .scopes import assign, evaluate
 from .stops import Stop
 from .values import LARGE, SMALL, Limits, array_text, cut, error_line, summarise, to_json
+from .words import plain
 
 Document = dict[str, Any]
 MOST_TEXT = 64 * 1024
+SHOWN = ("clipboard", "hover", "watch", "variables")  # contexts in which a value is looked at, and nothing is changed
 _WHOLE = Limits(text=MOST_TEXT, items=1000, depth=8, total=MOST_TEXT)
-_LAST_NAME = re.compile(r"(\w+)\W*$")
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,22 @@ def variables(node: Node, arguments: Document, references: References) -> list[D
     """The children of a node; `filter`, `start` and `count` give a page of them."""
     wanted, start, count = arguments.get("filter"), int(arguments.get("start") or 0), int(arguments.get("count") or 0)
     if node.kind != "value":
-        names = node.frame.f_locals if node.kind == "locals" else node.frame.f_globals
-        children = [tree.Child(name, value, name) for name, value in _sorted(dict(names), node.kind)]
+        names = _sorted(dict(node.frame.f_locals if node.kind == "locals" else node.frame.f_globals), node.kind)
+        hidden = hidden_pairs(names)
+        children = [tree.Child(name, value, name, at in hidden) for at, (name, value) in enumerate(names)]
         children = children[start : start + count if count else None] if wanted != "indexed" else []
     else:
         children = tree.named(node.value) if wanted != "indexed" else []
         if wanted != "named":
             children += tree.indexed(node.value, start, count or tree.PAGE)
-    return [_variable(child, node, references) for child in children]
+    shown = [_variable(child, node, references) for child in children]
+    return [_without(each, node.frame) for each in shown]
+
+
+def _without(document: Document, frame: FrameType) -> Document:
+    """An answer without what the frame itself has under a secret's name."""
+    found: Document = without(document, secrets_among(frame.f_locals))
+    return found
 
 
 def _sorted(names: dict[str, Any], kind: str) -> list[tuple[str, Any]]:
@@ -91,7 +100,7 @@ def _variable(child: tree.Child, node: Node, references: References) -> Document
     expression = ""
     if child.access and (node.kind != "value" or node.expression):
         expression = node.expression + child.access
-    if is_secret(child.name.strip("'\""), child.value):
+    if child.is_secret:
         return {"name": child.name, "value": REDACTED, "type": type_name(type(child.value)), "variablesReference": 0}
     shown = _shown(child.value, summarise(child.value), node, expression, references)
     shown["value"] = shown.pop("result")
@@ -113,8 +122,10 @@ def evaluated(node: Node, arguments: Document, references: References) -> tuple[
     """The answer to `evaluate`, and what the expression itself printed."""
     printed: list[str] = []
     expression, context = str(arguments.get("expression", "")), arguments.get("context", "repl")
-    value = evaluate(expression, node.frame, printed=printed.append)
-    if context in ("hover", "watch", "variables") and is_secret(_last_name(expression), value):
+    also = getattr(node.stop, "names", {})
+    value = evaluate(expression, node.frame, printed=printed.append, expression=context in SHOWN, also=also)
+    by_name = is_secret(last_name(expression), value)
+    if by_name and context != "repl":
         return {"result": REDACTED, "type": type_name(type(value)), "variablesReference": 0}, "".join(printed)
     if context == "summary":
         text = summarise(value, LARGE)
@@ -126,7 +137,8 @@ def evaluated(node: Node, arguments: Document, references: References) -> tuple[
     document = _shown(value, text, node, expression if _is_path(expression) else "", references)
     if context == "summary":
         document["json"] = to_json(value, LARGE)
-    return document, "".join(printed)
+    # Whoever types a secret's own name at the debugger's prompt asks for it.
+    return document if by_name else _without(document, node.frame), "".join(printed)
 
 
 def _whole(value: Any) -> str:
@@ -137,14 +149,9 @@ def _whole(value: Any) -> str:
     if type(value) in (dict, list, tuple, set, frozenset):
         return summarise(value, _WHOLE)
     try:
-        return scrub(cut(repr(value), MOST_TEXT))
+        return scrub(cut(plain(repr(value)), MOST_TEXT))
     except Exception:  # noqa: BLE001 - keeps the value visible when its own `repr` fails
         return summarise(value, LARGE)
-
-
-def _last_name(expression: str) -> str:
-    found = _LAST_NAME.search(expression)
-    return found[1] if found else ""
 
 
 def _is_path(expression: str) -> bool:
@@ -210,7 +217,7 @@ def exception_info(error: BaseException) -> Document:
     module = kind.__module__
     full = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
     text = error_line(error)
-    return {
+    document = {
         "exceptionId": full,
         "description": text,
         "breakMode": "unhandled",
@@ -221,6 +228,8 @@ def exception_info(error: BaseException) -> Document:
             "stackTrace": scrub(cut("".join(traceback.format_exception(error)), MOST_TEXT)),
         },
     }
+    found: Document = without(document, secrets_of_frames(error))
+    return found
 
 
 __all__ = ["SMALL", "Node", "References", "completions", "evaluated", "exception_info", "variables"]

@@ -24,6 +24,7 @@ class BreakpointState(TypedDict):
     hits: int  # of all processes together
     note: str  # why it isn't armed, where it isn't
     error: str  # what its condition raised; empty: nothing
+    job_id: str  # the only job that it is for; empty: every one
 
 
 class GoneRecord(TypedDict):
@@ -158,6 +159,7 @@ class CrashDetails(TypedDict):
     light: bool  # another attempt or an outer level of a crash that is kept elsewhere
     cut: list[str]  # what was left out for size or time, in words
     reason: NotRequired[str]  # why a process ended that left no exception
+    seen: NotRequired[float]  # seconds between the last look at such a process, which the frames are of, and its end
 
 
 CrashDocument = Annotated[Document, CrashRecord, CrashDetails]  # `devkit crashes show`

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import linecache
 import operator
 import os
+import re
 import sys
-import tokenize
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import chain, compress
@@ -25,6 +24,8 @@ from typing import Any
 
 Suspendable = Generator[Any, Any, Any] | Coroutine[Any, Any, Any] | AsyncGenerator[Any, Any]
 _SUSPENDABLE: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
+
+_UNPACKED = re.compile(r"/(?:working_dir_files|py_modules_files)/_ray_pkg_[0-9a-f]+/")
 
 
 class Functions:
@@ -151,7 +152,12 @@ def _contents(cell: CellType) -> object:
 def path_rank(filename: str, paths: Sequence[str]) -> int | None:
     """Which of the names in `paths`, best first, the file of a code object bears.
 
+    Their number says that it is in a folder that Ray has unpacked, and bears there the end of one of them: the user's
+    own path, where `ray.init` uploads the folder, or another file.
+
     >>> path_rank("/tmp/pkg_1/trainer/ppo.py", ("/home/me/trainer/ppo.py", "trainer/ppo.py"))
+    1
+    >>> path_rank("/tmp/s/working_dir_files/_ray_pkg_0f3a/trainer/ppo.py", ("/home/me/trainer/ppo.py",))
     1
     >>> path_rank("/tmp/pkg_1/retrainer/ppo.py", ("trainer/ppo.py",)) is None
     True
@@ -165,24 +171,15 @@ def path_rank(filename: str, paths: Sequence[str]) -> int | None:
                 return rank
         elif ("/" + filename.replace("\\", "/")).endswith("/" + os.path.normpath(path).replace("\\", "/")):
             return rank
+    uploaded = _UNPACKED.split(filename, maxsplit=1)
+    if len(uploaded) == 2 and any(os.path.isabs(path) and path.endswith("/" + uploaded[1]) for path in paths):
+        return len(paths)
     return None
 
 
 @lru_cache(maxsize=4096)
 def _real(path: str) -> str:
     return path if path.startswith("<") else os.path.realpath(path)
-
-
-def texts_here(filename: str) -> Iterator[str]:
-    """The versions of a file that this machine knows."""
-    try:
-        with tokenize.open(filename) as file:
-            yield file.read()
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        pass
-    cached = "".join(linecache.getlines(filename))
-    if cached:
-        yield cached
 
 
 def codes_below(code: CodeType) -> Iterator[CodeType]:

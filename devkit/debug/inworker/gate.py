@@ -1,24 +1,37 @@
 """A door for Ray's own Distributed Debugger extension, which connects to `ip:debugger_port` and cannot show a token.
 
-Only processes of the same user on the same host pass: the kernel's table of connections says whose the other end is. A
-port scan or an HTTP request is closed without a word. `ray_extension="open"` lets every host in, for who decides so.
+Only processes of the same user on the same host pass: the kernel says whose the other end is (`peer.py`), asked after
+the first message was read and before anything is done about it. A port scan, an HTTP request or a stranger is closed
+without a word. `ray_extension="open"` lets every host in, for who decides so.
 """
 
 from __future__ import annotations
 
+import errno
 import json
-import os
 import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-HEADER_SECONDS = 5.0
+from . import peer, threads, wire
+from .words import say
+
+HEADER_SECONDS = 5.0  # for the first message; a debugger may be silent later
+SEND_SECONDS = 5  # a client that reads no more must hold no thread of the program, nor its end
+ACCEPT_SECONDS = 0.5  # until the next try where nothing is left to accept with
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 MAX_HEADER = 256  # bytes
+MAX_FIRST = 64 * 1024  # bytes of the first message, whose sender is not known yet
 MAX_MESSAGE = 16 * 1024**2
 MAX_CLIENTS = 64
+HIDDEN = (
+    "a process of this user that can't be looked into, of another container or of sshd, was refused at the debug port; "
+    "devkit attach needs no such port, and --ray-extension open lets everybody in"
+)
 
 Document = dict[str, Any]
 
@@ -29,30 +42,46 @@ class Gate:
     def __init__(self, agent: Any, host: str) -> None:
         self._agent = agent
         self._clients = threading.Semaphore(MAX_CLIENTS)
-        self._server = socket.create_server((host, 0))
+        self._has_told = False
+        self._is_closed = False
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._server = socket.create_server((host, 0), family=family)
         self.port = int(self._server.getsockname()[1])
-        threading.Thread(target=self._accept, name="devkit-gate", daemon=True).start()
+        threads.start(self._accept, "devkit-gate")
 
     def close(self) -> None:
         """Lets nobody in any more; who is in stays."""
+        self._is_closed = True
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
 
     def _accept(self) -> None:
-        while True:
+        while not self._is_closed:
             try:
                 client, _ = self._server.accept()
-            except OSError:
-                return
-            if not self._clients.acquire(blocking=False):
-                client.close()
+            except ConnectionError:
+                continue  # it is gone already
+            except OSError as error:
+                if error.errno not in EXHAUSTED:
+                    return
+                time.sleep(ACCEPT_SECONDS)
                 continue
-            threading.Thread(target=self._serve, args=(client,), name="devkit-gate-client", daemon=True).start()
+            if self._clients.acquire(blocking=False):
+                self._begin(client)
+            else:
+                client.close()
+
+    def _begin(self, client: socket.socket) -> None:
+        try:
+            threads.start(lambda: self._serve(client), "devkit-gate-client")
+        except RuntimeError:  # the process has no thread left
+            client.close()
+            self._clients.release()
 
     def _serve(self, client: socket.socket) -> None:
         try:
-            if self._agent.settings.ray_extension == "open" or is_same_user(client):
+            if self._is_open() or peer.may_be_ours(client):
                 self._talk(client)
         except OSError:
             pass  # the client went away
@@ -64,21 +93,47 @@ class Gate:
         from .adapter import Adapter
 
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        lock = threading.Lock()
-
-        def send(message: Document) -> None:
-            with lock:
-                client.sendall(frame(message))
-
+        wire.keep_alive(client)  # one from another host may be gone without a word
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
         adapter = None
         try:
             for message in messages(client):
                 if adapter is None:
-                    adapter = Adapter(self._agent.stops, self._agent, send)
+                    if not self._may_pass(client):
+                        return
+                    adapter = Adapter(self._agent.stops, self._agent, _sender(client))
                 adapter.handle(message)
         finally:
             if adapter is not None:
                 adapter.close()
+
+    def _may_pass(self, client: socket.socket) -> bool:
+        """Asked when its first message has come: what a client says, and then is gone, nobody has said."""
+        if self._is_open():
+            return True
+        owner = peer.owner(client)
+        if owner == "hidden" and not self._has_told:
+            self._has_told = True
+            say(HIDDEN)
+        return owner == "ours"
+
+    def _is_open(self) -> bool:
+        return bool(self._agent.settings.ray_extension == "open")
+
+
+def _sender(client: socket.socket) -> Any:
+    lock = threading.Lock()
+
+    def send(message: Document) -> None:
+        with lock:
+            try:
+                client.sendall(frame(message))
+            except OSError:
+                with suppress(OSError):
+                    client.shutdown(socket.SHUT_RDWR)  # half of a message may have gone
+                raise
+
+    return send
 
 
 def frame(message: Document) -> bytes:
@@ -94,29 +149,43 @@ def frame(message: Document) -> bytes:
 def messages(client: socket.socket) -> Iterator[Document]:
     """The messages of a client, until it goes or says something else than the Debug Adapter Protocol."""
     buffer = bytearray()
-    client.settimeout(HEADER_SECONDS)  # the first header; a debugger may be silent later
-    while True:
-        end = buffer.find(b"\r\n\r\n")
-        if end < 0:
-            if len(buffer) > MAX_HEADER or not b"Content-Length:".startswith(bytes(buffer[:15])):
-                return
-            if not _fill(client, buffer):
-                return
-            continue
-        length = _length(bytes(buffer[:end]))
-        if length is None:
+    most = MAX_FIRST
+    deadline: float | None = time.monotonic() + HEADER_SECONDS
+    while (body := _body(client, buffer, most, deadline)) is not None:
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError):
             return
-        del buffer[: end + 4]
-        while len(buffer) < length:
-            if not _fill(client, buffer):
-                return
-        body, buffer = bytes(buffer[:length]), buffer[length:]
-        message = json.loads(body)
-        client.settimeout(None)
+        if not isinstance(message, dict):
+            return
+        most, deadline = MAX_MESSAGE, None
         yield message
 
 
-def _fill(client: socket.socket, buffer: bytearray) -> bool:
+def _body(client: socket.socket, buffer: bytearray, most: int, deadline: float | None) -> bytes | None:
+    """The next message, which is taken from the buffer; None when none will come."""
+    while (end := buffer.find(b"\r\n\r\n")) < 0:
+        if len(buffer) > MAX_HEADER or not b"Content-Length:".startswith(bytes(buffer[:15])):
+            return None
+        if not _fill(client, buffer, deadline):
+            return None
+    length = _length(bytes(buffer[:end]))
+    if length is None or length > most:
+        return None
+    del buffer[: end + 4]
+    while len(buffer) < length:
+        if not _fill(client, buffer, deadline):
+            return None
+    body = bytes(buffer[:length])
+    del buffer[:length]
+    return body
+
+
+def _fill(client: socket.socket, buffer: bytearray, deadline: float | None) -> bool:
+    left = None if deadline is None else deadline - time.monotonic()
+    if left is not None and left <= 0:
+        return False
+    client.settimeout(left)
     data = client.recv(1 << 16)
     buffer += data
     return bool(data)
@@ -133,32 +202,3 @@ def _length(header: bytes) -> int | None:
             length = int(value)
             return length if length <= MAX_MESSAGE else None
     return None
-
-
-def is_same_user(client: socket.socket) -> bool:
-    """Whether the other end is a process of this host that runs as this user, or as root."""
-    uid = owner(client.getpeername(), client.getsockname())
-    return uid is not None and uid in (os.getuid(), 0)
-
-
-def owner(theirs: tuple[Any, ...], ours: tuple[Any, ...]) -> int | None:
-    """The user id of the socket `theirs` that is connected to `ours`; None when it isn't on this host."""
-    wanted = f"{_kernel_form(theirs)} {_kernel_form(ours)}"
-    try:
-        table = Path("/proc/net/tcp").read_text()
-    except OSError:
-        return None
-    for line in table.splitlines()[1:]:
-        fields = line.split()
-        if f"{fields[1]} {fields[2]}" == wanted:
-            return int(fields[7])
-    return None
-
-
-def _kernel_form(address: tuple[Any, ...]) -> str:
-    """
-    >>> _kernel_form(("127.0.0.1", 80))
-    '0100007F:0050'
-    """
-    host, port = address[:2]
-    return f"{socket.inet_aton(host)[::-1].hex().upper()}:{port:04X}"

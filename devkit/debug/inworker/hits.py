@@ -10,26 +10,66 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+from . import threads
 from .conditions import Condition
-from .instrument import COND, FAILED, FILE, HIT
+from .inlining import FAILED, HERE, HIT
+from .instrument import FILE
+from .quiet import ENTER, LEAVE, THREAD, enter, leave, thread
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _ADDED = (os.path.join(_STANDARD, "site-packages"), os.path.join(_STANDARD, "dist-packages"))
+NAMES = (HIT, HERE, FAILED, THREAD, ENTER, LEAVE)
 
+Ids = tuple[str, ...]
+Reached = Callable[[Ids, FrameType], None]
 Failure = Callable[[str, BaseException], None]
 
 
-def install(reached: Callable[[str, FrameType], None], failed: Failure, condition: Callable[[str], Condition]) -> None:
-    """`reached` is called at a breakpoint, `failed` for a condition that raised; `condition` finds one by its id."""
+def install(reached: Reached, failed: Failure, condition: Callable[[str], Condition | None]) -> None:
+    """`reached` is called at breakpoints, with those of one place that are hit together; `failed` for a condition that
+    raised; `condition` finds that of an id.
 
-    def hit(name: str) -> None:
-        reached(name, sys._getframe(1))
+    Each is called with tracing switched off, and gives the thread for which its caller switches it on again.
+    """
 
-    def holds(name: str) -> bool:
-        return condition(name).holds(sys._getframe(1))
+    def hit(names: Ids, _quiet: None) -> Any:
+        try:
+            reached(names, sys._getframe(1))
+        except BaseException:
+            leave(thread())
+            raise
+        return thread()
 
-    def is_the_programs(name: str) -> bool:
+    def here(names: Ids, _quiet: None) -> Any:
+        frame = sys._getframe(1)
+        try:
+            held = tuple(name for name in names if holds(name, frame))
+            if held:
+                reach(held, frame)
+        except BaseException:
+            leave(thread())
+            raise
+        return thread()
+
+    def holds(name: str, frame: FrameType) -> bool:
+        asked = condition(name)
+        try:
+            return asked is None or asked.holds(frame)
+        except Exception as error:  # noqa: BLE001 - keeps the program running: a condition that raises is reported
+            failed(name, error)
+            return False
+
+    def reach(names: Ids, frame: FrameType) -> None:
+        try:
+            reached(names, frame)
+        except Exception as error:
+            inner = error.__traceback__.tb_next if error.__traceback__ else None
+            if not _is_all_ours(inner):
+                raise
+            failed(names[0], error)
+
+    def is_the_programs(names: Ids, _quiet: None) -> bool:
         """Whether the exception that is handled now is to go on: not if it is of the condition, or of our own code."""
         error = sys.exception()
         if not isinstance(error, Exception):
@@ -37,16 +77,18 @@ def install(reached: Callable[[str, FrameType], None], failed: Failure, conditio
         inner = error.__traceback__.tb_next if error.__traceback__ else None
         if inner is not None and inner.tb_frame.f_code is hit.__code__ and not _is_all_ours(inner):
             return True
-        failed(name, error)
+        for name in names:
+            failed(name, error)
         return False
 
-    for name, function in ((HIT, hit), (COND, holds), (FAILED, is_the_programs)):
+    functions = (hit, here, is_the_programs, thread, enter, leave)
+    for name, function in zip(NAMES, functions, strict=True):
         setattr(builtins, name, function)
 
 
 def supply(namespace: dict[str, Any]) -> None:
     """For a function that has builtins of its own."""
-    for name in (HIT, COND, FAILED):
+    for name in NAMES:
         if name not in namespace and hasattr(builtins, name):
             namespace[name] = getattr(builtins, name)
 
@@ -54,7 +96,7 @@ def supply(namespace: dict[str, Any]) -> None:
 def is_own_doing(frame: FrameType) -> bool:
     """Whether the debugger itself is what runs here: it must not stop at a breakpoint in a module that it uses, too."""
     thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]  # current_thread() might make one
-    if thread is not None and thread.name.startswith("devkit-"):
+    if threads.is_ours(thread):
         return True
     caller = frame.f_back
     while caller is not None and _is_standard(frame.f_code.co_filename) and _is_standard(caller.f_code.co_filename):

@@ -11,8 +11,6 @@ from . import core, hub_place
 from .agent import Agent
 from .words import say
 
-CRASHES = "DEVKIT_CRASHES"  # the folder for snapshots, for a worker's children
-
 
 def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
@@ -21,13 +19,13 @@ def install(agent: Agent, *, driver: bool) -> None:
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
     core.watch(sys.modules.get("ray._private.worker"))
-    if agent.settings.post_mortem != "off":
+    if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         postmortem.install(agent.crashed, driver=driver)
     if not agent.settings.keep_timeouts:
         from . import timeouts
 
         timeouts.install()
-    if sys.breakpointhook is sys.__breakpointhook__:
+    if sys.breakpointhook is sys.__breakpointhook__ and not agent.settings.leave_to_ray:
         sys.breakpointhook = _driver_breakpoint(agent) if driver else _worker_breakpoint(agent)
 
 
@@ -77,4 +75,4 @@ def crash_folder() -> Path:
         return hub_place.log_folder() / hub_place.CRASH_FOLDER
     import tempfile
 
-    return Path(os.environ.get(CRASHES) or Path(tempfile.gettempdir()) / f"devkit-{os.getuid()}" / "crashes")
+    return Path(tempfile.gettempdir(), f"devkit-{os.geteuid()}", hub_place.CRASH_FOLDER)

@@ -10,23 +10,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import PROTOCOL, table, wire
-from .records import Identity
+from . import hub_after, table, told
+from .hub_links import Link, Links
+from .records import is_breakpoint
 from .table import Document, Table
 
 ANSWER_SECONDS = 10.0  # how long agents may take, unless the client says otherwise
 REJOIN_SECONDS = 1.0  # an agent whose connection broke may come back
 ARM_SECONDS = 5.0
 NEARBY_SECONDS = 4.0  # for a neighbour; then another one is asked
-MOST_BUFFERED = 4 * 1024**2  # bytes of one document to the hub; who has not shown the key can send as much in vain
-BACKLOG = 4096  # all agents of a large job may come at once
+GATHER_SECONDS = 3.0  # for agents to join a hub that was started again; they try at least every two seconds
 
 
 class HubError(Exception):
@@ -50,19 +49,14 @@ class Surroundings(Protocol):
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
         """The answer of somebody who is sent to that node; an `error` if nobody gets there."""
 
-    def keep(self, breakpoints: list[Document]) -> None:
-        """Writes the breakpoints where new workers find them before they join."""
+    async def deaths(self, task_ids: list[str], job_id: str) -> list[Document]:
+        """The workers that died at one of these tasks: {"identity"} beside their fate."""
 
+    async def is_over(self, job_id: str) -> bool:
+        """Whether a job's driver has ended."""
 
-class Link:
-    """One connection, to an agent or to a client."""
-
-    def __init__(self, write: Callable[[Document], None]) -> None:
-        self.write = write
-        self.worker_id = ""
-        self.waiting: dict[int, asyncio.Future[Document]] = {}
-        self.channels: dict[int, Link] = {}  # channel -> the link at the other end
-        self.watches: set[int] = set()  # requests that want each change
+    async def keep(self, breakpoints: list[Document]) -> None:
+        """Writes the breakpoints where new workers find them before they join. Done once they are there."""
 
 
 class Hub:
@@ -70,38 +64,42 @@ class Hub:
 
     def __init__(self, key: bytes, crash_folder: Path, surroundings: Surroundings) -> None:
         self.table = Table()
-        self._key = key
         self.crash_folder = crash_folder
         self.surroundings = surroundings
         self.agents: dict[str, Link] = {}
         self.watchers: set[Link] = set()
+        self.doing: dict[str, Document] = {}  # by worker: where it was at the last look; nobody is told of a change
         self.numbers = itertools.count(1)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._links = Links(key, self)
+        self._gathered = 0.0  # from then on, what agents have told is all that there is
 
     async def serve(self, host: str) -> int:
         """Listens on a free port of `host` and returns it."""
-        self._server = await asyncio.start_server(self._connected, host, 0, limit=MOST_BUFFERED, backlog=BACKLOG)
+        port = await self._links.serve(host)
         self._spawn(self._tell_watchers())
-        return int(self._server.sockets[0].getsockname()[1])
+        for job_id in {str(each.get("job_id") or "") for each in self.table.breakpoints.values()}:
+            self._spawn(hub_after.retire(self, job_id))  # it may have ended while there was no hub
+        return port
 
     async def close(self) -> None:
         """Ends everything that `serve` began."""
-        if self._server is not None:
-            self._server.close()
-        for writer in list(self._writers):
-            writer.close()
+        self._links.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # what was closed has a last call of the loop to get
 
     def restore(self, breakpoints: list[Document]) -> None:
         """After a restart: the breakpoints that an earlier hub had, and the crashes that it kept."""
-        for document in breakpoints:
+        for document in filter(is_breakpoint, breakpoints):
             self.table = table.posted(self.table, document)
         self._list_kept()
+
+    def gather(self) -> None:
+        """There was an earlier hub: its agents look for this one, and until they were heard nobody is told anything."""
+        self._gathered = time.monotonic() + GATHER_SECONDS
 
     def _list_kept(self) -> None:
         """The crashes of the hub's own folder, told or not: a worker of its node may have died before it could."""
@@ -118,41 +116,9 @@ class Hub:
         asked = (self.ask(near[node], "kept", ARM_SECONDS, known=known) for node in node_ids.intersection(near))
         for reply in await asyncio.gather(*asked):
             for document in reply.get("documents", ()):
-                self._keep_crash(document)
+                self.keep_crash(document)
 
     # ---- connections
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = Link(lambda document: writer.write(wire.encode(document)))
-        self._writers.add(writer)
-        try:
-            kind = await asyncio.wait_for(self._shake_hands(reader, writer), wire.HANDSHAKE_SECONDS)
-            if kind:
-                await self._talk(link, kind, reader)
-        except (OSError, ValueError, asyncio.IncompleteReadError):
-            pass  # a port scan, a stranger, or an end in the middle of a line: nothing was begun for it
-        finally:
-            self._writers.discard(writer)
-            self.closed(link)
-            writer.close()
-
-    async def _shake_hands(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-        first = wire.nonce()
-        writer.write(wire.encode({"devkit": PROTOCOL, "nonce": first}))
-        line = await reader.readuntil(b"\n")
-        if len(line) > wire.HANDSHAKE_LIMIT:
-            return ""
-        reply = wire.decode(line)
-        last = wire.verify(reply, self._key, first)
-        if last is None:
-            return ""
-        writer.write(wire.encode({"mac": last}))
-        return str(reply.get("kind"))
-
-    async def _talk(self, link: Link, kind: str, reader: asyncio.StreamReader) -> None:
-        receive = self.from_agent if kind == "agent" else self.from_client
-        while line := await reader.readline():
-            receive(link, wire.decode(line))
 
     def closed(self, link: Link) -> None:
         """The other end is gone."""
@@ -209,19 +175,19 @@ class Hub:
         identity = self.table.workers[worker_id].identity
         identity = {**identity, "role": fate.get("role") or identity["role"]}
         await self.collect({identity["node_id"]})
-        if fate.get("crashed") and not self._has_crashed(worker_id, fate):
-            from . import snapshot
-
-            words = await self._last_words(identity)
-            self._keep_crash(snapshot.vanished(Identity.from_json(identity), words, fate["reason"]))
+        crashed = fate.get("crashed") and not self._has_crashed(worker_id, fate)
+        if crashed and not await hub_after.has_ended_well(self, identity):
+            await hub_after.keep_death(self, identity, fate, self.doing.get(worker_id))
+        self.doing.pop(worker_id, None)
         self.update(table.left(self.table, worker_id, fate["reason"], time.time()))
+        self._spawn(hub_after.retire(self, identity["job_id"]))
 
     def _has_crashed(self, worker_id: str, fate: Document) -> bool:
         """Whether a snapshot tells already why it ended: `sys.exit`, or an exception in `__init__`, which Ray names."""
         kinds = [crash["kind"] for crash in self.table.crashes if crash["worker_id"] == worker_id]
         return "exit" in kinds or bool(kinds and fate.get("kind") == "USER_ERROR")
 
-    async def _last_words(self, identity: Document) -> Document | None:
+    async def last_words(self, identity: Document) -> Document | None:
         """What is in the error log of a dead worker, read by whoever lives on its node."""
         words = await self.surroundings.last_words(identity)
         if words is None:
@@ -233,20 +199,27 @@ class Hub:
 
     def from_agent(self, link: Link, document: Document) -> None:
         kind = document.get("type")
-        if kind == "hello":
+        if problem := told.problem(document):
+            self._links.complaints.tell("the hub passed over a message of an agent", problem)
+        elif kind == "hello":
             self._hello(link, document)
         elif kind == "report":
             self.update(table.reported(self.table, link.worker_id, document, time.time()))
         elif kind == "reply":
+            if "report" in document:  # at once: a newer one may be right behind it
+                self.update(table.reported(self.table, link.worker_id, document["report"], time.time()))
             answer = link.waiting.pop(document["id"], None)
             if answer is not None and not answer.done():
                 answer.set_result(document)
         elif kind == "channel":
             self._forward(link, document)
+        elif kind == "doing":
+            self.doing[link.worker_id] = document
         elif kind == "crash":
-            self._keep_crash(document["document"])
+            self.keep_crash(document["document"])
         elif kind == "bye":
             self.update(table.left(self.table, link.worker_id, document["reason"], time.time()))
+            self.agents.pop(link.worker_id, None)
             link.worker_id = ""
 
     def _hello(self, link: Link, document: Document) -> None:
@@ -261,23 +234,31 @@ class Hub:
     def _learn(self, breakpoints: Iterable[Document]) -> None:
         """Those that the job was started with: they are listed, and can be cleared, as any other."""
         known = {*self.table.breakpoints, *self.table.cleared}
-        fresh = [each for each in breakpoints if each["id"] not in known and each["job_id"]]
+        fresh = [each for each in breakpoints if is_breakpoint(each) and each["id"] not in known and each.get("job_id")]
         for each in fresh:
             self.update(table.posted(self.table, each))
         if fresh:
-            self.surroundings.keep(list(self.table.breakpoints.values()))
+            self._spawn(self.surroundings.keep(list(self.table.breakpoints.values())))
 
-    def _keep_crash(self, document: Document) -> None:
+    def keep_crash(self, document: Document) -> None:
         from . import snapshot
 
+        try:
+            record = snapshot.record_of(document)
+        except ValueError as error:
+            self._links.complaints.tell("the hub passed over a crash", error)
+            return
         snapshot.store(document, self.crash_folder)
-        self.update(table.crashed(self.table, snapshot.record_of(document).to_json()))
+        self.update(table.crashed(self.table, record.to_json()))
+        if document.get("waited"):
+            self._spawn(hub_after.look_behind(self, document))
 
     async def ask(self, worker_id: str, op: str, timeout: float, **arguments: Any) -> Document:
         """One agent's answer; one that does not come is an answer with an `error`."""
         link = self.agents.get(worker_id)
         if link is None:
-            return {"error": "this worker is not connected"}
+            fate = await self.fate_of(worker_id)
+            return {"error": f"it is gone: {fate['reason']}" if fate else "this worker is not connected"}
         number = next(self.numbers)
         answer: asyncio.Future[Document] = asyncio.get_running_loop().create_future()
         link.waiting[number] = answer
@@ -318,12 +299,13 @@ class Hub:
             operation = OPERATIONS.get(str(document.get("op")))
             if operation is None:
                 raise HubError(f"the hub does not know {document.get('op')}", "it was started by another devkit", 2)
+            await asyncio.sleep(max(0.0, self._gathered - time.monotonic()))
             link.write({"id": number, "ok": await operation(self, link, {**document["arguments"], "request": number})})
         except HubError as error:
             link.write({"id": number, "error": str(error), "hint": error.hint, "exit_code": error.exit_code})
-        except (KeyError, TypeError, ValueError) as error:
-            hint = "the hub was started by another version of devkit"
-            link.write({"id": number, "error": f"a request that the hub can't read: {error!r}", "hint": hint})
+        except Exception as error:  # noqa: BLE001 - who asked would wait for an answer; most often it can't be read
+            hint = "was the hub started by another version of devkit?"
+            link.write({"id": number, "error": f"a request that the hub can't answer: {error!r}", "hint": hint})
 
     def _forward(self, link: Link, document: Document) -> None:
         other = link.channels.get(document["channel"])
@@ -357,7 +339,11 @@ class Hub:
             await self._changed.wait()
             self._changed.clear()
             if self.watchers:
-                document = table.ps(self.table)
+                try:
+                    document = table.ps(self.table)
+                except Exception as error:  # noqa: BLE001 - something that an agent said can't be read; the next may be
+                    self._links.complaints.tell("the hub could not tell those who watch", error)
+                    continue
                 for link in self.watchers:
                     for number in link.watches:
                         link.write({"id": number, "event": document})
@@ -366,35 +352,14 @@ class Hub:
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._links.complaints.tell("the hub gave up a task", error)
 
 
 def is_for(breakpoint: Document, identity: Document) -> bool:  # noqa: A002 - the field's own word
     """A worker without a job may get any."""
     return not breakpoint.get("job_id") or identity["job_id"] in ("", breakpoint["job_id"])
-
-
-async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a call that blocks. In a daemon thread: those of an executor would hold up the process's end."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
-
-    def tell(result: Any, error: BaseException | None) -> None:
-        if answer.done():
-            return
-        if error is None:
-            answer.set_result(result)
-        else:
-            answer.set_exception(error)
-
-    def run() -> None:
-        result, failure = None, None
-        try:
-            result = call(*arguments)
-        except Exception as error:  # noqa: BLE001 - passed on to who asked
-            failure = error
-        with suppress(RuntimeError):  # the loop may be closed by now
-            loop.call_soon_threadsafe(tell, result, failure)
-
-    threading.Thread(target=run, name="devkit-call", daemon=True).start()
-    return await answer

@@ -17,28 +17,43 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import PROTOCOL
+from . import PROTOCOL, private, threads
 from .auth import cluster_token
-from .hub import Hub, in_thread
-from .hub_place import CRASH_FOLDER, HUB_FILE, KV_HUB, KV_NAMESPACE, error_log, gcs, log_folder, published
+from .blocking import in_thread, until_done
+from .hub import Hub
+from .hub_links import raise_files
+from .hub_place import (
+    CRASH_FOLDER,
+    HUB_FILE,
+    KV_HUB,
+    KV_NAMESPACE,
+    KV_SECONDS,
+    error_log,
+    gcs,
+    log_folder,
+    published,
+    signed,
+)
+from .identity import WORKER
 from .onlooker import Onlookers
+from .records import Identity
 from .relay import Relay
 from .table import Document
 from .wire import derive_key
+from .words import in_short, say
 
 NAME = f"devkit-hub-{PROTOCOL}"
 NAMESPACE = "_devkit"
 HEAD_RESOURCE = "node:__internal_head__"
 START_SECONDS = 30.0
 
-# Ends that nobody needs to hear of: the job is over, the worker was idle, ray.kill, exit_actor.
-ADVICE = (" Some common causes include", " Traceback: ")
-NO_WORD_AS_RAY_SAYS = "connection error code 2. End of file"
-NO_WORD = "without a word, as by SIGKILL or the kernel's out-of-memory killer"
 ENDED_BY_RAY = "SIGTERM"  # in Ray's words on a worker's end
+# Ends that nobody needs to hear of: the job is over, the worker was idle, ray.kill, exit_actor.
 EXPECTED_EXITS = frozenset({"INTENDED_SYSTEM_EXIT", "INTENDED_USER_EXIT"})
 
 
@@ -49,9 +64,11 @@ class HubActor:
         from .agent import stand_down
 
         stand_down()
+        with suppress(OSError):  # who may do so: Ray gives workers little of a busy machine's time
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
         self._ready = threading.Event()
         self._place: Document = {}
-        threading.Thread(target=self._run, name="devkit-hub", daemon=True).start()
+        threads.start(self._run, "devkit-hub")
 
     def place(self) -> Document:
         """Where the hub listens. Raises `TimeoutError` when it could not start."""
@@ -100,12 +117,16 @@ async def _serve(publish: Callable[[Document], None]) -> None:
 async def _start() -> tuple[Document, Relay]:
     import ray
 
-    before = (published() or {}).get("breakpoints", [])
+    raise_files()
+    earlier = await until_done(published)
+    before = (earlier or {}).get("breakpoints", [])
     hub_id = secrets.token_hex(16)
     folder = log_folder()
     surroundings = RaySurroundings()
     hub = Hub(derive_key(cluster_token(), hub_id), folder / CRASH_FOLDER, surroundings)
     hub.restore(before)
+    if earlier is not None:
+        hub.gather()
     host = ray.util.get_node_ip_address()
     surroundings.place = {
         "hub_id": hub_id,
@@ -117,8 +138,11 @@ async def _start() -> tuple[Document, Relay]:
         "protocol": PROTOCOL,
         "python": sys.version.split()[0],
     }
-    surroundings.keep(before)
-    _write_private(folder / HUB_FILE, surroundings.place)
+    await surroundings.keep(before)
+    try:
+        announce(folder / HUB_FILE, surroundings.place, cluster_token())
+    except OSError as error:  # agents and clients of this machine find it all the same, by Ray's key-value store
+        say(f"clients that ask the dashboard can't find the hub: {folder / HUB_FILE}: {error.strerror}")
     return surroundings.place, Relay(hub, hub_id, folder, gcs())
 
 
@@ -128,6 +152,8 @@ class RaySurroundings:
     def __init__(self) -> None:
         self.place: Document = {}
         self._onlookers = Onlookers()
+        self._wanted = b""  # what Ray's key-value store is to have
+        self._writing = asyncio.Lock()
 
     async def fate(self, worker_id: str, node_id: str, job_id: str) -> Document | None:
         fate: Document | None = await in_thread(_fate, worker_id, node_id, job_id)
@@ -144,9 +170,20 @@ class RaySurroundings:
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
         return await self._onlookers.ask(node_id, op, timeout, arguments)
 
-    def keep(self, breakpoints: list[Document]) -> None:
-        value = json.dumps({**self.place, "breakpoints": breakpoints}).encode()
-        gcs().internal_kv_put(KV_HUB, value, True, KV_NAMESPACE, timeout=5)
+    async def deaths(self, task_ids: list[str], job_id: str) -> list[Document]:
+        found: list[Document] = await in_thread(_deaths, task_ids, job_id)
+        return found
+
+    async def is_over(self, job_id: str) -> bool:
+        return bool(await until_done(partial(_is_over, job_id)))
+
+    async def keep(self, breakpoints: list[Document]) -> None:
+        self._wanted = json.dumps({**self.place, "breakpoints": breakpoints}).encode()
+        async with self._writing:  # one at a time, and the last word is the newest
+            await until_done(self._write)
+
+    def _write(self) -> None:
+        gcs().internal_kv_put(KV_HUB, self._wanted, True, KV_NAMESPACE, timeout=KV_SECONDS)
 
 
 def _fate(worker_id: str, node_id: str, job_id: str) -> Document | None:
@@ -162,7 +199,25 @@ def _fate(worker_id: str, node_id: str, job_id: str) -> Document | None:
     detail = in_short(str(info.exit_detail))
     if kind in EXPECTED_EXITS or (ENDED_BY_RAY in detail and _is_over(job_id)):
         return {"reason": f"the process died: {detail}", "kind": kind, "crashed": False}
-    return {"reason": f"the process died: {detail}", "kind": kind, "crashed": True, "role": _class_of(worker_id)}
+    return {
+        "reason": f"the process died: {detail}",
+        "kind": kind,
+        "crashed": True,
+        "role": _class_of(worker_id),
+        "task": _task_of(worker_id, job_id),
+        "time": info.end_time_ms / 1000 if info.end_time_ms else None,
+    }
+
+
+def _task_of(worker_id: str, job_id: str) -> Document | None:
+    """What it was at; None where Ray's table does not tell."""
+    from .ray_tasks import of_worker
+
+    try:
+        return of_worker(worker_id, job_id) if job_id else None
+    except Exception as error:  # noqa: BLE001 - a GCS that fails, or another Ray's: the crash is kept without a task
+        say(f"the task of worker {worker_id} is not known: {error!r}")
+        return None
 
 
 def _is_over(job_id: str) -> bool:
@@ -170,18 +225,6 @@ def _is_over(job_id: str) -> bool:
     import ray
 
     return any(job["JobID"] == job_id and job["IsDead"] for job in ray._private.state.state.job_table())
-
-
-def in_short(detail: str) -> str:
-    """What Ray says of a worker's end, without its advice.
-
-    >>> in_short("Worker exits unexpectedly. Worker exits with an exit code 3.")
-    'Worker exits unexpectedly. Worker exits with an exit code 3.'
-    """
-    text = " ".join(detail.split())
-    for advice in ADVICE:
-        text = text.partition(advice)[0]
-    return NO_WORD if NO_WORD_AS_RAY_SAYS in text else text.strip()
 
 
 def _class_of(worker_id: str) -> str:
@@ -192,6 +235,23 @@ def _class_of(worker_id: str) -> str:
     actor_data = _generated("gcs_pb2").ActorTableData
     actors = (actor_data.FromString(serialized) for serialized in accessor.get_actor_table(None, None))
     return next((actor.class_name for actor in actors if actor.address.worker_id.hex() == worker_id), "")
+
+
+def _deaths(task_ids: list[str], job_id: str) -> list[Document]:
+    """Workers that died at one of these tasks: {"identity"} beside their fate."""
+    import ray
+
+    from .ray_tasks import of_ids
+
+    ips = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in ray.nodes()}
+    found = []
+    for row in of_ids(task_ids):
+        fate = _fate(row["worker_id"], row["node_id"], job_id) if row["worker_id"] else None
+        if fate is not None and fate.get("crashed"):
+            ip = ips.get(row["node_id"], "")
+            who = Identity(job_id, row["worker_id"], row["node_id"], ip, "", row["pid"], fate.get("role") or WORKER)
+            found.append({**fate, "identity": who.to_json(), "task": row})
+    return found
 
 
 def _worker_info(worker_id: str) -> Any:
@@ -211,9 +271,6 @@ def _generated(name: str) -> Any:
     return importlib.import_module(f"ray.core.generated.{name}")
 
 
-def _write_private(path: Path, document: Document) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = path.with_suffix(f".{os.getpid()}")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(document, file)
-    new.replace(path)
+def announce(path: Path, place: Document, token: str) -> None:
+    """For clients that ask the dashboard. Raises OSError where the folder is not this user's alone."""
+    private.write(path, json.dumps(signed(place, token)))

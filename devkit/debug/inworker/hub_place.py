@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import sys
 from pathlib import Path
@@ -13,6 +15,26 @@ LOG_FOLDER = "devkit"  # in the logs folder of the session
 HUB_FILE = "hub.json"
 CRASH_FOLDER = "crashes"
 KV_SECONDS = 5.0
+
+
+def signed(place: dict[str, Any], token: str) -> dict[str, Any]:
+    """With the proof that who knows the cluster's token has written it: the file lies where others may put one, too."""
+    return {**place, "mac": _mac(place, token)}
+
+
+def is_signed(place: dict[str, Any], token: str) -> bool:
+    """
+    >>> place = signed({"host": "10.0.0.5", "port": 7}, "the token")
+    >>> is_signed(place, "the token"), is_signed({**place, "port": 8}, "the token"), is_signed(place, "another")
+    (True, False, False)
+    """
+    rest = {name: value for name, value in place.items() if name != "mac"}
+    return hmac.compare_digest(str(place.get("mac")).encode(errors="replace"), _mac(rest, token).encode())
+
+
+def _mac(place: dict[str, Any], token: str) -> str:
+    key = hmac.new(token.encode() or b"no token", b"devkit hub file", hashlib.sha256).digest()
+    return hmac.new(key, json.dumps(place, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
 def published() -> dict[str, Any] | None:

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import PROTOCOL, table
-from .hub import ANSWER_SECONDS, ARM_SECONDS, Hub, HubError, Link, is_for
+from .hub import ANSWER_SECONDS, ARM_SECONDS, Hub, HubError, is_for
+from .hub_links import Link
+from .records import breakpoint_of
 from .table import Document
 
+STACK_SECONDS = 1.0  # after which a neighbour is asked, too
+LATE_SECONDS = 3.0  # that a process has more, when nobody else can see it
 PROGRESS_SECONDS = 1.5  # an agent that has not answered by then cannot run: frozen, or a call holds Python's lock
 
 if TYPE_CHECKING:
@@ -28,30 +32,47 @@ async def ps(hub: Hub, _link: Link, _request: Document) -> PsDocument:
 
 async def break_(hub: Hub, link: Link, request: Document) -> BreakpointState:
     document = request["breakpoint"]
+    try:
+        breakpoint_of(document)
+    except ValueError as error:
+        raise HubError(str(error), "was it set by another version of devkit?", 2) from None
     hub.update(table.posted(hub.table, document))
-    hub.surroundings.keep(list(hub.table.breakpoints.values()))
+    await hub.surroundings.keep(list(hub.table.breakpoints.values()))
     known = hub.table.workers
     workers = [name for name in hub.agents if is_for(document, known[name].identity)]
     timeout = float(request.get("wait", ARM_SECONDS))
-    await asyncio.gather(*(_arm(hub, worker, document, timeout) for worker in workers))
+    await asyncio.gather(*(hub.ask(worker, "break", timeout, breakpoint=document) for worker in workers))
     return next(state for state in table.breakpoint_states(hub.table) if state["id"] == document["id"])
-
-
-async def _arm(hub: Hub, worker_id: str, document: Document, timeout: float) -> None:
-    reply = await hub.ask(worker_id, "break", timeout, breakpoint=document)
-    if "report" in reply:
-        hub.update(table.reported(hub.table, worker_id, reply["report"], time.time()))
 
 
 async def clear(hub: Hub, _link: Link, request: Document) -> Document:
     name = request["id"]
     if name not in hub.table.breakpoints:
         known = ", ".join(hub.table.breakpoints) or "there are none"
-        raise HubError(f"no breakpoint {name}", f"devkit break --list shows them: {known}", 2)
+        raise HubError(f"no breakpoint {name!r}", f"devkit break --list shows them: {known}", 2)
     hub.update(table.cleared(hub.table, name))
-    hub.surroundings.keep(list(hub.table.breakpoints.values()))
+    await hub.surroundings.keep(list(hub.table.breakpoints.values()))
     await asyncio.gather(*(hub.ask(worker, "clear", ARM_SECONDS, breakpoint=name) for worker in hub.agents))
     return {}
+
+
+async def source(hub: Hub, _link: Link, request: Document) -> Document:
+    """The text of a code file, as a process of the job has it; where none does, files whose names are like its."""
+    workers = hub.meant(request.get("job_id"))
+    replies = await asyncio.gather(*(hub.ask(each, "source", ARM_SECONDS, file=request["file"]) for each in workers))
+    found = next((reply for reply in replies if reply.get("text") is not None), None)
+    near = list(dict.fromkeys(name for reply in replies for name in reply.get("near", ())))
+    return {"file": found["file"], "text": found["text"], "near": []} if found else {"near": near}
+
+
+async def ended(hub: Hub, _link: Link, request: Document) -> Document:
+    end = table.End(int(request["code"]), int(request.get("pid", 0)))
+    hub.update(table.ended(hub.table, str(request["job_id"]), end))
+    return {}
+
+
+async def ends(hub: Hub, _link: Link, _request: Document) -> Document:
+    return {"ends": {job_id: end.code for job_id, end in hub.table.ends.items()}}
 
 
 async def eval_(hub: Hub, _link: Link, request: Document) -> Document:
@@ -99,7 +120,7 @@ def _stops(hub: Hub, ids: list[str] | None) -> list[Document]:
         return list(every.values())
     missing = [name for name in ids if name not in every]
     if missing:
-        raise HubError(f"nothing is stopped as {missing[0]}", _what_became_of(hub, missing[0]), 2)
+        raise HubError(f"nothing is stopped as {missing[0]!r}", _what_became_of(hub, missing[0]), 2)
     return [every[name] for name in ids]
 
 
@@ -120,9 +141,10 @@ async def stacks(hub: Hub, _link: Link, request: Document) -> Document:
 async def _stack(hub: Hub, worker_id: str, native: bool, timeout: float) -> StackProcess:
     """From inside the process; by a neighbour where it does not answer, or where native frames are wanted."""
     identity = hub.table.workers[worker_id].identity
-    reply = {} if native else await hub.ask(worker_id, "stacks", min(1.0, timeout))
-    if "threads" not in reply:
-        reply = await _stack_by_neighbour(hub, worker_id, identity, native, timeout, reply.get("error"))
+    if native:
+        reply = await _native_stack(hub, worker_id, identity, timeout)
+    else:
+        reply = await _own_stack(hub, worker_id, identity, timeout)
     return {
         "role": identity["role"],
         "rank": identity["rank"],
@@ -135,13 +157,30 @@ async def _stack(hub: Hub, worker_id: str, native: bool, timeout: float) -> Stac
     }
 
 
-async def _stack_by_neighbour(
-    hub: Hub, worker_id: str, identity: Document, native: bool, timeout: float, why: str | None
-) -> Document:
-    reply = await hub.ask_nearby(identity, "spy", timeout, pid=identity["pid"], native=native)
-    if "threads" not in reply and native:
-        reply = await hub.ask(worker_id, "spy", timeout, pid=identity["pid"], native=native)
-    return reply if "threads" in reply else {"error": reply.get("error") or why}
+async def _own_stack(hub: Hub, worker_id: str, identity: Document, timeout: float) -> Document:
+    """A neighbour looks at a process that is late; its own answer counts all the same if it comes meanwhile."""
+    own = asyncio.ensure_future(hub.ask(worker_id, "stacks", timeout))
+    try:
+        await asyncio.wait({own}, timeout=min(STACK_SECONDS, timeout))
+        if own.done() and "threads" in own.result():
+            return own.result()
+        seen = await hub.ask_nearby(identity, "spy", timeout, pid=identity["pid"], native=False)
+        if "threads" not in seen and not own.done():
+            await asyncio.wait({own}, timeout=min(LATE_SECONDS, timeout))
+        if own.done() and "threads" in own.result():
+            return own.result()
+        why = own.result().get("error") if own.done() else None
+        reasons = dict.fromkeys(filter(None, (why, seen.get("error"))))
+        return seen if "threads" in seen else {"error": "; ".join(reasons)}
+    finally:
+        own.cancel()
+
+
+async def _native_stack(hub: Hub, worker_id: str, identity: Document, timeout: float) -> Document:
+    reply = await hub.ask_nearby(identity, "spy", timeout, pid=identity["pid"], native=True)
+    if "threads" not in reply:
+        reply = await hub.ask(worker_id, "spy", timeout, pid=identity["pid"], native=True)
+    return reply if "threads" in reply else {"error": reply.get("error")}
 
 
 async def hang(hub: Hub, _link: Link, request: Document) -> Document:
@@ -186,7 +225,7 @@ async def crash(hub: Hub, _link: Link, request: Document) -> Document:
 
     path = hub.crash_folder / f"{Path(request['id']).name}.json"
     if not path.is_file():
-        raise HubError(f"no crash {request['id']}", "devkit crashes lists them", 2)
+        raise HubError(f"no crash {request['id']!r}", "devkit crashes lists them", 2)
     return snapshot.load(path)
 
 
@@ -212,6 +251,9 @@ OPERATIONS: dict[str, Callable[[Hub, Link, Document], Awaitable[Mapping[str, Any
     "ps": ps,
     "break": break_,
     "clear": clear,
+    "source": source,
+    "ended": ended,
+    "ends": ends,
     "eval": eval_,
     "continue": continue_,
     "step": step,

@@ -5,19 +5,19 @@ A rank is torch.distributed's, else Ray Train's, else the variable `RANK`, else 
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
-from pathlib import Path
 from typing import Any
 
+from .card import read
 from .core import asking
 from .who import Identity
 
 DRIVER = "driver"
 WORKER = "worker"  # between two tasks
-PARENT = "DEVKIT_PARENT"  # a file that says who the worker is, for children that it spawns: they know nothing of Ray
+RAYS_OWN = "_ray_internal_"  # with this, the names of Ray's own actors begin
+PARENT = "DEVKIT_PARENT"  # where a worker has its card (`card.py`), for children that it spawns
 
 _last: Identity | None = None  # for who asks when Ray has ended
 
@@ -35,7 +35,8 @@ def _identify() -> Identity:
         return _of_parent()
     instance, actor_name, actor_id = _actor(worker)
     _last = Identity(
-        job_id=job_id(worker),
+        # The supervisor of a submitted job, for one, is no process of a program.
+        job_id="" if actor_name.startswith(RAYS_OWN) else job_id(worker),
         worker_id=worker_id(),
         node_id=_hex(worker, "current_node_id"),
         node_ip=str(worker.node_ip_address or ""),
@@ -52,10 +53,7 @@ def _identify() -> Identity:
 def _of_parent() -> Identity:
     """Who a process without Ray is: the worker that spawned it, but for what is its own."""
     me = Identity("", worker_id(), "", "", socket.gethostname(), os.getpid(), WORKER)
-    try:
-        parent = json.loads(Path(os.environ[PARENT]).read_text())
-    except (KeyError, OSError, ValueError):  # it is nobody's child, or its parent's node is being cleaned up
-        parent = {}
+    parent = read(os.environ.get(PARENT, ""))
     own = {"worker_id": me.worker_id, "pid": me.pid, "python": ".".join(map(str, sys.version_info[:3]))}
     rank = _rank(None)
     return Identity.from_json({**me.to_json(), **parent, **own, "rank": parent.get("rank") if rank is None else rank})

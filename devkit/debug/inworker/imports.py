@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from . import threads
+
 Callback = Callable[[Any], object]  # is given the module
 
 _lock = threading.Lock()
@@ -30,7 +32,7 @@ def on_import(name: str, callback: Callback) -> None:
                 sys.meta_path.insert(0, _Finder())
             return
     if _is_half_imported(module):
-        threading.Thread(target=_when_whole, args=(name, callback), name="devkit-import", daemon=True).start()
+        threads.start(lambda: _when_whole(name, callback), "devkit-import")
     else:
         _call(callback, module)
 

@@ -43,6 +43,22 @@ def size_of(value: Any) -> int:
     return 0
 
 
+def fields(value: Any) -> list[tuple[str, Any]] | None:
+    """The fields of a named tuple, or of what C gives as one; None for anything else.
+
+    >>> import time
+    >>> (fields(time.gmtime(0)) or [])[0], fields((1, 2))
+    (('tm_year', 1970), None)
+    """
+    kind = type(value)
+    if kind is tuple or not issubclass(kind, tuple):
+        return None
+    names = getattr(kind, "_fields" if not hasattr(kind, "n_sequence_fields") else "__match_args__", None)
+    if not isinstance(names, tuple) or len(names) != tuple.__len__(value):
+        return None
+    return [(str(name), each) for name, each in zip(names, tuple.__iter__(value), strict=True)]
+
+
 def attributes(value: Any) -> list[tuple[str, Any]]:
     """What an object keeps in itself: its dictionary and slots. Properties are code, and are not run."""
     found: list[tuple[str, Any]] = []

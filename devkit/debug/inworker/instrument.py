@@ -1,33 +1,21 @@
-"""Compiles source text again with breakpoints inlined: pure, from text to code objects.
-
-In front of the statement that a breakpoint names stands, with that statement's own place in the file:
-
-    try:
-        if CONDITION: __devkit_hit__(ID)
-    except:
-        if __devkit_failed__(ID): raise
-
-which costs a function what its condition costs, and everybody else nothing. A condition that can't stand in the
-function without changing its variables is evaluated by `__devkit_cond__(ID)` instead.
-"""
+"""Compiles source text again with breakpoints inlined (`inlining.py`): pure, from text to code objects."""
 
 from __future__ import annotations
 
 import ast
-import copy
 import opcode
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
 from .conditions import needs_helper, parse_expression
+from .inlining import HERE, HIT, rebuilt, replaced, statement
+from .inner_places import sites_within
 from .places import Path, Site, site_of_line, site_of_name
 from .specs import SpecError
 
 FILE = "<devkit>"  # compiled under this name: one filter keeps the warnings of a second compilation quiet
-HIT, FAILED, COND = "__devkit_hit__", "__devkit_failed__", "__devkit_cond__"
-
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 Key = tuple[str, int]  # co_qualname and co_firstlineno
 
@@ -40,6 +28,7 @@ class Mark:
     line: int = 0
     qualname: str = ""
     condition: str = ""
+    log: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +38,7 @@ class Pair:
     plain: CodeType
     marked: CodeType
     ids: frozenset[str]  # the breakpoints that stand in this code itself or in one that it holds
+    own: frozenset[str] = frozenset()  # those that stand in this code itself
 
     @property
     def key(self) -> Key:
@@ -62,16 +52,30 @@ class Build:
     text: str
     marks: tuple[Mark, ...]
     module: Pair
-    pairs: dict[Key, Pair]  # of all that differs, outermost first; without the module
-    holders: dict[str, Pair]  # id -> the code that the breakpoint itself stands in
-    sites: dict[str, Site]
+    pairs: tuple[Pair, ...]  # of all that differs, outermost first; without the module
+    sites: dict[str, tuple[Site, ...]]
     errors: dict[str, SpecError]  # of the breakpoints that have no place in this source
+
+    def holders(self, name: str) -> list[Pair]:
+        """The code that a breakpoint itself stands in: several for a line with lambdas."""
+        return [pair for pair in (self.module, *self.pairs) if name in pair.own]
+
+    def pair(self, plain: CodeType) -> Pair | None:
+        """What there is for a code object of the program, if it is made from the same text."""
+        if plain.co_name == "<module>":
+            return self.module if same(self.module.plain, plain) else None
+        key = key_of(plain)
+        return next((pair for pair in self.pairs if pair.key == key and same(pair.plain, plain)), None)
+
+    def is_in_function(self, name: str) -> bool:
+        """Whether any of its places runs again after the module was loaded."""
+        return any(site.is_in_function for site in self.sites[name])
 
 
 class Source:
     """One version of a file's text.
 
-    >>> Source("def f(x):\\n    return x\\n", "x.py").site(2).function
+    >>> Source("def f(x):\\n    return x\\n", "x.py").sites(Mark("b", 2))[0].function
     'f'
     """
 
@@ -92,50 +96,43 @@ class Source:
                 ) from None
         return self._tree
 
-    def site(self, line: int) -> Site:
-        """The statement that a breakpoint at `line` stands before; raises `SpecError` if there is no code."""
-        return site_of_line(self.tree, self.text, self.filename, line)
+    def sites(self, mark: Mark) -> tuple[Site, ...]:
+        """Where a breakpoint stands: before a statement, and in lambdas or comprehensions of its line.
 
-    def site_by_name(self, qualname: str) -> Site:
-        """The first statement of a function or a class; raises `SpecError` if there is no such name."""
-        return site_of_name(self.tree, self.filename, qualname)
+        Raises `SpecError` if there is no code, or no such name.
+        """
+        if mark.qualname:
+            return (site_of_name(self.tree, self.filename, mark.qualname),)
+        first = site_of_line(self.tree, self.text, self.filename, mark.line)
+        inner, with_statement = sites_within(self.tree, mark.line, mark.condition, mark.log)
+        return (first, *inner) if with_statement else inner
 
     def build(self, marks: Sequence[Mark], filename: str, *, whole: bool = False) -> Build:
         """Compiles both versions; without `whole` only those functions of the file that hold a mark."""
-        sites, errors = self._sites(marks)
-        placed = [mark for mark in marks if mark.id in sites and (whole or sites[mark.id].chain)]
+        sites, errors = self._all_sites(marks)
+        placed = [mark for mark in marks if mark.id in sites and (whole or any(map(_is_inside, sites[mark.id])))]
         plain = self._compile([], sites, filename, whole)
         helped = {mark.id for mark in placed if mark.condition and needs_helper(parse_expression(mark.condition))}
-        marked = self._compile(placed, sites, filename, whole, helped)
-        chains = {mark.id: list(_chain(plain, marked, sites[mark.id])) for mark in placed}
-        suspects = [mark for mark in placed if _changes_scopes(chains[mark.id])]
+        module, pairs = _pairs(plain, self._compile(placed, sites, filename, whole, helped), placed)
+        suspects = {name for pair in pairs if _scopes(pair.plain) != _scopes(pair.marked) for name in pair.ids}
         if suspects:
-            helped |= {mark.id for mark in suspects if self._is_tangled(mark, sites, filename, helped)}
-            marked = self._compile(placed, sites, filename, whole, helped)
-            chains = {mark.id: list(_chain(plain, marked, sites[mark.id])) for mark in placed}
-        ids: dict[Key, set[str]] = {}
-        for name, chain in chains.items():
-            for inner, _ in chain:
-                ids.setdefault(key_of(inner), set()).add(name)
-        codes = {key_of(pair[0]): pair for chain in chains.values() for pair in chain}
-        pairs = {key: Pair(*pair, frozenset(ids[key])) for key, pair in codes.items()}
-        module = Pair(plain, marked, frozenset(chains))
-        holders = {name: pairs[key_of(chain[-1][0])] if chain else module for name, chain in chains.items()}
-        return Build(self.text, tuple(marks), module, pairs, holders, sites, errors)
+            helped |= {mark.id for mark in placed if mark.id in suspects and self._is_tangled(mark, sites, filename)}
+            module, pairs = _pairs(plain, self._compile(placed, sites, filename, whole, helped), placed)
+        return Build(self.text, tuple(marks), module, pairs, sites, errors)
 
-    def _is_tangled(self, mark: Mark, sites: dict[str, Site], filename: str, helped: set[str]) -> bool:
+    def _is_tangled(self, mark: Mark, sites: dict[str, tuple[Site, ...]], filename: str) -> bool:
         """Whether the condition, inlined, would make a variable one that is shared between functions."""
         only = {mark.id: sites[mark.id]}
         plain = self._compile([], only, filename, whole=False)
-        marked = self._compile([mark], only, filename, False, helped)
-        return _changes_scopes(_chain(plain, marked, sites[mark.id]))
+        _, pairs = _pairs(plain, self._compile([mark], only, filename, False), [mark])
+        return any(_scopes(pair.plain) != _scopes(pair.marked) for pair in pairs)
 
-    def _sites(self, marks: Iterable[Mark]) -> tuple[dict[str, Site], dict[str, SpecError]]:
-        sites: dict[str, Site] = {}
+    def _all_sites(self, marks: Iterable[Mark]) -> tuple[dict[str, tuple[Site, ...]], dict[str, SpecError]]:
+        sites: dict[str, tuple[Site, ...]] = {}
         errors: dict[str, SpecError] = {}
         for mark in marks:
             try:
-                sites[mark.id] = self.site_by_name(mark.qualname) if mark.qualname else self.site(mark.line)
+                sites[mark.id] = self.sites(mark)
             except SpecError as error:
                 errors[mark.id] = error
         return sites, errors
@@ -143,16 +140,65 @@ class Source:
     def _compile(
         self,
         marks: Sequence[Mark],
-        sites: dict[str, Site],
+        sites: dict[str, tuple[Site, ...]],
         filename: str,
         whole: bool,
-        helped: set[str] | frozenset[str] = frozenset(),
+        helped: Collection[str] = frozenset(),
     ) -> CodeType:
-        inserts = [(sites[mark.id].path, _statement(mark, sites[mark.id], mark.id in helped)) for mark in marks]
-        kept = None if whole else [site.path for site in sites.values()]
-        tree = _rebuild(self.tree, inserts, kept)
+        groups: dict[Path, list[tuple[Site, Mark]]] = {}  # breakpoints of one place are hit as one
+        for mark in marks:
+            for site in sites[mark.id]:
+                groups.setdefault(site.path, []).append((site, mark))
+        inner = [(group[0][0], _ids(group)) for group in groups.values() if group[0][0].expression]
+        inserts = [
+            (path, statement(group[0][0], _ids(group), _inlined(group, helped)))
+            for path, group in groups.items()
+            if not group[0][0].expression
+        ]
+        kept = None if whole else [site.path for every in sites.values() for site in every]
+        tree = rebuilt(replaced(self.tree, inner), inserts, kept)
         code = renamed(compile(tree, FILE, "exec", dont_inherit=True), filename)
         return shortened(code) if marks and _SKIP is not None else code
+
+
+def _is_inside(site: Site) -> bool:
+    return bool(site.chain) or site.is_in_function
+
+
+def _ids(group: Sequence[tuple[Site, Mark]]) -> list[str]:
+    return [mark.id for _, mark in group]
+
+
+def _inlined(group: Sequence[tuple[Site, Mark]], helped: Collection[str]) -> str | None:
+    """The condition that is compiled into the function; None: it can't be, or there are several breakpoints."""
+    [(_, mark), *others] = group
+    return None if others or mark.id in helped else mark.condition
+
+
+def _pairs(plain: CodeType, marked: CodeType, marks: Sequence[Mark]) -> tuple[Pair, tuple[Pair, ...]]:
+    """The module's codes, and all that differ below. Breakpoints add no code objects: both hold theirs in one order."""
+    names = frozenset(mark.id for mark in marks)
+    below = list(_below(plain, marked, names))
+    own = _own(marked, names)
+    return Pair(plain, marked, own.union(*(pair.ids for pair in below)), own), tuple(below)
+
+
+def _below(plain: CodeType, marked: CodeType, names: frozenset[str]) -> Iterator[Pair]:
+    for one, other in zip(nested(plain), nested(marked), strict=True):
+        inner = list(_below(one, other, names))
+        own = _own(other, names)
+        ids = own.union(*(pair.ids for pair in inner))
+        if ids:
+            yield Pair(one, other, ids, own)
+            yield from inner
+
+
+def _own(code: CodeType, names: frozenset[str]) -> frozenset[str]:
+    """The breakpoints that were put into this code."""
+    if HIT not in code.co_names and HERE not in code.co_names:
+        return frozenset()
+    told = (each for each in code.co_consts if isinstance(each, tuple))
+    return frozenset(name for each in told for name in each if isinstance(name, str) and name in names)
 
 
 def key_of(code: CodeType) -> Key:
@@ -181,7 +227,28 @@ def shortened(code: CodeType) -> CodeType:
             if distance < 256 and ops[target - 2] != opcode.EXTENDED_ARG:
                 ops[at + 1] = distance
     consts = tuple(shortened(each) if isinstance(each, CodeType) else each for each in code.co_consts)
-    return code.replace(co_code=bytes(ops), co_consts=consts)
+    return code.replace(co_code=bytes(ops), co_consts=consts, co_linetable=_with_our_jumps(code))
+
+
+_NO_LOCATION, _NO_COLUMNS = 15, 13  # kinds of entries in Python's table of locations (Objects/locations.md)
+
+
+def _with_our_jumps(code: CodeType) -> bytes:
+    """The table of locations, in which the jump behind a call of ours has the call's line.
+
+    It has none as Python compiles it, and so a trace function would be told once more that the line begins.
+    """
+    widths = [column is not None and column == end for _, _, column, end in code.co_positions()]
+    table, at = bytearray(), 0
+    for entry in _ENTRY.findall(code.co_linetable):
+        count, kind = (entry[0] & 7) + 1, entry[0] >> 3 & 15
+        is_ours = kind == _NO_LOCATION and at > 0 and widths[at - 1] and code.co_code[2 * at] == _SKIP
+        table += bytes([0x80 | _NO_COLUMNS << 3 | count - 1, 0]) if is_ours else entry
+        at += count
+    return bytes(table)
+
+
+_ENTRY = re.compile(rb"[\x80-\xff][\x00-\x7f]*", re.DOTALL)
 
 
 def nested(code: CodeType) -> Iterator[CodeType]:
@@ -227,88 +294,3 @@ def _lines(code: CodeType) -> list[tuple[int, int, int | None]]:
 
 def _scopes(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return code.co_freevars, code.co_cellvars
-
-
-def _changes_scopes(chain: Iterable[tuple[CodeType, CodeType]]) -> bool:
-    return any(_scopes(plain) != _scopes(marked) for plain, marked in chain)
-
-
-def _chain(plain: CodeType, marked: CodeType, site: Site) -> Iterator[tuple[CodeType, CodeType]]:
-    """Both versions of each code around the site, from outside to inside."""
-    for name, line in site.chain:
-        inner = _find(plain, marked, name, line)
-        if inner is None:
-            return
-        plain, marked = inner
-        yield inner
-
-
-def _find(plain: CodeType, marked: CodeType, name: str, line: int) -> tuple[CodeType, CodeType] | None:
-    """Breakpoints add no code objects, so both versions hold theirs in the same order."""
-    both = list(zip(nested(plain), nested(marked), strict=True))
-    for pair in both:
-        if pair[0].co_name == name and pair[0].co_firstlineno == line:
-            return pair
-    # A generic function stands in a scope of its type parameters.
-    scopes = (pair for pair in both if pair[0].co_name.startswith("<generic"))
-    return next((found for pair in scopes if (found := _find(*pair, name, line))), None)
-
-
-def _statement(mark: Mark, site: Site, helped: bool) -> ast.stmt:
-    condition = parse_expression(mark.condition) if mark.condition else None
-    if helped:
-        condition = _call(COND, mark.id)
-    hit: ast.stmt = ast.Expr(_call(HIT, mark.id))
-    if condition is not None:
-        hit = ast.If(test=condition, body=[hit], orelse=[])
-    failed = ast.If(test=_call(FAILED, mark.id), body=[ast.Raise()], orelse=[])
-    handler = ast.ExceptHandler(type=None, name=None, body=[failed])
-    whole = ast.Try(body=[hit], handlers=[handler], orelse=[], finalbody=[])
-    column = site.column
-    for node in ast.walk(whole):
-        node.lineno = node.end_lineno = site.line  # type: ignore[attr-defined]
-        node.col_offset = node.end_col_offset = column  # type: ignore[attr-defined]
-    return whole
-
-
-def _call(function: str, name: str) -> ast.expr:
-    return ast.Call(func=ast.Name(id=function, ctx=ast.Load()), args=[ast.Constant(name)], keywords=[])
-
-
-def _rebuild(node: ast.Module, inserts: Sequence[tuple[Path, ast.stmt]], kept: Sequence[Path] | None) -> ast.Module:
-    tree = _rebuilt(node, list(inserts), kept)
-    assert isinstance(tree, ast.Module)
-    return tree
-
-
-def _rebuilt(node: ast.AST, inserts: list[tuple[Path, ast.stmt]], kept: Sequence[Path] | None) -> ast.AST:
-    """A copy of `node` with the statements inserted; it shares with the original what doesn't change.
-
-    `kept` are the paths without which nothing of a module or a class needs to be compiled; None: all of it.
-    """
-    result = copy.copy(node)
-    prunes = kept is not None and isinstance(node, ast.Module | ast.ClassDef)
-    fields = {path[0][0] for path, _ in inserts} | ({"body"} if prunes else set())
-    for field in fields:
-        children: list[ast.AST] = []
-        for index, child in enumerate(getattr(node, field)):
-            tails = [(path[1:], new) for path, new in inserts if path[0] == (field, index)]
-            below = [path[1:] for path in kept or () if path[:1] == ((field, index),) and path[1:]]
-            if prunes and not below:
-                children += _imports(child) if isinstance(node, ast.Module) else []
-                continue
-            inside = below if prunes and isinstance(child, ast.ClassDef) else None
-            children += [new for path, new in tails if not path]
-            deeper = [(path, new) for path, new in tails if path]
-            children.append(_rebuilt(child, deeper, inside) if deeper or inside else child)
-        setattr(result, field, children or [ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)])
-    return result
-
-
-def _imports(node: ast.AST) -> list[ast.AST]:
-    """The imports of a module, also those in its `if` and `try`: they decide how a call of `name.f()` is compiled."""
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return [node]
-    if not isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case) or isinstance(node, _SCOPES):
-        return []
-    return [found for child in ast.iter_child_nodes(node) for found in _imports(child)]

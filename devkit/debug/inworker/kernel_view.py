@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import struct
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -34,6 +35,7 @@ _TRIES = 3  # a lossy line needs two now and then
 _POLLS = ("poll", "ppoll")
 _POLLED = 16  # descriptors of one `poll` that are told
 _FAMILY = 4096  # processes that are looked at, to find the children of one
+_own_bytes = 0  # that `_text` has read in this process
 
 
 def process(pid: int) -> Document | None:
@@ -50,8 +52,15 @@ def process(pid: int) -> Document | None:
         "state": stat[0],
         "cpu": _seconds(stat),
         "children_cpu": sum(_family_seconds(pid)),
-        "io": sum(int(line.split()[1]) for line in _text(f"/proc/{pid}/io").splitlines() if line.startswith(_MOVED)),
+        "io": _moved(pid),
     }
+
+
+def _moved(pid: int) -> int:
+    """Bytes; of this process without those that were read here: the tables of a busy host have megabytes."""
+    lines = _text(f"/proc/{pid}/io").splitlines()
+    moved = sum(int(line.split()[1]) for line in lines if line.startswith(_MOVED))
+    return moved - _own_bytes if pid == os.getpid() else moved
 
 
 def thread(tid: int, pid: int | str = "self") -> Document:
@@ -159,7 +168,10 @@ def _address(text: str) -> str:
 
 
 def _family_seconds(pid: int) -> list[float]:
-    """What the living descendants of a process have computed: a compiler that it started works for it."""
+    """What the living descendants of a process have computed: a compiler that it started works for it.
+
+    Ray's daemons, which a driver starts where there is no cluster, and the workers below them don't.
+    """
     found: list[float] = []
     waiting = [pid]
     while waiting and len(found) < _FAMILY:
@@ -167,11 +179,20 @@ def _family_seconds(pid: int) -> list[float]:
         with suppress(OSError):
             for tid in os.listdir(f"/proc/{parent}/task"):
                 for child in _text(f"/proc/{parent}/task/{tid}/children").split():
+                    if _is_rays(child):
+                        continue
                     waiting.append(int(child))
                     stat = _stat(f"/proc/{child}/stat")
                     if stat is not None:
                         found.append(_seconds(stat))
     return found
+
+
+def _is_rays(pid: str) -> bool:
+    """Whether a program of Ray's package runs there: `.../ray/raylet/raylet`, `python -u .../ray/dashboard.py`."""
+    rays = getattr(sys.modules.get("ray"), "__file__", None)
+    words = _text(f"/proc/{pid}/cmdline").split("\0")[:4]
+    return rays is not None and any(word.startswith(os.path.dirname(rays) + os.sep) for word in words)
 
 
 def _stat(path: str) -> list[str] | None:
@@ -185,8 +206,11 @@ def _seconds(stat: list[str]) -> float:
 
 
 def _text(path: str) -> str:
+    global _own_bytes
     try:
         with open(path) as file:
-            return file.read()
+            text = file.read()
     except (OSError, ValueError):
         return ""
+    _own_bytes += len(text)
+    return text

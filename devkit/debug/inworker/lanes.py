@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from . import threads
+
 
 class Lane:
     """Starts its thread with the first call. A call that fails is reported, and the next one made."""
@@ -22,10 +24,7 @@ class Lane:
         self._calls.put(call)
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]  # a pydevd here must not stop it
-                self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
-                self._thread.start()
+                self._thread = threads.start(self._run, self._name)
 
     def close(self) -> None:
         """Ends the thread after the calls that wait."""

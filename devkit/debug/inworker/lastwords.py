@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
+
+from . import private
 
 TAIL = 1 << 17  # bytes of the log that are read
 
@@ -70,6 +73,13 @@ def _of_dump(text: str, fatal: re.Match[str]) -> dict[str, Any]:
 
 def _frames(text: str) -> list[dict[str, Any]]:
     """Those of the thread that died: with all threads dumped it is called `Current`, else it is alone."""
+    stacks = dumped(text)
+    own = [frames for head, frames in stacks if not head.startswith("Thread")]
+    return own[0] if own else next((frames for _, frames in stacks), [])
+
+
+def dumped(text: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    """What each thread of a dump is called there, and its frames, the innermost first."""
     stacks: list[tuple[str, list[dict[str, Any]]]] = []
     for line in text.splitlines():
         if head := _STACK.match(line):
@@ -77,8 +87,7 @@ def _frames(text: str) -> list[dict[str, Any]]:
         elif stacks and (frame := _FRAME.match(line)):
             file, number, function = frame.groups()
             stacks[-1][1].append({"file": file, "line": int(number) if number.isdigit() else 0, "function": function})
-    own = [frames for head, frames in stacks if not head.startswith("Thread")]
-    return own[0] if own else next((frames for _, frames in stacks), [])
+    return stacks
 
 
 def _memory_line(text: str) -> str:
@@ -88,7 +97,7 @@ def _memory_line(text: str) -> str:
 
 def _tail(path: str | os.PathLike[str]) -> str:
     try:
-        with open(path, "rb") as file:
+        with private.reading(Path(path), own=0) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             return file.read().decode(errors="replace")
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from types import CodeType
 from typing import NamedTuple
 
@@ -26,7 +27,8 @@ class Ledger:
         key = id(pair.marked)
         if pair.marked is pair.plain or (plain is None and self._entry(pair.marked) is not None):
             return
-        gone = weakref.ref(pair.marked, lambda _ref: self._entries.pop(key, None) and None)
+        # Called where the program lets go of the code: by no function of ours, which its own tracer would see.
+        gone = weakref.ref(pair.marked, partial(self._entries.pop, key))
         self._entries[key] = _Entry(gone, plain or pair.plain, pair.ids)
 
     def plain(self, code: CodeType) -> CodeType:

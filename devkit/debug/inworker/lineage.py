@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +15,17 @@ from .stacks import OURS
 TAG = "__devkit_crash__"  # in the exception's dictionary, which is pickled with it
 CHAIN = 8  # exceptions of a chain that are kept
 _TRAIN_LINKS = ("_base_exc", "controller_failure", "health_check_failure")
-_RETRIED = ("task", "actor")  # a task id names these alone; a thread has none of its own
+_RETRIED = ("task", "actor", "exit")  # a task id names these alone; a thread has none of its own
+_RAYS_GET = os.path.join("ray", "_private", "worker.py")
+DEATHS = frozenset(
+    {
+        *("WorkerCrashedError", "ActorDiedError", "RayActorError", "ActorUnavailableError", "OutOfMemoryError"),
+        *("NodeDiedError", "OwnerDiedError", "ObjectLostError", "LocalRayletDiedError"),
+    }
+)
+AWAITED = 200  # task ids that are kept of one error
+NEAR_SECONDS, LATE_SECONDS = 60.0, 10.0  # an error so long after a death, or before it is known, may be of it
+TASK_OWN, NO_ACTOR = 16, "f" * 24  # an id of a task ends with that of its actor; a task of none with this and the job's
 
 Place = tuple[FrameType, int]  # a frame and the line it stood at
 
@@ -94,15 +105,67 @@ def places_of(traceback: TracebackType | None) -> list[Place]:
     return places[::-1]
 
 
+def awaited(error: BaseException) -> tuple[str, ...]:
+    """The tasks whose results were asked for where an error came out of Ray, as far as Ray's own frames tell."""
+    found: list[str] = []
+    for frame, _ in places_of(error.__traceback__):
+        if not frame.f_code.co_filename.endswith(_RAYS_GET):
+            continue
+        refs: Any = frame.f_locals.get("object_refs")
+        for each in refs if isinstance(refs, (list, tuple)) else [refs]:
+            try:
+                found.append(str(each.task_id().hex()))
+            except Exception:  # noqa: BLE001 - no reference, or one of another Ray: then it tells nothing
+                continue
+    return tuple(dict.fromkeys(found))[:AWAITED]
+
+
+def is_of_a_death(kind: str) -> bool:
+    """Whether an exception tells of a process or node that died, and is no cause by itself.
+
+    >>> is_of_a_death("RayTaskError(ActorDiedError)"), is_of_a_death("ValueError")
+    (True, False)
+    """
+    return kind.removeprefix("RayTaskError(").removesuffix(")") in DEATHS
+
+
 def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
-    """Each attempt of a task after the first has the first one as its root; and a root is never somebody's follower."""
-    ordered = sorted(records, key=lambda record: record.time)
+    """Each attempt of a task after the first has the first one as its root, and so has who was told of a death.
+
+    A root is never somebody's follower.
+    """
+    deaths = [record for record in records if record.kind == "exit" and not is_of_a_death(record.exception["type"])]
+    told = {record.id for record in records if record.root is None and is_of_a_death(record.exception["type"])}
+    # A death may be known later than what follows from it.
+    ordered = sorted(records, key=lambda record: (record.id in told or record.root is not None, record.time))
     first: dict[tuple[str, str], str] = {}
     roots: dict[str, str] = {}
     for record in ordered:
         root = record.root
+        if record.id in told:
+            root = _death_behind(record, deaths)
         if root is None and record.task_id and record.kind in _RETRIED:
             root = first.setdefault((record.job_id, record.task_id), record.id)
         if root is not None and root != record.id:
             roots[record.id] = roots.get(root, root)
     return [replace(record, root=roots.get(record.id)) for record in records]
+
+
+def _death_behind(record: CrashRecord, deaths: Sequence[CrashRecord]) -> str | None:
+    """The death of which an error tells: of a task that it waited for, of an actor; else the nearest unknown one."""
+    mine = [death for death in deaths if death.job_id == record.job_id and death.id != record.id]
+    known = [death for death in mine if any(is_of(task, death.task_id) for task in record.waited)]
+    if known:
+        return min(known, key=lambda death: death.time).id
+    near = [
+        death
+        for death in mine
+        if (not record.waited or not death.task_id) and -LATE_SECONDS <= record.time - death.time <= NEAR_SECONDS
+    ]
+    return max(near, key=lambda death: death.time).id if near else None
+
+
+def is_of(waited: str, task_id: str) -> bool:
+    """Whether who ran `task_id` is who was to run `waited`: the same task, or of the same actor."""
+    actor = task_id[TASK_OWN:]
+    return bool(task_id) and (waited == task_id or (waited[TASK_OWN:] == actor and not actor.startswith(NO_ACTOR)))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from types import CodeType
 from typing import Any, Protocol
+from zipimport import zipimporter
 
 from .imports import on_import
 
@@ -20,7 +21,7 @@ _IMPORT_FILE = "<frozen importlib._bootstrap_external>"  # Python leaves frames 
 class Loads(Protocol):
     """Who is asked for each code object that comes in or goes out. None of these may raise."""
 
-    def imported(self, module: str, code: CodeType, loader: SourceFileLoader) -> CodeType: ...
+    def imported(self, module: str, code: CodeType, loader: Any) -> CodeType: ...
 
     def unpickled(self, code: CodeType, module: str) -> CodeType: ...
 
@@ -34,7 +35,8 @@ def install(loads: Loads) -> None:
     """From now on `loads` is asked, and nobody else."""
     _asked[:] = [loads]
     if not hasattr(SourceFileLoader.get_code, "devkit"):
-        SourceFileLoader.get_code = _asking_get_code(SourceFileLoader.get_code)  # type: ignore[method-assign]
+        for loader in (SourceFileLoader, zipimporter):  # both ask themselves for the code of a module
+            loader.get_code = _asking_get_code(loader.get_code)  # type: ignore[method-assign]
         for name in _PICKLERS:
             on_import(name, _prepare_pickler)
 
@@ -45,7 +47,7 @@ def uninstall(loads: Loads) -> None:
 
 
 def _asking_get_code(original: Callable[..., CodeType | None]) -> Any:
-    def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
+    def get_code(self: Any, fullname: str) -> CodeType | None:
         code = original(self, fullname)
         for loads in _asked:
             if code is not None:

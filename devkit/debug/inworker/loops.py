@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 _NEEDED = ("_run_once", "_ready", "_stopping", "call_soon_threadsafe", "call_later")
@@ -67,12 +68,10 @@ class LoopDriver:
         if loop._stopping or loop.is_closed():
             return False
         if self._timer is None:
-            self._timer = loop.call_later(longest, self._rang)
-        loop._run_once()
+            self._timer = loop.call_later(longest, partial(setattr, self, "_timer", None))
+        # A stopped thread is traced by nobody; what the loop runs is the program's, and may be stepped.
+        sys.call_tracing(loop._run_once, ())
         return True
-
-    def _rang(self) -> None:
-        self._timer = None
 
     def wake(self) -> None:
         with contextlib.suppress(RuntimeError):  # closed: nobody runs it any more
@@ -102,5 +101,4 @@ def _empty_handle(loop: Any) -> Any:
     return handle
 
 
-def _nothing() -> None:
-    """Only to wake a loop."""
+_nothing = bool  # only to wake a loop; no function of ours, which the program's own tracer would see

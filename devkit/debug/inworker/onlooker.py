@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .hub import in_thread
+from .blocking import in_thread
 from .table import Document
 
 IDLE_SECONDS = 60.0  # after the last question the actor goes

@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 def break_(agent: Any, document: Document) -> Document:
     agent.arm(Breakpoint.from_json(document["breakpoint"]))
-    return {"report": agent.report()}
+    return {}
 
 
 def clear(agent: Any, document: Document) -> Document:
@@ -65,9 +65,13 @@ def stacks(agent: Any, _document: Document) -> Document:
 
 
 def spy(agent: Any, document: Document) -> Document:
-    from .stacks import py_spy
+    from .dumping import NoDumpError, look
+    from .stacks import PySpyError
 
-    return {"threads": py_spy(int(document["pid"]), bool(document["native"]), 8.0)}
+    try:
+        return {"threads": look(int(document["pid"]), bool(document["native"]), 8.0)}
+    except (NoDumpError, PySpyError) as error:
+        return {"error": str(error)}
 
 
 def progress(agent: Any, _document: Document) -> Document:
@@ -98,6 +102,13 @@ def last_words(agent: Any, document: Document) -> Document:
     return {"words": last_words(error_log(identity)) or killed_for_memory(identity["pid"], identity["role"])}
 
 
+def source(agent: Any, document: Document) -> Document:
+    """The text of a code file, as this process has it, or names like its."""
+    from .texts import source_of
+
+    return source_of(str(document["file"]))
+
+
 def kept(agent: Any, document: Document) -> Document:
     """Snapshots of this node that the hub has not heard of."""
     from . import snapshot
@@ -120,5 +131,6 @@ OPERATIONS: dict[str, Callable[[Any, Document], Document]] = {
     "look": look,
     "lives": lives,
     "last_words": last_words,
+    "source": source,
     "kept": kept,
 }

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from .specs import SpecError
 
-Path = tuple[tuple[str, int], ...]
+Path = tuple[tuple[str, int | None], ...]  # None: the field is no list
+Expression = tuple[int, int, int, int]  # first and last line, first and last column
 
 _BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -34,6 +35,8 @@ class Site:
     chain: tuple[tuple[str, int], ...]  # name and first line of the functions and classes around it, outermost first
     class_name: str  # whose private names are mangled here
     is_in_function: bool
+    expression: Expression | None = None  # of a place inside of a statement: `path` leads to an expression
+    is_element: bool = False  # of a comprehension
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class _Spot:
         is_class = isinstance(node, ast.ClassDef)
         scopes = (*self.scopes, node.name) if is_class else (*self.scopes, node.name, "<locals>")
         class_name = node.name if is_class else self.class_name
-        return _Spot(node, self.path, (*self.chain, (node.name, _start(node))), scopes, class_name)
+        return _Spot(node, self.path, (*self.chain, (node.name, start_of(node))), scopes, class_name)
 
     def children(self) -> Iterator[_Spot]:
         for field in _BLOCKS:
@@ -74,7 +77,7 @@ class _Spot:
         node = self.node
         assert isinstance(node, ast.stmt)
         function = ".".join(self.scopes).removesuffix(".<locals>") or "<module>"
-        line, last = _start(node), (_head_end(node) if _inner(node) else node.end_lineno or node.lineno)
+        line, last = start_of(node), (_head_end(node) if _inner(node) else node.end_lineno or node.lineno)
         return Site(
             self.path,
             line,
@@ -136,7 +139,7 @@ def _decorators(node: ast.AST) -> set[str]:
 
 def _at(spot: _Spot, lines: Sequence[str], line: int) -> _Spot | None:
     """The statement for a line of the block `spot`; None if it holds no code."""
-    child = next((each for each in spot.children() if _start(each.node) <= line <= _end(each.node)), None)
+    child = next((each for each in spot.children() if start_of(each.node) <= line <= _end(each.node)), None)
     if child is None:
         return None
     node = child.node
@@ -151,7 +154,7 @@ def _at(spot: _Spot, lines: Sequence[str], line: int) -> _Spot | None:
     if isinstance(node, _Function | ast.ExceptHandler | ast.match_case):
         return child.first_of_body()
     if isinstance(node, ast.Try | ast.TryStar):
-        return _at(child, lines, line) if _start(node.body[0]) == line else None
+        return _at(child, lines, line) if start_of(node.body[0]) == line else None
     return child
 
 
@@ -162,10 +165,10 @@ def _inner(node: ast.AST) -> list[ast.AST]:
 
 def _head_end(node: ast.AST) -> int:
     """The last line that belongs to the head of a compound statement."""
-    return max(_start(_inner(node)[0]) - 1, getattr(node, "lineno", _start(node)))
+    return max(start_of(_inner(node)[0]) - 1, getattr(node, "lineno", start_of(node)))
 
 
-def _start(node: ast.AST) -> int:
+def start_of(node: ast.AST) -> int:
     if isinstance(node, ast.match_case):
         return int(node.pattern.lineno)
     lines: list[int] = [each.lineno for each in getattr(node, "decorator_list", ())]

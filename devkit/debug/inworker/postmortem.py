@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+from . import threads
 from .imports import on_import
 
 OnCrash = Callable[[BaseException, str], object]  # is given the exception and the kind of the crash
@@ -138,6 +139,9 @@ def _watch_threads(report: _Reporter) -> None:
 
     def hook(arguments: Any) -> None:
         error, thread = arguments.exc_value, arguments.thread
+        if threads.is_ours(thread):
+            _say(f"the thread {thread.name} ended: {error!r}")
+            return
         if not isinstance(error, SystemExit):
             if error is not None and not _is_of_ray_alone(error):
                 report(error, "thread")

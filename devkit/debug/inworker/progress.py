@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from . import collectives, kernel_view, locks
+from . import collectives, kernel_view, locks, waits
 from .identity import identify
 from .sources import is_users
 from .stacks import OUR_THREADS, all_threads
@@ -36,6 +36,8 @@ def facts(agent: Any) -> Document:
         "groups": collectives.groups(),
         "call": _call(frames),
         "locks": locks.describe(frames, names),
+        "waits": waits.of_process(frames, names),
+        **waits.actor(),
         "process": kernel_view.process(os.getpid()),
         "unanswered": kernel_view.unanswered(),
         "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],

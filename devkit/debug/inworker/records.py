@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypedDict
+import re
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypedDict
 
 from .who import Identity, Record
 
-__all__ = ["Breakpoint", "CrashRecord", "Identity", "Raised", "Reason", "Record", "StopRecord"]
+__all__ = [
+    "DIED",
+    "Breakpoint",
+    "CrashRecord",
+    "Identity",
+    "Raised",
+    "Reason",
+    "Record",
+    "StopRecord",
+    "breakpoint_of",
+    "crash_of",
+    "is_breakpoint",
+]
 
+DIED = "ProcessDied"  # the type of an end of which nothing else is known
 Reason = Literal["breakpoint", "exception", "step", "pause"]
 
 
@@ -40,6 +54,7 @@ class StopRecord(Record):
     attached: int  # clients that look at it now
     thread: str = ""
     breakpoint: str = ""  # id of the breakpoint that was hit
+    breakpoints: tuple[str, ...] = ()  # ids of all those of its place that were hit
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,27 @@ class Breakpoint(Record):
     timeout: float = 0.0  # seconds that a stop here may last; 0: without end
 
 
+def breakpoint_of(document: Any) -> Breakpoint:
+    """What was posted, before others are told of it. Raises ValueError for what not everybody could read."""
+    from .specs import SpecError, check_hits, check_ranks
+
+    try:
+        point = Breakpoint.from_json(document)
+        check_types(point)
+        check_ranks(point.ranks)
+        check_hits(point.hits)
+    except (TypeError, AttributeError, SpecError) as error:
+        raise ValueError(f"no breakpoint: {error}") from None
+    return point
+
+
+def is_breakpoint(document: Any) -> bool:
+    try:
+        return bool(breakpoint_of(document))
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True)
 class CrashRecord(Record):
     """One line of the list of crashes; the snapshot itself has more."""
@@ -85,3 +121,51 @@ class CrashRecord(Record):
     kind: str = "task"  # task, actor, thread, train, driver, exit
     worker_id: str = ""
     task_id: str = ""
+    waited: tuple[str, ...] = ()  # tasks whose results it asked for, where it was told of a death
+
+
+def crash_of(document: Any) -> CrashRecord:
+    """A snapshot's line in the list. Raises ValueError for what is none: it may be damaged, or name another file."""
+    try:
+        record = CrashRecord.from_json(document)
+        check_types(record)
+        said = [record.exception[name] for name in ("type", "message")]
+    except (TypeError, AttributeError, KeyError) as error:
+        raise ValueError(f"no crash: {error!r}") from None
+    if not all(type(each) is str for each in said) or _NAME.fullmatch(record.id) is None:
+        raise ValueError(f"no crash: {record.id!r:.40}")
+    return record
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")  # of a crash, and so of its file
+_KINDS: dict[Any, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "int": (int,),
+    "int | None": (int, type(None)),
+    "float": (int, float),
+    "tuple[str, ...]": (tuple,),
+    "Raised": (dict,),
+    "Raised | None": (dict, type(None)),
+    "Reason": (str,),
+}
+LARGEST = 2**53  # of a number that every reader of JSON has as it is; times and ids are far below
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is one that can be told, counted with and shown.
+
+    >>> [is_number(each) for each in (1, 1.5, float("nan"), 10**400, True, "1")]
+    [True, True, False, False, False, False]
+    """
+    return type(value) in (int, float) and -LARGEST <= value <= LARGEST
+
+
+def check_types(record: Record) -> None:
+    """Raises TypeError: JSON has the right names, perhaps, and anything behind them."""
+    for each in fields(record):
+        value = getattr(record, each.name)
+        inner = value if type(value) is tuple else ()
+        right = type(value) in _KINDS[each.type] and all(type(one) is str for one in inner)
+        if not right or (isinstance(value, (int, float)) and not is_number(value)):
+            raise TypeError(f"{each.name} is {value!r:.40}")

@@ -1,82 +1,31 @@
-"""Keeps secrets out of what is shown: by the name of the variable, and by the look of the text."""
+"""Keeps secrets out of what is shown: by the name of a value, by what stands beside it, and by the look of a text."""
 
 from __future__ import annotations
 
 import os
 import re
-from itertools import pairwise
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-REDACTED = "<redacted>"
+from .insides import as_items, as_mapping, attributes, fields
+from .secret_names import is_secret
+from .secret_texts import REDACTED, hide
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_SECRET_WORDS = frozenset(
-    {
-        "password",
-        "passwords",
-        "passwd",
-        "passphrase",
-        "secret",
-        "secrets",
-        "credential",
-        "credentials",
-        "authorization",
-        "apikey",
-        "cookie",
-        "cookies",
-        "bearer",
-    }
-)
-_KEYS_OF = frozenset({"api", "access", "secret", "private", "signing", "encryption", "ssh", "account", "auth"})
-# A tokenizer's tokens are no secrets. What is called just `token`, or `..._token`, and is a text, may be one.
-_TOKENS_OF_TEXT = frozenset(
-    {
-        "eos",
-        "bos",
-        "pad",
-        "padding",
-        "unk",
-        "sep",
-        "cls",
-        "mask",
-        "special",
-        "next",
-        "prev",
-        "last",
-        "first",
-        "stop",
-        "start",
-        "end",
-        "num",
-        "max",
-        "min",
-        "n",
-        "per",
-        "image",
-        "video",
-        "audio",
-        "think",
-        "tool",
-        "prompt",
-        "response",
-        "input",
-        "output",
-        "new",
-        "target",
-        "draft",
-        "begin",
-        "of",
-        "add",
-    }
-)
-_LOOKS_SECRET = re.compile(
-    r"(?i:\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}"
-    r"|\bhf_[A-Za-z0-9]{16,}|\bsk-[\w-]{16,}|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}"
-    r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bxox[abprs]-[\w-]{10,}|\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"
-    r"|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"
-)
+__all__ = [
+    "LONGEST_SECRET", "REDACTED", "hidden_items", "hidden_pairs", "is_secret", "last_name", "redact", "scrub",
+    "scrub_start", "secrets_among",
+    "secrets_of_frames", "without",
+]  # fmt: skip
+
 LONGEST_SECRET = 512  # of which a part could be left where a text is cut
-_SHORTEST_KNOWN_SECRET = 8  # a shorter one would be found in harmless text
+_SHORTEST_KNOWN = 8  # a shorter one would be found in harmless text
+_LAST_NAME = re.compile(r"(\w+)\W*$")
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*")
+_LOGINS = ("sshpass", "mysql", "mariadb", "login", "curl")
+_MOST = 50  # values that are looked into, for what a frame knows to be secret
+
+Pairs = Sequence[tuple[Any, Any]]
 
 
 def redact(name: object, value: Any) -> Any:
@@ -88,54 +37,178 @@ def redact(name: object, value: Any) -> Any:
     return REDACTED if is_secret(name, value) else value
 
 
-def is_secret(name: object, value: Any) -> bool:
-    """Whether a variable or key of this name and value should not be shown."""
-    if value is None or isinstance(value, bool):
+def last_name(expression: str) -> str:
+    """The name that an expression ends with, by which its value may be a secret.
+
+    >>> last_name("settings.db_password"), last_name("keys['api_key']"), last_name("step + 1")
+    ('db_password', 'api_key', '1')
+    """
+    found = _LAST_NAME.search(expression)
+    return found[1] if found else ""
+
+
+def hidden_pairs(pairs: Pairs) -> frozenset[int]:
+    """Which of a mapping's pairs, or an object's attributes, are secret: by their names, or by the name in them.
+
+    >>> hidden_pairs([("user", "me"), ("password", "x")]), hidden_pairs([("name", "DB_PASSWORD"), ("value", "x")])
+    (frozenset({1}), frozenset({1}))
+    """
+    hidden = {index for index, (name, value) in enumerate(pairs) if is_secret(name, value)}
+    places = {_plain(name): index for index, (name, _) in enumerate(pairs)}
+    if (at := places.get("value")) is not None:
+        named = [pairs[places[key]][1] for key in ("name", "key") if key in places]
+        hidden |= {at for name in named if is_secret(name, pairs[at][1])}
+    return frozenset(hidden)
+
+
+def _plain(name: object) -> object:
+    name = name.decode("latin-1") if isinstance(name, bytes) else name
+    return name.strip("_") if isinstance(name, str) else name
+
+
+def hidden_items(items: Sequence[Any], size: int) -> frozenset[int]:
+    """Which of a list's first items are secret by what is before them, in a list of so many items.
+
+    >>> hidden_items(("password", "x"), 2), hidden_items(["prog", "--api-key", "x", "-v"], 4)
+    (frozenset({1}), frozenset({2}))
+    """
+    texts = [_text(item) for item in items]
+    if not any(texts):
+        return frozenset()
+    if size == 2 == len(items) and is_secret(texts[0], items[1]):
+        return frozenset({1})
+    return frozenset(_of_options(texts) | _of_key_file(texts))
+
+
+def _of_options(texts: Sequence[str]) -> set[int]:
+    hidden = set()
+    login = ""
+    for index, text in enumerate(texts):
+        login = next((name for name in _LOGINS if name in text[:200].rpartition("/")[2]), login)
+        following = texts[index + 1] if index + 1 < len(texts) else ""
+        if following and not following.startswith("--") and _takes_a_secret(text, following, login):
+            hidden.add(index + 1)
+        if login.startswith(("mysql", "maria", "sshpass")) and text.startswith("-p") and len(text) > 2:
+            hidden.add(index)
+    return hidden
+
+
+def _takes_a_secret(option: str, following: str, login: str) -> bool:
+    if not _OPTION.fullmatch(option[:200]):
         return False
-    if isinstance(name, bytes):
-        name = name.decode("utf-8", "replace")
-    if not isinstance(name, str):
-        return False
-    words = [word.lower() for word in _WORDS.findall(name[:200])]
-    if not words:
-        return False
-    if _SECRET_WORDS.intersection(words) or _names_a_key(words):
-        return not isinstance(value, type) and not callable(value)
-    is_text = isinstance(value, (str, bytes, bytearray))
-    return is_text and words[-1] == "token" and not _TOKENS_OF_TEXT.intersection(words)
+    if option == "-p":
+        return bool(login) and login != "curl" and not following.startswith("-")
+    if option in ("-u", "--user", "--proxy-user"):
+        return login == "curl" and ":" in following
+    return is_secret(option.strip("-").replace("-", "_"), following)
 
 
-def _names_a_key(words: list[str]) -> bool:
-    return any(first in _KEYS_OF and second in ("key", "keys") for first, second in pairwise(words))
+def _of_key_file(texts: Sequence[str]) -> set[int]:
+    """The lines of a private key that was read line by line."""
+    hidden: set[int] = set()
+    inside = False
+    for index, text in enumerate(texts):
+        inside = inside or ("-----BEGIN" in text and "PRIVATE KEY" in text)
+        if inside:
+            hidden.add(index)
+        inside = inside and "-----END" not in text
+    return hidden
 
 
-def scrub(text: str) -> str:
-    """The text without what looks like a secret, or is one of this process's environment.
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)
+    return bytes(value).decode("latin-1") if isinstance(value, (bytes, bytearray)) else ""
+
+
+# ---- texts
+
+
+def scrub(text: str, *, code: bool = False) -> str:
+    """The text without what is secret in it, or is a secret of this process's environment.
 
     >>> scrub("curl -H 'Authorization: Bearer abcdefgh12345' https://me:pass@host/")
     "curl -H 'Authorization: <redacted>' https://<redacted>@host/"
     """
-    for secret in _secrets_of_environment():
-        if secret in text:
-            text = text.replace(secret, REDACTED)
-    return _LOOKS_SECRET.sub(REDACTED, text)
+    return hide(without(text, _secrets_of_environment()), code=code)
 
 
-def scrub_start(text: str, length: int) -> str:
+def scrub_start(text: str, length: int, *, code: bool = False) -> str:
     """The first characters of `scrub(text)`, of which the rest need not be read; and no part of a secret at the end.
 
-    >>> scrub_start("Bearer abcdefgh12345 and more", 12), scrub_start("plain words", 5)
-    ('<redacted> a', 'plain')
+    >>> scrub_start("Bearer abcdefgh12345 and more", 19), scrub_start("plain words", 5)
+    ('Bearer <redacted> a', 'plain')
     """
     if len(text) <= length + LONGEST_SECRET:
-        return scrub(text)[:length]
-    return scrub(text[: length + LONGEST_SECRET])[:-LONGEST_SECRET][:length]
+        return scrub(text, code=code)[:length]
+    return scrub(text[: length + LONGEST_SECRET], code=code)[:-LONGEST_SECRET][:length]
 
 
-_known: tuple[int, list[str]] = (-1, [])
+# ---- values that are known to be secret, wherever else they stand
 
 
-def _secrets_of_environment() -> list[str]:
+def without(document: Any, secrets: Iterable[str]) -> Any:
+    """A text, or a document's texts, with `<redacted>` for each of these.
+
+    >>> without({"said": ["no login with correct-horse"]}, ["correct-horse"])
+    {'said': ['no login with <redacted>']}
+    """
+    secrets = tuple(secrets)
+    if not secrets:
+        return document
+    if isinstance(document, str):
+        for secret in secrets:
+            document = document.replace(secret, REDACTED)
+        return document
+    if isinstance(document, dict):
+        return {without(name, secrets): without(value, secrets) for name, value in document.items()}
+    if isinstance(document, list):
+        return [without(each, secrets) for each in document]
+    return document
+
+
+def secrets_among(names: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts that a frame's variables, or what is right below them, have under a secret's name."""
+    found: set[str] = set()
+    pairs = list(names.items())
+    _collect(pairs, found)
+    for _, value in pairs[:_MOST]:
+        _collect(_pairs_in(value), found)
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def secrets_of_frames(error: BaseException) -> tuple[str, ...]:
+    """The same of all frames that an exception has come through."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return tuple({secret for frame in frames for secret in secrets_among(frame.f_locals)})
+
+
+def _collect(pairs: Pairs, found: set[str]) -> None:
+    for index in hidden_pairs(pairs):
+        value = _text(pairs[index][1])
+        if _SHORTEST_KNOWN <= len(value) <= LONGEST_SECRET and not (value.isalpha() and value.islower()):
+            found |= {value, repr(value)[1:-1]}
+
+
+def _pairs_in(value: Any) -> Pairs:
+    if value is None or isinstance(value, (str, bytes, int, float, type)) or callable(value):
+        return []
+    mapping = as_mapping(value)
+    if mapping is not None:
+        return list(dict.items(mapping))[:_MOST]
+    named = fields(value)
+    if named is not None:
+        return named
+    items = as_items(value, _MOST)
+    if items is not None:
+        return [tuple(each) for each in items if type(each) in (tuple, list) and len(each) == 2]
+    return attributes(value)[:_MOST]
+
+
+_known: tuple[int, tuple[str, ...]] = (-1, ())
+
+
+def _secrets_of_environment() -> tuple[str, ...]:
     """Values of secret variables, and the cluster's token, which may be in a file instead.
 
     Looked up again when the number of variables changed, since this runs for every text.
@@ -144,7 +217,7 @@ def _secrets_of_environment() -> list[str]:
     size = len(os.environ)
     if _known[0] != size:
         values = [value for name, value in list(os.environ.items()) if is_secret(name, value)] + [_token()]
-        _known = (size, [value for value in values if len(value) >= _SHORTEST_KNOWN_SECRET])
+        _known = (size, tuple(value for value in values if len(value) >= _SHORTEST_KNOWN))
     return _known[1]
 
 

@@ -11,22 +11,29 @@ relay looks for them there. Down: the relay writes lines into a file among Ray's
 from __future__ import annotations
 
 import asyncio
-import os
+import re
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from . import wire
-from .hub import Hub, Link, in_thread
+from . import private, wire
+from .blocking import in_thread
+from .hub import Hub
+from .hub_links import Link
+from .hub_place import KV_SECONDS
 from .table import Document
+from .words import Complaints
 
 IDLE_SECONDS = 0.1  # between two looks while nobody speaks through the relay
 BUSY_SECONDS = 0.01
 QUIET_SECONDS = 30.0  # without a word for so long, a session is idle
 FORGOTTEN_SECONDS = 300.0  # and for so long, it is over
 HUB_ID_SHOWN = 12  # characters
+
+_NAME = re.compile(r"([0-9A-Za-z]{1,64})-([0-9]{1,12})\.zip")  # of a package, behind the hub's prefix
+_PREFIX, _SUFFIX = "relay-", ".out"
 
 
 def prefix(hub_id: str) -> str:
@@ -43,18 +50,20 @@ def package_name(hub_id: str, session: str, number: int) -> str:
 
 
 def file_name(session: str) -> str:
-    return f"relay-{session}.out"
+    return f"{_PREFIX}{session}{_SUFFIX}"
 
 
 class Session:
     """One client behind the dashboard."""
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, path: Path) -> None:
+        """Raises OSError when the file can't be this user's alone."""
+        private.remove(path)
+        self._path, self._file = path, open(private.create(path), "w")  # noqa: SIM115 - closed by `end`
         self.link = Link(self._write)
         self.next = 0
         self.heard = time.monotonic()
         self.held: dict[int, bytes] = {}  # packages that came before an earlier one
-        self._file = file
 
     def _write(self, document: Document) -> None:
         self._file.write(wire.encode(document).decode())
@@ -62,14 +71,16 @@ class Session:
 
     def in_order(self, number: int, package: bytes) -> Iterable[bytes]:
         self.heard = time.monotonic()
-        self.held[number] = package
+        if number >= self.next:
+            self.held[number] = package
         while self.next in self.held:
             yield self.held.pop(self.next)
             self.next += 1
 
     def end(self) -> None:
         self._file.close()
-        Path(self._file.name).unlink(missing_ok=True)
+        with suppress(OSError):
+            private.remove(self._path)
 
 
 class Relay:
@@ -81,41 +92,54 @@ class Relay:
         self._folder = folder
         self._gcs = gcs
         self._sessions: dict[str, Session] = {}
+        self._complaints = Complaints()
 
     async def run(self) -> None:
         """Never ends."""
+        self._sweep()
         while True:
             for key, package in await in_thread(self._fetch):
-                with suppress(wire.WireError):  # a package of somebody else's make
+                try:
                     self._take(key, package)
+                except Exception as error:  # noqa: BLE001 - a package that can't be read is not the end of the hub
+                    self._complaints.tell("the relay passed over a package", error)
             self._forget()
             await asyncio.sleep(BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
 
     def _fetch(self) -> list[tuple[str, bytes]]:
+        """Packages that are taken away, as far as the GCS answers; one that it gives twice is passed over later."""
         found = []
-        for key in self._gcs.internal_kv_keys(self._prefix.encode(), None, timeout=5) or ():
-            package = self._gcs.internal_kv_get(key, None, timeout=5)
-            self._gcs.internal_kv_del(key, False, None, timeout=5)
-            if package is not None:
-                found.append((key.decode(), package))
+        try:
+            for key in self._gcs.internal_kv_keys(self._prefix.encode(), None, timeout=KV_SECONDS) or ():
+                package = self._gcs.internal_kv_get(key, None, timeout=KV_SECONDS)
+                if package is not None:
+                    found.append((key.decode(), package))
+                self._gcs.internal_kv_del(key, False, None, timeout=KV_SECONDS)
+        except Exception as error:  # noqa: BLE001 - Ray has many; a GCS that is busy is asked again
+            self._complaints.tell("the relay waits for Ray's GCS", error)
         return found
 
     def _take(self, key: str, package: bytes) -> None:
-        name, _, number = key.removeprefix(self._prefix).removesuffix(".zip").rpartition("-")
-        if not number.isdigit() or not name.isalnum():
+        found = _NAME.fullmatch(key.removeprefix(self._prefix))
+        if found is None:
             return  # not one of ours
+        name, number = found.groups()
         session = self._sessions.get(name) or self._open(name)
         for each in session.in_order(int(number), package):
             for line in each.splitlines():
                 self._hub.from_client(session.link, wire.decode(line))
 
     def _open(self, name: str) -> Session:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._folder / file_name(name)
-        file = open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")  # noqa: SIM115 - closed by `end`
-        self._sessions[name] = session = Session(file)
+        self._sessions[name] = session = Session(self._folder / file_name(name))
         session.link.write({"relay": "ready"})
         return session
+
+    def _sweep(self) -> None:
+        """What an earlier hub was writing when it ended: nobody reads it any more."""
+        with suppress(OSError):
+            for name in private.names(self._folder):
+                if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+                    private.remove(self._folder / name)
 
     def _is_busy(self) -> bool:
         return any(time.monotonic() - session.heard < QUIET_SECONDS for session in self._sessions.values())

@@ -16,8 +16,9 @@ from typing import Any
 
 from .conditions import Condition
 from .finding import Suspendable, frame_of, stacks
+from .places import Site
 
-HitCallback = Callable[[str, FrameType], None]
+HitCallback = Callable[[tuple[str, ...], FrameType], None]
 _EXTENDED_ARG, _RESUME, _YIELD_VALUE = (opcode.opmap[name] for name in ("EXTENDED_ARG", "RESUME", "YIELD_VALUE"))
 _TOOLS = (4, 3, 5)  # ids without a name of their own; one that is taken stays with whom it belongs to
 
@@ -27,9 +28,13 @@ class Target:
     """A code object that may run, in which a breakpoint stands that isn't compiled into it."""
 
     code: CodeType
-    first: int  # the lines of the statement
-    last: int
+    sites: tuple[Site, ...]
     maker: CodeType | None = None  # the code around it, if that is what runs and will make functions of this one
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its places are inside of lines, which are looked at instruction by instruction."""
+        return any(site.is_element for site in self.sites)
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,15 @@ class _Watch:
 
 
 def entries(target: Target) -> frozenset[int]:
-    """The offsets of the instructions with which the statement begins; several if it was compiled more than once."""
-    code, positions = target.code.co_code, list(target.code.co_positions())
+    """The offsets of the instructions with which its places begin."""
+    return frozenset(at for site in target.sites for at in _entries(target.code, site))
+
+
+def _entries(of: CodeType, site: Site) -> frozenset[int]:
+    """Of one place; several if it was compiled more than once."""
+    code, positions = of.co_code, list(of.co_positions())
     begin = next((at for at in range(0, len(code), 2) if code[at] == _RESUME), -2) + 2
-    within = (at for at in range(begin, len(code), 2) if target.first <= (positions[at // 2][0] or 0) <= target.last)
+    within = (at for at in range(begin, len(code), 2) if _is_within(positions[at // 2], site))
     first = next(within, None)
     if first is None:
         return frozenset()
@@ -52,6 +62,16 @@ def entries(target: Target) -> frozenset[int]:
     copies = {at for at in within if code[at] == code[first] and positions[at // 2] == positions[first // 2]}
     found = copies | {first}
     return frozenset(found | {after for at in found for after in _after_prefixes(code, at)})
+
+
+def _is_within(position: tuple[int | None, ...], site: Site) -> bool:
+    line, end, column, end_column = position
+    if site.expression is None or (column is None and not site.is_element):  # Python may keep no columns
+        return site.line <= (line or 0) <= site.last
+    if line is None or end is None or column is None or end_column is None:
+        return False
+    first, last, begin, over = site.expression
+    return (first, begin) <= (line, column) and (end, end_column) <= (last, over)
 
 
 def _after_prefixes(code: bytes, start: int) -> Iterator[int]:
@@ -118,22 +138,25 @@ class Running:
     def is_watched(self, code: CodeType) -> bool:
         return id(code) in self._watches
 
-    def at_line(self, frame: FrameType) -> bool:
-        """A line begins in a frame; whether a watched statement begins there."""
+    def is_exact(self, code: CodeType) -> bool:
+        """Whether each instruction of a code object is to be looked at."""
+        return any(watch.target.is_exact for watch in self._watches.get(id(code), ()))
+
+    def at_line(self, frame: FrameType, *, exact: bool = False) -> bool:
+        """A line, or with `exact` an instruction, begins in a frame; whether something that is watched begins there."""
         watches = self._watches.get(id(frame.f_code), ())
-        here = [each for each in watches if frame.f_lasti in each.offsets]
-        for each in here:
-            self._reached(each, frame)
+        here = [each for each in watches if frame.f_lasti in each.offsets and each.target.is_exact is exact]
+        held = tuple(each.id for each in here if self._holds(each, frame))
+        if held:
+            self._on_hit(held, frame)
         return bool(here)
 
-    def _reached(self, watch: _Watch, frame: FrameType) -> None:
+    def _holds(self, watch: _Watch, frame: FrameType) -> bool:
         try:
-            if watch.condition is not None and not watch.condition.holds(frame):
-                return
+            return watch.condition is None or watch.condition.holds(frame)
         except Exception as error:  # noqa: BLE001 - keeps the program running: a condition that raises is reported
             self._on_failed(watch.id, error)
-            return
-        self._on_hit(watch.id, frame)
+            return False
 
 
 class _Monitoring:
@@ -143,7 +166,7 @@ class _Monitoring:
         self._running = running
         self._codes: dict[int, CodeType] = {}
         self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-        self._line = self._monitoring.events.LINE
+        self._line, self._instruction = self._monitoring.events.LINE, self._monitoring.events.INSTRUCTION
         for tool in _TOOLS:
             try:
                 self._monitoring.use_tool_id(tool, "devkit")
@@ -151,6 +174,7 @@ class _Monitoring:
                 continue
             self._tool = tool
             self._monitoring.register_callback(tool, self._line, self._at_line)
+            self._monitoring.register_callback(tool, self._instruction, self._at_instruction)
             return
         raise RuntimeError("other tools hold all ids of sys.monitoring")
 
@@ -158,19 +182,24 @@ class _Monitoring:
         wanted = {id(target.code): target.code for target in self._running.targets()}
         for key in self._codes.keys() - wanted.keys():
             self._monitoring.set_local_events(self._tool, self._codes[key], 0)
-        for key in wanted.keys() - self._codes.keys():
-            self._monitoring.set_local_events(self._tool, wanted[key], self._line)
+        for code in wanted.values():
+            events = self._line | (self._instruction if self._running.is_exact(code) else 0)
+            self._monitoring.set_local_events(self._tool, code, events)
         if wanted:
             self._monitoring.restart_events()  # a line that nobody wanted before may be wanted now
         self._codes = wanted
         return ""
 
     def close(self) -> None:
-        self._monitoring.register_callback(self._tool, self._line, None)
+        for event in (self._line, self._instruction):
+            self._monitoring.register_callback(self._tool, event, None)
         self._monitoring.free_tool_id(self._tool)
 
     def _at_line(self, _code: CodeType, _line: int) -> object:
         return None if self._running.at_line(sys._getframe(1)) else self._monitoring.DISABLE
+
+    def _at_instruction(self, _code: CodeType, _offset: int) -> object:
+        return None if self._running.at_line(sys._getframe(1), exact=True) else self._monitoring.DISABLE
 
 
 class _Tracing:
@@ -230,6 +259,8 @@ class _Tracing:
         if id(frame.f_code) in self._codes:
             if frame.f_trace is None:
                 frame.f_trace = self._local
+            if frame.f_trace is self._local:
+                frame.f_trace_opcodes = self._running.is_exact(frame.f_code)
         elif frame.f_trace is self._local:
             frame.f_trace = None
 
@@ -258,13 +289,18 @@ class _Tracing:
     # ---- in the traced thread
 
     def _at_call(self, frame: FrameType, _event: str, _argument: object) -> Any:
-        return self._local if self._running.is_watched(frame.f_code) else None
+        if not self._running.is_watched(frame.f_code):
+            return None
+        frame.f_trace_opcodes = self._running.is_exact(frame.f_code)
+        return self._local
 
     def _in_frame(self, frame: FrameType, event: str, _argument: object) -> None:
         # Nothing is returned: what traces this frame stays, even if a stop has put a stepping function in our place.
         if event == "line":
             self._raising.discard(id(frame))
             self._running.at_line(frame)
+        elif event == "opcode":
+            self._running.at_line(frame, exact=True)
         elif event == "exception":
             self._raising.add(id(frame))
         elif event == "return" and not self._is_yield(frame):

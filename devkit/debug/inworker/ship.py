@@ -1,6 +1,7 @@
 """The one function that travels by value: it puts the rest of the package into a worker that has no devkit installed.
 
-Everything it needs is inside it or in its closure, since its module doesn't exist where it runs.
+Everything it needs is inside it or in its closure, since its module doesn't exist where it runs. Files come into it
+from the bundle's bytes alone: what lies in a folder may be anybody's, but for the one that `private.py` makes.
 """
 
 from __future__ import annotations
@@ -23,31 +24,18 @@ def make_hook(bundle: bytes, digest: str, settings: dict[str, Any], user_hook: A
         try:
             import importlib
             import importlib.util
-            import os
+            import io
             import sys
+            import types
             import zipfile
-            from io import BytesIO
-            from pathlib import Path
 
-            import ray
-
-            node: Any = ray._private.worker._global_node
-            folder = Path(node.get_session_dir_path()) / "devkit" / digest
-            package = folder / "devkit_inworker"
-            if not (folder / ".complete").exists():
-                new = folder.with_name(f"{digest}.{os.getpid()}")
-                zipfile.ZipFile(BytesIO(bundle)).extractall(new)
-                (new / ".complete").touch()
-                try:
-                    new.rename(folder)
-                except OSError:  # another worker of this node was first
-                    import shutil
-
-                    shutil.rmtree(new, ignore_errors=True)
             agent = sys.modules.get("devkit_inworker.agent")
             if agent is None or agent.current() is None:  # else the cluster brought one, maybe of another version
                 for name in [name for name in sys.modules if name.partition(".")[0] == "devkit_inworker"]:
                     del sys.modules[name]
+                private: Any = types.ModuleType("devkit_private")
+                exec(zipfile.ZipFile(io.BytesIO(bundle)).read("devkit_inworker/private.py"), vars(private))
+                package = private.unpack(bundle, digest) / "devkit_inworker"
                 spec: Any = importlib.util.spec_from_file_location(
                     "devkit_inworker", package / "__init__.py", submodule_search_locations=[str(package)]
                 )

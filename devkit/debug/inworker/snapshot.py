@@ -19,23 +19,24 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
 from .affordable import Showing, order
 from .crash_files import KEPT, encode, list_folder, load, record_of, store
 from .lastwords import last_words
-from .lineage import Place, chain_of, is_outer_level, link, places_of, root_of, tag
+from .lineage import Place, awaited, chain_of, is_of_a_death, is_outer_level, link, places_of, root_of, tag
 from .records import CrashRecord, Identity, Raised
-from .redaction import scrub
+from .redaction import scrub, secrets_among, without
 from .sources import is_users, source_around
 from .stacks import all_threads, describe
 from .values import Limits
+from .words import plain
 
 __all__ = [
     "KEPT", "deepest_user_frame", "last_words", "link", "list_folder", "load", "record_of", "root_of", "store", "tag",
-    "take", "vanished",
+    "take",
 ]  # fmt: skip
 
 SIZE = 64 * 1024 - 1  # bytes of the document
@@ -65,15 +66,18 @@ def take(
     outer = is_outer_level(error)
     light = outer or attempt > 0
     scene = _Scene(chain, _place(chain), light, outer)
-    document = {
+    shot = _Shot(scene, budget)
+    parts = shot.parts()
+    document: Document = {
         **_record(error, identity, kind, scene.place, root_of(error), task_id).to_json(),
         "attempt": attempt,
         "host": identity.host,
         "versions": versions(),
         "light": light,
         "threads": [] if light else all_threads(),
-        **_Shot(scene, budget).parts(),
+        **parts,
     }
+    document = without(document, shot.secrets)
     _shrink(document, size)
     return document
 
@@ -82,21 +86,6 @@ def deepest_user_frame(error: BaseException) -> FrameType | None:
     """Where a person wants to stand to see why: the innermost frame that is the user's, or the innermost one."""
     place = _place(chain_of(error))
     return None if place is None else place[1][0]
-
-
-def vanished(identity: Identity, words: Document | None, reason: str) -> Document:
-    """The document of a process that had no time to write one, from what `last_words` found and what Ray says."""
-    words = words or {}
-    frames = [
-        {**frame, "user": is_users(frame["file"]), "source": None, "locals": {}} for frame in words.get("frames", ())
-    ]
-    at = next((index for index, frame in enumerate(frames) if frame["user"]), 0)
-    where = (frames[at]["file"], frames[at]["line"], frames[at]["function"]) if frames else ("", 0, "")
-    exception: Raised = {"type": words.get("signal") or "ProcessDied", "message": scrub(words.get("message") or reason)}
-    record = _record_at(identity, "exit", exception, where, None, "")
-    chain = [{**exception, "relation": "raised", "frames": words.get("frames", [])}]
-    rest = {"attempt": 0, "host": identity.host, "versions": {"python": identity.python}, "light": False, "at": at}
-    return {**record.to_json(), **rest, "frames": frames, "chain": chain, "threads": [], "cut": [], "reason": reason}
 
 
 def versions() -> dict[str, str]:
@@ -125,12 +114,20 @@ def _record(
     if place is not None:
         frame, line = place[1]
         where = (frame.f_code.co_filename, line, frame.f_code.co_qualname)
-    return _record_at(who, kind, _words_of(error), where, root, task_id)
+    waited = awaited(error) if root is None and is_of_a_death(type(error).__name__) else ()
+    return replace(record_at(who, kind, _words_of(error), where, root, task_id), waited=waited)
 
 
-def _record_at(
-    who: Identity, kind: str, exception: Raised, where: tuple[str, int, str], root: str | None, task_id: str
+def record_at(
+    who: Identity,
+    kind: str,
+    exception: Raised,
+    where: tuple[str, int, str],
+    root: str | None,
+    task_id: str,
+    died: float | None = None,
 ) -> CrashRecord:
+    """The line of a crash in the list, with an id of its own."""
     return CrashRecord(
         id=os.urandom(6).hex(),
         job_id=who.job_id,
@@ -138,7 +135,7 @@ def _record_at(
         rank=who.rank,
         node_ip=who.node_ip,
         pid=who.pid,
-        time=time.time(),
+        time=time.time() if died is None else died,
         exception=exception,
         file=where[0],
         line=where[1],
@@ -152,7 +149,7 @@ def _record_at(
 
 def _words_of(error: BaseException) -> Raised:
     try:
-        message = scrub(str(error))
+        message = scrub(plain(str(error)))
     except Exception as problem:  # noqa: BLE001 - keeps the rest of the snapshot of an exception whose own text fails
         message = f"(no message: {type(problem).__name__})"
     if len(message) > MESSAGE:  # Ray's have a whole traceback, with the point at the end
@@ -198,6 +195,7 @@ class _Shot:
         self._scene = scene
         self._cut: list[str] = []
         self._showing = Showing(budget)
+        self.secrets: set[str] = set()  # what the frames have under a secret's name, and what may be elsewhere too
 
     def parts(self) -> Document:
         chain: list[Document] = []
@@ -241,6 +239,7 @@ class _Shot:
 
     def _values(self, entry: Document, frame: FrameType) -> Iterator[_Value]:
         named = _names_of_interest(frame)
+        self.secrets.update(secrets_among(dict(named[:LOCALS])))
         if len(named) > LOCALS:
             self._cut.append(f"{frame.f_code.co_qualname}: {len(named) - LOCALS} of {len(named)} variables")
         limits = _USERS if entry["user"] else _LIBRARYS

@@ -68,4 +68,4 @@ def _lines(filename: str, first: int, last: int) -> list[str]:
                 found = list(islice(file, first - 1, last))
         except (OSError, ValueError):
             return []
-    return [scrub_start(each.rstrip("\r\n"), LINE) for each in found]
+    return [scrub_start(each.rstrip("\r\n"), LINE, code=True) for each in found]

@@ -127,9 +127,9 @@ def check(source: str, filename: str, line: int) -> int:
     >>> check("x = [\\n    1,\\n]\\n", "x.py", 2)
     1
     """
-    from .instrument import Source
+    from .instrument import Mark, Source
 
-    return Source(source, filename).site(line).line
+    return Source(source, filename).sites(Mark("", line))[0].line
 
 
 def rank_in(ranks: str, rank: int) -> bool:
@@ -209,6 +209,12 @@ def _hits(hits: str) -> tuple[str, int]:
     if found is None or (found[1] in (None, "%") and int(found[2]) == 0):
         raise SpecError(f"{hits!r} is no hit count", "write 3 (the third hit), >=3, >3 or %3 (each third)")
     return found[1] or "==", int(found[2])
+
+
+def check_ranks(ranks: str) -> None:
+    """Raises `SpecError` for ranks that cannot be."""
+    if ranks.strip():
+        _rank_items(ranks)
 
 
 def _normal_ranks(ranks: str) -> str:

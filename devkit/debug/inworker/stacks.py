@@ -129,14 +129,17 @@ class PySpyError(RuntimeError):
     """Why py-spy could not look."""
 
 
+class NoPySpyError(PySpyError):
+    """There is none."""
+
+
 def py_spy(pid: int, native: bool = False, timeout: float = 10.0) -> list[Thread]:
     """The same by py-spy, which also sees a process that holds Python's lock, and native frames. Raises PySpyError."""
-    import json
     import subprocess
 
     program = _find_py_spy()
     if program is None:
-        raise PySpyError("py-spy is not installed beside this Python, nor in PATH")
+        raise NoPySpyError("py-spy is not installed beside this Python, nor in PATH")
     command = [program, "dump", "--json", "--pid", str(pid), *(["--native"] if native else [])]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child:
@@ -149,10 +152,19 @@ def py_spy(pid: int, native: bool = False, timeout: float = 10.0) -> list[Thread
             child.kill()
     if child.returncode != 0:
         raise PySpyError(_reason(errors))
+    return threads_of(output)
+
+
+def threads_of(output: bytes) -> list[Thread]:
+    """What py-spy has printed. Raises PySpyError for anything else."""
+    import json
+
     try:
         return _of_py_spy(json.loads(output))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PySpyError(f"py-spy answered something else than JSON: {error}") from None
+    except (TypeError, AttributeError) as error:
+        raise PySpyError(f"py-spy answered something else than stacks: {error}") from None
 
 
 def _find_py_spy() -> str | None:
@@ -182,13 +194,19 @@ def _of_py_spy(document: list[dict[str, Any]]) -> list[Thread]:
     threads = []
     for thread in document:
         name = thread.get("thread_name") or f"thread {thread.get('thread_id')}"
-        if name.startswith(OUR_THREADS):
-            continue
         frames = [
             {"file": frame.get("filename", ""), "line": frame.get("line", 0), "function": frame.get("name", "")}
             for frame in thread.get("frames", ())
         ]
-        depth = max((number + 1 for number, frame in enumerate(frames) if frame["file"] == STOPS), default=0)
-        program = [frame for frame in frames[depth:] if not is_ours(frame["file"])]
-        threads.append({"name": name, "frames": program, "stopped": depth > 0})
-    return threads
+        threads.append(program_part(name, frames))
+    return [thread for thread in threads if thread is not None]
+
+
+def program_part(name: str, frames: list[dict[str, Any]]) -> Thread | None:
+    """A thread as somebody else saw it, without what is ours; None for a thread of ours."""
+    outer = next((frame["file"] for frame in reversed(frames) if frame["file"] != threading.__file__), "")
+    if name.startswith(OUR_THREADS) or is_ours(outer):
+        return None
+    depth = max((number + 1 for number, frame in enumerate(frames) if frame["file"] == STOPS), default=0)
+    program = [frame for frame in frames[depth:] if not is_ours(frame["file"])]
+    return {"name": name, "frames": program, "stopped": depth > 0}

@@ -5,8 +5,8 @@ function that is called; `stepOut` at the next line of a caller. A coroutine tha
 away, and the future that it waits for brings it back just before the coroutine goes on: meanwhile the loop runs at
 full speed.
 
-A function of the program that returns into Ray, or ends its thread, is shown once more as it returns: what it returns
-is then `__return__`, as in pdb. A step from there ends nowhere, and so does a step out of such a function.
+What a function has returned is known where a step out of it ends, as `__return__`, pdb's name. A function that returns
+into Ray, or ends its thread, has no such place: it is shown once more as it returns. A step from there ends nowhere.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from types import FrameType
 from typing import Any
 
 from .frames import is_import, is_machinery, is_own
+from .inlining import HERE, HIT
 from .loops import running_loop
-
-HIT = "__devkit_hit__"  # what an armed function calls, on the line of its breakpoint
 
 RETURNED = "__return__"  # pdb's name
 
@@ -28,10 +27,16 @@ _GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x10
 _SUSPENDABLE = _GENERATOR | _COROUTINE | _ITERABLE_COROUTINE | _ASYNC_GENERATOR
 
 
+def _is_armed(frame: FrameType) -> bool:
+    """Whether breakpoints are compiled into what runs here."""
+    return HIT in frame.f_code.co_names or HERE in frame.f_code.co_names
+
+
 class _Here(threading.local):
     step: _Step | None = None  # that traces this thread now
     shown: tuple[FrameType, int] | None = None  # the line at which a step stopped last, not begun yet
     returning: FrameType | None = None  # has come to its end, and has no caller that could be stepped in
+    result: tuple[str, Any] | None = None  # the function that the last step left, and what it returned
 
 
 _here = _Here()
@@ -44,14 +49,14 @@ def begin(frame: FrameType, how: str, reason: str, reached: Callable[[FrameType]
         return
     if how == "continue":
         # The line's own breakpoint is still to come. It was shown already; it counts again once the line has begun.
-        if _here.shown is not None and HIT in frame.f_code.co_names:
+        if _here.shown is not None and _is_armed(frame):
             _Step([frame], frame, "pass", reason, None).install()
         else:
             _here.shown = None
         return
     watched = _outwards(frame)
     if how == "stepOut":
-        watched = watched[1:]
+        how, watched = ("stepOut", watched[1:]) if len(watched) > 1 else ("return", watched)
     step = _Step(watched, frame, how, reason, reached)
     if watched or how == "stepIn":
         step.install()
@@ -66,6 +71,12 @@ def cancel() -> None:
 def returned(frame: FrameType) -> bool:
     """Whether a step has just stopped where this frame returns."""
     return _here.returning is frame
+
+
+def result() -> tuple[str, Any] | None:
+    """The function that the step which ends now has left, and what it returned."""
+    found, _here.result = _here.result, None
+    return found
 
 
 def was_shown(frame: FrameType) -> bool:
@@ -99,6 +110,8 @@ class _Step:
         self._how = how
         self._reached = reached
         self._raised: FrameType | None = None
+        self._start = frame
+        self._result: tuple[str, Any] | None = None
         self._hidden: FrameType | None = None
         self._restore: list[tuple[FrameType, Any]] = []
         self._previous: Any = None
@@ -174,7 +187,7 @@ class _Step:
         if line != frame.f_lineno:
             return True
         # Behind what was inserted for a breakpoint the line begins once more. Going back is a new round of a loop.
-        is_twice = frame.f_lasti > last and HIT in frame.f_code.co_names
+        is_twice = frame.f_lasti > last and _is_armed(frame)
         return not is_twice and not (is_late and frame.f_lasti == last)
 
     def _on_line(self, frame: FrameType) -> Any:
@@ -183,14 +196,15 @@ class _Step:
         if self._how == "pass" or not self._ends_in(frame):
             return None
         self.remove()
-        if HIT in frame.f_code.co_names:
+        if _is_armed(frame):
             _here.shown = (frame, frame.f_lineno or 0)
         assert self._reached is not None
+        _here.result = self._result
         self._reached(frame)
         return None  # leaves `f_trace` as the next step may have set it
 
     def _ends_in(self, frame: FrameType) -> bool:
-        return self._how == "stepIn" or _is_watched(self._watched, frame)
+        return self._how == "stepIn" or (self._how != "return" and _is_watched(self._watched, frame))
 
     def _on_return(self, frame: FrameType, argument: Any) -> None:
         """It returned, raised, yielded or awaits; only in the last two cases it may go on later."""
@@ -198,6 +212,8 @@ class _Step:
             if _awaits(frame, argument):
                 self._go_away(argument)
             return
+        if frame is self._start and self._raised is not frame:
+            self._result = frame.f_code.co_qualname, argument
         was_watched = _is_watched(self._watched, frame)
         self._watched = [each for each in self._watched if each is not frame]
         if not self._watched and (self._how != "stepIn" or _is_last(frame)):
@@ -210,7 +226,7 @@ class _Step:
         if self._reached is None:
             return
         frame.f_locals[RETURNED] = value
-        _here.returning = frame
+        _here.returning, _here.result = frame, (frame.f_code.co_qualname, value)
         try:
             self._reached(frame)
         finally:

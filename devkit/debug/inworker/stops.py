@@ -23,6 +23,7 @@ from . import stepping
 from .frames import Frame, chained_frames, live_frames, place_of
 from .loops import LoopDriver, driver_for, running_loop
 from .parking import Job, Place
+from .quiet import quiet
 from .records import Identity, Raised, Reason, StopRecord
 
 Why = Literal["continued", "stepped", "timeout", "cancelled", "exit"]  # exit: by SIGTERM, as Ray ends workers
@@ -57,7 +58,7 @@ class Stop:
         self.frame = frame
         self.reason: Reason = reason
         self.exception = exception
-        self.breakpoint_id = ""
+        self.breakpoints: tuple[str, ...] = ()  # ids of those of its place that were hit
         self.traceback: TracebackType | None = None
         self.timeout: float | None = None
         self.listed: Callable[[], None] | None = None
@@ -65,6 +66,7 @@ class Stop:
         self.how: str = ""  # set: it may go on
         self.place = place
         self.note = ""  # what is unusual about it
+        self.names: dict[str, Any] = {}  # that an expression here may use beside the program's
         self._over = threading.Event()
         self.thread_name = _thread_name(place.ident)
 
@@ -177,7 +179,8 @@ class Stops:
             stop.since,
             attached,
             thread=f"{stop.thread_name} ({stop.note})" if stop.note else stop.thread_name,
-            breakpoint=stop.breakpoint_id,
+            breakpoint=next(iter(stop.breakpoints), ""),
+            breakpoints=stop.breakpoints,
         )
 
     def thread_number(self, ident: int) -> int:
@@ -194,7 +197,7 @@ class Stops:
         *,
         exception: BaseException | None = None,
         traceback: TracebackType | None = None,
-        breakpoint_id: str = "",
+        breakpoints: tuple[str, ...] = (),
         timeout: float | None = None,
         listed: Callable[[], None] | None = None,
     ) -> None:
@@ -202,6 +205,19 @@ class Stops:
 
         Raises nothing but what others raise in this thread.
         """
+        with quiet():
+            self._park(frame, reason, exception, traceback, breakpoints, timeout, listed)
+
+    def _park(
+        self,
+        frame: FrameType,
+        reason: Reason,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+        breakpoints: tuple[str, ...],
+        timeout: float | None,
+        listed: Callable[[], None] | None,
+    ) -> None:
         try:
             place = self._place()
             if place.busy or (reason == "breakpoint" and stepping.was_shown(frame)):
@@ -209,7 +225,7 @@ class Stops:
             stepping.cancel()
             stop = self._new(place, frame, reason, exception, "")
             stop.traceback = traceback or (exception.__traceback__ if exception is not None else None)
-            stop.breakpoint_id, stop.timeout, stop.listed = breakpoint_id, timeout, listed
+            stop.breakpoints, stop.timeout, stop.listed = breakpoints, timeout, listed
         except Exception:  # noqa: BLE001 - keeps the program running: it passes this stop by, and says so
             _complain("could not stop")
             return
@@ -221,10 +237,7 @@ class Stops:
         if not place.busy:
             stop = self._new(place, frame, "step", None, last.id)
             stop.timeout = last.timeout
-            if stepping.returned(frame):
-                from .values import summarise
-
-                stop.note = f"returns {summarise(frame.f_locals[stepping.RETURNED])}"
+            _note_result(stop)
             self._hold(stop)
 
     def _new(self, place: Place, frame: FrameType, reason: Reason, exception: BaseException | None, name: str) -> Stop:
@@ -254,13 +267,10 @@ class Stops:
                 place.drivers.append(driver)
             self._list(stop, loop, driver)
             deadline = time.monotonic() + stop.timeout if stop.timeout else None
-            # Nothing is traced inside a trace function, in which a step stops; but a loop that runs on may be stepped.
-            if sys.call_tracing(place.wait, (lambda: bool(stop.how), deadline, driver)):
+            if place.wait(lambda: bool(stop.how), deadline, driver):
                 why = "continued" if stop.how == "continue" else "stepped"
             else:
                 why = "timeout"
-            # The call has set tracing back to how it was; a breakpoint that was set meanwhile may need this thread's.
-            sys.settrace(sys.gettrace())
         except SystemExit:
             why = "exit"
             raise
@@ -316,6 +326,18 @@ class Stops:
             self._changed()
         except Exception:  # noqa: BLE001 - keeps the program running
             _complain("could not tell of a stop")
+
+
+def _note_result(stop: Stop) -> None:
+    """As pdb has it: the value that a function has returned, behind an arrow."""
+    result = stepping.result()
+    if result is not None:
+        from .redaction import redact
+        from .values import summarise
+
+        function, value = result
+        stop.names = {stepping.RETURNED: value}
+        stop.note = f"{function}()->{summarise(redact(function.rpartition('.')[2], value))}"
 
 
 def _refresh(frame: FrameType) -> None:

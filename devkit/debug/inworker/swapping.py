@@ -47,12 +47,12 @@ class Standing:
         self.notes.pop(name, None)
 
 
-def _reason(site: Site, codes: Iterable[CodeType]) -> str:
+def _reason(sites: Iterable[Site], codes: Sequence[CodeType]) -> str:
     """Why a breakpoint is in none of these, which come from its file."""
-    if not site.is_in_function:
+    outermost = {site.function.partition(".<locals>")[0] for site in sites if site.is_in_function}
+    if not outermost:
         return HAS_RUN
-    outermost = site.function.partition(".<locals>")[0]
-    return DIFFERS if any(code.co_qualname == outermost for code in codes) else NOT_HERE
+    return DIFFERS if any(code.co_qualname in outermost for code in codes) else NOT_HERE
 
 
 class Swapping:
@@ -97,7 +97,7 @@ class Swapping:
         build = self._builds.get(filename)
         if build is None or set(build.sites) | set(build.errors) != {mark.id for mark in marks}:
             build = self._build(filename, marks, [plain], whole=False)
-        pair = _pair(build, plain)
+        pair = build.pair(plain) if build is not None else None
         if build is None or pair is None:
             self._misfits.add(misfit)
             return code
@@ -122,23 +122,25 @@ class Swapping:
 
     def stale(self, name: str, build: Build, frames: Iterable[FrameType]) -> Iterator[Target]:
         """What runs, or will be made by what runs, without a breakpoint that it should have."""
-        holder, site, seen = build.holders[name], build.sites[name], set()
+        holders, sites, seen = build.holders(name), build.sites[name], set()
         for frame in frames:
             code = frame.f_code
-            pair = _pair(build, self.ledger.plain(code))
+            pair = build.pair(self.ledger.plain(code))
             if name in self.ledger.ids(code) or pair is None or name not in pair.ids:
                 continue
             for inner in codes_below(code):
-                if id(inner) not in seen and key_of(inner) == holder.key and (inner is code or may_make(frame, inner)):
+                plain = self.ledger.plain(inner)  # it may hold other breakpoints
+                is_holder = any(each.key == key_of(plain) and same(each.plain, plain) for each in holders)
+                if is_holder and id(inner) not in seen and (inner is code or may_make(frame, inner)):
                     seen.add(id(inner))
-                    yield Target(inner, site.line, site.last, maker=None if inner is code else code)
+                    yield Target(inner, sites, maker=None if inner is code else code)
 
     def _build(self, filename: str, marks: Sequence[Mark], known: Sequence[CodeType], whole: bool) -> Build | None:
         """From the first text that is what runs. If there is none, who is armed stays so, and the others are told."""
         if not marks:
             return None
         problems: dict[str, SpecError] = {}
-        sites: dict[str, Site] = {}
+        sites: dict[str, tuple[Site, ...]] = {}
         for text in self._aims.texts(filename, marks):
             try:
                 build = Source(text, filename).build(marks, filename, whole=whole)
@@ -146,14 +148,14 @@ class Swapping:
                 problems = {**dict.fromkeys((mark.id for mark in marks), error), **problems}
                 continue
             sites = {**build.sites, **sites}
-            has_run = {name: SpecError(HAS_RUN) for name, site in build.sites.items() if not site.is_in_function}
+            has_run = {name: SpecError(HAS_RUN) for name in build.sites if not build.is_in_function(name)}
             problems = {**has_run, **build.errors, **problems}
-            if any(_pair(build, each) is not None for each in known):
+            if any(build.pair(each) is not None for each in known):
                 self._note(build.errors)
                 return build
         old = self._builds.get(filename)
         before = [mark for mark in marks if old is not None and mark.id in old.sites]
-        unlike = {name: SpecError(_reason(site, known)) for name, site in sites.items()}
+        unlike = {name: SpecError(_reason(every, known)) for name, every in sites.items()}
         new = {mark.id: problems.get(mark.id) or unlike.get(mark.id) or SpecError(DIFFERS) for mark in marks}
         new = {name: problem for name, problem in new.items() if name not in {mark.id for mark in before}}
         self._note(new)
@@ -166,12 +168,12 @@ class Swapping:
         self._builds[filename] = build
         for mark in build.marks:
             if mark.condition and mark.id in build.sites:
-                self.conditions[mark.id] = Condition(mark.condition, build.sites[mark.id].class_name)
-        for pair in (build.module, *build.pairs.values()):
+                self.conditions[mark.id] = Condition(mark.condition, build.sites[mark.id][0].class_name)
+        for pair in (build.module, *build.pairs):
             self.ledger.enter(pair)
 
     def _swap(self, function: FunctionType, plain: CodeType, build: Build | None) -> None:
-        pair = _pair(build, plain)
+        pair = build.pair(plain) if build is not None else None
         if build is not None and pair is not None:
             self.ledger.enter(pair, plain)
             known: Any = function  # typeshed does not know the attribute in every version
@@ -182,18 +184,10 @@ class Swapping:
             function.__code__ = code
 
     def _count(self, build: Build, filename: str, pair: Pair) -> None:
-        for name in pair.ids & build.holders.keys():
-            self.standing.armed(name, filename, build.sites[name].function)
+        for name in pair.ids:
+            self.standing.armed(name, filename, build.sites[name][-1].function)
 
     def _note(self, problems: dict[str, SpecError]) -> None:
         for name, problem in problems.items():
             if not self.standing.places(name):
                 self.standing.notes[name] = problem.message
-
-
-def _pair(build: Build | None, plain: CodeType) -> Pair | None:
-    """What the build has for a code object of the program, if it is made from the same text."""
-    if build is None:
-        return None
-    pair = build.module if plain.co_name == "<module>" else build.pairs.get(key_of(plain))
-    return pair if pair is not None and same(pair.plain, plain) else None

@@ -9,6 +9,7 @@ The workers' own reports are the truth: a hub that starts anew learns everything
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .documents import BreakpointState, GoneRecord, PsDocument
 
 ENDED_KEPT = 200  # stops that have ended, for `ps` to say what became of them
+ASKED = frozenset({-signal.SIGINT, 128 + signal.SIGINT, -signal.SIGTERM})  # exit codes of who was asked to end
 LEFT_KEPT = 500  # workers that are gone, for `hang` to say who is missing
 
 Document = dict[str, Any]
@@ -60,6 +62,18 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class End:
+    """How a command of `devkit run` has ended; it is the driver itself, or a script that has run it."""
+
+    code: int  # below zero: the signal
+    pid: int = 0  # 0: an older devkit's, which did not tell
+
+    def as_asked(self, driver: int) -> bool:
+        """Whether the driver with this pid has done its work, or was asked to end."""
+        return self.code in ASKED or (self.code == 0 and self.pid == driver)
+
+
+@dataclass(frozen=True)
 class Table:
     workers: Mapping[str, Worker] = field(default_factory=dict)  # by worker id
     breakpoints: Mapping[str, Document] = field(default_factory=dict)  # by id, as they were posted
@@ -69,6 +83,7 @@ class Table:
     cleared: frozenset[str] = frozenset()  # breakpoints that workers may still bring along
     left: tuple[Document, ...] = ()  # workers that are gone: {"identity", "reason", "time"}
     resumed: frozenset[str] = frozenset()  # stops that were continued, and whose end is not reported yet
+    ends: Mapping[str, End] = field(default_factory=dict)  # by job: of its driver's command, as `devkit run` told it
 
 
 def joined(table: Table, identity: Document) -> Table:
@@ -129,6 +144,11 @@ def cleared(table: Table, breakpoint_id: str) -> Table:
     return replace(table, breakpoints=rest, cleared=table.cleared | {breakpoint_id})
 
 
+def ended(table: Table, job_id: str, end: End) -> Table:
+    """A driver has ended. Ray does not know how, if it was not submitted."""
+    return replace(table, ends={**table.ends, job_id: end})
+
+
 def crashed(table: Table, record: Document) -> Table:
     """The list has each crash once, however often its worker tells of it."""
     if any(known["id"] == record["id"] for known in table.crashes):
@@ -170,6 +190,7 @@ def _breakpoint_state(table: Table, posted_as: Document) -> BreakpointState:
         "hits": table.hits.get(name, 0) + sum(int(state.get("hits", 0)) for state in states),
         "note": _note(notes, meant, there),
         "error": next((state["error"] for state in states if state.get("error")), ""),
+        "job_id": str(posted_as.get("job_id") or ""),
     }
 
 

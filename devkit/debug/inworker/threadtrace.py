@@ -20,6 +20,8 @@ from itertools import accumulate, chain, compress, repeat, takewhile, tee
 from operator import attrgetter
 from typing import Any
 
+from . import threads
+
 NOTHING: Any = memoryview(
     b""
 ).__exit__  # a function in C that takes anything and gives None: the cheapest trace function
@@ -104,9 +106,7 @@ class ThreadTrace:
                 sys.settrace(None)
             seen.extend(row for row in rows if row[0] == threading.get_ident())
 
-        thread = threading.Thread(target=look, name="devkit-probe", daemon=True)
-        thread.start()
-        thread.join()
+        threads.start(look, "devkit-probe").join()
         if len(seen) != 1 or seen[0][2] != id(tracer) or not seen[0][1]:
             raise RuntimeError("this interpreter keeps its threads in another way")
         return seen[0][1]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from .insides import as_items, as_mapping, attributes, size_of
+from .insides import as_items, as_mapping, attributes, fields, size_of
+from .redaction import hidden_items, hidden_pairs, scrub
 from .values import facts_of
 
 PAGE = 100  # a mapping that is larger is shown in pages, as a list is
@@ -20,6 +21,7 @@ class Child:
     name: str
     value: Any
     access: str = ""  # what to write behind the parent's expression; empty: there is no such text
+    is_secret: bool = False  # by its name, or by what is beside it
 
 
 def counts(value: Any) -> tuple[int, int]:
@@ -38,14 +40,19 @@ def counts(value: Any) -> tuple[int, int]:
     if mapping is not None:
         size = dict.__len__(mapping)
         return (own, size) if size > PAGE else (own + size, 0)
-    return own, size_of(value)
+    return own, size_of(value) if fields(value) is None else 0
 
 
 def named(value: Any) -> list[Child]:
     """Attributes, the items of a small mapping, the facts of a tensor."""
     if _rows(value) is not None:
         return [Child(name, each) for name, each in _facts(value).items()]
-    children = [Child(name, each, f".{name}" if name.isidentifier() else "") for name, each in _named_attributes(value)]
+    own = _named_attributes(value)
+    hidden = hidden_pairs(own)
+    children = [
+        Child(name, each, f".{name}" if name.isidentifier() else "", at in hidden)
+        for at, (name, each) in enumerate(own)
+    ]
     mapping = as_mapping(value)
     if mapping is not None and dict.__len__(mapping) <= PAGE:
         return _pairs(mapping, 0, PAGE) + children
@@ -61,9 +68,11 @@ def indexed(value: Any, start: int = 0, count: int = PAGE) -> list[Child]:
         return _pairs(mapping, start, count) if dict.__len__(mapping) > PAGE else []
     # A set's items have no expression: they are in no order.
     has_index = hasattr(type(value), "__getitem__")
-    items = as_items(value, start + count) or []
+    items = (as_items(value, start + count) or []) if fields(value) is None else []
+    hidden = hidden_items(items, size_of(value))
     return [
-        Child(str(number), each, f"[{number}]" if has_index else "") for number, each in enumerate(items[start:], start)
+        Child(str(number), each, f"[{number}]" if has_index else "", number in hidden)
+        for number, each in enumerate(items[start:], start)
     ]
 
 
@@ -87,14 +96,22 @@ def _named_attributes(value: Any) -> list[tuple[str, Any]]:
     if issubclass(type(value), BaseException):
         chain = [(name, getattr(value, name)) for name in ("args", "__cause__", "__context__")]
         return [*((name, each) for name, each in chain if each is not None), *attributes(value)]
+    named = fields(value)
+    if named is not None:
+        return named
     return sorted(attributes(value), key=lambda pair: pair[0].startswith("_"))
 
 
 def _pairs(mapping: dict[Any, Any], start: int, count: int) -> list[Child]:
-    return [
-        Child(_key_text(key), each, f"[{key!r}]" if type(key) in (str, int, bool, bytes) else "")
-        for key, each in islice(dict.items(mapping), start, start + count)
-    ]
+    pairs = list(islice(dict.items(mapping), start, start + count))
+    hidden = hidden_pairs(pairs)
+    return [Child(_key_text(key), each, _access(key), at in hidden) for at, (key, each) in enumerate(pairs)]
+
+
+def _access(key: Any) -> str:
+    """How a program writes a key; nothing where that would show a secret."""
+    text = f"[{key!r}]" if type(key) in (str, int, bool, bytes) else ""
+    return text if text == scrub(text) else ""
 
 
 def _key_text(key: Any) -> str:
@@ -129,5 +146,7 @@ def _plain(value: Any) -> Any:
 
 def _tensor_rows(value: Any, start: int, count: int) -> list[Child]:
     plain = _plain(value)
+    if not len(plain.shape):
+        return []
     last = min(start + count, int(plain.shape[0]))
     return [Child(str(row), plain[row], f"[{row}]") for row in range(start, last)]

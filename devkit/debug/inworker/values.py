@@ -8,7 +8,7 @@ no addresses: equal values of two ranks are equal texts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import EnumType
 from itertools import islice
@@ -16,9 +16,23 @@ from types import FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .arrays import array_facts, facts_text
-from .insides import as_items, as_mapping, attributes, size_of, type_name
-from .redaction import LONGEST_SECRET, REDACTED, is_secret, redact, scrub, scrub_start
+from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
+from .redaction import (
+    LONGEST_SECRET,
+    REDACTED,
+    hidden_items,
+    hidden_pairs,
+    is_secret,
+    last_name,
+    redact,
+    scrub,
+    scrub_start,
+    secrets_among,
+    secrets_of_frames,
+    without,
+)  # fmt: skip
 from .scopes import assign, evaluate
+from .words import plain
 
 __all__ = [
     "LARGE", "SMALL", "Limits", "assign", "attributes", "evaluate", "evaluate_log", "evaluate_summary", "redact",
@@ -135,25 +149,33 @@ class _Text:
 
     def _sequence(self, value: Any, items: list[Any], depth: int) -> str:
         kind = type(value)
-        inner = self._join((self.of(each, depth + 1) for each in items), size_of(value))
+        named = fields(value)
+        if named is not None:
+            pairs = self._named(named, depth)
+            return f"{type_name(kind)}({self._join((f'{name}={text}' for name, text in pairs), len(named))})"
+        inner = self._join(self._items(items, size_of(value), depth), size_of(value))
         if kind is list:
             return f"[{inner}]"
         if kind is tuple:
             return f"({inner},)" if size_of(value) == 1 else f"({inner})"
         if kind is set and items:
             return f"{{{inner}}}"
-        names = getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
-        if isinstance(names, tuple) and len(names) == tuple.__len__(value):
-            pairs = (f"{name}={self._of_named(name, each, depth)}" for name, each in zip(names, items, strict=False))
-            return f"{type_name(kind)}({self._join(pairs, len(names))})"
         return f"{type_name(kind)}([{inner}])"
 
-    def _pairs(self, mapping: dict[Any, Any], depth: int) -> Iterable[str]:
-        for key, each in islice(dict.items(mapping), self._limits.items):
-            yield f"{self.of(key, depth + 1)}: {self._of_named(key, each, depth)}"
+    def _items(self, items: list[Any], size: int, depth: int) -> Iterable[str]:
+        hidden = hidden_items(items, size)
+        for index, each in enumerate(items):
+            yield repr(REDACTED) if index in hidden else self.of(each, depth + 1)
 
-    def _of_named(self, name: Any, value: Any, depth: int) -> str:
-        return repr(REDACTED) if is_secret(name, value) else self.of(value, depth + 1)
+    def _pairs(self, mapping: dict[Any, Any], depth: int) -> Iterable[str]:
+        pairs = list(islice(dict.items(mapping), self._limits.items))
+        for (key, _), (_, text) in zip(pairs, self._named(pairs, depth), strict=True):
+            yield f"{self.of(key, depth + 1)}: {text}"
+
+    def _named(self, pairs: list[tuple[Any, Any]], depth: int) -> Iterable[tuple[Any, str]]:
+        hidden = hidden_pairs(pairs)
+        for index, (name, each) in enumerate(pairs):
+            yield name, repr(REDACTED) if index in hidden else self.of(each, depth + 1)
 
     def _object(self, value: Any, depth: int) -> str:
         plain = _plain_repr(value)
@@ -161,7 +183,7 @@ class _Text:
             return cut(plain, self._limits.text)
         named = attributes(value)
         shown = [(name, each) for name, each in named if not name.startswith("_")] or named
-        pairs = (f"{name}={self._of_named(name, each, depth)}" for name, each in shown)
+        pairs = (f"{name}={text}" for name, text in self._named(shown, depth))
         inner = self._join(pairs, len(shown))
         return f"<{type_name(type(value))} {inner}>" if inner else f"<{type_name(type(value))}>"
 
@@ -269,24 +291,30 @@ def _json_container(value: Any, limits: Limits, depth: int) -> Any:
     mapping = as_mapping(value)
     if mapping is not None:
         return _json_pairs(list(islice(dict.items(mapping), limits.items)), dict.__len__(mapping), limits, depth)
-    items = as_items(value, limits.items)
+    named = fields(value)
+    items = as_items(value, limits.items) if named is None else None
     if items is not None:
-        more = size_of(value) - len(items)
-        shown = [_json(each, limits, depth + 1) for each in items]
-        return [*shown, f"... {more} more"] if more > 0 else shown
+        return _json_items(items, size_of(value), limits, depth)
     if _named(value) is not None or _plain_repr(value) is not None or issubclass(type(value), BaseException):
         return summarise(value, limits)
-    named = attributes(value)
+    named = attributes(value) if named is None else named
     inner = _json_pairs(named[: limits.items], len(named), limits, depth)
     return {"type": type_name(type(value)), "attributes": inner}
 
 
+def _json_items(items: list[Any], size: int, limits: Limits, depth: int) -> list[Any]:
+    hidden = hidden_items(items, size)
+    shown = [REDACTED if index in hidden else _json(each, limits, depth + 1) for index, each in enumerate(items)]
+    return [*shown, f"... {size - len(items)} more"] if size > len(items) else shown
+
+
 def _json_pairs(pairs: list[tuple[Any, Any]], count: int, limits: Limits, depth: int) -> dict[str, Any]:
+    hidden = hidden_pairs(pairs)
     shown = {
-        _start(key, limits.text) if type(key) is str else summarise(key, limits): redact(key, each)
-        if is_secret(key, each)
+        _start(key, limits.text) if type(key) is str else summarise(key, limits): REDACTED
+        if index in hidden
         else _json(each, limits, depth + 1)
-        for key, each in pairs
+        for index, (key, each) in enumerate(pairs)
     }
     return shown | {"...": f"{count - len(pairs)} more"} if count > len(pairs) else shown
 
@@ -309,10 +337,17 @@ def evaluate_summary(stop: Any, expression: str, frame: Any, timeout: float) -> 
     """
     where = getattr(frame, "frame", frame)
     try:
-        value = stop.run(lambda: summarise(evaluate(expression, where), LARGE), timeout)
+        value = stop.run(lambda: _summary_of(expression, where, getattr(stop, "names", {})), timeout)
     except Exception as error:  # noqa: BLE001 - whatever the expression raised is the answer
         return {"value": None, "error": error_line(error)}
     return {"value": value, "error": None}
+
+
+def _summary_of(expression: str, frame: FrameType, also: Mapping[str, Any]) -> str:
+    value = evaluate(expression, frame, also=also)
+    if is_secret(last_name(expression), value):
+        return repr(REDACTED)
+    return str(without(summarise(value, LARGE), secrets_among(frame.f_locals)))
 
 
 def evaluate_log(template: str, frame: FrameType) -> str:
@@ -337,7 +372,10 @@ def _is_expression(text: str) -> bool:
 def _log_part(expression: str, frame: FrameType) -> str:
     try:
         value = evaluate(expression, frame)
-        return _start(value, SMALL.total) if type(value) is str else summarise(value)
+        if is_secret(last_name(expression), value):
+            return REDACTED
+        text = _start(value, SMALL.total) if type(value) is str else summarise(value)
+        return str(without(text, secrets_among(frame.f_locals)))
     except Exception as error:  # noqa: BLE001 - a logpoint never raises into the program; its text tells
         return f"<{error_line(error)}>"
 
@@ -345,7 +383,8 @@ def _log_part(expression: str, frame: FrameType) -> str:
 def error_line(error: BaseException) -> str:
     """An exception in one line."""
     try:
-        text = scrub(" ".join(str(error).split()))
+        said = " ".join(plain(str(error)).split())
+        text = str(without(scrub(said), secrets_of_frames(error)))
     except Exception:  # noqa: BLE001 - keeps the name of an exception whose own text fails
         text = ""
     return cut(f"{type_name(type(error))}: {text}" if text else type_name(type(error)), 500)

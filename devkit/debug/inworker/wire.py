@@ -24,9 +24,12 @@ from . import PROTOCOL
 
 MAX_LINE = 64 * 1024**2  # bytes of one document
 HANDSHAKE_LIMIT = 1024  # bytes of a line before the other side is known
-HANDSHAKE_SECONDS = 5.0
+HANDSHAKE_SECONDS = 5.0  # that a stranger has at the hub
+REACH_SECONDS = 5.0
+ANSWER_SECONDS = 20.0
 SEND_SECONDS = 5
 NONCE_BYTES = 16
+KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}  # seconds, seconds, times
 
 Document = dict[str, Any]
 
@@ -41,7 +44,28 @@ def derive_key(token: str, hub_id: str) -> bytes:
 
 
 def mac(key: bytes, side: str, first: str, second: str) -> str:
-    return hmac.new(key, f"{side} {first} {second}".encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, _bytes(f"{side} {first} {second}"), hashlib.sha256).hexdigest()
+
+
+def is_mac(said: Any, expected: str) -> bool:
+    """
+    >>> is_mac("ab", "ab"), is_mac("\u00e4", "ab"), is_mac(None, "ab")
+    (True, False, False)
+    """
+    return hmac.compare_digest(_bytes(str(said)), expected.encode())
+
+
+def _bytes(text: str) -> bytes:
+    """JSON has texts that are no Unicode."""
+    return text.encode(errors="backslashreplace")
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """A host that is gone without a word is noticed within two minutes, also where nothing is said."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def nonce() -> str:
@@ -64,7 +88,7 @@ def decode(line: bytes) -> Document:
     """
     try:
         document = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise WireError("the other side does not speak devkit's protocol") from None
     if not isinstance(document, dict):
         raise WireError("the other side does not speak devkit's protocol")
@@ -82,7 +106,7 @@ def answer(greeting: Document, key: bytes, kind: str) -> tuple[Document, str]:
 def verify(reply: Document, key: bytes, first: str) -> str | None:
     """The server's last word if the other side knows the key, else None."""
     second = str(reply.get("nonce"))
-    if not hmac.compare_digest(str(reply.get("mac")), mac(key, "other", first, second)):
+    if not is_mac(reply.get("mac"), mac(key, "other", first, second)):
         return None
     return mac(key, "server", first, second)
 
@@ -90,22 +114,35 @@ def verify(reply: Document, key: bytes, first: str) -> str | None:
 class Connection:
     """A blocking connection to the hub. `send` may be called from several threads, `receive` from one."""
 
-    def __init__(self, address: tuple[str, int], key: bytes, kind: str, *, timeout: float = HANDSHAKE_SECONDS) -> None:
-        """Raises `OSError` (of which `WireError` is one) when there is no hub or it does not know the key."""
+    def __init__(
+        self,
+        address: tuple[str, int],
+        key: bytes,
+        kind: str,
+        *,
+        timeout: float = ANSWER_SECONDS,
+        reach: float = REACH_SECONDS,
+    ) -> None:
+        """Raises `OSError` (of which `WireError` is one) when there is no hub or it does not know the key.
+
+        `reach` are the seconds until its machine must have answered, and `timeout` those until it has itself: a hub
+        that gets no time on a busy machine is slow.
+        """
         import threading
 
-        self._socket = socket.create_connection(address, timeout=timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket = socket.create_connection(address, timeout=min(reach, timeout))
+        self._socket.settimeout(timeout)
         self._buffer = bytearray()
         self._lock = threading.Lock()
         with ExitStack() as unfinished:
             unfinished.callback(self._socket.close)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive(self._socket)
             self._shake_hands(key, kind)
+            self._socket.settimeout(None)
+            # A hub that reads no more must not hold a thread of the program: SO_SNDTIMEO leaves `receive` to wait.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
             unfinished.pop_all()
-        self._socket.settimeout(None)
-        # A hub that reads no more must not hold a thread of the program: SO_SNDTIMEO leaves `receive` to wait.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
 
     def _shake_hands(self, key: bytes, kind: str) -> None:
         reply, expected = answer(decode(self._line(HANDSHAKE_LIMIT)), key, kind)
@@ -114,7 +151,7 @@ class Connection:
             last = decode(self._line(HANDSHAKE_LIMIT))
         except (WireError, ConnectionError):
             raise WireError("the hub refused the connection: another token") from None
-        if not hmac.compare_digest(str(last.get("mac")), expected):
+        if not is_mac(last.get("mac"), expected):
             raise WireError("the hub does not know the cluster's token")
 
     def send(self, document: Document) -> None:

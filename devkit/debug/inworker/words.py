@@ -1,11 +1,48 @@
-"""What the debugger says in the streams of somebody else's program: one line, and the same trouble once."""
+"""What the debugger says in the streams of somebody else's program: one line, and the same trouble once.
+
+And what others say, fit to be shown.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from contextlib import suppress
+
+# Of Ray's words on a worker's end: where its advice begins, and how it says that it knows nothing.
+ADVICE = (" Some common causes include", " Traceback: ")
+NO_WORD_AS_RAY_SAYS = "connection error code 2. End of file"
+NO_WORD = "without a word, as by SIGKILL or the kernel's out-of-memory killer"
+MOST_TOLD = 100  # troubles of one process: those that others make up must not fill its log
+# Sequences that a terminal obeys: colours and the like, titles and links, single ones; then control characters, and
+# halves of characters, which nothing can print.
+_OBEYED = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
+)
+
+
+def plain(text: str) -> str:
+    r"""A text without what a terminal would obey; lines and tabs stay.
+
+    >>> plain("\x1b[31mred\x1b[0m, and\tdead\x07")
+    'red, and\tdead'
+    """
+    return _OBEYED.sub("", text)
+
+
+def in_short(detail: str) -> str:
+    """What Ray says of a worker's end, without its advice.
+
+    >>> in_short("Worker exits unexpectedly. Worker exits with an exit code 3.")
+    'Worker exits unexpectedly. Worker exits with an exit code 3.'
+    """
+    text = " ".join(detail.split())
+    for advice in ADVICE:
+        text = text.partition(advice)[0]
+    return NO_WORD if NO_WORD_AS_RAY_SAYS in text else text.strip()
 
 
 def say(text: str) -> None:
@@ -22,7 +59,7 @@ class Complaints:
 
     def tell(self, what: str, error: Exception) -> None:
         text = f"{what}: {' '.join(traceback.format_exception_only(error)).strip()}"
-        if text not in self._told:
+        if text not in self._told and len(self._told) < MOST_TOLD:
             self._told.add(text)
             place = traceback.extract_tb(error.__traceback__)[-1]
             say(f"{text} ({os.path.basename(place.filename)}:{place.lineno})")

@@ -11,6 +11,7 @@ import re
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any
@@ -23,20 +24,21 @@ CHECKED = ("flash_attn",)  # compiled against one torch; only an import shows wh
 
 def main() -> None:
     os.nice(NICE)
-    log = os.path.join(tempfile.gettempdir(), f"devkit-nccl-{os.getpid()}.log")
-    os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=log, NCCL_DEBUG_SUBSYS="INIT,NET,GRAPH")
     try:
         import torch
     except Exception as error:  # noqa: BLE001 - whatever a broken torch raises is the finding
         _say({"status": "failed", "detail": f"import torch: {_words(error)}"})
         return
-    _say({"status": "ready", "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0})
-    try:
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    # A process that is killed leaves its folder: none is made where NCCL writes nothing into it.
+    own = tempfile.TemporaryDirectory(prefix="devkit-nccl-", ignore_cleanup_errors=True) if gpus else nullcontext("")
+    with own as folder:
+        log = os.path.join(folder, "log")
+        if gpus:
+            os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=log, NCCL_DEBUG_SUBSYS="INIT,NET,GRAPH")
+        _say({"status": "ready", "gpus": gpus})
         for line in sys.stdin:
             _say(_run(json.loads(line), log))
-    finally:
-        if os.path.exists(log):
-            os.unlink(log)
 
 
 def _run(job: dict[str, Any], log: str) -> dict[str, Any]:

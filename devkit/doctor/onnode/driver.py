@@ -64,7 +64,7 @@ class Survey:
 
     def close(self) -> None:
         closing = [actor.close.remote() for actor in self._actors.values()]
-        with suppress(Exception):
+        with suppress(Exception):  # Ray has many for a node that is lost; who has not closed is killed
             self._ray.wait(closing, num_returns=len(closing), timeout=1.0)
         for actor in self._actors.values():
             self._ray.kill(actor)

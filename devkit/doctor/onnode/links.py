@@ -17,6 +17,9 @@ CONNECT_S = 4.0  # a second and a third SYN go out after 1 and 3 s: one lost pac
 ANSWER_S = 2.0
 STREAM_S = 0.25
 ROUND_TRIPS = 8
+MOST_CONNECTIONS = 2048
+KEY_S = 5.0  # for who comes to show that it knows the key
+SILENCE_S = 30.0
 KEY_LENGTH = 16
 _ECHO, _SINK = b"e", b"s"
 _CHUNK = b"\0" * (1 << 18)
@@ -31,9 +34,10 @@ class Listener:
 
     def __init__(self, key: bytes) -> None:
         self._key = key
+        self._room = threading.Semaphore(MOST_CONNECTIONS)
         self._server = socket.create_server(("", 0), backlog=64)
         self.port: int = self._server.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
+        threading.Thread(target=self._serve, name="devkit-doctor-listener", daemon=True).start()
 
     def close(self) -> None:
         with suppress(OSError):
@@ -44,15 +48,24 @@ class Listener:
         with suppress(OSError):
             while True:
                 connection, _ = self._server.accept()
-                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+                if not self._room.acquire(blocking=False):
+                    connection.close()
+                    continue
+                threading.Thread(target=self._answer, args=(connection,), name="devkit-doctor", daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            connection.settimeout(30.0)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            said = _read(connection, KEY_LENGTH + 1)
-            if not hmac.compare_digest(said[:KEY_LENGTH], self._key):
-                return
+        try:
+            with connection, suppress(OSError):
+                self._talk(connection)
+        finally:
+            self._room.release()
+
+    def _talk(self, connection: socket.socket) -> None:
+        connection.settimeout(KEY_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        said = _read(connection, KEY_LENGTH + 1)
+        if hmac.compare_digest(said[:KEY_LENGTH], self._key):
+            connection.settimeout(SILENCE_S)
             while data := connection.recv(1 << 20):
                 if said[KEY_LENGTH:] == _ECHO:
                     connection.sendall(data)

@@ -249,7 +249,7 @@ class Worker:
         self.stops.park(sys._getframe(1), "breakpoint")
 
     def hit(self, name: str, frame: Any) -> None:
-        self.stops.park(frame, "breakpoint", breakpoint_id=name)
+        self.stops.park(frame, "breakpoint", breakpoints=(name,))
 
     # ---- the agent
 

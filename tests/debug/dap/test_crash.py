@@ -13,6 +13,7 @@ from devkit.debug.dap_paths import Paths
 from devkit.debug.dap_recorded import children, look_up, type_of
 from devkit.debug.inworker import snapshot
 from devkit.debug.inworker.records import Identity
+from devkit.debug.inworker.vanished import vanished
 from devkit.errors import UsageError
 from tests.debug.dap.support import Client, Worker, running, until
 from tests.debug.hubs import RunningHub
@@ -232,7 +233,7 @@ def test_an_unknown_crash_is_told(hub: RunningHub) -> None:
 
 
 def test_a_crash_without_a_stack_is_still_a_session(hub: RunningHub) -> None:
-    document = snapshot.vanished(WHO, {"signal": "SIGSEGV", "message": "segmentation fault"}, "it died")
+    document = vanished(WHO, {"signal": "SIGSEGV", "message": "segmentation fault"}, "it died")
     with running(Options(crash=keep(hub, document)), hub.client) as session:
         assert opened(session.client) == []
         assert session.client.ask("exceptionInfo", threadId=1)["exceptionId"] == "SIGSEGV"

@@ -31,7 +31,8 @@ TOKEN = "a token that nobody may see"
 # Plays `ray.init`: tells `devkit run` which job it is; then it waits until a file is there.
 JOB = """
 import json, os, sys, time
-job = {"gcs_address": "10.0.0.1:1", "dashboard_url": "", "job_id": "01", "auth": "disabled", "hub": {}}
+hub = {"hub_id": "h", "host": "127.0.0.1", "port": 1, "node_id": "n"}  # the test's own is another
+job = {"gcs_address": "127.0.0.1:1", "dashboard_url": "", "job_id": "01", "auth": "disabled", "hub": hub}
 path = os.environ["DEVKIT_ANNOUNCE"]
 with open(path + ".new", "w") as file:
     json.dump(job, file)

@@ -1,7 +1,7 @@
-"""Put this folder first on PYTHONPATH, and every Python that starts imports the trainer with one mistake in it.
+"""Put this folder first on PYTHONPATH, and every Python that starts imports the trainer with mistakes in it.
 
-    SMOKE_MUTANT         name of a mutant of `mutants.py`; empty: the trainer as it is
-    SMOKE_MUTANT_FILE    a line is added to it for each process that imported the mutant
+    SMOKE_MUTANTS        names of mutants of `mutants.py`, with commas; empty: the trainer as it is
+    SMOKE_MUTANTS_FILE   the name of a mutant is added to it by each process that imported it, a line each
 
 The product has no hook for this: `site` imports the first `sitecustomize` that it finds, and this one goes on to the
 one that it hides.
@@ -22,30 +22,33 @@ HERE = Path(__file__).parent
 
 
 class MutantLoader(SourceFileLoader):
-    """Compiles the mutant's text in place of the file's, past the cache of compiled files."""
+    """Compiles the mutants' text in place of the file's, past the cache of compiled files."""
 
-    mutant: Any
+    mutants: list[Any]
 
     def get_code(self, fullname: str) -> CodeType:
-        source = self.mutant.applied_to(self.get_data(self.path).decode())
-        with open(os.environ["SMOKE_MUTANT_FILE"], "a") as file:
-            file.write(f"{os.getpid()}\n")
+        source = self.get_data(self.path).decode()
+        for mutant in self.mutants:
+            source = mutant.applied_to(source)
+        with open(os.environ["SMOKE_MUTANTS_FILE"], "a") as file:
+            file.write("".join(f"{mutant.name}\n" for mutant in self.mutants))
         return compile(source, self.path, "exec", dont_inherit=True)
 
 
 class MutantFinder(MetaPathFinder):
-    """Finds one module as everybody else does, and gives it the other loader."""
+    """Finds a mutant's module as everybody else does, and gives it the other loader."""
 
-    def __init__(self, mutant: Any) -> None:
-        self.mutant = mutant
+    def __init__(self, mutants: list[Any]) -> None:
+        self.mutants = mutants
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if fullname != self.mutant.module:
+        mine = [mutant for mutant in self.mutants if mutant.module == fullname]
+        if not mine:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         assert spec is not None and spec.origin is not None
         spec.loader = loader = MutantLoader(fullname, spec.origin)
-        loader.mutant = self.mutant
+        loader.mutants = mine
         return spec
 
 
@@ -66,6 +69,7 @@ def chain() -> None:
         load("_hidden_sitecustomize", Path(hidden.origin))
 
 
-if wanted := os.environ.get("SMOKE_MUTANT"):
-    sys.meta_path.insert(0, MutantFinder(load("_smoke_mutants", HERE.parent / "mutants.py").BY_NAME[wanted]))
+if wanted := os.environ.get("SMOKE_MUTANTS"):
+    known = load("_smoke_mutants", HERE.parent / "mutants.py").BY_NAME
+    sys.meta_path.insert(0, MutantFinder([known[name] for name in wanted.split(",")]))
 chain()

@@ -67,6 +67,7 @@ class MegatronModel:
         temperature: float = 1.0,
     ) -> None:
         self.network = network  # this rank's part
+        self.inert: list[str] = []  # what it cannot do is refused with the configuration
         self.module = identity  # config and generation_config, as transformers saves them
         self.dimensions = model
         self.grid = grid

@@ -173,8 +173,9 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'no-way-through-the-dashboard',
     file: 'devkit/debug/client.py',
-    old: '    return Tunnel(dashboard, place, end)',
-    fresh: '    raise UnreachableError(f"no port to {place.host}")\n    return Tunnel(dashboard, place, end)',
+    old: '            return Tunnel(dashboard, place, min(end',
+    fresh:
+      '            raise UnreachableError(f"no port to {place.host}")\n            return Tunnel(dashboard, place, min(end',
     caughtBy: NOWHERE,
     says: /a row of our view like .*Counter/,
   },

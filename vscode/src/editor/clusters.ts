@@ -62,6 +62,7 @@ class Watcher implements vscode.Disposable {
         this.process = undefined;
         return;
       case "wait":
+        clearTimeout(this.timer);
         this.timer = setTimeout(() => this.tell({ kind: "timer", run: action.run }), action.milliseconds);
         return;
       case "cancelWait":

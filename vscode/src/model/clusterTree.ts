@@ -183,7 +183,8 @@ function breakpointNode(key: string, one: BreakpointState, setting: Setting): No
 /** How far a breakpoint has come: `armed in 3 of 8, 2 hits`. */
 export function armed(one: BreakpointState): string {
   const hits = one.hits ? `, ${count(one.hits, "hit")}` : "";
-  const note = one.note && (one.armed < one.workers || !one.armed) ? `: ${one.note}` : "";
+  const some = one.armed < one.workers ? ` (the others: ${one.note})` : ` (${one.note})`;
+  const note = !one.note ? "" : one.armed ? some : `: ${one.note}`;
   return `armed in ${one.armed} of ${one.workers}${hits}${note}`;
 }
 

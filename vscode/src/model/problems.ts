@@ -14,7 +14,8 @@ export interface Problem {
   readonly hint: string;
 }
 
-const UNREACHABLE = 3; // devkit's exit codes
+const UNREACHABLE = 3; // devkit's exit codes; also that there is no job
+const NO_JOB = "no job of this cluster";
 const NOT_FINE = 1;
 const ABOUT_TOKENS = /asks for a token|refuses the token|is RAY_AUTH_TOKEN/;
 
@@ -30,9 +31,12 @@ export function clusterProblem(record: ErrorRecord): Problem {
 
 function kindOf(record: ErrorRecord): ProblemKind {
   if (record.exit_code === UNREACHABLE) {
+    if (record.error.startsWith(NO_JOB)) {
+      return "idle";
+    }
     return ABOUT_TOKENS.test(`${record.error} ${record.hint}`) ? "token" : "unreachable";
   }
-  // `ps` fails with code 1 where a dashboard answered and no job of the cluster has a hub.
+  // So an older `ps` said that a dashboard answered and no job of the cluster has a hub.
   return record.exit_code === NOT_FINE ? "idle" : "failed";
 }
 

@@ -29,6 +29,8 @@ export interface BreakpointState {
   readonly note: string;
   /** what its condition raised; empty: nothing */
   readonly error: string;
+  /** the only job that it is for; empty: every one */
+  readonly job_id: string;
 }
 
 /** One exception of a chain. */
@@ -91,6 +93,8 @@ export interface CrashDetails {
   readonly cut: readonly string[];
   /** why a process ended that left no exception */
   readonly reason?: string;
+  /** seconds between the last look at such a process, which the frames are of, and its end */
+  readonly seen?: number;
 }
 
 export type CrashDocument = CrashRecord & CrashDetails;
@@ -127,6 +131,8 @@ export interface CrashRecord {
   readonly kind: string;
   readonly worker_id: string;
   readonly task_id: string;
+  /** tasks whose results it asked for, where it was told of a death */
+  readonly waited: readonly string[];
 }
 
 /** `devkit crashes`. */
@@ -178,13 +184,15 @@ export interface ErrorRecord {
   readonly exit_code: number;
 }
 
-/** `devkit eval`. */
+/** `devkit eval`: of the first expression. */
 export interface EvalDocument {
   readonly results: readonly EvalResult[];
   /** the largest first; errors are in `results` alone */
   readonly groups: readonly EvalGroup[];
   /** ranks that differ from the rest */
   readonly odd: readonly number[];
+  /** of the other expressions, where there are some */
+  readonly further?: readonly FurtherEval[];
 }
 
 /** Stops at which an expression has the same value. */
@@ -202,6 +210,14 @@ export interface EvalResult {
   readonly rank: number | null;
   readonly value: string | null;
   readonly error: string | null;
+}
+
+/** The second of several expressions, or one behind it. */
+export interface FurtherEval {
+  readonly expression: string;
+  readonly results: readonly EvalResult[];
+  readonly groups: readonly EvalGroup[];
+  readonly odd: readonly number[];
 }
 
 /** A stop that is over, and why. */
@@ -291,7 +307,7 @@ export interface LintFinding {
   readonly column: number;
   /** characters of the line that are meant */
   readonly width: number;
-  /** the line */
+  /** the line; of a long one the part around the finding */
   readonly source: string;
   /** what */
   readonly message: string;
@@ -299,6 +315,8 @@ export interface LintFinding {
   readonly why: string;
   /** what to write instead */
   readonly hint: string;
+  /** where in its line `source` begins */
+  readonly source_column: number;
 }
 
 /** A training command, and the release of verl by which its keys were judged. */
@@ -443,6 +461,8 @@ export interface StopRecord {
   readonly thread: string;
   /** id of the breakpoint that was hit */
   readonly breakpoint: string;
+  /** ids of all those of its place that were hit */
+  readonly breakpoints: readonly string[];
 }
 
 /** A cluster that was ended: how many processes it had, and how many of them had to be killed. */
@@ -453,6 +473,8 @@ export interface Stopped {
   readonly killed: number;
   /** why something of it may still run */
   readonly problem: string;
+  /** the folder in which Ray's logs still are; empty: they went with it */
+  readonly logs: string;
 }
 
 /** `devkit debug-cluster stop`. */

@@ -40,6 +40,7 @@ export const OFF: WatchState = { phase: "off", run: 0, document: null, problem: 
 
 const FIRST_PAUSE = 1000; // milliseconds; doubled at each attempt
 const LONGEST_PAUSE = 15_000;
+const AWAY = 2000; // milliseconds until the stops of a hub that went away are gone from the view
 
 export function pause(attempts: number): number {
   return Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** Math.max(0, attempts - 1));
@@ -54,7 +55,7 @@ export function step(state: WatchState, event: WatchEvent): Step {
     case "retry":
       return state.phase === "off" ? [state, []] : spawn({ ...state, attempts: 0 }, ending(state));
     case "timer":
-      return state.phase === "waiting" && event.run === state.run ? spawn(state, []) : [state, []];
+      return event.run === state.run ? pauseOver(state) : [state, []];
     default:
       return event.run === state.run && isRunning(state) ? heard(state, event) : [state, []];
   }
@@ -92,7 +93,7 @@ function heard(state: WatchState, event: Heard): Step {
 
 function read(state: WatchState, document: unknown): Step {
   if (isErrorRecord(document)) {
-    return [complained(state, clusterProblem(document)), []];
+    return complained(state, clusterProblem(document));
   }
   if (!isPs(document)) {
     return [state, []];
@@ -103,10 +104,23 @@ function read(state: WatchState, document: unknown): Step {
   return [{ ...state, phase: "live", document, problem: null, attempts: 0 }, actions];
 }
 
-/** What was shown stays until a second look: a hub that went away may be back by then. */
-function complained(state: WatchState, problem: Problem): WatchState {
-  const shown = state.phase === "live" ? {} : { problem, document: null };
-  return { ...state, ...shown, phase: "starting", said: problem };
+/**
+ * What was shown stays for a moment: a hub that went away may be back at devkit's next look. Not until that look ends,
+ * which takes half a minute where the hub was killed and nothing says so.
+ */
+function complained(state: WatchState, problem: Problem): Step {
+  const next: WatchState = { ...state, phase: "starting", said: problem };
+  return state.phase === "live"
+    ? [next, [{ kind: "wait", run: state.run, milliseconds: AWAY }]]
+    : [{ ...next, problem, document: null }, []];
+}
+
+function pauseOver(state: WatchState): Step {
+  if (state.phase === "waiting") {
+    return spawn(state, []);
+  }
+  const isAway = state.phase === "starting" && state.said !== null;
+  return [isAway ? { ...state, problem: state.said, document: null } : state, []];
 }
 
 function wait(state: WatchState, problem: Problem): Step {

@@ -1,0 +1,97 @@
+"""What agents tell the hub, looked at before anybody else is told of it: who has the key may still send anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .records import StopRecord, check_types, is_number
+from .who import Identity, Record
+
+Document = dict[str, Any]
+
+
+def problem(document: Document) -> Exception | None:
+    """What is wrong with a message that is not as `agent.py` makes it; of others than these, nothing is known."""
+    look = _CHECKS.get(str(document.get("type")))
+    try:
+        if look:
+            look(document)
+    except (TypeError, AttributeError, KeyError) as error:
+        return error
+    return None
+
+
+def _hello(document: Document) -> None:
+    _identity(document["identity"])
+    _list(document.get("breakpoints", []), lambda each: None)  # each is looked at where it is learned
+
+
+def _report(document: Document) -> None:
+    _identity(document["identity"])
+    _list(document["stops"], lambda each: _record(StopRecord, each))
+    for each in document["armed"].values():
+        _kinds(each, {"places": int, "note": str, "hits": int, "error": str})
+        _need(each, ("places",))
+    _list(document.get("ended", []), lambda each: _need(_kinds(each, {"id": str, "why": str}), ("id", "why")))
+
+
+def _reply(document: Document) -> None:
+    if type(document["id"]) is not int:
+        raise TypeError("its id is no number")
+    if "report" in document:
+        _report(document["report"])
+
+
+def _doing(document: Document) -> None:
+    if not is_number(document["time"]):
+        raise TypeError("its time is no number")
+    kinds = {"file": str, "line": int, "function": str}
+    _list(document["frames"], lambda each: _need(_kinds(each, kinds), kinds))
+
+
+def _bye(document: Document) -> None:
+    _need(_kinds(document, {"reason": str}), ("reason",))
+
+
+_CHECKS: dict[str, Callable[[Document], None]] = {
+    "hello": _hello,
+    "report": _report,
+    "reply": _reply,
+    "doing": _doing,
+    "bye": _bye,
+}
+
+
+def _identity(document: Any) -> None:
+    _record(Identity, document)
+    if not document["worker_id"]:
+        raise TypeError("worker_id is empty")
+
+
+def _record(kind: type[Record], document: Any) -> None:
+    record = kind.from_json(document)
+    check_types(record)
+    raised = getattr(record, "exception", None)
+    if raised is not None:
+        _need(_kinds(raised, {"type": str, "message": str}), ("type", "message"))
+
+
+def _list(found: Any, look: Callable[[Any], object]) -> None:
+    if not isinstance(found, (list, tuple)):
+        raise TypeError("it is no list")
+    for each in found:
+        look(each)
+
+
+def _kinds(document: Any, kinds: dict[str, type]) -> Document:
+    for name, kind in kinds.items():
+        value = document.get(name, kind())
+        if type(value) is not kind or (kind is int and not is_number(value)):
+            raise TypeError(f"{name} is no {kind.__name__}")
+    return document  # type: ignore[no-any-return]
+
+
+def _need(document: Document, names: Iterable[str]) -> None:
+    for name in names:
+        document[name]

@@ -1,0 +1,76 @@
+"""The document of a process that had no time to write one: by Ray's tables, its last words, and the last look at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .doing import EVERY_SECONDS
+from .identity import WORKER
+from .records import DIED, Identity, Raised
+from .redaction import scrub
+from .snapshot import record_at
+from .sources import is_users
+from .words import plain
+
+Document = dict[str, Any]
+
+
+def vanished(
+    identity: Identity,
+    words: Document | None,
+    reason: str,
+    *,
+    task: Document | None = None,
+    seen: Document | None = None,
+    died: float | None = None,
+) -> Document:
+    """A crash of a process that is gone.
+
+    Args:
+        words: what `last_words` found: a signal, a message, frames.
+        reason: why it ended, in Ray's words.
+        task: what it was at, by Ray's table: {"task_id", "name", "attempt"}. Of the arguments Ray keeps nothing.
+        seen: where it was at the last look: {"time", "frames"}.
+        died: when, in seconds since the epoch; None: now.
+    """
+    words, task = words or {}, task or {}
+    last_seen = None if words.get("frames") or not _is_of_task(seen, task) else seen
+    bare = words.get("frames") or (last_seen or {}).get("frames") or []
+    frames = [{**frame, "user": is_users(frame["file"]), "source": None, "locals": {}} for frame in bare]
+    at = next((index for index, frame in enumerate(frames) if frame["user"]), 0)
+    where = (frames[at]["file"], frames[at]["line"], frames[at]["function"]) if frames else ("", 0, "")
+    name = str(task.get("name") or "")
+    if not where[2]:
+        where = ("", 0, name)
+    role = name.rpartition(".")[2] if name and identity.role in ("", WORKER) else identity.role
+    exception: Raised = {
+        "type": words.get("signal") or DIED,
+        "message": scrub(plain(words.get("message") or reason)),
+    }
+    record = record_at(
+        replace(identity, role=role), "exit", exception, where, None, str(task.get("task_id") or ""), died
+    )
+    document = {
+        **record.to_json(),
+        "attempt": int(task.get("attempt") or 0),
+        "host": identity.host,
+        "versions": {"python": identity.python},
+        "light": False,
+        "at": at,
+        "frames": frames,
+        "chain": [{**exception, "relation": "raised", "frames": bare}],
+        "threads": [],
+        "cut": [],
+        "reason": reason,
+    }
+    if last_seen is not None and bare:
+        # While it stays in its place nothing is told: it was looked at no longer ago than that.
+        document["seen"] = round(min(max(record.time - float(last_seen["time"]), 0.0), EVERY_SECONDS), 3)
+    return document
+
+
+def _is_of_task(seen: Document | None, task: Document) -> bool:
+    """Whether the last look was at this task, and not at one that the worker had before."""
+    name = str(task.get("name") or "").rpartition(".")[2]
+    return not name or any(frame["function"].rpartition(".")[2] == name for frame in (seen or {}).get("frames", ()))

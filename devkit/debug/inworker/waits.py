@@ -1,0 +1,153 @@
+"""What this process waits for of Ray: the tasks behind each `ray.get`, `ray.wait`, and `await` of a result.
+
+References name their tasks. They stand in Ray's own frames, and behind the futures that coroutines wait for; none of
+the program's code runs when they are looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from .sources import is_users
+from .stacks import is_ours
+
+RAYS_FILE = os.path.join("ray", "_private", "worker.py")
+_REFERENCES = {"get": ("object_refs",), "wait": ("ray_waitables", "object_refs")}  # of Ray's functions, by release
+MOST_TASKS = 50  # of one wait
+MOST_WAITS = 50
+DEPTH = 100
+_ASYNC_ACTOR_THREAD = "AsyncIO Thread"
+
+Document = dict[str, Any]
+
+
+def of_process(frames: dict[int, FrameType], names: dict[int, str]) -> list[Document]:
+    """One document for each wait; `frames` are the innermost ones of the threads, by their idents."""
+    found = [each for ident, frame in frames.items() if (each := of_thread(frame, names.get(ident, ""))) is not None]
+    return (found + list(_of_coroutines()))[:MOST_WAITS]
+
+
+def actor() -> Document:
+    """The actor that lives here, and how many calls it takes at once; empty and 0 where there is none."""
+    from .core import asking
+    from .identity import has_job
+
+    worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
+    with asking() as is_open:
+        try:
+            if not is_open or worker is None or not has_job() or worker.actor_id.is_nil():
+                return {"actor_id": "", "concurrency": 0}
+            taken = int(worker.core_worker.current_actor_max_concurrency())
+            return {"actor_id": str(worker.actor_id.hex()), "concurrency": taken}
+        except Exception:  # noqa: BLE001 - another Ray's: then nothing is known of it
+            return {"actor_id": "", "concurrency": 0}
+
+
+# ---- threads
+
+
+def of_thread(frame: FrameType | None, name: str) -> Document | None:
+    """The innermost wait of a thread, if it is in one."""
+    stack: list[FrameType] = []
+    while frame is not None and len(stack) < DEPTH:
+        stack.append(frame)
+        frame = frame.f_back
+    for index, each in enumerate(stack):
+        parameters = _REFERENCES.get(each.f_code.co_name, ())
+        if not parameters or not each.f_code.co_filename.endswith(RAYS_FILE):
+            continue
+        values = each.f_locals
+        tasks = task_ids(next((values[name] for name in parameters if name in values), ()))
+        own = [outer for outer in stack[index:] if _is_programs(outer)]
+        if tasks and own:
+            needed = int(values.get("num_returns") or 1) if each.f_code.co_name == "wait" else len(tasks)
+            ends = values.get("timeout") is not None
+            return _document(name, own, tasks, needed, ends=ends, side=_is_side(stack[-1], name))
+    return None
+
+
+def _is_side(outermost: FrameType, name: str) -> bool:
+    """Whether the program has started this thread: Ray's own, which take calls, begin in C or run an async actor."""
+    is_pythons = outermost.f_code.co_name == "_bootstrap" and outermost.f_globals.get("__name__") == "threading"
+    return is_pythons and not name.startswith(_ASYNC_ACTOR_THREAD)
+
+
+def task_ids(references: Any) -> tuple[str, ...]:
+    """The tasks whose results these are: one reference, or several."""
+    found: list[str] = []
+    for each in references if isinstance(references, (list, tuple)) else [references]:
+        try:
+            found.append(str(each.task_id().hex()))
+        except Exception:  # noqa: BLE001 - a generator's, or no reference at all: then it names no task
+            continue
+    return tuple(dict.fromkeys(found))[:MOST_TASKS]
+
+
+def _is_programs(frame: FrameType) -> bool:
+    return is_users(frame.f_code.co_filename) and not is_ours(frame.f_code.co_filename)
+
+
+def _document(
+    thread: str, own: list[FrameType], tasks: tuple[str, ...], needed: int, *, ends: bool = False, side: bool = False
+) -> Document:
+    inner, outer = own[0], own[-1]
+    at = {"file": inner.f_code.co_filename, "line": inner.f_lineno or 0, "function": inner.f_code.co_qualname}
+    call = outer.f_code.co_qualname
+    return {
+        "thread": thread,
+        "call": call,
+        "at": at,
+        "tasks": list(tasks),
+        "needed": needed,
+        "ends": ends,
+        "side": side,
+    }
+
+
+# ---- coroutines
+
+
+def _of_coroutines() -> Iterator[Document]:
+    from .stacks import _asyncio_tasks, _awaiting
+
+    tasks = [task for task in _asyncio_tasks() if not task.done()]
+    parts = {id(part) for task in tasks for part in _parts(_awaited(task))}  # which `gather` has made of a call's own
+    for task in tasks:
+        try:
+            references = list(_references(_awaited(task)))
+            own = [frame for frame, _ in _awaiting(task.get_coro()) if _is_programs(frame)]
+        except Exception:  # noqa: BLE001 - a task of somebody's own make: the other waits are still wanted
+            continue
+        found = task_ids(references)
+        if found and own and id(task) not in parts:
+            yield _document(f"task {task.get_name()}", own, found, len(found))
+
+
+def _awaited(task: Any) -> Any:
+    """The future that a task waits for."""
+    return getattr(task, "_fut_waiter", None)
+
+
+def _parts(future: Any) -> list[Any]:
+    """Those of `asyncio.gather`."""
+    found = getattr(future, "_children", None)
+    return list(found) if isinstance(found, list) else []
+
+
+def _references(future: Any, depth: int = 0) -> Iterator[Any]:
+    """Ray's references behind a future: Ray keeps each on a future of another kind, which wakes this one."""
+    if future is None or depth > DEPTH or future.done():
+        return
+    for part in _parts(future):
+        yield from _references(part, depth + 1)
+    if hasattr(future, "_fut_waiter"):
+        yield from _references(future._fut_waiter, depth + 1)
+    for callback, *_ in getattr(future, "_callbacks", None) or ():
+        for cell in getattr(callback, "__closure__", None) or ():
+            reference = getattr(cell.cell_contents, "object_ref", None)
+            if reference is not None:
+                yield reference

@@ -1,0 +1,68 @@
+"""How drivers that nobody submitted have ended: Ray calls each of them a success, for it has no exit code of theirs.
+
+`devkit run` tells the hub the code, and a driver that raised has left a crash there.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from devkit.debug.crash_table import said
+from devkit.debug.crashes import all_crashes
+from devkit.debug.protocols import Hub
+from devkit.debug.rows import JobRow
+from devkit.errors import INTERRUPTED, DevkitError
+from devkit.signals import how_ended
+
+HUB_SECONDS = 3.0
+
+
+def corrected(rows: Sequence[JobRow], hub: Hub | None) -> list[JobRow]:
+    """The jobs with what the hub knows of their ends; without one, as Ray has them."""
+    doubtful = {row.job_id for row in rows if row.status == "SUCCEEDED" and not row.submission_id}
+    if hub is None or not doubtful:
+        return list(rows)
+    known = {**_raised(hub), **_exits(hub)}
+    return [_told(row, known) if row.job_id in doubtful else row for row in rows]
+
+
+def of_cluster(rows: Sequence[JobRow], url: str) -> list[JobRow]:
+    """The same, of the hub of the cluster whose dashboard this is, where it has one."""
+    from devkit.debug.client import connect
+
+    if any(row.status == "SUCCEEDED" and not row.submission_id for row in rows):
+        with suppress(DevkitError), connect(url, deadline=HUB_SECONDS) as hub:
+            return corrected(rows, hub)
+    return list(rows)
+
+
+def _told(row: JobRow, known: Mapping[str, tuple[str, str]]) -> JobRow:
+    status, message = known.get(row.job_id, (row.status, row.message))
+    return replace(row, status=status, message=message)
+
+
+def _exits(hub: Hub) -> dict[str, tuple[str, str]]:
+    with suppress(DevkitError):  # a hub of an older devkit does not know
+        ends: Mapping[str, int] = hub.call("ends")["ends"]
+        return {job: _of_code(int(code)) for job, code in ends.items() if code}
+    return {}
+
+
+def _of_code(code: int) -> tuple[str, str]:
+    """
+    >>> _of_code(3), _of_code(-15)
+    (('FAILED', 'the driver ended with exit code 3'), ('FAILED', 'the driver was ended by SIGTERM'))
+    """
+    if code in (INTERRUPTED, -signal.SIGINT):
+        return "STOPPED", "the driver was interrupted"
+    return "FAILED", f"the driver {how_ended(code)}"
+
+
+def _raised(hub: Hub) -> dict[str, tuple[str, str]]:
+    with suppress(DevkitError):
+        crashes = [each for each in all_crashes(hub) if each.kind == "driver"]
+        return {each.job_id: ("FAILED", f"the driver raised {said(each)}") for each in crashes}
+    return {}

@@ -1,0 +1,131 @@
+"""Actors that wait for each other's calls: the circle, and why none of its calls can ever begin. Pure.
+
+A call is stuck when every slot of the actor that is to take it is held by a call that is stuck, too; or when it runs,
+and waits for one that is stuck. All waits are taken for stuck at first, and those that can still end are taken out
+until none is left that can. What is not known counts as something that may end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from devkit.hang.case import Case
+from devkit.hang.facts import Call, CallWait
+from devkit.hang.states import State
+
+OWN_PART, NO_ACTOR = 16, "f" * 24  # an id of a task ends with that of its actor; of a task that is no call, with this
+QUEUED = ("SUBMITTED_TO_WORKER", "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY")
+_NO_WAITER = ("stopped", "dead", "frozen", "silent", "unreachable", "busy")
+
+
+class Waiter(NamedTuple):
+    """One wait of one process."""
+
+    state: State
+    wait: CallWait
+
+
+class Link(NamedTuple):
+    """Who waits, for which call, and whose wait keeps that from ending."""
+
+    waiter: Waiter
+    task: str
+    call: Call | None
+    runs: bool  # the call has begun
+    holder: Waiter
+
+
+def circle(case: Case) -> tuple[Link, ...]:
+    """Waits each of which keeps the one before it from ending, and the first one the last; empty: there are none."""
+    calls = _Calls(case)
+    stuck = calls.stuck()
+    # From any of them the way leads into a circle; the one whose waiter has the lowest rank begins the sentence.
+    for start in sorted(
+        stuck, key=lambda each: (each.state.facts.rank is None, each.state.facts.rank, each.state.facts.pid)
+    ):
+        path: list[Link] = []
+        link = calls.link(start, stuck)
+        while link is not None and all(link.waiter is not each.waiter for each in path):
+            path.append(link)
+            link = calls.link(link.holder, stuck)
+        if link is not None and link.waiter is start:
+            return tuple(path)
+    return ()
+
+
+class _Calls:
+    """Who waits for what, and who is to answer."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._processes = {state.facts.id: state for state in case.states}
+        self._actors = {state.facts.actor_id: state for state in case.states if state.facts.actor_id}
+        self._waits = [Waiter(state, wait) for state in case.states for wait in self._standing(state)]
+        self._moves = any(state.moved or state.doing == "busy" for state in case.states)
+
+    def _standing(self, state: State) -> list[CallWait]:
+        """Those that were there before, and that nothing but an answer ends."""
+        before = self._case.before.get(state.facts.id)
+        if before is None or state.moved or state.doing in _NO_WAITER:
+            return []
+        earlier = {(each.thread, each.tasks) for each in before.waits}
+        return [each for each in state.facts.waits if not each.ends and (each.thread, each.tasks) in earlier]
+
+    def stuck(self) -> list[Waiter]:
+        found = self._waits
+        while True:
+            kept = [each for each in found if self._is_stuck(each, found)]
+            if len(kept) == len(found):
+                return kept
+            found = kept
+
+    def _is_stuck(self, waiter: Waiter, stuck: Sequence[Waiter]) -> bool:
+        may_end = sum(self._holder(task, stuck) is None for task in waiter.wait.tasks)
+        return may_end < waiter.wait.needed
+
+    def link(self, waiter: Waiter, stuck: Sequence[Waiter]) -> Link | None:
+        for task in waiter.wait.tasks:
+            holder = self._holder(task, stuck)
+            if holder is not None:
+                call = self._case.now.calls.get(task)
+                return Link(waiter, task, call, call is not None and _runs(call), holder)
+        return None
+
+    def _holder(self, task: str, stuck: Sequence[Waiter]) -> Waiter | None:
+        """Whose wait keeps a task from ending; None: it may end."""
+        call = self._case.now.calls.get(task)
+        actor = task[OWN_PART:]
+        is_call = bool(actor) and not actor.startswith(NO_ACTOR)
+        state = self._actors.get(actor) if is_call else self._processes.get(call.worker) if call else None
+        if state is None:
+            return None
+        mine = [each for each in self._waits if each.state is state and not each.wait.side]
+        held = [each for each in mine if any(each is other for other in stuck)]
+        if not held or (call is None and (self._moves or state.facts.concurrency != 1)):
+            return None
+        if call is not None and _runs(call):
+            return self._runner(call, mine, held, state)
+        if not is_call or (call is not None and call.state not in QUEUED):
+            return None
+        return held[0] if len(held) == len(mine) and self._is_full(state, len(held)) else None
+
+    def _runner(self, call: Call, mine: Sequence[Waiter], held: Sequence[Waiter], state: State) -> Waiter | None:
+        """The wait of a call that runs: the only one of its name, or of all that run in that process."""
+        name = call.name.rpartition(".")[2]
+        named = [each for each in mine if each.wait.call.rpartition(".")[2] == name]
+        if len(named) == 1:
+            return named[0] if any(named[0] is each for each in held) else None
+        return held[0] if len(held) == len(mine) >= self._running(state, 1) else None
+
+    def _is_full(self, state: State, held: int) -> bool:
+        """Whether so many waits are all the calls that an actor runs, and it can take no more."""
+        running = self._running(state, held)
+        return held >= running and running >= max(state.facts.concurrency, 1)
+
+    def _running(self, state: State, unknown: int) -> int:
+        return self._case.now.running.get(state.facts.actor_id, unknown)
+
+
+def _runs(call: Call) -> bool:
+    return call.state.startswith("RUNNING")

@@ -1,0 +1,23 @@
+"""How long a command waits for the answers of a cluster: as long as its user says, else as fits the question."""
+
+from __future__ import annotations
+
+_given: float | None = None  # by the command line; None when it says nothing
+
+
+def seconds(usual: float) -> float:
+    """What the user has given, else `usual`."""
+    return usual if _given is None else _given
+
+
+def give(value: float | None) -> None:
+    """What the command line says. A verb below another one that says nothing leaves what that said."""
+    global _given
+    if value is not None:
+        _given = value
+
+
+def forget() -> None:
+    """Another command line begins."""
+    global _given
+    _given = None

@@ -1,0 +1,160 @@
+"""What an update reports, and where it moves the parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from devkit.smoke.checks.outcome import AS_COMPUTED, SAME_POLICY_TOLERANCE, Outcome, look_at, named, place_of
+from devkit.smoke.plain_update import Expected
+from trainer import ppo
+from trainer.group import WorkerGroup
+from trainer.learner import head
+from trainer.learner.schedule import lr_factor
+from trainer.records import TrainBatch, UpdateReport
+from trainer.roles import Roles
+
+# Sums of the same fp32 terms in another order: a relative 1e-6. One lost micro-batch of m changes a sum by 1/m.
+SPLIT_TOLERANCE = 1e-4
+# A norm over all parameters, in fp32; a lost or an added term of the loss changes it by its share.
+GRADIENT_AS_COMPUTED = 1e-3
+AFTER_A_STEP = 0.02  # and once fp32 and float64 have gone apart by a step: Adam divides small numbers by small ones
+MOVED_AS_COMPUTED = 0.03  # of the way and of the rate: where a gradient is rounding alone, so is its sign
+ROUNDED_WEIGHT = 1e-7  # a weight of about 1, in fp32
+
+
+def first_values(report: UpdateReport, batch: TrainBatch, rows: Sequence[int]) -> Outcome:
+    """The critic's first mini-batch, of these rows, finds the values that the record has: nothing is updated yet."""
+    values_BT, mask_BT = batch.experience.values_BT, batch.experience.rollout.mask_BT
+    if values_BT is None:
+        return Outcome(None, "no critic in this configuration")
+    tokens = mask_BT[list(rows)].bool()
+    recorded, found = float(values_BT[list(rows)][tokens].double().mean()), report.steps[0]["critic/vpred_mean"]
+    said = f"the critic's first mini-batch has a mean value of {found:.5g}, the record of {recorded:.5g}"
+    if abs(found - recorded) <= SAME_POLICY_TOLERANCE * max(1.0, abs(recorded)):
+        return Outcome(True, said)
+    asked = "was it updated before its values were taken, or are its sums of other rows or ranks?"
+    return Outcome(False, f"{said}: {asked} {look_at(ppo.step)}, or at {place_of(WorkerGroup.shares)}")
+
+
+def first_mini_batch(report: UpdateReport) -> Outcome:
+    """Nothing is updated yet: the ratio is 1, so its log is 0 and nothing is clipped."""
+    first = report.steps[0]
+    kl, clipped = abs(first["actor/ppo_kl"]), first["actor/pg_clipfrac"]
+    ok = kl <= SAME_POLICY_TOLERANCE and clipped == 0
+    return Outcome(ok, f"mean log-ratio {kl:.1e}, {clipped:.0%} clipped (limits {SAME_POLICY_TOLERANCE}, none)")
+
+
+def gradients(role: str, report: UpdateReport, batch: TrainBatch) -> Outcome:
+    """Every parameter got a gradient, and no step was left out."""
+    if role == "actor" and not bool(batch.advantages_BT.any()):
+        return Outcome(None, "no advantage differs from 0")
+    if report.untrained:
+        return Outcome(False, f"no gradient in the {role}: {named(report.untrained)}")
+    if report.skipped:
+        return Outcome(False, f"{report.skipped} steps of the {role} skipped: the gradient was not finite")
+    return Outcome(True, "every parameter of actor and critic got one")
+
+
+def losses_as_computed(role: str, report: UpdateReport, expected: Expected) -> Outcome:
+    """On a made-up mini-batch, what each optimizer step reports is what the papers' formulas give."""
+    steps, wanted = report.steps, expected.steps
+    if len(steps) != len(wanted):
+        return Outcome(False, f"the {role} did {len(steps)} optimizer steps of {len(wanted)}: {look_at(ppo.update)}")
+    for number, (told, step) in enumerate(zip(steps, wanted, strict=True)):
+        limit = AS_COMPUTED if number == 0 else AFTER_A_STEP
+        for name, should_be in step.items():
+            if name != "grad_norm" and not abs(told[name] - should_be) <= limit * max(abs(should_be), 0.1):
+                said = f"{name} of a made-up mini-batch is {told[name]:.5g} and should be {should_be:.5g}"
+                return Outcome(False, f"{said}: {look_at(_formula(role, name))}")
+    return Outcome(True, f"{role}: {len(wanted[0]) - 1} figures of a made-up mini-batch as recomputed")
+
+
+def _formula(role: str, figure: str) -> Callable[..., Any]:
+    """Where that figure of a loss comes from."""
+    if figure.startswith("actor/pg") or figure == "actor/ppo_kl":
+        return ppo.policy_loss
+    if figure.startswith("critic/vf"):
+        return ppo.value_loss
+    return {"actor/kl_loss": ppo.kl_penalty}.get(figure, ppo.actor_loss if role == "actor" else ppo.critic_loss)
+
+
+def forward_as_computed(role: str, report: UpdateReport, expected: Expected) -> Outcome:
+    """Log-probs of the actor and values of the critic are those of a plain transformers model with their weights."""
+    row, token, is_, should_be = expected.furthest
+    what, place = ("log-prob", Roles.log_probs) if role == "actor" else ("value", Roles.values)
+    if abs(is_ - should_be) <= AS_COMPUTED * max(1.0, abs(should_be)):
+        return Outcome(True, f"{what}s of the {role} as of a plain model, {abs(is_ - should_be):.1e} apart at most")
+    said = f"the {role}'s {what} of response {row}, token {token}, is {is_:.5g} and should be {should_be:.5g}"
+    from trainer.learner.forward import Forward  # which takes a second, for a failure alone
+
+    inner = Forward.log_probs if role == "actor" else Forward.values
+    return Outcome(False, f"{said}: {look_at(inner)}, or at {place_of(place)}")
+
+
+def gradient_as_computed(role: str, report: UpdateReport, expected: Expected) -> Outcome:
+    """So is the norm of the gradient, by plain autograd."""
+    loss = ppo.actor_loss if role == "actor" else ppo.critic_loss
+    inner = f", or at {place_of(head.log_probs)}" if role == "actor" else ""
+    for number, (told, step) in enumerate(zip(report.steps, expected.steps, strict=False)):
+        is_, should_be = told["grad_norm"], step["grad_norm"]
+        if not abs(is_ - should_be) <= (GRADIENT_AS_COMPUTED if number == 0 else AFTER_A_STEP) * should_be:
+            said = (
+                f"the {role}'s gradient on a made-up mini-batch has the norm {is_:.5g}, and should have {should_be:.5g}"
+            )
+            passes = "its figures are right, so look at how they are differentiated, or at gradients of before"
+            return Outcome(False, f"{said}; {passes}: {look_at(loss)}{inner}")
+    return Outcome(True, f"{role}: gradient norm {expected.steps[0]['grad_norm']:.4g} as by plain autograd")
+
+
+def moved_as_computed(role: str, report: UpdateReport, expected: Expected) -> Outcome:
+    """So are the parameters after it, by AdamW written out; `expected` has how far they miss that."""
+    wrong = {
+        name: missed
+        for name, missed in expected.missed.items()
+        if not missed <= MOVED_AS_COMPUTED * (expected.moved[name] + expected.lr) + ROUNDED_WEIGHT
+    }
+    rate = rate_as_configured(role, report, expected.lr)
+    if not rate.ok:
+        return rate
+    if wrong:
+        from trainer.learner.fsdp import Trained  # which takes a second, for a failure alone
+
+        name = max(wrong, key=lambda each: wrong[each] / (expected.moved[each] + 1e-12))
+        share = wrong[name] / (expected.moved[name] + 1e-12)
+        said = f"{name} of the {role} moved otherwise than by AdamW: off by {share:.0%} of the way"
+        return Outcome(False, f"{said} ({len(wrong)} of {len(expected.moved)} parameters): {look_at(Trained.__init__)}")
+    return Outcome(True, f"{role}: {len(expected.moved)} parameters moved as by AdamW written out")
+
+
+def rate_as_configured(role: str, report: UpdateReport, rate: float) -> Outcome:
+    """Each update has the learning rate that warm-up and schedule give its number. `rate`: by the formula."""
+    if math.isclose(report.lr, rate, rel_tol=1e-6, abs_tol=1e-12):
+        return Outcome(True, f"{role}: {rate:.3g} in this update, as warm-up and schedule have it")
+    return Outcome(
+        False, f"the {role}'s learning rate is {report.lr:.5g} and should be {rate:.5g}: {look_at(lr_factor)}"
+    )
+
+
+def settings_act(role: str, inert: Sequence[str], *, asked: bool) -> Outcome:
+    """What the configuration asks for did not switch itself off. `inert`: what did, and why; `asked`: by the command,
+    and not by a default, which suits most models."""
+    if not inert:
+        return Outcome(True, f"{role}: no setting switched itself off")
+    if not asked:
+        return Outcome(None, f"{role}: {inert[0]}")
+    from trainer.learner.forward import Forward  # which takes a second, for a failure alone
+
+    return Outcome(False, f"{role}: {inert[0]}: {look_at(Forward.lay_out)}")
+
+
+def split_invariance(
+    role: str, parts: tuple[dict[str, float], float], whole: tuple[dict[str, float], float]
+) -> Outcome:
+    """Losses and gradient norm don't depend on how a mini-batch is cut into micro-batches."""
+    pairs = {name: (parts[0][name], whole[0][name]) for name in whole[0]} | {"grad_norm": (parts[1], whole[1])}
+    gaps = {name: abs(a - b) / max(abs(a), abs(b), 1e-2) for name, (a, b) in pairs.items()}
+    worst = max(gaps, key=lambda name: gaps[name])
+    ok = gaps[worst] <= SPLIT_TOLERANCE
+    return Outcome(ok, f"{role}: {worst} differs by a relative {gaps[worst]:.1e} (limit {SPLIT_TOLERANCE})")

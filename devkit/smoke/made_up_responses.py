@@ -1,0 +1,127 @@
+"""Responses that nobody generated, to see what a reward function makes of them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from devkit.smoke.row_reader import FileRow
+
+# What answers usually stand in; all of them at once first, for a function that is too slow to be asked about each.
+ALL = "So it is {x}.\n<answer>{x}</answer>\nThe answer is \\boxed{{{x}}}.\n#### {x}"
+FORMS = (
+    ALL,
+    "{x}",
+    "#### {x}",
+    "\\boxed{{{x}}}",
+    "<answer>{x}</answer>",
+    "The answer is {x}.",
+    "Answer: {x}",
+    "<think>Let me see.</think>\n<answer>{x}</answer>",
+    "<think>Let me see.</think>\nIt is \\boxed{{{x}}}",
+    '{{"answer": "{x}"}}',
+    "```python\n{x}\n```",
+)
+NONSENSE = ("", "qwerty uiop", "I do not know.")
+LONGEST = 100_000  # characters
+
+# What an untrained model says sooner or later; a function that raises on it ends the run.
+ODD = {
+    "an empty response": "",
+    "white space alone": " \n\t ",
+    "text that is not ASCII": "答案是四十二 \u00bd \u0663 🙂 Zw\u00f6lf",
+    "a number that is none of ASCII's": "#### \u00b2 \\boxed{\u00bd} <answer>\u0663</answer>",
+    "dots for a number": "#### ... \\boxed{...} <answer>...</answer>",
+    "an infinite number": "#### 1e999 \\boxed{1e999} <answer>1e999</answer>",
+    "marks that enclose nothing": "####  \\boxed{} <answer></answer> ```python\n```",
+    "marks that never close": "<think> ```python\n \\boxed{ #### {{[(",
+    "marks that close first": "} </answer> </think> ``` <answer>",
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """One made-up response to row `index`; `form` is empty where the ground truth is not in it."""
+
+    index: int
+    text: str
+    form: str = ""
+
+
+def truth_text(truth: Any) -> str | None:
+    """A ground truth as one would say it; None for one that nobody would.
+
+    >>> truth_text({"target": ["Paris", "City of Light"]}), truth_text(4.0), truth_text({"tests": []})
+    ('Paris', '4.0', None)
+    """
+    if isinstance(truth, Mapping):
+        truth = list(truth.values())
+    if isinstance(truth, (list, tuple)):
+        found = (truth_text(each) for each in truth)
+        return next((text for text in found if text), None)
+    return str(truth).strip() or None if isinstance(truth, (str, int, float)) else None
+
+
+def tags_in(text: str) -> list[str]:
+    """Names of the tags that `text` speaks of, such as those of a system prompt or of a reward function.
+
+    >>> tags_in("Think in <work></work>, then answer: <SOLUTION>...</SOLUTION>")
+    ['work', 'SOLUTION']
+    """
+    return list(dict.fromkeys(re.findall(r"</(\w+)>", text)))
+
+
+def to_row(index: int, row: FileRow, source: str) -> list[Said]:
+    """The ground truth's own text in each form, nonsense, and what the row says of itself.
+
+    `source`: the reward function's text; tags that are named in it or in the prompt are forms, too.
+    """
+    truth = truth_text(row.ground_truth)
+    nonsense = [Said(index, text) for text in NONSENSE]
+    if truth is None:
+        return nonsense + _published(index, row)
+    tags = tags_in(f"{row.prompt}".replace("\\n", "\n")) + tags_in(source)
+    forms = [*FORMS, *(f"<{tag}>{{x}}</{tag}>" for tag in tags), "\n".join(f"<{tag}>{{x}}</{tag}>" for tag in tags)]
+    said = [Said(index, form.format(x=truth), form) for form in dict.fromkeys(forms) if form]
+    return [said[0], *nonsense, *said[1:], *_published(index, row)]
+
+
+def _published(index: int, row: FileRow) -> list[Said]:
+    """Texts beside the row, such as a published solution."""
+    texts = {name: text for name, text in row.extra_info.items() if isinstance(text, str) and len(text) < LONGEST}
+    wanted = ("answer", "solution", "response", "completion", "output", "target")
+    return [Said(index, text, f"extra_info.{name}") for name, text in texts.items() if name in wanted and text.strip()]
+
+
+def odd(tokens: int) -> dict[str, str]:
+    """`tokens`: the longest response of the full run."""
+    return {**ODD, "the longest response": ("word " * tokens)[:LONGEST]}
+
+
+def shown(text: str) -> str:
+    """
+    >>> shown("a" * 60)
+    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...'"
+    """
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def named(form: str) -> str:
+    """A form as people know it."""
+    if form.startswith("extra_info."):
+        return f"its {form}"
+    return "all usual forms at once" if form == ALL else f"`{form.format(x='x')}`".replace("\n", " ")
+
+
+def distinct(indices: Sequence[int], truths: Sequence[Any]) -> dict[int, int]:
+    """For each row another one of a different ground truth, where there is one."""
+    pairs = {}
+    for i, index in enumerate(indices):
+        for step in range(1, len(indices)):
+            j = (i + step) % len(indices)
+            if truths[j] != truths[i]:
+                pairs[index] = indices[j]
+                break
+    return pairs

@@ -1,0 +1,388 @@
+"""One update computed once more: float64, one row at a time, plain autograd and AdamW written out.
+
+The run's own ranks do a real update on a made-up mini-batch (`made_up`) between two saves. From the first save, this
+module comes to the second by other means: a model of `transformers` on unpadded rows, the losses from the papers'
+formulas token by token, the optimizer by hand. It runs in the warm process, which has torch and transformers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainer.config.schema import ActorConfig, Config, CriticConfig, OptimConfig
+from trainer.records import TrainBatch
+
+RATIOS = (0.25, 0.5, 0.9, 1.1, 1.6, 4.0)  # of new to old probabilities: beyond the clips, and a dual clip of 3
+EPS = 1e-8  # AdamW's, which the trainer leaves at torch's default
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an update depends on, of one role."""
+
+    role: str
+    temperature: float
+    epochs: int
+    mode: str
+    horizon: float
+    grad_clip: float
+    optim: OptimConfig
+    total_steps: int
+    clip_low: float = 0.0
+    clip_high: float = 0.0
+    dual_clip: float | None = None
+    entropy_coeff: float = 0.0
+    kl_coef: float = 0.0  # of the loss; 0: none
+    kl_type: str = ""
+    value_clip: float = 0.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the update should have reported and done."""
+
+    furthest: tuple[int, int, float, float]  # of the run's log-probs or values: row, token, it, and what it should be
+    steps: tuple[dict[str, float], ...]  # by optimizer step: losses, fractions, grad_norm
+    moved: dict[str, float]  # by parameter: how far it moved, root of the mean square
+    missed: dict[str, float]  # and how far from there the run's own is
+    lr: float
+
+
+def settings_of(config: Config, role: str, total_steps: int) -> Settings:
+    actor, critic = config.actor_rollout_ref.actor, config.critic
+    own: ActorConfig | CriticConfig = actor if role == "actor" else critic
+    common = Settings(
+        role=role,
+        temperature=config.actor_rollout_ref.rollout.temperature,
+        epochs=own.ppo_epochs,
+        mode=own.loss_agg_mode,
+        horizon=float(actor.loss_scale_factor or config.data.max_response_length),
+        grad_clip=own.grad_clip,
+        optim=own.optim,
+        total_steps=total_steps,
+    )
+    if role == "critic":
+        return replace(common, value_clip=critic.cliprange_value)
+    return replace(
+        common,
+        clip_low=actor.clip_ratio_low,
+        clip_high=actor.clip_ratio_high,
+        dual_clip=actor.clip_ratio_c,
+        entropy_coeff=actor.entropy_coeff,
+        kl_coef=actor.kl_loss_coef if actor.use_kl_loss else 0.0,
+        kl_type=actor.kl_loss_type,
+    )
+
+
+def ratios(actor: ActorConfig) -> Tensor:
+    """RATIOS, none of them at a bound of the clips, where rounding would decide whether it is clipped."""
+    bounds = (1 - actor.clip_ratio_low, 1 + actor.clip_ratio_high, actor.clip_ratio_c or 0.0)
+    return torch.tensor([ratio * (1.03 if min(abs(ratio - at) for at in bounds) < 0.01 else 1) for ratio in RATIOS])
+
+
+def made_up(batch: TrainBatch, logp_BT: Tensor, values_BT: Tensor | None, config: Config, seed: int) -> TrainBatch:
+    """The rows of `batch` with other numbers: every branch of the losses is taken by some tokens.
+
+    `logp_BT` and `values_BT` are the models' as they are now. Advantages are as small as the coefficients of entropy
+    and KL are, for their part of the gradient to be seen beside the surrogate's.
+    """
+    actor, value_clip = config.actor_rollout_ref.actor, config.critic.cliprange_value
+    size = max(actor.entropy_coeff, actor.kl_loss_coef if actor.use_kl_loss else 0.0) or 1.0
+    generator = torch.Generator().manual_seed(seed)
+    seen = batch.experience
+    mask_BT = seen.rollout.mask_BT
+
+    def uniform(low: float, high: float) -> Tensor:
+        return (low + (high - low) * torch.rand(mask_BT.shape, generator=generator)) * mask_BT
+
+    number_BT = (mask_BT.flatten().cumsum(0) - 1).reshape(mask_BT.shape)  # of each token: twelve have all there is
+    old_BT = (logp_BT - ratios(actor).log()[number_BT % len(RATIOS)]) * mask_BT
+    sign_BT = 1.0 - 2.0 * (number_BT // len(RATIOS) % 2)
+    changed = replace(
+        seen,
+        old_logp_BT=old_BT,
+        ref_logp_BT=None if seen.ref_logp_BT is None else (logp_BT + uniform(-0.5, 0.5)) * mask_BT,
+        values_BT=None if values_BT is None else (values_BT + uniform(-3 * value_clip, 3 * value_clip)) * mask_BT,
+    )
+    return replace(
+        batch,
+        experience=changed,
+        advantages_BT=size * uniform(0.2, 1.5) * sign_BT,
+        returns_BT=uniform(-1.0, 1.0),
+        weights_BT=None if batch.weights_BT is None else uniform(0.5, 2.0),
+    )
+
+
+def write(batch: TrainBatch, said_BT: Tensor, folder: Path, role: str) -> None:
+    """The batch of one role as plain rows without padding. `said_BT`: its actor's log-probs, or its critic's values."""
+    seen = batch.experience
+    prompts, rollout = seen.rollout.prompts, seen.rollout
+    columns = {
+        "said": said_BT,
+        "old": seen.old_logp_BT,
+        "ref": seen.ref_logp_BT,
+        "value": seen.values_BT,
+        "advantage": batch.advantages_BT,
+        "return": batch.returns_BT,
+        "weight": batch.weights_BT,
+    }
+    rows: list[Row] = []
+    for row in range(len(batch)):
+        real = rollout.mask_BT[row].bool()
+        prompt, response = prompts.ids_BP[row][prompts.mask_BP[row].bool()], rollout.response_BT[row][real]
+        rows.append({"prompt": prompt, "response": response})
+        rows[-1] |= {name: x_BT[row][real].double() for name, x_BT in columns.items() if x_BT is not None}
+    torch.save(rows, folder / f"{role}.pt")
+
+
+# ------------------------------------------------------------------------------------------------ in the warm process
+
+
+def expect(folder: str, model: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`expected_of`, for the warm process."""
+    made = Settings(**{**settings, "optim": OptimConfig(**settings["optim"])})
+    return asdict(expected_of(Path(folder), model, made))
+
+
+def expected_of(folder: Path, model: str, settings: Settings) -> Expected:
+    """`folder` holds the rows, and the saves `before` and `after`; `model` is the folder of the architecture."""
+    from trainer.learner.checkpoint import read_tensors
+
+    rows: list[Row] = torch.load(folder / f"{settings.role}.pt", weights_only=True)
+    before = read_tensors(folder / "before" / settings.role)
+    after = read_tensors(folder / "after" / settings.role, "model.")
+    network = _network(model, settings.role, before)
+    start = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+    adam = _AdamW(network, before, settings)
+    furthest = _furthest(network, rows, settings)
+    steps = tuple(_step(network, rows, adam, settings) for _ in range(settings.epochs))
+    moved, missed = {}, {}
+    for name, parameter in network.named_parameters():
+        moved[name] = _size(parameter.detach() - start[name])
+        missed[name] = _size(after[f"model.{name}"].double() - parameter.detach())
+    return Expected(furthest, steps, moved, missed, adam.lr)
+
+
+def _size(x: Tensor) -> float:
+    return float(x.square().mean().sqrt())
+
+
+def _network(model: str, role: str, state: Mapping[str, Tensor]) -> nn.Module:
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(model)
+    network: nn.Module
+    if role == "actor":
+        network = AutoModelForCausalLM.from_config(config, dtype=torch.float64)
+    else:
+        backbone = AutoModel.from_config(config, dtype=torch.float64)
+        head = nn.Linear(config.get_text_config().hidden_size, 1, dtype=torch.float64)
+        network = nn.ModuleDict({"backbone": backbone, "value_head": head})
+    weights = {name.removeprefix("model."): x.double() for name, x in state.items() if name.startswith("model.")}
+    unknown = network.load_state_dict(weights, strict=False)
+    if unknown.unexpected_keys:
+        raise ValueError(f"the save has {unknown.unexpected_keys[0]}, which the model has not")
+    return network.eval()
+
+
+@torch.no_grad()
+def _furthest(network: nn.Module, rows: Sequence[Row], settings: Settings) -> tuple[int, int, float, float]:
+    """The token whose log-prob or value of the run is furthest from the model's."""
+    found = []
+    for number, row in enumerate(rows):
+        if settings.role == "actor":
+            right_T = _of_response(_all_log_probs(network, row, settings), row)
+        else:
+            right_T = _values(network, row)
+        token = int((row["said"] - right_T).abs().nan_to_num(math.inf).argmax())
+        found.append((number, token, float(row["said"][token]), float(right_T[token])))
+    return max(found, key=lambda at: abs(at[2] - at[3]) if math.isfinite(at[2]) else math.inf)
+
+
+def _step(network: nn.Module, rows: Sequence[Row], adam: _AdamW, settings: Settings) -> dict[str, float]:
+    """One optimizer step on all rows -> what it should report."""
+    tokens = [(_actor_tokens if settings.role == "actor" else _critic_tokens)(network, row, settings) for row in rows]
+    loss = sum((_aggregate([each[name] for each in tokens], settings) * factor for name, factor in _terms(settings)))
+    assert isinstance(loss, Tensor)
+    network.zero_grad(set_to_none=True)
+    loss.backward()
+    told = {
+        name: float(_aggregate([each[term] for each in tokens], settings).detach()) * factor
+        for name, (term, factor) in _losses(settings).items()
+    }
+    count = sum(len(row["response"]) for row in rows)
+    told |= {
+        name: sum(float(each[name].detach().sum()) for each in tokens) / count for name in tokens[0] if "/" in name
+    }
+    return told | {"grad_norm": adam.step()}
+
+
+def _terms(settings: Settings) -> list[tuple[str, float]]:
+    """What the loss is the sum of, with the factor of each."""
+    if settings.role == "critic":
+        return [("value", 0.5)]
+    terms = [("surrogate", 1.0)]
+    terms += [("entropy", -settings.entropy_coeff)] if settings.entropy_coeff else []
+    return terms + ([("kl", settings.kl_coef)] if settings.kl_coef else [])
+
+
+def _losses(settings: Settings) -> dict[str, tuple[str, float]]:
+    """What is reported of them."""
+    if settings.role == "critic":
+        return {"critic/vf_loss": ("value", 0.5)}
+    return {"actor/pg_loss": ("surrogate", 1.0)} | ({"actor/kl_loss": ("kl", 1.0)} if settings.kl_coef else {})
+
+
+def _aggregate(rows: Sequence[Tensor], settings: Settings) -> Tensor:
+    """A loss per token of each row -> one number. Every row has a token."""
+    sums = torch.stack([row.sum() for row in rows])
+    if settings.mode == "token-mean":
+        return sums.sum() / sum(len(row) for row in rows)
+    if settings.mode == "token-sum":
+        return sums.sum()
+    if settings.mode == "seq-mean-token-mean":
+        return torch.stack([row.mean() for row in rows]).mean()
+    if settings.mode == "seq-mean-token-sum":
+        return sums.mean()
+    return sums.mean() / settings.horizon
+
+
+def _actor_tokens(network: nn.Module, row: Row, settings: Settings) -> dict[str, Tensor]:
+    """By name, a number for each token: terms of the loss, and under the names of metrics what is averaged."""
+    all_TV = _all_log_probs(network, row, settings)
+    logp_T = _of_response(all_TV, row)
+    found: dict[str, list[Tensor]] = {name: [] for name in ("surrogate", "cut", "floored")}
+    for new, old, advantage, weight in zip(
+        logp_T, row["old"], row["advantage"], row.get("weight", torch.ones(len(logp_T))), strict=True
+    ):
+        surrogate, cut, floored = _surrogate(new, old, float(advantage), settings)
+        for name, number in (("surrogate", -surrogate * weight), ("cut", cut), ("floored", floored)):
+            found[name].append(torch.as_tensor(number, dtype=torch.float64))
+    stacked = {name: torch.stack(numbers) for name, numbers in found.items()}
+    told = {
+        "surrogate": stacked["surrogate"],
+        "entropy": -(all_TV.exp() * all_TV).sum(-1),
+        "actor/pg_clipfrac": stacked["cut"],
+        "actor/pg_clipfrac_lower": stacked["floored"],
+        "actor/ppo_kl": row["old"] - logp_T,
+    }
+    return told | ({"kl": _kl(logp_T - row["ref"], settings.kl_type)} if settings.kl_coef else {})
+
+
+def _all_log_probs(network: nn.Module, row: Row, settings: Settings) -> Tensor:
+    """Of each token of the vocabulary, before each token of the response is taken."""
+    ids, first = torch.cat([row["prompt"], row["response"]]), len(row["prompt"])
+    logits_TV = network(input_ids=ids[None], use_cache=False).logits[0, first - 1 : -1] / settings.temperature
+    all_TV: Tensor = logits_TV - logits_TV.logsumexp(-1, keepdim=True)
+    return all_TV
+
+
+def _of_response(all_TV: Tensor, row: Row) -> Tensor:
+    return all_TV.gather(-1, row["response"][:, None])[:, 0]
+
+
+def _surrogate(new: Tensor, old: Tensor, advantage: float, settings: Settings) -> tuple[Tensor, float, float]:
+    """Schulman et al. 2017, eq. 7, which is to be made large, with the floor of Ye et al. 2020, eq. 5."""
+    ratio = (new - old).exp()
+    allowed = min(max(float(ratio.detach()), 1 - settings.clip_low), 1 + settings.clip_high)
+    plain, clipped = ratio * advantage, allowed * advantage
+    cut = clipped < float(plain.detach())
+    best: Tensor = torch.full_like(ratio, clipped) if cut else plain
+    floor = settings.dual_clip
+    floored = floor is not None and advantage < 0 and float(best.detach()) < floor * advantage
+    if floored:
+        assert floor is not None
+        best = torch.full_like(ratio, floor * advantage)
+    return best, float(cut), float(floored)
+
+
+def _kl(d_T: Tensor, kind: str) -> Tensor:
+    """Schulman 2020, of d = log p(actor) - log p(reference); "+" has the gradient of k2."""
+    if kind.endswith("+"):
+        value, slope = _kl(d_T, kind[:-1]).detach(), d_T.square() / 2
+        return value + slope - slope.detach()
+    if kind in ("kl", "k1"):
+        return d_T
+    if kind == "abs":
+        return d_T.abs()
+    if kind in ("mse", "k2"):
+        return d_T.square() / 2
+    return (-d_T).exp() - 1 + d_T
+
+
+def _critic_tokens(network: nn.Module, row: Row, settings: Settings) -> dict[str, Tensor]:
+    """The larger of two squared errors: of the value, and of the value kept near the old one (OpenAI's ppo2)."""
+    value_T = _values(network, row)
+    # To the bit the value itself where nothing is cut: rounding must not count as clipped.
+    near_T = value_T.clamp(row["value"] - settings.value_clip, row["value"] + settings.value_clip)
+    error_T, near_error_T = (value_T - row["return"]).square(), (near_T - row["return"]).square()
+    return {
+        "value": torch.maximum(error_T, near_error_T),
+        "critic/vf_clipfrac": (near_error_T > error_T).double(),
+        "critic/vpred_mean": value_T,
+    }
+
+
+def _values(network: nn.Module, row: Row) -> Tensor:
+    """Before each token of the response is taken."""
+    assert isinstance(network, nn.ModuleDict)
+    ids, first = torch.cat([row["prompt"], row["response"]]), len(row["prompt"])
+    hidden_TD = network["backbone"](input_ids=ids[None], use_cache=False).last_hidden_state[0, first - 1 : -1]
+    value_T: Tensor = network["value_head"](hidden_TD)[:, 0]
+    return value_T
+
+
+class _AdamW:
+    """Loshchilov and Hutter 2019, algorithm 2, from the state of a save; the gradient is cut to a norm before."""
+
+    def __init__(self, network: nn.Module, state: Mapping[str, Tensor], settings: Settings) -> None:
+        self.parameters = dict(network.named_parameters())
+        self.state = {name: _state(name, parameter, state) for name, parameter in self.parameters.items()}
+        self.settings = settings
+        self.lr = settings.optim.lr * lr_factor(int(state["updates"]), settings.optim, settings.total_steps)
+
+    @torch.no_grad()
+    def step(self) -> float:
+        """Gives the norm of the gradient before it is cut."""
+        optim = self.settings.optim
+        gradients = {name: x.grad for name, x in self.parameters.items() if x.grad is not None}
+        norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients.values()))
+        scale = min(1.0, self.settings.grad_clip / (norm + 1e-6))
+        for name, gradient in gradients.items():
+            parameter, state = self.parameters[name], self.state[name]
+            beta, beta_sq = optim.betas
+            state["step"] += 1
+            state["exp_avg"] = beta * state["exp_avg"] + (1 - beta) * scale * gradient
+            state["exp_avg_sq"] = beta_sq * state["exp_avg_sq"] + (1 - beta_sq) * (scale * gradient).square()
+            mean = state["exp_avg"] / (1 - beta ** state["step"])
+            deviation = (state["exp_avg_sq"] / (1 - beta_sq ** state["step"])).sqrt()
+            parameter.sub_(self.lr * (optim.weight_decay * parameter + mean / (deviation + EPS)))
+        return norm
+
+
+def _state(name: str, parameter: Tensor, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of one parameter; zeros for one that was never updated."""
+    none = {"step": torch.zeros(()), "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+    saved = {key: state.get(f"optimizer.state.{name}.{key}", zeros) for key, zeros in none.items()}
+    return {key: value.detach().double().clone() for key, value in saved.items()}
+
+
+def lr_factor(update: int, optim: OptimConfig, total: int) -> float:
+    """Of the rate in update number `update`, from 0: it rises in a line, then stays or falls as a cosine does."""
+    rise = optim.lr_warmup_steps if optim.lr_warmup_steps >= 0 else int(optim.lr_warmup_steps_ratio * total)
+    if update < rise:
+        return update / rise
+    if optim.lr_scheduler_type == "constant":
+        return 1.0
+    way = min(1.0, (update - rise) / max(1, total - rise))
+    height = max(0.0, (1 + math.cos(2 * math.pi * optim.num_cycles * way)) / 2)
+    return optim.min_lr_ratio + (1 - optim.min_lr_ratio) * height

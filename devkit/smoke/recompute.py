@@ -1,0 +1,136 @@
+"""A step's numbers computed once more, in float64 and one row after the other: nothing here is the trainer's code.
+
+What `trainer/ppo.py` writes with tensors stands here in plain loops over the tokens of a response, from the papers'
+formulas, so that a mistake there is not made twice. Only tokens inside the response mask are looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from trainer.config.schema import AlgorithmConfig
+from trainer.records import Experience, TrainBatch
+
+Rows = list[list[float]]  # a number for each token of each response
+
+ROUNDING = 2.0**-20  # relative: some sums of fp32 terms; what is shifted and scaled carries it from its largest term
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """What the estimator should have given; `slack`: how far fp32 may be off, by row."""
+
+    advantages: Rows
+    returns: Rows
+    slack: list[float]
+    estimator: str = ""
+
+
+def rewards(seen: Experience, kl_coef: float, config: AlgorithmConfig) -> Rows:
+    """Scores less the KL penalty of each token."""
+    scores = tokens_of(seen.scores_BT, seen)
+    if not config.use_kl_in_reward or seen.ref_logp_BT is None:
+        return scores
+    pairs = zip(scores, tokens_of(seen.old_logp_BT, seen), tokens_of(seen.ref_logp_BT, seen), strict=True)
+    kind = config.kl_penalty.removesuffix("+")
+    return [[score - kl_coef * _kl(new - ref, kind) for score, new, ref in zip(*row, strict=True)] for row in pairs]
+
+
+def _kl(d: float, kind: str) -> float:
+    """Schulman, "Approximating KL divergence" (2020); `d` = log p(actor) - log p(reference) of the token."""
+    if kind in ("kl", "k1"):
+        return d
+    if kind == "abs":
+        return abs(d)
+    if kind in ("mse", "k2"):
+        return d * d / 2
+    return min(max(math.expm1(min(-d, 20.0)) + d, -10.0), 10.0)
+
+
+def advantages(batch: TrainBatch, kl_coef: float, config: AlgorithmConfig) -> Advantages | None:
+    """Of the estimators that are known here; None for another one."""
+    found = _estimated(batch, kl_coef, config)
+    return None if found is None else replace(found, estimator=config.adv_estimator)
+
+
+def _estimated(batch: TrainBatch, kl_coef: float, config: AlgorithmConfig) -> Advantages | None:
+    seen = batch.experience
+    rewarded = rewards(seen, kl_coef, config)
+    if config.adv_estimator == "gae" and seen.values_BT is not None:
+        return _gae(rewarded, tokens_of(seen.values_BT, seen), config)
+    if config.adv_estimator == "reinforce_plus_plus":
+        returns = [_discounted(row, config.gamma) for row in rewarded]
+        return _whitened(returns, returns)
+    groups = seen.rollout.prompts.uid_B.tolist()
+    if config.adv_estimator in ("grpo", "rloo"):
+        return _by_group(rewarded, groups, config)
+    return None
+
+
+def _gae(rewarded: Rows, values: Rows, config: AlgorithmConfig) -> Advantages:
+    """Schulman et al. 2015, eq. 16: the sum over l of (gamma lambda)^l times the TD error l tokens later."""
+    raw = []
+    for reward, value in zip(rewarded, values, strict=True):
+        after = [*value[1:], 0.0]
+        errors = [r + config.gamma * v_next - v for r, v, v_next in zip(reward, value, after, strict=True)]
+        raw.append(_discounted(errors, config.gamma * config.lam))
+    returns = [[a + v for a, v in zip(*row, strict=True)] for row in zip(raw, values, strict=True)]
+    return _whitened(raw, returns)
+
+
+def _discounted(row: Sequence[float], factor: float) -> list[float]:
+    """Of each token, what follows in its response, times `factor` for each token in between."""
+    return [math.fsum(factor**later * x for later, x in enumerate(row[t:])) for t in range(len(row))]
+
+
+def _whitened(raw: Rows, returns: Rows) -> Advantages:
+    """Shifted and scaled to mean 0 and variance 1 over all tokens; Bessel's correction, and 1e-8 under the root."""
+    tokens = [x for row in raw for x in row]
+    mean = math.fsum(tokens) / len(tokens)
+    variance = math.fsum((x - mean) ** 2 for x in tokens) / (len(tokens) - 1)
+    scale = 1 / math.sqrt(variance + 1e-8)
+    slack = ROUNDING * _largest([raw, returns]) * scale
+    return Advantages([[(x - mean) * scale for x in row] for row in raw], returns, [slack] * len(raw))
+
+
+def _by_group(rewarded: Rows, groups: Sequence[int], config: AlgorithmConfig) -> Advantages:
+    """One number for all tokens of a response: its score beside those of its prompt's other samples.
+
+    GRPO (Shao et al. 2024), with Dr. GRPO's choice to leave the deviation out; RLOO (Ahmadian et al. 2024).
+    """
+    totals = [math.fsum(row) for row in rewarded]
+    found, slack = [], []
+    for row, (total, group) in enumerate(zip(totals, groups, strict=True)):
+        others = [each for i, each in enumerate(totals) if groups[i] == group and i != row]
+        scale = 1.0
+        if not others:
+            found.append(total / (1 + 1e-6) if _divides(config) else total)
+        elif config.adv_estimator == "rloo":
+            found.append(total - math.fsum(others) / len(others))
+        else:
+            members = [*others, total]
+            mean = math.fsum(members) / len(members)
+            if _divides(config):
+                scale = 1 / (math.sqrt(math.fsum((x - mean) ** 2 for x in members) / len(others)) + 1e-6)
+            found.append((total - mean) * scale)
+        slack.append(ROUNDING * max(map(abs, [*others, total])) * scale)
+    rows = [[advantage] * len(row) for advantage, row in zip(found, rewarded, strict=True)]
+    return Advantages(rows, rows, slack)
+
+
+def _divides(config: AlgorithmConfig) -> bool:
+    return config.adv_estimator == "grpo" and config.norm_adv_by_std_in_grpo
+
+
+def tokens_of(x_BT: Tensor, seen: Experience) -> Rows:
+    """Of each response, what stands at its tokens."""
+    pairs = zip(x_BT.tolist(), seen.rollout.mask_BT.tolist(), strict=True)
+    return [[x for x, real in zip(row, mask, strict=True) if real] for row, mask in pairs]
+
+
+def _largest(rows: Iterable[Rows]) -> float:
+    return max((abs(x) for each in rows for row in each for x in row), default=0.0)

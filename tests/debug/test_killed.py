@@ -1,0 +1,296 @@
+"""A worker that was killed: what it did, by Ray's table and by its last look; and whose errors follow from its end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devkit.debug.crash_page import crash_page
+from devkit.debug.crash_table import crash_table
+from devkit.debug.crashes import all_crashes, complete
+from devkit.debug.inworker import hub_after
+from devkit.debug.inworker.doing import place_of_work
+from devkit.debug.inworker.hub import Hub
+from devkit.debug.inworker.lineage import awaited, link
+from devkit.debug.inworker.records import CrashRecord, Identity
+from devkit.debug.inworker.vanished import vanished
+from tests.debug.conftest import PROGRAMS, Cluster, Job, eventually, mark
+from tests.debug.hub_fake import printed
+from tests.debug.hubs import FakeAgent, RunningHub, Surroundings, identity, running_hub
+
+ACTOR = "c709e311d63217c235d3f4e702000000"
+NIL = "f" * 24 + "02000000"
+CRASHED = {"type": "WorkerCrashedError", "message": "The worker died unexpectedly while executing this task."}
+DIED = {"type": "ActorDiedError", "message": "The actor died unexpectedly before finishing this task."}
+KILLED = {"type": "ProcessDied", "message": "the process died: without a word"}
+WHO = Identity("02", "w1", "n", "10.0.0.5", "h", 7, "worker")
+
+
+def record(name: str, time: float, exception: dict[str, str], **facts: Any) -> CrashRecord:
+    base = CrashRecord(name, "02", "load", None, "10.0.0.5", 7, time, exception, "", 0, "", None)  # type: ignore[arg-type]
+    return replace(base, **{"kind": "exit" if exception is KILLED else "driver", **facts})
+
+
+def roots(*records: CrashRecord) -> dict[str, str | None]:
+    return {each.id: each.root for each in link(records)}
+
+
+def test_who_waited_for_a_task_of_a_dead_worker_follows_it() -> None:
+    first, second = "1" * 16 + NIL, "2" * 16 + NIL
+    assert roots(
+        record("one", 10.0, KILLED, task_id=first),
+        record("two", 10.1, KILLED, task_id=second),
+        record("driver", 9.5, CRASHED, waited=("3" * 16 + NIL, second)),  # it may be the first to know
+    ) == {"one": None, "two": None, "driver": "two"}
+
+
+def test_who_waited_for_another_call_of_a_dead_actor_follows_it() -> None:
+    assert roots(
+        record("other", 10.0, KILLED, task_id="1" * 16 + NIL),
+        record("actor", 10.0, KILLED, task_id="1" * 16 + ACTOR),
+        record("driver", 11.0, DIED, waited=("2" * 16 + ACTOR,)),
+    ) == {"other": None, "actor": None, "driver": "actor"}
+
+
+def test_a_death_of_which_the_task_is_not_known_is_the_nearest_one() -> None:
+    unknown = record("early", 1.0, KILLED), record("late", 60.0, KILLED)
+    follower = record("driver", 61.0, CRASHED, waited=("1" * 16 + NIL,))
+    assert roots(*unknown, follower)["driver"] == "late"
+    other_job = record("driver", 61.0, CRASHED, waited=("1" * 16 + NIL,), job_id="03")
+    assert roots(*unknown, other_job)["driver"] is None
+    long_ago = record("driver", 600.0, CRASHED)
+    assert roots(*unknown, long_ago)["driver"] is None  # that much later it is of another cause
+
+
+def test_errors_of_another_kind_follow_nobody() -> None:
+    assert roots(record("one", 1.0, KILLED), record("driver", 1.1, {"type": "ValueError", "message": ""})) == {
+        "one": None,
+        "driver": None,
+    }
+
+
+def test_the_tries_of_a_task_that_kills_its_worker_are_one_cause() -> None:
+    task = "1" * 16 + NIL
+    assert roots(
+        record("first", 1.0, KILLED, task_id=task),
+        record("again", 3.0, KILLED, task_id=task),
+        record("driver", 3.5, CRASHED, waited=(task,)),
+    ) == {"first": None, "again": "first", "driver": "first"}
+
+
+def test_what_was_waited_for_is_read_from_rays_frames() -> None:
+    class Ref:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def task_id(self) -> Any:
+            return bytes.fromhex(self.name * 24)
+
+    code = "def get(object_refs):\n    raise RuntimeError('dead')\n"
+    ray: dict[str, Any] = {}
+    exec(compile(code, "/v/site-packages/ray/_private/worker.py", "exec"), ray)
+    with pytest.raises(RuntimeError) as caught:
+        ray["get"]([Ref("ab"), Ref("cd"), "no ref"])
+    assert awaited(caught.value) == ("ab" * 24, "cd" * 24)
+    with pytest.raises(RuntimeError) as caught:
+        ray["get"](Ref("ef"))
+    assert awaited(caught.value) == ("ef" * 24,)
+    assert awaited(ValueError("elsewhere")) == ()
+
+
+def test_a_process_that_was_killed_is_called_after_its_task() -> None:
+    seen = {"time": 95.5, "frames": [{"file": "/w/job.py", "line": 6, "function": "load"}]}
+    task = {"task_id": "t1", "name": "load", "attempt": 1}
+    document = vanished(WHO, None, "the process died: without a word", task=task, seen=seen, died=97.0)
+    found = {name: document[name] for name in ("role", "function", "task_id", "attempt", "file", "line", "time")}
+    assert found == {
+        "role": "load", "function": "load", "task_id": "t1", "attempt": 1, "file": "/w/job.py", "line": 6, "time": 97.0,
+    }  # fmt: skip
+    assert document["seen"] == 1.5
+    shown = printed(crash_page(complete(document, CrashRecord.from_json(document)), [], 100.0))
+    assert (
+        "load · exit" in shown and "as it was last seen, 1.5 s before its end" in shown and "job.py:6 in load" in shown
+    )
+    assert "its arguments are not known: Ray does not keep them" in shown
+    assert "load  ProcessDied" in printed(crash_table([CrashRecord.from_json(document)], 100.0, width=None))
+    words = {"signal": "SIGSEGV", "message": "x", "frames": [{"file": "/w/a.py", "line": 2, "function": "f"}]}
+    signal = vanished(WHO, words, "died", task=task, seen=seen)
+    assert (signal["file"], signal["line"], signal["role"]) == ("/w/a.py", 2, "load") and "seen" not in signal
+    before = vanished(WHO, None, "died", task={**task, "name": "other"}, seen=seen)
+    assert (before["file"], before["function"]) == (
+        "",
+        "other",
+    ) and "seen" not in before  # it looked at an earlier task
+    actor = vanished(
+        replace(WHO, role="Reader"), None, "died", task={"task_id": "t", "name": "Reader.read", "attempt": 0}
+    )
+    assert (actor["role"], actor["function"]) == ("Reader", "Reader.read")
+
+
+def test_where_a_process_works_is_told_by_its_frames_alone() -> None:
+    """No variable of a frame that runs is touched: that would keep its tensors."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def task() -> None:
+        inside.set()
+        go_on.wait(20)
+
+    thread = threading.Thread(target=task)
+    thread.start()
+    assert inside.wait(20)
+    waits = task.__code__.co_firstlineno + 2
+
+    def look() -> list[dict[str, Any]] | None:
+        found = place_of_work(sys._current_frames()[thread.ident])  # type: ignore[index]
+        return found if found[0]["line"] == waits else None
+
+    frames = eventually(look)
+    go_on.set()
+    thread.join()
+    assert frames[0]["function"].endswith("task")
+    assert len(frames) < 8 and place_of_work(None) == []
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[RunningHub]:
+    with running_hub(tmp_path / "crashes") as running:
+        yield running
+
+
+def test_the_hub_keeps_the_last_look_of_a_worker_that_was_killed(hub: RunningHub) -> None:
+    agent = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "worker"}, {"kept": {"documents": []}})
+    agent.connection.send(
+        {"type": "doing", "time": 3.0, "frames": [{"file": "/w/job.py", "line": 6, "function": "load"}]}
+    )
+    fate = {"reason": "the process died: without a word", "crashed": True, "time": 4.0}
+    hub.surroundings.fates["w1"] = {**fate, "task": {"task_id": "t1", "name": "load", "attempt": 0}}
+    with hub.client() as client:
+        eventually(lambda: client.call("ps")["workers"])
+        agent.close()
+        [crash] = eventually(lambda: client.call("crashes")["crashes"])
+    assert (crash["role"], crash["line"], crash["task_id"], crash["time"]) == ("load", 6, "t1", 4.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "pid", "crashes"),
+    [
+        (0, 11, 0),
+        (-15, 99, 0),  # a script that ran the driver was asked to end, and passed it on
+        (130, 11, 0),
+        (0, 99, 1),  # a script goes on when its driver was killed
+        (-9, 11, 1),
+        (None, 0, 1),  # nobody tells: it was not started by devkit, or on a host that is gone
+    ],
+)
+def test_a_driver_that_ended_as_it_was_to_is_no_crash(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch, code: int | None, pid: int, crashes: int
+) -> None:
+    """Ray misses the goodbye of one to which a signal comes while it leaves: `devkit run` knows better."""
+    monkeypatch.setattr("devkit.debug.inworker.hub_after.TOLD_SECONDS", 0.5 if code is None else 20.0)
+    hub.surroundings.fates["w1"] = {"reason": "the process died: without a word", "crashed": True, "time": 4.0}
+    driver = FakeAgent(hub, {**identity("w1"), "role": "driver", "pid": 11}, {"kept": {"documents": []}})
+    with hub.client() as client:
+        eventually(lambda: client.call("ps")["workers"])
+        driver.close()
+        if code is not None:
+            client.call("ended", job_id="01", code=code, pid=pid)
+        eventually(lambda: not client.call("ps")["workers"])
+        assert len(client.call("crashes")["crashes"]) == crashes
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_workers_that_died_before_they_could_join_are_looked_for_behind_the_error(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """Of both tries, though Ray's tables are filled late, and one row after the other."""
+    monkeypatch.setattr("devkit.debug.inworker.hub_after.BEHIND_SECONDS", [0.0] * 6)
+    hub.surroundings.late = {1}
+    task = {"task_id": "1" * 16 + NIL, "name": "Reader.read", "attempt": 0}
+    for number in range(2):
+        who = replace(WHO, worker_id=f"w{number + 8}", role="Reader").to_json()
+        death = {"identity": who, "reason": "the process died", "crashed": True, "task": {**task, "attempt": number}}
+        hub.surroundings.died.append((late + number, death))
+    driver = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "driver"}, {"kept": {"documents": []}})
+    crash = record("d1", 5.0, CRASHED, waited=(task["task_id"],), worker_id="w1").to_json()
+    driver.connection.send({"type": "crash", "document": {**crash, "frames": []}})
+    with hub.client() as client:
+        found = eventually(lambda: len(all_crashes(client)) == 3 and all_crashes(client))
+    cause = next(each.id for each in found if each.root is None)
+    assert {(each.role, each.function, each.root) for each in found} == {
+        ("Reader", "Reader.read", None),
+        ("Reader", "Reader.read", cause),
+        ("load", "", cause),
+    }
+
+
+def test_a_death_that_is_found_in_two_ways_at_once_is_one_crash(tmp_path: Path) -> None:
+    class Slow(Surroundings):
+        async def last_words(self, identity: dict[str, Any]) -> dict[str, Any] | None:
+            await both.wait()
+            return {"message": "killed"}
+
+    async def twice() -> None:
+        fate = {"reason": "the process died", "crashed": True}
+        await asyncio.gather(*(hub_after.keep_death(hub, WHO.to_json(), fate) for _ in range(2)))
+
+    both, hub = asyncio.Barrier(2), Hub(b"key", tmp_path, Slow())
+    asyncio.run(twice())
+    assert [crash["worker_id"] for crash in hub.table.crashes] == [WHO.worker_id]
+
+
+# ---- with a real Ray
+
+
+@pytest.fixture(scope="module")
+def killed(cluster: Cluster) -> Iterator[Callable[[str], Job]]:
+    """Each of the programs, all at once: they take seconds."""
+    kinds = ("task", "retried", "actor", "nested")
+    jobs = {kind: Job(cluster, "--", sys.executable, str(PROGRAMS / "crash_killed.py"), kind) for kind in kinds}
+    try:
+        for job in jobs.values():
+            job.joined().end(100)
+        yield jobs.__getitem__
+    finally:
+        for job in jobs.values():
+            job.kill()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("kind", "role", "function", "followers"),
+    [
+        ("task", "load", "work", {"driver"}),
+        ("retried", "again", "again", {"again", "driver"}),
+        ("actor", "Reader", "Reader.read", {"driver"}),
+        ("nested", "load", "load", {"outer", "driver"}),
+    ],
+)
+def test_one_cause_and_its_followers_under_it(
+    cluster: Cluster, killed: Callable[[str], Job], kind: str, role: str, function: str, followers: set[str]
+) -> None:
+    job = killed(kind)
+
+    found: list[dict[str, Any]] = []
+
+    def are_there() -> bool:
+        found[:] = [each for each in cluster.json("crashes")["crashes"] if each["job_id"] == job.id]
+        return len(found) > len(followers)
+
+    eventually(are_there, lambda: f"{found} of {job.out}")
+    [cause] = [each for each in found if each["root"] is None]
+    assert (cause["role"], cause["function"], cause["kind"]) == (role, function, "exit"), found
+    assert cause["exception"]["type"] == "ProcessDied" and cause["task_id"]
+    assert {each["role"] for each in found if each["root"] == cause["id"]} == followers
+    if kind == "task":  # which ran for some seconds
+        assert cause["line"] == mark("crash_killed.py", "works")
+        assert "as it was last seen" in cluster.devkit("crashes", "show", cause["id"])
+    error = cluster.json("logs", job.id, "--first-error", check=1)
+    assert (error["cause"]["crash"], error["sure"], error["status"]) == (cause["id"], True, "FAILED"), (error, found)
+    assert error["cause"]["role"] == role and not any("JobFailed" in each["said"] for each in error["followed"])

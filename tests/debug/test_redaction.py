@@ -1,0 +1,437 @@
+"""No view shows a secret, of whatever kind and in whatever shape; and what is no secret stays to be seen."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from collections import namedtuple
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import numpy
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from devkit.debug.crash_page import crash_page
+from devkit.debug.inworker import snapshot
+from devkit.debug.inworker.dap_frames import Node, References, evaluated, exception_info, variables
+from devkit.debug.inworker.records import Identity
+from devkit.debug.inworker.redaction import scrub, scrub_start
+from devkit.debug.inworker.sources import source_around
+from devkit.debug.inworker.values import LARGE, SMALL, error_line, evaluate_log, summarise, to_json
+from devkit.debug.rows import JobRow
+from devkit.logs import redact, view
+from devkit.logs.collect import Left, LogFile, of_log
+from devkit.logs.order import first_error
+from tests.debug.planted import KINDS, NAMELESS, STRUCTURES, TEXTS, WORD, Plain, Secret, run
+
+WHO = Identity("01", "w" * 8, "n1", "10.0.0.5", "host", 7, role="Worker", rank=1, python="3.11.7")
+# Any example tells as much as a shorter one, and shrinking takes minutes.
+FEW = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+MANY = settings(FEW, max_examples=20)
+CONTEXTS = ("hover", "watch", "summary", "repl")
+
+
+class Here:
+    """A stop whose expressions are evaluated by the test's own thread."""
+
+    def run(self, job: Any, timeout: float) -> Any:
+        return job()
+
+
+# ---- the views
+
+
+def crash_views(error: BaseException) -> dict[str, str]:
+    """All that is shown of a program that raised: the snapshot, its page, the debugger's words on the exception."""
+    document = snapshot.take(error, WHO, "task", budget=60.0)
+    for frame in document["frames"]:
+        frame["source"] = None  # it is the test's own
+    text = crash_page(document, (), time.time(), everything=True).plain
+    return {
+        "snapshot": json.dumps(document),
+        "page": text,
+        "line": error_line(error),
+        "information": json.dumps({**exception_info(error)}),
+    }
+
+
+def live_views(frame: FrameType, name: str) -> dict[str, str]:
+    """What a debugger shows of a frame that is stopped: its variables, opened up, and the value of an expression."""
+    node = Node(Here(), frame, "locals")  # type: ignore[arg-type]
+    found = {"variables": json.dumps(opened(node, References(), 6))}
+    for context in CONTEXTS:
+        answer, _ = evaluated(node, {"expression": name, "context": context}, References())
+        found[context] = json.dumps(answer)
+    found["log"] = evaluate_log(f"it is {{{name}}}", frame)
+    return found
+
+
+def opened(node: Node, references: References, depth: int) -> list[Any]:
+    shown = variables(node, {}, references)
+    below = [each["variablesReference"] for each in shown if depth and each["variablesReference"]]
+    return [shown, [opened(references.get(number), references, depth - 1) for number in below]]
+
+
+def value_views(value: Any) -> dict[str, str]:
+    texts = {f"text {limits.text}": summarise(value, limits) for limits in (SMALL, LARGE)}
+    return texts | {f"document {limits.text}": json.dumps(to_json(value, limits)) for limits in (SMALL, LARGE)}
+
+
+def text_views(text: str) -> dict[str, str]:
+    """What is made of a log: the bundle's file, and the first error on the page, as a record, and in the bundle."""
+    name = "worker-" + "ab" * 28 + "-01000000-77.err"
+    log = f'{text}\nTraceback (most recent call last):\n  File "/job/a.py", line 7, in main\nValueError: {text}\n'
+    file = LogFile("n" * 56, "10.0.0.1", name, log)
+    job = JobRow(job_id="01000000", status="FAILED", entrypoint=f"sh -c '{text}'", message=text)
+    left = Left(job, tuple(of_log(file)), (file,), ())
+    found = first_error(left.events)
+    record = view.record(left, found)
+    return {
+        "log": redact.text(log),
+        "page": view.page(left, found).plain,
+        "record": json.dumps(record),
+        "bundle": json.dumps(redact.document({"job": {"message": text}, "first": record})),
+    }
+
+
+def all_views(value: Any) -> dict[str, str]:
+    """Of a value that a frame holds, and that an exception of it carries."""
+    try:
+        failing(value)
+    except Seen as error:
+        live = {f"live, {view}": text for view, text in error.views.items()}
+        return {**live, **crash_views(error), **value_views(value)}
+
+
+class Seen(Exception):
+    """What was seen of a frame before this was raised in it, kept where no view looks."""
+
+    @property
+    def views(self) -> dict[str, str]:
+        return VIEWS.pop()
+
+
+VIEWS: list[dict[str, str]] = []
+
+
+def failing(value: Any) -> NoReturn:
+    VIEWS.append(live_views(sys._getframe(), "value"))
+    raise Seen(value, f"with {value}")
+
+
+def assert_hidden(secret: Secret, views: dict[str, str], what: object = "") -> None:
+    seen = {view: text for view, text in views.items() if secret.leaks(text)}
+    assert not seen, (what, secret, seen)
+
+
+# ---- secrets
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_view_shows_a_secret_in_a_structure(kind: str) -> None:
+    @FEW
+    @given(KINDS[kind].texts)
+    def planted(secret: Secret) -> None:
+        for shape, hold in STRUCTURES.items():
+            assert_hidden(secret, all_views(hold(KINDS[kind].name, secret.text)), shape)
+
+    planted()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_view_shows_a_secret_in_a_text(kind: str) -> None:
+    @FEW
+    @given(KINDS[kind].texts)
+    def planted(secret: Secret) -> None:
+        for shape, hold in TEXTS.items():
+            text = hold(KINDS[kind].name, secret.text)
+            assert_hidden(secret, all_views(text), shape)
+            assert_hidden(secret, text_views(text), shape)
+
+    planted()
+
+
+@pytest.mark.parametrize("kind", [kind for kind, facts in KINDS.items() if facts.by_look])
+def test_no_view_shows_a_secret_that_has_no_name(kind: str) -> None:
+    @FEW
+    @given(KINDS[kind].texts)
+    def planted(secret: Secret) -> None:
+        for shape, hold in NAMELESS.items():
+            value = hold(KINDS[kind].name, secret.text)
+            assert_hidden(secret, all_views(value), shape)
+            if isinstance(value, str):
+                assert_hidden(secret, text_views(value), shape)
+
+    planted()
+
+
+@MANY
+@given(KINDS["password"].texts)
+def test_a_secret_of_the_frame_is_hidden_wherever_else_it_stands_there(secret: Secret) -> None:
+    """By its look nothing could be known of it; but the frame has it under its name."""
+    for holds in (by_its_name, by_its_field):
+        try:
+            holds(secret.text)
+        except Seen as error:
+            assert_hidden(secret, {**error.views, **crash_views(error)})
+
+
+def by_its_name(password: str) -> None:
+    said = f"cannot log in as me:{password}, rank 3"
+    VIEWS.append(live_views(sys._getframe(), "said"))
+    raise Seen(said)
+
+
+def by_its_field(text: str) -> None:
+    login = Namespace(user="me", password=text)
+    text = ""
+    said = f"cannot log in as {login.user}:{login.password}"
+    VIEWS.append(live_views(sys._getframe(), "said"))
+    raise Seen(said)
+
+
+@MANY
+@given(
+    KINDS["password"].texts,
+    st.sampled_from(["db_password", "hf_token", "api_key", "settings.secret", "keys['api_key']"]),
+)
+def test_eval_of_a_secret_by_its_name(secret: Secret, expression: str) -> None:
+    db_password = hf_token = api_key = secret.text
+    settings, keys = Namespace(secret=secret.text), {"api_key": secret.text}  # noqa: F841 - named by the expression
+    node = Node(Here(), sys._getframe(), "locals")  # type: ignore[arg-type]
+    for context in ("hover", "watch", "summary"):
+        answer, _ = evaluated(node, {"expression": expression, "context": context}, References())
+        assert_hidden(secret, {context: json.dumps(answer)}, db_password and hf_token and api_key and expression)
+
+
+COMMANDS = [
+    "sshpass -p {} ssh node1",
+    "mysql -u root -p{} rl",
+    "mysql -u root -p {} rl",
+    "docker login -u me -p {} registry",
+    "curl -u me:{} https://host/",
+    "curl --user me:{} https://host/",
+]
+LOGINS = [
+    *COMMANDS,
+    "machine api.wandb.ai login user password {}",
+    "requests.get(url, auth=('me', '{}'))",
+    "the password '{}' was refused",
+    'invalid password "{}" for user me',
+    "Server=db;User=me;Password={};Encrypt=True",
+    "https://me:{}@host/path",
+    "redis://:{}@host:6379/0",
+    "GET /login?user=me&password={}&next=/",
+    "Cookie: session={}; theme=dark",
+    "X-Api-Key: {}",
+    "Authorization: Token {}",
+]
+
+
+@MANY
+@given(st.sampled_from(LOGINS), run(WORD + "!$*_+-", 14))
+def test_a_login_in_a_command_or_a_message(form: str, password: str) -> None:
+    secret = Secret(password, password)
+    assert_hidden(secret, {"text": scrub(form.format(password))}, form)
+    assert_hidden(secret, text_views(form.format(password)), form)
+    if form in COMMANDS:
+        assert_hidden(secret, value_views(form.format(password).split(" ")), form)
+
+
+def test_arguments_that_only_look_like_a_login_are_shown() -> None:
+    for words in (
+        ["ssh", "-p", "2222", "node1"],
+        ["mkdir", "-p", "/data/rl"],
+        ["docker", "run", "-u", "1000", "-p", "80:80"],
+    ):
+        assert all(repr(word) in summarise(words, LARGE) for word in words)
+        assert scrub(" ".join(words)) == " ".join(words)
+
+
+@pytest.mark.parametrize("length", [40, 100, 160, 700])
+def test_a_secret_at_the_cut_of_a_long_text_leaves_no_part_of_itself(length: int) -> None:
+    for kind in ("rsa", "hugging face", "url", "password"):
+        secret = _first(kind)
+        text = "x" * (length - 20) + f" password={secret.text} and more " + "y" * 4000
+        assert not secret.leaks(scrub_start(text, length)), kind
+
+
+def _first(kind: str) -> Secret:
+    found: list[Secret] = []
+
+    @settings(max_examples=1, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(KINDS[kind].texts)
+    def draw(secret: Secret) -> None:
+        found.append(secret)
+
+    draw()
+    return found[0]
+
+
+def test_a_key_file_read_line_by_line_or_begun_in_its_middle() -> None:
+    secret = _first("rsa")
+    lines = secret.text.splitlines(keepends=True)
+    assert_hidden(secret, all_views(lines))
+    assert_hidden(secret, {"text": scrub("".join(lines[3:]))})
+    prefixed = "\n".join(f"(Worker pid=7) {line.strip()}" for line in lines)
+    assert_hidden(secret, text_views(prefixed))
+    assert "after it" in scrub(secret.text + "\nafter it") and "before" in scrub("before\n" + secret.text)
+
+
+def test_parts_of_a_url_are_no_way_around() -> None:
+    secret = _first("url")
+    assert_hidden(secret, all_views(urlsplit(secret.text)))
+
+
+def test_source_lines_show_code_and_no_literal_secret(tmp_path: Any) -> None:
+    file = tmp_path / "train.py"
+    secret = _first("hugging face")
+    code = [
+        "password = getpass.getpass('password: ')",
+        "token = tokenizer.decode(next_token)",
+        "login(token=token, api_key=settings.api_key)",
+    ]
+    file.write_text("\n".join([*code, f'password = "{secret.core}"', f"login('{secret.text}')", "done()"]))
+    lines = source_around(str(file), 3, 10)["lines"]  # type: ignore[index]
+    assert lines[:3] == code and lines[5] == "done()"
+    assert_hidden(secret, {"source": "\n".join(lines)})
+
+
+# ---- what is no secret
+
+
+@dataclass
+class Sampling:
+    max_tokens: int = 512
+    stop_token: str = "<|im_end|>"
+    skip_special_tokens: bool = True
+
+
+Batch = namedtuple("Batch", ["token_ids", "num_tokens", "pad_token"])
+
+HARMLESS: dict[str, Any] = {
+    "token_ids": [1, 2, 3, 50256],
+    "num_tokens": 12345678,
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "bos_token_id": 1,
+    "max_tokens": 512,
+    "token": "<|im_start|>",
+    "tokens": ["the", "Ġcat", "▁sat"],
+    "next_tokens": torch.tensor([3, 4]),
+    "tokenizer": "Qwen/Qwen2.5-0.5B-Instruct",
+    "tokens_per_second": 14300.5,
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "path": "/data/checkpoints/ppo/default/global_step_4/actor",
+    "commit": "6b1ac0f3e2d1c0b9a8f7e6d5c4b3a29181706f5e",
+    "digest": "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "package": "scikit-learn, sk-learn, sk-learn-contrib-pipelines-v2",
+    "task": "risk-assessment-2026-large-language-model",
+    "key": "actor_rollout_ref.actor.optim.lr",
+    "keys": ["input_ids", "attention_mask"],
+    "key_states": torch.zeros(2),
+    "primary_key": "row_17",
+    "query_key_value": "attention.query_key_value",
+    "author": "somebody",
+    "secretary": "a job",
+    "passed": True,
+    "forward_pass": "done",
+    "pass_rate": 0.75,
+    "num_passes": 3,
+    "compass": "north",
+    "PWD": "/root/work",
+    "url": "http://10.0.0.1:8265/api/jobs/",
+    "bucket": "s3://rl-data/gsm8k/train.parquet",
+    "address": "ray://10.0.0.1:10001",
+    "basic": "a basic tokenizer of words",
+    "bearer": None,
+    "signature": "forward(input_ids, attention_mask)",
+    "session": "session_2026-11-23_05-20-44_123456_789",
+    "actor": "Actor(PPOWorker, 3f2a9c0d1e2b3a4f5e6d7c8b01000000)",
+    "uuid": "123e4567-e89b-42d3-a456-426614174000",
+    "overrides": ["data.max_prompt_length=256", "trainer.n_gpus_per_node=2", "--config-name=ppo"],
+    "config": {"max_tokens": 512, "pad_token_id": 0, "key": "loss", "auth": None, "author": "me"},
+    "sampling": Sampling(),
+    "batch": Batch([1, 2], 2, "<pad>"),
+    "pairs": [("lr", 1e-6), ("tokenizer", "gpt2"), ("num_tokens", "7")],
+    "rows": [{"name": "reward", "value": "0.5"}, {"name": "num_tokens", "value": "17"}],
+    "array": numpy.arange(4),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_a_training_holds_is_shown(name: str) -> None:
+    value = HARMLESS[name]
+    views = value_views({name: value, "other": 1})
+    scope: dict[str, Any] = {"look": live_views, "sys": sys}
+    exec(f"def hold({name}): return look(sys._getframe(), {name!r})", scope)
+    views |= scope["hold"](value)
+    assert [view for view, text in views.items() if "<redacted>" in text] == []
+
+
+LINES = [
+    "INFO max_tokens=512 pad_token=<pad> eos_token: </s> num_tokens: 123456 token_ids=[1, 2, 3]",
+    "step 17 tokens/s 14300 tokens=16384 loss=0.25 kl=0.001 key=loss",
+    "ValueError: token 50257 is out of range of the vocabulary",
+    "KeyError: 'attention_mask'",
+    "SyntaxError: invalid token: expected ':'",
+    "loading Qwen/Qwen2.5-0.5B-Instruct at 6b1ac0f3e2d1c0b9a8f7e6d5c4b3a29181706f5e from /data/models",
+    "the tokenizer has no pad_token: '<|endoftext|>' is taken",
+    "export HF_TOKEN=$HF_TOKEN WANDB_API_KEY=${WANDB_API_KEY}",
+    "--tokenizer gpt2 --max-tokens 512 --pad-token <pad> --key loss",
+    "sk-learn 1.5, scikit-learn, a basic configuration of authors and keys",
+    "GET http://10.0.0.1:8265/api/jobs/raysubmit_1a2b3c4d5e6f7a8b?verbose=1 200",
+    "password: None, api_key=None, token=None, secret is missing",
+    "authentication is required: RAY_AUTH_MODE=token",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_what_a_training_logs_is_shown(line: str) -> None:
+    assert scrub(line) == line
+    assert redact.text(line) == line
+
+
+def test_what_is_redacted_is_left_alone() -> None:
+    for kind in KINDS:
+        for shape in TEXTS.values():
+            once = scrub(shape(KINDS[kind].name, _first(kind).text))
+            assert scrub(once) == once
+    login = summarise(Plain("db_password", "correct-horse"))
+    assert scrub(login) == login == "<Plain user='me', db_password='<redacted>'>"
+
+
+# ---- how long it takes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 2_000_000,
+        "a." * 1_000_000,
+        "password" * 200_000,
+        "password=" * 200_000,
+        "token " * 300_000,
+        "://a:" * 300_000,
+        "-----BEGIN RSA PRIVATE KEY-----" * 30_000,
+        '"password": "' * 100_000,
+        "\\" * 1_000_000,
+        "name: A_TOKEN\n" * 100_000,
+        "eyJ" + "a" * 1_000_000,
+        "sk-" + "a-" * 500_000,
+        "mysql -p " * 100_000,
+        "key = " + " " * 1_000_000,
+        '"password", "x", ' * 100_000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_a_long_text_takes_a_time_that_grows_with_its_length(text: str) -> None:
+    """What is quadratic here would take hours; the deadline is the test's own."""
+    assert isinstance(scrub(text), str)

@@ -1,0 +1,152 @@
+"""SIGTERM to `devkit run`: the program gets it once, has its own time to end, and how it ended is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from devkit.debug.forwarding import Forwarding
+
+# Ends as a Ray driver may, by abort(), when it has done what it has to do at SIGTERM: wait for a word from the test.
+PROGRAM = """
+import os, signal, sys
+asked = []
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda *_: (asked.append(1), print("asked", len(asked), flush=True)))
+signal.signal(signal.SIGABRT, signal.SIG_DFL)
+print("begun", flush=True)
+sys.stdin.readline()
+END
+"""
+Begin = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """`begin(end, *options)`: `devkit run` of the program, which has begun; or of a `script`, in which it is {}."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def run(end: str, *options: str, script: str = "") -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", PROGRAM.replace("END", end)]
+        if script:
+            command = ["bash", "-c", script.format(shlex.join(command))]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "devkit", "run", *options, "--", *command],
+            env={**os.environ, "DEVKIT_HOME": str(tmp_path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        begun.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        return process
+
+    yield run
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def test_it_is_told_as_what_it_was_and_the_program_has_its_own_time(begin: Begin) -> None:
+    process = begin("os.abort()")
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
+    assert process.poll() is None
+    _, said = process.communicate("go\n", timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert said.startswith("error: the command was ended by SIGTERM\nhint: ")
+
+
+def test_who_ends_well_after_it_has_not_failed(begin: Begin) -> None:
+    process = begin("sys.exit(0)")
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
+    assert process.communicate("go\n", timeout=60)[1] == ""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("came", "passed_on"),
+    [
+        ([(0.0, signal.SIGTERM), (0.9, signal.SIGTERM)], 1),
+        ([(0.0, signal.SIGTERM), (0.9, signal.SIGTERM), (1.1, signal.SIGTERM)], 2),
+        ([(0.0, signal.SIGINT), (0.1, signal.SIGINT)], 2),
+    ],
+)
+def test_one_that_comes_twice_at_once_is_one(
+    came: list[tuple[float, signal.Signals]], passed_on: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`timeout` sends it to us and then to our process group: to who gives it a grace, a second one is an order."""
+    got: list[signal.Signals] = []
+    forwarding, clock = Forwarding(), [0.0]
+    monkeypatch.setattr("devkit.debug.forwarding.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    child = SimpleNamespace(pid=os.getpid(), send_signal=got.append)
+    for clock[0], number in came:
+        forwarding._pass_on(child, number)  # type: ignore[arg-type]
+    assert len(got) == passed_on
+
+
+def test_a_second_one_is_not_passed_on(begin: Begin) -> None:
+    process = begin("sys.exit(7)", "--json")
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
+    out, _ = process.communicate("go\n", timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    document = json.loads(out)  # nothing else: it was asked once
+    assert (document["returncode"], document["exit_code"]) == (-signal.SIGTERM, 143)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "after"), [(signal.SIGTERM, 143, ""), (signal.SIGINT, 0, "the next command\n")]
+)
+def test_what_a_script_runs_gets_it_too(begin: Begin, number: signal.Signals, code: int, after: str) -> None:
+    """A shell passes nothing on: gone by SIGTERM, it would leave its trainer. At Ctrl-C it does as its program does."""
+    process = begin("sys.exit(7)", script="{}\necho 'the next command'")
+    process.send_signal(number)
+    assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)  # it has not left its program behind
+    assert process.communicate("go\n", timeout=60)[0] == after
+    assert process.returncode == code
+
+
+def test_what_a_script_runs_in_the_background_ends_at_an_interruption(begin: Begin) -> None:
+    """It ignores SIGINT, as a shell has it; the shell does not, and would leave it behind."""
+    process = begin("", script="exec 3<&0; sleep 3600 & {} <&3 & wait")
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
+    _, said = process.communicate("go\n", timeout=60)
+    assert process.returncode == 130 and said.count("error: ") <= 1
+
+
+def test_who_was_ended_by_somebody_else_is_told_so(begin: Begin) -> None:
+    process = begin("os.kill(os.getpid(), signal.SIGKILL)")
+    _, said = process.communicate("go\n", timeout=60)
+    assert process.returncode == 1 and said.startswith("error: the command was ended by SIGKILL\n")
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(begin: Begin) -> None:
+    process = begin("os.kill(os.getpid(), 40)")
+    _, said = process.communicate("go\n", timeout=60)
+    assert process.returncode == 1 and said.startswith("error: the command was ended by signal 40\n")
+
+
+def test_it_is_told_where_the_cluster_does_not_answer_too(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    process = begin("sys.exit(7)")
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
+    _, said = process.communicate("go\n", timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM and said.startswith("error: the command was ended by SIGTERM\n")

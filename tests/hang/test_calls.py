@@ -1,0 +1,223 @@
+"""Actors that wait for each other's calls: a circle is told, and never where a call can still be taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from devkit.hang.facts import Call, Sample
+from devkit.hang.records import Verdict
+from tests.hang.jobs import NOW, RAY, TRAIN, answer, driver, facts, frames, process, verdict
+
+Document = dict[str, Any]
+JOB = "01000000"
+QUEUED, RUNNING = "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY", "RUNNING"
+
+
+def actor_id(name: str) -> str:
+    return (name.encode().hex() * 12)[:24] + JOB
+
+
+def task_id(name: str, of: str = "") -> str:
+    return (name.encode().hex() * 8)[:16] + (actor_id(of) if of else "f" * 24 + JOB)
+
+
+def wait(*tasks: str, line: int = 6, call: str = "Node.ask", thread: str = "MainThread", **changes: Any) -> Document:
+    at = {"file": TRAIN, "line": line, "function": call}
+    found = {
+        "thread": thread,
+        "call": call,
+        "at": at,
+        "tasks": list(tasks),
+        "needed": len(tasks),
+        "ends": False,
+        "side": False,
+    }
+    return {**found, **changes}
+
+
+def actor(name: str, *waits: Document, concurrency: int = 1, role: str = "Node", **changes: Any) -> Document:
+    """A process that waits for Ray, or has nothing to do."""
+    line, call = (waits[0]["at"]["line"], waits[0]["call"]) if waits else (0, "")
+    known = facts(None, line, call, inner=[(RAY, 7, "get")], **changes)
+    known |= {"waits": list(waits), "actor_id": actor_id(name) if role != "worker" else "", "concurrency": concurrency}
+    made = process(known, None, role)
+    made["identity"] |= {"worker_id": name, "pid": 3000 + ord(name[0])}
+    return made
+
+
+def calls(*rows: tuple[str, str, str, str]) -> dict[str, Call]:
+    """Rows of Ray's table: task, name, state, and who runs it."""
+    return {row[0]: Call(row[0], row[1], row[2], worker=row[3]) for row in rows}
+
+
+ASK_A, ASK_B = task_id("askA", "a"), task_id("askB", "b")
+ANSWER_A, ANSWER_B = task_id("ansA", "a"), task_id("ansB", "b")
+TWO = [actor("a", wait(ANSWER_B)), actor("b", wait(ANSWER_A, line=9))]
+TABLE = calls((ANSWER_A, "Node.answer", QUEUED, "a"), (ANSWER_B, "Node.answer", QUEUED, "b"))
+ONE_EACH = {actor_id("a"): 1, actor_id("b"): 1}
+
+
+def is_deadlock(found: Verdict) -> bool:
+    return found.kind == "deadlock" and found.hang and found.decided
+
+
+def told(
+    processes: Iterable[Document], table: dict[str, Call] | None, running: dict[str, int] | None, **more: Any
+) -> Verdict:
+    tables = {} if table is None else {"calls": table, "running": running or {}}
+    return verdict([driver(), *processes], patience=1.0, **tables, **more)
+
+
+def test_two_actors_that_wait_for_each_other() -> None:
+    found = told(TWO, TABLE, ONE_EACH)
+    assert is_deadlock(found)
+    assert found.sentence == (
+        "deadlock: Node pid 3097 waits at /job/train.py:6 in Node.ask for Node.answer, queued at Node pid 3098; "
+        "Node pid 3098 waits at /job/train.py:9 in Node.ask for Node.answer, queued at Node pid 3097"
+    )
+    assert found.culprit is not None and (found.culprit.pid, found.culprit.line) == (3097, 6)
+    assert any("driver" in line for line in found.evidence)
+
+
+def test_without_ray_s_table_single_slots_tell() -> None:
+    found = told(TWO, None, None)
+    assert is_deadlock(found) and "for a call, queued at Node pid 3098" in found.sentence
+    busy = process(facts(5, 70, call_in="", cpu=1.0), 5, "Loader")
+    later = process(facts(5, 71, call_in="", cpu=9.0), 5, "Loader")
+    first, last = [driver(), *TWO, busy], [driver(), *TWO, later]
+    assert verdict(first, last, patience=1.0).kind == "moves"  # a call may wait for an argument that is being made
+
+
+def test_an_actor_that_waits_for_itself() -> None:
+    inner = task_id("inner", "a")
+    found = told(
+        [actor("a", wait(inner, call="Me.outer"), role="Me")],
+        calls((inner, "Me.inner", QUEUED, "a")),
+        {actor_id("a"): 1},
+    )
+    assert is_deadlock(found)
+    assert found.sentence == "deadlock: Me pid 3097 waits at /job/train.py:6 in Me.outer for Me.inner, queued at itself"
+
+
+def test_a_circle_through_a_task() -> None:
+    through, answer_ = task_id("through"), task_id("answer", "a")
+    processes = [
+        actor("a", wait(through, call="Tasker.go"), role="Tasker"),
+        actor("w", wait(answer_, line=15, call="through"), role="worker"),
+    ]
+    table = calls((through, "through", RUNNING, "w"), (answer_, "Tasker.answer", "SUBMITTED_TO_WORKER", "a"))
+    found = told(processes, table, {actor_id("a"): 1})
+    assert is_deadlock(found)
+    assert found.sentence == (
+        "deadlock: Tasker pid 3097 waits at /job/train.py:6 in Tasker.go for through, which runs in worker pid 3119; "
+        "worker pid 3119 waits at /job/train.py:15 in through for Tasker.answer, queued at Tasker pid 3097"
+    )
+
+
+def test_three_in_a_circle_and_a_fourth_that_waits_for_one() -> None:
+    tasks = {name: task_id(f"t{name}", name) for name in "abc"}
+    processes = [
+        actor("a", wait(tasks["b"])),
+        actor("b", wait(tasks["c"])),
+        actor("c", wait(tasks["a"])),
+        actor("d", wait(task_id("td", "a")), role="Onlooker"),
+    ]
+    table = calls(
+        *((tasks[name], "Node.answer", QUEUED, name) for name in "abc"), (task_id("td", "a"), "Node.see", QUEUED, "a")
+    )
+    found = told(processes, table, {actor_id(name): 1 for name in "abcd"})
+    assert is_deadlock(found) and found.sentence.count("waits at") == 3 and "Onlooker" not in found.sentence
+
+
+def test_an_async_actor_of_one_slot() -> None:
+    processes = [actor("a", wait(ANSWER_B, thread="task Task-2")), actor("b", wait(ANSWER_A, thread="task Task-7"))]
+    assert is_deadlock(told(processes, TABLE, ONE_EACH))
+
+
+def test_a_threaded_actor_all_of_whose_threads_wait() -> None:
+    more = task_id("more", "b")
+    both = [wait(ANSWER_B, thread="Dummy-1"), wait(more, thread="Dummy-2")]
+    table = {**TABLE, **calls((more, "Node.answer", QUEUED, "b"))}
+    processes = [actor("a", *both, concurrency=2), TWO[1]]
+    assert is_deadlock(told(processes, table, {actor_id("a"): 2, actor_id("b"): 1}))
+
+
+# ---- what is no deadlock
+
+
+def test_a_call_that_runs_already() -> None:
+    table = {**TABLE, **calls((ANSWER_A, "Node.answer", RUNNING, "a"))}
+    processes = [actor("a", wait(ANSWER_B), concurrency=2), TWO[1]]
+    assert told(processes, table, {actor_id("a"): 2, actor_id("b"): 1}).kind != "deadlock"
+
+
+@pytest.mark.parametrize("concurrency", [2, 1000])
+def test_an_actor_that_can_still_take_the_call(concurrency: int) -> None:
+    processes = [actor("a", wait(ANSWER_B), concurrency=concurrency), TWO[1]]
+    assert told(processes, TABLE, ONE_EACH).kind != "deadlock"
+    assert told(processes, None, None).kind != "deadlock"
+
+
+def test_another_group_of_calls_that_is_at_work() -> None:
+    """Two calls run, and one of them waits: a group of the actor's own, with slots of its own, is busy."""
+    processes = [actor("a", wait(ANSWER_B)), TWO[1]]
+    assert told(processes, TABLE, {actor_id("a"): 2, actor_id("b"): 1}).kind != "deadlock"
+
+
+@pytest.mark.parametrize(
+    "state", ["FINISHED", "FAILED", "PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "PENDING_ACTOR_TASK_ARGS_FETCH"]
+)
+def test_a_call_that_waits_for_something_else(state: str) -> None:
+    table = {**TABLE, **calls((ANSWER_A, "Node.answer", state, "a"))}
+    assert told(TWO, table, ONE_EACH).kind != "deadlock"
+
+
+def test_a_wait_that_ends_by_itself() -> None:
+    assert told([actor("a", wait(ANSWER_B, ends=True)), TWO[1]], TABLE, ONE_EACH).kind != "deadlock"
+
+
+def test_a_wait_for_one_of_several() -> None:
+    other = task_id("other")
+    table = {**TABLE, **calls((other, "load", RUNNING, "w"))}
+    processes = [actor("a", wait(ANSWER_B, other, needed=1)), TWO[1]]
+    assert told(processes, table, ONE_EACH).kind != "deadlock"
+    assert is_deadlock(told([actor("a", wait(ANSWER_B, other, needed=2)), TWO[1]], table, ONE_EACH))
+
+
+def test_another_wait_than_before() -> None:
+    first = [driver(), actor("a", wait(task_id("old", "b"))), TWO[1]]
+    found = verdict(first, [driver(), *TWO], patience=1.0, calls=TABLE, running=ONE_EACH)
+    assert found.kind != "deadlock"
+
+
+def test_a_process_that_is_at_work_or_stopped() -> None:
+    moved = [driver(), actor("a", wait(ANSWER_B), cpu=1.0), TWO[1]]
+    last = [driver(), actor("a", wait(ANSWER_B), cpu=9.0), TWO[1]]
+    assert verdict(moved, last, patience=1.0, calls=TABLE, running=ONE_EACH).kind != "deadlock"
+    stopped = [driver(), actor("a", wait(ANSWER_B), stops=["s1"]), TWO[1]]
+    assert verdict(stopped, patience=1.0, calls=TABLE, running=ONE_EACH).kind == "paused"
+
+
+def test_a_thread_of_the_actor_s_own_has_no_slot() -> None:
+    """What a thread of the program's waits for keeps no call from being taken."""
+    processes = [actor("a", wait(ANSWER_B, side=True, thread="Thread-3")), TWO[1]]
+    assert told(processes, TABLE, {actor_id("a"): 0, actor_id("b"): 1}).kind != "deadlock"
+    beside = [actor("a", wait(ANSWER_B), wait(task_id("x"), side=True, thread="Thread-3")), TWO[1]]
+    assert is_deadlock(told(beside, TABLE, ONE_EACH))
+
+
+def test_a_young_wait_is_not_decided() -> None:
+    found = verdict([driver(), *TWO], patience=10.0, calls=TABLE, running=ONE_EACH)
+    assert found.kind == "deadlock" and not found.decided
+
+
+def test_an_older_agent_tells_no_waits() -> None:
+    bare = [driver(), process(facts(None, 6, "Node.ask", inner=[(RAY, 7, "get")]), 1)]
+    assert verdict(bare).kind == "stuck"
+    sample = Sample.of(answer(bare), calls=TABLE)
+    assert sample.processes[0].waits == () and sample.time == NOW and replace(sample) == sample
+    assert frames((TRAIN, 1, "f"))

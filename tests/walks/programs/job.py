@@ -1,0 +1,22 @@
+"""The program of the tutorial: workers that know nothing of a debugger."""
+
+import sys
+
+import ray
+
+
+@ray.remote(num_cpus=0, scheduling_strategy="SPREAD")
+class Worker:
+    def __init__(self, rank):
+        self.rank = rank
+
+    def step(self, k):
+        if k < 0:
+            raise ValueError("never")
+        loss = 1 / (k + 1)
+        return loss * self.rank  # @update
+
+
+ray.init(include_dashboard=False if "--no-dashboard" in sys.argv else None)
+workers = [Worker.remote(rank) for rank in range(2)]
+print([ray.get([worker.step.remote(k) for worker in workers]) for k in range(4)])

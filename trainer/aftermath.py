@@ -1,0 +1,45 @@
+"""What the driver does with a step that is done: keeps its samples, tells what is odd, or ends the run for it."""
+
+from __future__ import annotations
+
+from trainer import drift, ppo
+from trainer.config.schema import Config
+from trainer.data.reading import Data
+from trainer.phases import Phases
+from trainer.samples import dump
+from trainer.tracking import Tracker
+
+
+def keep_samples(result: ppo.StepResult, config: Config, data: Data, phases: Phases) -> None:
+    """Into `trainer.rollout_data_dir`, if there is one."""
+    if config.trainer.rollout_data_dir is not None:
+        with phases("dump_rollout_generations"):
+            samples = [(result.batch.experience.rollout, result.scores)]
+            dump(
+                *(config.trainer.rollout_data_dir, result.progress.step, samples, data.decode),
+                result.batch.rewards_BT,
+            )
+
+
+def require_agreement(result: ppo.StepResult, config: Config, tracker: Tracker) -> None:
+    """Raises DriftError where engine and trainer are too far apart, unless a warning is asked for.
+
+    Its capsule and samples are written by now, and no checkpoint: a resumed run does not go on from what came of it.
+    """
+    error = drift.excess(result.progress.step, result.batch, config)
+    if error is None:
+        return
+    if config.trainer.rollout_drift_action == "stop":
+        tracker.log(result.progress.step, result.metrics)
+        raise error
+    tracker.note(f"{error.message}; {error.hint}")
+
+
+def tell_skipped(result: ppo.StepResult, tracker: Tracker) -> None:
+    """Of optimizer steps that were left out. In fp16 that is how the loss scale is found: the metrics say so."""
+    for role, report in {"actor": result.actor, "critic": result.critic}.items():
+        if report is not None and report.skipped and report.loss_scale is None:
+            tracker.note(
+                f"step {result.progress.step}: {report.skipped} of {len(report.steps)} optimizer steps of the {role} "
+                "were left out, as their gradient was not finite"
+            )

@@ -1,0 +1,95 @@
+"""What the trainer's command lines share: how they read their words, and how they end.
+
+Whatever goes wrong on purpose is one `error:` and one `hint:` line on stderr, and the exit code of its kind; so is an
+interruption, and output that cannot be written. A reader of stdout that has seen enough, as `head`, is no error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from trainer.errors import ConfigError, Interrupted, TrainerError
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with this project's error lines."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message, hint=f"{self.prog} --help")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse's own passes over what cannot be written."""
+        with output():
+            (file or sys.stdout).write(message)
+
+
+class OutputError(TrainerError):
+    """stdout cannot be written."""
+
+
+@contextmanager
+def output() -> Iterator[None]:
+    """Around what writes to stdout. Raises OutputError; BrokenPipeError where its reader has gone."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the output: {error.strerror or error}", hint="free space, or write it elsewhere"
+        ) from error
+
+
+def outcome(command: Callable[[], int], *, verbose: bool = False) -> int:
+    """The exit code of `command`; its error, if it ends with one, is on stderr. `verbose`: behind its traceback."""
+    speak_any_text()
+    try:
+        try:
+            code = command()
+        except SystemExit as said:  # argparse, after --help
+            code = int(said.code or 0)
+        with output():
+            sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        report_error(Interrupted("interrupted", hint="nothing was begun: give the same command again"))
+        return Interrupted.exit_code
+    except BrokenPipeError:
+        forget_output()
+        return 0
+    except TrainerError as error:
+        if verbose and not isinstance(error, Interrupted):
+            traceback.print_exc()
+        if isinstance(error, OutputError):
+            forget_output()
+        report_error(error)
+        return error.exit_code
+
+
+def report_error(error: TrainerError) -> None:
+    """Its two lines on stderr; before them the traceback of a worker's failure that nobody expected."""
+    if isinstance(error, Interrupted) and error.is_told:
+        return
+    trace = getattr(error, "trace", "")
+    if trace:
+        print(trace, file=sys.stderr)
+    print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr, flush=True)
+
+
+def speak_any_text() -> None:
+    """A character that a terminal or a pipe has no code for is written as `\\xf6`, and ends nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def forget_output() -> None:
+    """What is still to be written goes nowhere: Python tries once more when it ends, and would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,66 @@
+"""The data of a run, read once, before Ray starts: what is wrong with a row shows before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from trainer.config.schema import Config
+from trainer.data.dataset import PromptDataset, load_prompts
+from trainer.data.loader import PromptLoader
+from trainer.records import Prompts
+from trainer.rewards import scorer_for
+from trainer.tokenizer import load_tokenizer
+
+
+@dataclass(frozen=True)
+class Data:
+    """The prompts of a run. `validation` is None where no files are given."""
+
+    train: PromptLoader
+    validation: PromptLoader | None
+    decode: Callable[[Sequence[int]], str]  # token ids to text
+    notes: tuple[str, ...] = field(default=())
+
+
+def read_data(config: Config) -> Data:
+    """Tokenises all prompts. Raises DataError, and ModelError if there is no tokenizer.
+
+    RewardError: a row's `data_source` has no reward function; now, and not after the first generation.
+    """
+    tokenizer = load_tokenizer(config.actor_rollout_ref.model)
+    data, seed, pad = config.data, config.trainer.seed, tokenizer.pad_token_id
+    seed = seed if data.seed is None else data.seed
+    notes: list[str] = []
+
+    def load(files: list[str], most: int) -> PromptDataset:
+        rows = load_prompts(files, data, tokenizer, max_samples=most, seed=seed)
+        if rows.dropped:
+            notes.append(f"{rows.dropped} prompts over {data.max_prompt_length} tokens left out of {', '.join(files)}")
+        if config.custom_reward_function.path is None:
+            for source in rows.data_sources:
+                scorer_for(source)
+        return rows
+
+    train = validation = None
+    if not config.trainer.val_only:
+        rows = load(data.train_files, data.train_max_samples)
+        train = PromptLoader(rows, data.train_batch_size, pad_id=pad, shuffle=data.shuffle, seed=seed, drop_last=True)
+    if data.val_files:
+        rows = load(data.val_files, data.val_max_samples)
+        size = data.val_batch_size or len(rows)
+        validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
+    loader = train or validation  # with val_only there is nothing to train on
+    assert loader is not None, "config.check asks for val_files with val_only"
+    return Data(loader, validation, tokenizer.decode, tuple(notes))
+
+
+def total_steps(config: Config, loader: PromptLoader) -> int:
+    """Steps of the whole run, earlier parts of a resumed one included."""
+    return config.trainer.total_training_steps or config.trainer.total_epochs * len(loader)
+
+
+def endless(loader: PromptLoader) -> Iterator[Prompts]:
+    """Epoch after epoch, from the loader's position on."""
+    while True:
+        yield from loader

@@ -1,0 +1,61 @@
+"""Whether records that came from a file fit together: their tensors' shapes and kinds, by the names of their fields."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.records import Prompts, Row, Scores, TrainBatch
+
+# What a letter at the end of a name stands for: see `records.py`.
+_SHAPES = {"_B": ("B",), "_BT": ("B", "T"), "_BP": ("B", "P")}
+_WHOLE = {"ids_BP", "mask_BP", "uid_B", "sample_B", "response_BT", "mask_BT"}  # of int64; the others are real
+_MASKS = {"mask_BP", "mask_BT"}
+LARGEST_ID = 2**31
+
+
+def require_shapes(batch: TrainBatch, scores: Scores, order: Mapping[str, Sequence[Sequence[int]]]) -> None:
+    """Raises ValueError that names the first field that does not fit."""
+    rollout = batch.experience.rollout
+    sizes = {"B": len(rollout.prompts.rows)}
+    for name, letter in (("response_BT", "T"), ("ids_BP", "P")):
+        tensor = rollout.response_BT if letter == "T" else rollout.prompts.ids_BP
+        if tensor.dim() != 2:
+            raise ValueError(f"{name} has the shape {list(tensor.shape)}")
+        sizes[letter] = tensor.shape[1]
+    if not sizes["B"]:
+        raise ValueError("it has no rows")
+    for name, tensor in (*_tensors(batch), *_tensors(scores)):
+        _require(name, tensor, sizes)
+    for name, tensor in scores.extras.items():
+        _require(f"{name}_B", tensor, sizes)
+    for role, steps in order.items():
+        if any(type(row) is not int or not 0 <= row < sizes["B"] for step in steps for row in step):
+            raise ValueError(f"the order of {role} names rows that are not there")
+
+
+def _tensors(record: Any) -> Iterator[tuple[str, Tensor]]:
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, Tensor):
+            yield field.name, value
+        elif dataclasses.is_dataclass(value) and not isinstance(value, (Row, type)):
+            yield from _tensors(value)
+        elif isinstance(record, Prompts) and field.name == "rows" and not all(isinstance(row, Row) for row in value):
+            raise ValueError("a row is none")
+
+
+def _require(name: str, tensor: Tensor, sizes: Mapping[str, int]) -> None:
+    letters = _SHAPES["_" + name.rpartition("_")[2]]
+    if list(tensor.shape) != [sizes[letter] for letter in letters]:
+        raise ValueError(f"{name} has the shape {list(tensor.shape)}")
+    if (tensor.dtype == torch.int64) != (name in _WHOLE) or not (name in _WHOLE or tensor.is_floating_point()):
+        raise ValueError(f"{name} is of {tensor.dtype}")
+    if name in _MASKS and not bool(((tensor == 0) | (tensor == 1)).all()):
+        raise ValueError(f"{name} is no mask")
+    if name in _WHOLE and not bool(((tensor >= 0) & (tensor < LARGEST_ID)).all()):
+        raise ValueError(f"{name} holds numbers that it cannot")
