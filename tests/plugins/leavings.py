@@ -6,6 +6,7 @@ end of pytest and then ends whatever still has that variable: Ray's daemons, tra
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -79,10 +80,8 @@ def end(run: str) -> int:
 
 
 def main(pid: int, run: str) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         select.select([os.pidfd_open(pid)], [], [])
-    except ProcessLookupError:
-        pass
     if count := end(run):
         print(f"tests: ended what the run had left: {count} process(es)", file=sys.stderr)
 
