@@ -1,3 +1,9 @@
 """Pytest's plugins of this project, wherever pytest is started."""
 
-pytest_plugins = ["pytester", "tests.plugins.tiers", "tests.plugins.once_more", "tests.plugins.leavings"]
+pytest_plugins = [
+    "pytester",
+    "tests.plugins.tiers",
+    "tests.plugins.once_more",
+    "tests.plugins.leavings",
+    "tests.plugins.deadlines",
+]

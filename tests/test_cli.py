@@ -14,13 +14,14 @@ import pytest
 from devkit import cli
 from devkit.errors import DeadlineError, DevkitError
 from devkit.smoke.options import SmokeOptions
+from tests.pace import stretched
 
 Run = Callable[[SmokeOptions], int]
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=stretched(60), check=False
     )
 
 
@@ -82,7 +83,7 @@ def test_help_is_data() -> None:
 
 def test_module_and_version() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "devkit", "--version"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "devkit", "--version"], capture_output=True, text=True, timeout=stretched(60), check=True
     )
     assert done.stdout.startswith("devkit ")
 

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import end_to_end
 from benchmarks.end_to_end import Record, Trainer
+from tests.pace import stretched
 
 # A trainer that writes a record and goes on to the next one, in this trainer's form or in that of verl's FileLogger.
 PRETENDER = """
@@ -63,7 +64,9 @@ def test_a_verl_that_is_not_there_is_said(tmp_path: Path) -> None:
     command = [sys.executable, str(file), "--only", "verl", "--verl-python", sys.executable]
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho A GPU\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
-    ran = subprocess.run(command, capture_output=True, text=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, timeout=60)
+    ran = subprocess.run(
+        command, capture_output=True, text=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, timeout=stretched(60)
+    )
     assert ran.returncode == 2
     assert ran.stderr.startswith("error: verl is not installed\nhint: ")
     assert ran.stdout.startswith("1 x A GPU, Python ")

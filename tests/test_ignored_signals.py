@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.pace import stretched
+
 ROOT = Path(__file__).resolve().parent.parent
 IGNORING = ["sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh", sys.executable]
 TELLS = "import signal; print(signal.getsignal(signal.SIGINT) == signal.default_int_handler)"
@@ -16,9 +18,9 @@ PROGRAM = "import sys; print('begun', flush=True); sys.stdin.read(1); sys.exit(3
 
 def test_what_a_test_starts_can_be_interrupted() -> None:
     code = f"import subprocess, sys, tests.conftest; {TELLS}; subprocess.run([sys.executable, '-c', {TELLS!r}])"
-    done = subprocess.run([*IGNORING, "-uc", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*IGNORING, "-uc", code], cwd=ROOT, capture_output=True, text=True, timeout=stretched(60))
     assert done.stdout == "True\nTrue\n", done.stderr
-    unmended = subprocess.run([*IGNORING, "-c", TELLS], capture_output=True, text=True, timeout=60)
+    unmended = subprocess.run([*IGNORING, "-c", TELLS], capture_output=True, text=True, timeout=stretched(60))
     assert unmended.stdout == "False\n"
 
 
@@ -31,4 +33,4 @@ def test_devkit_run_goes_on_and_tells_how_the_program_ended(tmp_path: Path) -> N
         process.send_signal(signal.SIGINT)
         process.stdin.write(b".")
         process.stdin.close()
-        assert process.wait(60) == 1, "the program's failure, and not 130"
+        assert process.wait(stretched(60)) == 1, "the program's failure, and not 130"

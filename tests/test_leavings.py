@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import stretched
+
 ROOT = Path(__file__).parent.parent
 # It detaches a process, as Ray does its daemons, and then waits.
 PROGRAM = """
@@ -37,7 +39,7 @@ def test_a_detached_process_ends_with_the_run(tmp_path: Path, number: signal.Sig
         daemon = int(next(line for line in run.stdout if line.strip().isdigit()))
         gone = os.pidfd_open(daemon)
         run.send_signal(number)
-        run.wait(60)
+        run.wait(stretched(60))
     assert _ended(gone, 60)
 
 

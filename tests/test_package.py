@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import stretched
+
 ROOT = Path(__file__).resolve().parent.parent
 VSIX = "devkit/vscode/ray-devkit.vsix"
 
@@ -26,7 +28,7 @@ def run(*command: str | Path, cwd: Path) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=stretched(120),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -16,6 +16,8 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from tests.pace import stretched
+
 SEED_SCRIPTS = sorted((Path(__file__).parent / "seeds").glob("*.sh"))
 STUB = '#!/bin/sh\nprintf "%s\\0" "$@" > "$WORDS_FILE"\n'
 
@@ -74,7 +76,12 @@ def seed_words(tmp_path: Path) -> Callable[[Path], list[str]]:
             (stubs / name).chmod(0o755)
         environment = {"PATH": f"{stubs}:{os.defpath}", "HOME": str(tmp_path), "WORDS_FILE": str(words_file)}
         subprocess.run(
-            ["bash", str(script)], cwd=tmp_path, env=environment, capture_output=True, timeout=30, check=False
+            ["bash", str(script)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            timeout=stretched(30),
+            check=False,
         )
         words = words_file.read_text().removesuffix("\0").split("\0")
         return words[words.index("verl.trainer.main_ppo") + 1 :]

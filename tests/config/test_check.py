@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import stretched
 from trainer.balance import PassLimit
 from trainer.config import ConfigErrors, MicroBatches, check_command, load, micro_batch_sizes
 
@@ -48,7 +49,12 @@ def test_a_check_is_quick_and_loads_no_framework(command: Command) -> None:
     )
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", program, *command()], cwd=root, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program, *command()],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=stretched(60),
+        check=False,
     )
     assert done.stdout == "[] True\n", done.stderr
 

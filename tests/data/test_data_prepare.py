@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from tests.pace import stretched
 from trainer.config.schema import DataConfig, RewardFunctionConfig
 from trainer.data.dataset import load_prompts
 from trainer.data.prepare import main, prepare
@@ -313,7 +314,7 @@ def test_the_command_needs_neither_torch_nor_transformers(lines: Lines, tmp_path
     argv = ["math", "--input", str(lines("train.jsonl", MATH)), "--output", str(tmp_path)]
 
     done = subprocess.run(
-        [sys.executable, "-c", program, *argv], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program, *argv], capture_output=True, text=True, timeout=stretched(60), check=True
     )
 
     assert done.stdout.splitlines()[-1] == "[]"

@@ -14,8 +14,9 @@ from typing import Any
 
 from devkit.debug.inworker.arming import Arming
 from devkit.debug.inworker.records import Breakpoint
+from tests.pace import stretched
 
-DEADLINE = 20.0
+DEADLINE = stretched(20.0)
 
 
 class Armory:

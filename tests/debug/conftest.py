@@ -22,11 +22,12 @@ import pytest
 from devkit.debug.client import HubClient, connect
 from tests import documents
 from tests.debug.stages import Stage
+from tests.pace import stretched
 
 collect_ignore_glob = ["programs/*"]  # what is debugged: importing it would start it
 
 PROGRAMS = Path(__file__).with_name("programs")
-DEADLINE = 60.0  # seconds for anything that a test waits for
+DEADLINE = stretched(60.0)  # seconds for anything that a test waits for
 
 
 def mark(program: str, name: str) -> int:
@@ -170,7 +171,7 @@ class Job:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(20)
+                self.process.wait(stretched(20))
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -12,6 +12,7 @@ from typing import Any
 from devkit.debug.client import HubClient
 from devkit.debug.inworker import wire
 from devkit.debug.inworker.hub import Hub
+from tests.pace import stretched
 
 KEY = wire.derive_key("the token", "hub 1")
 Document = dict[str, Any]
@@ -60,7 +61,7 @@ class RunningHub:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(stretched(10))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -87,7 +88,7 @@ class RunningHub:
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(stretched(10))
 
 
 @contextmanager
@@ -146,7 +147,7 @@ class FakeAgent:
         hub.agents.append(self)
         self.connection.send({"type": "hello", "identity": who})
         threading.Thread(target=self._run, daemon=True).start()
-        assert self.welcomed.wait(10)
+        assert self.welcomed.wait(stretched(10))
 
     def _run(self) -> None:
         for document in self.connection:

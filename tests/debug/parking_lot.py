@@ -11,8 +11,9 @@ from typing import Any
 
 from devkit.debug.inworker.records import Identity, StopRecord
 from devkit.debug.inworker.stops import Stop, Stops
+from tests.pace import stretched
 
-SECONDS = 20.0  # the deadline of every wait; far more than any of them needs
+SECONDS = stretched(20.0)  # the deadline of every wait; far more than any of them needs
 
 
 def identity() -> Identity:

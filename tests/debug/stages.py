@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from devkit.debug.dap_stdio import read_frames
 from devkit.debug.inworker.gate import frame, messages
+from tests.pace import stretched
 
-SECONDS = 60.0
+SECONDS = stretched(60.0)
 
 Document = dict[str, Any]
 

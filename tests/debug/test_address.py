@@ -27,6 +27,7 @@ from devkit.debug.inworker import PROTOCOL
 from devkit.debug.state import ClusterState, Started
 from devkit.debug.tokens import Token, auth_mode, ensure_token, find_token, token_file
 from devkit.errors import DevkitError, UnreachableError, UsageError
+from tests.pace import stretched
 
 
 @pytest.fixture(autouse=True)
@@ -399,7 +400,7 @@ class TestEnd:
             child = int(leader.stdout.readline())
             assert set(processes.family([leader.pid])) == {leader.pid, child}
             assert processes.end([leader.pid], deadline=time.monotonic() + 0.2) == (2, 2)
-            assert leader.wait(10) == -9
+            assert leader.wait(stretched(10)) == -9
             deadline = time.monotonic() + 10
             while processes.started(child) and time.monotonic() < deadline:
                 time.sleep(0.01)  # init reaps it
@@ -433,4 +434,4 @@ class TestEnd:
             assert leader.stdout is not None
             leader.stdout.readline()
             assert processes.end([leader.pid], deadline=time.monotonic() + 10) == (1, 0)
-            assert leader.wait(10) == -15
+            assert leader.wait(stretched(10)) == -15

@@ -14,6 +14,7 @@ from devkit.debug.inworker.agent import Agent
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.inworker.settings import Settings
 from tests.debug.conftest import eventually
+from tests.pace import stretched
 
 Document = dict[str, Any]
 
@@ -68,9 +69,9 @@ def test_a_pause_is_told_before_its_snapshot(agent: Agent) -> None:
     assert hub.kinds()[:2] == ["stop", "crash"], hub.kinds()
     for stop in stops:
         agent.stops.resume(stop.id)
-    thread.join(10)
+    thread.join(stretched(10))
     agent.stand_down()
-    reporter.join(10)
+    reporter.join(stretched(10))
     assert not thread.is_alive() and not reporter.is_alive()
 
 
@@ -102,7 +103,7 @@ def test_a_stop_that_nobody_has_set_is_told_once_where_the_programs_output_is_re
     reporter.start()
     agent._told.clear()
     agent.wake()
-    agent._told.wait(10)
+    agent._told.wait(stretched(10))
     assert capsys.readouterr().err == ""
     # when there is one, and it is told a second time
     for _ in range(2):
@@ -116,11 +117,11 @@ def test_a_stop_that_nobody_has_set_is_told_once_where_the_programs_output_is_re
     threads[-1].start()
     eventually(lambda: len(hub.heard[-1].get("stops", ())) == 3, "a report of three", 10)
     agent.stand_down()
-    reporter.join(10)
+    reporter.join(stretched(10))
     for stop in agent.stops.all():
         agent.stops.resume(stop.id)
     for thread in threads:
-        thread.join(10)
+        thread.join(stretched(10))
     assert sorted(capsys.readouterr().err.splitlines()) == [
         f"devkit: worker is stopped at {line('raise ValueError(')} (ValueError: not finite): devkit attach",
         f"devkit: worker is stopped at {line('agent.pause_here(sys')} (breakpoint()): devkit attach",
@@ -155,7 +156,7 @@ def test_two_breakpoints_of_a_place_stop_a_call_once(agent: Agent, tmp_path: Pat
             record = agent.stops.record(stop)
             seen.append((record.breakpoint, record.breakpoints))
             agent.stops.resume(stop.id)
-            thread.join(10)
+            thread.join(stretched(10))
             assert not thread.is_alive() and not agent.stops.all()
         # then each call stopped once, and each breakpoint was counted
         assert seen == [("line", ("line",)), ("line", ("line", "name"))]

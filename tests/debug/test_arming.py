@@ -21,6 +21,7 @@ import pytest
 
 from devkit.debug.inworker.records import Breakpoint
 from tests.debug.armory import DEADLINE, Armory
+from tests.pace import stretched
 
 KINDS = """
 import asyncio, contextlib, functools
@@ -418,7 +419,7 @@ def test_what_is_pickled_holds_no_breakpoint(armory: Armory) -> None:
         "got = pickle.load(sys.stdin.buffer);"
         "print(got['Actor']().step(1), got['inner'](1), got['task'](1))"
     )
-    done = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, timeout=stretched(60))
     assert done.stdout.split() == [b"2", b"6", b"2"], done.stderr
 
 

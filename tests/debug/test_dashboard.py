@@ -19,6 +19,7 @@ from devkit.debug.dashboard import Dashboard
 from devkit.debug.rest import Url
 from devkit.debug.tokens import Token
 from devkit.errors import DeadlineError, DevkitError, UnreachableError, UsageError
+from tests.pace import stretched
 
 VERSION = {"version": "4", "ray_version": "2.60.0", "session_name": "session_x_1"}
 SECRET = "s3cret-token"
@@ -263,7 +264,7 @@ def test_a_server_that_never_answers() -> None:
 
     def wait(connection: socket.socket) -> None:
         connection.recv(1000)
-        done.wait(20)
+        done.wait(stretched(20))
 
     url, thread = one_shot(wait)
     with Dashboard(url, None, timeout=0.2) as dashboard, pytest.raises(UnreachableError, match=r"within 0.2 s"):
@@ -354,7 +355,7 @@ def test_a_stream_ends_when_another_thread_closes_it() -> None:
     def follow(connection: socket.socket) -> None:
         connection.recv(1000)
         connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
-        first_piece.wait(20)
+        first_piece.wait(stretched(20))
         connection.recv(1)  # until the client hangs up
 
     url, thread = one_shot(follow)

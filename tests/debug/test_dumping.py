@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from devkit.debug.inworker import dumping
 from tests.debug.conftest import eventually
 from tests.debug.hubs import FakeAgent, RunningHub, identity, running_hub
+from tests.pace import stretched
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody is asked by a signal")
 
@@ -101,7 +102,7 @@ def start(hub: RunningHub, tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
 def stack_of(hub: RunningHub, process: Process) -> Document:
     with hub.client() as client:
-        ranks = client.call("stacks", timeout=15.0)["ranks"]
+        ranks = client.call("stacks", timeout=stretched(15.0))["ranks"]
     return next(each for each in ranks if each["pid"] == process.process.pid)
 
 
@@ -157,7 +158,7 @@ def test_an_answer_that_is_late_counts_where_nobody_else_can_look(hub: RunningHu
     asked = threading.Event()
 
     def late(_request: Document) -> Document:
-        assert asked.wait(20)
+        assert asked.wait(stretched(20))
         return {"threads": threads}
 
     def blind(_request: Document) -> Document:
@@ -167,7 +168,7 @@ def test_an_answer_that_is_late_counts_where_nobody_else_can_look(hub: RunningHu
     FakeAgent(hub, identity("w1"), {"stacks": late})
     FakeAgent(hub, identity("w2", rank=1), {"stacks": {"threads": []}, "spy": blind})
     with hub.client() as client:
-        ranks = client.call("stacks", timeout=15.0)["ranks"]
+        ranks = client.call("stacks", timeout=stretched(15.0))["ranks"]
     assert [rank["threads"] for rank in ranks if rank["rank"] == 0] == [threads]
 
 
@@ -177,7 +178,7 @@ OFFERS = "from devkit.debug.inworker import offering as o, dumping as d; import 
 
 
 def python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", OFFERS + code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", OFFERS + code], capture_output=True, text=True, timeout=stretched(60))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

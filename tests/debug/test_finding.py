@@ -7,6 +7,7 @@ import threading
 from types import FunctionType
 
 from devkit.debug.inworker import finding
+from tests.pace import stretched
 
 LOOKS = 60
 
@@ -35,7 +36,7 @@ def test_a_look_harms_no_tuple_that_another_thread_is_building() -> None:
         over.set()
         sys.setswitchinterval(interval)
     for builder in builders:
-        builder.join(30)
+        builder.join(stretched(30))
     assert not broken
 
 

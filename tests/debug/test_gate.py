@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from devkit.debug.inworker import gate
 from devkit.debug.inworker.records import Identity
 from devkit.debug.inworker.stops import Stops
+from tests.pace import stretched
 
 ASK = {"seq": 1, "type": "request", "command": "initialize", "arguments": {"adapterID": "python"}}
 
@@ -42,7 +43,7 @@ def door() -> Iterator[gate.Gate]:
 
 def call(port: int, data: bytes) -> bytes:
     """What comes back until the other side closes or has sent one message."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as there:
+    with socket.create_connection(("127.0.0.1", port), timeout=stretched(10)) as there:
         there.sendall(data)
         for message in gate.messages(there):
             return json.dumps(message).encode()
@@ -134,7 +135,7 @@ def test_who_says_its_first_word_too_slowly_is_closed(door: gate.Gate, monkeypat
 
 def test_a_port_scan_does_not_wedge_it(door: gate.Gate) -> None:
     for _ in range(gate.MAX_CLIENTS - 4):
-        socket.create_connection(("127.0.0.1", door.port), timeout=10).close()
+        socket.create_connection(("127.0.0.1", door.port), timeout=stretched(10)).close()
     assert call(door.port, gate.frame(ASK))
 
 
@@ -154,7 +155,7 @@ def test_another_user_of_the_host_only_passes_where_the_door_is_open(mode: str, 
     door = doors(mode)
     try:
         command = [sys.executable, "-c", OTHER_USER, str(door.port)]
-        done = subprocess.run(command, input=gate.frame(ASK), capture_output=True, timeout=30)
+        done = subprocess.run(command, input=gate.frame(ASK), capture_output=True, timeout=stretched(30))
     finally:
         door.close()
     received = int(done.stdout or 0)  # a reset connection prints nothing
@@ -175,7 +176,7 @@ def test_messages_come_out_as_they_went_in_however_they_are_cut(sent: list[dict[
         sender = threading.Thread(target=send)
         sender.start()
         assert list(gate.messages(theirs)) == sent
-        sender.join(10)
+        sender.join(stretched(10))
 
 
 def test_nothing_of_it_is_imported_before_a_stop() -> None:

@@ -22,6 +22,7 @@ from devkit.debug.inworker import agent, hub_links, wire
 from devkit.debug.inworker import hub as hub_module
 from devkit.errors import DeadlineError, DevkitError, UnreachableError
 from tests.debug.hubs import KEY, FakeAgent, RunningHub, identity, running_hub, stop
+from tests.pace import stretched
 
 POINT = {"id": "b1", "spec": "job.py:7", "job_id": ""}
 
@@ -32,7 +33,7 @@ def hub(tmp_path: Path) -> Iterator[RunningHub]:
         yield running
 
 
-def eventually(look: Callable[[], Any], seconds: float = 10.0) -> Any:
+def eventually(look: Callable[[], Any], seconds: float = stretched(10.0)) -> Any:
     """What `look` gives once it is true."""
     end = time.monotonic() + seconds
     while not (found := look()):
@@ -240,7 +241,7 @@ def test_a_hub_that_dies_is_an_error_with_a_hint(hub: RunningHub) -> None:
 
 
 def raw(hub: RunningHub) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", hub.port), timeout=10)
+    return socket.create_connection(("127.0.0.1", hub.port), timeout=stretched(10))
 
 
 STRANGERS = {
@@ -375,7 +376,7 @@ def test_a_hub_that_was_started_again_answers_when_its_agents_have_had_time_to_j
         asking = threading.Thread(target=lambda: found.append(client.call("ps")))
         asking.start()
         FakeAgent(again, identity("w1")).report(stop("w1"))
-        asking.join(20)
+        asking.join(stretched(20))
         assert [each["id"] for each in found[0]["stops"]] == ["w1-1"]
 
 
@@ -405,4 +406,4 @@ def test_who_imitates_the_hub_without_the_key_is_found_out() -> None:
         imitator.start()
         with pytest.raises(wire.WireError, match="does not know the cluster's token"):
             wire.Connection(server.getsockname()[:2], KEY, "client")
-        imitator.join(10)
+        imitator.join(stretched(10))

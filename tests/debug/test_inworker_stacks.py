@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import stacks
+from tests.pace import stretched
 
 
 def functions(threads: list[dict[str, Any]], name: str) -> list[str]:
@@ -27,19 +28,19 @@ def waiting_thread(name: str) -> Iterator[None]:
 
     def inner_wait() -> None:
         entered.set()
-        release.wait(60)
+        release.wait(stretched(60))
 
     def outer_wait() -> None:
         inner_wait()
 
     thread = threading.Thread(target=outer_wait, name=name)
     thread.start()
-    assert entered.wait(60)
+    assert entered.wait(stretched(60))
     try:
         yield
     finally:
         release.set()
-        thread.join(60)
+        thread.join(stretched(60))
 
 
 def test_all_threads_are_there_innermost_frame_first() -> None:
@@ -63,7 +64,7 @@ def test_a_lock_that_a_stopped_thread_holds_stops_nobody() -> None:
     locked, looked = threading.Event(), threading.Event()
 
     def look() -> None:
-        assert locked.wait(60)
+        assert locked.wait(stretched(60))
         stacks.all_threads()
         looked.set()
 
@@ -71,8 +72,8 @@ def test_a_lock_that_a_stopped_thread_holds_stops_nobody() -> None:
     looking.start()  # before the lock is taken: starting needs it
     with lock:
         locked.set()
-        assert looked.wait(30)
-    looking.join(60)
+        assert looked.wait(stretched(30))
+    looking.join(stretched(60))
 
 
 def test_a_deep_recursion_is_cut() -> None:
@@ -119,16 +120,16 @@ def test_a_task_of_another_threads_loop_is_shown() -> None:
     entered, event = threading.Event(), asyncio.Event()
     future = asyncio.run_coroutine_threadsafe(patient(entered, event), loop)
     try:
-        assert entered.wait(60)
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(60)
+        assert entered.wait(stretched(60))
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(stretched(60))
         found = [
             frame["function"] for each in stacks.all_threads() for frame in each["frames"][:2] if "task" in each["name"]
         ]
     finally:
         loop.call_soon_threadsafe(event.set)
-        future.result(60)
+        future.result(stretched(60))
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(stretched(60))
         loop.close()
 
     assert any(name.endswith("patient") for name in found)
@@ -144,12 +145,12 @@ def sleeper() -> Iterator[int]:
     assert process.stdout is not None
     assert process.stdout.readline().strip() == "ready"
     yield process.pid
-    process.communicate("\n", timeout=60)
+    process.communicate("\n", timeout=stretched(60))
 
 
 def spied(pid: int) -> list[dict[str, Any]]:
     try:
-        return stacks.py_spy(pid, timeout=60)
+        return stacks.py_spy(pid, timeout=stretched(60))
     except stacks.PySpyError as error:
         pytest.skip(str(error))
 
@@ -164,10 +165,10 @@ def test_py_spy_gives_the_same_shape(sleeper: int) -> None:
 def test_a_process_that_is_gone_is_an_error_in_words(sleeper: int) -> None:
     spied(sleeper)  # else there is no py-spy
     process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait(60)
+    process.wait(stretched(60))
 
     with pytest.raises(stacks.PySpyError, match=r"\w+"):
-        stacks.py_spy(process.pid, timeout=60)
+        stacks.py_spy(process.pid, timeout=stretched(60))
 
 
 def test_no_py_spy_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

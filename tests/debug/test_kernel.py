@@ -10,6 +10,7 @@ from pathlib import Path
 
 from devkit.debug.inworker.kernel import killed_for_memory
 from tests.debug.memory import limited, needs_kernel_log
+from tests.pace import stretched
 
 GROW = "import sys; open(sys.argv[1], 'w').write('0'); whole = b'x' * (400 << 20)"
 
@@ -18,7 +19,7 @@ def test_names_the_size_at_which_it_was_killed() -> None:
     needs_kernel_log()
     with limited(100) as group:
         process = subprocess.Popen([sys.executable, "-c", GROW, str(group)])
-        assert process.wait(60) == -9
+        assert process.wait(stretched(60)) == -9
     words = killed_for_memory(process.pid)
     assert words is not None and words["signal"] == "OutOfMemory"
     size = int(words["message"].partition("kernel at ")[2].partition(" MiB")[0])

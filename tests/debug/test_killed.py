@@ -24,6 +24,7 @@ from devkit.debug.inworker.vanished import vanished
 from tests.debug.conftest import PROGRAMS, Cluster, Job, eventually, mark
 from tests.debug.hub_fake import printed
 from tests.debug.hubs import FakeAgent, RunningHub, Surroundings, identity, running_hub
+from tests.pace import stretched
 
 ACTOR = "c709e311d63217c235d3f4e702000000"
 NIL = "f" * 24 + "02000000"
@@ -140,11 +141,11 @@ def test_where_a_process_works_is_told_by_its_frames_alone() -> None:
 
     def task() -> None:
         inside.set()
-        go_on.wait(20)
+        go_on.wait(stretched(20))
 
     thread = threading.Thread(target=task)
     thread.start()
-    assert inside.wait(20)
+    assert inside.wait(stretched(20))
     waits = task.__code__.co_firstlineno + 2
 
     def look() -> list[dict[str, Any]] | None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.pace import stretched
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PRELUDE = """
@@ -29,7 +31,7 @@ def outcome(body: str, *, code: int = 0, stderr: str | None = None) -> list[Any]
     """What was reported by a program, which must end with `code`."""
     program = PRELUDE + textwrap.dedent(body)
     command = [sys.executable, "-c", program, str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=stretched(100))
     assert done.returncode == code, done.stderr
     if stderr is not None:
         assert stderr in done.stderr

@@ -17,6 +17,7 @@ from devkit.debug.naming import Who, name_members, rank_list, short_path
 from devkit.debug.ps_view import page
 from devkit.errors import DevkitError, UnreachableError
 from tests.debug.hub_fake import NOW, FakeHub, printed, ps_document, stop
+from tests.pace import stretched
 
 LONG = "/job/trainer/workers/a_rather_long_name_of_a_file_of_a_trainer.py"
 MANY = [
@@ -140,7 +141,7 @@ def test_a_patient_watch_ends_with_its_reader() -> None:
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None and child.stdout.readline() == "True\n"
     child.stdout.close()
-    assert child.wait(timeout=15) == 0
+    assert child.wait(timeout=stretched(15)) == 0
 
 
 def test_watch_in_a_file_prints_each_page(capsys: pytest.CaptureFixture[str]) -> None:

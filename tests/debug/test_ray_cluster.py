@@ -35,6 +35,7 @@ from devkit.debug.ray_start import ClusterOptions
 from devkit.debug.tokens import Token, find_token, token_file
 from devkit.errors import DeadlineError, DevkitError, UnreachableError, UsageError
 from tests import documents
+from tests.pace import stretched
 
 pytestmark = pytest.mark.ray
 
@@ -377,7 +378,9 @@ class TestStartsThatFail:
         began = time.monotonic()
         try:
             with pytest.raises(DevkitError, match=r"the raylet has ended: .*SIGABRT received") as caught:
-                cluster.start(ClusterOptions(port=0, dashboard_port=0, num_cpus=1, timeout=100), lambda line: None)
+                cluster.start(
+                    ClusterOptions(port=0, dashboard_port=0, num_cpus=1, timeout=stretched(100)), lambda line: None
+                )
         finally:
             done.set()
             killer.join(WAIT)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.client import HubClient
+from tests.pace import stretched
 
 from .conftest import Cluster, eventually, staged
 from .look import Look
@@ -33,7 +34,9 @@ class Extension:
 
     def get(self, path: str, token: str | None = None) -> Any:
         header = {"Authorization": f"Bearer {self._token if token is None else token}"}
-        with urllib.request.urlopen(urllib.request.Request(self._url + path, headers=header), timeout=30) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(self._url + path, headers=header), timeout=stretched(30)
+        ) as answer:
             return json.load(answer)
 
     def paused(self, job: Look) -> list[Row]:
@@ -152,7 +155,7 @@ def test_a_stranger_at_the_port_does_no_harm(scene: Stage, look: Look, extension
     scene.do("r = task.remote(1)")
     [stop] = look.stops("task")
     row = one_paused(extension, look)
-    with socket.create_connection((row["ip"], row["debugger_port"]), timeout=30) as stranger:
+    with socket.create_connection((row["ip"], row["debugger_port"]), timeout=stretched(30)) as stranger:
         stranger.sendall(words)
         if words:
             assert stranger.recv(100) == b""

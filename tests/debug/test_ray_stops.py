@@ -14,6 +14,7 @@ import pytest
 
 from devkit.debug.client import HubClient
 from devkit.errors import DevkitError
+from tests.pace import stretched
 
 from .conftest import PROGRAMS, Cluster, Job, eventually, mark, staged
 from .look import Look
@@ -231,7 +232,7 @@ def test_a_watch_ends_with_its_reader_though_there_is_no_news(scene: Stage, clus
     try:
         assert watch.stdout is not None and "stops" in json.loads(watch.stdout.readline())
         watch.stdout.close()  # as of an editor that was killed
-        assert watch.wait(20) == 0
+        assert watch.wait(stretched(20)) == 0
     finally:
         watch.kill()
         watch.wait()

@@ -17,6 +17,7 @@ from queue import Queue
 import pytest
 
 from tests.debug.parking_lot import SECONDS, Lot, identity
+from tests.pace import stretched
 
 
 @pytest.fixture
@@ -392,6 +393,6 @@ def test_a_failing_owner_never_reaches_the_program(lot: Lot, capfd: pytest.Captu
 def _output(program: str) -> str:
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     command = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=stretched(60), env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -32,6 +32,7 @@ from devkit.errors import DevkitError, UsageError
 from tests.debug import debuggee
 from tests.debug.hub_fake import stop
 from tests.debug.workers_here import HereHub, HereWorker, wait_until
+from tests.pace import stretched
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(debuggee.__file__)
@@ -384,7 +385,7 @@ def test_c_at_the_end_of_a_script_does_not_wait_for_a_stop(
     start: Callable[..., HereHub], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(HereWorker, "arrive", lambda self: release.wait(15), raising=False)
+    monkeypatch.setattr(HereWorker, "arrive", lambda self: release.wait(stretched(15)), raising=False)
     hub = start(1, debuggee.one_lags)
     talk = Talk(hub, capsys)("c", monkeypatch=monkeypatch)
     assert hub.workers["000000"].results == [] and "rank 0 left running" in talk.err
@@ -455,7 +456,7 @@ def test_a_rank_that_does_not_come_back_is_named_and_can_be_waited_for(
 
     def arrive(worker: HereWorker) -> None:
         if worker.rank == 1:
-            release.wait(20)
+            release.wait(stretched(20))
 
     monkeypatch.setattr(HereWorker, "arrive", arrive, raising=False)
     monkeypatch.setattr(HereWorker, "release", lambda self: release.set(), raising=False)
@@ -578,7 +579,7 @@ def test_an_answer_that_does_not_come_is_an_error_and_not_an_empty_answer() -> N
 def test_a_pipe_knows_its_end_before_the_last_line_is_asked_for() -> None:
     nudged = threading.Event()
     lines = PipeLines(io.StringIO("a\nb\n"), nudged.set)
-    assert nudged.wait(10)
+    assert nudged.wait(stretched(10))
     assert not lines.ended()
     assert [lines.read(""), lines.read("")] == ["a", "b"]
     assert lines.ended() and lines.read("") is None and lines.read("") is None
@@ -603,7 +604,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def until(self, wanted: str, seconds: float = 30.0) -> str:
+    def until(self, wanted: str, seconds: float = stretched(30.0)) -> str:
         """What came until this; and the rest is for the next call."""
         deadline = time.monotonic() + seconds
         while not (found := re.search(wanted, self._seen)):
@@ -628,7 +629,7 @@ class Terminal:
 
     def close(self) -> int:
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(20)
+            self.process.wait(stretched(20))
         self.process.kill()
         os.close(self._master)
         return self.process.wait()

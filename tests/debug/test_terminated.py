@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from devkit.debug.forwarding import Forwarding
+from tests.pace import stretched
 
 # Ends as a Ray driver may, by abort(), when it has done what it has to do at SIGTERM: wait for a word from the test.
 PROGRAM = """
@@ -63,7 +64,7 @@ def test_it_is_told_as_what_it_was_and_the_program_has_its_own_time(begin: Begin
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
     assert process.poll() is None
-    _, said = process.communicate("go\n", timeout=60)
+    _, said = process.communicate("go\n", timeout=stretched(60))
     assert process.returncode == 128 + signal.SIGTERM
     assert said.startswith("error: the command was ended by SIGTERM\nhint: ")
 
@@ -72,7 +73,7 @@ def test_who_ends_well_after_it_has_not_failed(begin: Begin) -> None:
     process = begin("sys.exit(0)")
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
-    assert process.communicate("go\n", timeout=60)[1] == ""
+    assert process.communicate("go\n", timeout=stretched(60))[1] == ""
     assert process.returncode == 0
 
 
@@ -102,7 +103,7 @@ def test_a_second_one_is_not_passed_on(begin: Begin) -> None:
     for _ in range(2):
         process.send_signal(signal.SIGTERM)
     assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
-    out, _ = process.communicate("go\n", timeout=60)
+    out, _ = process.communicate("go\n", timeout=stretched(60))
     assert process.returncode == 128 + signal.SIGTERM
     document = json.loads(out)  # nothing else: it was asked once
     assert (document["returncode"], document["exit_code"]) == (-signal.SIGTERM, 143)
@@ -118,7 +119,7 @@ def test_what_a_script_runs_gets_it_too(begin: Begin, number: signal.Signals, co
     assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)  # it has not left its program behind
-    assert process.communicate("go\n", timeout=60)[0] == after
+    assert process.communicate("go\n", timeout=stretched(60))[0] == after
     assert process.returncode == code
 
 
@@ -127,19 +128,19 @@ def test_what_a_script_runs_in_the_background_ends_at_an_interruption(begin: Beg
     process = begin("", script="exec 3<&0; sleep 3600 & {} <&3 & wait")
     process.send_signal(signal.SIGINT)
     assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
-    _, said = process.communicate("go\n", timeout=60)
+    _, said = process.communicate("go\n", timeout=stretched(60))
     assert process.returncode == 130 and said.count("error: ") <= 1
 
 
 def test_who_was_ended_by_somebody_else_is_told_so(begin: Begin) -> None:
     process = begin("os.kill(os.getpid(), signal.SIGKILL)")
-    _, said = process.communicate("go\n", timeout=60)
+    _, said = process.communicate("go\n", timeout=stretched(60))
     assert process.returncode == 1 and said.startswith("error: the command was ended by SIGKILL\n")
 
 
 def test_a_signal_without_a_name_is_told_by_its_number(begin: Begin) -> None:
     process = begin("os.kill(os.getpid(), 40)")
-    _, said = process.communicate("go\n", timeout=60)
+    _, said = process.communicate("go\n", timeout=stretched(60))
     assert process.returncode == 1 and said.startswith("error: the command was ended by signal 40\n")
 
 
@@ -148,5 +149,5 @@ def test_it_is_told_where_the_cluster_does_not_answer_too(begin: Begin, monkeypa
     process = begin("sys.exit(7)")
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
-    _, said = process.communicate("go\n", timeout=60)
+    _, said = process.communicate("go\n", timeout=stretched(60))
     assert process.returncode == 128 + signal.SIGTERM and said.startswith("error: the command was ended by SIGTERM\n")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import timeouts
+from tests.pace import stretched
 
 pytest.importorskip("ray")
 pytest.importorskip("torch")
@@ -82,7 +83,7 @@ def limits(when: str, seconds: int | None = None) -> dict[str, Any]:
             env=environ,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=stretched(200),
         )
     assert "could not be prepared" not in done.stderr, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

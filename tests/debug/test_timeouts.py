@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from devkit.debug.inworker import timeouts, torch_groups
+from tests.pace import stretched
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,7 +112,7 @@ print("fine")
 def run_one(body: str, before: str = "") -> None:
     pytest.importorskip("torch")
     source = ONE.format(root=str(ROOT), body=textwrap.dedent(body), before=before)
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=150)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=stretched(150))
     assert done.stdout.strip() == "fine", done.stderr
     assert "Warning" not in done.stderr
 

@@ -20,8 +20,9 @@ from devkit.debug.inworker.stops import Stops
 from devkit.debug.protocols import Document
 from devkit.errors import DeadlineError
 from tests.debug import debuggee
+from tests.pace import stretched
 
-SECONDS = 20.0
+SECONDS = stretched(20.0)
 
 
 class HereChannel:

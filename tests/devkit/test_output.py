@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from devkit.errors import CLOSED_PIPE
+from tests.pace import stretched
 
 FULL = "/dev/full"
 LONG = "#!/bin/bash\n" + "ray start --head --dashboard-host 0.0.0.0 --num-cpus 1\n" * 400  # more than a buffer
@@ -29,7 +30,7 @@ def devkit(words: Sequence[str], folder: Path, redirection: str, unbuffered: boo
     (folder / "run.sh").write_text(LONG)
     command = ["bash", "-c", f'"$@" {redirection}', "-", sys.executable, "-m", "devkit", *words]
     done = subprocess.run(
-        command, cwd=folder, env=environment(unbuffered), stderr=subprocess.PIPE, text=True, timeout=120
+        command, cwd=folder, env=environment(unbuffered), stderr=subprocess.PIPE, text=True, timeout=stretched(120)
     )
     return done.returncode, done.stderr
 
@@ -64,7 +65,7 @@ def test_a_reader_that_has_gone_is_left_in_silence(verb: str, unbuffered: bool, 
             stdout=writer,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
+            timeout=stretched(120),
         )
     finally:
         os.close(writer)

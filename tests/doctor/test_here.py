@@ -15,6 +15,7 @@ import pytest
 from devkit import cli
 from devkit.doctor.records import DoctorDocument
 from tests import documents
+from tests.pace import stretched
 
 QUICK = ("doctor", "--here", "--no-collective", "--json")
 
@@ -90,7 +91,7 @@ def test_a_port_that_an_earlier_run_holds(capsys: pytest.CaptureFixture[str], mo
 
 def test_a_limit_that_is_too_low(tmp_path: Path) -> None:
     command = f"ulimit -Sn 512; exec {sys.executable} -m devkit {' '.join(QUICK)}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=stretched(60))
     assert done.returncode == 0, done.stderr
     assert said(json.loads(done.stdout), "open-files") == [f"a process on {socket.gethostname()} may open 512 files"]
 
@@ -139,13 +140,17 @@ def test_wrong_usage_is_2(arguments: list[str], message: str, capsys: pytest.Cap
 
 def test_it_loads_no_torch_and_no_ray() -> None:
     code = f"import sys; from devkit.cli import main; main({list(QUICK)}); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=stretched(60), check=True
+    )
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert loaded.isdisjoint({"torch", "ray", "transformers"})
 
 
 def test_the_entry_loads_none_of_it() -> None:
     code = "import sys; from devkit.cli import main; main(['doctor', '--help']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=stretched(60), check=True
+    )
     loaded = set(done.stdout.splitlines()[-1].split())
     assert loaded.isdisjoint({"tree_sitter", "trainer", "devkit.doctor.run", "devkit.doctor.onnode"})

@@ -27,6 +27,7 @@ from devkit.doctor.plan import Demand, Room, place
 from devkit.doctor.rules.check_network import matching
 from devkit.doctor.training import wanted, without_gpus
 from tests.doctor.scenes import facts, with_gpus
+from tests.pace import stretched
 
 KEY = b"k" * KEY_LENGTH
 HERE = Pair("a", "b", "127.0.0.1")
@@ -62,9 +63,9 @@ def test_strangers_at_a_listener_are_so_many_and_no_more(monkeypatch: pytest.Mon
     try:
         with ExitStack() as stack:
             at = ("127.0.0.1", listener.port)
-            first, _ = (stack.enter_context(socket.create_connection(at, timeout=10)) for _ in range(2))
+            first, _ = (stack.enter_context(socket.create_connection(at, timeout=stretched(10))) for _ in range(2))
             for _ in range(3):
-                with socket.create_connection(at, timeout=10) as late:
+                with socket.create_connection(at, timeout=stretched(10)) as late:
                     assert late.recv(1) == b""
             first.sendall(KEY + b"e" + b"x")
             assert first.recv(1) == b"x"

@@ -15,6 +15,7 @@ import ray
 import torch
 
 from tests.engines.conftest import AGREE, ROLLOUT, gap
+from tests.pace import stretched
 from trainer.cluster import WorkerPool
 from trainer.config.schema import Config
 from trainer.group import WorkerGroup
@@ -75,7 +76,7 @@ def test_an_engines_processes_end_together(local_ray: None, config_of: Callable[
     spec = spec_of(config, config.actor_rollout_ref.model.path, "float32", "cpu")
     part = PartSpec(engine=0, node_rank=0, nodes=1, gpus="", address=f"127.0.0.1:{free_port()}")
     node = ray.get_runtime_context().get_node_id()
-    handle = EngineHandle(replace(spec, memory_share=0.3), part, node, "127.0.0.1", timeout_s=400.0)
+    handle = EngineHandle(replace(spec, memory_share=0.3), part, node, "127.0.0.1", timeout_s=stretched(400.0))
     pids = handle.started(handle.create(f"engine-{victim}")).pids
     try:
         os.kill(pids[0] if victim == "actor" else second_rank(pids), signal.SIGKILL)

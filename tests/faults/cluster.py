@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.hosts import hosts
 from tests.hosts.hosts import Host, Lan
 from tests.hosts.launching import PYTHON, UP_S, document, eventually, on_all
+from tests.pace import stretched
 
 PROGRAMS = Path(__file__).with_name("programs")
 UP = (PYTHON, "-m", "devkit", "debug-cluster", "--from-env", "--num-cpus", "2", "--json", "--timeout", f"{UP_S:g}")
@@ -100,7 +101,7 @@ class Job:
         for pid, words in self.cluster.head.processes().items():
             if str(self.folder) in words:
                 self.cluster.head.run("kill", "-KILL", str(pid), check=False)
-        self.process.wait(30)
+        self.process.wait(stretched(30))
         self.log.close()
         eventually(lambda: not self._left(), "end of the job")
 

@@ -22,6 +22,7 @@ from tests.faults.gallery import Clinic, Document, fault
 from tests.hosts import hosts
 from tests.hosts.hosts import Host
 from tests.hosts.launching import document
+from tests.pace import stretched
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.ray]
 RAY = f"{sys.executable} -m ray.scripts.scripts start --disable-usage-stats --num-cpus=2"
@@ -56,7 +57,7 @@ def look() -> Iterator[Look]:
 def start(host: Host, options: str, first: str = "true", **environ: str) -> None:
     script = f"{first} && exec {RAY} {options}"
     variables = {name: value for name, value in {**AUTH, **environ}.items() if value}
-    host.run("sh", "-c", script, env=variables, timeout=200)
+    host.run("sh", "-c", script, env=variables, timeout=stretched(200))
 
 
 def second_falls_ill(host: Host) -> None:

@@ -10,6 +10,7 @@ from tests.faults import cluster
 from tests.faults.cluster import Cluster, Job
 from tests.faults.gallery import Clinic, fault
 from tests.hosts.launching import eventually
+from tests.pace import stretched
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.ray]
 DEAD_DNS = "nameserver 10.99.0.53\n"  # the switch routes nowhere: no answer ever comes
@@ -131,7 +132,7 @@ def test_poweroff(healed: Cluster, begin: Callable[..., Job], clinic: Clinic) ->
     """The last one: that machine does not come back."""
     job = begin()
     healed.lan.poweroff(2)
-    job.process.wait(120)
+    job.process.wait(stretched(120))
     clinic.symptom()
     said = clinic.first_error(healed.head, healed.environ)
     assert "10.77.0.3" in said, said

@@ -12,6 +12,7 @@ import pytest
 from tests.faults import cluster
 from tests.faults.cluster import Cluster, Job
 from tests.faults.gallery import Clinic, Document, fault
+from tests.pace import stretched
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.ray]
 PROGRAM = "train.py"
@@ -117,7 +118,7 @@ def test_locks(job: Job, clinic: Clinic) -> None:
 @fault("A worker is killed (SIGKILL)", "The others' `Connection closed by peer`, which is what came of it.")
 def test_dies(job: Job, clinic: Clinic) -> None:
     job.do("dies")
-    job.process.wait(60)
+    job.process.wait(stretched(60))
     clinic.symptom()
     said = clinic.first_error(job.cluster.head, job.cluster.environ)
     assert "without a word, as by SIGKILL" in said and "rank 1" in said, said

@@ -16,6 +16,7 @@ from tests.faults import cluster
 from tests.faults.cluster import PROGRAMS, Cluster, Job
 from tests.faults.gallery import Clinic, fault
 from tests.hosts.launching import PYTHON, devkit, document, eventually
+from tests.pace import stretched
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.ray]
 MEMORY = Path("/sys/fs/cgroup/memory")
@@ -77,7 +78,7 @@ def test_memory(three: Cluster, clinic: Clinic) -> None:
         (limits / "memory.limit_in_bytes").write_text(str(LIMIT))
         (limits / "cgroup.procs").write_text(str(pid_of_rank_1(three)))
         job.do("eats")
-        job.process.wait(120)
+        job.process.wait(stretched(120))
         clinic.symptom()
         said = clinic.first_error(three.head, three.environ)
     finally:

@@ -20,6 +20,7 @@ import pytest
 from devkit.debug.inworker import collectives, kernel_view, locks, progress
 from devkit.doctor.onnode import network
 from tests.debug.conftest import eventually
+from tests.pace import stretched
 
 Document = dict[str, Any]
 
@@ -30,7 +31,7 @@ def thread(name: str, run: Callable[[], object]) -> Iterator[threading.Thread]:
     started = threading.Thread(target=run, name=name, daemon=True)
     started.start()
     yield started
-    started.join(30)
+    started.join(stretched(30))
     assert not started.is_alive()
 
 
@@ -99,7 +100,7 @@ def test_a_with_that_waits_and_the_with_that_holds() -> None:
         here = line_of(test_a_with_that_waits_and_the_with_that_holds, "# held here")
         assert found["held_at"]["line"] == here
         holder.first.release()
-        waiter.join(30)
+        waiter.join(stretched(30))
         holder.first.acquire()
 
 
@@ -117,7 +118,7 @@ def test_locks_in_lists_and_dictionaries() -> None:
     with holder.named["a"], thread("waiter", lambda: holder.by_index(1)) as waiter:
         assert wait_of("waiter")["lock"].endswith(f"{id(holder.named['a']):#x}")
         holder.named["a"].release()
-        waiter.join(30)
+        waiter.join(stretched(30))
         holder.named["a"].acquire()
 
 
@@ -199,7 +200,7 @@ def test_what_the_kernel_says_of_a_process() -> None:
     eventually(lambda: (kernel_view.process(child.pid) or {})["state"] == "T", "SIGSTOP", 10)
     child.send_signal(18)
     child.stdin.close()
-    child.wait(10)
+    child.wait(stretched(10))
     assert kernel_view.process(child.pid) is None
 
 

@@ -26,10 +26,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.pace import stretched
+
 REPOSITORY = Path(__file__).parents[2]
 INIT = Path(__file__).with_name("init.py")
 SUBNET = "10.77.0"
-DEADLINE = 60.0  # seconds for a command in a host, and for a host to come up
+DEADLINE = stretched(60.0)  # seconds for a command in a host, and for a host to come up
 PROGRAMS = ("unshare", "nsenter", "setpriv", "pivot_root", "ip", "tc", "nft")
 # What of this machine's user a host must not see: tokens, keys, and the clusters that devkit knows here.
 HIDDEN = (".ray", ".ssh", ".cache/devkit")

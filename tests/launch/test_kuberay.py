@@ -23,6 +23,7 @@ from devkit.launch.kuberay import KubeRayOptions, manifest
 from devkit.launch.kuberay_cluster import KubeRayLauncher
 from tests.launch import crds
 from tests.launch.fake_kube import FakeKube, kubeconfig, pod_state, serving
+from tests.pace import stretched
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=10)
 
@@ -170,7 +171,9 @@ def test_the_launcher_runs_commands_in_pods_and_ends_what_it_made(kube: FakeKube
     launcher.up(lambda line: None, 30)
     head, worker = launcher.nodes()
     assert (head.role, head.ip, worker.role, worker.name) == ("head", "10.1.0.1", "worker", "devkit-workers-worker-0")
-    ran = launcher.exec(worker, ["sh", "-c", 'cat; echo "$POD $1" >&2; exit 3', "sh", "a 'b'"], stdin="in", timeout=20)
+    ran = launcher.exec(
+        worker, ["sh", "-c", 'cat; echo "$POD $1" >&2; exit 3', "sh", "a 'b'"], stdin="in", timeout=stretched(20)
+    )
     assert (ran.code, ran.out) == (3, "in") and ran.err.startswith(f"{worker.name} a 'b'\n")
     assert [down.node for down in launcher.down(20)] == [head.name, worker.name]
     assert kube.names("rayclusters") == kube.names("pods") == [] and kube.names("secrets") == ["devkit-token"]

@@ -12,6 +12,7 @@ import pytest
 from devkit import cli
 from devkit.lint.records import LintDocument
 from tests import documents
+from tests.pace import stretched
 
 CLEAN = """python3 -m verl.trainer.main_ppo \\
     actor_rollout_ref.rollout.name=vllm \\
@@ -157,13 +158,17 @@ def test_nothing_of_a_script_is_run(script: Path) -> None:
 def test_it_loads_no_torch_and_no_ray(script: Path) -> None:
     script.write_text(CLEAN)
     code = "import sys; from devkit.cli import main; main(['lint', 'run.sh']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=stretched(60), check=True
+    )
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert loaded.isdisjoint({"torch", "ray", "transformers"})
 
 
 def test_the_entry_loads_none_of_it() -> None:
     code = "import sys; from devkit.cli import main; main(['lint', '--help']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=stretched(60), check=True
+    )
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert loaded.isdisjoint({"tree_sitter", "yaml", "omegaconf", "trainer"})

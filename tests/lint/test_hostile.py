@@ -23,6 +23,7 @@ from devkit.lint.records import LintRecord
 from devkit.lint.run import MOST_OF_A_RULE, lint
 from devkit.lint.source import LONGEST_LINE, Source
 from devkit.reading import json_of, read_regular, yaml_of
+from tests.pace import stretched
 
 PPO = "python3 -m verl.trainer.main_ppo"
 HERE = str(Path(devkit.lint.__file__).parent)
@@ -179,7 +180,9 @@ def test_deep_yaml_is_told_and_ends_nothing(text: str) -> None:
         "import sys; from devkit.lint.run import *\nrecord = lint([Source('a.yml', sys.stdin.buffer.read())], Wish())"
     )
     code += "\nprint([finding.message for finding in record.findings])"
-    done = subprocess.run([sys.executable, "-c", code], input=text.encode(), capture_output=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=text.encode(), capture_output=True, timeout=stretched(120)
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"this is no YAML: it is nested too deeply" in done.stdout
 
@@ -249,7 +252,7 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
 def test_stdin_is_read_up_to_the_limit() -> None:
     command = [sys.executable, "-m", "devkit", "lint", "-"]
     with open("/dev/zero", "rb") as endless:
-        done = subprocess.run(command, stdin=endless, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, stdin=endless, capture_output=True, text=True, timeout=stretched(120))
     said = ["error: - is too large for a launch script", "hint: name the script itself"]
     assert (done.returncode, done.stderr.splitlines()) == (2, said)
 

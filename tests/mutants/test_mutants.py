@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.mutants import BY_NAME, MUTANTS, OUTCOMES, ROOT, TOGETHER, Mutant
+from tests.pace import stretched
 from tests.smoke.calls import CHECKS, OF_FILES, Done, smoke
 
 INJECT = Path(__file__).parent / "inject"
-TIMEOUT_S = 150.0  # a run takes 5 to 20 s on an idle machine, depending on how early its mistake shows
+TIMEOUT_S = stretched(150.0)  # a run takes 5 to 20 s on an idle machine, depending on how early its mistake shows
 
 
 def broken_smoke(mutants: Sequence[str], folder: Path) -> tuple[Done, set[str]]:

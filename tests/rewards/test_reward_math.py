@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pace import stretched
 from trainer.errors import RewardError
 from trainer.rewards import math
 from trainer.rewards.checker import Checker
@@ -133,7 +134,7 @@ def test_works_in_many_threads_at_once(checker: Checker) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=stretched(60))
 
     assert wrong == []
     assert not any(thread.is_alive() for thread in threads)
@@ -200,7 +201,7 @@ def test_works_after_a_fork_with_the_parents_child_running() -> None:
 
     with multiprocessing.get_context("fork").Pool(2) as pool:
         results = [pool.apply_async(_score_in_child) for _ in range(4)]
-        assert all(result.get(timeout=60) for result in results)
+        assert all(result.get(timeout=stretched(60)) for result in results)
 
     assert math.equivalent("z+z", "2z")  # and still serves the parent
 

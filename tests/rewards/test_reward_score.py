@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.pace import stretched
 from trainer.config.schema import RewardFunctionConfig
 from trainer.errors import ConfigError, RewardError
 from trainer.records import Row
@@ -273,6 +274,8 @@ def test_a_module_may_define_dataclasses() -> None:
 def test_import_is_light() -> None:
     program = "import sys, trainer.rewards; print([m for m in ('torch', 'math_verify', 'sympy') if m in sys.modules])"
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=stretched(60), check=True
+    )
 
     assert done.stdout.strip() == "[]"

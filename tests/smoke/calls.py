@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from tests.pace import stretched
 from tests.trainer.runs import MARK, ROOT, marked, wait_until_gone
 
-DEADLINE_S = 150.0  # of a call that takes 15 to 20 s on an idle machine
-GONE_S = 20.0
+DEADLINE_S = stretched(150.0)  # of a call that takes 15 to 20 s on an idle machine
+GONE_S = stretched(20.0)
 
 # What a whole run reports; `run` is there only when the trainer itself failed.
 CHECKS = {

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.pace import stretched
+
 PROGRAM = """
 import sys
 from devkit.errors import DevkitError
@@ -45,5 +47,7 @@ finally:
 )
 def test_a_node_that_comes_too_late_is_started_once_more(late: int, said: str) -> None:
     command = [sys.executable, "-c", PROGRAM, str(late)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(os.environ), check=True)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=stretched(120), env=dict(os.environ), check=True
+    )
     assert done.stdout.splitlines() == [said, "left 0"], done.stderr

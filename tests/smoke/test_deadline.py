@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import stretched
+
 PROGRAM = """
 import time
 from types import SimpleNamespace
@@ -61,7 +63,9 @@ except (DeadlineError, ImportError) as error:
 )
 def test_the_deadline_is_told_whatever_it_interrupts(code: str, told: str) -> None:
     program = PROGRAM.replace("{code}", code)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=stretched(60), check=True
+    )
     assert done.stdout.strip() == told, done.stderr
     assert done.stderr == ""
 
@@ -88,5 +92,5 @@ def test_an_import_is_finished_first(tmp_path: Path) -> None:
         "import time\nend = time.monotonic() + 0.6\nwhile time.monotonic() < end: pass\nIS_WHOLE = True\n"
     )
     command = [sys.executable, "-c", IMPORT, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=stretched(60), check=True)
     assert done.stdout.strip() == "True the smoke test took longer than 0.2 s: it was in start", done.stderr

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from devkit.debug.inworker import stacks
+from tests.pace import stretched
 from tests.smoke.calls import DEADLINE_S, Call, calling
 from tests.smoke.test_smoke import assert_one_error
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(2 * DEADLINE_S)]
-SOON_S = 40.0  # on a machine with ten times the work that it has cores for; Ray would wait for the time below
+SOON_S = stretched(
+    40.0
+)  # on a machine with ten times the work that it has cores for; Ray would wait for the time below
 LONG_WAIT = {"RAY_raylet_start_wait_time_s": "600"}
 
 
@@ -37,7 +40,7 @@ def wait_until_it_asks_for_the_node(call: Call) -> None:
 
     def asks() -> bool:
         try:
-            threads = stacks.py_spy(call.process.pid, timeout=60)
+            threads = stacks.py_spy(call.process.pid, timeout=stretched(60))
         except stacks.PySpyError as error:
             pytest.skip(str(error))
         return any(frame["function"] == "get_node" for thread in threads for frame in thread["frames"])

@@ -18,6 +18,7 @@ from devkit.smoke.options import SmokeOptions
 from devkit.smoke.run import _of_script
 from devkit.smoke.script import TrainerCommand, capture
 from tests.config.conftest import SEED_SCRIPTS
+from tests.pace import stretched
 
 VERL = "verl.trainer.main_ppo"
 Script = Callable[[str], TrainerCommand]
@@ -104,7 +105,7 @@ def test_the_sitecustomize_of_the_user_still_runs(
 def test_nothing_is_left_of_the_script(script: Script, tmp_path: Path) -> None:
     script(f"sleep 500 & echo $! >pids; (trap '' TERM; sleep 500) & echo $! >>pids; python3 -m {VERL}")
     processes = [psutil.Process(pid) for pid in map(int, (tmp_path / "pids").read_text().split()) if lives(pid)]
-    gone, alive = psutil.wait_procs(processes, timeout=10)  # the kernel takes a moment
+    gone, alive = psutil.wait_procs(processes, timeout=stretched(10))  # the kernel takes a moment
     assert not alive, gone
 
 

@@ -20,6 +20,7 @@ import pytest
 from devkit.smoke.problems import word_problems
 from devkit.smoke.watch import UPDATE_CHECKS
 from tests import documents
+from tests.pace import stretched
 from tests.smoke.calls import CHECKS, DEADLINE_S, OF_FILES, Done, calling, smoke
 from trainer.data.prepare import prepare
 
@@ -302,7 +303,7 @@ def test_a_ray_that_runs_already_is_left_alone(theirs: Theirs) -> None:
 
 
 def test_an_unknown_key_is_told_with_the_nearest_one() -> None:
-    done = smoke("--json", "actor_rollout_ref.rolout.n=4", timeout_s=60)
+    done = smoke("--json", "actor_rollout_ref.rolout.n=4", timeout_s=stretched(60))
     assert_one_error(done, 2, "actor_rollout_ref.rolout.n", "actor_rollout_ref.rollout.n")
     assert done.record.keys() == {"error", "hint", "exit_code"}
     assert done.record["exit_code"] == 2
@@ -311,7 +312,7 @@ def test_an_unknown_key_is_told_with_the_nearest_one() -> None:
 def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.parquet"
     wrong.write_text("question,answer\n")
-    done = smoke(f"data.train_files={wrong}", f"data.val_files={wrong}", timeout_s=60)
+    done = smoke(f"data.train_files={wrong}", f"data.val_files={wrong}", timeout_s=stretched(60))
     assert_one_error(done, 2, str(wrong))
     assert done.out == ""
 
@@ -319,7 +320,7 @@ def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
 def test_a_parquet_without_its_columns(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.parquet"
     pq.write_table(pa.table({"question": ["1+1?"], "answer": ["2"]}), wrong)
-    done = smoke(f"data.train_files={wrong}", f"data.val_files={wrong}", timeout_s=60)
+    done = smoke(f"data.train_files={wrong}", f"data.val_files={wrong}", timeout_s=stretched(60))
     assert_one_error(done, 2, str(wrong), "prompt")
 
 

@@ -15,6 +15,7 @@ import pytest
 from devkit.errors import DeadlineError, DevkitError
 from devkit.smoke import warm, warm_process
 from devkit.smoke.warm_process import WarmProcess
+from tests.pace import stretched
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_it_is_dead_when_it_is_told(
     stand_in: list[WarmProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = start("", tmp_path, stand_in, monkeypatch)
-    process._process.wait(10)
+    process._process.wait(stretched(10))
     with pytest.raises(DevkitError, match="it has ended"):
         process.tell("build")
     process.close()
@@ -109,7 +110,7 @@ def test_close_ends_whatever_ray_left(
         assert agent.stdout is not None and agent.stdout.readline() == b"here\n"
         try:
             process.close()
-            assert agent.wait(10) == -signal.SIGKILL
+            assert agent.wait(stretched(10)) == -signal.SIGKILL
         finally:
             agent.kill()
 

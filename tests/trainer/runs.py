@@ -22,9 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.pace import stretched
+
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 120.0  # of a run that takes 20 s on an idle machine
-GONE_S = 20.0  # until nothing of an ended run is left
+DEADLINE_S = stretched(120.0)  # of a run that takes 20 s on an idle machine
+GONE_S = stretched(20.0)  # until nothing of an ended run is left
 MARK = "TRAINER_TEST_RUN"
 # Ray's own, which try for a minute to report that their cluster was killed, and then go.
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.pace import stretched
 from tests.trainer.asked_main import BOTH, FOUND, LEFT, RIGHT, marks
 from tests.trainer.runs import ROOT
 from trainer.asked import Asked, Talk, together
@@ -38,7 +39,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory, ray_folder: Path) -> Cases:
         environment.pop(name, None)
     folder = tmp_path_factory.mktemp("marks")
     words = [sys.executable, str(Path(__file__).with_name("asked_main.py")), str(folder)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=stretched(150), check=False)
     assert done.returncode == 0, done.stderr
     found: Cases = json.loads((folder / FOUND).read_text())
     return found

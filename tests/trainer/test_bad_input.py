@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import Qwen2Config
 
+from tests.pace import stretched
 from tests.trainer.conftest import Words, rows
 from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, main_ppo, metrics_of, running, wait_until_gone
 from trainer import launch, requirements, runlock
@@ -244,7 +245,7 @@ def test_a_folder_for_what_a_step_leaves_that_cannot_be_written(
 
 def test_nobody_answers_at_ray_address(words: Words, tmp_path: Path, free_port: int) -> None:
     with running(main_ppo(words()), tmp_path, RAY_ADDRESS=f"127.0.0.1:{free_port}") as run:
-        assert run.wait(timeout_s=40) == 3
+        assert run.wait(timeout_s=stretched(40)) == 3
         assert_one_error(run, f"RAY_ADDRESS=127.0.0.1:{free_port}", "ray start --head")
         assert wait_until_gone(run.mark) == []
 
@@ -414,10 +415,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=20, check=False).returncode != 0:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(command, capture_output=True, timeout=stretched(20), check=False).returncode != 0
+    ):
         pytest.skip("only root may mount a small file system")
     yield folder
-    subprocess.run(["umount", "-l", str(folder)], timeout=20, check=True)
+    subprocess.run(["umount", "-l", str(folder)], timeout=stretched(20), check=True)
 
 
 def test_full_disk_at_a_checkpoint(words: Words, small_disk: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import trainer.errors
+from tests.pace import stretched
 from tests.trainer.runs import ROOT
 from trainer.config import resolve
 from trainer.config.show import problem_lines
@@ -29,7 +30,7 @@ def run(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if stdout is None else stdout,
         stderr=subprocess.PIPE,
-        timeout=100,
+        timeout=stretched(100),
         check=False,
     )
 
@@ -104,7 +105,7 @@ def test_a_command_that_is_interrupted(command: str) -> None:
     what, words = WORDS[command]
     program = INTERRUPTED.format(command=command, what=what)
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=ROOT, capture_output=True, timeout=100, check=False
+        [sys.executable, "-c", program, *words], cwd=ROOT, capture_output=True, timeout=stretched(100), check=False
     )
     assert done.returncode == 130
     assert one_error(done).startswith("error: interrupted")

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 import psutil
 import pytest
 
+from tests.pace import stretched
 from tests.trainer.runs import ROOT
 from trainer import cluster
 from trainer.leaving import Leaving, Word
@@ -90,7 +91,7 @@ def test_outside_of_a_step_there_is_nothing_to_finish() -> None:
 def test_a_step_that_takes_longer_than_its_grace_period() -> None:
     leaving = Leaving(0.05)
     leaving.listen()
-    interrupted(leaving.step(), term, lambda: threading.Event().wait(60), too_late)
+    interrupted(leaving.step(), term, lambda: threading.Event().wait(stretched(60)), too_late)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -163,8 +164,8 @@ def test_the_last_word_of_a_run_that_hangs(numbers: tuple[signal.Signals, ...]) 
             started = [psutil.Process(int(pid)) for pid in run.stdout.readline().split()]
             for number in numbers:
                 run.send_signal(number)
-            _, said = run.communicate(timeout=60)
-            _, left = psutil.wait_procs(started, timeout=60)
+            _, said = run.communicate(timeout=stretched(60))
+            _, left = psutil.wait_procs(started, timeout=stretched(60))
         finally:
             run.kill()
     assert said == "error: interrupted\nhint: it goes on from step 7\n"
@@ -185,7 +186,7 @@ def test_the_last_word_waits_for_the_grace_period_though_the_signal_comes_by_two
         waits.join(0.5)  # one that does not wait would be over
         assert waits.is_alive() and word.signals == 1
         writer.send(bytes((signal.SIGINT,)))
-        waits.join(60)
+        waits.join(stretched(60))
     assert came == [True]
 
 
@@ -207,7 +208,7 @@ except KeyboardInterrupt:
 def test_the_end_of_the_terminal(how: str, said: str) -> None:
     """Under `nohup` it is ignored."""
     command = [sys.executable, "-c", LISTENS, how]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=stretched(60), check=True)
     assert done.stdout == f"{said}\n"
 
 
@@ -232,5 +233,5 @@ print("over", flush=True)
 
 def test_a_run_that_ends_in_time_says_it_once() -> None:
     command = [sys.executable, "-c", ENDS]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=stretched(60), check=True)
     assert (done.stdout, done.stderr) == ("over\n", "error: interrupted\nhint: go on\n")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.pace import stretched
 from tests.trainer.conftest import Words, locked
 from tests.trainer.test_world_sizes import BY_TOKENS, Ranks, job_words, run_jobs
 from trainer.balance import PassLimit
@@ -20,7 +21,7 @@ from trainer.errors import ConfigError, ModelError
 from trainer.learner.megatron.structure import dimensions, fitting
 from trainer.requirements import require_engines
 
-DEADLINE_S = 300.0  # of thirty ranks that take half a minute on an idle machine
+DEADLINE_S = stretched(300.0)  # of thirty ranks that take half a minute on an idle machine
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(DEADLINE_S + 60)]
 
 A, C = "actor_rollout_ref.actor", "critic"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import stretched
 from tests.trainer.runs import ROOT
 from trainer.placement import Demand, Room, node_names, shortage
 
@@ -124,7 +125,12 @@ def test_on_a_simulated_cluster(ray_folder: Path) -> None:
     environment.pop("RAY_AUTH_TOKEN", None)
     environment.pop("RAY_ADDRESS", None)
     done = subprocess.run(
-        [sys.executable, "-c", CASES], env=environment, capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-c", CASES],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=stretched(200),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     said = {line.split(" ", 1)[0]: line.split(" ", 1)[1] for line in done.stdout.splitlines() if " " in line}

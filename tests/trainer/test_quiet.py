@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import stretched
 from tests.trainer.runs import ROOT
 from tests.trainer.stubbed import gpu_spec
 from trainer.rollout import vllm
@@ -50,7 +51,7 @@ def said(script: str, *words: str, before: tuple[str, ...] = (), **env: str) -> 
     bare = {name: value for name, value in os.environ.items() if name not in ("TQDM_DISABLE", "TORCH_CPP_LOG_LEVEL")}
     command = [*before, sys.executable, "-c", script, *words]
     done = subprocess.run(
-        command, cwd=ROOT, env={**bare, **env}, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=ROOT, env={**bare, **env}, capture_output=True, text=True, timeout=stretched(120), check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stderr

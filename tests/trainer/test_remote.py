@@ -18,6 +18,7 @@ import ray
 import torch
 from safetensors.torch import save_file
 
+from tests.pace import stretched
 from tests.trainer.stubbed import spec_of, stub_in
 from trainer.config import load
 from trainer.errors import DeadlineError, EngineError, WeightMismatch
@@ -214,7 +215,13 @@ def parts_of(folder: Path) -> Iterator[list[EngineHandle]]:
     node, ip = ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
     address = f"{ip}:{free_port()}"
     made = [
-        EngineHandle(spec_of(str(folder), tensor_parallel=2), PartSpec(0, of, 2, "", address), node, ip, timeout_s=60.0)
+        EngineHandle(
+            spec_of(str(folder), tensor_parallel=2),
+            PartSpec(0, of, 2, "", address),
+            node,
+            ip,
+            timeout_s=stretched(60.0),
+        )
         for of in range(2)
     ]
     made[0].others, made[1].others = (made[1],), (made[0],)

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pace import stretched
 from tests.trainer.runs import ROOT
 from trainer import runlock
 from trainer.config.schema import TrainerConfig
@@ -130,7 +131,7 @@ def test_no_two_at_once(tmp_path: Path) -> None:
     """Also in the moment in which one takes its lock away."""
     command = [sys.executable, "-c", EXCLUSIVE, str(tmp_path)]
     runs = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [(run.communicate(timeout=100)[1], run.returncode) for run in runs] == [("", 0)] * 3
+    assert [(run.communicate(timeout=stretched(100))[1], run.returncode) for run in runs] == [("", 0)] * 3
 
 
 # ------------------------------------------------------------------- where the file system does not know who is there

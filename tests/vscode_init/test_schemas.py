@@ -17,6 +17,7 @@ import pytest
 
 from devkit.vscode import install
 from devkit.vscode.init import init
+from tests.pace import stretched
 from tests.vscode_init.conftest import DEADLINE, CodeServer
 
 CHECKER = Path(__file__).with_name("checker")
@@ -51,7 +52,7 @@ def running(command: list[str], environ: dict[str, str], log: Path) -> Iterator[
         finally:
             process.terminate()
             try:
-                process.wait(10)
+                process.wait(stretched(10))
             except subprocess.TimeoutExpired:
                 process.kill()
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.hosts import hosts
 from tests.hosts.hosts import Lan
+from tests.pace import stretched
 from tests.walks.terminals import HOME, Terminal
 
 collect_ignore_glob = ["programs/*"]
@@ -31,7 +32,7 @@ def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("brought")
     script = [sys.executable, str(REPOSITORY / "docs/examples/nan_hunt.py"), str(folder / "ppo")]
-    subprocess.run(script, check=True, capture_output=True, timeout=120)
+    subprocess.run(script, check=True, capture_output=True, timeout=stretched(120))
     shutil.copytree(PROGRAMS, folder / "programs")
     return folder
 

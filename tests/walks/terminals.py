@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.hosts.hosts import Host
+from tests.pace import stretched
 
 HOME = "/home/me"
-DEADLINE = 240.0  # seconds, for anything that a user waits for
+DEADLINE = stretched(240.0)  # seconds, for anything that a user waits for
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -70,7 +71,7 @@ class Terminal:
             yield program
         finally:
             process.kill()
-            program.wait(10)
+            program.wait(stretched(10))
             program.close()
 
     def stops(self, program: Running, count: int = 1, where: str = "") -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import ray
 
+from tests.pace import stretched
 from tests.walks.terminals import Terminal
 from tests.walks.test_second_terminal import JOB, finish, look_around
 
@@ -16,7 +17,7 @@ CLIENT = Path(ray.__file__).parent / "dashboard/client/build"
 
 def test_a_dashboard_that_fails_is_told_at_once_and_can_be_left_out(terminal: Terminal) -> None:
     terminal.run(f"mkdir /tmp/empty && mount --bind /tmp/empty {CLIENT}")
-    done = terminal.try_("devkit debug-cluster --timeout 10000", timeout=300)
+    done = terminal.try_("devkit debug-cluster --timeout 10000", timeout=stretched(300))
     *_, error, hint = done.stderr.splitlines()
     assert done.returncode == 1 and error.startswith("error: Ray's dashboard has failed: ") and str(CLIENT) in error
     assert hint.startswith("hint: --no-dashboard does without: ")

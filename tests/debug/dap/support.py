@@ -25,8 +25,9 @@ from devkit.debug.inworker.stops import Stops
 from devkit.debug.inworker.values import evaluate_summary
 from devkit.errors import DevkitError, UnreachableError
 from tests.debug.hubs import KEY, RunningHub
+from tests.pace import stretched
 
-SECONDS = 20.0  # the deadline of every wait
+SECONDS = stretched(20.0)  # the deadline of every wait
 Document = dict[str, Any]
 
 

@@ -20,6 +20,7 @@ from tests.debug import debuggee
 from tests.debug.dap.support import SECONDS, Running, Worker, connect, end, running, until
 from tests.debug.debuggee import marked
 from tests.debug.hubs import RunningHub, running_hub
+from tests.pace import stretched
 
 
 @pytest.fixture
@@ -377,7 +378,7 @@ except UnreachableError as error:
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     request = frame({"seq": 1, "type": "request", "command": "initialize", "arguments": {}})
-    out, err = process.communicate(request, timeout=60)
+    out, err = process.communicate(request, timeout=stretched(60))
     assert process.returncode == 3
     assert out.endswith(b"printed after\n")
     [message] = read_frames(io.BytesIO(out.removesuffix(b"printed after\n")))

@@ -18,10 +18,11 @@ from tests.debug import debuggee
 from tests.debug.conftest import locked
 from tests.debug.dap.support import Worker, until
 from tests.debug.hubs import RunningHub
+from tests.pace import stretched
 
 HERE = Path(__file__).parent
-INSTALL_SECONDS = 90
-SESSION_SECONDS = 60
+INSTALL_SECONDS = stretched(90)
+SESSION_SECONDS = stretched(60)
 MARKS = ("pause", "batch", "forward")
 
 
