@@ -202,6 +202,7 @@ def test_a_long_error_stays_one_line(smoke_run: Callable[[Run], None], capsys: p
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
+@pytest.mark.ray  # half a minute
 def test_help_costs_what_a_bare_typer_program_costs() -> None:
     """CPU seconds, and the least of several runs: the figure that a busy machine disturbs least."""
     from benchmarks.cli_help import measure

@@ -9,7 +9,7 @@ from types import FunctionType
 from devkit.debug.inworker import finding
 from tests.pace import stretched
 
-LOOKS = 60
+LOOKS = 20
 
 
 def test_a_look_harms_no_tuple_that_another_thread_is_building() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -184,7 +185,7 @@ def test_deep_yaml_is_told_and_ends_nothing(text: str) -> None:
         [sys.executable, "-c", code], input=text.encode(), capture_output=True, timeout=stretched(120)
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"this is no YAML: it is nested too deeply" in done.stdout
+    assert re.search(rb"this is no YAML: .*\bnest", done.stdout), done.stdout  # ours, or that of the parser
 
 
 def test_yaml_that_refers_to_itself_many_times_is_read() -> None:

@@ -48,7 +48,7 @@ RAYS_SOCKETS = (
 )
 
 Place = tuple[str, int]
-pytestmark = needs_users
+pytestmark = [pytest.mark.ray, needs_users]
 
 
 @dataclass(frozen=True)

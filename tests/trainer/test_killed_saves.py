@@ -20,6 +20,8 @@ from trainer.errors import CheckpointError
 from trainer.ppo import Progress
 from trainer.state import STATE_FILE, State, read_state
 
+pytestmark = pytest.mark.ray
+
 KILLED = 9
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}  # and files opened for writing, and fsync
 WEIGHTS = "actor/huggingface/weights"  # beside true shards, a file that tells which save it is of

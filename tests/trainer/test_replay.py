@@ -29,6 +29,8 @@ from trainer.records import Metrics, Rollout
 from trainer.run import train
 from trainer.tracking import Tracker
 
+pytestmark = pytest.mark.ray
+
 STEPS = 3
 RUN = (
     f"trainer.total_training_steps={STEPS}",
