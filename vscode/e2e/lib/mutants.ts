@@ -168,7 +168,7 @@ export const MUTANTS: readonly Mutant[] = [
     old: '? "token" : "unreachable"',
     fresh: '? "unreachable" : "unreachable"',
     caughtBy: TOKEN,
-    says: /token refused/,
+    says: /wrong token/,
   },
   {
     name: 'no-way-through-the-dashboard',

@@ -9,6 +9,7 @@ import {
   initialConfigurations,
   isWhole,
   launchConfiguration,
+  LOST_EVENT,
   TYPE,
   withChildEvents,
   type DevkitConfiguration,
@@ -82,7 +83,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     const folders = (vscode.workspace.workspaceFolders ?? []).map((one) => one.uri.fsPath);
     const choices = debugChoices(this.clusters.views.filter(within(given["address"] as string | undefined)), folders);
     if (!choices.length) {
-      say("Nothing of a Ray cluster can be debugged now: no job runs under devkit, and nothing has crashed.");
+      say("Nothing to debug: no job runs under devkit, and there are no crash snapshots.");
       return undefined;
     }
     const chosen = await vscode.window.showQuickPick(choices, { title: "What to debug", matchOnDescription: true });
@@ -201,6 +202,33 @@ function childStarter(): vscode.Disposable {
   });
 }
 
+/** One message for all ranks, where the adapter would have one line for each. It tries again by itself for a minute. */
+function lossTeller(clusters: Clusters): vscode.Disposable[] {
+  const over = new WeakSet<vscode.DebugSession>();
+  const tell = async (session: vscode.DebugSession): Promise<void> => {
+    const retry = "Retry";
+    const disconnect = "Disconnect";
+    const text = "Lost the connection to the Ray cluster. Paused ranks stay paused; reconnecting…";
+    const chosen = await vscode.window.showWarningMessage(text, retry, disconnect);
+    if (chosen === disconnect) {
+      await vscode.debug.stopDebugging(session);
+    } else if (chosen === retry) {
+      clusters.retry(clusterOf(session));
+      if (over.has(session) && configurationOf(session).request === "attach") {
+        await startSession(configurationOf(session));
+      }
+    }
+  };
+  return [
+    vscode.debug.onDidTerminateDebugSession((session) => over.add(session)),
+    vscode.debug.onDidReceiveDebugSessionCustomEvent(({ event, session }) => {
+      if (event === LOST_EVENT && session.type === TYPE) {
+        void tell(session);
+      }
+    }),
+  ];
+}
+
 export function registerDebugging(
   devkit: Devkit,
   clusters: Clusters,
@@ -215,6 +243,7 @@ export function registerDebugging(
     vscode.debug.registerDebugAdapterDescriptorFactory(TYPE, new Adapters(devkit, tokens)),
     vscode.debug.registerDebugAdapterTrackerFactory(TYPE, trackers),
     childStarter(),
+    ...lossTeller(clusters),
   ];
 }
 

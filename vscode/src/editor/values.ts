@@ -71,7 +71,7 @@ export class Values implements vscode.Disposable {
       given ??
       (await vscode.window.showInputBox({
         title: "Show on All Ranks",
-        prompt: "A Python expression; it is evaluated on every stopped rank",
+        prompt: "Python expression to evaluate on every paused rank",
         placeHolder: "loss.item()",
       }));
     const expression = typed?.trim();

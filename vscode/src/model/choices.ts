@@ -1,7 +1,7 @@
 /** What a user can choose to debug, when a configuration doesn't say it. */
 
 import { addressOf, clusterName, type ClusterView } from "./clusters";
-import { count, inOrder, shortPath, who } from "./naming";
+import { count, inOrder, shortJob, shortPath, who } from "./naming";
 import { reason, shortCommand } from "./jobTree";
 import { allConfiguration, crashConfiguration, stopConfiguration, type DevkitConfiguration } from "./sessions";
 
@@ -40,8 +40,8 @@ function choicesOf(cluster: ClusterView, name: string, folders: readonly string[
       const command = cluster.jobs.find((one) => one.job_id === job)?.command ?? "";
       const stopped = stops.filter((stop) => stop.job_id === job).length;
       return {
-        label: `$(run-all) All ranks of ${command ? shortCommand(command, folders) : `job ${job}`}`,
-        description: [`job ${job}`, stopped ? count(stopped, "rank") + " stopped" : "nothing is stopped", name]
+        label: `$(run-all) All ranks of ${command ? shortCommand(command, folders) : `job ${shortJob(job)}`}`,
+        description: [`job ${shortJob(job)}`, stopped ? count(stopped, "rank") + " paused" : "no rank paused", name]
           .filter(Boolean)
           .join(" · "),
         configuration: allConfiguration(job, address),

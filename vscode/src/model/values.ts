@@ -65,7 +65,7 @@ function expressionNode(one: Watched): Node {
 function summary(one: Watched, groups: readonly ValueGroup[]): string {
   const [first] = groups;
   if (!first) {
-    return one.problem ?? (one.pending ? "..." : "nothing is stopped");
+    return one.problem ?? (one.pending ? "..." : "no rank is paused");
   }
   if (groups.length === 1) {
     return `${clip(first.text, LONGEST_VALUE)}  (${first.name})`;
