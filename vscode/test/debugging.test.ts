@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { debugChoices, knownRoles } from "../src/model/choices";
+import { debugChoices, knownRoles, nothingToDebug } from "../src/model/choices";
 import { localCandidates } from "../src/model/places";
 import {
   adapterArguments,
@@ -15,6 +15,7 @@ import {
   withChildEvents,
 } from "../src/model/sessions";
 import { formatTarget, parseTarget, rankProblem, roleProblem } from "../src/model/targets";
+import { OFF, type WatchState } from "../src/model/watch";
 import { cluster, crash, live, ps, stop, worker } from "./records";
 
 const HEAD = "http://head:8265";
@@ -101,6 +102,16 @@ describe("what there is to debug", () => {
     const choices = debugChoices([view, cluster({ watch: live(ps({ stops: [stop()] })) })], []);
     expect(choices.filter((choice) => choice.description.endsWith("· This machine"))).toHaveLength(1);
     expect(choices.at(-2)?.configuration.address).toBeUndefined();
+  });
+
+  test("why there is nothing, as far as it is known", () => {
+    const said = (some: Partial<WatchState>): string =>
+      nothingToDebug([cluster({ watch: { ...OFF, phase: "starting", ...some } })]);
+    const problem = { error: "the hub went away", hint: "" };
+    expect(said({})).toContain("Still looking");
+    expect(said({ problem: { ...problem, kind: "unreachable" } })).toContain("does not answer (the hub went away)");
+    expect(said({ problem: { ...problem, kind: "absent" } })).toContain("no job runs under devkit");
+    expect(said({ document: ps() })).toContain("no job runs under devkit");
   });
 
   test("nothing where no cluster is connected", () => {

@@ -3,7 +3,8 @@ import { outdated, type Node } from "../src/model/node";
 import type { CheckResult, SmokeDocument, StackGroup, StacksDocument, StopRecord } from "../src/model/records";
 import { checkItems, isSmoke, verdict } from "../src/model/smoke";
 import { stacksTitle, stacksTree, stopsOf } from "../src/model/stacks";
-import { groupsOf, valuesMarkdown, valueTree } from "../src/model/values";
+import { groupsOf, noValues, valuesMarkdown, valueTree } from "../src/model/values";
+import { OFF } from "../src/model/watch";
 import { cluster, live, ps, result, stacked, stop } from "./records";
 
 describe("values on all ranks", () => {
@@ -53,6 +54,12 @@ describe("values on all ranks", () => {
     expect(valueTree([{ expression: "k", problem: "not an expression: k =" }])[0]?.description).toBe(
       "not an expression: k =",
     );
+  });
+
+  test("that no rank is paused is not said of a cluster that was lost with paused ranks", () => {
+    const lost = cluster({ watch: { ...OFF, phase: "starting", lastKnown: ps({ stops: [stop()] }) } });
+    expect(noValues([lost])).toBe("the cluster does not answer");
+    expect(noValues([cluster()])).toBeUndefined();
   });
 
   test("a hover's table survives what a value holds", () => {

@@ -4,6 +4,7 @@ import * as vscode from "vscode";
 import { LOCAL } from "../model/clusters";
 import type { ContinueDocument, EvalDocument, StopRecord } from "../model/records";
 import { allConfiguration, isParent, parentName, threadOf, TYPE } from "../model/sessions";
+import { noValues } from "../model/values";
 import type { Clusters } from "./clusters";
 import { clusterOf, configurationOf } from "./debugging";
 import type { Answer, Devkit } from "./devkit";
@@ -135,6 +136,11 @@ export class AllRanks implements vscode.Disposable {
   /** Whether a session arms breakpoints in a job. */
   get hasParent(): boolean {
     return this.parent !== undefined;
+  }
+
+  /** Why there is nothing to ask, where it is not that no rank is paused. */
+  get noValues(): string | undefined {
+    return noValues(this.clusters.views);
   }
 
   /** Whether there is anything to ask. */

@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 import { LOCAL, type ClusterView } from "../model/clusters";
-import { debugChoices } from "../model/choices";
+import { debugChoices, nothingToDebug } from "../model/choices";
 import {
   adapterArguments,
   CHILD_EVENT,
@@ -81,9 +81,10 @@ export class Configurations implements vscode.DebugConfigurationProvider {
 
   private async choose(given: vscode.DebugConfiguration): Promise<vscode.DebugConfiguration | undefined> {
     const folders = (vscode.workspace.workspaceFolders ?? []).map((one) => one.uri.fsPath);
-    const choices = debugChoices(this.clusters.views.filter(within(given["address"] as string | undefined)), folders);
+    const views = this.clusters.views.filter(within(given["address"] as string | undefined));
+    const choices = debugChoices(views, folders);
     if (!choices.length) {
-      say("Nothing to debug: no job runs under devkit, and there are no crash snapshots.");
+      say(nothingToDebug(views));
       return undefined;
     }
     const chosen = await vscode.window.showQuickPick(choices, { title: "What to debug", matchOnDescription: true });

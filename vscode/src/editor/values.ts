@@ -40,7 +40,8 @@ export class Values implements vscode.Disposable {
   async refresh(): Promise<void> {
     const round = ++this.round;
     if (!this.ranks.hasStops) {
-      this.watched = this.watched.map(({ expression }) => ({ expression }));
+      const problem = this.ranks.noValues;
+      this.watched = this.watched.map(({ expression }) => ({ expression, ...(problem ? { problem } : {}) }));
       this.show();
       return;
     }

@@ -1,8 +1,9 @@
 /** What a user can choose to debug, when a configuration doesn't say it. */
 
-import { addressOf, clusterName, type ClusterView } from "./clusters";
+import { addressOf, clusterName, isLooking, type ClusterView } from "./clusters";
 import { count, inOrder, shortJob, shortPath, who } from "./naming";
 import { reason, shortCommand } from "./jobTree";
+import { isOver } from "./problems";
 import { allConfiguration, crashConfiguration, stopConfiguration, type DevkitConfiguration } from "./sessions";
 
 export interface Choice {
@@ -21,6 +22,18 @@ export function debugChoices(clusters: readonly ClusterView[], folders: readonly
     ...choices.flatMap((one) => one.stops),
     ...choices.flatMap((one) => one.crashes),
   ];
+}
+
+/** Why there is nothing to choose. That nothing runs is said only where devkit has looked and found nothing. */
+export function nothingToDebug(clusters: readonly ClusterView[]): string {
+  if (clusters.some(isLooking)) {
+    return "Still looking for a Ray cluster. Try again in a moment.";
+  }
+  const silent = clusters.find(({ watch }) => watch.document === null && watch.problem && !isOver(watch.problem));
+  if (silent) {
+    return `Nothing to debug: ${clusterName(silent)} does not answer (${silent.watch.problem?.error}).`;
+  }
+  return "Nothing to debug: no job runs under devkit, and there are no crash snapshots.";
 }
 
 interface Choices {

@@ -50,6 +50,11 @@ export function isRefused(problem: Problem): boolean {
   return problem.kind === "token" && problem.error.includes("refuses");
 }
 
+/** Whether nothing is left of a job, or of its cluster; else they are only out of reach. */
+export function isOver(problem: Problem): boolean {
+  return problem.kind === "absent" || problem.kind === "idle";
+}
+
 /** Of a process that ended without a record: its last words. */
 export function endedProblem(code: number | null, stderr: string): Problem {
   const words = stderr.trim().split("\n");

@@ -6,7 +6,7 @@
  * they belong to, so that what an old process still says changes nothing.
  */
 
-import { clusterProblem, endedProblem, isErrorRecord, type Problem } from "./problems";
+import { clusterProblem, endedProblem, isErrorRecord, isOver, type Problem } from "./problems";
 import type { PsDocument } from "./records";
 
 export interface WatchState {
@@ -131,11 +131,6 @@ function lost(state: WatchState, problem: Problem): Step {
   const actions: WatchAction[] =
     lastKnown && isOver(problem) ? [{ kind: "wait", run: state.run, milliseconds: KEPT }] : [];
   return [{ ...state, problem, document: null, lastKnown }, actions];
-}
-
-/** Nothing is left of the job, rather than out of reach. */
-function isOver(problem: Problem): boolean {
-  return problem.kind === "absent" || problem.kind === "idle";
 }
 
 /** A job that has come to its end leaves nothing to wait for; one that was stopped somewhere may be back. */
