@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from devkit.debug.dap_board import Board
 from devkit.debug.dap_child_breaks import SameProcess
+from devkit.debug.dap_chorus import Chorus
 from devkit.debug.dap_cluster import Cluster, find_stop, unpacked_code
 from devkit.debug.dap_loop import Loop
 from devkit.debug.dap_one import OneSession
@@ -15,6 +16,7 @@ from devkit.debug.dap_stdio import Editor
 from devkit.debug.dap_translate import Translation
 from devkit.debug.inworker.adapter import CAPABILITIES
 from devkit.debug.inworker.records import StopRecord
+from devkit.debug.naming import Who
 from devkit.debug.protocols import Document
 from devkit.errors import DevkitError
 
@@ -28,8 +30,15 @@ class Home:
     loop: Loop
     cluster: Cluster
     board: Board
+    chorus: Chorus  # used in the parent's loop
     workspace: str
     patience: float = 0.0  # as of `OneSession`
+
+    def lost(self, who: Who) -> None:
+        self.loop.post(lambda: self.chorus.lost(who))
+
+    def back(self, who: Who) -> None:
+        self.loop.post(lambda: self.chorus.back(who))
 
 
 class ChildSession:
@@ -93,8 +102,9 @@ class ChildSession:
         paths.learn(stop.file)
         paths.learn(unpacked)
         breaks = SameProcess(self._loop, self._home.loop, self._home.board, self._tell_breakpoint)
-        patience = self._home.patience
-        self._session = OneSession(self._loop, self._editor, self._share, stop, Translation(paths), breaks, patience)
+        self._session = OneSession(
+            self._loop, self._editor, self._share, stop, Translation(paths), breaks, self._home.patience, self._home
+        )
         held, self._held = self._held, []
         self._session.go_on(self._initialize, held)
 

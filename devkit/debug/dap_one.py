@@ -6,10 +6,12 @@ A child of a session over all ranks is the same, but that its breakpoints are th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from devkit.debug import dap_together
 from devkit.debug.dap_board import COMMANDS as BREAKPOINTS
 from devkit.debug.dap_child_breaks import ChildBreaks, OtherProcess
+from devkit.debug.dap_chorus import LOST, back_text, lost_text
 from devkit.debug.dap_cluster import Connected, Listener, end_of, fate_of
 from devkit.debug.dap_link import Link, Replay
 from devkit.debug.dap_loop import Loop, Timer
@@ -24,6 +26,14 @@ LEAVE_SECONDS = 10.0  # for the editor to go, after it was told that all is over
 LEAVES = ("disconnect", "terminate")
 
 
+class Spokesman(Protocol):
+    """Says of many ranks together what each would say alone, and of the cluster itself what is to be said."""
+
+    def lost(self, who: Who) -> None: ...
+
+    def back(self, who: Who) -> None: ...
+
+
 class OneSession:
     """Passes messages through. What the editor set up is said again when the connection had to be made anew."""
 
@@ -36,13 +46,18 @@ class OneSession:
         translation: Translation,
         breaks: ChildBreaks | None = None,
         patience: float = 0.0,
+        spokesman: Spokesman | None = None,
     ) -> None:
-        """`patience`: seconds until it is said that a connection was lost; a program that ends breaks them all."""
+        """`patience`: seconds until it is said that a connection was lost; a program that ends breaks them all.
+
+        With a `spokesman` the session itself says nothing of connections.
+        """
         self._loop, self._editor, self._cluster = loop, editor, cluster
         self._stop, self._translation = stop, translation
-        self._breaks, self._patience = breaks, patience
+        self._breaks, self._patience, self._spokesman = breaks, patience, spokesman
         self._now = stop.id  # the last stop of the thread
-        self._name = label(Who(stop.role, stop.rank, stop.id))
+        self._who = Who(stop.role, stop.rank, stop.id)
+        self._name = label(self._who)
         self._replay = Replay()
         self._link: Link | None = None
         self._opening = False
@@ -142,7 +157,7 @@ class OneSession:
             self._is_away = False
             self._set_deadline(None)
             if self._told_away:
-                self._editor.output(f"{self._name} is here again", "important")
+                self._tell_back()
         again = self._replay.requests()
         told = {request["command"] for request in self._held}
         is_first = "attach" in told or "launch" in told or not any(command == "attach" for command, _ in again)
@@ -161,7 +176,7 @@ class OneSession:
 
     def _on_closed(self) -> None:
         self._link = None
-        self._lose(f"the connection to {self._name} was lost; looking for it")
+        self._lose(lost_text([self._who]))
         self._cluster.refresh_later()
 
     def _lose(self, text: str) -> None:
@@ -176,17 +191,26 @@ class OneSession:
         def tell() -> None:
             if self._is_away and not self._is_over:
                 self._told_away = True
-                self._editor.output(text, "important")
+                if self._spokesman is not None:
+                    self._spokesman.lost(self._who)
+                else:
+                    self._editor.output(text, "important")
 
         if self._patience:
             self._loop.after(self._patience, tell)
         else:
             tell()
 
+    def _tell_back(self) -> None:
+        if self._spokesman is not None:
+            self._spokesman.back(self._who)
+        else:
+            self._editor.output(back_text([self._who]), "important")
+
     def _set_deadline(self, seconds: float | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        late = f"{self._name} did not come back; if it lives its stop stays: devkit ps"
+        late = f"{self._name} did not come back; if it is alive it stays paused: see devkit ps"
         self._deadline = None if seconds is None else self._loop.after(seconds, lambda: self.end(late, 3))
 
     # ---- from the hub
@@ -214,7 +238,8 @@ class OneSession:
             self._link = None
         self._is_away, self._told_away = True, False
         self._set_deadline(None)
-        self._tell_away("the connection to the cluster was lost; the stop stays, trying to connect again")
+        if self._spokesman is None:  # else it says so for all
+            self._tell_away(LOST)
 
     def _on_hub_back(self) -> None:
         self._hub_is_new = True
@@ -222,9 +247,8 @@ class OneSession:
         self._open()
 
     def _on_given_up(self, error: DevkitError) -> None:
-        self.end(
-            f"{error.message}; the stop stays: devkit ps shows it when the cluster can be reached", error.exit_code
-        )
+        text = f"{error.message}; the rank stays paused: devkit ps lists it once the cluster can be reached"
+        self.end(text, error.exit_code, is_news=self._spokesman is None)
 
     # ---- the end
 

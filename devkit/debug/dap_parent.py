@@ -16,6 +16,7 @@ from devkit.debug.dap_board import COMMANDS as BREAKPOINTS
 from devkit.debug.dap_board import Board
 from devkit.debug.dap_child import ChildSession, Home
 from devkit.debug.dap_choice import Choice
+from devkit.debug.dap_chorus import BACK, LOST, Chorus
 from devkit.debug.dap_cluster import Cluster, Listener
 from devkit.debug.dap_loop import Loop
 from devkit.debug.dap_paths import explicit_mappings
@@ -35,6 +36,7 @@ CAPABILITIES = {
     "supportsLogPoints": True,
 }
 CHILD_EVENT = "devkitChild"  # in place of the request, for an editor that asked for it by `childEvents`
+LOST_EVENT = "devkitLost"  # to the same editor, which has a message of its own for it, with something to do about it
 CALM = ("setExceptionBreakpoints", "setDataBreakpoints", "setInstructionBreakpoints")
 LEAVE_SECONDS = 5.0  # for the breakpoints to be taken away
 # What a configuration says for the editor or for the parent itself, and not for the children.
@@ -53,6 +55,7 @@ class ParentSession:
         self.board = Board(loop, Bounds(workspace, choice.job or "", choice.ranks), self._tell_breakpoint)
         self.choice = choice
         self._loop, self._editor, self._workspace, self._patience = loop, editor, workspace, patience
+        self._chorus = Chorus(loop, self._say_of_ranks)
         self._cluster: Cluster | None = None
         self._pipe: ChildServer | None = None
         self._attach: Document = {}
@@ -79,7 +82,7 @@ class ParentSession:
     def join(self, cluster: Cluster, given: Sequence[str] = ()) -> None:
         """The session is for the choice's part of this cluster; breakpoints of these ids are there already."""
         self._cluster = cluster
-        home = Home(self._loop, cluster, self.board, self._workspace, self._patience)
+        home = Home(self._loop, cluster, self.board, self._chorus, self._workspace, self._patience)
         self._pipe = open_pipe(lambda loop, editor: ChildSession(loop, editor, home))
         self.board.join(lambda: cluster.hub, given, self.choice.job or "")
         cluster.start(Listener(self._on_ps, self._on_lost, self._on_back, self._on_given_up))
@@ -142,7 +145,7 @@ class ParentSession:
             self._start_children()
 
     def _start_children(self) -> None:
-        for stop in self.choice.among(self._ps.get("stops", ())):
+        for stop in sorted(self.choice.among(self._ps.get("stops", ())), key=_by_rank):
             thread = (stop["worker_id"], stop.get("thread", ""))
             is_followed = thread in self._threads and stop.get("attached", 0) > 0
             if stop["id"] not in self._started:
@@ -172,27 +175,32 @@ class ParentSession:
 
     # ---- the hub, and the end
 
+    def _say_of_ranks(self, text: str) -> None:
+        if not self._is_lost and not self._is_quiet:  # else it is known why
+            self._editor.output(text, "important")
+
     def _on_lost(self) -> None:
         self._is_lost = True
+        self._chorus.drop()
         self._loop.after(self._patience, self._say_lost)
 
     def _say_lost(self) -> None:
         if self._is_lost and not self._is_quiet:
             self._told_lost = True
-            self._editor.output(
-                "the connection to the cluster was lost; the stops stay, trying to connect again", "important"
-            )
+            self._editor.output(LOST, "console" if self._tells_of_children else "important")
+            if self._tells_of_children:
+                self._editor.event(LOST_EVENT, {"message": LOST})
 
     def _on_back(self) -> None:
         self._is_lost = False
         if self._told_lost:
-            self._editor.output("connected to the cluster again", "important")
+            self._editor.output(BACK, "important")
         self._told_lost = False
         self.board.post()
 
     def _on_given_up(self, error: DevkitError) -> None:
         if not self._is_quiet:
-            self._editor.output(f"{error.message}; the stops stay: devkit ps shows them", "important")
+            self._editor.output(f"{error.message}; paused ranks stay paused: see devkit ps", "important")
             self._editor.event("terminated")
 
     def program_ended(self, code: int) -> None:
@@ -231,6 +239,12 @@ class ParentSession:
         if self._cluster is not None:
             self._cluster.close()
         self._loop.stop(0)
+
+
+def _by_rank(stop: Mapping[str, Any]) -> tuple[str, int]:
+    """As they are to stand in the editor, whoever stopped first."""
+    who = Who.of(stop)
+    return who.role, -1 if who.rank is None else who.rank
 
 
 def child_name(stop: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from devkit.debug import dap_together
 from devkit.debug.dap_choice import Choice
+from devkit.debug.dap_chorus import BACK, LOST, Chorus
 from devkit.debug.dap_cluster import Cluster, Listener, end_of, fate_of, unpacked_code
 from devkit.debug.dap_gather import gather, merged_breakpoints
 from devkit.debug.dap_ids import Ids, UnknownId
@@ -51,6 +52,7 @@ class RanksSession:
         self._loop, self._editor, self._cluster = loop, editor, cluster
         self._choice, self._workspace = choice, workspace
         self._members: dict[str, Member] = {}
+        self._chorus = Chorus(loop, lambda text: editor.output(text, "important"))
         self._replay = Replay()
         self._ids = Ids()
         self._when_settled: list[Callable[[], None]] = []
@@ -316,7 +318,7 @@ class RanksSession:
             return
         if member.is_lost:
             member.is_lost = False
-            self._editor.output(f"{member.name} is here again", "important")
+            self._chorus.back(Who.of(member.stop))
         member.link = Link(
             self._loop,
             channel,
@@ -335,11 +337,11 @@ class RanksSession:
         if member.is_lost:
             return
         member.is_lost = True
-        self._editor.output(f"the connection to {member.name} was lost; looking for it", "important")
+        self._chorus.lost(Who.of(member.stop))
 
         def give_up() -> None:
             if member.is_lost and self._members.get(worker) is member:
-                self._remove(worker, member, "it did not come back; if it lives its stop stays")
+                self._remove(worker, member, "it did not come back; if it is alive it stays paused")
 
         self._loop.after(self._cluster.seconds, give_up)
 
@@ -354,22 +356,21 @@ class RanksSession:
             self._editor.event("thread", {"reason": "exited", "threadId": outer})
 
     def _on_hub_lost(self) -> None:
-        self._editor.output(
-            "the connection to the cluster was lost; the stops stay, trying to connect again", "important"
-        )
+        self._editor.output(LOST, "important")
         for worker, member in self._members.items():
             if member.link is not None:
                 member.link.close()
                 self._lose(worker, member)
+        self._chorus.drop()
 
     def _on_hub_back(self) -> None:
-        self._editor.output("connected to the cluster again", "important")
+        self._editor.output(BACK, "important")
 
     # ---- the end
 
     def _on_given_up(self, error: DevkitError) -> None:
         self._is_over = True
-        self._editor.output(f"{error.message}; the stops stay: devkit ps shows them", "important")
+        self._editor.output(f"{error.message}; paused ranks stay paused: see devkit ps", "important")
         self._editor.event("terminated")
 
     def _leave(self) -> None:

@@ -100,6 +100,7 @@ class JobRecord(TypedDict):
     start_time: float  # seconds since the epoch
     end_time: float | None
     message: str
+    exit_code: int | None  # of the driver, where it is known; negative: the number of the signal that ended it
 
 
 class StopJobDocument(TypedDict):

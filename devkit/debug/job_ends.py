@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from devkit.debug.crash_table import said
 from devkit.debug.crashes import all_crashes
@@ -39,30 +39,37 @@ def of_cluster(rows: Sequence[JobRow], url: str) -> list[JobRow]:
     return list(rows)
 
 
-def _told(row: JobRow, known: Mapping[str, tuple[str, str]]) -> JobRow:
-    status, message = known.get(row.job_id, (row.status, row.message))
-    return replace(row, status=status, message=message)
+@dataclass(frozen=True)
+class _End:
+    status: str
+    message: str
+    code: int | None = None
 
 
-def _exits(hub: Hub) -> dict[str, tuple[str, str]]:
+def _told(row: JobRow, known: Mapping[str, _End]) -> JobRow:
+    end = known.get(row.job_id)
+    return row if end is None else replace(row, status=end.status, message=end.message, driver_exit_code=end.code)
+
+
+def _exits(hub: Hub) -> dict[str, _End]:
     with suppress(DevkitError):  # a hub of an older devkit does not know
         ends: Mapping[str, int] = hub.call("ends")["ends"]
         return {job: _of_code(int(code)) for job, code in ends.items() if code}
     return {}
 
 
-def _of_code(code: int) -> tuple[str, str]:
+def _of_code(code: int) -> _End:
     """
-    >>> _of_code(3), _of_code(-15)
-    (('FAILED', 'the driver ended with exit code 3'), ('FAILED', 'the driver was ended by SIGTERM'))
+    >>> _of_code(3), _of_code(-15).message
+    (_End(status='FAILED', message='the driver ended with exit code 3', code=3), 'the driver was ended by SIGTERM')
     """
     if code in (INTERRUPTED, -signal.SIGINT):
-        return "STOPPED", "the driver was interrupted"
-    return "FAILED", f"the driver {how_ended(code)}"
+        return _End("STOPPED", "the driver was interrupted", code)
+    return _End("FAILED", f"the driver {how_ended(code)}", code)
 
 
-def _raised(hub: Hub) -> dict[str, tuple[str, str]]:
+def _raised(hub: Hub) -> dict[str, _End]:
     with suppress(DevkitError):
         crashes = [each for each in all_crashes(hub) if each.kind == "driver"]
-        return {each.job_id: ("FAILED", f"the driver raised {said(each)}") for each in crashes}
+        return {each.job_id: _End("FAILED", f"the driver raised {said(each)}") for each in crashes}
     return {}

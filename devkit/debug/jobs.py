@@ -87,6 +87,7 @@ def record(row: JobRow) -> JobRecord:
         "start_time": row.start_time / 1000,
         "end_time": row.end_time / 1000 if row.end_time else None,
         "message": scrub(row.message),
+        "exit_code": row.driver_exit_code,
     }
 
 

@@ -27,7 +27,7 @@ def page(document: Document, now: float, *, width: int | None, cwd: str | None =
     """All that `ps` has to say, in `width` columns; None: as wide as it gets, one line a stop."""
     from rich.text import Text
 
-    stops = [StopRecord.from_json(stop) for stop in document["stops"]]
+    stops = sorted((StopRecord.from_json(stop) for stop in document["stops"]), key=by_rank)
     lost = frozenset(str(one["worker_id"]) for one in document["workers"] if one.get("connected") is False)
     blocks = [stops_block(stops, now, width, cwd, lost) if stops else empty_block(document)]
     if document["breakpoints"]:
@@ -37,6 +37,11 @@ def page(document: Document, now: float, *, width: int | None, cwd: str | None =
     if document["crashes"]:
         blocks.append(Text(f"{count(document['crashes'], 'crash')}: devkit crashes lists them", style="red"))
     return Text("\n\n").join(blocks)
+
+
+def by_rank(stop: StopRecord) -> tuple[str, int, str]:
+    """By role, rank and id: whoever looks for rank 5 among 64 does not know when it stopped."""
+    return stop.role, -1 if stop.rank is None else stop.rank, stop.id
 
 
 def empty_block(document: Document) -> Text:

@@ -11,6 +11,7 @@ from devkit.debug import breaks, continue_, evaluate, terminal
 from devkit.debug.breaks import BreakOptions
 from devkit.debug.inworker.records import StopRecord
 from devkit.debug.job_ends import corrected
+from devkit.debug.jobs import record
 from devkit.debug.ps_view import armed
 from devkit.debug.rows import JobRow
 from devkit.debug.targets import counted
@@ -213,16 +214,16 @@ def test_a_driver_that_failed_is_no_success(hub: RunningHub) -> None:
         crash = {**crash_document(), **document}
         FakeAgent(hub, identity("w1"), QUICK).connection.send({"type": "crash", "document": crash})
         eventually(lambda: client.call("crashes")["crashes"])
-        found = {row.job_id: (row.status, row.message) for row in corrected(rows(), client)}
-    assert found == {
-        "01": ("FAILED", "the driver ended with exit code 1"),
-        "02": ("SUCCEEDED", ""),
-        "03": ("FAILED", "the driver raised ValueError: no"),
-        "04": ("RUNNING", ""),
-        "05": ("SUCCEEDED", ""),
-        "06": ("FAILED", "the driver was ended by SIGKILL"),
-        "07": ("STOPPED", "the driver was interrupted"),
-        "08": ("FAILED", "the driver was ended by signal 40"),
+        records = [record(row) for row in corrected(rows(), client)]
+    assert {each["job_id"]: (each["status"], each["message"], each["exit_code"]) for each in records} == {
+        "01": ("FAILED", "the driver ended with exit code 1", 1),
+        "02": ("SUCCEEDED", "", None),
+        "03": ("FAILED", "the driver raised ValueError: no", None),
+        "04": ("RUNNING", "", None),
+        "05": ("SUCCEEDED", "", None),
+        "06": ("FAILED", "the driver was ended by SIGKILL", -9),
+        "07": ("STOPPED", "the driver was interrupted", 130),
+        "08": ("FAILED", "the driver was ended by signal 40", -40),
     }
 
 

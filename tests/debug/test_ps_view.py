@@ -52,6 +52,12 @@ def test_a_narrow_terminal_gets_two_lines_for_a_stop_and_none_is_too_long(width:
     assert "10.0.0.5 pid 4002" in lines[4] and ("2 attached" in lines[4] or width == 60)
 
 
+def test_stops_come_by_role_and_rank_whoever_stopped_first() -> None:
+    stops = [stop(number, rank, since=NOW - rank) for number, rank in enumerate((10, 1, 9, 0))]
+    lines = shown(220, stops=[*stops, stop(7, None, role="Driver")]).splitlines()
+    assert [line.split()[0] for line in lines[1:6]] == ["s7", "s3", "s1", "s2", "s0"]
+
+
 @pytest.mark.parametrize("width", [80, 200])
 def test_a_stop_whose_worker_cannot_be_asked_says_so(width: int) -> None:
     text = shown(width, stops=MANY[:2], workers=[{"worker_id": "w1", "connected": False}, {"worker_id": "w2"}])

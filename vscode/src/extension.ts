@@ -12,6 +12,7 @@ import { registerHover } from "./editor/hover";
 import { registerOffer } from "./editor/offer";
 import { SmokeTests } from "./editor/smoke";
 import { Stacks } from "./editor/stacks";
+import { OutdatedDecorations } from "./editor/trees";
 import { Tokens } from "./editor/tokens";
 import { Values } from "./editor/values";
 
@@ -35,6 +36,8 @@ export function activate(context: vscode.ExtensionContext): void {
   let stops = "";
   const redraw = (): void => {
     view.show();
+    stacks.clustersChanged();
+    ranks.clustersChanged();
     const now = clusters.views.flatMap((one) => one.watch.document?.stops.map((stop) => stop.id) ?? []).join();
     if (now !== stops) {
       stops = now;
@@ -50,6 +53,7 @@ export function activate(context: vscode.ExtensionContext): void {
     }
   };
   context.subscriptions.push(
+    vscode.window.registerFileDecorationProvider(new OutdatedDecorations()),
     clusters.onDidChange(redraw),
     trackers.onDidStop(() => values.refreshSoon()),
     vscode.workspace.onDidChangeConfiguration(reconfigure),

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { debugChoices, knownRoles } from "../src/model/choices";
+import { debugChoices, knownRoles, nothingToDebug } from "../src/model/choices";
 import { localCandidates } from "../src/model/places";
 import {
   adapterArguments,
@@ -9,11 +9,13 @@ import {
   isParent,
   isWhole,
   launchConfiguration,
+  parentName,
   stopConfiguration,
   threadOf,
   withChildEvents,
 } from "../src/model/sessions";
 import { formatTarget, parseTarget, rankProblem, roleProblem } from "../src/model/targets";
+import { OFF, type WatchState } from "../src/model/watch";
 import { cluster, crash, live, ps, stop, worker } from "./records";
 
 const HEAD = "http://head:8265";
@@ -55,6 +57,14 @@ describe("configurations", () => {
     expect(threadOf(stop({ thread: "Thread-1" }))).not.toBe(threadOf(stop()));
   });
 
+  test("one over all ranks says how many of them are paused", () => {
+    const workers = [worker(), worker({ rank: 1 }), worker({ rank: 2, connected: false }), worker({ rank: null })];
+    const stops = [stop(), stop({ id: "x", worker_id: "other", job_id: "02000000" })];
+    expect(parentName("01000000", ps({ workers, stops }))).toBe("Job 01: 1 of 2 ranks paused");
+    expect(parentName("01000000", ps({ workers: [worker()] }))).toBe("Job 01: 0 of 1 rank paused");
+    expect(parentName("02000000", ps({ workers, stops }))).toBe("Job 02: 1 paused");
+  });
+
   test("only a parent tells of children", () => {
     expect(withChildEvents(allConfiguration("01"))).toEqual({ ...allConfiguration("01"), childEvents: true });
     expect(withChildEvents(launchConfiguration("x.py")).childEvents).toBe(true);
@@ -73,13 +83,13 @@ describe("what there is to debug", () => {
   test("jobs, then stops by rank, then crashes without what they caused", () => {
     const choices = debugChoices([view], ["/home/me/job"]);
     expect(choices.map((choice) => choice.label)).toEqual([
-      "$(run-all) All ranks of job 01000000",
+      "$(run-all) All ranks of job 01",
       "$(debug-pause) rank 0 · Worker",
       "$(debug-pause) rank 1 · Worker",
       "$(flame) boom: IndexError",
     ]);
     expect(choices[0]).toMatchObject({
-      description: "job 01000000 · 2 ranks stopped",
+      description: "job 01 · 2 ranks paused",
       configuration: { all: true, address: HEAD },
     });
     expect(choices[1]).toMatchObject({
@@ -92,6 +102,16 @@ describe("what there is to debug", () => {
     const choices = debugChoices([view, cluster({ watch: live(ps({ stops: [stop()] })) })], []);
     expect(choices.filter((choice) => choice.description.endsWith("· This machine"))).toHaveLength(1);
     expect(choices.at(-2)?.configuration.address).toBeUndefined();
+  });
+
+  test("why there is nothing, as far as it is known", () => {
+    const said = (some: Partial<WatchState>): string =>
+      nothingToDebug([cluster({ watch: { ...OFF, phase: "starting", ...some } })]);
+    const problem = { error: "the hub went away", hint: "" };
+    expect(said({})).toContain("Still looking");
+    expect(said({ problem: { ...problem, kind: "unreachable" } })).toContain("does not answer (the hub went away)");
+    expect(said({ problem: { ...problem, kind: "absent" } })).toContain("no job runs under devkit");
+    expect(said({ document: ps() })).toContain("no job runs under devkit");
   });
 
   test("nothing where no cluster is connected", () => {

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { candidates, pythonBeside } from "../src/model/locate";
 import { code, plain } from "../src/model/node";
 import { endedProblem, isErrorRecord } from "../src/model/problems";
-import { compareVersions, complaint, judge, mendCommand, MINIMAL_VERSION } from "../src/model/version";
+import { compareVersions, complaint, judge, installCommand, MINIMAL_VERSION } from "../src/model/version";
 
 describe("where devkit is", () => {
   const around = { setting: "", folders: ["/w/a", "/w/b"], home: "/home/me", windows: false };
@@ -41,12 +41,12 @@ describe("which devkit it is", () => {
     expect(judge("warning: slow disk\ndevkit 99.1\n")).toEqual({ kind: "fine", version: "99.1" });
   });
 
-  test("the message has what is wrong and the command that mends it", () => {
-    expect(complaint({ kind: "old", version: "0.0.9" }, "/v/bin/devkit")).toContain("/v/bin/devkit is 0.0.9");
-    expect(mendCommand("/my env/bin/python")).toBe(
+  test("the message has what is wrong and the command that fixes it", () => {
+    expect(complaint({ kind: "old", version: "0.0.9" }, "/v/bin/devkit")).toContain("/v/bin/devkit is version 0.0.9");
+    expect(installCommand("/my env/bin/python")).toBe(
       `"/my env/bin/python" -m pip install --upgrade "ray-devkit>=${MINIMAL_VERSION}"`,
     );
-    expect(mendCommand(undefined)).toMatch(/^python3 -m pip/);
+    expect(installCommand(undefined)).toMatch(/^python3 -m pip/);
   });
 });
 
@@ -56,7 +56,7 @@ test("a process that ended without a record is known by its last words", () => {
     error: "no such thing",
     hint: "look again",
   });
-  expect(endedProblem(null, "")).toMatchObject({ error: "devkit ended by a signal: it said nothing" });
+  expect(endedProblem(null, "")).toMatchObject({ error: "devkit was killed by a signal: no output" });
   expect(isErrorRecord({ error: "x", hint: "", exit_code: 1 })).toBe(true);
   expect(isErrorRecord({ error: "x" })).toBe(false);
 });

@@ -1,10 +1,11 @@
 import { describe, expect, test } from "vitest";
-import type { Node } from "../src/model/node";
-import type { CheckResult, SmokeDocument, StackGroup, StacksDocument } from "../src/model/records";
+import { outdated, type Node } from "../src/model/node";
+import type { CheckResult, SmokeDocument, StackGroup, StacksDocument, StopRecord } from "../src/model/records";
 import { checkItems, isSmoke, verdict } from "../src/model/smoke";
-import { stacksTree } from "../src/model/stacks";
-import { groupsOf, valuesMarkdown, valueTree } from "../src/model/values";
-import { result, stacked } from "./records";
+import { stacksTitle, stacksTree, stopsOf } from "../src/model/stacks";
+import { groupsOf, noValues, valuesMarkdown, valueTree } from "../src/model/values";
+import { OFF } from "../src/model/watch";
+import { cluster, live, ps, result, stacked, stop } from "./records";
 
 describe("values on all ranks", () => {
   test("equal ones stand together, and who differs from most is odd", () => {
@@ -49,10 +50,16 @@ describe("values on all ranks", () => {
   });
 
   test("without stops, and with a problem", () => {
-    expect(valueTree([{ expression: "k" }])[0]?.description).toBe("nothing is stopped");
+    expect(valueTree([{ expression: "k" }])[0]?.description).toBe("no rank is paused");
     expect(valueTree([{ expression: "k", problem: "not an expression: k =" }])[0]?.description).toBe(
       "not an expression: k =",
     );
+  });
+
+  test("that no rank is paused is not said of a cluster that was lost with paused ranks", () => {
+    const lost = cluster({ watch: { ...OFF, phase: "starting", lastKnown: ps({ stops: [stop()] }) } });
+    expect(noValues([lost])).toBe("the cluster does not answer");
+    expect(noValues([cluster()])).toBeUndefined();
   });
 
   test("a hover's table survives what a value holds", () => {
@@ -117,6 +124,26 @@ describe("stacks of all ranks", () => {
     );
     expect(texts(nodes)).toEqual(["rank 0 · Worker | no stack: no answer within 15 s", "Idle | rank 1 · Worker"]);
     expect(stacksTree({ ...document, groups: [group([0], { frames: [] })] }, [])[0]?.description).toContain("idle");
+  });
+
+  test("are old when a rank has stopped or gone on, or when the cluster is out of reach", () => {
+    const now = cluster({ watch: live(ps({ stops: [stop(), stop({ rank: 1 })] })) });
+    const with_ = (...stops: StopRecord[]): ReturnType<typeof cluster> => cluster({ watch: live(ps({ stops })) });
+    const taken = stopsOf(now, undefined);
+    expect(stopsOf(with_(stop({ rank: 1 }), stop({ attached: 1 })), undefined)).toBe(taken); // the same two
+    expect(stopsOf(with_(stop()), undefined)).not.toBe(taken);
+    const again = stop({ id: "a0-2" }); // it went on and has stopped at the same place
+    expect(stopsOf(with_(again, stop({ rank: 1 })), undefined)).not.toBe(taken);
+    expect(stopsOf(cluster({ watch: { ...now.watch, document: null } }), undefined)).not.toBe(taken);
+    expect(stopsOf(with_(stop({ id: "z", job_id: "02000000" })), "01000000")).toBe(stopsOf(with_(), "01000000"));
+  });
+
+  test("say when they were taken, above all when they are old", () => {
+    expect(stacksTitle("job 05", "03:22:16", false)).toBe("03:22:16 · job 05");
+    expect(stacksTitle("job 05", "03:22:16", true)).toBe("as of 03:22:16, outdated · job 05");
+    const old = outdated(stacksTree(document, []));
+    expect(old.every((node) => node.outdated && node.icon?.color === "disabledForeground")).toBe(true);
+    expect(old[1]?.children[0]?.click).toBe("devkit.openPlace");
   });
 
   test("ids are unique", () => {

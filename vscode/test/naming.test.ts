@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { clip, clock, count, members, rankList, shortPath, who } from "../src/model/naming";
+import { clip, clock, count, members, rankList, shortJob, shortPath, who } from "../src/model/naming";
 import { NOON, SECOND } from "./records";
 
 const workers = [0, 1, 2, 3].map((rank) => ({ id: `s${rank}`, role: "Worker", rank }));
@@ -37,6 +37,11 @@ test("paths lose what says nothing", () => {
   expect(shortPath("/tmp/ray/s/working_dir_files/_ray_pkg_0f3a/pkg/m.py")).toBe("pkg/m.py");
   expect(shortPath("/v/lib/python3.11/site-packages/torch/nn/module.py")).toBe("torch/nn/module.py");
   expect(shortPath("/v/lib/python3.11/threading.py")).toBe("threading.py");
+});
+
+test("a job's number loses the zeros that Ray writes behind it, and stays its own", () => {
+  expect(["05000000", "00010000", "0a000000", "10000000", "00000000"].map(shortJob)).toEqual(["05", "0001", "0a", "10", "00"]);
+  expect(shortJob("raysubmit_500")).toBe("raysubmit_500");
 });
 
 test("counts, times and long lines", () => {

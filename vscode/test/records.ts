@@ -4,6 +4,7 @@ import type {
   BreakpointState,
   CrashRecord,
   EvalResult,
+  JobRecord,
   PsDocument,
   StackProcess,
   StopRecord,
@@ -80,6 +81,20 @@ export function worker(some: Partial<WorkerRecord> = {}): WorkerRecord {
     rank,
     python: "3.11.7",
     connected: true,
+    ...some,
+  };
+}
+
+export function job(some: Partial<JobRecord> = {}): JobRecord {
+  return {
+    job_id: "01000000",
+    submission_id: "",
+    status: "RUNNING",
+    command: "/x/bin/python train.py",
+    start_time: 0,
+    end_time: null,
+    message: "",
+    exit_code: null,
     ...some,
   };
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { OFF, pause, step, type WatchAction, type WatchEvent, type WatchState } from "../src/model/watch";
-import { ps, stop } from "./records";
+import { ps, stop, worker } from "./records";
 
 /** Plays events, and gives the last state with all actions of the last event. */
 function play(...events: WatchEvent[]): { state: WatchState; actions: readonly WatchAction[] } {
@@ -58,7 +58,7 @@ describe("a watch that ends", () => {
     const first = play(start, refused(1), exit(1));
     expect(first.state).toMatchObject({
       phase: "waiting",
-      problem: { kind: "unreachable", error: "no Ray cluster found", hint: "start one" },
+      problem: { kind: "absent", error: "no Ray cluster found", hint: "start one" },
     });
     expect(first.actions).toEqual([{ kind: "wait", run: 1, milliseconds: 1000 }]);
     const second = play(start, refused(1), exit(1), { kind: "timer", run: 1 }, refused(2), exit(2));
@@ -69,13 +69,13 @@ describe("a watch that ends", () => {
   test("keeps the problem in view while it tries again", () => {
     const { state, actions } = play(start, refused(1), exit(1), { kind: "timer", run: 1 });
     expect(actions).toEqual([{ kind: "spawn", run: 2 }]);
-    expect(state).toMatchObject({ phase: "starting", problem: { kind: "unreachable" } });
+    expect(state).toMatchObject({ phase: "starting", problem: { kind: "absent" } });
     expect(play(start, refused(1), exit(1), { kind: "timer", run: 1 }, document(2)).state.problem).toBeNull();
   });
 
   test("does not take an old run's words for its own", () => {
     const { state } = play(start, refused(1), exit(1), { kind: "timer", run: 1 }, exit(2, "Traceback\nMemoryError"));
-    expect(state.problem).toMatchObject({ kind: "failed", error: "devkit ended with exit code 1: MemoryError" });
+    expect(state.problem).toMatchObject({ kind: "failed", error: "devkit exited with code 1: MemoryError" });
   });
 
   test("that was live is tried again soon, and shows the stops until then", () => {
@@ -87,9 +87,19 @@ describe("a watch that ends", () => {
     expect(after.actions).toMatchObject([{ milliseconds: 2000 }]);
   });
 
-  test("that breaks off twice without a word shows no stops any more", () => {
+  test("that breaks off twice without a word shows the stops as last known", () => {
     const { state } = play(start, document(1), exit(1), { kind: "timer", run: 1 }, exit(2, "Killed"));
     expect(state).toMatchObject({ document: null, problem: { kind: "failed" } });
+    expect(state.lastKnown?.stops).toHaveLength(1);
+    const back = play(start, document(1), exit(1), { kind: "timer", run: 1 }, exit(2), { kind: "timer", run: 2 }, document(3));
+    expect(back.state).toMatchObject({ phase: "live", lastKnown: null });
+  });
+
+  test("tells that there is no cluster from one that does not answer", () => {
+    expect(play(start, refused(1)).state.problem?.kind).toBe("absent");
+    const stale = "no Ray cluster found: /tmp/ray/ray_current_cluster names 10.0.0.1:6379, where nothing answers";
+    expect(play(start, refused(1, 3, stale)).state.problem?.kind).toBe("absent");
+    expect(play(start, refused(1, 3, "no dashboard answers at http://head:8265")).state.problem?.kind).toBe("unreachable");
   });
 
   test("tells a token from a missing cluster", () => {
@@ -125,17 +135,46 @@ describe("a watch that waits by itself", () => {
     expect(play(start, document(1), away, document(1)).state).toMatchObject({ phase: "live", problem: null });
   });
 
-  test("drops them after a moment where the next look takes long, or finds the same again, which is said once", () => {
+  test("keeps them as last known after a moment where the next look takes long, or finds the same again", () => {
     const away = refused(1, 3, "the hub went away");
     const over: WatchEvent = { kind: "timer", run: 1 };
     expect(play(start, document(1), away).actions).toEqual([{ kind: "wait", run: 1, milliseconds: 2000 }]);
     const { state, actions } = play(start, document(1), away, over);
     expect(state).toMatchObject({ phase: "starting", document: null, problem: { error: "the hub went away" } });
+    expect(state.lastKnown?.stops).toHaveLength(1);
     expect(actions).toEqual([]);
     const back = play(start, document(1), away, document(1), over).state;
     expect(back).toMatchObject({ phase: "live", problem: null });
     expect(back.document?.stops).toHaveLength(1);
     expect(play(start, document(1), away, { kind: "retry" }, over).state.document?.stops).toHaveLength(1);
+  });
+});
+
+describe("what was last known", () => {
+  const over: WatchEvent = { kind: "timer", run: 1 };
+  const away = refused(1, 3, "the hub went away");
+  const none = refused(1);
+  const running: WatchEvent = { kind: "document", run: 1, document: ps({ workers: [worker()] }) };
+
+  test("stays as long as the cluster is only out of reach", () => {
+    const { state } = play(start, document(1), away, over, over, { kind: "retry" });
+    expect(state.lastKnown?.stops).toHaveLength(1);
+    expect(play(start, running, away, over).state.lastKnown?.workers).toHaveLength(1);
+  });
+
+  test("goes a minute after it was found out that there is no cluster any more", () => {
+    const { state, actions } = play(start, document(1), away, none);
+    expect(state.lastKnown?.stops).toHaveLength(1);
+    expect(actions).toEqual([{ kind: "wait", run: 1, milliseconds: 60_000 }]);
+    expect(play(start, document(1), away, none, over).state).toMatchObject({ lastKnown: null, problem: { kind: "absent" } });
+  });
+
+  test("goes at once when a job without stops has come to its end", () => {
+    expect(play(start, running, away, none).state).toMatchObject({ document: null, lastKnown: null });
+  });
+
+  test("gives way to what is so now", () => {
+    expect(play(start, document(1), away, over, running).state).toMatchObject({ phase: "live", lastKnown: null });
   });
 });
 

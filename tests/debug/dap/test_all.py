@@ -186,7 +186,7 @@ def test_a_new_hub_is_found(hub: RunningHub, workers: list[Worker], tmp_path: Pa
         found = all_stopped(client, RANKS)
         before = len(client.events)
         end(hub)
-        client.output("the stops stay", before)
+        client.output("paused ranks stay paused", before)
         with running_hub(tmp_path / "again") as again:
             hubs.append(again)
             for worker in workers:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.dap import Options
+from devkit.debug.dap_chorus import BACK, LOST
 from devkit.debug.dap_pipe import MOST_BYTES, open_pipe
 from tests.debug import debuggee
 from tests.debug.dap.support import SECONDS, Client, Running, Worker, child, connect, end, running, until
@@ -189,9 +190,9 @@ def test_a_new_hub_is_found_by_all(hub: RunningHub, workers: list[Worker], tmp_p
             for editor, each in zip(editors, found, strict=True):
                 attach(editor, each)
             before = [len(editor.events) for editor in editors]
+            since_parent = len(parent.client.events)
             end(hub)
-            for editor, since in zip(editors, before, strict=True):
-                editor.output("the stop stays", since)
+            parent.client.output("paused ranks stay paused", since_parent)
             with running_hub(tmp_path / "again") as again:
                 hubs.append(again)
                 for worker in workers:
@@ -199,5 +200,61 @@ def test_a_new_hub_is_found_by_all(hub: RunningHub, workers: list[Worker], tmp_p
                 for editor, since in zip(editors, before, strict=True):
                     thread = editor.event("stopped", since)["threadId"]
                     assert editor.ask("stackTrace", threadId=thread)["stackFrames"][0]["line"] == marked("pause")
+                parent.client.output(BACK, since_parent)
+                assert [said(editor, since) for editor, since in zip(editors, before, strict=True)] == [[], []]
+                assert said(parent.client, since_parent) == [LOST, BACK]
                 parent.client.leave()
                 assert parent.code() == 0
+
+
+def said(editor: Client, since: int) -> list[str]:
+    """What the session has said of itself; the editor shows each as a line, or as a notification."""
+    outputs = [each["body"] for each in editor.events[since:] if each["event"] == "output"]
+    return [str(each["output"]).strip() for each in outputs if each.get("category") in ("important", "console")]
+
+
+def test_ranks_that_are_lost_together_are_named_in_one_line(hub: RunningHub, workers: list[Worker]) -> None:
+    stop_all(workers)
+    with running(Options(everything=True), hub.client) as parent:
+        parent.client.attach(capabilities=CHILDREN)
+        found = configurations(parent, 2)
+        with child(found[0]) as first, child(found[1]) as second:
+            for editor, each in zip((first, second), found, strict=True):
+                attach(editor, each)
+            since = len(parent.client.events)
+            for worker in workers:
+                worker.close()
+            parent.client.output("was lost", since)
+            for worker in workers:
+                worker.join(hub)
+            parent.client.output("connected again", since)
+            assert said(parent.client, since) == [
+                "the connection to ranks 0,1 was lost; reconnecting",
+                "ranks 0,1 are connected again",
+            ]
+            parent.client.leave()
+            assert parent.code() == 0
+
+
+def test_an_editor_with_a_message_of_its_own_is_told_by_an_event(hub: RunningHub, workers: list[Worker]) -> None:
+    stop_all(workers[:1])
+    with running(Options(everything=True), lambda: connect([hub])) as parent:
+        parent.client.attach(capabilities=CHILDREN, childEvents=True)
+        parent.client.event("devkitChild")
+        end(hub)
+        assert parent.client.event("devkitLost") == {"message": LOST}
+        assert parent.client.output(LOST)["category"] == "console"  # no second notification
+        parent.client.leave()
+        assert parent.code() == 0
+
+
+def test_children_come_by_rank_whoever_stopped_first(hub: RunningHub, workers: list[Worker]) -> None:
+    for worker in reversed(workers):
+        stop_all([worker])
+    with running(Options(everything=True), hub.client) as parent:
+        parent.client.attach(capabilities=CHILDREN)
+        asked = [parent.client.asked.get(timeout=SECONDS) for _ in range(2)]
+        names = [each["arguments"]["configuration"]["name"] for each in asked]
+        assert names == ["rank 0 Worker", "rank 1 Worker"]
+        parent.client.leave()
+        assert parent.code() == 0

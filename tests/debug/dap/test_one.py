@@ -235,7 +235,7 @@ def test_a_worker_that_comes_back_is_found_again(hub: RunningHub, worker: Worker
         assert lost["category"] == "important"
         until(lambda: not worker.arming.points, "the lost client's breakpoints stayed")
         worker.join(hub)
-        editor.output("is here again", before)
+        editor.output("is connected again", before)
         thread = editor.event("stopped", before)["threadId"]
         assert editor.ask("stackTrace", threadId=thread)["stackFrames"][0]["line"] == marked("pause")
         assert len(worker.arming.points) == 1
@@ -251,7 +251,7 @@ def test_a_new_hub_is_found(hub: RunningHub, worker: Worker, tmp_path: Path) -> 
         editor.event("stopped")
         before = len(editor.events)
         end(hub)
-        assert editor.output("the stop stays", before)["category"] == "important"
+        assert editor.output("paused ranks stay paused", before)["category"] == "important"
         late = editor.send("threads")  # waits until there is a connection
         with running_hub(tmp_path / "again") as again:
             hubs.append(again)
@@ -270,7 +270,7 @@ def test_a_hub_that_stays_away_ends_the_session(hub: RunningHub, worker: Worker)
         editor.attach()
         editor.event("stopped")
         end(hub)
-        editor.output("the stop stays: devkit ps")
+        editor.output("the rank stays paused: devkit ps")
         editor.event("terminated")
         editor.leave()
         assert session.code() == 3

@@ -23,6 +23,8 @@ const PAUSE = /a pause after an exception/;
 const TOKEN = /a cluster with a token/;
 const NOWHERE = /nothing but the dashboard/;
 const LAUNCH = /the current file/;
+const EMPTY = /an empty view/;
+const FAILED = /a job that failed/;
 
 const ADAPTER = 'devkit/debug/inworker/adapter.py';
 const BOARD = 'devkit/debug/dap_board.py';
@@ -168,7 +170,7 @@ export const MUTANTS: readonly Mutant[] = [
     old: '? "token" : "unreachable"',
     fresh: '? "unreachable" : "unreachable"',
     caughtBy: TOKEN,
-    says: /token refused/,
+    says: /wrong token/,
   },
   {
     name: 'no-way-through-the-dashboard',
@@ -186,6 +188,22 @@ export const MUTANTS: readonly Mutant[] = [
     fresh: 'command.start([], in_terminal)',
     caughtBy: LAUNCH,
     says: /a row of the Call Stack like .*greet/,
+  },
+  {
+    name: 'a-view-that-knows-before-it-has-looked',
+    file: 'vscode/src/model/clusters.ts',
+    old: '=== "absent" ? "none" : "looking"',
+    fresh: '=== "absent" ? "none" : "none"',
+    caughtBy: EMPTY,
+    says: /Looking for a Ray cluster/,
+  },
+  {
+    name: 'a-failed-job-is-a-success',
+    file: 'devkit/debug/job_ends.py',
+    old: 'return _End("FAILED", f"the driver',
+    fresh: 'return _End("SUCCEEDED", f"the driver',
+    caughtBy: FAILED,
+    says: /a row of our view like .*FAILED, exit code 3/,
   },
 ];
 

@@ -34,12 +34,12 @@ scenario('a cluster with a token: a wrong one is told, the right one lets in', a
   await scene.open(server);
   await scene.view.show();
   await addCluster(scene, 'f'.repeat(64));
-  await scene.view.has(/token refused/);
-  await scene.view.has(/refuses the token/);
+  await scene.view.has(/wrong token/);
+  await scene.view.has(/^Wrong token.*refuses the token/);
   await scene.shot('wrong-token');
 
-  await (await scene.view.has(/^Set the Token/)).click();
-  await scene.bench.answer('Set the Token', scene.cluster.token);
+  await (await scene.view.has(/^Set Token/)).click();
+  await scene.bench.answer('Set Token', scene.cluster.token);
   await (await scene.view.has(/Counter.*counter\.py:\d/)).click();
   await scene.bench.stopsAt(`counter.py:${mark('counter.py', 'pause')}`);
   await scene.debug.variable(['Locals', 'number'], /= 21$/);

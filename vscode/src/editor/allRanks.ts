@@ -3,7 +3,8 @@
 import * as vscode from "vscode";
 import { LOCAL } from "../model/clusters";
 import type { ContinueDocument, EvalDocument, StopRecord } from "../model/records";
-import { isParent, threadOf, TYPE } from "../model/sessions";
+import { allConfiguration, isParent, parentName, threadOf, TYPE } from "../model/sessions";
+import { noValues } from "../model/values";
 import type { Clusters } from "./clusters";
 import { clusterOf, configurationOf } from "./debugging";
 import type { Answer, Devkit } from "./devkit";
@@ -20,7 +21,12 @@ export class AllRanks implements vscode.Disposable {
     private readonly clusters: Clusters,
   ) {
     this.listeners = [
-      vscode.debug.onDidStartDebugSession((session) => session.type === TYPE && this.sessions.set(session.id, session)),
+      vscode.debug.onDidStartDebugSession((session) => {
+        if (session.type === TYPE) {
+          this.sessions.set(session.id, session);
+          this.clustersChanged();
+        }
+      }),
       vscode.debug.onDidTerminateDebugSession((session) => this.sessions.delete(session.id)),
       vscode.debug.onDidChangeActiveDebugSession(() => this.showMoves()),
     ];
@@ -45,6 +51,19 @@ export class AllRanks implements vscode.Disposable {
     const near = this.active?.parentSession ?? this.active;
     const candidates = [...(near ? [near] : []), ...this.sessions.values()];
     return candidates.find((one) => isParent(configurationOf(one)));
+  }
+
+  /** The Call Stack says "Running" of a session over all ranks whatever they do: its name says how many are paused. */
+  clustersChanged(): void {
+    for (const session of this.sessions.values()) {
+      const { all, job, name } = configurationOf(session);
+      const document = this.clusters.view(clusterOf(session))?.watch.document;
+      const isNamedByUs = all && job !== undefined && name === allConfiguration(job).name;
+      const now = isNamedByUs && document ? parentName(job, document) : session.name;
+      if (now !== session.name) {
+        session.name = now;
+      }
+    }
   }
 
   /** The session that follows a stopped thread already. */
@@ -96,7 +115,7 @@ export class AllRanks implements vscode.Disposable {
     const failed = Object.entries(answer.document.failed ?? {});
     if (failed.length) {
       const words_ = failed.map(([id, why]) => `${id}: ${why}`).join("; ");
-      void report({ kind: "failed", error: `Not all could be resumed: ${words_}`, hint: "" });
+      void report({ kind: "failed", error: `Some ranks could not be resumed: ${words_}`, hint: "" });
     }
   }
 
@@ -117,6 +136,11 @@ export class AllRanks implements vscode.Disposable {
   /** Whether a session arms breakpoints in a job. */
   get hasParent(): boolean {
     return this.parent !== undefined;
+  }
+
+  /** Why there is nothing to ask, where it is not that no rank is paused. */
+  get noValues(): string | undefined {
+    return noValues(this.clusters.views);
   }
 
   /** Whether there is anything to ask. */

@@ -35,7 +35,7 @@ export async function breakpointForRanks(
   vscode.debug.addBreakpoints([
     new vscode.SourceBreakpoint(location, true, condition, before?.hitCondition, before?.logMessage),
   ]);
-  vscode.window.setStatusBarMessage(`Breakpoint in line ${line + 1}: ${targetWords(target)}`, 5000);
+  vscode.window.setStatusBarMessage(`Breakpoint on line ${line + 1}: ${targetWords(target)}`, 5000);
 }
 
 function breakpointAt(uri: vscode.Uri, line: number): vscode.SourceBreakpoint | undefined {
@@ -50,7 +50,7 @@ function breakpointAt(uri: vscode.Uri, line: number): vscode.SourceBreakpoint | 
 async function ask(known: Target, roles: readonly string[]): Promise<Target | undefined> {
   const ranks = await vscode.window.showInputBox({
     title: `Breakpoint for Ranks (1/${STEPS})`,
-    prompt: "Ranks that stop here, in Python's slice notation; empty: all of them",
+    prompt: "Ranks to pause, e.g. 0,2:4 (empty: all)",
     placeHolder: "0,2:4",
     value: known.ranks,
     validateInput: rankProblem,
@@ -64,7 +64,7 @@ async function ask(known: Target, roles: readonly string[]): Promise<Target | un
   }
   const condition = await vscode.window.showInputBox({
     title: `Breakpoint for Ranks (${STEPS}/${STEPS})`,
-    prompt: "Stop only if this Python expression is true; empty: always",
+    prompt: "Pause only if this Python expression is true (empty: always)",
     placeHolder: "step == 3",
     value: known.condition,
   });
@@ -74,18 +74,18 @@ async function ask(known: Target, roles: readonly string[]): Promise<Target | un
 async function askRole(known: string, roles: readonly string[]): Promise<string | undefined> {
   const title = `Breakpoint for Ranks (2/${STEPS})`;
   const any = { label: "Any role", role: "" };
-  const other = { label: "$(edit) Another one...", role: undefined };
+  const other = { label: "$(edit) Other...", role: undefined };
   const named = [...new Set([...(known ? [known] : []), ...roles])].map((role) => ({ label: role, role }));
   const chosen = await vscode.window.showQuickPick([...(known ? [...named, any] : [any, ...named]), other], {
     title,
-    placeHolder: "The role that stops here: an actor's class or name",
+    placeHolder: "Role to pause: an actor's class or name",
   });
   if (!chosen || chosen.role !== undefined) {
     return chosen?.role;
   }
   const typed = await vscode.window.showInputBox({
     title,
-    prompt: "An actor's class or name; * and ? match as in a shell",
+    prompt: "Actor class or name; * and ? are wildcards",
     value: known,
     validateInput: roleProblem,
   });

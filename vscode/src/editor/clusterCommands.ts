@@ -21,7 +21,7 @@ export class ClusterCommands {
   async add(): Promise<void> {
     const typed = await vscode.window.showInputBox({
       title: "Add a Ray Cluster (1/2)",
-      prompt: "The URL of its dashboard",
+      prompt: "Dashboard URL",
       placeHolder: "http://head:8265",
       ignoreFocusOut: true,
       validateInput: (text) => {
@@ -60,11 +60,11 @@ export class ClusterCommands {
   }
 
   async setToken(node?: Node): Promise<void> {
-    const key = node?.subject.cluster ?? (await this.pick("Set the Token of a Cluster", () => true));
+    const key = node?.subject.cluster ?? (await this.pick("Set the Token for a Cluster", () => true));
     if (!key) {
       return;
     }
-    const token = await askToken("Set the Token", clusterName({ key }));
+    const token = await askToken("Set Token", clusterName({ key }));
     if (token !== undefined) {
       await this.tokens.set(key, token);
       this.clusters.retry(key);
@@ -74,7 +74,7 @@ export class ClusterCommands {
   private async pick(title: string, fits: (key: string) => boolean): Promise<string | undefined> {
     const keys = this.clusters.views.map((view) => view.key).filter(fits);
     if (!keys.length) {
-      say("No cluster is added yet: the command Ray DevKit: Add Cluster does that.");
+      say("No cluster has been added yet. Run Ray DevKit: Add Cluster to add one.");
       return undefined;
     }
     const items = keys.map((key) => ({ label: clusterName({ key }), key }));
@@ -91,7 +91,7 @@ export class ClusterCommands {
     if (!chosen) {
       return;
     }
-    const answer = await withProgress("Starting a debug cluster", (onTalk) =>
+    const answer = await withProgress("Starting a debug cluster…", (onTalk) =>
       this.devkit.json<DebugCluster>(["debug-cluster", "--nodes", chosen.nodes], { onTalk }),
     );
     if (!answer.ok) {
@@ -99,21 +99,21 @@ export class ClusterCommands {
       return;
     }
     this.clusters.retry(LOCAL);
-    const open = "Open the Dashboard";
+    const open = "Open Dashboard";
     const { dashboard_url, gcs_address } = answer.document;
-    const text = `Ray runs with debugging on: dashboard ${dashboard_url}, GCS ${gcs_address}.`;
+    const text = `Debug cluster started. Dashboard: ${dashboard_url}, GCS: ${gcs_address}.`;
     if ((await vscode.window.showInformationMessage(text, open)) === open) {
       await vscode.env.openExternal(vscode.Uri.parse(dashboard_url));
     }
   }
 
   async stop(): Promise<void> {
-    const stop = "Stop It";
-    const detail = "What devkit debug-cluster has started on this machine, with all jobs that run there.";
+    const stop = "Stop";
+    const detail = "Stops every cluster that devkit debug-cluster started on this machine, and all of their jobs.";
     if ((await vscode.window.showWarningMessage("Stop the debug cluster?", { modal: true, detail }, stop)) !== stop) {
       return;
     }
-    const answer = await withProgress("Stopping the debug cluster", (onTalk) =>
+    const answer = await withProgress("Stopping the debug cluster…", (onTalk) =>
       this.devkit.json<StoppedDocument>(["debug-cluster", "stop"], { onTalk }),
     );
     if (!answer.ok) {
@@ -121,7 +121,7 @@ export class ClusterCommands {
       return;
     }
     const names = answer.document.stopped.map((one) => one.name);
-    say(names.length ? `Stopped: ${names.join(", ")}` : "No cluster that devkit has started runs here.");
+    say(names.length ? `Stopped ${names.join(", ")}.` : "No debug cluster is running on this machine.");
     this.clusters.retry(LOCAL);
   }
 }
@@ -129,7 +129,7 @@ export class ClusterCommands {
 async function askToken(title: string, where: string): Promise<string | undefined> {
   const token = await vscode.window.showInputBox({
     title,
-    prompt: `The token of ${where}, kept in the editor's secret storage; empty: none`,
+    prompt: `Token for ${where}, kept in secret storage (leave empty for none)`,
     password: true,
     ignoreFocusOut: true,
   });

@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 import { addressOf, clusterKeys, LOCAL, type ClusterView } from "../model/clusters";
+import { isNews, jobsSeen, nextQuestion, type JobsSeen } from "../model/jobsSeen";
 import type { CrashesDocument, CrashRecord, JobRecord, JobsDocument } from "../model/records";
 import { OFF, step, type WatchAction, type WatchEvent, type WatchState } from "../model/watch";
 import type { Devkit, Where } from "./devkit";
@@ -12,7 +13,9 @@ class Watcher implements vscode.Disposable {
   private state: WatchState = OFF;
   private crashes: readonly CrashRecord[] = [];
   private jobs: readonly JobRecord[] = [];
-  private asked = new Set<string>(); // jobs whose command was asked for
+  private seen: JobsSeen = new Map();
+  private question = 0; // for the jobs; an answer to an earlier one is old
+  private later: NodeJS.Timeout | undefined; // until the next one
   private process: { kill(): void } | undefined;
   private timer: NodeJS.Timeout | undefined;
 
@@ -28,12 +31,14 @@ class Watcher implements vscode.Disposable {
       key: this.key,
       url: this.key === LOCAL ? "" : this.key,
       watch: this.state,
-      crashes: this.state.document ? this.crashes : [],
+      crashes: this.state.document || this.state.lastKnown ? this.crashes : [],
       jobs: this.jobs,
     };
   }
 
   dispose(): void {
+    this.question++;
+    clearTimeout(this.later);
     this.tell({ kind: "stop" });
   }
 
@@ -102,18 +107,32 @@ class Watcher implements vscode.Disposable {
     }
   }
 
-  /** The commands of jobs that are new in the list. */
+  /** Asks for the commands of new jobs, and how those that are gone have ended. */
   private async learnJobs(): Promise<void> {
-    const ids = [...(this.state.document?.workers ?? []), ...this.crashes].map((one) => one.job_id).filter(Boolean);
-    const fresh = ids.filter((id) => !this.asked.has(id));
-    if (!fresh.length) {
+    if (!this.state.document) {
+      return; // out of reach is not ended
+    }
+    const before = this.seen;
+    this.seen = jobsSeen(before, this.state.document, this.crashes);
+    if (isNews(before, this.seen)) {
+      await this.askJobs(1);
+    }
+  }
+
+  private async askJobs(time: number): Promise<void> {
+    const question = ++this.question;
+    clearTimeout(this.later);
+    const answer = await this.devkit.json<JobsDocument>(["jobs"], await this.where());
+    if (question !== this.question) {
       return;
     }
-    fresh.forEach((id) => this.asked.add(id));
-    const answer = await this.devkit.json<JobsDocument>(["jobs"], await this.where());
     if (answer.ok) {
-      this.jobs = answer.document.jobs;
+      this.jobs = answer.document.jobs.filter((one) => this.seen.has(one.job_id));
       this.changed();
+    }
+    const pause = nextQuestion(time, this.seen, this.jobs);
+    if (pause !== undefined) {
+      this.later = setTimeout(() => void this.askJobs(time + 1), pause);
     }
   }
 }

@@ -1,11 +1,10 @@
 /** The clusters view with its badge, the status bar's count of stops, and what the empty view says. */
 
 import * as vscode from "vscode";
-import { visible } from "../model/clusters";
+import { emptyState, isLooking, visible } from "../model/clusters";
 import { clusterTree } from "../model/clusterTree";
 import { count } from "../model/naming";
 import type { Node } from "../model/node";
-import type { Installed } from "../model/version";
 import type { Clusters } from "./clusters";
 import type { Devkit } from "./devkit";
 import { NodeTree } from "./trees";
@@ -14,6 +13,7 @@ export class ClustersView implements vscode.Disposable {
   private readonly tree = new NodeTree();
   private readonly view: vscode.TreeView<Node>;
   private readonly status: vscode.StatusBarItem;
+  private found: (() => void) | undefined; // ends the view's progress
 
   constructor(
     private readonly clusters: Clusters,
@@ -27,19 +27,23 @@ export class ClustersView implements vscode.Disposable {
   }
 
   dispose(): void {
+    this.found?.();
     this.view.dispose();
     this.status.dispose();
     this.tree.dispose();
   }
 
   show(): void {
-    const views = visible(this.clusters.views);
+    const all = this.clusters.views;
+    const views = visible(all);
+    this.progress(all.some(isLooking));
+    void vscode.commands.executeCommand("setContext", "devkit.state", emptyState(this.devkit.installed?.kind, all));
     const folders = (vscode.workspace.workspaceFolders ?? []).map((one) => one.uri.fsPath);
     this.tree.set(clusterTree(views, { folders, now: new Date() }));
     const stops = views.reduce((sum, view) => sum + (view.watch.document?.stops.length ?? 0), 0);
-    const words = `${count(stops, "rank")} stopped`;
+    const words = `${count(stops, "rank")} paused`;
     this.view.badge = stops ? { value: stops, tooltip: words } : undefined;
-    this.status.text = `$(debug-pause) ${stops} stopped`;
+    this.status.text = `$(debug-pause) ${stops} paused`;
     this.status.tooltip = `Ray DevKit: ${words}`;
     if (stops) {
       this.status.show();
@@ -49,9 +53,20 @@ export class ClustersView implements vscode.Disposable {
     void vscode.commands.executeCommand("setContext", "devkit.hasStops", stops > 0);
   }
 
-  /** Which of the welcome texts fits. */
+  /** Which of the welcome texts fits, when it has been looked for devkit. */
   async welcome(): Promise<void> {
-    const installed: Installed = await this.devkit.check();
-    await vscode.commands.executeCommand("setContext", "devkit.state", installed.kind);
+    await this.devkit.check();
+    this.show();
+  }
+
+  /** The bar at the top of the view, as long as nothing is known of a cluster. */
+  private progress(isWanted: boolean): void {
+    if (!isWanted) {
+      this.found?.();
+      this.found = undefined;
+    } else if (!this.found) {
+      const until = new Promise<void>((resolve) => (this.found = resolve));
+      void vscode.window.withProgress({ location: { viewId: "devkit.clusters" } }, () => until);
+    }
   }
 }

@@ -56,7 +56,7 @@ function aboutClusters({ devkit, clusters, clusterCommands, view, log }: Parts):
     install: () => {
       const terminal = vscode.window.createTerminal({ name: "Install devkit", cwd: devkit.folder });
       terminal.show();
-      terminal.sendText(devkit.mend(), true);
+      terminal.sendText(devkit.installCommand(), true);
     },
     showLog: () => log.show(),
   };
@@ -115,14 +115,14 @@ function clusterKey(node: Node): string {
 async function runFile(): Promise<void> {
   const document = vscode.window.activeTextEditor?.document;
   if (document?.languageId !== "python" || document.isUntitled) {
-    say("Open the Python file of a Ray program first: it is then run under devkit.");
+    say("Open the Python file of a Ray program first.");
     return;
   }
   await document.save();
   await startSession(launchConfiguration(document.uri.fsPath));
 }
 
-/** pdb's words in a terminal. Started without a shell: nothing is quoted, and the token stays in the environment. */
+/** `devkit attach` in a terminal. Started without a shell: nothing is quoted, the token stays in the environment. */
 async function attachTerminal(
   devkit: Devkit,
   clusters: Clusters,

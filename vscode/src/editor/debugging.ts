@@ -2,13 +2,14 @@
 
 import * as vscode from "vscode";
 import { LOCAL, type ClusterView } from "../model/clusters";
-import { debugChoices } from "../model/choices";
+import { debugChoices, nothingToDebug } from "../model/choices";
 import {
   adapterArguments,
   CHILD_EVENT,
   initialConfigurations,
   isWhole,
   launchConfiguration,
+  LOST_EVENT,
   TYPE,
   withChildEvents,
   type DevkitConfiguration,
@@ -80,9 +81,10 @@ export class Configurations implements vscode.DebugConfigurationProvider {
 
   private async choose(given: vscode.DebugConfiguration): Promise<vscode.DebugConfiguration | undefined> {
     const folders = (vscode.workspace.workspaceFolders ?? []).map((one) => one.uri.fsPath);
-    const choices = debugChoices(this.clusters.views.filter(within(given["address"] as string | undefined)), folders);
+    const views = this.clusters.views.filter(within(given["address"] as string | undefined));
+    const choices = debugChoices(views, folders);
     if (!choices.length) {
-      say("Nothing of a Ray cluster can be debugged now: no job runs under devkit, and nothing has crashed.");
+      say(nothingToDebug(views));
       return undefined;
     }
     const chosen = await vscode.window.showQuickPick(choices, { title: "What to debug", matchOnDescription: true });
@@ -201,6 +203,33 @@ function childStarter(): vscode.Disposable {
   });
 }
 
+/** One message for all ranks, where the adapter would have one line for each. It tries again by itself for a minute. */
+function lossTeller(clusters: Clusters): vscode.Disposable[] {
+  const over = new WeakSet<vscode.DebugSession>();
+  const tell = async (session: vscode.DebugSession): Promise<void> => {
+    const retry = "Retry";
+    const disconnect = "Disconnect";
+    const text = "Lost the connection to the Ray cluster. Paused ranks stay paused; reconnecting…";
+    const chosen = await vscode.window.showWarningMessage(text, retry, disconnect);
+    if (chosen === disconnect) {
+      await vscode.debug.stopDebugging(session);
+    } else if (chosen === retry) {
+      clusters.retry(clusterOf(session));
+      if (over.has(session) && configurationOf(session).request === "attach") {
+        await startSession(configurationOf(session));
+      }
+    }
+  };
+  return [
+    vscode.debug.onDidTerminateDebugSession((session) => over.add(session)),
+    vscode.debug.onDidReceiveDebugSessionCustomEvent(({ event, session }) => {
+      if (event === LOST_EVENT && session.type === TYPE) {
+        void tell(session);
+      }
+    }),
+  ];
+}
+
 export function registerDebugging(
   devkit: Devkit,
   clusters: Clusters,
@@ -215,6 +244,7 @@ export function registerDebugging(
     vscode.debug.registerDebugAdapterDescriptorFactory(TYPE, new Adapters(devkit, tokens)),
     vscode.debug.registerDebugAdapterTrackerFactory(TYPE, trackers),
     childStarter(),
+    ...lossTeller(clusters),
   ];
 }
 

@@ -8,7 +8,7 @@ import * as vscode from "vscode";
 import { JsonLines, lastDocument } from "../model/jsonLines";
 import { candidates, pythonBeside } from "../model/locate";
 import { endedProblem, isErrorRecord, type Problem } from "../model/problems";
-import { complaint, judge, mendCommand, type Installed } from "../model/version";
+import { complaint, judge, installCommand, type Installed } from "../model/version";
 
 export interface Where {
   readonly address?: string | undefined;
@@ -35,6 +35,7 @@ const MOST_TALK = 20_000; // characters of stderr that are kept
 export class Devkit implements vscode.Disposable {
   private readonly children = new Set<ChildProcess>();
   private checked: Promise<Installed> | undefined;
+  private last: Installed | undefined;
   private found = "devkit";
 
   constructor(private readonly log: vscode.LogOutputChannel) {}
@@ -61,10 +62,16 @@ export class Devkit implements vscode.Disposable {
     this.checked = undefined;
   }
 
+  /** What was found at the last look; undefined before the first one has ended. */
+  get installed(): Installed | undefined {
+    return this.last;
+  }
+
   /** Whether there is a devkit, and which. Asked once, until `forget`. */
   async check(): Promise<Installed> {
     this.checked ??= this.look();
     const installed = await this.checked;
+    this.last = installed;
     if (installed.kind !== "fine") {
       this.checked = undefined;
     }
@@ -94,7 +101,7 @@ export class Devkit implements vscode.Disposable {
       let output = "";
       child.stdout.setEncoding("utf8").on("data", (piece: string) => (output += piece));
       child.on("error", (error: NodeJS.ErrnoException) =>
-        resolve({ kind: "missing", why: error.code === "ENOENT" ? `${this.found} is not found` : error.message }),
+        resolve({ kind: "missing", why: error.code === "ENOENT" ? `${this.found} was not found` : error.message }),
       );
       child.on("close", () => resolve(judge(output)));
     });
@@ -139,7 +146,7 @@ export class Devkit implements vscode.Disposable {
         if (line.kind === "document") {
           running.onDocument(line.document);
         } else {
-          this.log.warn(`devkit ${words.join(" ")} printed no JSON: ${line.text.slice(0, 200)}`);
+          this.log.warn(`devkit ${words.join(" ")} printed something that is not JSON: ${line.text.slice(0, 200)}`);
         }
       }
     };
@@ -169,21 +176,21 @@ export class Devkit implements vscode.Disposable {
   }
 
   missing(installed: Exclude<Installed, { kind: "fine" }>): Problem {
-    return { kind: "missing", error: complaint(installed, this.found), hint: this.mend() };
+    return { kind: "missing", error: complaint(installed, this.found), hint: this.installCommand() };
   }
 
   /** The command that installs devkit, or a newer one, where it is looked for. */
-  mend(): string {
+  installCommand(): string {
     const python = pythonBeside(this.found, process.platform === "win32");
-    return mendCommand(python && existsSync(python) ? python : undefined);
+    return installCommand(python && existsSync(python) ? python : undefined);
   }
 }
 
 function cannotStart(command: string, error: Error): Problem {
   return {
     kind: "missing",
-    error: `${command} can't be started: ${error.message}`,
-    hint: "see the setting devkit.command",
+    error: `could not start ${command}: ${error.message}`,
+    hint: "check the setting devkit.command",
   };
 }
 

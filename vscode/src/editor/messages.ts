@@ -3,12 +3,12 @@
 import * as vscode from "vscode";
 import type { Problem } from "../model/problems";
 
-/** One message; for a missing devkit with the command that mends it. */
+/** One message; for a missing devkit with the command that installs it. */
 export async function report(problem: Problem): Promise<void> {
   if (problem.kind === "missing") {
     const install = "Install in Terminal";
-    const choose = "Choose Its Path";
-    const message = `${problem.error} This mends it: ${problem.hint}`;
+    const choose = "Set the Path";
+    const message = `${problem.error} To fix it, run: ${problem.hint}`;
     const chosen = await vscode.window.showErrorMessage(message, install, choose);
     if (chosen === install) {
       await vscode.commands.executeCommand("devkit.install");
@@ -18,7 +18,7 @@ export async function report(problem: Problem): Promise<void> {
     return;
   }
   const showLog = "Show Log";
-  const text = problem.hint ? `${problem.error} (${problem.hint})` : problem.error;
+  const text = problem.hint ? `${problem.error}. Hint: ${problem.hint}` : problem.error;
   if ((await vscode.window.showErrorMessage(text, showLog)) === showLog) {
     await vscode.commands.executeCommand("devkit.showLog");
   }

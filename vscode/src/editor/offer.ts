@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 import { debugChoices } from "../model/choices";
+import { shortJob } from "../model/naming";
 import { Offers } from "../model/offers";
 import type { AllRanks } from "./allRanks";
 import type { Clusters } from "./clusters";
@@ -16,7 +17,8 @@ export function registerOffer(clusters: Clusters, ranks: AllRanks): vscode.Dispo
     if (!choice) {
       return;
     }
-    const text = `Job ${choice.configuration.job} runs under devkit: a session arms the editor's breakpoints in it.`;
+    const job = shortJob(choice.configuration.job ?? "");
+    const text = `Job ${job} runs under devkit. Attach to it to arm your breakpoints.`;
     if ((await vscode.window.showInformationMessage(text, ATTACH)) === ATTACH) {
       await startSession(choice.configuration);
     }

@@ -18,7 +18,7 @@ export async function openPlace(node: Node): Promise<void> {
       return;
     }
   }
-  void vscode.window.showWarningMessage(`${place.file} is not on this machine, nor below a folder of the workspace.`);
+  void vscode.window.showWarningMessage(`${place.file} was found neither on this machine nor in the workspace.`);
 }
 
 async function exists(uri: vscode.Uri): Promise<boolean> {

@@ -63,7 +63,7 @@ export class SmokeTests implements vscode.Disposable {
     } else if (answer.ok && isSmoke(answer.document)) {
       this.tell(run, answer.document);
     } else {
-      const { error, hint } = answer.ok ? { error: "devkit smoke printed no record", hint: "" } : answer.problem;
+      const { error, hint } = answer.ok ? { error: "devkit smoke printed no result", hint: "" } : answer.problem;
       run.errored(this.root, new vscode.TestMessage([error, hint].filter(Boolean).join("\n")), Date.now() - began);
     }
   }

@@ -1,7 +1,18 @@
 /** Shows nodes of the model as a tree view. An unchanged tree is left alone; a changed one keeps its selection. */
 
 import * as vscode from "vscode";
-import type { Node } from "../model/node";
+import { COLORS, type Node } from "../model/node";
+
+const OUTDATED = "devkit-outdated"; // the scheme of what is shown greyed
+
+/** Rows of trees have no colour of their own but by the file that they stand for: these stand for none. */
+export class OutdatedDecorations implements vscode.FileDecorationProvider {
+  provideFileDecoration(uri: vscode.Uri): vscode.FileDecoration | undefined {
+    return uri.scheme === OUTDATED
+      ? new vscode.FileDecoration(undefined, "as last seen", new vscode.ThemeColor(COLORS.outdated))
+      : undefined;
+  }
+}
 
 export class NodeTree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
   private readonly emitter = new vscode.EventEmitter<void>();
@@ -41,6 +52,9 @@ export class NodeTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
     if (node.icon) {
       const { id, color } = node.icon;
       item.iconPath = new vscode.ThemeIcon(id, color ? new vscode.ThemeColor(color) : undefined);
+    }
+    if (node.outdated) {
+      item.resourceUri = vscode.Uri.from({ scheme: OUTDATED, path: `/${node.id}` });
     }
     if (node.click) {
       item.command = { command: node.click, title: node.label, arguments: [node] };

@@ -40,7 +40,8 @@ export class Values implements vscode.Disposable {
   async refresh(): Promise<void> {
     const round = ++this.round;
     if (!this.ranks.hasStops) {
-      this.watched = this.watched.map(({ expression }) => ({ expression }));
+      const problem = this.ranks.noValues;
+      this.watched = this.watched.map(({ expression }) => ({ expression, ...(problem ? { problem } : {}) }));
       this.show();
       return;
     }
@@ -71,7 +72,7 @@ export class Values implements vscode.Disposable {
       given ??
       (await vscode.window.showInputBox({
         title: "Show on All Ranks",
-        prompt: "A Python expression; it is evaluated on every stopped rank",
+        prompt: "Python expression to evaluate on every paused rank",
         placeHolder: "loss.item()",
       }));
     const expression = typed?.trim();

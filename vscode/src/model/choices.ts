@@ -1,8 +1,9 @@
 /** What a user can choose to debug, when a configuration doesn't say it. */
 
-import { addressOf, clusterName, type ClusterView } from "./clusters";
-import { count, inOrder, shortPath, who } from "./naming";
+import { addressOf, clusterName, isLooking, type ClusterView } from "./clusters";
+import { count, inOrder, shortJob, shortPath, who } from "./naming";
 import { reason, shortCommand } from "./jobTree";
+import { isOver } from "./problems";
 import { allConfiguration, crashConfiguration, stopConfiguration, type DevkitConfiguration } from "./sessions";
 
 export interface Choice {
@@ -23,6 +24,18 @@ export function debugChoices(clusters: readonly ClusterView[], folders: readonly
   ];
 }
 
+/** Why there is nothing to choose. That nothing runs is said only where devkit has looked and found nothing. */
+export function nothingToDebug(clusters: readonly ClusterView[]): string {
+  if (clusters.some(isLooking)) {
+    return "Still looking for a Ray cluster. Try again in a moment.";
+  }
+  const silent = clusters.find(({ watch }) => watch.document === null && watch.problem && !isOver(watch.problem));
+  if (silent) {
+    return `Nothing to debug: ${clusterName(silent)} does not answer (${silent.watch.problem?.error}).`;
+  }
+  return "Nothing to debug: no job runs under devkit, and there are no crash snapshots.";
+}
+
 interface Choices {
   readonly jobs: Choice[];
   readonly stops: Choice[];
@@ -40,8 +53,8 @@ function choicesOf(cluster: ClusterView, name: string, folders: readonly string[
       const command = cluster.jobs.find((one) => one.job_id === job)?.command ?? "";
       const stopped = stops.filter((stop) => stop.job_id === job).length;
       return {
-        label: `$(run-all) All ranks of ${command ? shortCommand(command, folders) : `job ${job}`}`,
-        description: [`job ${job}`, stopped ? count(stopped, "rank") + " stopped" : "nothing is stopped", name]
+        label: `$(run-all) All ranks of ${command ? shortCommand(command, folders) : `job ${shortJob(job)}`}`,
+        description: [`job ${shortJob(job)}`, stopped ? count(stopped, "rank") + " paused" : "no rank paused", name]
           .filter(Boolean)
           .join(" · "),
         configuration: allConfiguration(job, address),

@@ -1,10 +1,10 @@
 /** The clusters view: clusters > jobs > stopped ranks, crashes, breakpoints. */
 
 import { clusterName, LOCAL, type ClusterView } from "./clusters";
-import { jobNode } from "./jobTree";
-import { clock, count, members, shortPath, who } from "./naming";
-import { COLORS, plain, type Icon, type Node } from "./node";
-import type { Problem } from "./problems";
+import { hasFailed, jobNode } from "./jobTree";
+import { baseName, clock, count, members, shortPath, who } from "./naming";
+import { COLORS, outdated, plain, type Icon, type Node } from "./node";
+import { isRefused, type Problem } from "./problems";
 import type { BreakpointState, PsDocument } from "./records";
 
 /** What the tree is drawn with. */
@@ -18,13 +18,7 @@ export function clusterTree(clusters: readonly ClusterView[], setting: Setting):
 }
 
 function clusterNode(cluster: ClusterView, setting: Setting): Node {
-  const { watch, key } = cluster;
-  const problem = watch.document === null ? watch.problem : null;
-  const children = watch.document
-    ? contents(cluster, watch.document, setting)
-    : problem
-      ? problemNodes(key, problem)
-      : [];
+  const { key } = cluster;
   return {
     id: `cluster:${key}`,
     context: key === LOCAL ? "cluster.local" : "cluster",
@@ -34,25 +28,50 @@ function clusterNode(cluster: ClusterView, setting: Setting): Node {
     icon: clusterIcon(cluster),
     expanded: true,
     subject: { cluster: key },
-    children,
+    children: childrenOf(cluster, setting),
   };
+}
+
+function childrenOf(cluster: ClusterView, setting: Setting): Node[] {
+  const { document, lastKnown, problem } = cluster.watch;
+  if (document) {
+    return contents(cluster, document, setting);
+  }
+  const before = lastKnown ? outdated(contents(cluster, lastKnown, setting)) : [];
+  return [...(problem ? problemNodes(cluster.key, problem) : []), ...before];
 }
 
 function describe(cluster: ClusterView): string {
   const { watch } = cluster;
   const where = cluster.key === LOCAL && cluster.url ? cluster.url.replace(/^https?:\/\//, "") : "";
-  return [where, state(cluster)].filter(Boolean).join(" · ") || (watch.phase === "starting" ? "connecting" : "");
+  return [where, state(cluster)].filter(Boolean).join(" · ") || (watch.phase === "starting" ? "connecting…" : "");
 }
 
 function state(cluster: ClusterView): string {
   const { document, problem, phase } = cluster.watch;
   if (document) {
-    const stops = document.stops.length ? `${document.stops.length} stopped` : "";
-    return [stops, phase === "live" ? "" : "connecting again"].filter(Boolean).join(" · ");
+    const stops = document.stops.length ? `${document.stops.length} paused` : "";
+    return [stops, phase === "live" ? "" : "reconnecting…"].filter(Boolean).join(" · ");
   }
-  const token = problem?.error.includes("refuses") ? "token refused" : "token needed";
-  const words = { token, unreachable: "not reachable", idle: "no job", missing: "no devkit", failed: "failed" };
-  return problem ? words[problem.kind] : "connecting";
+  return problem ? problemName(problem).toLowerCase() : "connecting…";
+}
+
+/** What is wrong, in the two or three words that even a narrow view has room for. */
+function problemName(problem: Problem): string {
+  switch (problem.kind) {
+    case "token":
+      return isRefused(problem) ? "Wrong token" : "Token required";
+    case "unreachable":
+      return "Not reachable";
+    case "absent":
+      return "Gone";
+    case "idle":
+      return "No job";
+    case "missing":
+      return "No devkit";
+    case "failed":
+      return "Error";
+  }
 }
 
 function clusterIcon(cluster: ClusterView): Icon {
@@ -69,38 +88,38 @@ function tooltip(cluster: ClusterView): string {
   if (problem && !document) {
     return `${head}\n\n${plain(problem.error)}\n\n${plain(problem.hint)}`;
   }
-  return document ? `${head}\n\n${count(document.workers.length, "process")} with devkit` : head;
+  return document ? `${head}\n\n${count(document.workers.length, "process")} under devkit` : head;
 }
 
-/** What is wrong, and what to do about it; the token can be given right here. */
+/** What is wrong, and what to do about it. The hint about a token names a variable, which is no use in an editor. */
 function problemNodes(key: string, problem: Problem): Node[] {
   const isIdle = problem.kind === "idle";
+  const isToken = problem.kind === "token";
   const error: Node = {
     id: `problem:${key}`,
     context: "problem",
-    label: problem.error,
-    tooltip: plain(problem.error),
+    label: problemName(problem),
+    description: problem.error,
+    tooltip: [problem.error, isToken ? "" : problem.hint].filter(Boolean).map(plain).join("\n\n"),
     icon: isIdle ? { id: "info" } : { id: "error", color: COLORS.crash },
     subject: { cluster: key },
     children: [],
   };
   const hint: Node = {
-    ...error,
     id: `hint:${key}`,
     context: "hint",
     label: problem.hint,
     tooltip: plain(problem.hint),
     icon: { id: "lightbulb" },
+    subject: { cluster: key },
+    children: [],
   };
-  const nodes = [error, hint];
-  if (problem.kind === "token") {
-    nodes.push(action(key, "Set the Token...", "key", "devkit.setToken"));
-  } else if (isIdle) {
-    nodes.push(action(key, "Run the Current File Under devkit", "debug-alt", "devkit.runFile"));
-  } else {
-    nodes.push(action(key, "Try Again", "refresh", "devkit.reconnect"));
-  }
-  return nodes.filter((node) => node.label);
+  const remedy = isToken
+    ? action(key, "Set Token...", "key", "devkit.setToken")
+    : isIdle
+      ? action(key, "Run the Current File", "debug-alt", "devkit.runFile")
+      : action(key, "Retry", "refresh", "devkit.reconnect");
+  return [error, ...(problem.hint && !isToken ? [hint] : []), remedy];
 }
 
 function action(key: string, label: string, icon: string, command: string): Node {
@@ -125,16 +144,19 @@ function nothing(key: string): Node {
   return {
     id: `nothing:${key}`,
     context: "hint",
-    label: "no job runs under devkit: devkit run -- CMD starts one",
+    label: "No job",
+    description: "start one with devkit run -- CMD",
+    tooltip: "Only jobs started with `devkit run` or `devkit submit`, or from this editor, can be debugged.",
     icon: { id: "info" },
     subject: { cluster: key },
     children: [],
   };
 }
 
-/** Jobs with a process, a stop or a crash; the newest first. */
+/** Jobs with a process, a stop or a crash, and those that failed without one; the newest first. */
 function jobIds(cluster: ClusterView, ps: PsDocument): string[] {
-  const all = [...ps.workers, ...ps.stops, ...cluster.crashes].map((one) => one.job_id).filter(Boolean);
+  const failed = cluster.jobs.filter(hasFailed);
+  const all = [...ps.workers, ...ps.stops, ...cluster.crashes, ...failed].map((one) => one.job_id).filter(Boolean);
   return [...new Set(all)].sort().reverse();
 }
 
@@ -168,9 +190,13 @@ function breakpointNode(key: string, one: BreakpointState, setting: Setting): No
   return {
     id: `breakpoint:${key}:${one.id}`,
     context: "breakpoint",
-    label: place ? one.spec.replace(place.file, shortPath(place.file, setting.folders)) : one.spec,
-    description: one.error ? `its condition failed: ${one.error}` : armed(one),
-    tooltip: [plain(one.spec), plain(armed(one)), one.error && plain(`its condition failed: ${one.error}`)]
+    label: place ? `${baseName(place.file)}:${place.line}` : one.spec,
+    description: breakpointState(one),
+    tooltip: [
+      plain(place ? one.spec.replace(place.file, shortPath(place.file, setting.folders)) : one.spec),
+      plain(armed(one)),
+      one.error && plain(`condition failed: ${one.error}`),
+    ]
       .filter(Boolean)
       .join("\n\n"),
     icon,
@@ -178,6 +204,16 @@ function breakpointNode(key: string, one: BreakpointState, setting: Setting): No
     subject: { cluster: key, breakpoint: one, ...(place ? { place } : {}) },
     children: [],
   };
+}
+
+/** What keeps it from stopping anything comes first, else for whom it is. */
+function breakpointState(one: BreakpointState): string {
+  if (one.error) {
+    return `condition failed: ${one.error}`;
+  }
+  const target = /^\s*\S.*?:\d+\s+(.*)$/s.exec(one.spec)?.[1] ?? "";
+  const parts = one.armed ? [target, armed(one)] : [armed(one), target];
+  return parts.filter(Boolean).join(" · ");
 }
 
 /** How far a breakpoint has come: `armed in 3 of 8, 2 hits`. */
@@ -218,7 +254,7 @@ function goneGroup(key: string, ps: PsDocument, setting: Setting): Node[] {
     {
       id: `gone:${key}`,
       context: "goneGroup",
-      label: "No longer stopped",
+      label: "No Longer Paused",
       description: `${notable.length}`,
       icon: { id: "history" },
       subject: { cluster: key },

@@ -2,9 +2,9 @@
 
 import type { ClusterView } from "./clusters";
 import type { Setting } from "./clusterTree";
-import { baseName, clip, clock, count, inOrder, shortPath, who } from "./naming";
-import { code, COLORS, plain, type Node } from "./node";
-import type { CrashRecord, PsDocument, StopRecord } from "./records";
+import { baseName, clip, clock, count, inOrder, shortJob, shortPath, who } from "./naming";
+import { code, COLORS, plain, type Icon, type Node } from "./node";
+import type { CrashRecord, JobRecord, PsDocument, StopRecord } from "./records";
 
 const LONGEST_COMMAND = 60;
 const LONGEST_MESSAGE = 80; // characters of an exception's message in a line
@@ -14,18 +14,17 @@ export function jobNode(cluster: ClusterView, ps: PsDocument, job: string, setti
   const crashes = cluster.crashes.filter((crash) => crash.job_id === job);
   const running = ps.workers.filter((worker) => worker.job_id === job && worker.connected).length;
   const lost = new Set(ps.workers.filter((worker) => !worker.connected).map((worker) => worker.worker_id));
-  const command = cluster.jobs.find((one) => one.job_id === job)?.command ?? "";
+  const record = cluster.jobs.find((one) => one.job_id === job);
+  const command = record?.command ?? "";
   const subject = { cluster: cluster.key, job };
   const states = [stops.length ? "stopped" : "", running ? "running" : "ended"].filter(Boolean);
   return {
     id: `job:${cluster.key}:${job}`,
     context: ["job", ...states].join("."),
-    label: command ? shortCommand(command, setting.folders) : `Job ${job}`,
-    description: [command ? `job ${job}` : "", running ? count(running, "process") : "ended"]
-      .filter(Boolean)
-      .join(" · "),
-    tooltip: command ? code(command, "sh") : plain(`Job ${job}`),
-    icon: { id: running ? "run-all" : "history" },
+    label: command ? shortCommand(command, setting.folders) : `Job ${shortJob(job)}`,
+    description: [jobState(record, running), command ? `job ${shortJob(job)}` : ""].filter(Boolean).join(" · "),
+    tooltip: jobTooltip(job, record),
+    icon: jobIcon(record, running),
     expanded: true,
     subject,
     children: [
@@ -34,6 +33,30 @@ export function jobNode(cluster: ClusterView, ps: PsDocument, job: string, setti
       ...calm(subject, stops, running),
     ],
   };
+}
+
+/** Whether its driver failed. Ray calls a driver that nobody submitted a success, whatever it did; devkit knows. */
+export function hasFailed(record: JobRecord | undefined): boolean {
+  return record?.status === "FAILED";
+}
+
+/** `FAILED, exit code 1`, `3 processes`, `ended`. */
+function jobState(record: JobRecord | undefined, running: number): string {
+  if (record && hasFailed(record)) {
+    // An older devkit does not say the code.
+    return typeof record.exit_code === "number" ? `FAILED, exit code ${record.exit_code}` : "FAILED";
+  }
+  return running ? count(running, "process") : "ended";
+}
+
+function jobIcon(record: JobRecord | undefined, running: number): Icon {
+  return hasFailed(record) ? { id: "error", color: COLORS.crash } : { id: running ? "run-all" : "history" };
+}
+
+function jobTooltip(job: string, record: JobRecord | undefined): string {
+  const command = record?.command ? code(record.command, "sh") : "";
+  const why = record && hasFailed(record) ? plain(record.message) : "";
+  return [command, plain(`Job ${job}`), why].filter(Boolean).join("\n\n");
 }
 
 interface JobSubject {
@@ -57,9 +80,9 @@ function calm(subject: JobSubject, stops: readonly StopRecord[], running: number
     {
       id: `calm:${subject.cluster}:${subject.job}`,
       context: "hint",
-      label: "Nothing is stopped",
-      description: "attach, and the breakpoints of the editor are armed in all ranks",
-      tooltip: "Attach to the job: breakpoints in the editor's gutter are then armed in its running processes.",
+      label: "No rank is paused",
+      description: "attach to use breakpoints",
+      tooltip: "Attach to the job to arm the editor's breakpoints in all of its running processes.",
       icon: { id: "debug-start" },
       click: "devkit.attachAll",
       subject,
@@ -81,7 +104,7 @@ function stoppedGroup(
     {
       id: `stops:${subject.cluster}:${subject.job}`,
       context: "stops",
-      label: "Stopped",
+      label: "Paused",
       description: `${stops.length}`,
       icon: { id: "debug-pause", color: COLORS.stopped },
       expanded: true,
@@ -93,32 +116,32 @@ function stoppedGroup(
 
 function stopNode(subject: JobSubject, stop: StopRecord, isLost: boolean, setting: Setting): Node {
   const where = `${shortPath(stop.file, setting.folders)}:${stop.line}`;
-  const parts = [where, reason(stop), `since ${clock(stop.since, setting.now)}`];
-  if (stop.attached) {
-    parts.push(`${stop.attached} attached`);
-  }
-  if (isLost) {
-    parts.push("connection lost");
-  }
+  const since = clock(stop.since, setting.now);
+  // What tells this row from the next one comes first: a narrow view cuts the rest off. The tooltip has all of it.
+  const parts = [
+    isLost ? "connection lost" : "",
+    `${baseName(stop.file)}:${stop.line}`,
+    stop.exception ? reason(stop) : since,
+  ];
   return {
     id: `stop:${subject.cluster}:${stop.id}`,
     context: "stop",
     label: who(stop),
-    description: parts.join(" · "),
-    tooltip: stopTooltip(stop, where),
+    description: parts.filter(Boolean).join(" · "),
+    tooltip: stopTooltip(stop, where, since),
     icon: isLost
       ? { id: "debug-disconnect", color: COLORS.odd }
       : stop.reason === "exception"
         ? { id: "flame", color: COLORS.crash }
         : { id: "debug-pause", color: COLORS.stopped },
     click: "devkit.attachStop",
-    spoken: `${who(stop)}, stopped at ${where}`,
+    spoken: `${who(stop)}, paused at ${where}`,
     subject: { ...subject, stop, place: { file: stop.file, line: stop.line } },
     children: [],
   };
 }
 
-/** Why it is stopped; the message of an exception too. */
+/** Why it is paused; with an exception's message. */
 export function reason(stop: StopRecord): string {
   if (stop.exception) {
     return clip(`${stop.exception.type}: ${stop.exception.message}`, LONGEST_MESSAGE);
@@ -126,12 +149,13 @@ export function reason(stop: StopRecord): string {
   return stop.reason;
 }
 
-function stopTooltip(stop: StopRecord, where: string): string {
+function stopTooltip(stop: StopRecord, where: string, since: string): string {
+  const attached = stop.attached ? ` · ${count(stop.attached, "debugger")} attached` : "";
   const lines = [
     `**${plain(who(stop))}** in \`${stop.function}\``,
-    `${plain(where)} · ${plain(reason(stop))}`,
+    `${plain(where)} · ${plain(reason(stop))} · since ${plain(since)}${attached}`,
     `${plain(stop.node_ip)} · pid ${stop.pid}${stop.thread ? ` · thread ${plain(stop.thread)}` : ""}`,
-    `stop ${plain(stop.id)}${stop.breakpoint ? `, breakpoint ${plain(stop.breakpoint)}` : ""}`,
+    `ID ${plain(stop.id)}${stop.breakpoint ? `, breakpoint ${plain(stop.breakpoint)}` : ""}`,
   ];
   return lines.join("\n\n");
 }
@@ -167,11 +191,12 @@ function crashNode(subject: JobSubject, crash: CrashRecord, all: readonly CrashR
     id: `crash:${subject.cluster}:${crash.id}`,
     context: "crash",
     label: who(crash),
-    description: [message, crash.file ? where : "", clock(crash.time, setting.now)].filter(Boolean).join(" · "),
+    description: [crash.file ? `${baseName(crash.file)}:${crash.line}` : "", message].filter(Boolean).join(" · "),
     tooltip: [
       `**${plain(who(crash))}** in \`${crash.function}\``,
       code(`${crash.exception.type}: ${crash.exception.message}`),
-      `${plain(crash.node_ip)} · pid ${crash.pid} · crash ${plain(crash.id)}`,
+      [crash.file ? plain(where) : "", plain(clock(crash.time, setting.now))].filter(Boolean).join(" · "),
+      `${plain(crash.node_ip)} · pid ${crash.pid} · ID ${plain(crash.id)}`,
     ].join("\n\n"),
     icon: { id: "flame", color: COLORS.crash },
     click: "devkit.openCrash",

@@ -94,6 +94,11 @@ export function baseName(file: string): string {
   return file.split(/[\\/]/).at(-1) ?? file;
 }
 
+/** A job's number without the zeros that Ray writes behind it: `05000000` is `05`. */
+export function shortJob(job: string): string {
+  return /^[0-9a-f]{8}$/.test(job) ? job.replace(/(?:00){1,3}$/, "") : job;
+}
+
 /** `3 stops`, `1 crash`. */
 export function count(number: number, noun: string): string {
   const plural = /(s|sh|ch)$/.test(noun) ? "es" : "s";

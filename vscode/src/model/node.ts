@@ -34,6 +34,7 @@ export interface Node {
   readonly expanded?: boolean; // at first
   readonly click?: string; // a command, called with the node
   readonly spoken?: string; // for screen readers, where the label alone does not tell
+  readonly outdated?: boolean; // shown greyed: it was so, and may not be any more
   readonly subject: Subject;
   readonly children: readonly Node[];
 }
@@ -45,7 +46,24 @@ export const COLORS = {
   breakpoint: "debugIcon.breakpointForeground",
   unverified: "debugIcon.breakpointUnverifiedForeground",
   fine: "testing.iconPassed",
+  outdated: "disabledForeground",
 } as const;
+
+/** As they were when last seen: greyed, and of their commands only the one that opens the source is left. */
+export function outdated(nodes: readonly Node[]): Node[] {
+  return nodes.map((node): Node => {
+    const { click: _click, icon, ...rest } = node;
+    return {
+      ...rest,
+      context: "outdated",
+      ...(icon ? { icon: { id: icon.id, color: COLORS.outdated } } : {}),
+      ...(node.subject.place ? { click: "devkit.openPlace" } : {}),
+      spoken: `${node.spoken ?? node.label}, as last seen`,
+      outdated: true,
+      children: outdated(node.children),
+    };
+  });
+}
 
 /** Text that Markdown shows as it is. */
 export function plain(text: string): string {

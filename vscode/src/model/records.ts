@@ -280,6 +280,8 @@ export interface JobRecord {
   readonly start_time: number;
   readonly end_time: number | null;
   readonly message: string;
+  /** of the driver, where it is known; negative: the number of the signal that ended it */
+  readonly exit_code: number | null;
 }
 
 /** `devkit jobs`. */

@@ -1,7 +1,7 @@
 /** Debug configurations of type `devkit`, and the command line of the adapter that each one means. */
 
-import { who } from "./naming";
-import type { CrashRecord, StopRecord } from "./records";
+import { count, shortJob, who } from "./naming";
+import type { CrashRecord, PsDocument, StopRecord } from "./records";
 
 export const TYPE = "devkit";
 
@@ -39,12 +39,21 @@ export function threadOf(stop: StopRecord): string {
 }
 
 export function crashConfiguration(crash: CrashRecord, address?: string): DevkitConfiguration {
-  return { ...attach(`crash: ${crash.exception.type} in ${who(crash)}`, address), crash: crash.id };
+  return { ...attach(`Crash: ${crash.exception.type} in ${who(crash)}`, address), crash: crash.id };
 }
 
 export function allConfiguration(job?: string, address?: string, ranks?: string): DevkitConfiguration {
-  const base = attach(job ? `all ranks of job ${job}` : "all ranks", address);
+  const base = attach(job ? `Job ${shortJob(job)}: all ranks` : "All ranks", address);
   return { ...base, all: true, ...(job ? { job } : {}), ...(ranks ? { ranks } : {}) };
+}
+
+/** How the session over all ranks of a job is called while it runs: `Job 05: 3 of 4 ranks paused`. */
+export function parentName(job: string, ps: PsDocument): string {
+  const ranks = ps.workers.filter((one) => one.job_id === job && one.connected && one.rank !== null);
+  const stopped = new Set(ps.stops.filter((one) => one.job_id === job).map((one) => one.worker_id));
+  const paused = ranks.filter((one) => stopped.has(one.worker_id)).length;
+  const counted = ranks.length ? `${paused} of ${count(ranks.length, "rank")} paused` : `${stopped.size} paused`;
+  return `Job ${shortJob(job)}: ${counted}`;
 }
 
 export function launchConfiguration(program: string, address?: string): DevkitConfiguration {
@@ -99,6 +108,9 @@ export function isParent(one: Partial<DevkitConfiguration>): boolean {
 
 /** The event in which a parent tells of a child; its body is the child's configuration. */
 export const CHILD_EVENT = "devkitChild";
+
+/** The event in which it tells that its cluster is out of reach, once for all ranks. */
+export const LOST_EVENT = "devkitLost";
 
 /** What a parent is told beside the user's configuration: the extension starts its children. */
 export function withChildEvents<Configuration extends Partial<DevkitConfiguration>>(

@@ -1,8 +1,24 @@
 /** The stacks of all ranks: equal ones merged, the ranks that differ from the rest marked. */
 
+import type { ClusterView } from "./clusters";
 import { count, inOrder, rankList, shortPath, who } from "./naming";
 import { COLORS, plain, type Node } from "./node";
 import type { StackFrame, StackProcess, StackGroup, StacksDocument } from "./records";
+
+/** What must not have changed for stacks to be true still: the stops, and that the cluster can be asked. */
+export function stopsOf(cluster: ClusterView | undefined, job: string | undefined): string {
+  const stops = cluster?.watch.document?.stops;
+  if (!stops) {
+    return "out of reach";
+  }
+  const ids = stops.filter((stop) => job === undefined || stop.job_id === job).map((stop) => stop.id);
+  return JSON.stringify(ids.sort());
+}
+
+/** What the view is headed with: whose stacks, and when they were taken where that is no longer now. */
+export function stacksTitle(whose: string, time: string, isOld: boolean): string {
+  return isOld ? `as of ${time}, outdated · ${whose}` : `${time} · ${whose}`;
+}
 
 export function stacksTree(document: StacksDocument, folders: readonly string[]): Node[] {
   const odd = new Set(document.odd);
@@ -26,8 +42,8 @@ function groupNode(group: StackGroup, isOdd: boolean, document: StacksDocument, 
   const id = `stack:${group.role}:${group.pids.join(",")}`;
   const state = [
     isOdd ? "differs from the rest" : "",
-    group.stopped ? "stopped by devkit" : "",
-    isIdle ? "idle: nothing of the program runs" : "",
+    group.stopped ? "paused by devkit" : "",
+    isIdle ? "idle: no code of the program is running" : "",
     group.pids.length > 1 ? count(group.pids.length, "process") : "",
   ];
   const processes = document.ranks.filter((one) => group.pids.includes(one.pid) && one.role === group.role);

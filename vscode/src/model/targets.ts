@@ -39,10 +39,10 @@ export function rankProblem(text: string): string | undefined {
   }
   for (const item of ranks.split(",")) {
     if (!ITEM.test(item)) {
-      return `"${item}" is not a rank; ranks are written like 1 or 0,2 or 2:6`;
+      return `"${item}" is not a valid rank; use e.g. 1 or 0,2 or 2:6`;
     }
     if (/^\d*:\d*:0+$/.test(item)) {
-      return `"${item}": a step can't be 0`;
+      return `"${item}": the step can't be 0`;
     }
   }
   return undefined;
@@ -50,7 +50,7 @@ export function rankProblem(text: string): string | undefined {
 
 /** What is wrong with a role that a user types; undefined: nothing. */
 export function roleProblem(text: string): string | undefined {
-  return /[\s[\]@]/.test(text.trim()) ? "a role is an actor's class or name, without spaces and brackets" : undefined;
+  return /[\s[\]@]/.test(text.trim()) ? "A role is an actor's class or name, without spaces or brackets" : undefined;
 }
 
 /** What the user sees beside a breakpoint: `rank 1 of Worker if step == 3`. */

@@ -1,5 +1,6 @@
 /** Values of an expression on all stopped ranks: equal ones together, the odd ones marked. */
 
+import type { ClusterView } from "./clusters";
 import { clip, inOrder, members } from "./naming";
 import { code, COLORS, plain, type Node } from "./node";
 import type { EvalDocument, EvalResult } from "./records";
@@ -39,6 +40,12 @@ export function groupsOf(results: readonly EvalResult[]): ValueGroup[] {
   });
 }
 
+/** Why there are no values: that no rank is paused is said only of clusters that answer. */
+export function noValues(clusters: readonly ClusterView[]): string | undefined {
+  const isLost = clusters.some(({ watch }) => watch.lastKnown?.stops.length);
+  return isLost ? "the cluster does not answer" : undefined;
+}
+
 const LONGEST_VALUE = 200; // characters in a line of its own
 const SHORT_VALUE = 40; // beside others
 
@@ -65,7 +72,7 @@ function expressionNode(one: Watched): Node {
 function summary(one: Watched, groups: readonly ValueGroup[]): string {
   const [first] = groups;
   if (!first) {
-    return one.problem ?? (one.pending ? "..." : "nothing is stopped");
+    return one.problem ?? (one.pending ? "..." : "no rank is paused");
   }
   if (groups.length === 1) {
     return `${clip(first.text, LONGEST_VALUE)}  (${first.name})`;

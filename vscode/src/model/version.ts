@@ -12,7 +12,7 @@ export type Installed =
 export function judge(output: string): Installed {
   const version = /^devkit (\d+(?:\.\d+)*\S*)/m.exec(output)?.[1];
   if (!version) {
-    return { kind: "missing", why: "it is not the devkit command that this extension knows" };
+    return { kind: "missing", why: "the command found is not ray-devkit's" };
   }
   return { kind: compareVersions(version, MINIMAL_VERSION) < 0 ? "old" : "fine", version };
 }
@@ -35,15 +35,15 @@ function numbers(version: string): number[] {
   return release.split(".").map(Number);
 }
 
-/** The command that mends it: with the Python of the workspace where there is one. */
-export function mendCommand(python: string | undefined): string {
+/** The command that installs or updates it: with the Python of the workspace where there is one. */
+export function installCommand(python: string | undefined): string {
   const quoted = python && /[\s'"$]/.test(python) ? `"${python}"` : python;
   return `${quoted ?? "python3"} -m pip install --upgrade "${PACKAGE}>=${MINIMAL_VERSION}"`;
 }
 
 export function complaint(installed: Exclude<Installed, { kind: "fine" }>, command: string): string {
   if (installed.kind === "old") {
-    return `Ray DevKit needs devkit ${MINIMAL_VERSION} or later; ${command} is ${installed.version}.`;
+    return `Ray DevKit needs devkit ${MINIMAL_VERSION} or later; ${command} is version ${installed.version}.`;
   }
   return `Ray DevKit needs the devkit command: ${installed.why}.`;
 }

@@ -6,13 +6,14 @@
  * they belong to, so that what an old process still says changes nothing.
  */
 
-import { clusterProblem, endedProblem, isErrorRecord, type Problem } from "./problems";
+import { clusterProblem, endedProblem, isErrorRecord, isOver, type Problem } from "./problems";
 import type { PsDocument } from "./records";
 
 export interface WatchState {
   readonly phase: "off" | "starting" | "live" | "waiting";
   readonly run: number;
   readonly document: PsDocument | null;
+  readonly lastKnown: PsDocument | null; // what was shown before the cluster stopped answering; no longer certain
   readonly problem: Problem | null; // of the last attempt; shown until the next one has an answer
   readonly said: Problem | null; // what this run has said of itself so far
   readonly attempts: number; // that ended without a document, one after another
@@ -36,11 +37,20 @@ export type WatchAction =
 
 type Step = readonly [WatchState, readonly WatchAction[]];
 
-export const OFF: WatchState = { phase: "off", run: 0, document: null, problem: null, said: null, attempts: 0 };
+export const OFF: WatchState = {
+  phase: "off",
+  run: 0,
+  document: null,
+  lastKnown: null,
+  problem: null,
+  said: null,
+  attempts: 0,
+};
 
 const FIRST_PAUSE = 1000; // milliseconds; doubled at each attempt
 const LONGEST_PAUSE = 15_000;
-const AWAY = 2000; // milliseconds until the stops of a hub that went away are gone from the view
+const AWAY = 2000; // milliseconds until the stops of a hub that went away are no longer shown as certain
+const KEPT = 60_000; // and until they go, where nothing is left that they could be of: as long as sessions look for it
 
 export function pause(attempts: number): number {
   return Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** Math.max(0, attempts - 1));
@@ -101,7 +111,7 @@ function read(state: WatchState, document: unknown): Step {
   const known = state.document?.crashes ?? 0;
   const actions: WatchAction[] =
     document.crashes === known && state.phase === "live" ? [] : [{ kind: "crashesChanged" }];
-  return [{ ...state, phase: "live", document, problem: null, attempts: 0 }, actions];
+  return [{ ...state, phase: "live", document, lastKnown: null, problem: null, attempts: 0 }, actions];
 }
 
 /**
@@ -112,15 +122,34 @@ function complained(state: WatchState, problem: Problem): Step {
   const next: WatchState = { ...state, phase: "starting", said: problem };
   return state.phase === "live"
     ? [next, [{ kind: "wait", run: state.run, milliseconds: AWAY }]]
-    : [{ ...next, problem, document: null }, []];
+    : lost(next, problem);
+}
+
+/** What was known is no longer certain. It goes for good when it has been found out that it is over. */
+function lost(state: WatchState, problem: Problem): Step {
+  const lastKnown = worthKeeping(state.document ?? state.lastKnown, problem);
+  const actions: WatchAction[] =
+    lastKnown && isOver(problem) ? [{ kind: "wait", run: state.run, milliseconds: KEPT }] : [];
+  return [{ ...state, problem, document: null, lastKnown }, actions];
+}
+
+/** A job that has come to its end leaves nothing to wait for; one that was stopped somewhere may be back. */
+function worthKeeping(document: PsDocument | null, problem: Problem): PsDocument | null {
+  const isMissed = document?.stops.length || (!isOver(problem) && document?.workers.length);
+  return isMissed ? document : null;
 }
 
 function pauseOver(state: WatchState): Step {
   if (state.phase === "waiting") {
     return spawn(state, []);
   }
-  const isAway = state.phase === "starting" && state.said !== null;
-  return [isAway ? { ...state, problem: state.said, document: null } : state, []];
+  if (state.phase !== "starting" || state.said === null) {
+    return [state, []];
+  }
+  if (state.document) {
+    return lost(state, state.said);
+  }
+  return [isOver(state.said) ? { ...state, lastKnown: null } : state, []];
 }
 
 function wait(state: WatchState, problem: Problem): Step {
@@ -128,9 +157,10 @@ function wait(state: WatchState, problem: Problem): Step {
   const wasFine = state.attempts === 0 && state.document !== null;
   const attempts = state.attempts + 1;
   const document = wasFine ? state.document : null;
+  const lastKnown = wasFine ? null : worthKeeping(state.document ?? state.lastKnown, problem);
   const milliseconds = wasFine ? FIRST_PAUSE / 4 : pause(attempts);
   return [
-    { ...state, phase: "waiting", document, problem, attempts },
+    { ...state, phase: "waiting", document, lastKnown, problem, attempts },
     [{ kind: "wait", run: state.run, milliseconds }],
   ];
 }
