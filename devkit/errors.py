@@ -22,7 +22,7 @@ from devkit.records import ErrorRecord
 
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # as a shell tells of a program that SIGPIPE ended
-_VERBOSE = "devkit --verbose shows where this came from"
+_VERBOSE = "add --verbose for the traceback"
 
 
 class DevkitError(Exception):
@@ -123,6 +123,15 @@ def describe(error: BaseException) -> ErrorRecord:
         # A hub of another version, or a rank, may have left either out.
         return ErrorRecord(_one_line(str(error)) or type(error).__name__, _one_line(error.hint) or _VERBOSE, exit_code)
     return _usage(error, exit_code)
+
+
+def is_puzzling(error: BaseException) -> bool:
+    """Whether a traceback would help: not where the command line is wrong, or what it ran has failed.
+
+    >>> is_puzzling(ValueError("x")), is_puzzling(UsageError("x", hint="y")), is_puzzling(KeyboardInterrupt())
+    (True, False, False)
+    """
+    return describe(error).exit_code not in (UsageError.exit_code, INTERRUPTED) and not isinstance(error, FailedError)
 
 
 def _usage(error: BaseException, exit_code: int) -> ErrorRecord:

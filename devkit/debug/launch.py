@@ -26,6 +26,7 @@ from devkit.debug.inworker import auth, boot, private
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.inworker.settings import Settings
 from devkit.errors import INTERRUPTED, DevkitError, FailedError, TerminatedError, UsageError
+from devkit.menu import meant
 from devkit.signals import how_ended
 
 ENV_HOOK = "RAY_RUNTIME_ENV_HOOK"
@@ -56,10 +57,10 @@ class DebugOptions:
     json: bool = False
 
 
-def settings_of(options: DebugOptions, folder: Path | None = None) -> Settings:
+def settings_of(options: DebugOptions, folder: Path | None = None, *, verb: str = "run") -> Settings:
     """What the job's processes are told. Raises `UsageError` for what cannot be meant."""
     if not options.command:
-        raise UsageError("no command to run", hint="devkit run -- python job.py")
+        raise UsageError("no command to run", hint=f"for example: devkit {verb} -- python job.py")
     for name, value, known in (
         ("--post-mortem", options.post_mortem, POST_MORTEM),
         ("--ray-extension", options.ray_extension, RAY_EXTENSION),
@@ -145,7 +146,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         settings = replace(settings, breakpoints=settings.breakpoints + editor.breakpoints)
     program = shutil.which(options.command[0])
     if program is None:
-        raise UsageError(f"no such command: {options.command[0]}", hint="devkit run -- python job.py")
+        raise UsageError(f"no such command: {options.command[0]}", hint=_meant(options.command))
     run = state.private_folder("runs") / secrets.token_hex(4)
     settings_file, announce = run.with_suffix(".settings"), run.with_suffix(".json")
     state.write(settings_file, boot.settings_to_json(settings))
@@ -166,6 +167,12 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         editor.ended(code)
     aftermath.tell_missed(missed)
     return _end(code, options, told.run, crashed=crashed)
+
+
+def _meant(command: tuple[str, ...]) -> str:
+    if command[0].endswith((".py", ".sh")):
+        return meant("run", command)
+    return f"is {command[0]} installed and on PATH? For example: devkit run -- python job.py"
 
 
 @dataclass
