@@ -1,7 +1,7 @@
 """Every error that devkit raises on purpose, in one tree.
 
     DevkitError                  exit code 1: what was checked is not fine
-    ├── FailedError              1: so is what the command ran; knows the record of it
+    ├── FailedError              1: so is what the command ran; knows the record of it. `devkit run`: its exit code
     │   └── TerminatedError      143: what it ran was ended by SIGTERM
     ├── UsageError               2: a command that cannot be right
     ├── UnreachableError         3: no cluster to be reached
@@ -28,7 +28,7 @@ _VERBOSE = "add --verbose for the traceback"
 class DevkitError(Exception):
     """A failure with a message and a hint, each of one line.
 
-    >>> str(DevkitError("no report folder", hint="give --report another folder"))
+    >>> str(DevkitError("no report folder", hint="choose another folder with --report"))
     'no report folder'
     """
 
@@ -51,9 +51,13 @@ def _rebuild(kind: type[DevkitError], message: str, hint: str) -> DevkitError:
 class FailedError(DevkitError):
     """What a command ran has failed. Under --json there is one document all the same: the command's, and the error."""
 
-    def __init__(self, message: str, *, hint: str, facts: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str, facts: Mapping[str, object] | None = None, exit_code: int | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.facts = dict(facts or {})
+        if exit_code is not None:
+            self.exit_code = exit_code
 
 
 class TerminatedError(FailedError):
@@ -62,7 +66,7 @@ class TerminatedError(FailedError):
     exit_code = 143  # 128 and the signal's number, as a shell tells of it
 
     def __init__(self, *, facts: Mapping[str, object] | None = None) -> None:
-        hint = "by a time limit, a batch system or `kill`; the same command starts again"
+        hint = "a time limit, a batch system or `kill` sent it; run the same command to start again"
         super().__init__("the command was ended by SIGTERM", hint=hint, facts=facts)
 
 
@@ -115,7 +119,7 @@ def describe(error: BaseException) -> ErrorRecord:
     1
     """
     if isinstance(error, KeyboardInterrupt):
-        return ErrorRecord("interrupted", "the same command starts again", INTERRUPTED)
+        return ErrorRecord("interrupted", "run the same command to start again", INTERRUPTED)
     exit_code = getattr(error, "exit_code", None)
     if not isinstance(exit_code, int):
         return _unexpected(error)

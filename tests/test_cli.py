@@ -117,7 +117,7 @@ ERRORS = [
     (ForeignError("bad\n  row"), 3, "bad row", "look at row 17"),
     (ValueError("odd"), 1, "ValueError: odd", "add --verbose for the traceback"),
     (ValueError(), 1, "ValueError", "add --verbose for the traceback"),
-    (KeyboardInterrupt(), 130, "interrupted", "the same command starts again"),
+    (KeyboardInterrupt(), 130, "interrupted", "run the same command to start again"),
 ]
 
 

@@ -27,14 +27,14 @@ from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.inworker.settings import Settings
 from devkit.errors import INTERRUPTED, DevkitError, FailedError, TerminatedError, UsageError
 from devkit.menu import meant
-from devkit.signals import how_ended
+from devkit.signals import as_shell, how_ended
 
 ENV_HOOK = "RAY_RUNTIME_ENV_HOOK"
 OUR_HOOK = "devkit_inworker.boot.runtime_env_hook"
 UV_SWITCH = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 # What would turn our hook, or Ray's table of stops, off without a word.
 LEFTOVERS = ("RAY_DEBUG", "PYTHONBREAKPOINT")
-CRASHED = "devkit crashes shows what its workers left behind"
+CRASHED = "devkit crashes shows the snapshots that its workers left"
 POST_MORTEM = ("snapshot", "pause", "off")
 RAY_EXTENSION = ("local", "open", "off")
 
@@ -129,7 +129,7 @@ def _gcs_address(address: str) -> str:
 
 
 def main(options: DebugOptions) -> int:
-    """Runs the command and waits for it. Exit code 0 if it succeeded, 1 if it failed."""
+    """Runs the command and waits for it. The exit code is the command's own; after a signal 128 and its number."""
     editor = Exchange.given(os.environ)
     if editor is None:
         return _main(options, None)
@@ -249,6 +249,7 @@ def _end(code: int, options: DebugOptions, run: runs.Run | None, *, crashed: boo
     if code == -signal.SIGTERM:
         raise TerminatedError(facts=record)
     if run is None and (reason := aftermath.why_no_ray(options.address)):
+        reason.exit_code = as_shell(code)
         raise reason
-    hint = CRASHED if crashed else "what it printed last says why; devkit left it no snapshot of a crash"
-    raise FailedError(f"the command {how_ended(code)}", hint=hint, facts=record)
+    hint = CRASHED if crashed else "its own output says why"
+    raise FailedError(f"the command {how_ended(code)}", hint=hint, facts=record, exit_code=as_shell(code))
