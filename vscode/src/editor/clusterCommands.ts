@@ -121,7 +121,7 @@ export class ClusterCommands {
       return;
     }
     const names = answer.document.stopped.map((one) => one.name);
-    say(names.length ? `Stopped: ${names.join(", ")}` : "No cluster that devkit has started runs here.");
+    say(names.length ? `Stopped: ${names.join(", ")}` : "No cluster started by devkit is running here.");
     this.clusters.retry(LOCAL);
   }
 }
