@@ -12,7 +12,7 @@ from devkit.durations import duration
 
 STOP_TIMEOUT = "timeout"  # a parameter of verbs where `--timeout` means something of the program's
 PARAMETER = "answer_timeout"
-HELP = "How long an answer of the cluster may take."
+HELP = "How long to wait for the cluster to answer."
 
 
 def asking(verb: Callable[..., int]) -> Callable[..., int]:

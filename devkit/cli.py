@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from devkit import destinations, patience
+from devkit import destinations, loudness, patience
 from devkit.dashes import BehindDashes, behind_dashes
 from devkit.debug import cluster_verbs, verbs
 from devkit.debug.verbs import JSON_FLAG
@@ -22,21 +22,22 @@ from devkit.durations import duration
 from devkit.hang import verbs as hang_verbs
 from devkit.launch import verbs as launch_verbs
 from devkit.lint import verbs as lint_verbs
+from devkit.menu import SETTINGS, Menu, dress
 from devkit.vscode import verbs as vscode_verbs
-from devkit.whole_help import whole_sentences
 
 if TYPE_CHECKING:
     from devkit.records import ErrorRecord
 
 app = typer.Typer(
     name="devkit",
-    help="Make reinforcement learning of language models on Ray debuggable.",
+    help="Debug, check and launch Ray programs and RL training.",
+    epilog="`devkit help VERB` shows a verb's options.",
+    cls=Menu,
+    context_settings=SETTINGS,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # square brackets in a help text are meant
 )
-
-# One place for the flags that the entry point needs too, also when the rest of the line cannot be read.
-VERBOSE_FLAG = "--verbose"
 
 
 def _show_version(wanted: bool) -> None:
@@ -50,12 +51,34 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def devkit(
     context: typer.Context,
-    verbose: Annotated[bool, typer.Option(VERBOSE_FLAG, help="Say more; show the traceback of an error.")] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Verbose output; show tracebacks on errors.",
+            callback=loudness.verbose,
+            is_eager=True,
+            expose_value=False,
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="Print only results and errors.",
+            callback=loudness.quiet,
+            is_eager=True,
+            expose_value=False,
+        ),
+    ] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and leave.", callback=_show_version, is_eager=True)
+        bool, typer.Option("--version", "-V", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    context.obj = verbose
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
 
 
 @app.command(cls=BehindDashes)
@@ -65,25 +88,33 @@ def smoke(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE or -- CMD",
-            help="Overrides of a full run, which is shrunk; behind --, what starts it: bash run.sh.",
+            help="Overrides of the full run, which is scaled down; or, after --, its command: bash run.sh.",
         ),
     ] = None,
-    tiny: Annotated[bool, typer.Option("--tiny", help="With a tiny model, on this machine, without a GPU.")] = False,
+    tiny: Annotated[bool, typer.Option("--tiny", help="Use a tiny model on this machine; no GPU needed.")] = False,
     rollout: Annotated[
-        str, typer.Option(metavar="ENGINE", help="What generates: hf, or an installed sglang or vllm.")
+        str, typer.Option(metavar="ENGINE", help="Rollout engine: hf, or sglang or vllm if installed.")
     ] = "hf",
     dialect: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose meaning the keys have; told from the keys by default.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Which verl release's meaning of the keys to use [default: detected from the keys]."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option(JSON_FLAG, help="Print one JSON record on stdout.")] = False,
     junit: Annotated[Path | None, destinations.file(help="Write the checks as JUnit XML.", parents=True)] = None,
-    report: Annotated[Path | None, destinations.folder(help="Write logs, metrics and the reward curve.")] = None,
+    report: Annotated[
+        Path | None, destinations.folder(help="Write logs, metrics and the reward curve to this folder.")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the working folder.")] = False,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop after the first check that fails.")] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of model, data and sampling.")] = 0,
-    timeout: Annotated[float | None, duration(help="Give up after this long, with exit code 4.")] = None,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop after the first failed check.")] = False,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed for model, data and sampling.")] = 0,
+    timeout: Annotated[float | None, duration(help="Give up after this long (exit code 4).")] = None,
 ) -> int:
-    """Run a full PPO training on a tiny model through Ray, with checks that name what is broken."""
+    """Run a tiny PPO training end to end and check each part.
+
+    It goes through Ray as a full run does; a check that fails says what is broken.
+    """
     from devkit.errors import UsageError
     from devkit.smoke.options import SmokeOptions
 
@@ -104,7 +135,7 @@ def smoke(
             fail_fast=fail_fast,
             seed=seed,
             timeout=timeout,
-            verbose=context.obj,
+            verbose=loudness.is_verbose(),
         )
     )
 
@@ -116,7 +147,7 @@ hang_verbs.register(app)
 lint_verbs.register(app)
 app.add_typer(launch_verbs.app)
 app.add_typer(vscode_verbs.app)
-whole_sentences(app)
+dress(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -126,6 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     output.guard()
     patience.forget()
+    loudness.forget()
     try:
         code = app(arguments, prog_name="devkit", standalone_mode=False)
         output.flush()
@@ -150,8 +182,9 @@ def _fail(error: BaseException, arguments: Sequence[str]) -> int:
 
 def _tell(error: BaseException, problem: ErrorRecord, arguments: Sequence[str]) -> None:
     from devkit.console import report_error
+    from devkit.errors import is_puzzling
 
-    if _has_flag(VERBOSE_FLAG, arguments):
+    if loudness.is_verbose() and is_puzzling(error):
         import traceback
 
         traceback.print_exception(error)

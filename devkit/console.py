@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from devkit import loudness
 from devkit.debug.inworker.words import plain
 from devkit.records import ErrorRecord
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def talk() -> Console:
-    """For everything that is not the result."""
-    return _console(stderr=True)
+    """For everything that is neither the result nor an error; nothing under --quiet."""
+    return _console(stderr=True, quiet=loudness.is_quiet())
 
 
 def result() -> Console:
@@ -25,11 +26,11 @@ def result() -> Console:
     return _console(stderr=False)
 
 
-def _console(*, stderr: bool) -> Console:
+def _console(*, stderr: bool, quiet: bool = False) -> Console:
     from rich.console import Console
 
     # What is printed holds file names and user data: no markup, no guessing at what to colour.
-    console = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    console = Console(stderr=stderr, quiet=quiet, markup=False, highlight=False, emoji=False)
     console.push_render_hook(_AllPlain())  # type: ignore[arg-type]  # its base class would be imported with devkit
     return console
 
@@ -62,7 +63,7 @@ def report_error(problem: ErrorRecord, facts: Mapping[str, Any], *, as_json: boo
     """One `error:` line and one `hint:` line on stderr; under --json also the record on stdout, with these facts."""
     from rich.text import Text
 
-    console = talk()
+    console = _console(stderr=True)
     console.print(Text.assemble(("error: ", "bold red"), problem.error), soft_wrap=True)
     console.print(Text.assemble(("hint: ", "bold"), problem.hint), soft_wrap=True)
     if as_json:

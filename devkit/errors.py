@@ -1,7 +1,7 @@
 """Every error that devkit raises on purpose, in one tree.
 
     DevkitError                  exit code 1: what was checked is not fine
-    ├── FailedError              1: so is what the command ran; knows the record of it
+    ├── FailedError              1: so is what the command ran; knows the record of it. `devkit run`: its exit code
     │   └── TerminatedError      143: what it ran was ended by SIGTERM
     ├── UsageError               2: a command that cannot be right
     ├── UnreachableError         3: no cluster to be reached
@@ -22,13 +22,13 @@ from devkit.records import ErrorRecord
 
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # as a shell tells of a program that SIGPIPE ended
-_VERBOSE = "devkit --verbose shows where this came from"
+_VERBOSE = "add --verbose for the traceback"
 
 
 class DevkitError(Exception):
     """A failure with a message and a hint, each of one line.
 
-    >>> str(DevkitError("no report folder", hint="give --report another folder"))
+    >>> str(DevkitError("no report folder", hint="choose another folder with --report"))
     'no report folder'
     """
 
@@ -51,9 +51,13 @@ def _rebuild(kind: type[DevkitError], message: str, hint: str) -> DevkitError:
 class FailedError(DevkitError):
     """What a command ran has failed. Under --json there is one document all the same: the command's, and the error."""
 
-    def __init__(self, message: str, *, hint: str, facts: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str, facts: Mapping[str, object] | None = None, exit_code: int | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.facts = dict(facts or {})
+        if exit_code is not None:
+            self.exit_code = exit_code
 
 
 class TerminatedError(FailedError):
@@ -62,7 +66,7 @@ class TerminatedError(FailedError):
     exit_code = 143  # 128 and the signal's number, as a shell tells of it
 
     def __init__(self, *, facts: Mapping[str, object] | None = None) -> None:
-        hint = "by a time limit, a batch system or `kill`; the same command starts again"
+        hint = "a time limit, a batch system or `kill` sent it; run the same command to start again"
         super().__init__("the command was ended by SIGTERM", hint=hint, facts=facts)
 
 
@@ -115,7 +119,7 @@ def describe(error: BaseException) -> ErrorRecord:
     1
     """
     if isinstance(error, KeyboardInterrupt):
-        return ErrorRecord("interrupted", "the same command starts again", INTERRUPTED)
+        return ErrorRecord("interrupted", "run the same command to start again", INTERRUPTED)
     exit_code = getattr(error, "exit_code", None)
     if not isinstance(exit_code, int):
         return _unexpected(error)
@@ -123,6 +127,15 @@ def describe(error: BaseException) -> ErrorRecord:
         # A hub of another version, or a rank, may have left either out.
         return ErrorRecord(_one_line(str(error)) or type(error).__name__, _one_line(error.hint) or _VERBOSE, exit_code)
     return _usage(error, exit_code)
+
+
+def is_puzzling(error: BaseException) -> bool:
+    """Whether a traceback would help: not where the command line is wrong, or what it ran has failed.
+
+    >>> is_puzzling(ValueError("x")), is_puzzling(UsageError("x", hint="y")), is_puzzling(KeyboardInterrupt())
+    (True, False, False)
+    """
+    return describe(error).exit_code not in (UsageError.exit_code, INTERRUPTED) and not isinstance(error, FailedError)
 
 
 def _usage(error: BaseException, exit_code: int) -> ErrorRecord:

@@ -104,6 +104,15 @@ def handled(numbers: tuple[signal.Signals, ...], handler: Handler | signal.Handl
             signal.signal(number, old)
 
 
+def as_shell(code: int) -> int:
+    """The exit code of a process, as a shell has it; as `subprocess` has it, below zero by a signal.
+
+    >>> as_shell(75), as_shell(-9)
+    (75, 137)
+    """
+    return code if code >= 0 else 128 - code
+
+
 def how_ended(code: int) -> str:
     """How a process with this exit code has ended; as `subprocess` has it, below zero by a signal.
 

@@ -133,8 +133,12 @@ def _commands(path: str, command: Any) -> Iterator[str]:
 
 
 def _command(path: str, command: Any) -> str:
+    from devkit.menu import EVERYWHERE
+
     # Typer's own options differ with its version and the shell.
     ours = [p for p in command.params if getattr(p, "help", None) and not p.name.endswith("_completion")]
+    if path != "devkit":
+        ours = [p for p in ours if p.name not in EVERYWHERE]
     rows = [f"| `{_spelling(p)}` | {p.help} |" for p in ours]
     return "\n".join([f"## `{path}`", "", command.help or "", "", "| | |", "|---|---|", *rows])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from devkit import cli
+from devkit import cli, console
 from devkit.errors import DeadlineError, DevkitError
 from devkit.smoke.options import SmokeOptions
 from tests.pace import stretched
@@ -116,9 +116,9 @@ ERRORS = [
     (DevkitError("no folder", hint="make one"), 1, "no folder", "make one"),
     (DeadlineError("two workers still missing", hint="--timeout 60"), 4, "two workers still missing", "--timeout 60"),
     (ForeignError("bad\n  row"), 3, "bad row", "look at row 17"),
-    (ValueError("odd"), 1, "ValueError: odd", "devkit --verbose shows where this came from"),
-    (ValueError(), 1, "ValueError", "devkit --verbose shows where this came from"),
-    (KeyboardInterrupt(), 130, "interrupted", "the same command starts again"),
+    (ValueError("odd"), 1, "ValueError: odd", "add --verbose for the traceback"),
+    (ValueError(), 1, "ValueError", "add --verbose for the traceback"),
+    (KeyboardInterrupt(), 130, "interrupted", "run the same command to start again"),
 ]
 
 
@@ -157,13 +157,26 @@ def test_an_error_under_json_is_also_a_record(
 @pytest.mark.parametrize(
     ("line", "message", "hint"),
     [
-        ("", "Missing command", "see devkit --help"),
-        ("smok", "smok", "see devkit --help"),
+        ("smok --tiny", "no such command: devkit smok", "did you mean: devkit smoke --tiny"),
+        ("help nosuch", "no such command: devkit nosuch", "devkit --help lists the commands"),
+        ("vscode instal", "no such command: devkit vscode instal", "did you mean: devkit vscode install"),
+        ("train.py --lr 3", "no such command: devkit train.py", "did you mean: devkit run -- python train.py --lr 3"),
+        ("python x.py", "no such command: devkit python", "did you mean: devkit run -- python x.py"),
+        ("run nosuch.py --lr 3", "no such command: nosuch.py", "did you mean: devkit run -- python nosuch.py --lr 3"),
+        (
+            "run python x.py --log 3",
+            "ambiguous option --log",
+            "put devkit's options before the command; if it is the command's: devkit run -- python x.py --log 3",
+        ),
+        ("run", "no command to run", "for example: devkit run -- python job.py"),
+        ("submit", "no command to run", "for example: devkit submit -- python job.py"),
+        ("eval", "EXPR", "see devkit eval --help"),
         ("smoke", "devkit smoke needs a size", "devkit smoke --tiny runs on any machine"),
         ("smoke --tny", "--tny", "see devkit smoke --help"),
         ("smoke --tiny --seed many", "--seed", "see devkit smoke --help"),
         ("smoke --tiny --seed -1", "--seed", "see devkit smoke --help"),
-        ("smoke --tiny --report", "--report", "see devkit --help"),
+        ("smoke --tiny --report", "--report", "see devkit smoke --help"),
+        ("debug-cluster stop --keep", "--keep", "see devkit debug-cluster stop --help"),
     ],
 )
 def test_wrong_usage_is_two_lines_and_code_2(
@@ -185,15 +198,79 @@ def test_wrong_usage_under_json_is_also_a_record(capsys: pytest.CaptureFixture[s
     assert "--tny" in record["error"]
 
 
-def test_verbose_shows_the_traceback(smoke_run: Callable[[Run], None], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "line", ["--verbose smoke --tiny", "-v smoke --tiny", "smoke --tiny -v", "smoke --verbose --tiny"]
+)
+def test_verbose_shows_the_traceback(
+    smoke_run: Callable[[Run], None], capsys: pytest.CaptureFixture[str], line: str
+) -> None:
     smoke_run(raises(ValueError("odd")))
-    assert cli.main(["--verbose", "smoke", "--tiny"]) == 1
+    assert cli.main(line.split()) == 1
     err = capsys.readouterr().err
     assert "Traceback" in err
     assert err.splitlines()[-2:] == [
         "error: ValueError: odd",
-        "hint: devkit --verbose shows where this came from",
+        "hint: add --verbose for the traceback",
     ]
+
+
+@pytest.mark.parametrize(
+    "line", ["smoke --verbose --tiny --bad", "-v smok", "smoke --tiny -v --seed many", "run -v -- false"]
+)
+def test_a_mistake_on_the_command_line_has_no_traceback(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    assert cli.main(line.split()) != 0
+    assert [each.partition(":")[0] for each in capsys.readouterr().err.splitlines()] == ["error", "hint"]
+
+
+@pytest.mark.parametrize("line", ["-q smoke --tiny", "smoke --tiny -q", "smoke --tiny --quiet"])
+def test_quiet_leaves_results_and_errors(
+    smoke_run: Callable[[Run], None], capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    def run(options: SmokeOptions) -> int:
+        console.talk().print("by the way")
+        console.result().print("the result")
+        raise DevkitError("no folder", hint="make one")
+
+    smoke_run(run)
+    assert cli.main(line.split()) == 1
+    out, err = capsys.readouterr()
+    assert out == "the result\n"
+    assert err.splitlines() == ["error: no folder", "hint: make one"]
+    cli.main(["smoke", "--tiny"])
+    assert "by the way" in capsys.readouterr().err
+
+
+SPELLINGS = [
+    ("", "--help"),
+    ("-h", "--help"),
+    ("help", "--help"),
+    ("-V", "--version"),
+    ("version", "--version"),
+    ("help run", "run --help"),
+    ("run -h", "run --help"),
+    ("help debug-cluster stop", "debug-cluster stop --help"),
+    ("launch", "launch --help"),
+]
+
+
+@pytest.mark.parametrize(("short", "long"), SPELLINGS)
+def test_another_spelling_prints_the_same(capsys: pytest.CaptureFixture[str], short: str, long: str) -> None:
+    assert cli.main(long.split()) == 0
+    expected = capsys.readouterr()
+    assert cli.main(short.split()) == 0
+    assert capsys.readouterr() == expected
+    assert expected.out and not expected.err
+
+
+def test_the_words_behind_a_command_are_the_commands(capfd: pytest.CaptureFixture[str]) -> None:
+    """`devkit run CMD` needs no `--`; what the program prints says what it was given."""
+    program = "import sys; print(sys.argv[1:])"
+    for line in (
+        ["run", sys.executable, "-c", program, "-v", "--lr", "3"],
+        ["run", "--", sys.executable, "-c", program, "--log"],
+    ):
+        assert cli.main(line) == 0
+    assert capfd.readouterr().out.splitlines() == ["['-v', '--lr', '3']", "['--log']"]
 
 
 def test_a_long_error_stays_one_line(smoke_run: Callable[[Run], None], capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ import typer
 from devkit import cli
 from devkit.durations import METAVAR, MOST
 from devkit.errors import UsageError
+from devkit.menu import GROUPS
 
 NEVER = {"run", "submit", "break", "slurm"}  # have a duration that 0 makes endless
 # Not written by devkit, or read: each with its reason.
@@ -123,14 +124,36 @@ def test_the_smoke_test_refuses_before_it_starts(option: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if getattr(command, "commands", None)])
-def test_the_table_of_commands_has_whole_sentences(
+def test_a_commands_line_in_the_table_is_whole_at_any_width(
     path: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert cli.main([*path, "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    for name, command in COMMANDS[path].commands.items():
-        assert f"{name} {' '.join(command.help.split())}" in shown, name
+    for columns in (80, 81, 99, 120, 160, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert cli.main([*path, "--help"]) == 0
+        shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+        for name, command in COMMANDS[path].commands.items():
+            about = command.help.split("\n\n")[0]
+            assert f"{name} {' '.join(about.split())}" in shown, (columns, name)
+
+
+def test_help_has_the_terminals_width(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    widest = {}
+    for columns in (80, 120, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert cli.main(["run", "--help"]) == 0
+        widest[columns] = max(map(len, capsys.readouterr().out.splitlines()))
+        assert widest[columns] <= columns
+    assert widest[80] < widest[120]
+
+
+def test_every_verb_is_in_one_group() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS[()].commands)
+
+
+def test_every_command_takes_the_options_of_all() -> None:
+    for path, command in COMMANDS.items():
+        assert {"-v", "-q"} <= {name for option in command.params for name in option.opts}, path
 
 
 def test_a_command_that_fails_without_ray_has_left_no_crash(

@@ -21,7 +21,7 @@ from devkit.errors import DeadlineError, DevkitError
 from devkit.signals import deferred
 
 RANK_LABEL = "devkit-rank"  # a node's label
-_ERROR = re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception)\b.*", re.MULTILINE)  # the last line of a traceback
+_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b.*", re.MULTILINE)  # the last line of a traceback
 _FAILED = " failed with the following error:"  # Ray's words, after which the traceback comes
 LOOK_S = 0.1  # between two looks at a cluster that comes up
 LEAVING_S = 3.0  # all nodes of a cluster have the same deadline: who is gone so shortly before it was there
@@ -114,7 +114,7 @@ class Launch:
             if time.monotonic() > deadline:
                 raise DeadlineError(
                     f"the cluster is not up after {self._options.timeout:g} s; missing: {what}",
-                    hint=f"--timeout waits longer; Ray's own words are in {self._log(0).parent}",
+                    hint=f"wait longer with --timeout; Ray's logs are in {self._log(0).parent}",
                 )
             self.still(what)
             with suppress(subprocess.TimeoutExpired):
@@ -126,14 +126,14 @@ class Launch:
             self._check_parts(number)
             if child.poll() is not None:
                 log = self._log(number)
-                raise DevkitError(f"`ray start` failed: {_last_words(log)}", hint=f"all that it said is in {log}")
+                raise DevkitError(f"`ray start` failed: {why_failed(log)}", hint=f"its full log: {log}")
 
     def _check_parts(self, number: int) -> None:
         lost = self._parts[number].lost()
         if lost is not None and self._children[number].poll() is None:  # else `ray start` has ended it
-            words = (last_words(lost.log) if lost.log else "") or "it said nothing"
-            hint = f"all that it said is in {lost.log or self._log(number)}"
-            raise DevkitError(f"the {lost.name} has ended: {words}", hint=hint)
+            words = (last_words(lost.log) if lost.log else "") or "it logged no error"
+            hint = f"its full log: {lost.log or self._log(number)}"
+            raise DevkitError(f"{lost.name} exited during startup: {words}", hint=hint)
 
     def _start(self, command: tuple[str, ...], own: Mapping[str, str]) -> None:
         number = len(self._children)
@@ -193,10 +193,13 @@ def why_no_dashboard(folder: Path, head_pid: int) -> str:
     return ""
 
 
-def _last_words(log: Path) -> str:
-    """The last line of a log that says something."""
+def why_failed(log: Path) -> str:
+    """What `ray start` failed with, by its log: its last error, else the last line that says something."""
     try:
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+        text = log.read_text(errors="replace")
     except OSError:
-        lines = []
-    return next((line for line in reversed(lines) if any(map(str.isalpha, line))), "it said nothing")[:300]
+        text = ""
+    if errors := _ERROR.findall(text):
+        return str(errors[-1]).strip()[:300]
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in reversed(lines) if any(map(str.isalpha, line))), "it printed nothing")[:300]

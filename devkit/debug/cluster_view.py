@@ -53,15 +53,16 @@ def status_main(*, json: bool) -> int:
     here = (each for each in cluster.status() if each.gcs_address not in known)  # this machine may be a host of one
     found = (*here, *elsewhere)
     if not found:
-        raise UnreachableError("no cluster that devkit started runs here", hint="devkit debug-cluster starts one")
+        raise UnreachableError("no cluster started by devkit is running here", hint="devkit debug-cluster starts one")
     if json:
         console.emit({"clusters": [each.to_json() for each in found]})
     else:
         out = console.result()
         for each in found:
-            out.print(_headline(each), soft_wrap=True)
+            for line in _head(each):
+                out.print(line, soft_wrap=True)
             out.print(_nodes(each))
-            out.print(f"logs       {each.logs}\n", soft_wrap=True)
+            out.print()
     return 1 if any(each.problem for each in found) else 0
 
 
@@ -77,7 +78,7 @@ def stop_main(target: str | None = None, *, json: bool, keep_logs: bool = False)
         for each in stopped:
             console.result().print(_ended(each), soft_wrap=True)
     if not stopped:
-        console.talk().print("nothing to stop: no cluster that devkit started runs here", soft_wrap=True)
+        console.talk().print("nothing to stop: no cluster started by devkit is running here", soft_wrap=True)
     return 1 if any(each.problem for each in stopped) else 0
 
 
@@ -112,18 +113,21 @@ def _nodes(shown: DebugCluster) -> Table:
     return table
 
 
-def _headline(shown: DebugCluster) -> str:
-    where = shown.dashboard_url or "no dashboard that can be reached from here"
-    problem = f"  NOT FINE: {shown.problem}" if shown.problem else ""
-    return f"{shown.name}  {shown.gcs_address}  {where}  {shown.debug.mode}{problem}"
+def _head(shown: DebugCluster) -> Iterator[str]:
+    """The same names as when it was started."""
+    yield f"cluster    {shown.name}"
+    if shown.problem:
+        yield f"problem    {shown.problem}"
+    yield f"GCS        {shown.gcs_address}"
+    yield f"dashboard  {shown.dashboard_url or 'not reachable from here'}"
+    yield f"debugger   {shown.debug.mode}"
+    yield f"logs       {shown.logs}"
 
 
 def _ended(stopped: Stopped) -> str:
-    # Ray itself waits ten seconds for an actor that lives, and the hub is one.
-    slow = f", {stopped.killed} of them cut short: Ray would wait longer for its actors" if stopped.killed else ""
-    problem = f"  NOT ALL OF IT: {stopped.problem}" if stopped.problem else ""
-    logs = f"; Ray's logs stay in {stopped.logs}" if stopped.logs else ""
-    return f"stopped {stopped.name} ({stopped.gcs_address}): {stopped.processes} processes{slow}{logs}{problem}"
+    logs = f"; Ray's logs are kept in {stopped.logs}" if stopped.logs else ""
+    problem = f"; NOT FULLY STOPPED: {stopped.problem}" if stopped.problem else ""
+    return f"stopped {stopped.name} ({stopped.gcs_address}): {stopped.processes} processes{logs}{problem}"
 
 
 def _joined(joined: DebugCluster) -> Iterator[str]:
@@ -140,12 +144,12 @@ def _next_steps(started: DebugCluster) -> Iterator[str]:
     yield f"token      {_token(started)}"
     yield f"logs       {started.logs}"
     yield ""
-    yield "Use it from this terminal, for devkit and for your own programs:"
+    yield "To use it from a terminal, for devkit and for your own programs:"
     yield f"  export RAY_ADDRESS={started.gcs_address} RAY_AUTH_MODE={started.auth.mode}"
-    yield "Add another machine, there:"
+    yield "To add another machine, run there:"
     yield f"  {started.join_command}"
     if started.auth.mode == "token":
-        yield "  with the same token: " + _travel(started.auth.source)
+        yield "  it needs the same token: " + _travel(started.auth.source)
     yield ""
     if started.debug.mode == "legacy" or started.dashboard_url:
         yield from _legacy(started) if started.debug.mode == "legacy" else _vs_code(started)
@@ -159,23 +163,29 @@ def _stop(shown: DebugCluster) -> str:
 
 
 def _token(started: DebugCluster) -> str:
-    return f"asked for; yours is in {started.auth.source}" if started.auth.mode == "token" else "none asked for"
+    return f"required (yours: {started.auth.source})" if started.auth.mode == "token" else "not required"
 
 
 def _travel(source: str) -> str:
     if source == "RAY_AUTH_TOKEN":
-        return "set RAY_AUTH_TOKEN there to what it is here"
-    return f"scp {source} MACHINE:.ray/auth_token (the folder and the file for its owner alone)"
+        return "set RAY_AUTH_TOKEN there to the value it has here"
+    return f"scp {source} MACHINE:.ray/auth_token (readable by the owner only)"
 
 
 def _vs_code(started: DebugCluster) -> Iterator[str]:
     yield "In VS Code:"
-    yield "  1. install the extension: devkit vscode install (Ray's Distributed Debugger works, too)"
+    yield "  1. install devkit's extension: devkit vscode install"
     yield f"  2. in its panel, add the cluster {started.dashboard_url}"
-    yield "  3. run your program; what stops is listed in the panel: click to attach"
+    yield "  3. run your program; paused ranks are listed in the panel: click one to attach"
+    yield "Ray's own Distributed Debugger extension should list them too"
+    yield f"(not tested with the extension itself{_no_token(started)})"
+
+
+def _no_token(started: DebugCluster) -> str:
+    return "; it needs --auth disabled if it cannot send a token" if started.auth.mode == "token" else ""
 
 
 def _legacy(started: DebugCluster) -> Iterator[str]:
-    yield "Ray's older debugger: run your program; when it has stopped at a breakpoint(), in another terminal"
+    yield "Ray's older debugger: run your program; once it is at a breakpoint(), run in another terminal:"
     yield f"  export RAY_DEBUG=legacy{' RAY_AUTH_MODE=token' if started.auth.mode == 'token' else ''}"
     yield f"  ray debug --address={started.gcs_address}"

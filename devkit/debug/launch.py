@@ -26,14 +26,15 @@ from devkit.debug.inworker import auth, boot, private
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.inworker.settings import Settings
 from devkit.errors import INTERRUPTED, DevkitError, FailedError, TerminatedError, UsageError
-from devkit.signals import how_ended
+from devkit.menu import meant
+from devkit.signals import as_shell, how_ended
 
 ENV_HOOK = "RAY_RUNTIME_ENV_HOOK"
 OUR_HOOK = "devkit_inworker.boot.runtime_env_hook"
 UV_SWITCH = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 # What would turn our hook, or Ray's table of stops, off without a word.
 LEFTOVERS = ("RAY_DEBUG", "PYTHONBREAKPOINT")
-CRASHED = "devkit crashes shows what its workers left behind"
+CRASHED = "devkit crashes shows the snapshots that its workers left"
 POST_MORTEM = ("snapshot", "pause", "off")
 RAY_EXTENSION = ("local", "open", "off")
 
@@ -56,10 +57,10 @@ class DebugOptions:
     json: bool = False
 
 
-def settings_of(options: DebugOptions, folder: Path | None = None) -> Settings:
+def settings_of(options: DebugOptions, folder: Path | None = None, *, verb: str = "run") -> Settings:
     """What the job's processes are told. Raises `UsageError` for what cannot be meant."""
     if not options.command:
-        raise UsageError("no command to run", hint="devkit run -- python job.py")
+        raise UsageError("no command to run", hint=f"for example: devkit {verb} -- python job.py")
     for name, value, known in (
         ("--post-mortem", options.post_mortem, POST_MORTEM),
         ("--ray-extension", options.ray_extension, RAY_EXTENSION),
@@ -128,7 +129,7 @@ def _gcs_address(address: str) -> str:
 
 
 def main(options: DebugOptions) -> int:
-    """Runs the command and waits for it. Exit code 0 if it succeeded, 1 if it failed."""
+    """Runs the command and waits for it. The exit code is the command's own; after a signal 128 and its number."""
     editor = Exchange.given(os.environ)
     if editor is None:
         return _main(options, None)
@@ -145,7 +146,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         settings = replace(settings, breakpoints=settings.breakpoints + editor.breakpoints)
     program = shutil.which(options.command[0])
     if program is None:
-        raise UsageError(f"no such command: {options.command[0]}", hint="devkit run -- python job.py")
+        raise UsageError(f"no such command: {options.command[0]}", hint=_meant(options.command))
     run = state.private_folder("runs") / secrets.token_hex(4)
     settings_file, announce = run.with_suffix(".settings"), run.with_suffix(".json")
     state.write(settings_file, boot.settings_to_json(settings))
@@ -166,6 +167,12 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         editor.ended(code)
     aftermath.tell_missed(missed)
     return _end(code, options, told.run, crashed=crashed)
+
+
+def _meant(command: tuple[str, ...]) -> str:
+    if command[0].endswith((".py", ".sh")):
+        return meant("run", command)
+    return f"is {command[0]} installed and on PATH? For example: devkit run -- python job.py"
 
 
 @dataclass
@@ -242,6 +249,7 @@ def _end(code: int, options: DebugOptions, run: runs.Run | None, *, crashed: boo
     if code == -signal.SIGTERM:
         raise TerminatedError(facts=record)
     if run is None and (reason := aftermath.why_no_ray(options.address)):
+        reason.exit_code = as_shell(code)
         raise reason
-    hint = CRASHED if crashed else "what it printed last says why; devkit left it no snapshot of a crash"
-    raise FailedError(f"the command {how_ended(code)}", hint=hint, facts=record)
+    hint = CRASHED if crashed else "its own output says why"
+    raise FailedError(f"the command {how_ended(code)}", hint=hint, facts=record, exit_code=as_shell(code))

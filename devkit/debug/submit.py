@@ -106,7 +106,7 @@ def environment(options: DebugOptions, parcel: Package) -> dict[str, str]:
 def main(options: SubmitOptions) -> int:
     """Submits the job and follows it. Exit code 0 if it succeeded, 1 if it failed."""
     folder = Path(options.working_dir).absolute() if options.working_dir else Path.cwd()
-    settings = settings_of(options.debug, folder)
+    settings = settings_of(options.debug, folder, verb="submit")
     if options.debug.hang_timeout and not options.wait:
         raise UsageError("--hang-timeout needs somebody who watches", hint="leave out --no-follow; or ask devkit hang")
     cluster = resolve(options.debug.address)

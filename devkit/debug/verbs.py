@@ -9,6 +9,7 @@ import typer
 
 from devkit import destinations
 from devkit.asking import asking
+from devkit.dashes import Runner
 from devkit.durations import duration
 
 JSON_FLAG = "--json"
@@ -17,41 +18,48 @@ NAMES = {"stop_job": "stop"}  # what a verb is called when a function cannot be
 Address = Annotated[
     str | None,
     typer.Option(
-        metavar="ADDRESS", help="The cluster: its dashboard's URL or GCS address; else RAY_ADDRESS, else here."
+        metavar="ADDRESS", help="The cluster's dashboard URL or GCS address [default: $RAY_ADDRESS, or this machine]."
     ),
 ]
 Json = Annotated[bool, typer.Option(JSON_FLAG, help="Print one JSON record on stdout.")]
-Command = Annotated[list[str] | None, typer.Argument(metavar="-- CMD", help="What to run, as it stands.")]
+Command = Annotated[list[str] | None, typer.Argument(metavar="-- CMD", help="The command to run.")]
 Break = Annotated[
     list[str] | None,
-    typer.Option("--break", metavar="SPEC", help="FILE:LINE or MODULE:NAME [@ROLE[RANKS]] [if EXPR]; may be repeated."),
+    typer.Option("--break", metavar="SPEC", help="FILE:LINE or MODULE:NAME [@ROLE[RANKS]] [if EXPR]; repeatable."),
 ]
-Hits = Annotated[str, typer.Option(metavar="N", help="Which hits stop, per process: 3, >=3, >3 or %3.")]
-Log = Annotated[str, typer.Option(metavar="EXPR", help="Print this at each hit, and don't stop.")]
-StopTimeout = Annotated[float, duration("--timeout", help="How long a stop may last; 0: without end.", never=True)]
-PostMortem = Annotated[
-    str, typer.Option(metavar="snapshot|pause|off", help="What to do when an exception leaves the program's code.")
+Hits = Annotated[
+    str, typer.Option(metavar="N", help="Pause only on these hits, counted per process: 3, >=3, >3 or %3.")
 ]
+Log = Annotated[str, typer.Option(metavar="EXPR", help="Print this expression at each hit instead of pausing.")]
+StopTimeout = Annotated[
+    float, duration("--timeout", help="Resume a paused rank after this long; 0 means never.", never=True)
+]
+PostMortem = Annotated[str, typer.Option(metavar="snapshot|pause|off", help="What to do on an uncaught exception.")]
 HangTimeout = Annotated[
-    float, duration(help="Say why, on stderr, when nothing has moved for so long; 0: never.", never=True)
+    float, duration(help="Report why on stderr if there is no progress for this long; 0 means never.", never=True)
 ]
-OfJob = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only of this job.")]
+OfJob = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job.")]
 KeepTimeouts = Annotated[
-    bool, typer.Option("--keep-timeouts", help="Leave Ray's and torch.distributed's time-outs; a stop may end the run.")
+    bool,
+    typer.Option(
+        "--keep-timeouts", help="Keep Ray's and torch.distributed's timeouts (a long pause may then abort the run)."
+    ),
 ]
 RayExtension = Annotated[
     str,
     typer.Option(
         metavar="local|open|off",
-        help="Who may attach by Ray's Distributed Debugger: this user here, everybody, nobody.",
+        help="Who may attach through Ray's Distributed Debugger: only you on this machine, anyone, or no one.",
     ),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="A breakpoint() in the driver waits though there is no terminal.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Let breakpoint() in the driver wait even without a terminal.")]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verbs to `devkit`."""
-    for verb in (run, submit, jobs, logs, stop_job, break_, ps, attach, eval_, continue_, stacks, dap):
+    for runner in (run, submit):
+        app.command(cls=Runner)(asking(runner))
+    for verb in (jobs, logs, stop_job, break_, ps, attach, eval_, continue_, stacks, dap):
         app.command(name=NAMES.get(verb.__name__, verb.__name__.rstrip("_")))(asking(verb))
     app.add_typer(crashes_app)
 
@@ -70,7 +78,10 @@ def run(
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """Run a Ray driver on this machine with the debugger in it and in all its workers."""
+    """Run a command with the debugger in its driver and workers.
+
+    The command is a Ray program on this machine, typed as without devkit. Its exit code is passed on.
+    """
     from devkit.debug.launch import DebugOptions, main
 
     return main(
@@ -103,15 +114,20 @@ def submit(
     wait: Wait = False,
     hang_timeout: HangTimeout = 0.0,
     working_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="The folder to send along and to start in.")
+        str | None, typer.Option(metavar="DIR", help="Folder to upload; the job starts in it.")
     ] = None,
-    runtime_env: Annotated[str, typer.Option(metavar="JSON", help="More of the job's runtime_env.")] = "",
-    submission_id: Annotated[str | None, typer.Option(metavar="ID", help="The job's name; made up by default.")] = None,
-    no_follow: Annotated[bool, typer.Option("--no-follow", help="Don't wait for the job and its log.")] = False,
+    runtime_env: Annotated[str, typer.Option(metavar="JSON", help="Additional runtime_env for the job.")] = "",
+    submission_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="The job's submission ID [default: generated].")
+    ] = None,
+    no_follow: Annotated[bool, typer.Option("--no-follow", help="Don't wait for the job or follow its log.")] = False,
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """The same through Ray Jobs: the driver runs on the cluster, which needs no devkit."""
+    """Submit a command as a Ray job, with the debugger attached.
+
+    The driver runs on the cluster, where devkit need not be installed.
+    """
     from devkit.debug.launch import DebugOptions
     from devkit.debug.submit import SubmitOptions, main
 
@@ -133,30 +149,31 @@ def submit(
 
 
 def jobs(address: Address = None, json: Json = False) -> int:
-    """List the jobs of the cluster."""
+    """List the jobs on the cluster."""
     from devkit.debug.jobs import list_main
 
     return list_main(address=address, json=json)
 
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="Its submission ID, or its job ID.")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Submission ID or job ID.")]
 
 
 def logs(
     job: Annotated[
-        str | None, typer.Argument(metavar="JOB", help="Its ID; with --first-error, the newest that failed by default.")
+        str | None,
+        typer.Argument(metavar="JOB", help="Job ID; with --first-error it defaults to the newest failed job."),
     ] = None,
     first_error: Annotated[
-        bool, typer.Option("--first-error", help="What went wrong first, from all logs of all nodes.")
+        bool, typer.Option("--first-error", help="Find the first error in the logs of all nodes.")
     ] = False,
     bundle: Annotated[
         Path | None,
-        destinations.file(help="With --first-error: a .tar.gz or .zip for a bug report, without secrets."),
+        destinations.file(help="With --first-error: write a .tar.gz or .zip for a bug report, with secrets removed."),
     ] = None,
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """Follow what a submitted job prints; or say what went wrong first, in any job."""
+    """Follow a submitted job's log, or find any job's first error."""
     if first_error or bundle:
         from devkit.logs.run import main
 
@@ -167,7 +184,7 @@ def logs(
 
 
 def stop_job(job: Job, address: Address = None, json: Json = False) -> int:
-    """Ask a submitted job to end."""
+    """Stop a submitted job."""
     from devkit.debug.jobs import stop_main
 
     return stop_main(job, address=address, json=json)
@@ -179,66 +196,73 @@ def break_(
     log: Log = "",
     timeout: StopTimeout = 0.0,
     job: Annotated[str, typer.Option(metavar="JOB", help="Only in this job.")] = "",
-    show: Annotated[bool, typer.Option("--list", help="Show the breakpoints.")] = False,
-    clear: Annotated[str | None, typer.Option(metavar="ID|all", help="Remove one, or all.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the breakpoints.")] = False,
+    clear: Annotated[str | None, typer.Option(metavar="ID|all", help="Remove one breakpoint, or all.")] = None,
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """Set a breakpoint in a job that is running; or list them, or clear one."""
+    """Set, list or clear breakpoints in running jobs."""
     from devkit.debug.breaks import BreakOptions, main
 
     return main(BreakOptions(spec, hits, log, timeout, job, show, clear, address, json))
 
 
 def ps(
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again at each change.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep watching and print every change.")] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="With --watch --json: wait for a job, also after the last one.")
+        bool, typer.Option("--wait", help="With --watch --json: wait for jobs, also after the last one has ended.")
     ] = False,
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """Show what is stopped where: role, rank, file:line, why, since when."""
+    """Show which ranks are paused: where, why and since when."""
     from devkit.debug.ps import main
 
     return main(address=address, json=json, watch=watch, wait=wait)
 
 
 def attach(
-    stop: Annotated[str | None, typer.Argument(metavar="ID", help="The stop; the only one by default.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All stopped ranks together.")] = False,
-    ranks: Annotated[str | None, typer.Option(metavar="RANKS", help="These ranks, as in 0,2:4.")] = None,
+    stop: Annotated[str | None, typer.Argument(metavar="ID", help="The paused rank [default: the only one].")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All paused ranks together.")] = False,
+    ranks: Annotated[str | None, typer.Option(metavar="RANKS", help="Only these ranks, for example 0,2:4.")] = None,
     job: OfJob = None,
     address: Address = None,
 ) -> int:
-    """A debugger in the terminal, with the words of pdb."""
+    """Attach an interactive debugger (pdb commands)."""
     from devkit.debug.terminal import main
 
     return main(stop, everything=everything, ranks=ranks, job=job, address=address)
 
 
 def eval_(
-    expressions: Annotated[list[str], typer.Argument(metavar="EXPR", help="Any Python expressions.")],
-    target: Annotated[str, typer.Option(metavar="T", help="Stop IDs, ranks as in 0,2:4, a role, or all.")] = "all",
+    expressions: Annotated[list[str], typer.Argument(metavar="EXPR", help="Python expressions.")],
+    target: Annotated[
+        str, typer.Option(metavar="T", help="IDs from devkit ps, ranks such as 0,2:4, a role, or all.")
+    ] = "all",
     job: OfJob = None,
-    timeout: Annotated[float, duration(help="How long a rank may take.")] = 10.0,
+    timeout: Annotated[float, duration(help="How long to wait for each rank.")] = 10.0,
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """Evaluate on many stopped ranks; equal values are grouped, the odd ranks named."""
+    """Evaluate expressions on paused ranks.
+
+    Equal values are grouped, and the ranks that differ are named.
+    """
     from devkit.debug.evaluate import main
 
     return main(*expressions, target=target, job=job, address=address, json=json, timeout=timeout)
 
 
 def continue_(
-    stops: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The stops to resume.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    stops: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="Which to resume: IDs from devkit ps.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Resume all paused ranks.")] = False,
     job: OfJob = None,
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """Resume what is stopped."""
+    """Resume paused ranks."""
     from devkit.debug.continue_ import main
 
     return main(tuple(stops or ()), everything=everything, job=job, address=address, json=json)
@@ -246,29 +270,36 @@ def continue_(
 
 def stacks(
     job: OfJob = None,
-    native: Annotated[bool, typer.Option("--native", help="With native frames, by py-spy.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Frames of libraries and idle threads too.")] = False,
+    native: Annotated[bool, typer.Option("--native", help="Include native frames (uses py-spy).")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include library frames and idle threads.")] = False,
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """Show the stacks of all ranks, running or hung: equal ones merged, odd ranks named."""
+    """Show the stacks of all ranks, with equal ones merged.
+
+    Works on running and on hung ranks; the ranks that differ are named.
+    """
     from devkit.debug.stacks import main
 
     return main(job=job, native=native, everything=everything, address=address, json=json)
 
 
 def dap(
-    stop: Annotated[str | None, typer.Option("--id", metavar="ID", help="One stop.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All ranks, each as a child session.")] = False,
-    job: Annotated[str | None, typer.Option(metavar="JOB", help="With --all: only of this job.")] = None,
-    ranks: Annotated[str | None, typer.Option(metavar="RANKS", help="With --all: only these, as in 0,2:4.")] = None,
-    crash: Annotated[str | None, typer.Option(metavar="ID", help="A crash: its frames and variables, to read.")] = None,
+    stop: Annotated[str | None, typer.Option("--id", metavar="ID", help="Attach to one paused rank.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Attach to all ranks, each as a child session.")] = False,
+    job: Annotated[str | None, typer.Option(metavar="JOB", help="With --all: only this job.")] = None,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="RANKS", help="With --all: only these ranks, for example 0,2:4.")
+    ] = None,
+    crash: Annotated[
+        str | None, typer.Option(metavar="ID", help="Open a crash read-only: its frames and variables.")
+    ] = None,
     launch: Annotated[
-        bool, typer.Option("--launch", help="A program, as the editor's launch request names it.")
+        bool, typer.Option("--launch", help="Run the program named in the editor's launch request.")
     ] = False,
     address: Address = None,
 ) -> int:
-    """A Debug Adapter on stdin and stdout, for any editor."""
+    """Serve the Debug Adapter Protocol on stdin and stdout."""
     from devkit.debug.dap import main
 
     return main(id=stop, everything=everything, job=job, ranks=ranks, crash=crash, launch=launch, address=address)
@@ -276,7 +307,7 @@ def dap(
 
 crashes_app = typer.Typer(
     name="crashes",
-    help="What failed: snapshots that outlive their worker.",
+    help="List crash snapshots (kept after the worker is gone).",
     invoke_without_command=True,
 )
 
@@ -284,7 +315,7 @@ crashes_app = typer.Typer(
 @crashes_app.callback()
 @asking
 def crashes(context: typer.Context, address: Address = None, json: Json = False) -> int:
-    """List the crashes; `show ID` opens one."""
+    """List the crashes; `show ID` shows one."""
     context.meta["address"], context.meta["json"] = address, json
     if context.invoked_subcommand is not None:
         return 0
@@ -297,12 +328,15 @@ def crashes(context: typer.Context, address: Address = None, json: Json = False)
 @asking
 def show(
     context: typer.Context,
-    crash: Annotated[str, typer.Argument(metavar="ID", help="The crash, or the beginning of its ID.")],
-    everything: Annotated[bool, typer.Option("--all", help="Frames of libraries too.")] = False,
+    crash: Annotated[str, typer.Argument(metavar="ID", help="The crash ID, or a prefix of it.")],
+    everything: Annotated[bool, typer.Option("--all", help="Include library frames.")] = False,
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """Show one crash: its exceptions, frames with source and variables, the root cause first."""
+    """Show one crash, root cause first.
+
+    Its exceptions, and its frames with source lines and variables.
+    """
     from devkit.debug.crashes import main
 
     before = context.meta

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from devkit.doctor import travel
-from devkit.doctor.onnode.driver import judged
+from devkit.doctor.onnode.driver import judged, not_ready
 from devkit.doctor.onnode.facts import Collective, NodeFacts
 from devkit.doctor.onnode.network import interfaces
 from devkit.doctor.onnode.probe import Question, gather
@@ -54,8 +54,7 @@ def _collectives(end: float) -> tuple[Collective, ...]:
             words = list(pool.map(lambda rank: rank.answer(end - time.monotonic()), ranks))
             bad = next((word for word in words if word["status"] != "ready"), None)
             if bad is not None:
-                status = "failed" if bad["status"] == "failed" else "skipped"
-                return (Collective("gloo", RANKS, status, bad.get("detail", ""), (NODE,)),)
+                return (not_ready({NODE: bad}, RANKS),)
             found = [_all_reduce("gloo", ranks, pool, end)]
             if all(word.get("gpus", 0) >= RANKS for word in words):
                 found.append(_all_reduce("nccl", ranks, pool, end))

@@ -19,18 +19,23 @@ def doctor(
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FILE or -- CMD", help="A training command or a launch script, to be placed on the nodes."
+            metavar="FILE or -- CMD", help="A training command or launch script to check against the nodes."
         ),
     ] = None,
-    here: Annotated[bool, typer.Option("--here", help="This machine alone, whatever runs on it.")] = False,
-    timeout: Annotated[float, duration(help="For all nodes together.")] = 30.0,
+    here: Annotated[
+        bool, typer.Option("--here", help="Check this machine only, even if a cluster is running.")
+    ] = False,
+    timeout: Annotated[float, duration(help="Time limit for all checks.")] = 30.0,
     no_collective: Annotated[
-        bool, typer.Option("--no-collective", help="Leave the all-reduce out: no torch is imported.")
+        bool, typer.Option("--no-collective", help="Skip the all-reduce (torch is not imported).")
     ] = False,
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """Say whether this machine, or each node of a cluster, is fit to train, and what mends it."""
+    """Check that this machine or cluster is ready for training.
+
+    On a cluster every node is checked. Each problem comes with a suggested fix.
+    """
     from devkit.doctor.run import DoctorOptions, main
 
     return main(DoctorOptions(tuple(command or ()), address, here, timeout, not no_collective, json))

@@ -115,7 +115,9 @@ def _collectives(record: DoctorRecord) -> Iterator[Text]:
             through = f" through {each.transport}" if each.transport else ""
             text += f"{speed(each.mb_per_s)} MB/s{through}, connected in {each.init_s:.1f} s"
         else:
-            text += {"skipped": "not tried", "late": "did not end", "failed": "failed"}[each.status]
+            text += {"skipped": "not tried", "unready": "not finished", "late": "did not end", "failed": "failed"}[
+                each.status
+            ]
             text += f" ({each.detail})" if each.detail else ""
         yield Text(text)
 

@@ -20,12 +20,15 @@ def hang(
     job: OfJob = None,
     after: Annotated[
         float,
-        duration(help="How long a wait lasts before it is called a hang.", least=1),
+        duration(help="How long a rank must be waiting to count as hung.", least=1),
     ] = 10.0,
     address: Address = None,
     json: Json = False,
 ) -> int:
-    """Say whether a job moves; if not, which rank is the first to differ, and at which line."""
+    """Check whether a job makes progress, and find what blocks it.
+
+    If the job hangs, this names the rank and the line at fault.
+    """
     from devkit.hang.run import main
 
     return main(job=job, after=after, address=address, json=json)

@@ -21,17 +21,21 @@ def lint(
         list[str] | None,
         typer.Argument(
             metavar="FILE or -- CMD",
-            help="Launch scripts: shell, sbatch, dstack YAML, Markdown, - for stdin; or, behind --, a command.",
+            help="Launch scripts: shell, sbatch, dstack YAML or Markdown; - for stdin; or, after --, a command.",
         ),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option("--for", metavar="VERSION", help="verl-0.2 to verl-head, search-r1 or ours; told from the keys."),
+        typer.Option(
+            "--for",
+            metavar="VERSION",
+            help="verl-0.2 to verl-head, search-r1 or ours [default: detected from the keys].",
+        ),
     ] = None,
-    gpu: Annotated[str | None, typer.Option(metavar="NAME|GB", help="The GPU of the memory estimate.")] = None,
+    gpu: Annotated[str | None, typer.Option(metavar="NAME|GB", help="GPU to assume for the memory estimate.")] = None,
     json: Json = False,
 ) -> int:
-    """Say what is wrong with a training command or a launch script, without running it."""
+    """Check training commands and launch scripts before they run."""
     from devkit.lint.run import LintOptions, main
 
     return main(LintOptions(tuple(files or ()), behind_dashes(context), target, gpu, json))

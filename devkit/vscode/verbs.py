@@ -9,18 +9,21 @@ import typer
 
 from devkit.debug.verbs import Json
 
-app = typer.Typer(name="vscode", help="VS Code: its launch configurations and tasks, and the extension.")
+app = typer.Typer(name="vscode", help="Set up VS Code: debug configurations and the extension.")
 
 
 @app.command()
 def init(
     folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder that you open in the editor; this one by default.")
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder you open in the editor [default: the current folder]."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also entries of devkit's that you have changed.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also overwrite devkit entries that you have changed.")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """Write .vscode/launch.json and tasks.json, merged into what is there."""
+    """Add devkit to .vscode/launch.json and tasks.json."""
     from devkit.vscode.init import main
 
     return main(folder, force=force, json=json)
@@ -30,7 +33,7 @@ def init(
 def install(
     editor: Annotated[
         list[str] | None,
-        typer.Option(metavar="EDITOR", help="code, code-server, cursor, codium or a path; may be repeated."),
+        typer.Option(metavar="EDITOR", help="code, code-server, cursor, codium or a path; repeatable."),
     ] = None,
     json: Json = False,
 ) -> int:

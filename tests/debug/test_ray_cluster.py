@@ -277,7 +277,8 @@ class TestRealRays:
         try:
             assert stop_main(json=False) == 0
             assert (
-                f"Ray's logs stay in {own_world}/ray" in (said := capsys.readouterr().out) and rays.first.name in said
+                f"Ray's logs are kept in {own_world}/ray" in (said := capsys.readouterr().out)
+                and rays.first.name in said
             )
             assert processes.living(everything) == {} and bystander.poll() is None
         finally:
@@ -328,7 +329,7 @@ def test_the_logs_are_kept_for_who_asks(keep: bool, own_world: Path, capsys: pyt
         )
         assert stop_main("x", json=False, keep_logs=keep) == 0
     assert own.exists() is keep
-    assert (f"Ray's logs stay in {own}/r" in capsys.readouterr().out) is keep
+    assert (f"Ray's logs are kept in {own}/r" in capsys.readouterr().out) is keep
     shutil.rmtree(own, ignore_errors=True)
 
 
@@ -377,7 +378,7 @@ class TestStartsThatFail:
         killer.start()
         began = time.monotonic()
         try:
-            with pytest.raises(DevkitError, match=r"the raylet has ended: .*SIGABRT received") as caught:
+            with pytest.raises(DevkitError, match=r"raylet exited during startup: .*SIGABRT received") as caught:
                 cluster.start(
                     ClusterOptions(port=0, dashboard_port=0, num_cpus=1, timeout=stretched(100)), lambda line: None
                 )

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from devkit import cli
 from devkit.debug.forwarding import Forwarding
 from tests.pace import stretched
 
@@ -135,13 +136,28 @@ def test_what_a_script_runs_in_the_background_ends_at_an_interruption(begin: Beg
 def test_who_was_ended_by_somebody_else_is_told_so(begin: Begin) -> None:
     process = begin("os.kill(os.getpid(), signal.SIGKILL)")
     _, said = process.communicate("go\n", timeout=stretched(60))
-    assert process.returncode == 1 and said.startswith("error: the command was ended by SIGKILL\n")
+    assert process.returncode == 137 and said.startswith("error: the command was ended by SIGKILL\n")
 
 
 def test_a_signal_without_a_name_is_told_by_its_number(begin: Begin) -> None:
     process = begin("os.kill(os.getpid(), 40)")
     _, said = process.communicate("go\n", timeout=stretched(60))
-    assert process.returncode == 1 and said.startswith("error: the command was ended by signal 40\n")
+    assert process.returncode == 128 + 40 and said.startswith("error: the command was ended by signal 40\n")
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:1"], ids=["no cluster", "one that does not answer"])
+@pytest.mark.parametrize("code", [1, 2, 75, 143, 255])
+def test_the_exit_code_is_the_commands_own(
+    code: int, address: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a scheduler is told by one, to requeue a job for one, must come through."""
+    monkeypatch.setenv("DEVKIT_HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert cli.main(["run", "--json", "--", sys.executable, "-c", f"raise SystemExit({code})"]) == code
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert document["exit_code"] == code
+    assert "devkit crashes" not in err
 
 
 def test_it_is_told_where_the_cluster_does_not_answer_too(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -538,7 +538,14 @@ LINKS = (
         "error",
         "the gloo all-reduce over 2 nodes failed on h1",
         cluster(collectives=(gloo("failed", detail="gloo: RuntimeError: x", odd=("node1aaaa",)),)),
-        cluster(collectives=(gloo("skipped", detail="torch was not imported in time"),)),
+        cluster(collectives=(gloo("skipped", detail="some nodes cannot reach each other"),)),
+    ),
+    Case(
+        "collective-unfinished",
+        "warning",
+        "the gloo all-reduce over 2 nodes did not get to start on h1",
+        cluster(collectives=(gloo("unready", detail="torch was not imported in time", odd=("node1aaaa",)),)),
+        cluster(collectives=(gloo("skipped", detail="some nodes cannot reach each other"),)),
     ),
     Case(
         "collective-late",

@@ -40,6 +40,18 @@ def test_this_machine_is_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert (gloo["status"], gloo["ranks"]) == ("done", 2)
 
 
+def test_a_check_that_did_not_end_in_time_is_a_finding(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("devkit.doctor.run.LEAST_S", 1.0)
+    cli.main(["doctor", "--here", "--timeout", "1"])
+    page = capsys.readouterr().out
+    assert "gloo all-reduce over 2 ranks: not finished (torch was not imported in time: no answer within 1.0 s)" in page
+    assert "[collective-unfinished]" in page
+
+
 def test_the_page_has_the_machine_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--here", "--no-collective"]) == 0
     out, err = capsys.readouterr()

@@ -187,7 +187,7 @@ class Survey:
         words |= {node: {"status": "late", "detail": why} for node, why in failed.items()}
         unready = {n: w for n, w in words.items() if w.get("status") != "ready"}
         if unready:
-            yield asdict(_not_ready(unready, len(self._ports)))
+            yield asdict(not_ready(unready, len(self._ports)))
             return
         yield self._all_reduce("gloo")
         if all(word.get("gpus") and gpus.get(node) for node, word in words.items()):
@@ -231,12 +231,14 @@ def judged(backend: str, answers: dict[str, Document]) -> Collective:
     )
 
 
-def _not_ready(unready: dict[str, Document], ranks: int) -> Collective:
+def not_ready(unready: dict[str, Document], ranks: int) -> Collective:
+    """Why there was no all-reduce: a rank that failed, or torch that was not imported by then."""
     told = {node: word for node, word in unready.items() if word.get("status") == "failed"} or unready
     word = next(iter(told.values()))
     if word.get("status") == "failed":
         return Collective("gloo", ranks, "failed", word.get("detail", ""), tuple(told))
-    return Collective("gloo", ranks, "skipped", "torch was not imported in time", tuple(told))
+    detail = f"torch was not imported in time: {word.get('detail') or 'no answer'}"
+    return Collective("gloo", ranks, "unready", detail, tuple(told))
 
 
 def rounds(nodes: list[str], most: int) -> list[list[tuple[str, str]]]:

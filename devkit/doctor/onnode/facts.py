@@ -177,7 +177,7 @@ class Collective:
 
     backend: str  # gloo | nccl
     ranks: int
-    status: str  # "done" | "failed" | "late" | "skipped"
+    status: str  # "done" | "failed" | "late": it hung | "unready": it did not get to start | "skipped"
     detail: str = ""  # why, in one line
     odd: tuple[str, ...] = ()  # the nodes that failed or did not answer, by id
     init_s: float = 0.0

@@ -126,6 +126,11 @@ def _collective(scene: Scene, collective: Collective) -> Iterator[Finding]:
         what = f"{over} did not end on {names(odd)}"
         yield Finding("collective-late", odd, what, why, "devkit doctor --timeout 60", _said(collective), severity)
 
+    elif collective.status == "unready":
+        what = f"{over} did not get to start on {names(odd)}"
+        why = "the check is not finished: the machine may be busy, or torch slow to import"
+        yield Finding("collective-unfinished", odd, what, why, "devkit doctor --timeout 60", _said(collective))
+
 
 def _said(collective: Collective) -> tuple[str, ...]:
     return (collective.detail or f"{collective.backend} said nothing",)

@@ -65,6 +65,9 @@ _TABLE: tuple[Rule, ...] = (
     Rule("packet-loss", "warning", "a connection on which 5 % or more has to be sent again"),
     Rule("collective-failed", "error", "an all-reduce over all nodes that fails"),
     Rule("collective-late", "error", "an all-reduce over all nodes that does not end; a note where DNS explains it"),
+    Rule(
+        "collective-unfinished", "warning", "an all-reduce that could not start in time, so that nothing is known of it"
+    ),
     Rule("nccl-sockets", "warning", "NCCL over sockets beside active InfiniBand; without InfiniBand it is a note"),
     # The command
     Rule("plan-short", "error", "a node of the run that lacks GPUs or CPUs, or is not there"),
