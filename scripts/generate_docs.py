@@ -2,9 +2,9 @@
 
     python scripts/generate_docs.py [--check]
 
-Each lies in its file between `<!-- generated: NAME -->` and `<!-- end -->`. The README's tree takes each file's line
-from the first line of its docstring or, in a script, of its first comment; `docs/cli.md` is made from the command line,
-`docs/config.md` from the configuration. In all of `docs/`, a link whose text is the name of something in a Python file,
+Each lies in its file between `<!-- generated: NAME -->` and `<!-- end -->`. `docs/files.md` takes a package's line
+from the first line of its docstring; `docs/cli.md` is made from the command line, `docs/config.md` from the
+configuration. In all of `docs/`, a link whose text is the name of something in a Python file,
 such as [`gae`](../trainer/ppo.py), is given the number of the line where it stands; so is the place at which the
 examples stop.
 """
@@ -25,14 +25,18 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 if __package__ in (None, ""):
     sys.path.insert(0, str(ROOT))
-# Folders of the tree; a package says what it is in its `__init__.py`, which so has no line of its own.
+# What a folder is, unless it is a package, whose `__init__.py` says so. Those of `WHOLE` have a single line.
 FOLDERS = {
     "trainer": "",
     "devkit": "",
-    "benchmarks": "What is measured, each beside a yardstick in the same run.",
-    "scripts": "Set-up, and documentation made from the code.",
+    "benchmarks": "What is measured, each figure beside a yardstick from the same run.",
+    "scripts": "Set-up, and the documentation that is made from the code.",
     ".ci": "What CI runs.",
+    "vscode": "The VS Code extension, in TypeScript, and `e2e/`, which tests it in a real editor.",
+    "tests": "The tests, by package; `walks/` types the sessions of these pages.",
+    "docs": "These pages; `decisions/` and `results/` hold short notes and figures.",
 }
+WHOLE = ("vscode", "tests", "docs")
 INNER = {
     "debugger_parts": "The figures of `debugger.py`: without Ray, on Ray, and the table of them.",
     "end_to_end_parts": "What `end_to_end.py` gives both trainers, and what verl has where flash-attn does not fit.",
@@ -43,31 +47,26 @@ INNER = {
 }
 
 
-BUILT = (".vsix",)  # what a build leaves beside the sources
-
-
-def tree() -> str:
-    """One line for each file of the project's own code."""
-    lines = [line for folder in FOLDERS for line in _branch(ROOT / folder, depth=0)]
+def tree(root: Path = ROOT) -> str:
+    """A line for each folder of the project: a file that comes or goes changes none of them."""
+    lines = [line for folder in FOLDERS for line in _branch(root / folder, depth=0)]
     width = max(len(name) for name, _ in lines)
     return "```\n" + "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in lines) + "\n```"
 
 
 def _branch(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
-    indent = "  " * depth
     init = folder / "__init__.py"
-    yield f"{indent}{folder.name}/", first_line(init) if init.exists() else {**FOLDERS, **INNER}.get(folder.name, "")
-    left_out = ("__init__.py", "__pycache__", "py.typed")
-    entries = [
-        path
-        for path in folder.iterdir()
-        if path.name not in left_out and not path.name.startswith(".") and path.suffix not in BUILT
-    ]
-    for path in sorted(entries, key=lambda entry: (entry.is_dir(), entry.name)):
-        if path.is_dir():
-            yield from _branch(path, depth + 1)
-        else:
-            yield f"{indent}  {path.name}", first_line(path)
+    about = first_line(init) if init.exists() else {**FOLDERS, **INNER}.get(folder.name, "")
+    yield f"{'  ' * depth}{folder.name}/", about
+    if folder.name not in WHOLE:
+        for inner in sorted(path for path in folder.iterdir() if _has_code(path)):
+            yield from _branch(inner, depth + 1)
+
+
+def _has_code(path: Path) -> bool:
+    """Whether it is a folder with more in it than what Python leaves behind."""
+    left = path.name.startswith((".", "__")) or not path.is_dir()
+    return not left and any(entry.name != "__pycache__" for entry in path.iterdir())
 
 
 def first_line(path: Path) -> str:
@@ -210,7 +209,7 @@ STEP_FILES = (
 )
 
 GENERATED: dict[tuple[str, str], Callable[[], str]] = {
-    ("README.md", "tree"): tree,
+    ("docs/files.md", "tree"): tree,
     ("docs/cli.md", "cli"): cli_reference,
     ("docs/config.md", "keys"): config_table("keys"),
     ("docs/config.md", "renames"): config_table("renames"),

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from devkit.lint.read import Wish
+from devkit.lint.run import lint
+from devkit.lint.source import Source
 from scripts import config_reference, generate_docs
+from tests.config.conftest import SEED_SCRIPTS
 from trainer.config import tree
 
 
@@ -16,14 +21,46 @@ def test_generated_parts_are_up_to_date() -> None:
     assert generate_docs.stale(write=False) == [], "make docs writes them anew"
 
 
-def test_the_tree_has_a_line_for_each_module() -> None:
-    # given the modules on disk, by another way than the tree takes
-    modules = {path.name for room in ("devkit", "trainer") for path in (generate_docs.ROOT / room).rglob("*.py")}
+def test_the_tree_has_a_line_for_each_folder_with_code() -> None:
+    # given the folders on disk, by another way than the tree takes
+    folders = {path.parent.name for room in ("devkit", "trainer") for path in (generate_docs.ROOT / room).rglob("*.py")}
     # when the tree is made
     lines = [line.split(maxsplit=1) for line in generate_docs.tree().splitlines()[1:-1]]
     # then each stands there and says what it is
-    assert modules - {"__init__.py"} <= {line[0] for line in lines}
+    assert folders <= {line[0].rstrip("/") for line in lines}
     assert [line[0] for line in lines if len(line) == 1] == []
+
+
+def test_a_new_file_changes_nothing_in_the_tree(tmp_path: Path) -> None:
+    # given a project
+    for folder in generate_docs.FOLDERS:
+        (tmp_path / folder).mkdir()
+    package = tmp_path / "devkit" / "lint"
+    package.mkdir()
+    (package / "__init__.py").write_text('"""Looks at scripts."""\n')
+    before = generate_docs.tree(tmp_path)
+    assert "  lint/      Looks at scripts." in before.splitlines()
+    # when a file comes, and what Python leaves behind
+    (package / "read.py").write_text('"""Reads them."""\n')
+    (package / "__pycache__").mkdir()
+    (tmp_path / "trainer" / "gone" / "__pycache__").mkdir(parents=True)
+    # then the tree is the same
+    assert generate_docs.tree(tmp_path) == before
+    # and a folder that comes has its line
+    (tmp_path / "trainer" / "gone" / "here.py").write_text("")
+    assert "  gone/" in generate_docs.tree(tmp_path).splitlines()
+
+
+def test_each_module_says_in_one_line_what_it_is() -> None:
+    modules = [path for room in ("devkit", "trainer") for path in (generate_docs.ROOT / room).rglob("*.py")]
+    assert [path.name for path in modules if not generate_docs.first_line(path)] == []
+
+
+def test_the_readme_is_a_screen_and_a_half() -> None:
+    text = (generate_docs.ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.encode()) <= 12 * 1024
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE).splitlines()
+    assert [line for line in prose if len(line) > 120 and not line.startswith("|")] == []
 
 
 def test_marks_that_are_missing_are_an_error() -> None:
@@ -73,10 +110,32 @@ def test_each_test_that_holds_a_promise_is_there() -> None:
     assert [(file, name) for file, name in named if f"def {name or 'test_'}" not in sources[file]] == []
 
 
+def test_the_readme_says_what_lint_finds_in_each_launch_command() -> None:
+    text = (generate_docs.ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+\.sh)` \|[^|]*\| (\d+) \| (\d+) \| (\d+) \|", text, flags=re.MULTILINE)
+    said = {name: tuple(map(int, figures)) for name, *figures in rows}
+    records = {path.name: lint([Source(path.name, path.read_bytes())], Wish()) for path in SEED_SCRIPTS}
+    found = {name: Counter(finding.severity for finding in record.findings) for name, record in records.items()}
+    assert said == {name: (each["error"], each["warning"], each["note"]) for name, each in found.items()}
+
+
 @pytest.mark.parametrize("path", generate_docs.documents(), ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", generate_docs.documents(), ids=lambda path: path.name)
+def test_links_to_a_heading_find_it(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*\.md)?#([^)]*)\)", path.read_text(encoding="utf-8"))
+    assert [(file, name) for file, name in links if name not in headings(path.parent / file if file else path)] == []
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_make_verbs_that_are_named_exist() -> None:

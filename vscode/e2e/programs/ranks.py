@@ -1,9 +1,12 @@
-"""Three ranks that train until they are ended. No `breakpoint()` here."""
+"""Ranks that train until they are ended, three or as many as asked for. No `breakpoint()` here."""
 
 import itertools
+import sys
 import time
 
 import ray
+
+RANKS, ODD = map(int, sys.argv[1:] or (3, 1))
 
 
 @ray.remote(num_cpus=1)
@@ -14,13 +17,13 @@ class Trainer:
 
     def step(self, k):
         batch = [k, k + 1]
-        loss = 0.25 if self.rank != 1 else float("nan")
+        loss = 0.25 if self.rank != ODD else float("nan")
         scaled = loss * len(batch)  # @scaled
         self.steps += 1  # @count
         return scaled  # @done
 
 
-trainers = [Trainer.remote(rank) for rank in range(3)]
+trainers = [Trainer.remote(rank) for rank in range(RANKS)]
 for k in itertools.count():
     ray.get([trainer.step.remote(k) for trainer in trainers])
     print("STEP", k, flush=True)

@@ -80,6 +80,7 @@ scenario('all ranks as children of one session: step all, continue all, odd valu
   await scene.view.act(/python ranks\.py/, 'Attach to All Ranks');
   for (const rank of [0, 1, 2]) await scene.debug.stackHas(new RegExp(`^rank ${rank} Trainer.*Paused`));
   await scene.bench.stopsAt(`ranks.py:${SCALED}`);
+  await scene.debug.variable(['Locals', 'loss'], /=/);
   await scene.shot('all-ranks');
 
   await scene.bench.command('Ray DevKit: Add Expression...');
@@ -101,4 +102,20 @@ scenario('all ranks as children of one session: step all, continue all, odd valu
   await scene.bench.command('Ray DevKit: All Ranks: Continue');
   await until('step 3 and more', () => step(job.output) > 4);
   assert.deepEqual(await stoppedLines(scene, id), {});
+});
+
+scenario('eight ranks, and the one whose loss is nan is marked', async (scene) => {
+  const job = scene.job(['ranks.py', '8', '5'], ['--break', `ranks.py:${SCALED} if k == 3`]);
+  await job.stops(8);
+  await scene.open();
+  await scene.view.show();
+  await scene.view.act(/python ranks\.py/, 'Attach to All Ranks');
+  await scene.bench.stopsAt(`ranks.py:${SCALED}`);
+  await scene.view.show();
+  await scene.bench.command('Ray DevKit: Add Expression...');
+  await scene.bench.answer('Show on All Ranks', 'loss');
+  await scene.view.has(/^ranks 0-4,6[-,]7\s*0\.25/);
+  const odd = await scene.view.has(/^rank 5\s*nan/);
+  assert.match((await odd.getAttribute('aria-label')) ?? '', /differs from the rest/);
+  await scene.shot('values-on-all-ranks');
 });

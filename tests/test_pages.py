@@ -1,0 +1,90 @@
+"""How a page's sessions are read, before anything is typed (`tests/walks/test_pages.py` types them)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.walks.pages import Saved, Typed, compare, steps, with_meant
+
+PAGE = """
+Save this as `job.py`:
+
+```python
+print(1)
+```
+
+<!-- terminal 1 -->
+```console
+$ devkit run -- python job.py
+devkit: debugging job 02000000
+```
+
+In a second terminal:
+
+<!-- terminal 2 -->
+```console
+$ devkit attach
+(devkit rank 1) p k
+250
+^C
+```
+
+<!-- not typed: it needs an editor -->
+```console
+$ devkit vscode install
+```
+
+```
+$ a listing
+```
+"""
+
+
+def test_a_page_says_what_to_save_and_what_to_type_where() -> None:
+    assert steps(PAGE) == [
+        Saved("job.py", "print(1)\n"),
+        Typed(1, "$ ", "devkit run -- python job.py", ("devkit: debugging job 02000000",)),
+        Typed(2, "$ ", "devkit attach"),
+        Typed(2, "(devkit rank 1) ", "p k", ("250",)),
+        Typed(2, "", "^C"),
+    ]
+
+
+def test_a_session_that_begins_with_output_is_an_error() -> None:
+    with pytest.raises(ValueError, match="begins with 'hello'"):
+        steps("```console\nhello\n```\n")
+
+
+SHOWN = ("ID          ROLE    WHERE", "...", "4ef79312-1  Worker  job.py:15  3 s")
+
+
+def test_numbers_may_be_others_and_are_learned() -> None:
+    compared = compare(SHOWN, "ID      ROLE  WHERE\n\n00000000-7  Worker  job.py:15  12 s\n")
+    assert compared.missing is None
+    assert compared.meant["4ef79312-1"] == "00000000-7"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "ID  ROLE  WHERE\n",
+        "0-7  Worker  job.py:15  12 s\nID  ROLE  WHERE\n",
+        "ID  ROLE  WHERE\n0-7  Driver  x:1  1 s\n",
+    ],
+    ids=["nothing", "too little", "another order", "other words"],
+)
+def test_what_is_not_printed_is_missed(said: str) -> None:
+    assert compare(SHOWN, said).missing is not None
+
+
+def test_what_a_page_leaves_out_of_a_line_may_be_anything() -> None:
+    assert compare(("Row(index=21, ..., truth='5')",), "Row(index=3, file='a b', truth='7')").missing is None
+
+
+def test_ids_and_addresses_are_those_of_this_run() -> None:
+    meant = {"51446d": "abcdef", "0d1d5c31b596": "ffff5c31b596", "192.0.2.2": "10.77.0.1"}
+    assert with_meant("devkit break --clear 51446d", meant) == "devkit break --clear abcdef"
+    assert with_meant("devkit crashes show 0d1d", meant) == "devkit crashes show ffff"
+    assert with_meant("export RAY_ADDRESS=192.0.2.2:6379", meant) == "export RAY_ADDRESS=10.77.0.1:6379"
+    assert with_meant("sleep 3", meant) == "sleep 3"

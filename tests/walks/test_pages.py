@@ -1,0 +1,43 @@
+"""Each page's sessions, typed into real shells from the first line to the last: what it shows is what is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.config.conftest import SEED_SCRIPTS
+from tests.hosts.hosts import REPOSITORY
+from tests.walks import pages
+from tests.walks.terminals import Terminal
+from tests.walks.typist import FOLDER, walk
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+PAGES = {  # and how many lines of it are typed at least
+    "README.md": 8,
+    "docs/index.md": 3,
+    "docs/debugging.md": 25,
+    "docs/smoke.md": 3,
+    "docs/vscode.md": 5,
+}
+SMALL = 'devkit smoke --tiny "data.train_files=[]" "data.val_files=[]" -- bash'  # as the README has it
+
+
+@pytest.fixture
+def reader(terminal: Terminal) -> Terminal:
+    """In the project's folder, as far as the pages name what is in it."""
+    for folder in ("docs", "tests"):
+        terminal.run(f"mkdir -p {FOLDER} && ln -s {REPOSITORY / folder} {FOLDER}/{folder}")
+    return terminal
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_can_be_typed_as_it_stands(page: str, reader: Terminal) -> None:
+    steps = pages.steps((REPOSITORY / page).read_text(encoding="utf-8"))
+    assert walk(reader, steps).typed >= PAGES[page]
+
+
+@pytest.mark.parametrize("script", SEED_SCRIPTS, ids=lambda script: script.stem)
+def test_a_launch_command_of_the_readme_runs_small(script: Path, reader: Terminal) -> None:
+    assert f"{SMALL} tests/config/seeds/" in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert "smoke: pass in" in reader.run(f"cd {FOLDER} && {SMALL} tests/config/seeds/{script.name}")
