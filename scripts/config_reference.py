@@ -95,7 +95,7 @@ def _raw(key: str) -> str:
 
 
 def no_effect() -> str:
-    """Every other key that is accepted and does nothing, by section and reason; with the values that are not refused."""
+    """Every other key that is accepted and does nothing, by section and reason; with the values that are taken."""
     table = upstream._table()
     groups: dict[str, dict[tuple[str, str], list[str]]] = {}
     for key in sorted(table.keys() - unmet.names().keys()):

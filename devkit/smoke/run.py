@@ -45,7 +45,7 @@ def main(options: SmokeOptions) -> int:
     plan = make_plan(options.overrides, options.dialect, options.rollout)
     folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
     try:
-        with make_view(json=options.json) as view, interrupting():
+        with make_view(json=options.json, log=folder / "stderr.log") as view, interrupting():
             _announce(plan, view, verbose=options.verbose)
             clock = Clock(view)
             with _deadline(options.timeout, clock):
