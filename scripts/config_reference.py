@@ -9,7 +9,7 @@ import typing
 from collections.abc import Iterator
 from types import NoneType, UnionType
 
-from trainer.config import schema, tree, upstream
+from trainer.config import schema, tree, unmet, upstream
 from trainer.config.choices import CHOICES, RANGES
 from trainer.config.dialects import DIALECTS, DIFFERENCES
 from trainer.config.overrides import format_value
@@ -95,10 +95,10 @@ def _raw(key: str) -> str:
 
 
 def no_effect() -> str:
-    """Every key that is accepted and does nothing, by section and reason; with the values that are not refused."""
+    """Every other key that is accepted and does nothing, by section and reason; with the values that are taken."""
     table = upstream._table()
     groups: dict[str, dict[tuple[str, str], list[str]]] = {}
-    for key in sorted(table):
+    for key in sorted(table.keys() - unmet.names().keys()):
         entry = table[key]
         only = "" if entry.only is None else ", ".join(f"`{format_value(v)}`" for v in entry.only) or "none"
         groups.setdefault(_section(key), {}).setdefault((entry.why, only), []).append(key)
@@ -113,6 +113,21 @@ def no_effect() -> str:
             title = "### Others" if section == "others" else f"### In `{section}`"
             parts.append("\n".join([title, "", head, *rows]))
     return "\n\n".join(parts)
+
+
+def unmet_requests() -> str:
+    """What a warning is given of, and by which keys, with the values that do not ask for it."""
+    rows = []
+    for each in unmet.TABLE:
+        keys = ", ".join(f"`{key}`{_unless(values)}" for key, values in each.keys.items())
+        off = ", ".join(f"`{key}={format_value(value)}`" for key, values in each.off.items() for value in values)
+        rows.append(f"| {each.asked} | {each.instead} | {keys} | {off} |")
+    head = "| asked for | what happens | by | not with |\n|---|---|---|---|"
+    return "\n".join([head, *rows])
+
+
+def _unless(values: tuple[object, ...]) -> str:
+    return f" (unless {', '.join(format_value(value) for value in values)})" if values else ""
 
 
 def renames() -> str:

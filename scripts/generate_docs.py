@@ -213,6 +213,7 @@ GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/cli.md", "cli"): cli_reference,
     ("docs/config.md", "keys"): config_table("keys"),
     ("docs/config.md", "renames"): config_table("renames"),
+    ("docs/config.md", "unmet requests"): config_table("unmet_requests"),
     ("docs/config.md", "no effect"): config_table("no_effect"),
     ("docs/lint.md", "rules"): lint_rules,
     ("docs/doctor.md", "rules"): doctor_rules,

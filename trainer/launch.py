@@ -36,8 +36,10 @@ def run_on_ray(config: Config, observer: Observer | None = None) -> Metrics:
         for note in data.notes:
             tracker.note(note)
         try:
+            tracker.phase("starting Ray")
             start_ray(config)  # within the `try`: Ctrl-C may come while Ray is half up
             leaving.listen()  # again: Ray's own handler aborts the process
+            tracker.phase(f"placing {config.world_size} worker{'s' * (config.world_size > 1)}")
             with closing(WorkerPool(config, note=tracker.note)) as pool:
                 pool.connect()
                 return train(config, pool, data, tracker, observer, leaving)

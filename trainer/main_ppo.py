@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from trainer.address import prepare_own_cluster, running_cluster
 from trainer.commands import Parser, outcome, output
-from trainer.config import DIALECTS, check, print_config, print_lines, report_lines, resolve
+from trainer.config import DIALECTS, check, print_config, print_lines, report_lines, resolve, warning_lines
 from trainer.config.schema import Config
 from trainer.config.show import fact_lines, note_lines
 from trainer.errors import ConfigError, WeightMismatch, WorkerDied
@@ -41,17 +41,19 @@ def command(options: argparse.Namespace) -> int:
     if options.print_config:
         with output():
             print_config(resolved, sys.stdout)
-        print_lines(note_lines(resolved.notes), sys.stderr)
+        print_lines([*note_lines(resolved.notes), *warning_lines(resolved.notes)], sys.stderr)
         return 0
     report = check(resolved)
+    warnings = list(warning_lines(report.notes))
+    if report.ok and not options.check:
+        print_lines([*warnings, *report_lines(report)], sys.stderr)
+        return train(resolved.config)
     print_lines(report_lines(report), sys.stderr)
-    if not report.ok:
-        return ConfigError.exit_code
-    if options.check:
-        with output():
-            print_lines(fact_lines(report), sys.stdout)
-        return 0
-    return train(resolved.config)
+    with output():
+        print_lines(fact_lines(report), sys.stdout)
+        sys.stdout.flush()
+    print_lines(warnings, sys.stderr)
+    return 0 if report.ok else ConfigError.exit_code
 
 
 def train(config: Config) -> int:

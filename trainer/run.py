@@ -72,6 +72,7 @@ def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: O
     steps = total_steps(config, data.train)
     spec = RunSpec(absolute(config), read_source(config.custom_reward_function), steps)
     tell(tracker, forecast.of_start(config))
+    tracker.phase("loading models")
     pool.build(spec)
     workers = WorkerGroup(pool, config)
     progress, saved = resume(config, workers, data.train, tracker)
@@ -81,6 +82,7 @@ def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: O
         return {}
     last: Metrics = {}
     if data.validation and (config.trainer.val_before_train or config.trainer.val_only):
+        tracker.phase("validating")
         last = validate(workers, data, config, progress.step)
         tracker.log(progress.step, last)
     if config.trainer.val_only:
@@ -88,6 +90,7 @@ def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: O
     recorder, profiler = Recorder(spec, workers), Profiler(config.global_profiler, workers.everywhere, tracker.note)
     loop = Loop(config, pool, workers, data, tracker, observer, recorder, profiler, leaving, endless(data.train), steps)
     tell(tracker, forecast.of_first_step(config))
+    tracker.phase("first step")
     while progress.step < steps:
         with leaving.step():
             progress, saved, last = loop.step(progress, saved)

@@ -10,20 +10,24 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from trainer.apart import Apart
 from trainer.config.schema import Config, TrainerConfig
+from trainer.curve import sparkline
 from trainer.errors import ConfigError, TrainerError
 from trainer.records import Metrics
 
 METRICS_FILE, TENSORBOARD_FOLDER = "metrics.jsonl", "tensorboard"  # below trainer.default_local_dir
 WANDB_FINISH_S = "300"
+SCORE = "critic/score/mean"
+BAR_COLUMNS, SPARKS = 12, 16
 # What one line on a terminal has room for: the metric, and its short name.
 HEADLINE = {
-    "critic/score/mean": "score",
+    SCORE: "score",
     "actor/ppo_kl": "kl",
     "actor/entropy": "entropy",
     "actor/pg_loss": "pg_loss",
@@ -55,6 +59,13 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class TellsPhases(Protocol):
+    """A back-end for people."""
+
+    def phase(self, text: str) -> None: ...
+
+
 class Tracker:
     """All back-ends of `trainer.logger` together."""
 
@@ -65,6 +76,12 @@ class Tracker:
     def log(self, step: int, metrics: Metrics) -> None:
         for backend in self.backends:
             backend.log(step, metrics)
+
+    def phase(self, text: str) -> None:
+        """What the run is at, when it is at no step."""
+        for backend in self.backends:
+            if isinstance(backend, TellsPhases):
+                backend.phase(text)
 
     def note(self, text: str) -> None:
         self.console.print(f"note: {text}", style="dim", markup=False, highlight=False, soft_wrap=True)
@@ -81,7 +98,7 @@ def make_tracker(config: Config, total_steps: int) -> Tracker:
     backends: list[Backend] = []
     for name in config.trainer.logger:
         if name == "console":
-            backends.append(console_log(config.trainer, console, total_steps))
+            backends.append(console_log(config.trainer, console, total_steps, apart=True))
         elif name == "file":
             backends.append(JsonLines(root / METRICS_FILE))
         elif name == "wandb":
@@ -93,11 +110,14 @@ def make_tracker(config: Config, total_steps: int) -> Tracker:
     return Tracker(backends, console)
 
 
-def console_log(trainer: TrainerConfig, console: Console, total_steps: int) -> Backend:
-    """Off a terminal all metrics are shown, too, where no other logger keeps them."""
+def console_log(trainer: TrainerConfig, console: Console, total_steps: int, *, apart: bool = False) -> Backend:
+    """Off a terminal all metrics are shown, too, where no other logger keeps them.
+
+    `apart`: the terminal of stderr is the display's own while it lasts.
+    """
     shown = trainer.console_metrics
     if console.is_terminal:
-        return TerminalLog(console, total_steps, whole=shown == "all")
+        return TerminalLog(console, total_steps, whole=shown == "all", apart=Apart() if apart else None)
     alone = set(trainer.logger) == {"console"}
     return PlainLog(console, whole=alone if shown is None else shown == "all")
 
@@ -118,29 +138,54 @@ class PlainLog:
         shown = (f"{name}:{value:.6g}" for name, value in metrics.items() if self.whole or is_headline(name))
         print(" - ".join([f"step:{step}", *shown]), file=self.file, flush=True)
 
+    def phase(self, text: str) -> None:
+        print(f"{text} ...", file=self.file, flush=True)
+
     def close(self) -> None:
         pass
 
 
 class TerminalLog:
-    """The main numbers of each step, above a progress bar; after them the others, if they are asked for."""
+    """The main numbers of each step, above a progress bar; after them the others, if they are asked for.
 
-    def __init__(self, console: Console, total_steps: int, *, whole: bool) -> None:
+    The bar says what the run is at before its first step, and draws the mean score of the steps that were.
+    """
+
+    def __init__(self, console: Console, total_steps: int, *, whole: bool, apart: Apart | None = None) -> None:
         self.whole = whole
-        columns = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.console, self.apart = console, apart
+        self.scores: list[float] = []
+        if apart is not None:
+            console.file = apart.open()
+        columns = (
+            *(TextColumn("{task.description}"), BarColumn(BAR_COLUMNS), MofNCompleteColumn()),
+            *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
+            TextColumn("[cyan]{task.fields[score]}"),
+        )
         self.progress = Progress(*columns, console=console, transient=True)
-        self.bar = self.progress.add_task("steps", total=total_steps)
+        self.bar = self.progress.add_task("starting", total=total_steps, score="")
         self.progress.start()
+
+    def phase(self, text: str) -> None:
+        self.progress.update(self.bar, description=text)
 
     def log(self, step: int, metrics: Metrics) -> None:
         shown = [f"{label} {metrics[name]:.4g}" for name, label in HEADLINE.items() if name in metrics]
         shown += [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith("val-core/")]
         shown += [f"{name} {value:.4g}" for name, value in metrics.items() if self.whole and not is_headline(name)]
         self.progress.print(f"step {step}: " + "  ".join(shown), markup=False, highlight=False, soft_wrap=True)
-        self.progress.update(self.bar, completed=step)
+        self.scores += [metrics[SCORE]] if SCORE in metrics else []
+        score = f"score {self.scores[-1]:.2f} {sparkline(self.scores, SPARKS)}" if self.scores else ""
+        self.progress.update(self.bar, completed=step, description="step", score=score)
 
     def close(self) -> None:
         self.progress.stop()
+        if self.apart is None:
+            return
+        self.console.file = None  # type: ignore[assignment]  # sys.stderr again
+        if (log := self.apart.close()) is not None:
+            text = f"note: what Ray and libraries wrote to stderr meanwhile is in {log}"
+            self.console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 class JsonLines:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from devkit.errors import DevkitError
 from devkit.records import CheckResult, SmokeRecord, StepRecord
-from devkit.smoke.curve import reward_curve
+from trainer.curve import svg_curve
 
 SUITE = "devkit.smoke"
 # XML 1.0 has no way to write these, not even escaped.
@@ -97,6 +97,11 @@ def write_report(
         hint = "give --report another folder"
         raise DevkitError(f"cannot write the report to {directory}: {error.strerror}", hint=hint) from error
     return with_artifacts
+
+
+def reward_curve(steps: Sequence[StepRecord]) -> str:
+    """Mean reward by step, as an image."""
+    return svg_curve([(float(step.step), step.reward_mean) for step in steps])
 
 
 def metrics_jsonl(steps: Sequence[StepRecord]) -> str:

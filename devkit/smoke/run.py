@@ -45,7 +45,7 @@ def main(options: SmokeOptions) -> int:
     plan = make_plan(options.overrides, options.dialect, options.rollout)
     folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
     try:
-        with make_view(json=options.json) as view, interrupting():
+        with make_view(json=options.json, log=folder / "stderr.log") as view, interrupting():
             _announce(plan, view, verbose=options.verbose)
             clock = Clock(view)
             with _deadline(options.timeout, clock):
@@ -152,6 +152,8 @@ class Clock:
 
 def _announce(plan: Plan, view: SmokeView, *, verbose: bool) -> None:
     """What was kept of the full run, and what was cut; defaults that were cut are told to those who ask."""
+    for warning in plan.warnings:
+        view.note(warning)
     if plan.like:
         view.note(f"model: the architecture of {plan.like}")
     view.note("kept: " + ", ".join(f"{key}={value}" for key, value in plan.kept.items()))

@@ -15,7 +15,7 @@ from typing import Any
 from devkit.debug.inworker.settings import lifts_timeouts
 from devkit.records import Cut
 from devkit.smoke import sizing
-from trainer.config import Resolved, check, resolve
+from trainer.config import Resolved, check, resolve, warning_lines
 from trainer.config.choices import CHOICES
 from trainer.config.overrides import format_value, parse
 from trainer.config.problems import ConfigErrors, Problem
@@ -111,6 +111,7 @@ class Plan:
     cut: tuple[Cut, ...]
     own_data: bool  # no data.train_files were given
     like: str | None  # local model folder whose architecture is taken
+    warnings: tuple[str, ...] = ()  # what the full command asks for in vain
 
 
 def make_plan(overrides: Sequence[str], dialect: str | None, rollout: str = "hf") -> Plan:
@@ -142,6 +143,7 @@ def make_plan(overrides: Sequence[str], dialect: str | None, rollout: str = "hf"
         cut=cuts,
         own_data=not full.data.train_files,
         like=str(model) if full.actor_rollout_ref.model.path and (model / "config.json").is_file() else None,
+        warnings=tuple(warning_lines(resolved.notes)),
     )
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from devkit import console
 from devkit.records import CheckResult, SmokeRecord, Status
 from devkit.smoke.report import summary
+from trainer.apart import Apart
+from trainer.curve import sparkline
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 WORDS: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "skip": "skip"}
 MARKS: dict[Status, str] = {"pass": "✓", "fail": "✗", "skip": "-"}
 STYLES: dict[Status, str] = {"pass": "green", "fail": "bold red", "skip": "yellow"}
-BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 40  # columns of the live reward curve
 FRAMES = 5  # redraws a second: the run needs the cores more than the table does
 STEP_LINE_EVERY = 2.0  # seconds between the plain lines of steps
@@ -48,11 +50,11 @@ class SmokeView(Protocol):
     ) -> None: ...
 
 
-def make_view(*, json: bool = False) -> SmokeView:
-    """The view that fits stdout and stderr."""
+def make_view(*, json: bool = False, log: Path | None = None) -> SmokeView:
+    """The view that fits stdout and stderr. `log` takes what others write to stderr beside a live table."""
     talk = console.talk()
     result = talk if json else console.result()
-    return LiveView(talk, result) if console.is_live(talk) else PlainView(talk, result)
+    return LiveView(talk, result, log=log) if console.is_live(talk) else PlainView(talk, result)
 
 
 class PlainView:
@@ -132,20 +134,30 @@ class Progress:
     checks: list[CheckResult] = field(default_factory=list)
     step: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
-    rewards: list[float] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)  # of the phase that runs
 
 
 class LiveView:
     """A table that redraws itself while the run goes on, and the result once when it is over."""
 
-    def __init__(self, talk: Console, result: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        talk: Console,
+        result: Console,
+        clock: Callable[[], float] = time.monotonic,
+        log: Path | None = None,
+    ) -> None:
+        """With `log`, the terminal is the table's own: what else writes to stderr meanwhile goes there."""
         self._talk, self._result, self._clock = talk, result, clock
         self._progress = Progress(started=clock())
         self._live: Live | None = None
+        self._apart = Apart(log) if log is not None else None
 
     def __enter__(self) -> Self:
         from rich.live import Live
 
+        if self._apart is not None:
+            self._talk.file = self._apart.open()
         self._live = Live(
             console=self._talk,
             get_renderable=self._render,
@@ -162,9 +174,13 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
             self._live = None
+            if self._apart is not None:
+                self._talk.file = None  # type: ignore[assignment]  # sys.stderr again
+                self._apart.close()
 
     def phase_started(self, name: str) -> None:
         self._progress.current = (name, self._clock())
+        self._progress.step, self._progress.rewards = 0, []  # a curve of its own
 
     def phase_done(self, name: str, seconds: float) -> None:
         self._progress.phases[name] = seconds
@@ -223,7 +239,7 @@ def _spinner(now: float) -> str:
 def _step_line(progress: Progress) -> Text:
     from rich.text import Text
 
-    curve = (sparkline(progress.rewards), "cyan")
+    curve = (sparkline(progress.rewards, SPARKS), "cyan")
     name = (f"step {progress.step}  ", "bold")
     return Text.assemble(name, curve, "  ", figures(progress.metrics), no_wrap=True, overflow="ellipsis")
 
@@ -235,21 +251,6 @@ def figures(metrics: Mapping[str, float]) -> str:
     'reward_mean 0.25  actor/entropy 1.5'
     """
     return "  ".join(f"{name} {metrics[name]:.4g}" for name in SHOWN if name in metrics)
-
-
-def sparkline(values: list[float], columns: int = SPARKS) -> str:
-    """The values as blocks, in at most so many columns; each column is a mean, and what is not finite is left out.
-
-    >>> sparkline([0.0, 0.5, 1.0])
-    '▁▅█'
-    """
-    finite = [value for value in values if abs(value) < float("inf")]
-    size = -(-len(finite) // columns) if finite else 1
-    means = [sum(part) / len(part) for part in (finite[i : i + size] for i in range(0, len(finite), size))]
-    if not means:
-        return ""
-    low, span = min(means), max(means) - min(means)
-    return "".join(BLOCKS[round((mean - low) / span * 7) if span else 0] for mean in means)
 
 
 def checks_table(checks: list[CheckResult] | tuple[CheckResult, ...]) -> Table:

@@ -187,7 +187,7 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
         (f"{A}.fsdp_config.strategy=fsdp2", "both mean FSDP2"),
         ("actor_rollout_ref.ref.fsdp_config.optimizer_offload=True", "the reference is not trained"),
         (f"{A}.fsdp_config.offload_policy=True", "say what waits in host memory"),
-        (f"{ROLLOUT}.multi_turn.format=hermes", "single-turn"),
+        (f"{ROLLOUT}.agent.default_agent_loop=single_turn_agent", "single-turn"),
         (f"{M}.override_config.attn_implementation=sdpa", "leaves the maths alone"),
         (f"{A}.optim.warmup_style=null", "lr_scheduler_type decides"),
         ("actor_rollout_ref.ref.strategy=${actor_rollout_ref.actor.strategy}", "on the actor's engine"),

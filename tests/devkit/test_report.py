@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from devkit.errors import DevkitError
 from devkit.records import CheckResult, SmokeRecord, StepRecord
-from devkit.smoke.curve import HEIGHT, WIDTH, reward_curve, running_mean, ticks
-from devkit.smoke.report import index_html, junit_xml, summary, write_junit, write_report
+from devkit.smoke.report import index_html, junit_xml, reward_curve, summary, write_junit, write_report
+from trainer.curve import HEIGHT, WIDTH, running_mean, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from devkit import console
 from devkit.records import CheckResult, SmokeRecord
-from devkit.smoke.view import LiveView, PlainView, Progress, make_view, progress_table, sparkline
+from devkit.smoke.view import LiveView, PlainView, Progress, make_view, progress_table
+from tests.terminal import seen_on_a_terminal
+from trainer.curve import sparkline
 
 GOOD = CheckResult("logprobs_agree", "pass", "difference 2e-6 [limit 1e-4]", 0.5)
 BAD = CheckResult("masks_exact", "fail", "row 3: 1 token too long", 0.25)
@@ -151,8 +155,8 @@ def test_live_prints_checks_and_verdict_once_when_it_is_over(clock: Clock) -> No
 
 def test_sparkline_has_at_most_so_many_columns() -> None:
     assert sparkline([float(i) for i in range(100)], columns=10) == "▁▂▃▃▄▅▆▆▇█"
-    assert sparkline([]) == ""
-    assert sparkline([float("nan"), 1.0, float("inf")]) == "▁"
+    assert sparkline([], 10) == ""
+    assert sparkline([float("nan"), 1.0, float("inf")], 10) == "▁"
 
 
 def test_a_pipe_gets_plain_lines(quiet_environment: pytest.MonkeyPatch) -> None:
@@ -192,3 +196,39 @@ def test_under_json_nothing_but_the_record_goes_to_stdout(
     out, err = capsys.readouterr()
     assert out == ""
     assert "smoke: fail" in err
+
+
+def test_each_phase_has_a_reward_curve_of_its_own(clock: Clock) -> None:
+    """A next stage begins low: in one line with the stage before, that looks like a collapse."""
+    talk = page(terminal=True)
+    with LiveView(talk, page(), clock) as view:
+        view.phase_started("learning gate")
+        for step, reward in enumerate([0.1, 0.5, 0.9], 1):
+            view.step(step, {"reward_mean": reward})
+        view.phase_done("learning gate", 1.0)
+        view.phase_started("pipeline")
+        talk.file.truncate(0)
+        view.step(1, {"reward_mean": 0.1})
+        view.step(2, {"reward_mean": 0.2})
+    assert "step 2  ▁█  " in text(talk) and "▁▅█" not in text(talk)
+
+
+TORN = """
+import os, sys
+from pathlib import Path
+from devkit.smoke.view import make_view
+with make_view(log=Path(sys.argv[1])) as view:
+    view.phase_started("start")
+    os.write(2, b"network_util.cc:330: Failed to determine local IP")
+    view.note("a note")
+    view.step(1, {"reward_mean": 0.5})
+sys.stderr.write("afterwards")
+"""
+
+
+def test_nothing_tears_the_live_table(tmp_path: Path) -> None:
+    log = tmp_path / "stderr.log"
+    shown = seen_on_a_terminal([sys.executable, "-c", TORN, str(log)])
+    assert "devkit smoke" in shown and "a note" in shown and shown.endswith("afterwards")
+    assert "network_util" not in shown
+    assert log.read_text() == "network_util.cc:330: Failed to determine local IP"

@@ -22,6 +22,7 @@ from trainer.config.show import (
     print_lines,
     problem_lines,
     report_lines,
+    warning_lines,
 )
 
 __all__ = [
@@ -46,4 +47,5 @@ __all__ = [
     "problem_lines",
     "report_lines",
     "resolve",
+    "warning_lines",
 ]

@@ -20,7 +20,7 @@ from trainer.config.overrides import Override, parse
 from trainer.config.problems import Note, Problem
 from trainer.config.releases import SEARCH_R1, accepts, has, is_listed, is_search_r1_only
 from trainer.config.schema import Config
-from trainer.config.upstream import no_effect, rename, spellings
+from trainer.config.upstream import is_section, no_effect, rename, spellings
 
 OURS = "ours"
 TARGETS = (*DIALECTS, OURS)
@@ -32,6 +32,7 @@ RemarkKind = Literal[
     "added",
     "missing",
     "inert",
+    "unmet",
     "deprecated",
     "refused",
     "grammar",
@@ -134,7 +135,7 @@ def _keys(dialect: str, overrides: Sequence[Override]) -> Iterator[Remark]:
 
 def _is_known(key: str) -> bool:
     renamed, _ = rename(key, None)
-    acts = tree.is_key(renamed) or tree.is_section(renamed)
+    acts = tree.is_key(renamed) or tree.is_section(renamed) or is_section(renamed)
     return acts or any(no_effect(name) is not None for name in (key, renamed)) or is_search_r1_only(key)
 
 
@@ -237,6 +238,10 @@ def _ours(resolved: Resolved, blind: Sequence[Override], given: Collection[str])
     for note in (*resolved.notes, *size_notes(config), *setting_notes(config), *of_megatron):
         if note.kind == "inert":
             shared.setdefault(note.message.partition(" has no effect: ")[2], []).append(note)
+        elif note.kind == "absent":
+            yield Remark("inert", note.key, note.message, "leave it out")
+        elif note.kind == "unmet":
+            yield Remark("unmet", note.key, note.message, "leave it out, or train with verl or Search-R1")
         elif note.kind == "renamed":
             new, _ = rename(note.key, None)
             yield Remark("renamed", note.key, note.message, f"write {new}")

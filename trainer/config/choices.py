@@ -59,6 +59,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     **{f"{section}.{_RECOMPUTE}_modules": ("core_attn", "mlp") for section in _MEGATRON_SECTIONS},
 }
 
+# Of lists: what verl and its forks take beside that. It changes nothing that is learned, and is left out with a note.
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "trainer.logger": (
+        *("swanlab", "mlflow", "vemlp_wandb", "clearml", "trackio", "rl_insight", "tracking"),
+        *("rerun", "comet", "comet_ml", "bwandb", "rl_logging_board", "rlloggingboard", "localfile"),
+    ),
+}
+
 
 WHOLE = 2**31 - 1  # the largest whole number without a limit of its own: nothing that is made of a few overflows
 LARGEST_FLOAT = 3.4028234663852886e38  # of fp32: what is more than that is infinite where it is used

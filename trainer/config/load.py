@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from trainer.config import tree
-from trainer.config.choices import unalias, value_problem
+from trainer.config import tree, unmet
+from trainer.config.choices import ELSEWHERE, unalias, value_problem
 from trainer.config.dialects import choose, dead_kl_note, difference_notes, differences
 from trainer.config.overrides import Override, format_value, parse
 from trainer.config.problems import ConfigErrors, Note, NoteKind, Problem, independent
 from trainer.config.releases import SEARCH_R1_ONLY
 from trainer.config.schema import Config
-from trainer.config.upstream import inert_keys, meanings, no_effect, rename, renamed_keys
+from trainer.config.upstream import inert_keys, is_section, meanings, no_effect, rename, renamed_keys
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,14 @@ def _sort_out(overrides: Sequence[Override]) -> _Given:
             continue
         for key, value in _leaves(override.key, override.value):
             _take(given, key, value)
+    _tell_unmet(given)
     return given
 
 
 def _leaves(key: str, value: Any) -> list[tuple[str, Any]]:
-    """`section={a: 1, b: {c: 2}}` as single keys. Sections that are free-form upstream stay whole."""
-    if isinstance(value, dict) and value and (tree.is_section(rename(key, value)[0]) or no_effect(key) is None):
+    """`section={a: 1, b: {c: 2}}` as single keys. Sections of which no name matters here stay whole."""
+    has_names = tree.is_section(rename(key, value)[0]) or is_section(key)
+    if isinstance(value, dict) and value and (has_names or no_effect(key) is None):
         return [leaf for name, item in value.items() for leaf in _leaves(f"{key}.{name}", item)]
     return [(key, value)]
 
@@ -129,6 +131,11 @@ def _take(given: _Given, written: str, raw: Any) -> None:
 def _take_one(given: _Given, written: str, key: str, value: Any) -> None:
     if tree.is_key(key):
         value = unalias(key, value)
+        if others := _others(key, value):
+            value = [item for item in value if item not in others] if isinstance(value, list) else []
+            _note_others(given, key, others, value)
+            if not value:
+                return
         _note_repetition(given, key, written, value)
         if key != written and given.spelled.get(key) != written:
             given.note("renamed", written, f"{written} is {key} here")
@@ -136,6 +143,8 @@ def _take_one(given: _Given, written: str, key: str, value: Any) -> None:
         given.values[key] = (value, "command line" if key == written else f"command line, as {written}")
         return
     reason = no_effect(key)
+    if reason is None and is_section(key) and value in (None, {}):
+        return
     if reason is None:
         given.problems.append(_unknown_problem(written))
     elif not reason.allows(value):
@@ -145,7 +154,31 @@ def _take_one(given: _Given, written: str, key: str, value: Any) -> None:
         if written in given.inert and given.inert[written] != value:
             given.note("duplicate", written, f"{written} is given twice, {_pair(given.inert[written], value)}")
         given.inert[written] = value
-        given.note("inert", written, f"{written} has no effect: {reason.why}")
+
+
+def _others(key: str, value: Any) -> list[str]:
+    """Items that only verl knows."""
+    known = ELSEWHERE.get(key, ())
+    return [item for item in (value if isinstance(value, list) else [value]) if item in known]
+
+
+def _note_others(given: _Given, key: str, others: Sequence[str], left: Sequence[str]) -> None:
+    """With nothing left, the default stays."""
+    used = format_value(list(left) or tree.default(key))
+    given.note("absent", key, f"{key} names {', '.join(others)}, which this trainer does not have: it is {used}")
+
+
+def _tell_unmet(given: _Given) -> None:
+    """A note for each key without effect; what changes what is learned is told together, and not as one of those."""
+    asking = {each: each.asking(given.inert) for each in unmet.TABLE}
+    told = {key for keys in asking.values() for key in keys}
+    for key in given.inert:
+        reason = no_effect(rename(key, None)[0])
+        if reason is not None and key not in told:
+            given.note("inert", key, f"{key} has no effect: {reason.why}")
+    for each, keys in asking.items():
+        if keys:
+            given.note("unmet", next(iter(keys)), each.line(keys))
 
 
 def _note_repetition(given: _Given, key: str, written: str, value: Any) -> None:
@@ -170,10 +203,9 @@ def _deletion_problem(override: Override) -> Problem:
 
 
 def _unknown_problem(key: str) -> Problem:
-    if tree.is_section(key):
-        return Problem(
-            key, f"{key} is a section, not a key", f"for example {next(k for k in _known() if k.startswith(key))}"
-        )
+    if tree.is_section(key) or is_section(key):
+        first = next(name for name in _known() if name.startswith(f"{key}."))
+        return Problem(key, f"{key} is a section, not a key", f"for example {first}")
     return Problem(key, f"there is no key {key}", near_hint(key))
 
 

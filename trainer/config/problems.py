@@ -8,15 +8,16 @@ from typing import Literal
 
 from trainer.errors import ConfigError
 
-NoteKind = Literal["dialect", "duplicate", "renamed", "deprecated", "inert", "here"]
+NoteKind = Literal["dialect", "duplicate", "renamed", "deprecated", "inert", "absent", "unmet", "here"]
 
 
 @dataclass(frozen=True)
 class Note:
     """Something to know about a key.
 
-    `dialect`: another verl generation reads it otherwise; `inert`: accepted, without effect; `here`: of this command on
-    this version, such as a model that comes from the hub.
+    `dialect`: another verl generation reads it otherwise; `inert`: accepted, without effect; `absent`: a part of its
+    value is verl's alone; `unmet`: it asks for what changes the result and is not there, a warning (`unmet.py`);
+    `here`: of this command on this version, such as a model that comes from the hub.
     """
 
     kind: NoteKind

@@ -171,7 +171,7 @@ _SEARCH_R1_LACKS = tuple(
 
 # Accepted by every release, with `+` or without: free-form sections, Hydra's own keys, and keys of this trainer.
 _ANYWHERE = tuple(
-    f"hydra.* reward_model.reward_kwargs.* reward.reward_kwargs.* {_M}.override_config.*"
+    f"hydra.* reward_model.reward_kwargs.* reward.reward_kwargs.* reward_model.overlong_buffer.* {_M}.override_config.*"
     f" critic.model.override_config.* {_O}.engine_kwargs.*"
     f" data.apply_chat_template_kwargs.* {_A}.optim.override_optimizer_config.*"
     " critic.optim.override_optimizer_config.* ray_kwargs.ray_init.*"

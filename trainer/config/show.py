@@ -15,7 +15,7 @@ from trainer.config.load import Resolved
 from trainer.config.overrides import format_value
 from trainer.config.problems import Note, Problem
 
-_STYLES = {"error:": "bold red", "hint:": "cyan", "note:": "yellow"}
+_STYLES = {"warning:": "bold yellow", "error:": "bold red", "hint:": "cyan", "note:": "yellow"}
 _INERT = " has no effect: "
 
 
@@ -61,9 +61,14 @@ def problem_lines(problems: Iterable[Problem]) -> Iterator[str]:
 
 
 def note_lines(notes: Sequence[Note]) -> Iterator[str]:
-    """A `note:` line per note; keys without effect for one and the same reason share a line, at the end."""
+    """A `note:` line per note; keys without effect for one and the same reason share a line, at the end.
+
+    What `warning_lines` says is left out.
+    """
     shared: dict[str, list[str]] = {}
     for note in notes:
+        if note.kind == "unmet":
+            continue
         if note.kind == "inert" and _INERT in note.message:
             shared.setdefault(note.message.split(_INERT, 1)[1], []).append(note.key)
         else:
@@ -73,8 +78,13 @@ def note_lines(notes: Sequence[Note]) -> Iterator[str]:
         yield f"note: {', '.join(keys)} {verb} no effect: {_one_line(why)}"
 
 
+def warning_lines(notes: Iterable[Note]) -> Iterator[str]:
+    """A `warning:` line for each thing that the command asks for, that changes what is learned, and is not there."""
+    yield from (f"warning: {_one_line(note.message)}" for note in notes if note.kind == "unmet")
+
+
 def report_lines(report: Report) -> Iterator[str]:
-    """Notes, then problems."""
+    """Notes, then problems. Warnings are said before or after all else: `warning_lines`."""
     yield from note_lines(report.notes)
     yield from problem_lines(report.problems)
 

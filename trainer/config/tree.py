@@ -145,7 +145,7 @@ def _holds(found: ListConfig, kind: type) -> bool:
 
 
 def _misfit(key: str, value: Any) -> Problem:
-    return Problem(key, f"{key}={_shown(value)} is not {_type_name(key)}", f"the default is {key}={_default(key)}")
+    return Problem(key, f"{key}={_shown(value)} is not {_type_name(key)}", f"the default is {key}={default(key)}")
 
 
 def _shown(value: Any) -> str:
@@ -187,7 +187,7 @@ def _fresh_node(key: str) -> Any:
     return OmegaConf.select(_defaults(), section)._get_node(name)
 
 
-def _default(key: str) -> Any:
+def default(key: str) -> Any:
     """The default as the schema has it: `${other.key}` where it follows another."""
     node = _fresh_node(key)
     return OmegaConf.to_container(node) if isinstance(node, ListConfig) else node._value()
@@ -227,8 +227,8 @@ def default_origins() -> dict[str, str]:
 
 
 def _default_origin(key: str) -> str:
-    default = _default(key)
-    followed = re.findall(r"\$\{([^}]*)\}", default) if isinstance(default, str) else []
+    own = default(key)
+    followed = re.findall(r"\$\{([^}]*)\}", own) if isinstance(own, str) else []
     section = key.rpartition(".")[0]
     names = [section + name if name.startswith(".") else name for name in followed]
     return FOLLOWS + ", ".join(names) if names else "default"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
+from trainer.config import unmet
 from trainer.config.releases import matches
 from trainer.config.schema import SglangKwargs, VllmKwargs
 from trainer.config.tree import is_key
@@ -108,7 +109,7 @@ class NoEffect:
 
 @cache
 def _table() -> Mapping[str, NoEffect]:
-    table: dict[str, NoEffect] = {}
+    table = {name: NoEffect(each.why) for name, each in unmet.names().items()}
     for why, names in _REASONS.items():
         for name in names.split():
             for key in _spread(name):
@@ -151,16 +152,29 @@ def no_effect(key: str) -> NoEffect | None:
     return table[max(held, key=len)] if held else None
 
 
+@cache
+def _sections() -> frozenset[str]:
+    """Every section with a name below it, and not the section's own `.*` alone."""
+    parts = (name.removesuffix(".*").split(".") for name in _table())
+    return frozenset(".".join(names[:end]) for names in parts for end in range(1, len(names)))
+
+
+def is_section(key: str) -> bool:
+    """Whether keys of `key` are told apart here: a value for the whole of it is looked at name by name.
+
+    >>> is_section("actor_rollout_ref.actor.policy_loss"), is_section("retriever")
+    (True, False)
+    """
+    return key in _sections()
+
+
 def inert_keys() -> tuple[str, ...]:
     """Every single key with an entry here, for suggestions and the reference pages."""
     return tuple(sorted(name for name in _table() if not name.endswith(".*")))
 
 
 _REASONS: dict[str, str] = {
-    "rollouts are single-turn": (
-        f"max_turns do_search data.max_start_length data.max_obs_length {_A}.state_masking algorithm.state_masking.*"
-        f" retriever.* reranker.* {_O}.multi_turn.* {_O}.agent.*"
-    ),
+    "each rank generates by itself, without processes for agents": f"{_O}.agent.num_workers",
     "the engine sizes and orders its own batches": (
         f"{_O}.enable_prefix_caching {_O}.max_num_batched_tokens"
         f" {_O}.enable_chunked_prefill {_O}.max_model_len {_O}.scheduling_policy {_O}.multi_stage_wake_up"
@@ -217,16 +231,26 @@ _REASONS: dict[str, str] = {
     "the run counts its own steps": "OPTIMS.total_training_steps",
     "it follows actor_rollout_ref.rollout.n": f"{_A}.rollout_n {_R}.rollout_n critic.rollout_n",
     "lr_scheduler_type decides": "OPTIMS.warmup_style",
-    "it is a setting of a policy loss that is not in use": f"{_A}.policy_loss.* {_A}.tau_pos {_A}.tau_neg",
     "it is a setting of a feature that is off": (
         "MODELS.lora_alpha MODELS.target_modules MODELS.exclude_modules MODELS.mtp.* algorithm.pf_ppo.*"
         f" {_O}.mtp {_O}.skip_dump_dir"
         f" algorithm.rollout_is_threshold_lower {_CORRECTION}.rollout_rs_threshold"
-        f" {_CORRECTION}.rollout_rs_threshold_lower {_A}.router_replay.* {_R}.router_replay.* reward_model.* reward.*"
-        " reward_manager.* data.custom_cls.* data.sampler.* data.datagen.*"
+        f" {_CORRECTION}.rollout_rs_threshold_lower {_A}.router_replay.* {_R}.router_replay.*"
+        " reward_manager.module.name reward_manager.module.path"
+        " reward.reward_manager.module.name reward.reward_manager.module.path"
+        " reward_model.enable_resource_pool reward_model.nnodes reward_model.n_gpus_per_node"
+        " reward_model.forward_max_token_len_per_gpu reward_model.max_length reward_model.micro_batch_size"
+        " reward_model.micro_batch_size_per_gpu reward_model.strategy reward_model.ulysses_sequence_parallel_size"
+        " reward_model.use_dynamic_bsz reward_model.model.* reward_model.rollout.* reward_model.profiler.*"
+        " reward_model.reward_loop_class_name reward_model.reward_loop_module_path"
+        " reward_model.sandbox_fusion.max_concurrent reward_model.sandbox_fusion.memory_limit_mb"
+        " reward.sandbox_fusion.max_concurrent reward.sandbox_fusion.memory_limit_mb reward.reward_model.*"
+        " data.custom_cls.* data.sampler.* data.datagen.*"
     ),
-    "models are text only": f"{_A}.freeze_vision_tower data.image_key data.video_key data.image_patch_size"
-    " data.return_multi_modal_inputs",
+    "rewards are computed on the ranks, beside the models": (
+        "reward_model.launch_reward_fn_async reward_model.num_workers reward_model.use_reward_loop reward.num_workers"
+    ),
+    "models are text only": f"{_A}.freeze_vision_tower data.image_patch_size data.return_multi_modal_inputs",
     "all prompts are tokenized when they are loaded, in the driver": (
         "data.return_raw_input_ids data.return_raw_chat data.return_full_prompt data.dataloader_num_workers"
         " data.filter_overlong_prompts_workers data.validation_shuffle"
@@ -326,7 +350,8 @@ _REFUSALS: dict[str, NoEffect] = {
     f"{_O}.mode": NoEffect("rollout and updates take turns", ("sync", "async"), "set it to sync"),
     f"{_O}.prompt_length": NoEffect("data.max_prompt_length decides", (), "set data.max_prompt_length"),
     f"{_O}.response_length": NoEffect("data.max_response_length decides", (), "set data.max_response_length"),
-    f"{_O}.chat_scheduler {_O}.agent.agent_loop_config_path {_O}.agent.custom_async_server.path"
+    f"{_O}.chat_scheduler {_O}.agent.agent_loop_config_path {_O}.agent.agent_loop_manager_class"
+    f" {_O}.agent.custom_async_server.path"
     f" {_O}.agent.custom_async_server.name": _NO_CUSTOM_CODE,
     f"{_O}.agent.default_agent_loop": NoEffect(
         "rollouts are single-turn", ("single_turn_agent",), "set it to single_turn_agent"

@@ -1,15 +1,15 @@
-"""The reward curve as an SVG image: no plotting library, and it follows the reader's light or dark theme."""
+"""A curve by step: an SVG image that follows the reader's light or dark theme, and text for a terminal."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from devkit.records import StepRecord
-
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 60, 36, 40  # margins
 SMOOTHING = 0.8  # weight of the past in the running mean
+BLOCKS = "▁▂▃▄▅▆▇█"
+COLUMNS, ROWS = 60, 10  # of the text
 
 Point = tuple[float, float]
 
@@ -32,9 +32,9 @@ STYLE = """
 """
 
 
-def reward_curve(steps: Sequence[StepRecord]) -> str:
-    """Mean reward by step, faint, and its running mean. A step whose reward is not finite is left out."""
-    points = [(float(s.step), s.reward_mean) for s in steps if math.isfinite(s.reward_mean)]
+def svg_curve(values: Sequence[Point], title: str = "mean reward by step") -> str:
+    """The values by step, faint, and their running mean. A value that is not finite is left out."""
+    points = [(step, value) for step, value in values if math.isfinite(value)]
     if not points:
         return _svg([f'<text x="{WIDTH / 2}" y="{HEIGHT / 2}" text-anchor="middle">no steps</text>'])
     smooth = list(zip((x for x, _ in points), running_mean([y for _, y in points]), strict=True))
@@ -44,7 +44,7 @@ def reward_curve(steps: Sequence[StepRecord]) -> str:
     last_x, last_y = plane.at(smooth[-1])
     return _svg(
         [
-            f'<text class="title" x="{LEFT}" y="20">mean reward by step</text>',
+            f'<text class="title" x="{LEFT}" y="20">{title}</text>',
             *plane.grid(),
             f'<polyline class="raw" points="{plane.path(points)}"/>',
             f'<polyline class="mean" points="{plane.path(smooth)}"/>',
@@ -113,3 +113,62 @@ def _svg(parts: Sequence[str]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="reward curve">'
     )
     return "\n".join([head, f"  <style>{STYLE}  </style>", *(f"  {part}" for part in parts), "</svg>\n"])
+
+
+def text_curve(values: Sequence[Point], columns: int = COLUMNS, rows: int = ROWS, blocks: str = BLOCKS) -> list[str]:
+    """The values by step as lines of text, from 0 or the lowest up. Several steps in one column are their mean.
+
+    >>> text_curve([(1, 0.0), (2, 0.5), (3, 1.0)], columns=6, rows=2)
+    [' 1.0 |    ██', '     |  ████', ' 0.0 +------', '      1    3']
+    """
+    points = [(step, value) for step, value in values if math.isfinite(value)]
+    if not points:
+        return []
+    bars = _columns([value for _, value in points], columns)
+    marks = ticks(min(0.0, *bars), max(bars))
+    low, high = marks[0], marks[-1]
+    levels = [round((bar - low) / (high - low) * rows * len(blocks)) for bar in bars]
+    width = max(len(f"{low:.1f}"), len(f"{high:.1f}")) + 1
+    lines = []
+    for row in range(rows - 1, -1, -1):
+        filled = "".join(_block(level - row * len(blocks), blocks) for level in levels)
+        label = f"{high:.1f}" if row == rows - 1 else ""
+        lines.append(f"{label:>{width}} |{filled.rstrip()}")
+    first, last = f"{points[0][0]:g}", f"{points[-1][0]:g}"
+    lines.append(f"{low:.1f}".rjust(width) + " +" + "-" * len(bars))
+    lines.append(" " * (width + 2) + first + last.rjust(max(len(last) + 1, len(bars) - len(first))))
+    return lines
+
+
+def _block(level: int, blocks: str) -> str:
+    return blocks[min(level, len(blocks)) - 1] if level > 0 else " "
+
+
+def _columns(values: Sequence[float], columns: int) -> list[float]:
+    """Means of neighbours where there are more values than columns, each value several times where there are fewer."""
+    if len(values) <= columns:
+        return [value for value in values for _ in range(columns // len(values))]
+    return means(values, columns)
+
+
+def means(values: Sequence[float], columns: int) -> list[float]:
+    """At most so many means of neighbours, each of as many values but for the last.
+
+    >>> means([1.0, 3.0, 5.0], 2)
+    [2.0, 5.0]
+    """
+    size = -(-len(values) // columns) if values else 1
+    return [sum(part) / len(part) for part in (values[i : i + size] for i in range(0, len(values), size))]
+
+
+def sparkline(values: Sequence[float], columns: int) -> str:
+    """The values as blocks, in at most so many columns; each column is a mean, and what is not finite is left out.
+
+    >>> sparkline([0.0, 0.5, 1.0], 3)
+    '▁▅█'
+    """
+    shown = means([value for value in values if math.isfinite(value)], columns)
+    if not shown:
+        return ""
+    low, span = min(shown), max(shown) - min(shown)
+    return "".join(BLOCKS[round((mean - low) / span * 7) if span else 0] for mean in shown)

@@ -1,0 +1,152 @@
+"""What a command may ask for that changes what is learned, and that this trainer does not do.
+
+Such a key is no note among twenty: each `Unmet` of a command becomes one `warning:` line, the last of `--check` and the
+first of a run. Whatever only costs time or memory, or says where something is written, has its place in `upstream.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from trainer.config.overrides import format_value
+
+_A, _O = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+_OFF = (False, None)
+_MULTI_TURN = f"{_O}.multi_turn"
+
+
+@dataclass(frozen=True, eq=False)
+class Unmet:
+    """`keys` ask for it, each unless it has one of the values beside it; none does under a value of `off`."""
+
+    asked: str
+    instead: str
+    why: str  # of keys that ask for nothing as they stand: "KEY has no effect: WHY"
+    keys: Mapping[str, tuple[Any, ...]]
+    off: Mapping[str, tuple[Any, ...]]
+
+    def asking(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the keys `given` that ask for it.
+
+        >>> SEARCH.asking({"max_turns": 4, "trainer.nnodes": 2}), SEARCH.asking({"max_turns": 4, "do_search": False})
+        ({'max_turns': 4}, {})
+        """
+        if any(_is_among(given[key], values) for key, values in self.off.items() if key in given):
+            return {}
+        held = {key: holding(key, self.keys) for key in given}
+        return {key: given[key] for key, name in held.items() if name and not _is_among(given[key], self.keys[name])}
+
+    def line(self, asking: Mapping[str, Any]) -> str:
+        """What to say of it.
+
+        >>> IMAGES.line({"data.image_key": "images"}).partition(",")[0]
+        'data.image_key=images asks for images or videos in the prompts'
+        """
+        words = ", ".join(f"{key}={format_value(value)}" for key, value in asking.items())
+        verb = "asks" if len(asking) == 1 else "ask"
+        return f"{words} {verb} for {self.asked}, which this trainer does not have: {self.instead}"
+
+
+def _is_among(value: Any, values: Iterable[Any]) -> bool:
+    """0 is not False."""
+    return any(value == other and isinstance(value, bool) == isinstance(other, bool) for other in values)
+
+
+def holding(key: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that is `key`, or a subtree `section.*` that holds it.
+
+    >>> holding("retriever.topk", ["max_turns", "retriever.*"])
+    'retriever.*'
+    """
+    return next((name for name in names if name == key or (name.endswith(".*") and key.startswith(name[:-1]))), None)
+
+
+SEARCH = Unmet(
+    asked="conversations with a search engine",
+    instead="each prompt gets one response, and nothing is looked up",
+    why="rollouts are single-turn",
+    keys={
+        "do_search": _OFF,
+        "max_turns": (0, None),
+        "retriever.*": (None,),
+        "reranker.*": (None,),
+        "data.max_start_length": (None,),
+        "data.max_obs_length": (None,),
+        f"{_A}.state_masking": _OFF,
+        "algorithm.state_masking.*": (None,),
+    },
+    off={"do_search": (False,), "max_turns": (0,)},
+)
+CONVERSATIONS = Unmet(
+    asked="conversations of several turns",
+    instead="each prompt gets one response, and no tool or environment answers",
+    why="rollouts are single-turn",
+    keys={
+        f"{_MULTI_TURN}.max_turns": (None, 1),
+        f"{_MULTI_TURN}.max_user_turns": (None, 0),
+        f"{_MULTI_TURN}.max_assistant_turns": (None, 1),
+        f"{_MULTI_TURN}.interaction_config_path": (None,),
+        f"{_MULTI_TURN}.completion_callback": (None,),
+        f"{_MULTI_TURN}.max_parallel_calls": (),
+        f"{_MULTI_TURN}.max_tool_response_length": (),
+        f"{_MULTI_TURN}.tool_response_truncate_side": (),
+        f"{_MULTI_TURN}.num_repeat_rollouts": (None,),
+        f"{_MULTI_TURN}.use_inference_chat_template": _OFF,
+        f"{_MULTI_TURN}.tokenization_sanity_check_mode": (),
+        f"{_MULTI_TURN}.format": (),
+        f"{_MULTI_TURN}.enable_tokenization_sanity_check": (),  # of a release candidate of v0.4
+    },
+    off={f"{_MULTI_TURN}.enable": (False,)},
+)
+POLICY_LOSS = Unmet(
+    asked="another policy loss",
+    instead="the loss is PPO's clipped one",
+    why="it is a setting of a policy loss that is not in use",
+    keys={  # beside verl's defaults, which a copied command may spell out
+        f"{_A}.policy_loss.clip_cov_ratio": (0.0002,),
+        f"{_A}.policy_loss.clip_cov_lb": (1.0,),
+        f"{_A}.policy_loss.clip_cov_ub": (5.0,),
+        f"{_A}.policy_loss.kl_cov_ratio": (0.0002,),
+        f"{_A}.policy_loss.ppo_kl_coef": (0.1,),
+        f"{_A}.tau_pos": (1.0,),
+        f"{_A}.tau_neg": (1.05,),
+    },
+    off={f"{_A}.policy_loss.loss_mode": ("vanilla",)},
+)
+
+
+def _overlong(section: str, *more: str) -> Unmet:
+    names = {"enable": _OFF, "len": (None, 0), "penalty_factor": (None, 0, 0.0), "log": (True, *_OFF)}
+    return Unmet(
+        asked="a penalty on long responses",
+        instead="the score of a response is what the reward function gives",
+        why="it is a setting of a feature that is off",
+        keys={f"{section}.{name}": neutral for name, neutral in names.items()} | dict.fromkeys(more, (None,)),
+        off={f"{section}.enable": _OFF},
+    )
+
+
+OVERLONG = (  # DAPO's, where its different versions have it
+    _overlong("reward_model.overlong_buffer"),
+    *(
+        _overlong(f"{part}.reward_kwargs.overlong_buffer_cfg", f"{part}.reward_kwargs.max_resp_len")
+        for part in ("reward_model", "reward")
+    ),
+)
+IMAGES = Unmet(
+    asked="images or videos in the prompts",
+    instead="models read the text alone",
+    why="models are text only",
+    keys={"data.image_key": (None,), "data.video_key": (None,)},
+    off={},
+)
+TABLE: tuple[Unmet, ...] = (SEARCH, CONVERSATIONS, POLICY_LOSS, *OVERLONG, IMAGES)
+
+
+@cache
+def names() -> Mapping[str, Unmet]:
+    """What each key, and each subtree `section.*`, belongs to."""
+    return {name: unmet for unmet in TABLE for name in unmet.keys}
