@@ -71,7 +71,7 @@ def train(
 def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Observer, leaving: Leaving) -> Metrics:
     steps = total_steps(config, data.train)
     spec = RunSpec(absolute(config), read_source(config.custom_reward_function), steps)
-    tell(tracker, forecast.of_start(config))
+    tracker.note(forecast.of_start(config))
     tracker.phase("loading models")
     pool.build(spec)
     workers = WorkerGroup(pool, config)
@@ -89,7 +89,7 @@ def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: O
         return last
     recorder, profiler = Recorder(spec, workers), Profiler(config.global_profiler, workers.everywhere, tracker.note)
     loop = Loop(config, pool, workers, data, tracker, observer, recorder, profiler, leaving, endless(data.train), steps)
-    tell(tracker, forecast.of_first_step(config))
+    tracker.note(forecast.of_first_step(config))
     tracker.phase("first step")
     while progress.step < steps:
         with leaving.step():
@@ -162,11 +162,6 @@ class Loop:
             saved = save(self.config, self.workers, progress, self.data.train)
             self.observer.saved(saved)
         return saved
-
-
-def tell(tracker: Tracker, text: str | None) -> None:
-    if text is not None:
-        tracker.note(text)
 
 
 def resume(
