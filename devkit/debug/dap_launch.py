@@ -136,7 +136,7 @@ class LaunchSession:
 
     def _say_what_is_missing(self) -> None:
         if not self._parent.is_joined and self._command is not None and not self._command.is_over:
-            self._editor.output("the program has not called ray.init yet: nothing of it can be stopped before that")
+            self._editor.output("waiting for ray.init(); breakpoints take effect after it")
 
     def _refused(self, why: str) -> None:
         request, self._request = self._request, None

@@ -142,7 +142,7 @@ class OneSession:
             self._is_away = False
             self._set_deadline(None)
             if self._told_away:
-                self._editor.output(f"{self._name} is here again", "important")
+                self._editor.output(f"{self._name} is connected again", "important")
         again = self._replay.requests()
         told = {request["command"] for request in self._held}
         is_first = "attach" in told or "launch" in told or not any(command == "attach" for command, _ in again)
@@ -186,7 +186,7 @@ class OneSession:
     def _set_deadline(self, seconds: float | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        late = f"{self._name} did not come back; if it lives its stop stays: devkit ps"
+        late = f"{self._name} did not come back; if it is alive it stays paused: devkit ps"
         self._deadline = None if seconds is None else self._loop.after(seconds, lambda: self.end(late, 3))
 
     # ---- from the hub
@@ -200,7 +200,7 @@ class OneSession:
             self._open()
         elif fate == "gone" and (reason or not self._hub_is_new):
             is_dead = reason not in ("", "continued", "stepped", "timeout")
-            what = f"was lost while it was stopped: {reason}" if is_dead else "has ended"
+            what = f"was lost while it was paused: {reason}" if is_dead else "has ended"
             self.end(f"the process of {self._name} {what}", 1 if is_dead else 0)
         elif self._is_away:
             self._cluster.refresh_later()

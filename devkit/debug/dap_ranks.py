@@ -316,7 +316,7 @@ class RanksSession:
             return
         if member.is_lost:
             member.is_lost = False
-            self._editor.output(f"{member.name} is here again", "important")
+            self._editor.output(f"{member.name} is connected again", "important")
         member.link = Link(
             self._loop,
             channel,
@@ -339,7 +339,7 @@ class RanksSession:
 
         def give_up() -> None:
             if member.is_lost and self._members.get(worker) is member:
-                self._remove(worker, member, "it did not come back; if it lives its stop stays")
+                self._remove(worker, member, "it did not come back; if it is alive it stays paused")
 
         self._loop.after(self._cluster.seconds, give_up)
 

@@ -156,12 +156,14 @@ def test_of_a_long_line_the_part_around_the_finding_is_shown() -> None:
 
 def test_what_is_not_looked_at_is_told() -> None:
     record = linted(f"{PPO} " + " ".join(f"a.k{i}=1" for i in range(MOST_OVERRIDES + 1)))
-    assert any("words of a command are looked at" in finding.message for finding in record.findings)
+    assert any("words of a command are checked" in finding.message for finding in record.findings)
     unknown = [finding for finding in record.findings if finding.rule == "unknown-key"]
     assert len(unknown) == MOST_OF_A_RULE + 1
-    assert [each.message for each in unknown if "more of this kind" in each.message] == ["and 300 more of this kind"]
+    assert [each.message for each in unknown if "more of the same kind" in each.message] == [
+        "and 300 more of the same kind"
+    ]
     record = linted(f"{PPO} a.b=1\n" * (MOST_TRAININGS + 1))
-    assert any("training commands of a file are looked at" in finding.message for finding in record.findings)
+    assert any("training commands of a file are checked" in finding.message for finding in record.findings)
 
 
 def test_a_command_is_judged_once() -> None:
@@ -181,7 +183,7 @@ def test_deep_yaml_is_told_and_ends_nothing(text: str) -> None:
     code += "\nprint([finding.message for finding in record.findings])"
     done = subprocess.run([sys.executable, "-c", code], input=text.encode(), capture_output=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"this is no YAML: it is nested too deeply" in done.stdout
+    assert b"invalid YAML: it is nested too deeply" in done.stdout
 
 
 def test_yaml_that_refers_to_itself_many_times_is_read() -> None:
@@ -250,7 +252,7 @@ def test_stdin_is_read_up_to_the_limit() -> None:
     command = [sys.executable, "-m", "devkit", "lint", "-"]
     with open("/dev/zero", "rb") as endless:
         done = subprocess.run(command, stdin=endless, capture_output=True, text=True, timeout=120)
-    said = ["error: - is too large for a launch script", "hint: name the script itself"]
+    said = ["error: - is too large to be a launch script", "hint: pass the script itself"]
     assert (done.returncode, done.stderr.splitlines()) == (2, said)
 
 

@@ -63,7 +63,7 @@ def _words(killed: re.Match[str]) -> dict[str, Any]:
     limited = "its container or cgroup" if killed["whose"].startswith("Memory cgroup") else "this machine"
     size = _ANON.search(killed["sizes"])
     at = f" at {int(size[1]) // 1024} MiB" if size else ""
-    message = f"killed by the kernel{at}: the memory of {limited} had run out"
+    message = f"killed by the kernel{at}: {limited} ran out of memory"
     return {"kind": "memory", "signal": "OutOfMemory", "message": message, "frames": []}
 
 

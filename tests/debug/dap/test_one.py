@@ -196,7 +196,7 @@ def test_a_worker_that_dies_ends_the_session_with_the_reason(hub: RunningHub, wo
         editor.event("stopped")
         hub.surroundings.fates[worker.identity.worker_id] = {"reason": "killed by SIGKILL", "crashed": False}
         worker.close()
-        assert "killed by SIGKILL" in editor.output("Worker[2] was lost while it was stopped")["output"]
+        assert "killed by SIGKILL" in editor.output("Worker[2] was lost while it was paused")["output"]
         assert editor.event("exited") == {"exitCode": 1}
         editor.event("terminated")
         assert not editor.request("threads")["success"]
@@ -234,7 +234,7 @@ def test_a_worker_that_comes_back_is_found_again(hub: RunningHub, worker: Worker
         assert lost["category"] == "important"
         until(lambda: not worker.arming.points, "the lost client's breakpoints stayed")
         worker.join(hub)
-        editor.output("is here again", before)
+        editor.output("is connected again", before)
         thread = editor.event("stopped", before)["threadId"]
         assert editor.ask("stackTrace", threadId=thread)["stackFrames"][0]["line"] == marked("pause")
         assert len(worker.arming.points) == 1
