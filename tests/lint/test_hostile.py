@@ -229,10 +229,10 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sparse").touch()
     os.truncate(tmp_path / "sparse", 1 << 40)
     for name, saying in {
-        str(tmp_path / "fifo"): "no file",
-        "/dev/zero": "no file",
+        str(tmp_path / "fifo"): "not a file",
+        "/dev/zero": "not a file",
         "/dev/tty": "",
-        str(tmp_path): "no file",
+        str(tmp_path): "not a file",
         str(tmp_path / "loop"): "symbolic links",
         str(tmp_path / "large"): "too large",
         str(tmp_path / "sparse"): "too large",
