@@ -158,7 +158,7 @@ def failure(host: str, python: str, code: int, errors: str) -> DevkitError:
 def _hint(host: str, errors: str) -> str:
     """
     >>> _hint("h1", "Host key verification failed.")
-    'call `ssh h1` once and accept its key'
+    'run `ssh h1` once and accept its key'
     """
     hints = {
         "Host key verification failed": f"run `ssh {host}` once and accept its key",
