@@ -55,7 +55,9 @@ def refuse(option: str, path: Path, attempt: Callable[[Path], None]) -> None:
         attempt(path)
     except OSError as error:
         what = error.strerror or str(error)
-        raise UsageError(f"{option} {path} cannot be written: {what}", hint=f"{option} names another place") from None
+        raise UsageError(
+            f"{option} {path} cannot be written: {what}", hint=f"choose another place with {option}"
+        ) from None
 
 
 def try_file(path: Path, *, parents: bool = False) -> None:

@@ -37,13 +37,15 @@ def seconds(text: str | float) -> float:
     try:
         return float(word) if factor is None else float(word[:-1]) * factor
     except ValueError:
-        raise UsageError(f"{text!r} is no duration", hint="a number of seconds, or one with a unit: 2m, 1.5h") from None
+        raise UsageError(
+            f"{text!r} is not a duration", hint="a number of seconds, or one with a unit: 2m, 1.5h"
+        ) from None
 
 
 def _check(least: float, *, never: bool) -> Callable[[typer.CallbackParam, Any], Any]:
     def check(param: typer.CallbackParam, value: float | None) -> float | None:
         if value is not None and problem(value, least, never=never):
-            hint = f"a number of seconds from {least:g} to {MOST:,.0f}{', or 0: without end' if never else ''}"
+            hint = f"a number of seconds from {least:g} to {MOST:,.0f}{', or 0 for no limit' if never else ''}"
             raise UsageError(f"{param.opts[0]} is {value:g}", hint=hint)
         return value
 

@@ -100,7 +100,7 @@ class OutputError(DevkitError):
     def __init__(self, cause: OSError) -> None:
         super().__init__(
             f"the output cannot be written: {cause.strerror or cause}",
-            hint="where does the shell send it? df shows full disks",
+            hint="check where the output goes; df shows full disks",
         )
         self.exit_code = CLOSED_PIPE if cause.errno == errno.EPIPE else 1
 

@@ -28,7 +28,7 @@ def read_regular(path: Path | str, most: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "is a folder, a pipe or a device, and no file")
+        raise OSError(errno.EINVAL, "is a folder, pipe or device, not a file")
     with open(descriptor, "rb") as file:
         data = file.read(most + 1) or b""  # sizes are not asked for: those of /proc are 0
     if len(data) > most:

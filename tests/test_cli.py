@@ -118,6 +118,7 @@ ERRORS = [
     (ForeignError("bad\n  row"), 3, "bad row", "look at row 17"),
     (ValueError("odd"), 1, "ValueError: odd", "add --verbose for the traceback"),
     (ValueError(), 1, "ValueError", "add --verbose for the traceback"),
+    (DevkitError("no folder", hint=""), 1, "no folder", "add --verbose for the traceback"),  # a hint is never empty
     (KeyboardInterrupt(), 130, "interrupted", "run the same command to start again"),
 ]
 

@@ -23,7 +23,7 @@ from devkit.debug.rest import ADDRESS_HINT, Url
 from devkit.debug.tokens import Token, find_token
 from devkit.errors import DevkitError, UnreachableError, UsageError
 
-START_HINT = "devkit debug-cluster starts one; --address names one that runs elsewhere"
+START_HINT = "start one with devkit debug-cluster, or pass --address for one that runs elsewhere"
 NO_DASHBOARD_HINT = (
     "devkit ps, attach, eval, break, continue, stacks, hang and crashes work without; "
     "for the others start Ray with include_dashboard=True and 'ray[default]'"
@@ -144,17 +144,17 @@ def _named(wanted: str, source: str, token: Token | None, timeout: float) -> Clu
     if scheme == "ray":
         host = wanted.partition("://")[2].partition("/")[0].rpartition(":")[0] or "HOST"
         raise UsageError(
-            f"{source} is {wanted}: a Ray Client address, which devkit does not use",
-            hint=f"name the dashboard of that cluster: --address http://{host}:8265",
+            f"{source} is {wanted}: a Ray Client address, which devkit does not support",
+            hint=f"use that cluster's dashboard: --address http://{host}:8265",
         )
     if scheme:
-        raise UsageError(f"{source} is {wanted}, which devkit does not know", hint=ADDRESS_HINT)
+        raise UsageError(f"{source} is {wanted}, which devkit does not support", hint=ADDRESS_HINT)
     if wanted == "local":
-        raise UsageError(f"{source} is 'local', which names no cluster that runs", hint=START_HINT)
+        raise UsageError(f"{source} is 'local', which is not a running cluster", hint=START_HINT)
     try:
         found = GcsAddress.parse(wanted)
     except UsageError:
-        raise UsageError(f"{source} is {wanted!r}, which is no address", hint=ADDRESS_HINT) from None
+        raise UsageError(f"{source} is {wanted!r}, which is not an address", hint=ADDRESS_HINT) from None
     return _of_gcs(found, source, token, timeout)
 
 
@@ -224,7 +224,9 @@ def _why_none(address: GcsAddress, named: str) -> UnreachableError | None:
 
 
 def _no_dashboard(address: GcsAddress) -> UnreachableError:
-    return UnreachableError(f"the Ray at {address} runs without a dashboard, which this needs", hint=NO_DASHBOARD_HINT)
+    return UnreachableError(
+        f"the Ray cluster at {address} runs without a dashboard, which this command needs", hint=NO_DASHBOARD_HINT
+    )
 
 
 def _local(environ: Mapping[str, str]) -> tuple[GcsAddress, str]:
@@ -241,11 +243,11 @@ def _local(environ: Mapping[str, str]) -> tuple[GcsAddress, str]:
     running = [found for found in map(GcsAddress.parse, sorted(known)) if gcs.is_up(found)]
     if len(running) > 1:
         raise UsageError(
-            f"{len(running)} Ray clusters run here: {', '.join(map(str, running))}", hint="--address names one of them"
+            f"{len(running)} Ray clusters run here: {', '.join(map(str, running))}", hint="choose one with --address"
         )
     if running:
-        return running[0], "a Ray on this machine"
-    stale = f": {file} names {named}, where nothing answers" if named else ""
+        return running[0], "a Ray cluster on this machine"
+    stale = f": {file} points to {named}, where nothing answers" if named else ""
     others = "" if named or noted_address(file.parent) is None else f": {file} is another user's"
     raise UnreachableError(f"no Ray cluster found{stale or others}", hint=START_HINT)
 

@@ -19,8 +19,8 @@ Ask = Callable[[str], Mapping[str, Any]]  # what the processes of the job have b
 MOST_FILES = 5000  # that are looked at for one that was misspelt
 DEPTH = 6  # folders below the working folder
 NO_HINT = "file names are relative to {folder} or to sys.path"
-SCRIPT_HINT = "a program's own script is named by its file: job.py:14; a cell of a notebook can call breakpoint()"
-MADE_HINT = "code that a program makes as it runs has a text once it was made: devkit break sets it in the running job"
+SCRIPT_HINT = "name a program's own script by its file: job.py:14; in a notebook cell call breakpoint()"
+MADE_HINT = "generated code has a source only once it exists: use devkit break in the running job"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def find_module(name: str, folder: Path) -> Path:
         for file in _files(root, spec, _file_of(name)):
             if file.is_file() or _member(file) is not None:
                 return file.absolute()
-    raise SpecError(f"no module {name} is found from {folder}", hint="FILE:LINE names a line by its file")
+    raise SpecError(f"module {name} not found from {folder}", hint="use FILE:LINE instead")
 
 
 def _file_of(module: str) -> Path:
@@ -117,16 +117,15 @@ def _elsewhere(spec: Spec, folder: Path, ask: Ask | None) -> Found:
     if name.startswith("<") and spec.line:
         if ask is not None:
             raise SpecError(
-                f"no process of the job knows the text of {name}",
-                hint=meant
-                or "who makes code as the program runs can put its text into linecache.cache, as IPython does",
+                f"no process of the job has the source of {name}",
+                hint=meant or "a program that generates code can put its source into linecache.cache, as IPython does",
             )
         raise SpecError(f"no such file: {name}", hint=MADE_HINT)
     if spec.line:
         raise SpecError(f"no such file: {name}", hint=meant or NO_HINT.format(folder=folder))
     if spec.module == "__main__":
         meant = SCRIPT_HINT
-    raise SpecError(f"no module {name} is found from {folder}", hint=meant or "FILE:LINE names a line by its file")
+    raise SpecError(f"module {name} not found from {folder}", hint=meant or "use FILE:LINE instead")
 
 
 def _near(spec: Spec, folder: Path) -> list[str]:

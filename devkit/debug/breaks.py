@@ -72,7 +72,7 @@ def make(
     except specs.SpecError as error:
         raise UsageError(str(error), hint=error.hint) from None
     except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        raise UsageError(f"cannot read the file of {text!r}: {error}", hint="name a Python source file") from None
+        raise UsageError(f"cannot read the file of {text!r}: {error}", hint="give a Python source file") from None
     return Breakpoint(
         id=secrets.token_hex(ID_BYTES),
         spec=text,
@@ -127,7 +127,7 @@ def _clear(hub: Hub, name: str, job: str) -> str:
     mine = [str(each["id"]) for each in every if job in ("", each.get("job_id"))]
     for each in mine:
         hub.call("clear", id=each)
-    return f"cleared {count(len(mine), 'breakpoint')}" if mine else "there were no breakpoints"
+    return f"cleared {count(len(mine), 'breakpoint')}" if mine else "there are no breakpoints"
 
 
 def _ask(name: str, options: BreakOptions) -> Mapping[str, Any]:
@@ -152,7 +152,7 @@ def _tell(states: list[dict[str, object]], done: str, options: BreakOptions) -> 
     if done:
         out.print(done)
     elif not states:
-        out.print("no breakpoints; devkit break FILE:LINE sets one")
+        out.print("no breakpoints; set one with devkit break FILE:LINE")
     for state in states:
         out.print(f"{state['id']}  {state['spec']}  {armed(state)}", soft_wrap=True)
         if state.get("error"):

@@ -108,5 +108,5 @@ def folder() -> Path:
         return private.unpack(pack(content), digest(content))
     except OSError as error:
         raise DevkitError(
-            f"cannot keep what the workers need: {error.strerror}", hint="DEVKIT_HOME names a folder of this user's"
+            f"cannot store what the workers need: {error.strerror}", hint="set DEVKIT_HOME to a folder that you own"
         ) from None

@@ -31,8 +31,8 @@ RESTART_SECONDS = 3.0  # a hub that died is started again by Ray
 TUNNEL_SECONDS = 4.0  # for the first try through the dashboard; then it is asked again where the hub is
 RETRY_SECONDS = 0.1
 TOKEN_HINT = "is RAY_AUTH_TOKEN this cluster's?"
-SLOW_HINT = "is the head node alive, and has it time? --timeout SECONDS waits longer"
-GONE_HINT = "has its program ended? devkit ps --address names another cluster"
+SLOW_HINT = "is the head node alive, or busy? wait longer with --timeout SECONDS"
+GONE_HINT = "has its program ended? For another cluster use devkit ps --address"
 
 Document = dict[str, Any]
 
@@ -167,7 +167,9 @@ class Channel:
         try:
             message = self._messages.get(timeout=timeout)
         except queue.Empty:
-            raise DeadlineError(f"the worker said nothing for {timeout:g} s", hint="is it busy? try again") from None
+            raise DeadlineError(
+                f"the worker did not respond for {timeout:g} s", hint="it may be busy: try again"
+            ) from None
         if message is None:
             self._messages.put(None)  # and so for every later call
         return message
@@ -301,7 +303,7 @@ def _direct(token: str, place: HubPlace, end: float) -> Transport:
 
 def _result(document: Document | None) -> Document:
     if document is None:
-        raise UnreachableError("the hub went away", hint="the stops stay; the same command tries again")
+        raise UnreachableError("the hub went away", hint="paused ranks stay paused; run the same command to try again")
     if "error" in document:
         error = DevkitError(document["error"], hint=document.get("hint", ""))
         error.exit_code = document.get("exit_code", 1)

@@ -87,7 +87,7 @@ def stop(target: str | None = None, *, keep_logs: bool = False) -> tuple[Stopped
     chosen = [cluster for cluster in clusters if target in (None, cluster.name, *_addresses(cluster))]
     if target is not None and not chosen:
         names = ", ".join(cluster.name for cluster in clusters) or "nothing"
-        raise UsageError(f"devkit started no cluster {target!r} here", hint=f"it started {names}")
+        raise UsageError(f"devkit has not started a cluster {target!r} here", hint=f"it has started {names}")
     with ThreadPoolExecutor(len(chosen) or 1) as pool:  # a Ray takes three seconds to end
         return tuple(pool.map(partial(_end, keep_logs=keep_logs), chosen))
 
@@ -136,7 +136,7 @@ def _head(options: ClusterOptions, environ: Mapping[str, str]) -> Launch:
     new = _new(options, state.free_name(f"head-{plan.port}"), f"127.0.0.1:{plan.port}", url, auth)
     launch = _launch(options, environ, auth, plan, new, look, is_own=lambda node: True, close=head.close)
     if made and token:
-        launch.notes = (f"made a token for your Ray clusters, in {token.source}", *launch.notes)
+        launch.notes = (f"created a token for your Ray clusters in {token.source}", *launch.notes)
     return launch
 
 
@@ -191,7 +191,7 @@ def _await(address: GcsAddress, timeout: float, deadline: float, still: Waiting)
             if time.monotonic() > deadline:
                 raise DeadlineError(
                     f"the head is not up after {timeout:g} s; missing: {error.message}",
-                    hint="is it started, and can this machine reach that address and port?",
+                    hint="is it running, and can this machine reach that address and port?",
                 ) from None
             still(f"the head: {error.message}")
         time.sleep(AWAIT_S)
@@ -246,7 +246,7 @@ def _launch(
     environment, removed = ray_start.environment(options, auth, environ, ours)
     launch = Launch(options, plan, environment, cluster, look, is_own, close)
     launch.removed = removed
-    notes = [f"removed {leftover}: it would turn the debugger off" for leftover in removed]
+    notes = [f"unset {leftover}: it would disable the debugger" for leftover in removed]
     if not options.legacy and (problem := ray_start.debugpy_problem()):
         notes.append(problem)
     launch.notes = (*notes, *plan.notes)
@@ -256,7 +256,7 @@ def _launch(
 def _look(cluster: ClusterState) -> DebugCluster:
     """What there is to say of a cluster now."""
     gone = len(cluster.processes) - len(cluster.living)
-    problem = f"{gone} of its {len(cluster.processes)} nodes here have ended" if gone else ""
+    problem = f"{gone} of its {len(cluster.processes)} nodes here have exited" if gone else ""
     token = find_token() if cluster.auth == "token" else None
     nodes: tuple[NodeRow, ...] = ()
     try:
@@ -303,7 +303,7 @@ def _end(cluster: ClusterState, *, keep_logs: bool = False) -> Stopped:
 def _end_unfinished(launch: Launch, say: Callable[[str], None], kind: type[BaseException] | None) -> None:
     """Of a start that has failed, as against one that was interrupted, the logs are wanted."""
     with undisturbed():
-        say("ending what was started")
+        say("stopping what was started")
         _end(launch.cluster, keep_logs=kind is not KeyboardInterrupt)
 
 

@@ -14,7 +14,7 @@ from devkit.debug.rows import NodeRow
 from devkit.debug.tokens import Token
 from devkit.errors import DevkitError, UnreachableError
 
-WITHOUT = "--no-dashboard does without: ps, attach, break, eval, stacks, hang and crashes work all the same"
+WITHOUT = "--no-dashboard starts without one; ps, attach, break, eval, stacks, hang and crashes still work"
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Head:
         session, nodes = self.say()
         if not session.endswith(f"_{pid}"):
             raise DevkitError(
-                f"another Ray ({session}) has taken {where}", hint="start again: other ports will be free"
+                f"another Ray ({session}) is using {where}", hint="run the command again: other ports will be chosen"
             )
         return nodes
 

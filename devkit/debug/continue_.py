@@ -25,7 +25,7 @@ def main(
     from devkit.debug.client import connect
 
     if everything and targets:
-        raise UsageError("--all and ids exclude each other", hint="leave one of them out")
+        raise UsageError("--all and IDs cannot be combined", hint="use one of them")
     with connect(address) as hub:
         return run(hub, targets, everything=everything, job=job, json=json)
 
@@ -54,8 +54,8 @@ def chosen(stops: Sequence[StopRecord], targets: Sequence[str], everything: bool
         return [stop for stop in stops if stop.id in ids]
     if len(stops) > 1:
         ids_shown = ", ".join(stop.id for stop in stops[:5])
-        hint = f"name them ({ids_shown}{', ...' if len(stops) > 5 else ''}) or give --all; devkit ps shows them"
-        raise UsageError(f"{counted(stops)} are stopped: which one goes on?", hint=hint)
+        hint = f"devkit ps lists them: {ids_shown}{', ...' if len(stops) > 5 else ''}"
+        raise UsageError(f"{counted(stops)} are paused; name one or pass --all", hint=hint)
     return list(stops)
 
 

@@ -24,7 +24,7 @@ from devkit.debug.targets import find_id
 from devkit.errors import DevkitError, UsageError
 
 STALE = "close this session and open the crash again"
-TEXTLESS = "it was not on that node when the program crashed, or too large to keep"
+TEXTLESS = "it was not on that node when the program crashed, or it was too large to keep"
 CAPABILITIES = {
     "supportsConfigurationDoneRequest": True,
     "supportsEvaluateForHovers": True,
@@ -118,7 +118,7 @@ class CrashSession:
         body = {"reason": "exception", "threadId": CRASHED, "allThreadsStopped": True}
         self._editor.event("stopped", {**body, "description": str(exception.get("type", "")), "text": said})
         if self._cut:
-            self._editor.output(f"left out of the snapshot: {self._cut}")
+            self._editor.output(f"not in the snapshot: {self._cut}")
 
     def _attach(self, arguments: Document) -> Document:
         self._paths.attach(arguments)

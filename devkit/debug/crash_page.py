@@ -73,9 +73,9 @@ def _last_look(document: Document) -> Iterator[Text]:
     if document.get("kind") != "exit" or not document.get("reason"):
         return
     if document.get("seen") is not None:
-        yield Text(f"as it was last seen, {document['seen']:.1f} s before its end", style="dim")
+        yield Text(f"as last seen, {document['seen']:.1f} s before its end", style="dim")
     if document.get("task_id"):
-        yield Text("its arguments are not known: Ray does not keep them", style="dim")
+        yield Text("its arguments are unknown: Ray does not keep them", style="dim")
 
 
 def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
@@ -120,9 +120,7 @@ class _View:
             each = chain[index]
             said = f"{each['type']}: {each['message']}" if each.get("message") else str(each["type"])
             lines = [Text(said, style="bold red")] if len(chain) > 1 else []
-            lines += (
-                self._frames(each["frames"]) if each["frames"] else [Text("  no frames of it are known", style="dim")]
-            )
+            lines += self._frames(each["frames"]) if each["frames"] else [Text("  no frames available", style="dim")]
             yield Text("\n").join(lines)
             if index:
                 yield Text(LED_TO.get(str(each.get("relation")), "then came"), style="yellow")

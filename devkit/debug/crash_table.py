@@ -19,12 +19,12 @@ def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None
     from rich.text import Text
 
     if not crashes:
-        hint = "an exception that leaves a task, an actor, a thread or a Train worker shows here, with its variables"
+        hint = "uncaught exceptions in tasks, actors, threads and Train workers appear here, with their variables"
         return Text.assemble("no crashes\n", (hint, "dim"))
     ids = {crash.id for crash in crashes}
     roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
     blocks = [_block(root, [each for each in crashes if each.root == root.id], now, width, cwd) for root in roots]
-    blocks.append(Text("devkit crashes show ID has frames and variables", style="dim"))
+    blocks.append(Text("see frames and variables with devkit crashes show ID", style="dim"))
     return Text("\n").join(blocks)
 
 

@@ -47,9 +47,9 @@ class Options:
 
     def check(self) -> None:
         if sum((self.id is not None, self.everything, self.crash is not None, self.launch)) != 1:
-            raise UsageError("it is not said what to debug", hint="give one of --id ID, --all, --crash ID and --launch")
+            raise UsageError("nothing to debug was given", hint="pass one of --id ID, --all, --crash ID and --launch")
         if not self.everything and (self.job is not None or self.ranks is not None):
-            raise UsageError("--job and --ranks narrow --all", hint="devkit dap --all --ranks 0,2:4")
+            raise UsageError("--job and --ranks only work with --all", hint="devkit dap --all --ranks 0,2:4")
 
 
 class Session(Protocol):

@@ -43,7 +43,7 @@ class Entry:
             document["line"] = line
         if self.problem:
             return document | {"verified": False, "message": self.problem}
-        return document | {"message": words(self.state) if self.state else "it is armed when the job has started"}
+        return document | {"message": words(self.state) if self.state else "it will be armed once the job has started"}
 
 
 class Board:
@@ -184,7 +184,7 @@ class Board:
         def finish(ps: Document) -> None:
             self._is_checking = False
             for each in self._note(_states(ps)) if ps else ():
-                self._entries[each] = Entry(problem="somebody else has removed it: devkit break --clear")
+                self._entries[each] = Entry(problem="it was removed elsewhere (devkit break --clear)")
             self._tell_changes()
             then()
 

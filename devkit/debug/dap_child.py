@@ -83,7 +83,7 @@ class ChildSession:
         elif command not in ("attach", "launch"):
             self._editor.refuse(request, "a session begins with initialize and attach")
         elif not self._wanted:
-            self._editor.refuse(request, "it is not said which stop to show", "give its id: devkit ps lists them")
+            self._editor.refuse(request, "no paused rank was given", "give its id: devkit ps lists them")
         else:
             self._held.append(request)
             self._loop.background(self._find, self._found, self._not_found)

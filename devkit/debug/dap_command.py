@@ -27,7 +27,7 @@ LOOK_SECONDS = 0.1
 START_SECONDS = 60.0  # for a terminal to run the command
 TERMINATE_SECONDS = 5.0  # between one signal and the next
 CONSOLES = {"integratedTerminal": "integrated", "externalTerminal": "external", "internalConsole": ""}
-HINT = 'write "program": "train.py" or "command": ["python", "train.py"]'
+HINT = 'set "program": "train.py" or "command": ["python", "train.py"]'
 PASSED_ON = ("RAY_", "DEVKIT_")  # variables of this process that the run in a terminal gets too
 
 
@@ -48,13 +48,13 @@ class Launch:
         """Raises UsageError for what can't be meant."""
         cwd = os.path.join(workspace, str(arguments.get("cwd") or ""))
         if not os.path.isdir(cwd):
-            raise UsageError(f"cwd is no folder: {cwd}", hint="it is the workspace's folder by default")
+            raise UsageError(f"cwd is not a folder: {cwd}", hint="the default is the workspace folder")
         console = arguments.get("console") or "integratedTerminal"
         if console not in CONSOLES:
             raise UsageError(f"console is {console!r}", hint=f"one of {', '.join(CONSOLES)}")
         env = arguments.get("env") or {}
         if not isinstance(env, dict) or not all(value is None or isinstance(value, str) for value in env.values()):
-            raise UsageError("env is not an object of texts", hint='write "env": {"NAME": "value"}')
+            raise UsageError("env is not an object of strings", hint='set "env": {"NAME": "value"}')
         return cls(
             command=_command(arguments, cwd),
             cwd=os.path.normpath(cwd),
@@ -79,7 +79,7 @@ def _command(arguments: Mapping[str, Any], cwd: str) -> tuple[str, ...]:
         raise UsageError("a launch takes either a program or a command", hint=HINT)
     words = [*(command or ()), *(more or ())] if isinstance(command or (), list | tuple) else None
     if words is None or not isinstance(more or [], list) or not all(isinstance(word, str) for word in words):
-        raise UsageError("command and args are lists of texts", hint=HINT)
+        raise UsageError("command and args must be lists of strings", hint=HINT)
     if command:
         return tuple(words)
     path = os.path.join(cwd, str(program))
@@ -168,7 +168,7 @@ class Command:
             if not self._is_over:
                 pid = self._process.pid if self._process else "not known"
                 self._editor.output(
-                    f"the command has not ended yet, by SIGINT nor SIGTERM; its pid is {pid}", "important"
+                    f"the command has not ended after SIGINT and SIGTERM; its pid is {pid}", "important"
                 )
 
         self._loop.after(TERMINATE_SECONDS, again)

@@ -118,6 +118,6 @@ class Exchange:
             return None
         except OSError as error:
             raise DevkitError(
-                f"{self.folder} can't be believed: {error.strerror}", hint=f"start the program anew; {FOLDER} names it"
+                f"{self.folder} can't be trusted: {error.strerror}", hint=f"start the program again; {FOLDER} names it"
             ) from None
         return document

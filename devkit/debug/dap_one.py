@@ -224,7 +224,7 @@ class OneSession:
             self._open()
         elif fate == "gone" and (reason or not self._hub_is_new):
             is_dead = reason not in ("", "continued", "stepped", "timeout")
-            what = f"was lost while it was stopped: {reason}" if is_dead else "has ended"
+            what = f"was lost while it was paused: {reason}" if is_dead else "has ended"
             self.end(f"the process of {self._name} {what}", 1 if is_dead else 0)
         elif self._is_away:
             self._cluster.refresh_later()

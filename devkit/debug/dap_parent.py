@@ -129,7 +129,7 @@ class ParentSession:
 
     def _together(self, request: Document) -> None:
         if self._cluster is None:
-            self._editor.refuse(request, "the job has not started yet", "its processes are here once it calls ray.init")
+            self._editor.refuse(request, "the job has not started yet", "its processes appear once it calls ray.init")
         else:
             dap_together.answer(request, self._loop, self._editor, self._cluster.hub, self.choice)
 

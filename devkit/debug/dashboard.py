@@ -49,7 +49,7 @@ class Dashboard:
     def authentication_mode(self) -> AuthMode:
         """Whether it asks for a token. The one endpoint that is open without."""
         answer = self._rest.request("GET", "/api/authentication_mode")
-        if answer.is_missing_route:  # a Ray that knows no tokens yet; or no Ray at all
+        if answer.is_missing_route:  # a Ray that does not support tokenss yet; or no Ray at all
             self.version()
             return "disabled"
         document = self._rest.json(answer)
@@ -235,7 +235,7 @@ class Dashboard:
 
     def _of_job(self, job_id: str, answer: Answer) -> Any:
         if answer.status == 404 and not answer.is_missing_route:
-            raise NoJobError(f"there is no job {job_id!r} on this cluster", hint="devkit jobs lists those there are")
+            raise NoJobError(f"there is no job {job_id!r} on this cluster", hint="devkit jobs lists the jobs")
         return self._document(answer)
 
     def _document(self, answer: Answer) -> Any:
@@ -250,6 +250,6 @@ class Dashboard:
                 f"the dashboard at {self.url} lacks Ray's state and job APIs", hint=http.DEFAULT_HINT
             )
         if answer.status == 429:
-            raise DevkitError("the dashboard has too many requests to answer", hint="the same command may pass later")
+            raise DevkitError("the dashboard is overloaded with requests", hint="try again later")
         if answer.status >= 300:  # whoever is led to another place might be led anywhere, with the token
             self._rest.json(answer)

@@ -88,10 +88,10 @@ def stops_of(hub: Hub, job: str | None = None, *, named: bool = False) -> list[S
     if not stops and named:
         return []
     if not stops:
-        raise DevkitError("nothing is stopped", hint="devkit break FILE:LINE stops a rank there; devkit ps shows it")
+        raise DevkitError("nothing is stopped", hint="pause ranks with devkit break FILE:LINE; devkit ps lists them")
     found = [stop for stop in stops if job in (None, stop.job_id)]
     if not found:
-        raise UsageError(f"nothing of job {job} is stopped", hint=f"stopped: {', '.join(jobs_of(stops))}")
+        raise UsageError(f"nothing is stopped in job {job}", hint=f"stopped: {', '.join(jobs_of(stops))}")
     return found
 
 
@@ -103,7 +103,9 @@ def warn_of_jobs(stops: Sequence[StopRecord]) -> None:
     """Ranks of several jobs stand side by side under the same numbers."""
     jobs = jobs_of(stops)
     if len(jobs) > 1:
-        console.talk().print(f"these are ranks of {len(jobs)} jobs; --job narrows: {', '.join(jobs)}", style="yellow")
+        console.talk().print(
+            f"these are ranks of {len(jobs)} jobs; choose with --job: {', '.join(jobs)}", style="yellow"
+        )
 
 
 def check_expression(expression: str) -> None:
@@ -112,7 +114,7 @@ def check_expression(expression: str) -> None:
         compile(expression.strip(), "<expression>", "eval")
     except (SyntaxError, ValueError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        hint = f"{reason}; statements are for devkit attach"
+        hint = f"{reason}; for statements use devkit attach"
         raise UsageError(f"not an expression: {expression}", hint=hint) from error
 
 

@@ -47,7 +47,7 @@ class GcsAddress:
         if not bare or (":" in bare) != bracketed or not port.isascii() or not port.isdigit() or "/" in bare:
             raise UsageError(f"{text!r} is not an address", hint=ADDRESS_HINT)
         if not 0 < int(port) < 65536:
-            raise UsageError(f"{text!r} has a port that cannot be", hint=ADDRESS_HINT)
+            raise UsageError(f"{text!r} has an invalid port", hint=ADDRESS_HINT)
         return cls(bare, int(port))
 
     @property
@@ -79,11 +79,11 @@ def check(address: GcsAddress, timeout: float = 3.0) -> None:
     try:
         open_socket(address.host, address.port, time.monotonic() + timeout).close()
     except socket.gaierror:
-        raise UnreachableError(f"the host {address.host!r} is not known", hint=ADDRESS_HINT) from None
+        raise UnreachableError(f"unknown host {address.host!r}", hint=ADDRESS_HINT) from None
     except OSError as error:
         why = "no answer" if isinstance(error, TimeoutError) else (error.strerror or "no answer").lower()
         raise UnreachableError(
-            f"no Ray answers at {address}: {why}", hint="is its head up? devkit debug-cluster starts one"
+            f"no Ray answers at {address}: {why}", hint="is its head running? To start a cluster: devkit debug-cluster"
         ) from None
 
 

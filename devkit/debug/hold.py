@@ -30,7 +30,7 @@ def hold(started: DebugCluster) -> int:
         _end(started.name)
         return 0
     _end(started.name, keep_logs=True)
-    problem = ErrorRecord(f"Ray has ended on this node ({started.gcs_address})", f"its own words: {started.logs}", 1)
+    problem = ErrorRecord(f"Ray has exited on this node ({started.gcs_address})", f"see its logs: {started.logs}", 1)
     console.report_error(problem, {}, as_json=False)
     return problem.exit_code
 

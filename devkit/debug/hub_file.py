@@ -10,7 +10,7 @@ from devkit.debug.inworker import PROTOCOL
 from devkit.debug.inworker.hub_place import HUB_FILE, LOG_FOLDER, is_signed
 from devkit.errors import DevkitError, NoJobError, UnreachableError
 
-START_HINT = "start one with `devkit run -- python job.py` or `devkit submit -- python job.py`"
+START_HINT = "start one with devkit run -- python job.py, or devkit submit -- python job.py"
 
 
 class NoHead(UnreachableError):
@@ -59,7 +59,7 @@ def parse(text: str | bytes) -> HubPlace:
         raise _foreign() from None
     if protocol != PROTOCOL:
         raise DevkitError(
-            f"the hub speaks version {protocol} of devkit's protocol, this devkit {PROTOCOL}",
+            f"the hub uses version {protocol} of devkit's protocol, this devkit {PROTOCOL}",
             hint="use the devkit that started the job, or restart the cluster",
         )
     return place

@@ -43,9 +43,11 @@ def list_main(*, address: str | None = None, json: bool = False) -> int:
 def logs_main(job: str | None, *, address: str | None = None, json: bool = False) -> int:
     """What a submitted job prints, from its beginning to its end."""
     if job is None:
-        raise UsageError("devkit logs needs a job", hint="devkit jobs lists them; --first-error finds one that failed")
+        raise UsageError(
+            "devkit logs needs a job ID", hint="devkit jobs lists them; --first-error finds the newest failed one"
+        )
     if json:
-        raise UsageError("a log is no JSON document", hint="--json goes with --first-error")
+        raise UsageError("a log is not a JSON document", hint="--json goes with --first-error")
     dashboard = resolve(address).dashboard()
     name = submitted(dashboard, job)
     with dashboard.job_logs_stream(name) as pieces:
@@ -63,7 +65,7 @@ def stop_main(job: str, *, address: str | None = None, json: bool = False) -> in
     if json:
         console.emit({"submission_id": name, "stopped": stopped})
     else:
-        console.result().print(f"{name} was asked to end" if stopped else f"{name} had ended already")
+        console.result().print(f"{name} is stopping" if stopped else f"{name} has already ended")
     return 0
 
 
@@ -72,8 +74,8 @@ def submitted(dashboard: Dashboard, job: str) -> str:
     row = dashboard.job(job)
     if not row.submission_id:
         raise UsageError(
-            f"job {job} was not submitted: it runs in a terminal of its own",
-            hint="`devkit submit` starts jobs whose logs and end Ray takes care of",
+            f"job {job} was not submitted: it runs in its own terminal",
+            hint="Ray keeps logs only of jobs started with devkit submit",
         )
     return row.submission_id
 

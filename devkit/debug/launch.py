@@ -122,8 +122,8 @@ def _gcs_address(address: str) -> str:
     found = resolve(address).gcs_address
     if found is None:
         raise UsageError(
-            f"a driver on this machine needs the cluster's GCS address, and {address} is its dashboard",
-            hint="give --address HOST:6379, or start the driver on the cluster: devkit submit",
+            f"a driver on this machine needs the cluster's GCS address, but {address} is its dashboard",
+            hint="pass --address HOST:6379, or run the driver on the cluster with devkit submit",
         )
     return found
 

@@ -78,7 +78,7 @@ def name_members(members: Iterable[Who], among: Iterable[Who] = ()) -> str:
     for role in dict.fromkeys(who.role for who in plain):
         ranks = [who.rank for who in plain if who.role == role and who.rank is not None]
         word = f"rank{'s' * (len(ranks) > 1)} {rank_list(ranks)}"
-        parts.append(word if one_role or not role else f"{role} {word}")
+        parts.append(word if one_role or role.lower() in ("", "rank") else f"{role} {word}")
     return "; ".join(parts + [_single(who, counted[who.role, who.rank]) for who in others])
 
 

@@ -26,7 +26,7 @@ def main(*, address: str | None = None, json: bool = False, watch: bool = False,
 
     if wait:
         if not (watch and json):
-            raise UsageError("--wait is for programs that show the stops", hint="devkit ps --watch --wait --json")
+            raise UsageError("--wait only works with --watch --json", hint="devkit ps --watch --wait --json")
         threading.Thread(target=_end_with_the_reader, name="devkit-reader", daemon=True).start()
         for document in patient_news(lambda: connect(address), is_read):
             console.emit(document)
@@ -126,7 +126,7 @@ def _watch_live(news: Iterator[Document]) -> int:
 
 
 def _ended() -> int:
-    raise DevkitError("the hub is gone", hint="devkit ps says whether the cluster still is")
+    raise DevkitError("the hub is gone", hint="check with devkit ps whether the cluster is still there")
 
 
 def _width(columns: int, is_terminal: bool) -> int | None:

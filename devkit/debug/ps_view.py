@@ -50,13 +50,11 @@ def empty_block(document: Document) -> Text:
 
     workers = len(document["workers"])
     if not workers:
-        hint = "no process with devkit in it: start the job by devkit run -- CMD or devkit submit -- CMD"
+        hint = "no process runs under devkit: start the job with devkit run -- CMD or devkit submit -- CMD"
     elif document["breakpoints"]:
-        hint = f"{count(workers, 'process')} running; a stop shows here when a breakpoint is hit"
+        hint = f"{count(workers, 'process')} running; ranks appear here when they hit a breakpoint"
     else:
-        hint = (
-            f"{count(workers, 'process')} running; devkit break FILE:LINE stops them there, devkit stacks looks at them"
-        )
+        hint = f"{count(workers, 'process')} running; pause them with devkit break FILE:LINE, or see devkit stacks"
     return Text.assemble("nothing is stopped\n", (hint, "dim"))
 
 
@@ -174,7 +172,11 @@ def armed(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
     'armed in 3 of 8, 2 hits'
     >>> armed({"armed": 0, "workers": 8, "note": "module not loaded yet"})
     'armed in 0 of 8: module not loaded yet'
+    >>> armed({"armed": 0, "workers": 0, "note": "no worker has joined yet"})
+    'pending: no worker yet (armed when one starts)'
     """
+    if not breakpoint.get("workers") and not breakpoint.get("hits"):
+        return "pending: no worker yet (armed when one starts)"
     text = f"armed in {breakpoint.get('armed', 0)} of {breakpoint.get('workers', 0)}"
     if breakpoint.get("hits"):
         text += f", {count(breakpoint['hits'], 'hit')}"

@@ -92,27 +92,27 @@ def check(options: ClusterOptions) -> None:
         raise UsageError(f"--nodes is {options.nodes}", hint="a cluster has at least one node, its head")
     if options.nodes > (most := max(1, processes.load_psutil().virtual_memory().total // NODE_LEAST)):
         raise UsageError(
-            f"--nodes is {options.nodes}: each takes {NODE_LEAST >> 20} MB, and this machine has memory for {most}",
-            hint="two to eight show what happens between nodes; --join adds other machines",
+            f"--nodes is {options.nodes}: each takes {NODE_LEAST >> 20} MB, but this machine has memory for {most}",
+            hint="two to eight are enough to see what happens between nodes; add other machines with --join",
         )
     if options.temp_dir:
         destinations.refuse("--temp-dir", options.temp_dir, destinations.try_folder)
     if options.timeout <= 0:
-        raise UsageError(f"--timeout is {options.timeout:g}", hint="a node needs a few seconds to come up")
+        raise UsageError(f"--timeout is {options.timeout:g}", hint="a node needs a few seconds to start")
     if options.node_ip in ("127.0.0.1", "localhost", "::1"):
         raise UsageError(
             f"--node-ip is {options.node_ip}, which Ray replaces by this machine's address",
-            hint="leave --node-ip out, or give an address that other machines can reach",
+            hint="remove --node-ip, or use an address that other machines can reach",
         )
     if options.join:
         GcsAddress.parse(options.join)
         for name, value in (("--port", options.port), ("--dashboard-port", options.dashboard_port)):
             if value is not None:
-                raise UsageError(f"{name} is the head's, and --join starts none", hint=f"leave {name} out")
+                raise UsageError(f"{name} is an option of the head, and --join starts none", hint=f"leave {name} out")
     for word in options.ray_arguments:
         name = word.partition("=")[0]
         if name in OURS:
-            hint = f"devkit has its own {OURS[name]}" if OURS[name] else "devkit gives it itself"
+            hint = f"devkit has its own {OURS[name]}" if OURS[name] else "devkit sets it itself"
             raise UsageError(f"{name} is not for `ray start` here", hint=hint)
 
 
@@ -240,8 +240,8 @@ def _split_gpus(nodes: int, options: ClusterOptions, environ: Mapping[str, str])
     each = options.num_gpus
     if each * nodes > len(devices):
         raise UsageError(
-            f"--num-gpus {each} for each of {nodes} nodes, and {len(devices)} can be seen here",
-            hint="leave --num-gpus out: the nodes then share what there is",
+            f"--num-gpus {each} for each of {nodes} nodes, but {len(devices)} are visible here",
+            hint="remove --num-gpus: the nodes then share the GPUs",
         )
     shares = [devices[number * each : (number + 1) * each] for number in range(nodes)]
     return tuple({"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares)
@@ -259,14 +259,14 @@ def _devices(environ: Mapping[str, str]) -> list[str]:
 def _port(option: str, wanted: int | None, default: int, host: str, notes: list[str]) -> int:
     if wanted is not None:
         if not 0 <= wanted < 65536:
-            raise UsageError(f"{option} is {wanted}", hint="a port is a number from 1 to 65535; 0 is any that is free")
+            raise UsageError(f"{option} is {wanted}", hint="a port is a number from 1 to 65535; 0 means any free port")
         if wanted and not is_free(host, wanted):
-            raise UsageError(f"{option} {wanted}: that port is taken", hint=f"leave {option} out for one that is free")
+            raise UsageError(f"{option} {wanted}: that port is in use", hint=f"remove {option} to use a free port")
         return wanted or free_port(host)
     if is_free(host, default):
         return default
     found = free_port(host)
-    notes.append(f"port {default} is taken: {option} is {found}")
+    notes.append(f"port {default} is in use: {option} is {found}")
     return found
 
 
@@ -310,6 +310,6 @@ def debugpy_problem() -> str | None:
     if find_spec("debugpy"):
         return None
     return (
-        "debugpy is not installed in the workers' Python: Ray's own VS Code extension needs it, devkit doesn't; "
+        "debugpy is missing in the workers' Python: Ray's own VS Code extension needs it, devkit does not; install: "
         f"{sys.executable} -m pip install debugpy"
     )

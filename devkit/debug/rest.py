@@ -51,7 +51,7 @@ class Url:
         if not host or parts.scheme not in ("http", "https"):
             raise UsageError(f"{text!r} is not the URL of a dashboard", hint=ADDRESS_HINT)
         if parts.username is not None:
-            raise UsageError("a password does not belong into --address", hint=f"Ray's token goes into {TOKEN}")
+            raise UsageError("a password does not belong in --address", hint=f"Ray's token goes into {TOKEN}")
         return cls(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), parts.path.rstrip("/"))
 
 
@@ -116,8 +116,8 @@ class Rest:
             self._refuse(answer.status)
         if 300 <= answer.status < 400:
             raise UnreachableError(
-                f"what answers at {self.url} is not a Ray dashboard: it names another place ({answer.status})",
-                hint="none is followed, for the token goes to where --address says alone; is a login in front of it?",
+                f"what answers at {self.url} is not a Ray dashboard: it redirects elsewhere ({answer.status})",
+                hint="redirects are not followed: the token is for --address only; is there a login page in front?",
             )
         if answer.status >= 400:
             raise DevkitError(
@@ -155,19 +155,20 @@ class Rest:
             raise self.not_ray() from None
         if isinstance(error, ssl.SSLError):
             raise UnreachableError(
-                f"no TLS with {where}: {error.reason or error}", hint="Ray's own dashboard speaks http://, not https://"
+                f"TLS failed with {where}: {error.reason or error}",
+                hint="Ray's own dashboard speaks http://, not https://",
             ) from None
         if isinstance(error, socket.gaierror):
             raise UnreachableError(f"the host {self.url.host!r} is not known", hint=ADDRESS_HINT) from None
         if isinstance(error, TimeoutError):
             raise UnreachableError(
                 f"no answer from {where} within {timeout:g} s",
-                hint="is the head up, and is the port open? an SSH tunnel helps: ssh -L 8265:localhost:8265 HEAD",
+                hint="is the head running and the port open? An SSH tunnel helps: ssh -L 8265:localhost:8265 HEAD",
             ) from None
         why = getattr(error, "strerror", None) or "the connection was closed"
         raise UnreachableError(
             f"no dashboard answers at {self.url}: {why.lower()}",
-            hint="is the cluster up? devkit debug-cluster starts one; a Ray without 'ray[default]' has no dashboard",
+            hint="is the cluster running? Start one: devkit debug-cluster; without 'ray[default]' Ray has no dashboard",
         ) from None
 
     def not_ray(self) -> UnreachableError:
@@ -211,7 +212,7 @@ class Rest:
         return answer
 
 
-_SERVER_HINT = "the dashboard's log says more: dashboard*.log in the session's logs folder on the head"
+_SERVER_HINT = "see the dashboard's log: dashboard*.log in the session's logs folder on the head"
 
 
 def open_socket(host: str, port: int, deadline: float) -> socket.socket:

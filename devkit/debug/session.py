@@ -25,7 +25,9 @@ def make(folder: str) -> None:
         if folder:
             os.mkdir(folder, 0o700)
     except OSError as error:
-        raise DevkitError(f"cannot make {folder}: {error.strerror}", hint="--temp-dir names another folder") from None
+        raise DevkitError(
+            f"cannot create {folder}: {error.strerror}", hint="choose another folder with --temp-dir"
+        ) from None
 
 
 def remove(folder: str) -> bool:

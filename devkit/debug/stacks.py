@@ -34,8 +34,8 @@ def main(
 
 def nobody(job: str | None) -> NoJobError:
     """There is nobody who could be looked at."""
-    hint = "devkit jobs lists the jobs" if job else "start the job by devkit run -- CMD or devkit submit -- CMD"
-    return NoJobError(f"no process of {f'job {job}' if job else 'any job'} has devkit in it", hint=hint)
+    hint = "devkit jobs lists the jobs" if job else "start the job with devkit run -- CMD or devkit submit -- CMD"
+    return NoJobError(f"no process of {f'job {job}' if job else 'any job'} runs under devkit", hint=hint)
 
 
 def run(hub: Hub, *, job: str | None = None, native: bool = False, everything: bool = False, json: bool = False) -> int:
@@ -97,7 +97,7 @@ def _group_block(one: Group[Key], merged: Merged, everything: bool, cwd: str | N
     first = processes[0]
     lines = [_heading(one, processes, is_odd)]
     if not first.stack:
-        lines.append(Text("  idle: nothing of the program runs", style="yellow" if is_odd else "dim"))
+        lines.append(Text("  idle: no code of the program is running", style="yellow" if is_odd else "dim"))
     lines += stack_lines(first, everything, cwd)
     for name, stack in first.others.items() if everything else ():
         lines.append(Text(f"  thread {name}", style="dim"))
@@ -110,7 +110,7 @@ def _group_block(one: Group[Key], merged: Merged, everything: bool, cwd: str | N
 def _threads(process: Process, everything: bool) -> str:
     shown = [f"{count(process.idle, 'idle thread')}"] if process.idle else []
     if process.others and not everything:
-        shown.insert(0, f"{count(len(process.others), 'other thread')} at work (--all shows them)")
+        shown.insert(0, f"{count(len(process.others), 'other thread')} working (shown with --all)")
     return ", ".join(shown) or "no idle thread"
 
 
@@ -118,7 +118,8 @@ def _heading(one: Group[Key], processes: Sequence[Process], is_odd: bool) -> Tex
     """Who it is, how many, and where the process is if it is a single one."""
     from rich.text import Text
 
-    role = f"{one.key.role} " if one.key.role and any(who.rank is not None for who in one.members) else ""
+    named = one.key.role.lower() not in ("", "rank") and any(who.rank is not None for who in one.members)
+    role = f"{one.key.role} " if named else ""
     text = Text(f"{role}{name_members(one.members)}", style="bold yellow" if is_odd else "bold")
     if len(processes) == 1:
         text.append(f"  {processes[0].node_ip} pid {processes[0].pid}", style="not bold dim")

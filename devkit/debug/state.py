@@ -109,7 +109,7 @@ def private_folder(*names: str) -> Path:
         return private.folder(folder, 1 + len(names))
     except OSError as error:
         raise DevkitError(
-            f"cannot make the folder {folder}: {error.strerror}", hint="DEVKIT_HOME names another one"
+            f"cannot create the folder {folder}: {error.strerror}", hint="choose another one with DEVKIT_HOME"
         ) from None
 
 
@@ -165,7 +165,9 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
     try:
         private.write(path, json.dumps(document, indent=1))
     except OSError as error:
-        raise DevkitError(f"cannot write {path}: {error.strerror}", hint="DEVKIT_HOME names another folder") from None
+        raise DevkitError(
+            f"cannot write {path}: {error.strerror}", hint="choose another folder with DEVKIT_HOME"
+        ) from None
 
 
 __all__ = [

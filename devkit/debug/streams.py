@@ -55,8 +55,8 @@ class Stream(Iterator[bytes]):
                     piece = self._piece()
             except TimeoutError:
                 raise DeadlineError(
-                    f"nothing came from {self._opened.rest.url} for {self._silence:g} s",
-                    hint="is the job or its node gone?",
+                    f"no data from {self._opened.rest.url} for {self._silence:g} s",
+                    hint="are the job and its node still alive?",
                 ) from None
             except (OSError, ValueError, http.client.HTTPException):
                 break  # the connection broke, or `close` ended it: either way no more will come

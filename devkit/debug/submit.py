@@ -84,7 +84,7 @@ def package(settings: dict[str, Any]) -> Package:
     content, text = bundle.files(), json.dumps(settings)
     if len(text) > MOST_IN_ENVIRONMENT:
         raise UsageError(
-            "these are too many breakpoints to send along", hint="set some once it runs: devkit break SPEC"
+            "too many breakpoints to send with the job", hint="set some of them later with devkit break SPEC"
         )
     packed = {"bundle.zip": bundle.pack(content), "settings.json": text.encode()}
     return Package(f"devkit-job-{secrets.token_hex(6)}.zip", bundle.digest(content), bundle.pack(packed))
@@ -108,7 +108,9 @@ def main(options: SubmitOptions) -> int:
     folder = Path(options.working_dir).absolute() if options.working_dir else Path.cwd()
     settings = settings_of(options.debug, folder, verb="submit")
     if options.debug.hang_timeout and not options.wait:
-        raise UsageError("--hang-timeout needs somebody who watches", hint="leave out --no-follow; or ask devkit hang")
+        raise UsageError(
+            "--hang-timeout needs a devkit that stays and watches", hint="remove --no-follow, or use devkit hang"
+        )
     cluster = resolve(options.debug.address)
     dashboard = cluster.dashboard()
     parcel = package(boot.settings_to_json(settings))
@@ -123,7 +125,7 @@ def main(options: SubmitOptions) -> int:
         submission_id=options.submission_id,
     )
     console.talk().print(
-        f"devkit: submitted {job} to {cluster.dashboard_url}; devkit ps shows its stops", soft_wrap=True
+        f"devkit: submitted {job} to {cluster.dashboard_url}; see paused ranks with devkit ps", soft_wrap=True
     )
     if not options.wait:
         return _tell(job, dashboard, options.debug.json)
@@ -152,7 +154,7 @@ def _runtime_env(options: SubmitOptions, dashboard: Dashboard, folder: Path, par
 def _upload(dashboard: Dashboard, folder: Path) -> str:
     """The working folder as a package, by Ray's own rules for what belongs into it."""
     if not folder.is_dir():
-        raise UsageError(f"no such folder: {folder}", hint="--working-dir names the folder that the job starts in")
+        raise UsageError(f"no such folder: {folder}", hint="--working-dir is the folder the job starts in")
     from ray._private.runtime_env.packaging import create_package, get_uri_for_directory
 
     excludes = [*_own_files(folder), *odd_files(folder)]
@@ -193,8 +195,8 @@ def _check_size(folder: Path, archive: Path) -> None:
     size = archive.stat().st_size
     if size >= GCS_STORAGE_MAX_SIZE:
         raise UsageError(
-            f"{folder} is too large to send along: {size >> 20} MiB packed, and Ray takes {GCS_STORAGE_MAX_SIZE >> 20}",
-            hint="name what stays here in its .gitignore, or start a smaller folder: --working-dir DIR",
+            f"{folder} is too large to upload: {size >> 20} MiB packed, and Ray accepts {GCS_STORAGE_MAX_SIZE >> 20}",
+            hint="exclude files with its .gitignore, or choose a smaller folder with --working-dir DIR",
         )
 
 
@@ -220,7 +222,7 @@ def _end(dashboard: Dashboard, job: str, as_json: bool) -> int:
         time.sleep(POLL_SECONDS)
     record = {"submission_id": job, "status": row.status}
     if row.status != "SUCCEEDED":
-        hint = f"devkit logs {job} --first-error says what went wrong first"
+        hint = f"devkit logs {job} --first-error shows what went wrong first"
         raise FailedError(f"job {job}: {row.status}", hint=hint, facts=record)
     if as_json:
         console.emit(record)

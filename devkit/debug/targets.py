@@ -63,7 +63,7 @@ def select(stops: Sequence[StopRecord], target: str) -> list[StopRecord]:
     target = target.strip() or ALL
     found = _find(stops, target)
     if not found:
-        raise UsageError(f"nothing that is stopped is called {target!r}", hint=_what_there_is(stops))
+        raise UsageError(f"no stopped rank matches {target!r}", hint=_what_there_is(stops))
     return found
 
 
@@ -107,13 +107,13 @@ def find_id(wanted: str, known: Sequence[str], noun: str) -> str:
     if len(matching) == 1:
         return matching[0]
     if matching:
-        raise UsageError(f"more than one {noun} begins with {wanted!r}", hint=f"choose: {', '.join(matching[:5])}")
+        raise UsageError(f"more than one {noun} starts with {wanted!r}", hint=f"choose: {', '.join(matching[:5])}")
     hint = f"nearest: {', '.join(nearest(wanted, known))}" if known else f"there is no {noun}"
     raise UsageError(f"no {noun} has the id {wanted!r}", hint=hint)
 
 
 def _what_there_is(stops: Sequence[StopRecord]) -> str:
     if not stops:
-        return "nothing is stopped; devkit break FILE:LINE stops a rank there"
+        return "nothing is stopped; pause ranks with devkit break FILE:LINE"
     named = [f"{stop.id} ({label(Who(stop.role, stop.rank, stop.id))})" for stop in stops[:4]]
     return f"stopped: {', '.join(named)}{', ...' if len(stops) > 4 else ''}; devkit ps shows all"

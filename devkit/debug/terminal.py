@@ -33,7 +33,7 @@ def main(
     from devkit.debug.client import connect
 
     if sum((stop is not None, everything, ranks is not None)) > 1:
-        raise UsageError("an id, --ranks and --all exclude each other", hint="give one of them")
+        raise UsageError("an ID, --ranks and --all cannot be combined", hint="use one of them")
     with connect(address) as hub:
         return run(hub, stop, everything=everything, ranks=ranks, job=job)
 
@@ -83,7 +83,7 @@ def chosen(
         named = [f"{each.id} ({label(Who(each.role, each.rank, each.id))})" for each in stops[:4]]
         more = ", ..." if len(stops) > 4 else ""
         hint = f"devkit attach ID, one of {', '.join(named)}{more}; or --all for a session with all of them"
-        raise UsageError(f"{counted(stops)} are stopped: which one?", hint=hint)
+        raise UsageError(f"{counted(stops)} are paused: which one?", hint=hint)
     return list(stops)
 
 
@@ -157,4 +157,4 @@ def say_goodbye(session: Session) -> None:
     if running:
         session.screen.notice(f"{session.name(running)} left running")
     if not stopped and not running:
-        session.screen.notice("nobody is left to debug")
+        session.screen.notice("no rank is left to debug")

@@ -38,25 +38,25 @@ WORDS = (
     Word(("next", "n"), "n", "run to the next line of this function"),
     Word(("step", "s"), "s", "run to the next line, into calls"),
     Word(("return", "r"), "r", "run until this function returns"),
-    Word(("continue", "c", "cont"), "c", "run on, to the next stop"),
+    Word(("continue", "c", "cont"), "c", "continue to the next stop"),
     Word(("wait",), "wait", "wait for ranks that still run"),
     Word(("where", "w", "bt"), "w", "show the stack"),
-    Word(("up", "u"), "u [N]", "look at the caller's frame", COUNT),
-    Word(("down", "d"), "d [N]", "look at the called frame", COUNT),
+    Word(("up", "u"), "u [N]", "go to the caller's frame", COUNT),
+    Word(("down", "d"), "d [N]", "go to the called frame", COUNT),
     Word(("list", "l"), "l [LINE[, LAST]]", "show source around here, then on; `l .`: around here again", LINES),
     Word(("longlist", "ll"), "ll", "show the source of the whole function"),
     Word(("args", "a"), "a", "show the arguments of this function"),
     Word(("p",), "p EXPR", "show a value", ANYTHING),
     Word(("pp",), "pp EXPR", "show a value and what is in it", ANYTHING),
-    Word(("retval", "rv"), "rv", "show what the function that was left has returned"),
+    Word(("retval", "rv"), "rv", "show the last return value"),
     Word(("break", "b"), "b [PLACE]", "set a breakpoint; alone: list those set here", LOCATION),
-    Word(("tbreak",), "tbreak PLACE", "set one that is gone after it has stopped somebody", LOCATION),
-    Word(("clear", "cl"), "cl [N...]", "remove breakpoints N, or all that were set here", NUMBERS),
+    Word(("tbreak",), "tbreak PLACE", "set one that is removed after its first hit", LOCATION),
+    Word(("clear", "cl"), "cl [N...]", "remove breakpoints N, or all set here", NUMBERS),
     Word(("threads",), "threads", "list the threads of these processes"),
-    Word(("ranks",), "ranks [0,2:4]", "speak to these ranks only; alone: to all", MEMBERS),
-    Word(("all",), "all", "speak to all ranks"),
-    Word(("quit", "q", "exit"), "q", "leave; what is stopped stays stopped"),
-    Word(("help", "h"), "h [WORD]", "this list, or one line of it", re.compile(r"[\w!]*")),
+    Word(("ranks",), "ranks [0,2:4]", "address only these ranks; alone: all", MEMBERS),
+    Word(("all",), "all", "address all ranks"),
+    Word(("quit", "q", "exit"), "q", "quit; paused ranks stay paused"),
+    Word(("help", "h"), "h [WORD]", "show this list, or one line of it", re.compile(r"[\w!]*")),
 )
 PLACE = "PLACE is a LINE, FILE:LINE or a function's name; `, CONDITION` may follow."
 MAY_STAND_ALONE = frozenset({"break", "ranks", "help"})
@@ -178,11 +178,11 @@ def help_text(name: str = "") -> str:
     if name == "!":
         return "!STATEMENT  run a statement of Python in this frame"
     if name and name not in BY_NAME:
-        raise UsageError(f"no command is called {name!r}", hint="h lists them")
+        raise UsageError(f"unknown command: {name!r}", hint="h lists them")
     if name:
         word = BY_NAME[name]
         return f"{word.usage}  {word.help} ({', '.join(word.names)})"
     width = max(len(word.usage) for word in WORDS)
     lines = [f"  {word.usage:<{width}}  {word.help}" for word in WORDS]
-    code = f"  {'anything else':<{width}}  is Python, evaluated in this frame; ! in front makes sure"
+    code = f"  {'anything else':<{width}}  is evaluated as Python in this frame; prefix ! to be sure"
     return "\n".join([*lines, code, PLACE])

@@ -101,7 +101,7 @@ class TerminalLines:
             private_folder()
             readline.write_history_file(self._history)
         except (OSError, DevkitError) as error:
-            console.talk().print(f"-- the history was not kept: {error}", style="dim", soft_wrap=True)
+            console.talk().print(f"-- the history was not saved: {error}", style="dim", soft_wrap=True)
 
     def _set_up(self) -> None:
         import readline

@@ -91,7 +91,7 @@ def _move_frame(session: Session, by: int, end: str) -> None:
         moved += [one] if index != one.index else []
         one.index = index
     if not moved:
-        raise UsageError(f"this is {end}", hint="w shows the whole stack")
+        raise UsageError(f"this is {end}", hint="type w for the whole stack")
     show_position(session, members)
 
 

@@ -33,7 +33,7 @@ def step(request: str) -> Callable[[Session, str], None]:
 def go_on(session: Session, _argument: str = "") -> None:
     moved = start(session, session.stopped(), "continue")
     if moved and not session.ended():
-        session.screen.notice(f"{session.name(moved)} running; Ctrl-C comes back to the prompt")
+        session.screen.notice(f"{session.name(moved)} running; Ctrl-C returns to the prompt")
     wait_for_stop(session, moved)
 
 
@@ -41,7 +41,7 @@ def wait(session: Session, _argument: str = "") -> None:
     """Waits for what still runs."""
     still = running(session.chosen())
     if not still:
-        raise UsageError("nobody is running", hint="w says where they are")
+        raise UsageError("no rank is running", hint="type w to see where they are")
     wait_for_stop(session, still)
 
 
@@ -84,7 +84,7 @@ def report(session: Session, members: Sequence[Member]) -> None:
     late = running(members)
     if late and not session.ended():
         verb = "is" if len(late) == 1 else "are"
-        session.screen.notice(f"{session.name(late)} {verb} still running: wait waits, q leaves it to run")
+        session.screen.notice(f"{session.name(late)} {verb} still running: type wait to wait, or q to leave it running")
 
 
 def set_breakpoint(session: Session, argument: str) -> None:
@@ -113,7 +113,7 @@ def _add(session: Session, argument: str, *, once: bool) -> None:
     }
     problem = _send(session, path, [*session.breakpoints, added])
     if problem:
-        raise UsageError(f"no breakpoint at {_spot(added)}: {problem}", hint="l shows the code around")
+        raise UsageError(f"no breakpoint at {_spot(added)}: {problem}", hint="type l for the code around it")
     session.breakpoints.append(added)
     session.screen.say(f"breakpoint {added['number']} at {_spot(added)}")
 
@@ -130,7 +130,7 @@ def _aim(session: Session, members: Sequence[Member], wanted: Location) -> tuple
 def _path(members: Sequence[Member], named: str) -> str:
     """The file as the workers call it: the current one, or the one in the stack that has this name."""
     if not members:
-        raise UsageError("nobody is stopped here", hint="q leaves")
+        raise UsageError("no rank is stopped here", hint="q leaves")
     if not named:
         return members[0].frame.path
     for frame in members[0].frames:
@@ -168,7 +168,7 @@ def _send(session: Session, path: str, every: Sequence[Document]) -> str:
 
 def _list_breakpoints(session: Session) -> None:
     if not session.breakpoints:
-        raise UsageError("no breakpoint was set here", hint="devkit break --list shows those of everybody")
+        raise UsageError("no breakpoint was set here", hint="devkit break --list shows all breakpoints of the job")
     for one in session.breakpoints:
         session.screen.say(f"{one['number']}  {_spot(one)}")
 

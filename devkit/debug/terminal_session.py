@@ -105,7 +105,7 @@ class Session:
         threading.Thread(target=_watch, args=(self.hub, self.peers), daemon=True).start()
         self._join(records)
         if not self.members:
-            raise DeadlineError("no stopped rank answered", hint="devkit ps says what became of them")
+            raise DeadlineError("no stopped rank answered", hint="devkit ps shows what became of them")
 
     def admit(self) -> list[Member]:
         """Lets those join that have stopped since."""
@@ -183,9 +183,9 @@ class Session:
         running = [one for one in chosen if one.state == "running"]
         stopped = [one for one in chosen if one.state == "stopped"]
         if running and not stopped:
-            raise UsageError(f"{self.name(running)} runs", hint="wait waits for the next stop, q leaves")
+            raise UsageError(f"{self.name(running)} runs", hint="type wait for the next stop, or q to quit")
         if running:
-            self.screen.notice(f"{self.name(running)} still running: wait waits for it")
+            self.screen.notice(f"{self.name(running)} still running: type wait to wait for it")
         return stopped
 
     def narrow(self, text: str) -> None:
@@ -274,9 +274,7 @@ class Session:
         member = self._find(peer, int(body.get("threadId", 0)))
         if member is not None and member.state == "stopped":
             member.state = "running"
-            self.screen.notice(
-                f"{self.name([member])} runs on: its stop was ended by somebody else, or by its time-out"
-            )
+            self.screen.notice(f"{self.name([member])} was resumed, elsewhere or by its timeout")
 
     def _on_gone(self, peer: str) -> None:
         lost = [one for one in self.members if one.peer == peer and one.state != "gone"]

@@ -52,7 +52,7 @@ def find_token(environ: Mapping[str, str] | None = None) -> Token | None:
         value = _read(Path(named))
         if not value:
             raise UnreachableError(
-                f"{TOKEN_PATH} names {named}, which cannot be read or is empty",
+                f"{TOKEN_PATH} names {named}, which is unreadable or empty",
                 hint=f"put the cluster's token into that file, or set {TOKEN}",
             )
         return Token(value, named)
@@ -81,7 +81,7 @@ def ensure_token(environ: Mapping[str, str] | None = None) -> tuple[Token, bool]
         ) from None
     found = find_token(environ)
     if found is None:
-        raise DevkitError(f"{path} has become empty while it was written", hint="start again")
+        raise DevkitError(f"{path} became empty while it was being written", hint="start again")
     return found, True
 
 

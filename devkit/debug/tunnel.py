@@ -61,13 +61,13 @@ class Tunnel:
                 if first:
                     return stream, first
                 stream.close()  # so Ray shows a file that isn't there, when it has lost the error
-                problem = "the relay says nothing"
+                problem = "the relay does not respond"
             except DevkitError as error:
                 problem = error.message
             if time.monotonic() > deadline:
                 raise DeadlineError(
                     "devkit's hub can be reached neither directly nor through the dashboard",
-                    hint=f"is it alive, and has it time (--timeout SECONDS)? {problem}",
+                    hint=f"is it alive, or busy (--timeout SECONDS)? {problem}",
                 )
             time.sleep(RETRY_SECONDS)
 

@@ -35,7 +35,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # The driver is not to be debugged, nor to go to another cluster.
 NOT_ITS = (TOKEN, TOKEN_PATH, "RAY_ADDRESS", "RAY_RUNTIME_ENV_HOOK", "RAY_JOB_CONFIG_JSON_ENV_VAR", "DEVKIT_SETTINGS")
 BOOT = "import base64, os, zlib; exec(zlib.decompress(base64.b64decode(os.environ.pop('DEVKIT_DOCTOR'))))"
-_HINT = "devkit doctor --here looks at this machine alone; --verbose and Ray's logs say more"
+_HINT = "check only this machine with devkit doctor --here; --verbose and Ray's logs have the details"
 Document = dict[str, Any]
 
 
@@ -108,10 +108,10 @@ def _as_process(cluster: ClusterAddress, order: Document, seconds: float, asks_f
         )
     except subprocess.TimeoutExpired:
         message = f"no driver could join the cluster at {order['address']} within {seconds + JOIN_S:.0f} s"
-        raise UnreachableError(message, hint="is the raylet of this machine alive? " + _HINT) from None
+        raise UnreachableError(message, hint="is this machine's raylet alive? " + _HINT) from None
     if MARK not in done.stdout:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1][:200]
-        raise UnreachableError(f"the driver of the survey ended with {done.returncode}: {said}", hint=_HINT)
+        raise UnreachableError(f"the survey's driver exited with code {done.returncode}: {said}", hint=_HINT)
     return done.stdout
 
 
@@ -140,10 +140,8 @@ def _as_job(dashboard: Dashboard, order: Document, seconds: float) -> str:
             dashboard.stop_job(job)
     text = said.decode("utf-8", "replace")
     if MARK not in text:
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")[:200]
-        raise UnreachableError(
-            f"the job of the survey, {job}, did not report: {last}", hint=f"devkit logs {job}; {_HINT}"
-        )
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")[:200]
+        raise UnreachableError(f"the survey's job {job} did not report: {last}", hint=f"devkit logs {job}; {_HINT}")
     return text
 
 

@@ -53,7 +53,7 @@ def doctor(options: DoctorOptions) -> DoctorRecord:
     if options.timeout < LEAST_S:
         raise UsageError(f"--timeout is {options.timeout:g}", hint=f"importing torch alone takes {LEAST_S:g} s")
     if options.here and options.address:
-        raise UsageError("--here and --address together", hint="--here looks at this machine, --address at a cluster")
+        raise UsageError("--here and --address together", hint="--here checks this machine, --address checks a cluster")
     begun = time.monotonic()
     asked = wanted(options.command)
     scene = _with_command(_look(options), asked)

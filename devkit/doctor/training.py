@@ -43,7 +43,7 @@ def wanted(words: Sequence[str]) -> Wanted:
             else:
                 gaps.append(found)
         if not launch.trainings:
-            gaps.append(f"{source.name} runs no trainer.main_ppo and no verl.trainer.main_ppo")
+            gaps.append(f"{source.name} runs neither trainer.main_ppo nor verl.trainer.main_ppo")
     return Wanted(tuple(demands), tuple(gaps))
 
 

@@ -85,7 +85,7 @@ def _pairs(record: DoctorRecord) -> Iterator[RenderableType]:
         cut = sum(bool(pair.error) for pair in record.pairs)
         rates = sorted(pair.mb_per_s for pair in record.pairs if pair.mb_per_s is not None)
         carry = f"; one connection carries {speed(rates[0])} to {speed(rates[-1])} MB/s" if rates else ""
-        yield Text(f"{len(record.pairs)} pairs, {cut} out of reach{carry}")
+        yield Text(f"{len(record.pairs)} pairs, {cut} unreachable{carry}")
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("from \\ to: round trip, MB/s", no_wrap=True)
@@ -151,9 +151,9 @@ def _finding(finding: DoctorFinding) -> Iterator[Text]:
     style = _STYLE[finding.severity]
     yield Text.assemble((f"{finding.severity}: ", style), finding.what, (f" [{finding.rule}]", "dim"))
     for said in finding.evidence:
-        yield Text.assemble(("  seen: ", "bold"), said)
+        yield Text.assemble((" found: ", "bold"), said)
     yield Text.assemble(("   why: ", "bold"), finding.why)
-    yield Text.assemble(("  mend: ", "bold"), finding.mend)
+    yield Text.assemble(("   fix: ", "bold"), finding.mend)
 
 
 def summary(record: DoctorRecord) -> Text:
@@ -161,4 +161,4 @@ def summary(record: DoctorRecord) -> Text:
     said = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for count, severity in counts if count)
     living = sum(node.alive for node in record.nodes)
     where = f"{living} {'nodes' if living != 1 else 'node'}" if record.gcs_address else "this machine"
-    return Text(f"doctor: {said or 'nothing found'} ({where}, {record.seconds:.1f} s)")
+    return Text(f"doctor: {said or 'no problems found'} ({where}, {record.seconds:.1f} s)")

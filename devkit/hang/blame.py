@@ -120,7 +120,7 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
     if state.doing == "unreachable" and not state.moved:
         kind, text = "unreachable", f"{name} {words.lost(state)}; {since}"
     elif state.doing == "silent" and not state.moved:
-        kind, text = "silent", f"{name} does not answer: its Python is held by a call{at}; {since}"
+        kind, text = "silent", f"{name} does not respond: a call holds its Python (the GIL){at}; {since}"
     elif state.doing == "io":
         kind, text = "io", f"{name} waits for {words.io(state)}{at}; {since}"
     elif _is_at_work(case, state):
@@ -128,7 +128,7 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
         decided = True
     else:
         does = words.unlisted(state) or words.DOES.get(state.doing, "is")
-        kind, text = "missing", f"{name} is missing from {found.name}: it {does}{at}, and {since}"
+        kind, text = "missing", f"{name} has not reached {found.name}: it {does}{at}, and {since}"
     return Verdict(kind, text, words.culprit(state), found.age, evidence, decided)
 
 
@@ -151,9 +151,9 @@ def _slow_or_moving(found: Stuck, name: str, at: str, since: str) -> tuple[Kind,
     if found.age >= max(SLOW_SECONDS, SLOW_TIMES * usual):
         return (
             "slow",
-            f"{name} is slow: it is at work{at}, and {since}; their longest step before took {words.span(usual)}",
+            f"{name} is slow: it is working{at}, and {since}; their longest step so far took {words.span(usual)}",
         )
-    return "moves", f"no hang: {name} is at work{at}, and {since}"
+    return "moves", f"no hang: {name} is working{at}, and {since}"
 
 
 def _gone(
@@ -161,13 +161,13 @@ def _gone(
 ) -> Verdict:
     left = [each for each in case.now.left if each.rank == rank and each.role == role]
     facts = state.facts if state else left[-1] if left else None
-    name = f"{role} rank {rank}" if role else f"rank {rank}"
+    name = words.of_role(role, rank)
     if facts is None:
         there = [each for each in case.states if each.facts.rank == rank and each.facts.role == role]
         if there:  # started anew, outside of the group
-            text = f"{name} was started again and is not in the group: {since}"
+            text = f"{name} was restarted and is not in the group: {since}"
             return Verdict("dead", text, words.culprit(there[0]), age, evidence, case.decided(age))
-        text = f"{name} is not there: no process of this job has that rank, and {since}"
+        text = f"{name} is absent: no process of this job has that rank, and {since}"
         return Verdict("dead", text, Culprit(role, rank, "", 0, "", 0, ""), age, evidence, case.decided(age))
     crash = next((each for each in reversed(case.now.crashes) if each.worker_id == facts.id), None)
     why = facts.problem or "its process is gone"
@@ -188,7 +188,7 @@ def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
     sentence = (
         f"mismatched collectives: {words.they(odd, 'waits', 'wait')} in {least.name}{words.at(odd[0])}, "
         f"while {words.they(rest, 'waits', 'wait')} in {other.name}{words.at(rest[0])}: "
-        "they take the groups in different orders"
+        "they use the groups in different orders"
     )
     evidence = tuple(line for each in found for line in words.recorded(each))
     return Verdict("mismatch", sentence, words.culprit(odd[0]), least.age, (*evidence, *words.waits(case.states)))
@@ -204,7 +204,7 @@ def _together(case: Case, found: Stuck) -> Verdict:
     since = f"{words.they(members, 'is', 'are')} in {found.name}{words.at(first)} for {words.span(found.age)}"
     everybody = list(found.group.members.values())
     evidence = (*words.recorded(found), *words.waits(case.states))
-    return _cut_off(case, everybody, f"{since} and nobody is missing", words.culprit(first), found.age, evidence)
+    return _cut_off(case, everybody, f"{since} and no rank is missing", words.culprit(first), found.age, evidence)
 
 
 def _cut_off(
@@ -213,10 +213,10 @@ def _cut_off(
     """Nothing comes through between these; which two do not hear each other, where their connections tell."""
     deaf = words.deaf(states)
     if deaf:
-        text = f"nothing comes through between {words.both(deaf[0])}: {since}"
+        text = f"no data gets through between {words.both(deaf[0])}: {since}"
     else:
         hosts = ", ".join(sorted({state.facts.node_ip for state in states}))
-        text = f"nothing comes through: {since}; is there a way between {hosts}?"
+        text = f"no data gets through: {since}; is there a route between {hosts}?"
     lines = (*(words.unheard(each) for each in deaf), *evidence)
     return Verdict("network", text, who, age, lines, case.decided(age or 0.0))
 
@@ -240,11 +240,13 @@ def meetings(case: Case) -> Verdict | None:
         return pending  # those who have not come may not have been started
     frank = [state for state in peers if not (state.moved or state.doing == "busy")]
     if len(peers) > len(frank):
-        return Verdict("moves", f"no hang: {words.named([s for s in peers if s not in frank])} moves, and {since}")
+        return Verdict(
+            "moves", f"no hang: {words.named([s for s in peers if s not in frank])} is making progress, and {since}"
+        )
     if frank:
         return replace(_of_peer(case, words.first(frank), op, since), evidence=evidence, decided=decided)
     if len(there) < size:
-        text = f"{since} for {size} ranks, and only {len(there)} have come: no other {role} process is in this job"
+        text = f"{since} for {size} ranks, but only {len(there)} have arrived: no other {role} process is in this job"
         return Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
     all_of = f"all {len(there)} ranks are in {op}{words.at(there[0])}"
     return _cut_off(case, there, all_of, words.culprit(there[0]), None, evidence)
@@ -273,5 +275,5 @@ def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
     kind: Kind = "io" if state.doing == "io" else "silent" if state.doing == "silent" else "missing"
     does = f"waits for {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
     return Verdict(
-        kind, f"{words.name(state)} is missing from {op}: it {does}{words.at(state)}, and {since}", words.culprit(state)
+        kind, f"{words.name(state)} has not reached {op}: it {does}{words.at(state)}, and {since}", words.culprit(state)
     )

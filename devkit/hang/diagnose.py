@@ -37,8 +37,8 @@ def _paused(case: Case) -> Verdict | None:
     stopped = [state for state in case.states if state.doing == "stopped"]
     if not stopped:
         return None
-    sentence = f"no hang: {words.they(stopped, 'is', 'are')} stopped by the debugger{words.at(stopped[0])}"
-    return Verdict("paused", sentence, words.culprit(stopped[0]), evidence=("devkit ps shows the stops",))
+    sentence = f"no hang: {words.they(stopped, 'is', 'are')} paused by the debugger{words.at(stopped[0])}"
+    return Verdict("paused", sentence, words.culprit(stopped[0]), evidence=("devkit ps lists the paused ranks",))
 
 
 def _deadlocked(case: Case) -> Verdict | None:
@@ -74,10 +74,10 @@ def _frozen(case: Case) -> Verdict | None:
     if not found:
         return None
     first = words.first(found)
-    how = "a tracer" if first.facts.state == "t" else "a signal, as by SIGSTOP"
+    how = "a tracer" if first.facts.state == "t" else "a signal such as SIGSTOP"
     sentence = f"{words.name(first)} is frozen: its process was stopped by {how}"
-    sentence += f", and kill -CONT {first.facts.pid} lets it go on"
-    facts = (f"state {first.facts.state} of pid {first.facts.pid} on {first.facts.node_ip}, as its neighbour sees it",)
+    sentence += f"; kill -CONT {first.facts.pid} resumes it"
+    facts = (f"state {first.facts.state} of pid {first.facts.pid} on {first.facts.node_ip}, as seen by its neighbour",)
     return Verdict("frozen", sentence, words.culprit(first), None, (*facts, *words.waits(case.states)))
 
 
@@ -86,11 +86,9 @@ def _moving(case: Case) -> Verdict | None:
     if not busy:
         return None
     advanced = [state for state in busy if state.advanced]
-    how = "made progress" if advanced else "at work"
     shown = advanced or busy
-    sentence = (
-        f"no hang: it moves; {words.named(shown)} {words.verb(shown, 'is', 'are') + ' ' if not advanced else ''}{how}"
-    )
+    how = "made progress" if advanced else f"{words.verb(shown, 'is', 'are')} working"
+    sentence = f"no hang: the job is making progress; {words.named(shown)} {how}"
     notes = tuple(resources.notes(case.now))
     return Verdict("moves", f"{sentence} within {words.span(case.seconds)}", words.culprit(shown[0]), evidence=notes)
 
@@ -106,10 +104,12 @@ def _standing(case: Case) -> Verdict:
     workers = [state for state in leaves if state.facts.role != "driver"]
     evidence, decided = words.waits(case.states), case.decided(0.0)
     if not case.states:
-        return Verdict("idle", "no hang: no process of the job is left; devkit logs --first-error tells if it failed")
+        return Verdict(
+            "idle", "no hang: no process of the job is left; devkit logs --first-error says whether it failed"
+        )
     if not at_work or (leaves and not workers and leaves[0].doing in ("sleep", "wait") and len(at_work) == len(leaves)):
         where = f": the driver {words.DOES[leaves[0].doing]}{words.at(leaves[0])}" if leaves else ""
-        return Verdict("idle", f"no hang: nobody has anything to do{where}")
+        return Verdict("idle", f"no hang: no process has anything to do{where}")
     if not leaves:
         return _for_nobody(case, at_work, evidence)
     order = ("dead", "unreachable", "silent", "io", "lock", "wait", "sleep")
@@ -128,7 +128,7 @@ def _standing(case: Case) -> Verdict:
         text = f"{words.name(first)} {words.DOES.get(first.doing, 'is')}{words.at(first)}"
     waiters = [state for state in at_work if state.waits_for_others]
     tail = f", and {words.they(waiters, 'waits', 'wait')} for it" if waiters else ""
-    return Verdict(kind, f"nothing moves: {text}{tail}", words.culprit(first), None, evidence, decided)
+    return Verdict(kind, f"no progress: {text}{tail}", words.culprit(first), None, evidence, decided)
 
 
 def _for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) -> Verdict:
@@ -137,8 +137,8 @@ def _for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...])
     first = words.first(unlisted or waiters)
     group = first.facts.unlisted
     if not unlisted or group is None or group.waiting is None:
-        text = f"{words.name(first)} waits{words.at(first)} for a result that nobody is computing"
+        text = f"{words.name(first)} waits{words.at(first)} for a result that no task is computing"
         return Verdict("stuck", text, words.culprit(first), None, evidence, case.decided(0.0))
     age = group.waiting.age
-    text = f"{words.name(first)} {words.unlisted(first)}{words.at(first)}, which tells nobody who else is to come"
+    text = f"{words.name(first)} {words.unlisted(first)}{words.at(first)}, which does not show who else has to join"
     return Verdict("missing", text, words.culprit(first), age, evidence, case.decided(age))

@@ -97,7 +97,7 @@ def choose_job(hub: Hub, dashboard: Dashboard | None, wanted: str | None) -> str
         ended = {row.job_id for row in dashboard.jobs() if row.has_ended}
         jobs = [job for job in jobs if job not in ended] or jobs
     if len(jobs) > 1:
-        raise UsageError(f"several jobs have devkit in them: {', '.join(jobs)}", hint="--job JOB says which is meant")
+        raise UsageError(f"several jobs run under devkit: {', '.join(jobs)}", hint="choose one with --job JOB")
     return jobs[0]
 
 

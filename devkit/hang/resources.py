@@ -24,17 +24,15 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
     what = Culprit("", None, "", 0, "", 0, "")
     if never:
         each, why = never[0]
-        others = f"; {len(both) - 1} more wait behind it" if len(both) > 1 else ""
-        text = f"{title(each)} can never be granted: it asks for {asks(each.bundles)}, and {why}{others}"
+        others = f"; {len(both) - 1} more are queued behind it" if len(both) > 1 else ""
+        text = f"{title(each)} can never be scheduled: it requests {asks(each.bundles)}, and {why}{others}"
         return Verdict("resource", text, what, None, (*notes(now), *evidence))
     starved = [each for each in both if not is_free(each, now.nodes)]
     if not starved:
         names = ", ".join(sorted({f"{each.kind} {each.name}".strip() for each in both}))
-        return Verdict("moves", f"no hang: its resources are free, and Ray is starting {names}", what, None, evidence)
+        return Verdict("moves", f"no hang: resources are free, and Ray is starting {names}", what, None, evidence)
     each = starved[0]
-    text = (
-        f"{title(each)} waits for resources that are not free: it asks for {asks(each.bundles)}, and {free(now.nodes)}"
-    )
+    text = f"{title(each)} waits for resources that are in use: it requests {asks(each.bundles)}, and {free(now.nodes)}"
     held = [holder for holder in now.holders if _wants(each, holder)]
     if held and held[0].ended:
         text += f"; {_holds(held[0])}"
@@ -61,8 +59,8 @@ def notes(now: Sample) -> Iterator[str]:
     kinds: dict[str, int] = {}
     for each in now.pending:
         why = cannot(each, now.nodes)
-        line = f"pending {each.kind}{f' {each.name}' if each.name else ''}: asks for {asks(each.bundles)}"
-        line += f"; never to be had: {why}" if why else ""
+        line = f"pending {each.kind}{f' {each.name}' if each.name else ''}: requests {asks(each.bundles)}"
+        line += f"; impossible: {why}" if why else ""
         kinds[line] = kinds.get(line, 0) + 1
     yield from (f"{line}{f' ({count} times)' if count > 1 else ''}" for line, count in kinds.items())
     if now.pending:
@@ -84,7 +82,7 @@ def cannot(each: Pending, nodes: Iterable[NodeFacts]) -> str:
     >>> cannot(Pending("task", "f", "t", ({"CPU": 9.0},)), small)
     'no node has more than 8 CPU'
     >>> cannot(Pending("placement group", "", "p", ({"CPU": 5.0}, {"CPU": 5.0}), "STRICT_PACK"), small)
-    'all of it has to be on one node, and no node has more than 8 CPU'
+    'all of it has to be on one node, but no node has more than 8 CPU'
     >>> cannot(Pending("placement group", "", "p", ({"CPU": 5.0},) * 2), small)
     ''
     """
@@ -95,17 +93,15 @@ def cannot(each: Pending, nodes: Iterable[NodeFacts]) -> str:
         if not any(_fits(bundle, node.total) for node in nodes):
             return _too_much(bundle, nodes)
     if each.strategy in SPREAD and len(each.bundles) > len(nodes):
-        return (
-            f"each of the {len(each.bundles)} bundles has to be on a node of its own, and there are {len(nodes)} nodes"
-        )
+        return f"each of the {len(each.bundles)} bundles needs its own node, but there are {len(nodes)} nodes"
     whole = add(each.bundles)
     if each.strategy in PACK and not any(_fits(whole, node.total) for node in nodes):
-        return f"all of it has to be on one node, and {_too_much(whole, nodes)}"
+        return f"all of it has to be on one node, but {_too_much(whole, nodes)}"
     cluster = add(node.total for node in nodes)
     short = [name for name, wanted in whole.items() if wanted > cluster.get(name, 0) + SMALLEST]
     if short:
         return f"all nodes together have {amount({name: cluster.get(name, 0) for name in short})}"
-    return "" if _can_be_placed(each, nodes) else "its bundles do not fit on the nodes side by side"
+    return "" if _can_be_placed(each, nodes) else "its bundles do not fit on the nodes together"
 
 
 def is_free(each: Pending, nodes: Iterable[NodeFacts]) -> bool:

@@ -25,7 +25,7 @@ Doing = Literal[
     "sleep",
     "wait",  # for a condition or an event of its own
     "busy",  # it computes, or has come to another place
-    "idle",  # it has nothing to do
+    "idle",  # it is idle
 ]
 
 BUSY_SHARE = 0.1  # of a core, between the two samples: more than that is computing, and no wait
@@ -37,13 +37,13 @@ IO_CALLS = frozenset(
         *("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "wait4", "waitid"),
     }
 )
-_READ, _WRITE, _ACCEPT, _LOCK = "a read from", "a write to", "somebody to connect to", "the lock of"
+_READ, _WRITE, _ACCEPT, _LOCK = "a read from", "a write to", "a peer to connect to", "the lock of"
 _IO_WORDS = {
     **dict.fromkeys(("read", "pread64", "readv", "recvfrom", "recvmsg"), _READ),
     **dict.fromkeys(("write", "sendto", "sendmsg"), _WRITE),
     **dict.fromkeys(("accept", "accept4"), _ACCEPT),
     **dict.fromkeys(("flock", "fcntl"), _LOCK),
-    **{"connect": "a connection by", "openat": "the opening of", "fsync": "the disk to take"},
+    **{"connect": "a connection by", "openat": "the opening of", "fsync": "the disk to accept"},
 }  # of the others, such as `poll`, nobody knows what they wait for
 SLEEP_CALLS = frozenset({"nanosleep", "clock_nanosleep"})
 CHILD_CALLS = frozenset({"wait4", "waitid"})
@@ -73,7 +73,7 @@ class State:
 def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> State:
     """`before` is the same process in the earlier sample, `seconds` before; None if it was not there."""
     advanced = before is not None and has_advanced(before, now)
-    # A process that is new and has nothing to do yet is no sign of progress: Ray starts some in advance.
+    # A process that is new and is idle yet is no sign of progress: Ray starts some in advance.
     moved = advanced or _place(before) != _place(now) if before is not None else bool(now.stack.stack)
     state = State(now, "idle", moved, advanced, _place(now))
     if now.dead:

@@ -17,14 +17,14 @@ DOES = {
     "sleep": "sleeps",
     "wait": "waits for a condition or an event",
     "lock": "waits for a lock",
-    "ray": "waits for a result of Ray",
-    "idle": "has nothing to do",
-    "busy": "is at work",
+    "ray": "waits for a Ray result",
+    "idle": "is idle",
+    "busy": "is working",
     "dead": "is dead",
-    "silent": "does not answer: a call holds its Python",
-    "unreachable": "can't be reached: nothing on its node answers",
-    "collective": "is in another collective",
-    "meeting": "makes a process group",
+    "silent": "does not respond: a call holds its Python (the GIL)",
+    "unreachable": "can't be reached: nothing on its node responds",
+    "collective": "is in a different collective",
+    "meeting": "is creating a process group",
 }
 EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them
 
@@ -34,7 +34,15 @@ def name(state: State) -> str:
     role = state.facts.role or "process"
     if role == "driver":
         return "the driver"
-    return f"{role} {'pid ' + str(state.facts.pid) if state.facts.rank is None else 'rank ' + str(state.facts.rank)}"
+    return f"{role} pid {state.facts.pid}" if state.facts.rank is None else of_role(role, state.facts.rank)
+
+
+def of_role(role: str, rank: int) -> str:
+    """
+    >>> of_role("Trainer", 1), of_role("Rank", 1), of_role("", 1)
+    ('Trainer rank 1', 'rank 1', 'rank 1')
+    """
+    return f"{role} rank {rank}" if role.lower() not in ("rank", "") else f"rank {rank}"
 
 
 def named(states: Sequence[State]) -> str:
@@ -90,7 +98,7 @@ def span(seconds: float) -> str:
 
 def lost(state: State) -> str:
     """Of a process that nobody on its node can tell of."""
-    return f"can't be reached: nothing on its node {state.facts.node_ip} answers"
+    return f"can't be reached: nothing on its node {state.facts.node_ip} responds"
 
 
 def deaf(states: Sequence[State]) -> list[tuple[State, str, int]]:
@@ -107,7 +115,7 @@ def both(one: tuple[State, str, int]) -> str:
 
 def unheard(one: tuple[State, str, int]) -> str:
     state, peer, tries = one
-    return f"{name(state)} on {state.facts.node_ip}: {peer} does not acknowledge what is sent to it ({tries} tries)"
+    return f"{name(state)} on {state.facts.node_ip}: {peer} does not acknowledge data sent to it ({tries} tries)"
 
 
 def unlisted(state: State) -> str:
@@ -115,7 +123,7 @@ def unlisted(state: State) -> str:
     group = state.facts.unlisted
     if state.doing != "collective" or group is None or group.waiting is None:
         return ""
-    return f"waits in {group.waiting.op} of a process group made without torch.distributed"
+    return f"waits in {group.waiting.op} of a process group created without torch.distributed"
 
 
 def io(state: State) -> str:
@@ -134,7 +142,7 @@ def circle(waits: Sequence[LockWait]) -> str:
     """Who waits for whom, once around."""
     if len(waits) == 1:
         [wait] = waits
-        held = f" that it has taken itself{at_frame(wait.held_at)}" if wait.held_at else " that it holds itself"
+        held = f" that it took itself{at_frame(wait.held_at)}" if wait.held_at else " that it holds itself"
         return f"thread {wait.thread} waits{at_frame(wait.at)} for a lock{held}"
     parts = []
     for wait in waits:
@@ -159,7 +167,7 @@ def _call(link: Link) -> str:
 def calls_in_ray(circle: Sequence[Link]) -> tuple[str, ...]:
     """The calls of a circle, as Ray's table has them."""
     known = [(link.call, link.holder.state) for link in circle if link.call]
-    return tuple(f"Ray's table: {call.name} ({call.id[:16]}) at {name(state)} is {call.state}" for call, state in known)
+    return tuple(f"Ray lists {call.name} ({call.id[:16]}) at {name(state)} is {call.state}" for call, state in known)
 
 
 def crash(found: CrashFacts) -> str:

@@ -124,11 +124,11 @@ def configuration(options: DstackOptions) -> dict[str, Any]:
 def check(options: DstackOptions) -> None:
     """Raises UsageError for options that cannot be right."""
     if not _NAME.fullmatch(options.name):
-        raise UsageError(f"--name is {options.name!r}", hint="small letters, digits and -, 2 to 41 of them")
+        raise UsageError(f"--name is {options.name!r}", hint="lower-case letters, digits and -, 2 to 41 characters")
     if options.nodes < 1:
         raise UsageError(f"--nodes is {options.nodes}", hint="a cluster has at least one node, its head")
     if options.shared_memory and not _SIZE.fullmatch(options.shared_memory):
-        raise UsageError(f"--shared-memory is {options.shared_memory!r}", hint="as dstack writes it: 128GB")
+        raise UsageError(f"--shared-memory is {options.shared_memory!r}", hint="in dstack's format: 128GB")
     if options.post_mortem not in POST_MORTEM:
         raise UsageError(f"--post-mortem is {options.post_mortem!r}", hint=f"it takes {', '.join(POST_MORTEM)}")
     for text in options.variables:
@@ -136,12 +136,14 @@ def check(options: DstackOptions) -> None:
         if not _VARIABLE.fullmatch(name):
             raise UsageError(f"--env is {text!r}", hint="--env NAME=VALUE, or --env NAME")
         if name.startswith("RAY_AUTH_"):
-            raise UsageError(f"--env {name}: it is there by name", hint="dstack apply takes it from its environment")
+            raise UsageError(
+                f"--env {name}: it is already passed by name", hint="dstack apply takes it from its own environment"
+            )
     for text in options.volumes:
         if not re.fullmatch(r"[^:]+:/[^:]*", text):
             raise UsageError(f"--volume is {text!r}", hint="--volume NAME:/PATH, or --volume /ON/THE/HOST:/PATH")
     if any("${{" in word for word in options.command):
-        raise UsageError("a word of the command has ${{ in it", hint="dstack would replace it by a secret of its own")
+        raise UsageError("the command contains ${{", hint="dstack would replace it with one of its secrets")
 
 
 def _environment(options: DstackOptions) -> Iterator[str]:

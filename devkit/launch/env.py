@@ -66,11 +66,13 @@ class EnvLauncher:
     def exec(self, node: LaunchNode, command: Sequence[str], *, stdin: str = "", timeout: float) -> Ran:
         """Only on this machine: there is no way from one to the other but Ray."""
         if node.ip not in interfaces().values():
-            raise UsageError(f"{node.name} is another machine", hint="run it there, or as a task of Ray")
+            raise UsageError(f"{node.name} is another machine", hint="run it there, or as a Ray task")
         try:
             done = subprocess.run([*command], input=stdin, capture_output=True, text=True, timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise DeadlineError(f"{command[0]} has not ended after {timeout:g} s", hint="a longer time-out") from None
+            raise DeadlineError(
+                f"{command[0]} has not ended after {timeout:g} s", hint="use a longer timeout"
+            ) from None
         return Ran(node.name, done.returncode, done.stdout, done.stderr)
 
     def down(self, timeout: float) -> tuple[Down, ...]:
@@ -101,7 +103,7 @@ def check(options: ClusterOptions) -> None:
         ("--nodes", options.nodes != 1, env_plan.SIZE),
     ):
         if given:
-            raise UsageError(f"{name} and --from-env do not go together", hint=f"{variable} says it")
+            raise UsageError(f"{name} and --from-env cannot be combined", hint=f"{variable} sets it")
 
 
 def interfaces() -> dict[str, str]:
@@ -122,12 +124,12 @@ def _check_head(world: env_plan.World, there: env_plan.Interfaces) -> None:
         have = ", ".join(f"{name} {ip}" for name, ip in there.items())
         raise UsageError(
             f"RANK is 0, but MASTER_ADDR {world.head.host} is not an address of this machine ({have})",
-            hint="MASTER_ADDR is the address of the machine with RANK=0",
+            hint="MASTER_ADDR must be the address of the machine with RANK=0",
         )
     if world.rank == 0 and not ray_start.is_free("0.0.0.0", world.head.port):
         raise UsageError(
-            f"MASTER_PORT {world.head.port} is taken on this machine",
-            hint="by a Ray of an earlier run? devkit debug-cluster status; else another MASTER_PORT on all machines",
+            f"MASTER_PORT {world.head.port} is in use on this machine",
+            hint="is it Ray from an earlier run (devkit debug-cluster status)? else set another MASTER_PORT everywhere",
         )
 
 
@@ -135,7 +137,7 @@ def _check_token(world: env_plan.World, options: ClusterOptions) -> None:
     """Raises UsageError where the machines cannot have agreed on a token: one made here would be nobody else's."""
     if world.size > 1 and auth_mode(options.auth, os.environ) == "token" and find_token() is None:
         raise UsageError(
-            f"no token here, and all {world.size} machines need the same one",
-            hint=f"make one (openssl rand -hex 32) and give it to all: {TOKEN}, or {TOKEN_PATH} with a file that "
-            "they share, or ~/.ray/auth_token on each; --auth disabled does without",
+            f"no token here, but all {world.size} machines need the same one",
+            hint=f"create one (openssl rand -hex 32) and give it to all: {TOKEN}, or {TOKEN_PATH} with a file that "
+            "they share, or ~/.ray/auth_token on each; or use --auth disabled",
         )

@@ -54,11 +54,11 @@ def read(environ: Mapping[str, str]) -> World:
     except UsageError as error:
         raise UsageError(f"MASTER_ADDR and MASTER_PORT: {error.message}", hint=EXAMPLE) from None
     if " " in host:
-        raise UsageError(f"MASTER_ADDR is {host!r}", hint="put in the address of the machine with RANK=0")
+        raise UsageError(f"MASTER_ADDR is {host!r}", hint="replace it with the address of the machine with RANK=0")
     if size > 1 and (host == "localhost" or host.startswith("127.") or host == "::1"):
         raise UsageError(
-            f"MASTER_ADDR is {host}, which on each of {size} machines means another one",
-            hint="the address of the machine with RANK=0, as the others reach it",
+            f"MASTER_ADDR is {host}, which is a different machine on each of the {size} machines",
+            hint="use the address at which the others reach the machine with RANK=0",
         )
     return World(head, size, rank)
 
@@ -83,7 +83,7 @@ def interface(environ: Mapping[str, str], there: Interfaces) -> tuple[str, str] 
         names = pick(wanted, there)
         if not names:
             have = ", ".join(f"{name} ({ip})" for name, ip in there.items())
-            raise UsageError(f"{variable} is {wanted}, and this machine has {have}", hint=f"set {variable} to one")
+            raise UsageError(f"{variable} is {wanted}, but this machine has {have}", hint=f"set {variable} to one")
         # What both allow is best: a prefix of NCCL's may allow more than gloo's one name.
         common = [name for name in names if name in found] if found else names
         if not common:
@@ -131,6 +131,6 @@ def _number(name: str, environ: Mapping[str, str]) -> int:
 
 def describe(world: World, chosen: Sequence[str]) -> str:
     """One line of what is about to happen."""
-    by = f", {chosen[0]} has {chosen[1]}" if chosen else ""
+    by = f", {chosen[0]} set to {chosen[1]}" if chosen else ""
     what = "the head" if world.rank == 0 else f"joins {world.head}"
     return f"rank {world.rank} of {world.size}: {what}{by}"

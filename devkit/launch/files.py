@@ -29,7 +29,7 @@ def write(text: str, output: str, *, executable: bool = False) -> None:
         if executable:
             os.chmod(output, 0o755)
     except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}", hint="--output names another file") from None
+        raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another file with --output") from None
 
 
 def as_yaml(document: Any) -> str:

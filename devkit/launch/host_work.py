@@ -125,8 +125,8 @@ class Lookup:
             return ""
         took = "takes" if self._ended else "has taken more than"
         return (
-            f"reverse DNS: looking up the name of {self._ip} {took} {seconds:.0f} s here, which every rank pays when "
-            "it joins a process group: mend `nameserver` in /etc/resolv.conf"
+            f"reverse DNS: looking up the name of {self._ip} {took} {seconds:.0f} s here, and every rank waits when "
+            "it joins a process group: fix `nameserver` in /etc/resolv.conf"
         )
 
     def _look(self) -> None:

@@ -53,7 +53,7 @@ class Kubectl:
         try:
             done = _run([*self._words, *words], stdin, timeout)
         except subprocess.TimeoutExpired:
-            raise UnreachableError(f"kubectl {words[0]} gave no answer within {timeout:g} s", hint=_HINT) from None
+            raise UnreachableError(f"kubectl {words[0]} did not answer within {timeout:g} s", hint=_HINT) from None
         if done.returncode == 0:
             return done.stdout
         said = " ".join(done.stderr.split()).removeprefix("error: ") or f"exit code {done.returncode}"
@@ -62,7 +62,7 @@ class Kubectl:
         raise DevkitError(f"kubectl {words[0]}: {said}", hint=_hint(said))
 
 
-_HINT = "kubectl cluster-info says whether the cluster answers; --context names another one"
+_HINT = "check the cluster with kubectl cluster-info; choose another with --context"
 _NO_SERVER = ("refused", "no such host", "i/o timeout", "Unable to connect", "context deadline", "TLS handshake")
 
 
@@ -70,10 +70,10 @@ def _hint(said: str) -> str:
     if "no matches for kind" in said:
         return "the KubeRay operator is not installed: its definitions of RayCluster and RayJob are missing"
     if "AlreadyExists" in said:
-        return "kubectl delete takes the old one away; --name gives the new one another name"
+        return "remove the old one with kubectl delete, or choose another --name"
     if "Forbidden" in said or "forbidden" in said:
-        return "kubectl auth can-i --list says what you may do there"
-    return "devkit launch kuberay without --apply prints what it would apply"
+        return "see what you are allowed to do with kubectl auth can-i --list"
+    return "without --apply, devkit launch kuberay prints what it would apply"
 
 
 def _run(words: Sequence[str], stdin: str, timeout: float) -> subprocess.CompletedProcess[str]:
@@ -81,6 +81,6 @@ def _run(words: Sequence[str], stdin: str, timeout: float) -> subprocess.Complet
         return subprocess.run(words, input=stdin, capture_output=True, text=True, errors="replace", timeout=timeout)
     except FileNotFoundError:
         raise UnreachableError(
-            "there is no kubectl on this machine",
-            hint="install it; without --apply the manifest is printed, for a machine that has one",
+            "kubectl is not installed on this machine",
+            hint="install it, or print the manifest without --apply for a machine that has it",
         ) from None

@@ -79,10 +79,10 @@ def check(options: KubeRayOptions) -> None:
     for option, value in (("--name", options.name), ("--token-secret", options.token_secret)):
         # The operator makes names out of it, and Kubernetes has room for 63 characters.
         if not _NAME.fullmatch(value) or len(value) > 47:
-            hint = "small letters, digits and -, a letter first, at most 47 characters"
+            hint = "lower-case letters, digits and -, starting with a letter, at most 47 characters"
             raise UsageError(f"{option} is {value!r}", hint=hint)
     if not options.image:
-        raise UsageError("there is no --image", hint="--image names one with Ray in it, as in rayproject/ray:2.52.0")
+        raise UsageError("missing option --image", hint="--image names one with Ray in it, as in rayproject/ray:2.52.0")
     if options.nodes < 1:
         raise UsageError(f"--nodes is {options.nodes}", hint="a cluster has at least one node, its head")
     for option, value in (
@@ -91,7 +91,7 @@ def check(options: KubeRayOptions) -> None:
         ("--shared-memory", options.shared_memory),
     ):
         if not _QUANTITY.fullmatch(value):
-            raise UsageError(f"{option} is {value!r}", hint="a quantity of Kubernetes, as in 4, 500m or 16Gi")
+            raise UsageError(f"{option} is {value!r}", hint="use a Kubernetes quantity such as 4, 500m or 16Gi")
     if options.post_mortem not in POST_MORTEM:
         raise UsageError(f"--post-mortem is {options.post_mortem!r}", hint=f"it takes {', '.join(POST_MORTEM)}")
     _check_version(options.ray_version)
@@ -100,19 +100,19 @@ def check(options: KubeRayOptions) -> None:
         if not equals or not _VARIABLE.fullmatch(name):
             raise UsageError(f"--env is {text!r}", hint="--env NAME=VALUE")
         if name.startswith("RAY_AUTH_"):
-            raise UsageError(f"--env {name}: the token is in a Secret", hint="--token-secret names yours")
+            raise UsageError(f"--env {name}: the token is in a Secret", hint="pass your own with --token-secret")
     for text in options.claims:
         claim, colon, path = text.partition(":")
         if not (_NAME.fullmatch(claim) and colon and path.startswith("/")):
-            raise UsageError(f"--claim is {text!r}", hint="--claim NAME:/PATH, of a PersistentVolumeClaim")
+            raise UsageError(f"--claim is {text!r}", hint="use --claim NAME:/PATH with a PersistentVolumeClaim")
 
 
 def _check_version(version: str) -> None:
     found = re.match(r"(\d+)\.(\d+)\.\d+", version)
     if not found:
-        raise UsageError(f"--ray-version is {version!r}", hint="the Ray of the image, as in 2.52.0")
+        raise UsageError(f"--ray-version is {version!r}", hint="use the image's Ray version, such as 2.52.0")
     if (int(found[1]), int(found[2])) < LEAST_RAY:
-        raise UsageError(f"Ray {version} knows no token", hint="2.52.0 is the first that does")
+        raise UsageError(f"Ray {version} does not support tokens", hint="use 2.52.0 or newer")
 
 
 def _job(options: KubeRayOptions) -> Object:

@@ -84,7 +84,7 @@ class KubeRayLauncher:
             if not missing:
                 return
             if hopeless := [why for why in missing if any(sign in why for sign in HOPELESS)]:
-                raise DevkitError(f"a pod does not start: {hopeless[0]}", hint=self._hint())
+                raise DevkitError(f"a pod cannot start: {hopeless[0]}", hint=self._hint())
             if (state := f"waiting for {'; '.join(missing)}") != told:
                 say(told := state)
             if time.monotonic() > deadline:
@@ -105,7 +105,7 @@ class KubeRayLauncher:
             if time.monotonic() > deadline:
                 there = {node.ip for node in found if node.alive}
                 missing = ", ".join(node.name for node in self.nodes() if node.ip not in there)
-                said = f"; the head said: {ran.last_words}" if not found else ""
+                said = f"; the head's last output: {ran.last_words}" if not found else ""
                 raise DeadlineError(f"after {timeout:g} s Ray has no node of: {missing}{said}", hint=self._hint())
             time.sleep(POLL_S)
 
@@ -134,10 +134,10 @@ def ensure_token(kubectl: Kubectl, options: KubeRayOptions, say: Say) -> None:
     if found or options.secret:
         problem = f"has no key {TOKEN_KEY}" if found else "is not there"
         raise DevkitError(
-            f"the Secret {options.token_secret} {problem}", hint="without --token-secret devkit makes one itself"
+            f"the Secret {options.token_secret} {problem}", hint="without --token-secret devkit creates one"
         )
     kubectl.create(token_secret(options, secrets.token_hex(32)))
-    say(f"made a token, in the Secret {options.token_secret}")
+    say(f"created a token in the Secret {options.token_secret}")
 
 
 def pods_of(kubectl: Kubectl, cluster: str) -> tuple[dict[str, Any], ...]:
@@ -153,7 +153,7 @@ def why_missing(pods: Sequence[dict[str, Any]], wanted: int) -> Iterator[str]:
         if not _is_ready(pod):
             yield f"{_name(pod)} ({_state(pod)})"
     for _ in range(wanted - len(pods)):
-        yield "a pod that the operator has not made yet"
+        yield "a pod that the operator has not created yet"
 
 
 def _is_ready(pod: dict[str, Any]) -> bool:

@@ -118,14 +118,14 @@ def _follow(kubectl: Kubectl, options: KubeRayOptions, action: KubeRayAction) ->
         record = JobRecord.of(found, options.name)
         if record.deployment in ENDED:
             return record
-        state = f"job {options.name}: {record.status or record.deployment or 'not taken up by the operator'}"
+        state = f"job {options.name}: {record.status or record.deployment or 'not picked up by the operator'}"
         if state != told:
             say(told := state)
         if not record.status and time.monotonic() > deadline:
             cluster = ((found or {}).get("status") or {}).get("rayClusterName", "")
             missing = "; ".join(why_missing(pods_of(kubectl, cluster) if cluster else (), options.nodes))
             raise DeadlineError(
-                f"after {action.timeout:g} s the job has not begun; missing: {missing or 'Ray itself'}",
-                hint=f"kubectl describe rayjob {options.name}; kubectl delete rayjob {options.name} ends it",
+                f"after {action.timeout:g} s the job has not started; missing: {missing or 'Ray itself'}",
+                hint=f"kubectl describe rayjob {options.name}; end it with kubectl delete rayjob {options.name}",
             )
         time.sleep(POLL_S)

@@ -45,7 +45,7 @@ def read_hosts(given: str) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--hosts {given} cannot be read: {error}", hint=HOSTS_HINT) from None
     if "/" in given and "://" not in given:
-        raise UsageError(f"--hosts {given}: there is no such file", hint=HOSTS_HINT)
+        raise UsageError(f"--hosts {given}: no such file", hint=HOSTS_HINT)
     return parse_hosts(given if "," in given else f"{given},")
 
 

@@ -105,31 +105,31 @@ def check(options: SlurmOptions) -> None:
     if options.timeout < 1:
         raise UsageError(f"--timeout is {options.timeout:g}", hint="a node needs a few seconds to come up")
     if options.gpus and not _GPUS.fullmatch(options.gpus):
-        raise UsageError(f"--gpus is {options.gpus!r}", hint="the GPUs of each node: --gpus 8, or --gpus a100:8")
+        raise UsageError(f"--gpus is {options.gpus!r}", hint="use --gpus 8, or --gpus a100:8")
     if options.post_mortem not in POST_MORTEM:
         raise UsageError(f"--post-mortem is {options.post_mortem!r}", hint=f"it takes {', '.join(POST_MORTEM)}")
     _check_container(options)
     for name, _, _ in map(_assignment, options.variables):
         if not _NAME.fullmatch(name):
-            raise UsageError(f"--env {name!r} is no name of a variable", hint="--env NAME=VALUE")
+            raise UsageError(f"--env {name!r} is not a variable name", hint="--env NAME=VALUE")
         if name.startswith("RAY_AUTH_"):
-            raise UsageError(f"--env {name}: each job makes its own token", hint="leave it out")
+            raise UsageError(f"--env {name}: each job creates its own token", hint="leave it out")
     for word in options.sbatch:
         _check_sbatch(word)
     for text in _texts(options):
         if "\0" in text:
-            raise UsageError("a word has a NUL byte", hint="no command can be given one")
+            raise UsageError("an argument contains a NUL byte", hint="commands cannot take NUL bytes")
 
 
 def _check_container(options: SlurmOptions) -> None:
     if options.container and options.container not in CONTAINERS:
         raise UsageError(f"--container is {options.container!r}", hint=f"it takes {', '.join(CONTAINERS)}")
     if options.container and not options.image:
-        raise UsageError(f"--container {options.container} has no image", hint="--image IMG names it")
+        raise UsageError(f"--container {options.container} has no image", hint="add --image IMG")
     if not options.container and (options.image or options.mounts or options.container_options):
-        raise UsageError("--image, --mount and --container-option are of a container", hint="--container says by what")
+        raise UsageError("--image, --mount and --container-option need a container", hint="add --container")
     if options.image.startswith("-"):
-        raise UsageError(f"--image is {options.image!r}", hint="an image's name does not begin with -")
+        raise UsageError(f"--image is {options.image!r}", hint="an image name does not start with -")
     for mount in options.mounts:
         source, colon, target = mount.partition(":")
         if not (source.startswith("/") and colon and target.startswith("/")) or "," in mount:
@@ -140,10 +140,10 @@ def _check_sbatch(word: str) -> None:
     """One word, `--name=value`: in an #SBATCH line the next one would be taken for another option."""
     found = re.fullmatch(r"--([a-z][a-z0-9-]*)(=.*)?|-([A-Za-z])(.*)", word, re.DOTALL)
     if not found:
-        raise UsageError(f"--sbatch {word!r} is no option of sbatch", hint="--sbatch=--qos=high, in one word")
+        raise UsageError(f"--sbatch {word!r} is not an sbatch option", hint="--sbatch=--qos=high, in one word")
     name = found[1] or found[3]
     if name in _OURS:
-        hint = f"devkit has its own {_OURS[name]}" if _OURS[name] else "there is one task on each node"
+        hint = f"devkit has its own {_OURS[name]}" if _OURS[name] else "there is one task per node"
         raise UsageError(f"{word.partition('=')[0]} is not for --sbatch", hint=hint)
 
 
@@ -179,7 +179,7 @@ def directive(word: str) -> str:
     "--job-name=my \\"job\\"" --mem=8G
     """
     if any(ord(c) < 32 or ord(c) == 127 for c in word):
-        raise UsageError(f"{word!r} does not fit into one line of the script", hint="leave its line breaks out")
+        raise UsageError(f"{word!r} does not fit on one line of the script", hint="remove its line breaks")
     if _SAFE.issuperset(word):
         return word
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
@@ -188,7 +188,7 @@ def directive(word: str) -> str:
 
 def _settings(options: SlurmOptions) -> Iterator[str]:
     assigned = [(name, value) for name, given, value in map(_assignment, options.variables) if given]
-    yield "# Written by devkit launch slurm. This part is its options; change them here, or make it anew."
+    yield "# Written by devkit launch slurm. These are its options: edit them here, or regenerate the script."
     yield from (f"export {name}={shlex.quote(value)}" for name, value in assigned)
     settings = (
         Setting("CMD", options.command),

@@ -106,7 +106,9 @@ def call(*words: str, stdin: str = "", timeout: float = CALL_S) -> str:
     said = " ".join(line for line in done.stderr.splitlines() if line.strip()) or f"exit code {done.returncode}"
     said = re.sub(rf"(?:\b\w+: (?:error|fatal)|\b{words[0]}): ", "", said)
     if re.search(r"unable to contact slurm|connection refused|slurm_load|resolve controller", said, re.IGNORECASE):
-        raise UnreachableError(f"no Slurm answers {words[0]}: {said}", hint="sinfo says whether slurmctld is up")
+        raise UnreachableError(
+            f"no answer from Slurm to {words[0]}: {said}", hint="check with sinfo whether slurmctld is up"
+        )
     raise RefusedError(f"{words[0]}: {said}", hint="the options of the job are the #SBATCH lines of its script")
 
 
@@ -116,9 +118,9 @@ def run(words: Sequence[str], *, stdin: str = "", timeout: float) -> subprocess.
             words, input=stdin, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
         )
     except FileNotFoundError:
-        hint = "run it on a login node of the Slurm cluster; --output FILE writes the script anywhere"
-        raise UnreachableError(f"there is no {words[0]} on this machine", hint=hint) from None
+        hint = "run it on a login node of the Slurm cluster; with --output FILE the script is written on any machine"
+        raise UnreachableError(f"{words[0]} is not installed on this machine", hint=hint) from None
     except subprocess.TimeoutExpired:
         raise UnreachableError(
-            f"{words[0]} gave no answer within {timeout:g} s", hint="sinfo says whether slurmctld is up"
+            f"{words[0]} did not answer within {timeout:g} s", hint="check with sinfo whether slurmctld is up"
         ) from None

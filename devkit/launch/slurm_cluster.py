@@ -59,7 +59,7 @@ class SlurmLauncher:
         except subprocess.TimeoutExpired:
             raise DeadlineError(
                 f"{shlex.join(command)} on {node.name} did not end within {timeout:g} s",
-                hint=f"scontrol show job {self.job_id} says whether the job still runs",
+                hint=f"check with scontrol show job {self.job_id} whether the job still runs",
             ) from None
         return Ran(node.name, done.returncode, done.stdout, done.stderr)
 
@@ -95,7 +95,7 @@ class SlurmLauncher:
                 say(told := state)
             if time.monotonic() > deadline:
                 raise DeadlineError(
-                    f"no cluster after {timeout:g} s; {state}", hint=f"what came up is ended; the log is {job.log}"
+                    f"no cluster after {timeout:g} s; {state}", hint=f"what had started was stopped; its log: {job.log}"
                 )
             time.sleep(POLL_S)
 

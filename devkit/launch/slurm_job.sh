@@ -141,7 +141,7 @@ is_up() { grep -q '"gcs_address".*}$' "$FOLDER/$1.json"; }
 why_not() { # NODE: Slurm's state of it, and what was last heard of it
     local words
     words=$(grep -v -e '^hint:' -e '^srun: error: .*: task [0-9]*: ' "$FOLDER/$1.log" | grep '[[:alpha:]]' | tail -n 1)
-    printf '%s (Slurm: %s; it said: %s)' "$1" "$(sinfo -h -n "$1" -o %T 2> /dev/null | head -n 1)" "${words:-nothing}"
+    printf '%s (Slurm: %s; its last output: %s)' "$1" "$(sinfo -h -n "$1" -o %T 2> /dev/null | head -n 1)" "${words:-nothing}"
 }
 
 wait_for() { # NODES...: until each is up; fails at the deadline, and as soon as one has ended
@@ -152,7 +152,7 @@ wait_for() { # NODES...: until each is up; fails at the deadline, and as soon as
             is_up "$node" && continue
             missing+=("$(why_not "$node")")
             kill -0 "${STEPS[$node]}" 2> /dev/null && continue
-            is_up "$node" || fail 1 "no Ray on node $(why_not "$node")" "all that it said: $FOLDER/$node.log"
+            is_up "$node" || fail 1 "no Ray on node $(why_not "$node")" "its full log: $FOLDER/$node.log"
         done
         [ "${#missing[@]}" = 0 ] && return
         ((SECONDS < DEADLINE)) ||
@@ -167,7 +167,7 @@ field() { sed -n 's/.*"'"$2"'": *"\([^"]*\)".*/\1/p' "$FOLDER/$1.json" | tail -n
 tell_ended() { # a node that has ended is more of a reason than what its end did to the command
     local node
     for node in "${NODES[@]}"; do
-        kill -0 "${STEPS[$node]}" 2> /dev/null || say "the Ray of a node has ended: $(why_not "$node")"
+        kill -0 "${STEPS[$node]}" 2> /dev/null || say "Ray has exited on a node: $(why_not "$node")"
     done
 }
 
@@ -200,10 +200,10 @@ finish() {
 
 prepare() {
     [ -n "${SLURM_JOB_ID-}" ] ||
-        fail 2 "this is no job of Slurm: SLURM_JOB_ID is not set" "sbatch $0, or devkit launch slurm --submit"
+        fail 2 "not running in a Slurm job: SLURM_JOB_ID is not set" "sbatch $0, or devkit launch slurm --submit"
     umask 077
     local base="${DEVKIT_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/devkit}/slurm" number=1
-    mkdir -p "$base" || fail 1 "cannot make the folder $base" "DEVKIT_HOME names another one"
+    mkdir -p "$base" || fail 1 "cannot create the folder $base" "choose another one with DEVKIT_HOME"
     FOLDER=$base/$SLURM_JOB_ID
     until mkdir "$FOLDER" 2> /dev/null || ((number > 99)); do FOLDER=$base/$SLURM_JOB_ID.$((++number)); done
     NAME=devkit-${FOLDER##*/}
@@ -237,7 +237,7 @@ bring_up() {
     } > "$FOLDER/env"
     scontrol update "jobid=$SLURM_JOB_ID" "comment=devkit $FOLDER" 2> /dev/null # for who waits for it elsewhere
     say "${#NODES[@]} nodes are up after $SECONDS s: ${NODES[*]}; head $HEAD at $RAY_ADDRESS, $(field "$HEAD" dashboard_url)"
-    say "look at it: srun --jobid=$SLURM_JOB_ID --overlap -w $HEAD --pty bash, there: . $FOLDER/env; devkit ps"
+    say "to look at it: srun --jobid=$SLURM_JOB_ID --overlap -w $HEAD --pty bash, then: . $FOLDER/env; devkit ps"
 }
 
 main() {

@@ -22,10 +22,10 @@ POLL_S = 1.0  # between two looks at the job and its log
 SILENCE_S = 60.0  # that slurmctld may not answer, once a job is followed
 DEADLINE_CODE = 4
 HINTS = {
-    "TIMEOUT": "its time was over: --time asks for more",
-    "OUT_OF_MEMORY": "--memory asks for more",
-    "CANCELLED": "somebody has cancelled it",
-    "NODE_FAIL": "a node has failed; sinfo -R says why",
+    "TIMEOUT": "it ran out of time: request more with --time",
+    "OUT_OF_MEMORY": "request more with --memory",
+    "CANCELLED": "it was cancelled",
+    "NODE_FAIL": "a node failed; sinfo -R says why",
 }
 
 
@@ -46,9 +46,11 @@ def main(options: SlurmOptions, action: SlurmAction, environ: Mapping[str, str] 
     text = script(options)
     inside = environ.get("SLURM_JOB_ID", "")
     if action.here and (action.submit or action.output):
-        raise UsageError("--here is for a job that runs by now", hint="leave out --submit and --output")
+        raise UsageError("--here needs a running job", hint="remove --submit and --output")
     if action.here and not inside:
-        raise UsageError("--here, and SLURM_JOB_ID is not set", hint="salloc makes an allocation; --submit a job")
+        raise UsageError(
+            "--here was given, but SLURM_JOB_ID is not set", hint="use salloc for an allocation, or --submit for a job"
+        )
     if action.output:
         write(text, action.output, executable=True)
     if action.submit:
@@ -82,7 +84,7 @@ def _submit(options: SlurmOptions, text: str, action: SlurmAction) -> int:
     try:
         ended = Follower(job_id, out.buffer, action.queue_timeout).to_the_end()
     except KeyboardInterrupt:
-        say(f"job {job_id} goes on; scancel {job_id} ends it")
+        say(f"job {job_id} continues; end it with scancel {job_id}")
         raise
     return _end(ended, action.json)
 
@@ -139,7 +141,7 @@ class Follower:
         if job.state == "PENDING" and self._queue_timeout and time.monotonic() - self._begun > self._queue_timeout:
             raise DeadlineError(
                 f"job {job.job_id} still waits for its nodes after {self._queue_timeout:g} s: {job.reason}",
-                hint=f"it stays in the queue; scancel {job.job_id} takes it out",
+                hint=f"it stays in the queue; remove it with scancel {job.job_id}",
             )
 
     def _pass_on(self, log: str) -> None:

@@ -123,7 +123,7 @@ class SshLauncher:
         answers, problems = self._each(orders, timeout)
         for host in known.hosts:
             if host.name not in problems and not answers.get(host.name):
-                problems[host.name] = "what was started there has ended"
+                problems[host.name] = "what was started there has exited"
             elif found := answers.get(host.name):
                 problems.update({host.name: found["problem"]} if found["problem"] else {})
         head = answers.get(known.hosts[0].name) or {"nodes": [], "join_command": ""}
@@ -138,7 +138,7 @@ class SshLauncher:
         found = {host: Facts.from_json(said[host]) for host in self._hosts}
         here = Facts.from_json(host_boot.facts(""))
         if told := ssh_plan.differences(here, found):
-            raise DevkitError(told, hint="install the same there, or name another interpreter with --python")
+            raise DevkitError(told, hint="install the same version there, or choose another interpreter with --python")
         ssh_plan.check_addresses(found)
         return found
 
@@ -209,7 +209,8 @@ class _Conversation:
     def _late(self, hosts: Sequence[str], what: str) -> dict[str, DevkitError]:
         """One problem for all of them, under the first; each has it where each is looked at by itself."""
         problem = DeadlineError(
-            f"{self.timeout:g} s have passed; missing: {what} of {', '.join(hosts)}", hint="--timeout waits longer"
+            f"{self.timeout:g} s have passed; still missing: {what} of {', '.join(hosts)}",
+            hint="wait longer with --timeout",
         )
         return dict.fromkeys(hosts if self.forgiving else hosts[:1], problem)
 
@@ -247,7 +248,7 @@ def check(options: ClusterOptions) -> None:
         ("--node-ip", options.node_ip is not None),
     ):
         if given:
-            raise UsageError(f"{name} and --hosts do not go together", hint=f"leave {name} out: each host is one node")
+            raise UsageError(f"{name} and --hosts cannot be combined", hint=f"remove {name}: each host is one node")
 
 
 @contextmanager

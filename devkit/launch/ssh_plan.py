@@ -12,7 +12,7 @@ from devkit.debug.ray_start import ClusterOptions
 from devkit.debug.tokens import AuthMode
 from devkit.errors import DevkitError, UnreachableError, UsageError
 
-HOSTS_HINT = "--hosts takes h1,h2,h3 or a file with one host a line; each is what `ssh HOST` would take"
+HOSTS_HINT = "--hosts takes h1,h2,h3 or a file with one host per line, each as for `ssh HOST`"
 ALL_ADDRESSES = "0.0.0.0"
 # What has to be the same, and how a host without it is told.
 SAME = (("devkit", "no devkit"), ("ray", "no Ray"), ("python", "no Python"))
@@ -50,16 +50,16 @@ def parse_hosts(text: str) -> tuple[str, ...]:
     for line in text.splitlines():
         words = line.partition("#")[0].replace(",", " ").split()
         if "," not in line and any("=" not in word for word in words[1:]):
-            raise UsageError(f"{line.strip()!r} is not one host", hint=HOSTS_HINT)
+            raise UsageError(f"{line.strip()!r} is not a single host", hint=HOSTS_HINT)
         hosts += words if "," in line else words[:1]
     if not hosts:
-        raise UsageError("--hosts names no host", hint=HOSTS_HINT)
+        raise UsageError("--hosts contains no host", hint=HOSTS_HINT)
     for host, times in Counter(hosts).items():
         # The first sign: ssh would take it for an option of its own, and run what that says.
         if not re.fullmatch(r"(ssh://)?([^\s@/-][^\s@/]*@)?[\w\[:][\w.\-:\[\]%]*/?", host):
             raise UsageError(f"{host!r} is not a host", hint=HOSTS_HINT)
         if times > 1:
-            raise UsageError(f"{host} stands twice in --hosts", hint="one Ray node per machine")
+            raise UsageError(f"{host} is listed twice in --hosts", hint="one Ray node per machine")
     return tuple(hosts)
 
 
@@ -72,7 +72,7 @@ def differences(here: Facts, there: Mapping[str, Facts]) -> str:
     >>> differences(us, {"h1": replace(us, devkit="", code="")})
     'h1 has no devkit for /v/python, here is 0.1.0'
     >>> differences(us, {"h1": replace(us, debugpy="")})
-    'h1 has no debugpy for /v/python: breakpoints there would be passed over'
+    'h1 has no debugpy for /v/python: breakpoints there would be skipped'
     """
     told = []
     for host, facts in there.items():
@@ -85,7 +85,7 @@ def differences(here: Facts, there: Mapping[str, Facts]) -> str:
             elif name == "devkit" and here.code != facts.code:
                 told.append(f"{host} has devkit {theirs} (sources {facts.code}), here is {ours} (sources {here.code})")
         if facts.devkit and not facts.debugpy:
-            told.append(f"{host} has no debugpy for {facts.executable}: breakpoints there would be passed over")
+            told.append(f"{host} has no debugpy for {facts.executable}: breakpoints there would be skipped")
     return "; ".join(told)
 
 
@@ -95,14 +95,14 @@ def check_addresses(there: Mapping[str, Facts]) -> None:
     for host, facts in there.items():
         if not facts.ip:
             raise UsageError(
-                f"{host} has no address that the other hosts could reach",
+                f"{host} has no address that the other hosts can reach",
                 hint="it has no IPv4 address but 127.0.0.1: is its network up?",
             )
         if other := seen.get(facts.ip):
             if facts.boot == there[other].boot:
                 raise UsageError(
-                    f"{other} and {host} are one machine, {facts.ip}",
-                    hint="name each machine once; devkit debug-cluster --nodes N simulates several on one",
+                    f"{other} and {host} are the same machine, {facts.ip}",
+                    hint="list each machine once; devkit debug-cluster --nodes N simulates several on one",
                 )
             raise UsageError(
                 f"{other} and {host} are two machines, and both have {facts.ip}: containers with their own network",
@@ -148,7 +148,7 @@ def failure(host: str, python: str, code: int, errors: str) -> DevkitError:
     last = lines[-1] if lines else "it said nothing"
     if code in (126, 127):
         return DevkitError(
-            f"{host} has no {python}: {last}", hint="the same path as here is taken; --python names the one there"
+            f"{host} has no {python}: {last}", hint="the path is the same as here; choose the one there with --python"
         )
     if code != 255:
         return DevkitError(f"{host}: {python} ended with {code}: {last}", hint=f"ssh {host} {python} -V has to work")
@@ -158,10 +158,10 @@ def failure(host: str, python: str, code: int, errors: str) -> DevkitError:
 def _hint(host: str, errors: str) -> str:
     """
     >>> _hint("h1", "Host key verification failed.")
-    'call `ssh h1` once and accept its key'
+    'run `ssh h1` once and accept its key'
     """
     hints = {
-        "Host key verification failed": f"call `ssh {host}` once and accept its key",
+        "Host key verification failed": f"run `ssh {host}` once and accept its key",
         "REMOTE HOST IDENTIFICATION": f"its key has changed: if that is right, ssh-keygen -R {host}",
         "Permission denied": f"`ssh {host} true` has to work without a password: ssh-copy-id {host}, or ssh-add",
         "Could not resolve hostname": "is the name right? a Host entry in ~/.ssh/config gives a short name an address",

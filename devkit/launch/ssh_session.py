@@ -62,7 +62,7 @@ class Session:
             )
         except FileNotFoundError:
             self._errors.close()
-            raise UsageError("there is no ssh on this machine", hint="install OpenSSH's client") from None
+            raise UsageError("ssh is not installed on this machine", hint="install OpenSSH's client") from None
         assert self._process.stdout is not None
         self.output = self._process.stdout
         self._unread = b""

@@ -24,13 +24,13 @@ def main(
     Raises UsageError for two ways at once.
     """
     if hosts is not None and from_env:
-        raise UsageError("--hosts and --from-env do not go together", hint="one command here, or one on every machine")
+        raise UsageError("--hosts and --from-env cannot be combined", hint="one command here, or one on every machine")
     if python is not None and hosts is None:
-        raise UsageError("--python is for --hosts", hint="here it is the Python that devkit is installed in")
+        raise UsageError("--python is for --hosts", hint="on this machine it is the Python that devkit is installed in")
     if block and hosts is not None:
         raise UsageError(
-            "--block and --hosts do not go together",
-            hint="leave --block out: the nodes live on other machines, and devkit debug-cluster stop ends them",
+            "--block and --hosts cannot be combined",
+            hint="remove --block: the nodes run on other machines, and devkit debug-cluster stop stops them",
         )
     chosen = {name: value for name, value in given.items() if value is not None}
     if hosts is not None:

@@ -43,17 +43,17 @@ def _container(launch: Launch, words: tuple[Argument, ...]) -> Iterator[Finding]
         why = "NCCL, data loaders and Ray's object store need gigabytes of it"
         yield Finding("container-shm", words[1].span, message, why, "add --ipc=host or --shm-size=64g")
     elif ipc is not None and ipc.text == "host" and shm is not None:
-        message = f"--shm-size={shm.text} has no effect beside --ipc=host"
+        message = f"--shm-size={shm.text} has no effect with --ipc=host"
         yield Finding(
-            "shm-size-ignored", shm.span, message, "the host's /dev/shm is used as it is", "leave one of them out"
+            "shm-size-ignored", shm.span, message, "the host's /dev/shm is used as it is", "remove one of them"
         )
 
 
 def _network(launch: Launch, words: tuple[Argument, ...], ports: Argument | None) -> Finding:
     severity: Severity = "error" if launch.nodes > 1 else "warning"
-    message = "the container has a network of its own" + (", with single ports let through" if ports else "")
-    why = "Ray and NCCL take many ports, and announce addresses that other nodes can't reach"
-    hint = "write --network host" + (f" in place of {ports.text}" if ports else "")
+    message = "the container is on its own network" + (", with only some ports published" if ports else "")
+    why = "Ray and NCCL use many ports and advertise addresses that other nodes can't reach"
+    hint = "use --network host" + (f" in place of {ports.text}" if ports else "")
     return Finding("container-network", (ports or words[1]).span, message, why, hint, severity)
 
 
@@ -64,7 +64,7 @@ def _downloads(words: tuple[Argument, ...]) -> Iterator[Finding]:
         match = _BLOB.fullmatch(word.text)
         if match:
             message = "this is GitHub's page about the file, not the file"
-            why = "what is downloaded is HTML: a shell stops at its first line"
+            why = "the download is HTML, which a shell rejects at its first line"
             raw = word.text.replace("github.com", "raw.githubusercontent.com", 1).replace("/blob/", "/", 1)
             yield Finding("web-page-download", word.span, message, why, f"write {raw}")
 
@@ -75,6 +75,6 @@ def _commas(words: tuple[Argument, ...]) -> Iterator[Finding]:
         return
     for word in words:
         if re.fullmatch(r"[\w.\[\]-]+,", word.text):
-            message = f"pip takes {word.text} with its comma for a name"
+            message = f"pip takes {word.text} including the comma as a package name"
             hint = f"write {word.text.rstrip(',')}, without the comma"
             yield Finding("comma-argument", word.span, message, "pip stops: invalid requirement", hint)

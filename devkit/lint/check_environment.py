@@ -47,12 +47,12 @@ def _devices(launch: Launch) -> Iterator[Finding]:
     rocr = launch.settings_of("ROCR_VISIBLE_DEVICES")
     others = [name for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES") if launch.settings_of(name)]
     if rocr and others:
-        message = f"ROCR_VISIBLE_DEVICES is set beside {' and '.join(others)}"
-        why = "ROCm filters by the first and counts the rest anew for the others, and verl's workers refuse to start"
-        hint = "set HIP_VISIBLE_DEVICES alone"
+        message = f"ROCR_VISIBLE_DEVICES is set together with {' and '.join(others)}"
+        why = "ROCm applies ROCR_VISIBLE_DEVICES first and renumbers what is left, and verl's workers refuse to start"
+        hint = "set only HIP_VISIBLE_DEVICES"
         yield Finding("device-variables", rocr[0].span, message, why, hint)
     elif rocr:
-        message = "Ray does not take ROCR_VISIBLE_DEVICES"
+        message = "Ray does not accept ROCR_VISIBLE_DEVICES"
         why = "ray start and the workers stop with a RuntimeError"
         yield Finding("device-variables", rocr[0].span, message, why, "set HIP_VISIBLE_DEVICES instead")
     yield from _unequal(launch)
@@ -68,24 +68,24 @@ def _unequal(launch: Launch) -> Iterator[Finding]:
 def _leftovers(launch: Launch) -> Iterator[Finding]:
     for name, value in launch.settings:
         if name == "RAY_DEBUG" and value.text == "legacy":
-            message = "RAY_DEBUG=legacy turns Ray's old debugger on"
+            message = "RAY_DEBUG=legacy enables Ray's old debugger"
             why = "a breakpoint or an exception then waits for ray debug, and newer debuggers don't see it"
             yield Finding("ray-debug-leftover", value.span, message, why, "remove it, or use RAY_DEBUG_POST_MORTEM=1")
         elif name == "RAY_DEBUG" and value.known and value.text not in ("", "1"):
             message = (
-                f"RAY_DEBUG={value.text}: Ray knows 1 and legacy, and breakpoint() does nothing with another value"
+                f"RAY_DEBUG={value.text}: Ray accepts 1 and legacy; with any other value breakpoint() does nothing"
             )
-            why = "with RAY_DEBUG_POST_MORTEM=1 a worker that fails waits where no debugger finds it"
+            why = "with RAY_DEBUG_POST_MORTEM=1 a failed worker waits where no debugger can find it"
             yield Finding("ray-debug-leftover", value.span, message, why, "remove it")
         elif name == "RAY_DEBUG_POST_MORTEM" and value.text == "1" and launch.kind in ("sbatch", "dstack"):
-            message = "RAY_DEBUG_POST_MORTEM=1 in a job that nobody watches"
-            why = "a worker that fails waits for a debugger, and the GPUs with it"
+            message = "RAY_DEBUG_POST_MORTEM=1 is set in an unattended job"
+            why = "a failed worker waits for a debugger and keeps its GPUs"
             yield Finding("ray-debug-leftover", value.span, message, why, "remove it, and use devkit submit")
         elif name in _SLOW and value.text.upper() == _SLOW[name][0] and launch.settings_of(name)[0] == value:
             message = f"{name}={value.text} is for debugging"
             yield Finding("debug-leftover", value.span, message, _SLOW[name][1], "remove it for a long run")
         elif name in _NEW_NAMES and launch.settings_of(name)[0] == value:
-            message = f"{name} is {_NEW_NAMES[name]} now"
+            message = f"{name} has been renamed to {_NEW_NAMES[name]}"
             yield Finding(
                 "deprecated-variable", value.span, message, "newer versions don't read it", "use the new name"
             )
@@ -93,7 +93,7 @@ def _leftovers(launch: Launch) -> Iterator[Finding]:
         for word in words:
             if word.text == "--ray-debugger-external":
                 message = "--ray-debugger-external belongs to Ray's old debugger"
-                why = "it opens a debugger's port to the network, and newer debuggers don't use it"
+                why = "it opens a debugger port to the network, and newer debuggers don't use it"
                 yield Finding("ray-debug-leftover", word.span, message, why, "remove it")
 
 
@@ -107,8 +107,8 @@ def _allocator(launch: Launch) -> Iterator[Finding]:
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         for value in launch.settings_of(name):
             if frees and re.search(r"expandable_segments:\s*true", value.text, re.IGNORECASE):
-                message = f"{name} asks for expandable segments, and vLLM gives its memory back between rollouts"
-                why = "vLLM's memory pool refuses them, and the engine does not start"
+                message = f"{name} enables expandable segments, but vLLM releases its memory between rollouts"
+                why = "vLLM's memory pool rejects them, and the engine does not start"
                 yield Finding("allocator-conflict", value.span, message, why, f"remove {name}")
 
 
@@ -132,9 +132,9 @@ def _not_sent(launch: Launch, unit: Unit, jobs: Sequence[tuple[Command, tuple[Ar
     for assignment in exported:
         if assignment.at >= last.get(assignment.name, 0):
             continue
-        message = f"{assignment.name} is exported here, and the job does not get it"
-        why = "a Ray job has the environment in which ray start ran, and what its runtime_env says"
-        hint = f"add {assignment.name} to env_vars of the runtime_env, or export it before ray start"
+        message = f"{assignment.name} is exported here, but the Ray job does not inherit it"
+        why = "a Ray job gets the environment of ray start plus its runtime_env"
+        hint = f"add {assignment.name} to the runtime_env's env_vars, or export it before ray start"
         yield Finding("env-not-sent", assignment.span, message, why, hint)
 
 
@@ -188,9 +188,9 @@ def _no_log(unit: Unit, command: Command, words: tuple[Argument, ...]) -> Iterat
     near = unit.pipelines.get(first, ())[:_MOST_PIPED]
     is_piped = any(c.pipe == (first, position + 1) and others and others[0].text == "tee" for c, others in near)
     if no_wait is not None and is_piped:
-        message = "--no-wait comes back when the job is submitted: the log ends there"
+        message = "--no-wait returns as soon as the job is submitted, so the log ends there"
         why = "the run's own output is not in the file"
-        yield Finding("log-of-no-wait", no_wait.span, message, why, "leave out --no-wait, or use ray job logs --follow")
+        yield Finding("log-of-no-wait", no_wait.span, message, why, "remove --no-wait, or use ray job logs --follow")
 
 
 def _srun(launch: Launch, unit: Unit) -> Iterator[Finding]:
@@ -202,14 +202,14 @@ def _srun(launch: Launch, unit: Unit) -> Iterator[Finding]:
         named = _names_a_container(" ".join(word.raw for word in command.words))
         if per_node > 1 and own is None and named:
             message = f"srun starts this {per_node} times on each node (--ntasks-per-node={per_node})"
-            why = "the second container can't have the name of the first, or removes it"
+            why = "the second container fails on the name of the first, or removes it"
             span = Span(words[0].span.start, words[0].span.end)
-            yield Finding("srun-tasks", span, message, why, "write srun --ntasks-per-node=1")
+            yield Finding("srun-tasks", span, message, why, "use srun --ntasks-per-node=1")
         nodes, tasks = option(words, "--nodes", "-N"), option(words, "--ntasks", "-n")
         if nodes and tasks and _number(tasks) is not None and (_number(nodes) or 0) > (_number(tasks) or 0):
             message = f"{nodes.text} nodes for {tasks.text} task{'s' if tasks.text != '1' else ''}"
-            why = "Slurm can't spread so few tasks over so many nodes, and takes fewer"
-            yield Finding("srun-nodes", nodes.span, message, why, f"write --nodes={tasks.text}")
+            why = "Slurm can't spread that few tasks over that many nodes and uses fewer"
+            yield Finding("srun-nodes", nodes.span, message, why, f"use --nodes={tasks.text}")
 
 
 def _names_a_container(text: str) -> bool:

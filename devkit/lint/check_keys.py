@@ -29,7 +29,7 @@ _RULE_OF: dict[RemarkKind, str] = {
     "batch": "batch-arithmetic",
 }
 _WHY: dict[RemarkKind, str] = {
-    "unknown": "Hydra stops at it before anything starts",
+    "unknown": "Hydra rejects it before anything starts",
     "absent": "the run stops before anything starts",
     "renamed": "the run stops before anything starts",
     "shifting": "the same command trains with a KL penalty on one release and without on another",
@@ -37,10 +37,10 @@ _WHY: dict[RemarkKind, str] = {
     "missing": "the run stops before the first step",
     "inert": "the run is not the one that the command describes",
     "unmet": "the model learns something else than the command is about",
-    "deprecated": "it means something else on another number of GPUs, and goes away",
+    "deprecated": "its meaning depends on the number of GPUs, and it is deprecated",
     "refused": "the run stops before anything starts",
     "grammar": "the run stops before anything starts",
-    "uneven": "the last optimizer step of each batch is taken on fewer samples",
+    "uneven": "the last optimizer step of each batch uses fewer samples",
     "batch": "the run stops at the first batch, or before",
 }
 LONGEST = 50_000  # characters of a command's overrides whose values are looked at
@@ -71,14 +71,16 @@ def _is_told(training: Training, remark: Remark) -> bool:
 
 def _cut_off(launch: Launch) -> Iterator[Finding]:
     """What is more than a launch script has: each command takes the trainer's tables a tenth of a second."""
-    hint = "check them in a file of their own"
+    hint = "split the file, or check them one at a time"
     if len(launch.trainings) == MOST_TRAININGS:
-        message = f"no more than {MOST_TRAININGS} training commands of a file are looked at"
-        yield Finding("not-parsed", launch.trainings[-1].module.span, message, "others may follow", hint, "note")
+        message = f"only the first {MOST_TRAININGS} training commands of a file are checked"
+        yield Finding(
+            "not-parsed", launch.trainings[-1].module.span, message, "there may be more problems", hint, "note"
+        )
     for training in launch.trainings:
         if len(training.rest) == MOST_OVERRIDES:
-            message = f"no more than {MOST_OVERRIDES} words of a command are looked at"
-            yield Finding("not-parsed", training.rest[-1].span, message, "others may follow", hint, "note")
+            message = f"only the first {MOST_OVERRIDES} words of a command are checked"
+            yield Finding("not-parsed", training.rest[-1].span, message, "there may be more problems", hint, "note")
 
 
 def audited(launch: Launch, training: Training) -> Audit:
@@ -108,7 +110,7 @@ def targets(launch: Launch) -> Iterator[LintTarget]:
         said = audited(launch, training)
         line = launch.source.place(training.module.span).line
         is_told_by_module = training.is_ours and launch.asked is None
-        reason = "the command runs this trainer" if is_told_by_module else said.reason
+        reason = "the command runs this project's trainer" if is_told_by_module else said.reason
         yield LintTarget(launch.source.name, line, said.target, reason)
 
 
@@ -140,10 +142,10 @@ def _duplicates(training: Training) -> Iterator[Finding]:
             continue
         if before.text.lstrip("+") == argument.text.lstrip("+"):
             message = f"{argument.key} is given twice, both times {argument.value or 'empty'}"
-            why, severity = "who changes one of them later changes nothing, or not what was meant", "note"
+            why, severity = "editing the first one later will have no effect", "note"
         else:
             message = f"{argument.key} is given twice: {before.value}, then {argument.value}"
-            why, severity = "the last one counts, without a word", "warning"
+            why, severity = "the last one silently wins", "warning"
         yield Finding("duplicate-key", argument.span, message, why, "keep one of them", _SEVERITY[severity])
 
 
@@ -164,8 +166,8 @@ def _names(training: Training) -> Iterator[Finding]:
         return
     said, real = set(_SIZE.findall(name)), set(_SIZE.findall(model))
     if said and real and not said & real:
-        message = f"the experiment's name says {_sizes(said)}, and the model is {model}"
-        why = "its curves and checkpoints will be taken for those of another model"
+        message = f"the experiment's name says {_sizes(said)}, but the model is {model}"
+        why = "its curves and checkpoints will be mistaken for another model's"
         yield Finding("misleading-name", training.by_key[_NAME].span, message, why, f"name it after {_sizes(real)}")
 
 

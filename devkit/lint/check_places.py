@@ -47,13 +47,13 @@ def _local_paths(launch: Launch, training: Training, nodes: int) -> Iterator[Fin
         what = (
             "a home folder may be" if "HOME" in match or "home" in match or match == "~" else f"{match.rstrip('/')} is"
         )
-        message = f"{key} lies under {match.rstrip('/') or match}, and the run has {nodes} nodes: {what} local to one"
+        message = f"{key} is under {match.rstrip('/') or match}, but the run has {nodes} nodes: {what} local to one"
         why = (
-            "each node writes its part of a checkpoint into a folder of its own"
+            "each node writes its part of the checkpoint to its own disk"
             if key in _WRITTEN
-            else "the driver and the workers look for it on whichever node they are"
+            else "the driver and the workers each look for it on their own node"
         )
-        hint = "use a folder that all nodes share" + (", or a hub id" if hub else "")
+        hint = "use a folder shared by all nodes" + (", or a hub id" if hub else "")
         severity: Severity = "note" if match.startswith(("$", "~", "/home")) else "warning"
         yield Finding("node-local-path", argument.span, message, why, hint, severity)
 
@@ -71,8 +71,8 @@ def _services(training: Training, nodes: int) -> Iterator[Finding]:
     for argument in training.overrides:
         match = re.search(r"\w+://" + _LOOPBACK.pattern, argument.value)
         if match:
-            message = f"{argument.key} is at {match[1]}, and the run has {nodes} nodes"
-            why = "the service has to run on every node from which it is called"
+            message = f"{argument.key} is at {match[1]}, but the run has {nodes} nodes"
+            why = "the service would have to run on every node that calls it"
             hint = "give the address of the node where it runs"
             yield Finding("loopback-address", argument.span, message, why, hint, "warning")
 
@@ -84,12 +84,12 @@ def _relative_paths(training: Training) -> Iterator[Finding]:
         relative = re.match(r"['\"\[]*(?!\$\{)[\w.][\w./-]*/", value) and "://" not in value
         if argument is None or not relative or (key.endswith("model.path") and value.count("/") == 1):
             continue
-        message = f"{key}={value} is relative, and the job starts in another folder, on the cluster"
+        message = f"{key}={value} is a relative path, but the job starts in a different folder on the cluster"
         if key in _WRITTEN:
-            why, severity = "checkpoints go there, and Ray removes a working_dir again", "warning"
+            why, severity = "checkpoints go there, and Ray deletes the working_dir afterwards", "warning"
         else:
-            why, severity = "it is found only if it goes along with the working_dir", "note"
-        yield Finding("relative-path", argument.span, message, why, "give an absolute path", _severity(severity))
+            why, severity = "it is found only if it is uploaded with the working_dir", "note"
+        yield Finding("relative-path", argument.span, message, why, "use an absolute path", _severity(severity))
 
 
 def _severity(name: str) -> Severity:
@@ -98,8 +98,8 @@ def _severity(name: str) -> Severity:
 
 def _heads(launch: Launch) -> Iterator[Finding]:
     """Addresses at which other nodes look for the head."""
-    why = "every other node looks for the head on itself, and waits"
-    hint = "give the head's address in the network of the nodes"
+    why = "every other node looks for the head on itself and waits forever"
+    hint = "use the head's address on the nodes' network"
     for name in _ADDRESSES:
         for value in launch.settings_of(name):
             match = _LOOPBACK.search(value.text)
@@ -124,8 +124,8 @@ def _interfaces(launch: Launch) -> Iterator[Finding]:
             names = [part.strip().lstrip("=") for part in value.text.split(",")]
             if "lo" in names and not value.text.startswith("^"):
                 message = f"{name}={value.text} is the loopback interface"
-                why = "the ranks of two nodes can't reach each other, and the first collective waits for its time-out"
-                hint = "name the interface of the nodes' network: ip -br addr shows it"
+                why = "ranks on different nodes can't reach each other, and the first collective times out"
+                hint = "use the interface on the nodes' network (see ip -br addr)"
                 yield Finding("loopback-interface", value.span, message, why, hint)
 
 
@@ -139,6 +139,6 @@ def _prepared(launch: Launch, unit: Unit) -> Iterator[Finding]:
         match = _local_path(launch, target.text) if target is not None else None
         if target is not None and match is not None:
             message = f"only the first node writes {target.text}, which may be local to it"
-            why = "the driver can run on any node, and does not find the data on the others"
-            hint = "write to a folder that all nodes share, or prepare it on every node"
+            why = "the driver may run on another node and not find the data there"
+            hint = "write to a folder shared by all nodes, or prepare the data on every node"
             yield Finding("prepared-on-one-node", target.span, message, why, hint)

@@ -12,7 +12,7 @@ from devkit.lint.shell import Command
 from devkit.lint.source import Span
 from devkit.lint.words import Word
 
-_LOST = "the trainer never gets them, and runs with its defaults"
+_LOST = "the trainer never sees them and uses its defaults"
 _CURLY = re.compile("[\u2018\u2019\u201c\u201d\u201e]")
 _OVERRIDES = re.compile(r"(?<![\w.+~])[+~]{0,2}[a-z_]\w*+(?:\.\w++)+=")
 _MOST_COMMENTS = 1000  # one under the other
@@ -22,7 +22,7 @@ _BLANK_END = re.compile(rb"\\[ \t]+(?=\n)")
 def check(launch: Launch) -> Iterator[Finding]:
     returns = launch.source.data.find(b"\r\n")
     if returns >= 0 and launch.units:
-        message, why = "the lines end as on Windows", "bash takes the \\r for a part of each line's last word"
+        message, why = "the file has Windows line endings", "bash treats the \\r as part of each line's last word"
         yield Finding("windows-line-ends", Span(returns, returns), message, why, "run sed -i 's/\\r$//' on the file")
     for unit in launch.units:
         yield from _pipes(unit)
@@ -30,11 +30,9 @@ def check(launch: Launch) -> Iterator[Finding]:
         yield from _quotes(launch, unit)
         yield from _prompts(unit)
         if unit.script.broken is not None and launch.kind != "document":  # a page shows output too
-            message = "this is not shell as bash reads it"
-            why = "what follows may be read wrongly here, and bash may stop"
-            yield Finding(
-                "not-parsed", unit.script.broken, message, why, "look for a quote or bracket that is not closed"
-            )
+            message = "bash cannot parse this"
+            why = "the rest may be misread here, and bash may fail"
+            yield Finding("not-parsed", unit.script.broken, message, why, "look for an unclosed quote or bracket")
     for training in launch.trainings:
         yield from _lists(training)
         yield from _forwarded(training)
@@ -52,11 +50,11 @@ def _pipes(unit: Unit) -> Iterator[Finding]:
             continue
         for word in words[1:]:
             if OVERRIDE.fullmatch(word.text):
-                message = f"{word.text} stands after the pipe: {words[0].text} gets it, not the trainer"
-                why = "the trainer runs with its default" + (
-                    ", and tee writes a file of that name" if words[0].text == "tee" else ""
+                message = f"{word.text} comes after the pipe, so {words[0].text} gets it, not the trainer"
+                why = "the trainer uses its default" + (
+                    ", and tee creates a file with that name" if words[0].text == "tee" else ""
                 )
-                yield Finding("argument-after-pipe", word.span, message, why, "write it before the |")
+                yield Finding("argument-after-pipe", word.span, message, why, "move it before the |")
 
 
 def _cut_off(unit: Unit) -> Iterator[Finding]:
@@ -80,8 +78,8 @@ def _cut_off(unit: Unit) -> Iterator[Finding]:
 
 
 def _blank(unit: Unit, at: int, end: int) -> Finding:
-    message = "a blank stands after the backslash: the line does not go on"
-    return Finding("broken-continuation", unit.script.text.span(at, end), message, _LOST, "remove the blank")
+    message = "there is a space after the backslash, so the line is not continued"
+    return Finding("broken-continuation", unit.script.text.span(at, end), message, _LOST, "remove the space")
 
 
 def _begins_with_override(command: Command) -> bool:
@@ -107,18 +105,24 @@ def _cause(unit: Unit, start: int) -> tuple[str, int, int, str, str] | None:
         first = _first_of_block(unit, index)
         first_line = text.line_start(first[0])
         if _end_before(data, first_line, b"\n").endswith(b"\\") or data[first_line : first[0]].strip():
-            message = "the comment ends the command: the overrides below it are commands of their own"
+            message = "the comment ends the command; the overrides below it run as separate commands"
             return "argument-after-comment", *first, message, "put the comment above the command"
     line = data[text.line_start(max(0, end)) : max(0, end)]
     blank = re.search(rb"\\[ \t]+$", line)
     at = end - len(line)
     if blank:
-        message = "a blank stands after the backslash: the line does not go on"
-        return "broken-continuation", at + blank.start(), end, message, "remove the blank"
+        message = "there is a space after the backslash, so the line is not continued"
+        return "broken-continuation", at + blank.start(), end, message, "remove the space"
     if not line.strip():
-        return "broken-continuation", start, start + 1, "an empty line ends the command above", "remove the empty line"
+        return (
+            "broken-continuation",
+            start,
+            start + 1,
+            "the empty line ends the command above it",
+            "remove the empty line",
+        )
     if _OVERRIDES.search(line.decode("utf-8", "replace")):
-        message = "the line does not go on: there is no backslash at its end"
+        message = "the line is not continued: it does not end with a backslash"
         stripped = len(line) - len(line.lstrip())
         return "broken-continuation", at + stripped, end, message, "end it with a backslash"
     return None
@@ -162,11 +166,11 @@ def _quotes(launch: Launch, unit: Unit) -> Iterator[Finding]:
         curly = _CURLY.search(word.raw)
         outside = [piece for piece in word.pieces if piece.is_literal and not piece.quoted]
         if curly and any(_CURLY.search(piece.text) for piece in outside):
-            message = f"{curly[0]} is no quote to the shell, but part of the word"
-            yield Finding("typographic-quote", word.span, message, "the value has it in it", "write a plain quote")
+            message = f"{curly[0]} is not a quote to the shell but part of the word"
+            yield Finding("typographic-quote", word.span, message, "it ends up in the value", "use a plain quote")
         if word in in_commands and _is_broken(word):
             message = "a quote inside the quotes ends them"
-            why = "what stands between the two is split, and read by the outer shell"
+            why = "the text between the two is split and read by the outer shell"
             yield Finding("broken-quoting", _second_quote(word), message, why, 'write \\" inside, or use single quotes')
 
 
@@ -194,9 +198,9 @@ def _second_quote(word: Word) -> Span:
 def _prompts(unit: Unit) -> Iterator[Finding]:
     for command in unit.script.commands:
         if command.words and re.match(r"\$\s", command.words[0].raw):
-            message = "a prompt was copied along with the command"
+            message = "the shell prompt was copied along with the command"
             yield Finding(
-                "shell-prompt", command.words[0].span, message, "the shell looks for a command $", "remove the $"
+                "shell-prompt", command.words[0].span, message, "the shell looks for a command named $", "remove the $"
             )
 
 
@@ -205,8 +209,8 @@ def _lists(training: Training) -> Iterator[Finding]:
     for word in training.command.words:
         literal = "".join(piece.text for piece in word.pieces if piece.is_literal and not piece.quoted)
         if OVERRIDE.match(word.raw) and "]" in literal.partition("[")[2] and "{" not in literal:
-            message = f"the shell takes {word.raw} for a pattern of file names"
-            why = "bash may put a file's name there, and zsh stops: no matches found"
+            message = f"the shell treats {word.raw} as a glob pattern"
+            why = "bash may replace it with a file name, and zsh fails with: no matches found"
             yield Finding("unquoted-brackets", word.span, message, why, _quoted(word.raw))
 
 
@@ -218,8 +222,8 @@ def _quoted(raw: str) -> str:
 def _forwarded(training: Training) -> Iterator[Finding]:
     for word in training.command.words:
         if word.raw in ("$@", "${@}", "$*"):
-            message = f"{word.raw} without quotes splits arguments with blanks in them"
-            why = "\"data.train_files=['a', 'b']\" becomes two words, and Hydra stops"
+            message = f"unquoted {word.raw} splits arguments that contain spaces"
+            why = "\"data.train_files=['a', 'b']\" becomes two words, and Hydra fails"
             yield Finding("unquoted-arguments", word.span, message, why, 'write "$@"')
 
 
@@ -232,7 +236,7 @@ def _exit_code(training: Training) -> Iterator[Finding]:
     if not later or b"pipefail" in unit.script.text.data or b"PIPESTATUS" in unit.script.text.data:
         return
     other, words = later[-1]
-    message = f"the exit code is that of {words[0].text if words else 'the last command'}: a run that fails looks fine"
-    why = "a scheduler or a loop around the script goes on after a crash"
+    message = f"the exit code is that of {words[0].text if words else 'the last command'}, so a failed run looks fine"
+    why = "a scheduler or a loop around the script carries on after a crash"
     first = other.words[0].span if other.words else other.span
-    yield Finding("pipe-hides-failure", first, message, why, "put set -o pipefail at the top")
+    yield Finding("pipe-hides-failure", first, message, why, "add set -o pipefail at the top")

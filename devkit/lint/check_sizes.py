@@ -60,11 +60,11 @@ def _divided(training: Training, nodes: int, gpus: int, tp: int) -> Iterator[Fin
     if nodes * gpus % tp:
         default = "" if _TP in training.by_key else ", its default,"
         message = f"{_TP}={tp}{default} does not divide the {nodes * gpus} GPUs ({nodes} nodes x {gpus})"
-        why = "the engines can't be dealt to the GPUs, and the run stops"
+        why = "the engines can't be spread evenly over the GPUs, and the run stops"
         yield Finding("tensor-parallel", span, message, why, f"choose a divisor of {nodes * gpus}")
     elif tp > gpus:
         message = f"{_TP}={tp} is more than the {gpus} GPUs of a node: each engine spans nodes"
-        why = "only some engines can do that, and every layer waits for the network"
+        why = "only some engines support that, and every layer waits for the network"
         yield Finding("tensor-parallel", span, message, why, f"set it to at most {gpus}", "note")
 
 
@@ -114,7 +114,9 @@ def _too_much(training: Training, need: Need, when: str, hint: str, gpu: Gpu) ->
         return
     is_over = need.total > gpu.memory
     message = f"{when} needs {need.total:.1f} GB of {gpu.memory:g} GB ({gpu.origin}): {need.sum}"
-    why = "activations and logits come on top: " + ("it can't fit" if is_over else "little is left for them")
+    why = "activations and logits need more on top: " + (
+        "it can't fit" if is_over else "little memory is left for them"
+    )
     span = span_of(training, _SHARE if when == "rollout" else _MODEL, _MODEL)
     yield Finding("gpu-memory", span, message, why, hint, "error" if is_over else "warning")
 

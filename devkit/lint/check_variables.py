@@ -89,15 +89,17 @@ def _is_given(launch: Launch, piece: Piece) -> bool:
 
 def _undefined_finding(word: Word, piece: Piece, name: str, strict: bool) -> Finding:
     severity: Severity = "warning" if name.isupper() else "error"  # its caller may set it
-    why = "with set -u the script stops there" if strict else f"it comes to nothing: {_emptied(word, name)}"
-    message = f"nothing sets {name}"
-    hint = f"set it above, or write ${{{name}:?}} if the caller has to set it"
+    why = "with set -u the script stops there" if strict else _emptied(word, name)
+    message = f"{name} is never set"
+    hint = f"set it above, or write ${{{name}:?}} if the caller must set it"
     return Finding("undefined-variable", piece.span, message, why, hint, severity)
 
 
 def _emptied(word: Word, name: str) -> str:
     empty = re.sub(rf"\$\{{{name}\}}|\${name}\b", "", word.raw)
-    return f"{word.raw} is {empty or 'empty'}" if len(word.raw) < 80 else "the word is shorter than it looks"
+    if len(word.raw) >= 80:
+        return "it expands to nothing, and the word is shorter than it looks"
+    return f"{word.raw} expands to {empty or 'an empty string'}"
 
 
 def _unused(launch: Launch, unit: Unit) -> Iterator[Finding]:
@@ -112,9 +114,9 @@ def _unused(launch: Launch, unit: Unit) -> Iterator[Finding]:
             continue
         if name not in read:
             told.add(name)
-            hint = "use it, or leave it out"
-            why = "what it names is probably missing from the command"
-            yield Finding("unused-variable", assignment.span, f"nothing reads {name}", why, hint)
+            hint = "use it, or remove it"
+            why = "the command is probably missing the option it was meant for"
+            yield Finding("unused-variable", assignment.span, f"{name} is set but never used", why, hint)
 
 
 def _read(text: str) -> set[str]:
@@ -140,9 +142,9 @@ def _not_exported(unit: Unit) -> Iterator[Finding]:
         if not _is_for_programs(unit, assignment) or assignment.name in expanded:
             continue
         if last > assignment.at:
-            message = f"{assignment.name} is set for the shell alone"
-            why = "the programs below run without it"
-            yield Finding("not-exported", assignment.span, message, why, f"write export {assignment.name}=...")
+            message = f"{assignment.name} is set but not exported"
+            why = "the programs below don't see it"
+            yield Finding("not-exported", assignment.span, message, why, f"use export {assignment.name}=...")
 
 
 def _is_for_programs(unit: Unit, assignment: Assignment) -> bool:
@@ -156,10 +158,10 @@ def _placeholders(unit: Unit) -> Iterator[Finding]:
     for word in all_words(unit):
         match = _BLANK.search(word.literal or "") if word not in shown else None
         if match and "://huggingface" not in word.raw:
-            message = f"{match[0]} stands for something that has to be filled in"
-            yield Finding("placeholder", word.span, message, why, f"put the real value in place of {match[0]}")
+            message = f"{match[0]} is a placeholder that was not filled in"
+            yield Finding("placeholder", word.span, message, why, f"replace it with the real value: {match[0]}")
         elif word.raw in ("...", "…") and word not in shown:
-            yield Finding("placeholder", word.span, "... stands for what was left out", why, "write it out")
+            yield Finding("placeholder", word.span, "... is a placeholder for something left out", why, "write it out")
     for command in unit.script.commands:
         yield from _bare_placeholder(unit, command)
 
@@ -169,9 +171,9 @@ def _bare_placeholder(unit: Unit, command: Command) -> Iterator[Finding]:
     match = _BARE_BLANK.match(unit.script.text.data, command.end) if command.redirects else None
     if match:
         span: Span = unit.script.text.span(*match.span(1))
-        message = f"{match[1].decode()} stands for something that has to be filled in"
-        why = "the shell reads from a file of that name, and writes into the next word"
-        yield Finding("placeholder", span, message, why, f"put the real value in place of {match[1].decode()}")
+        message = f"{match[1].decode()} is a placeholder that was not filled in"
+        why = "the shell reads from a file with that name and writes to the next word"
+        yield Finding("placeholder", span, message, why, f"replace it with the real value: {match[1].decode()}")
 
 
 def _dashes(unit: Unit) -> Iterator[Finding]:
@@ -182,9 +184,9 @@ def _dashes(unit: Unit) -> Iterator[Finding]:
         for argument in words[1:]:
             text = _without_unset(unit, argument.text)
             if text.startswith("-") and not argument.raw.startswith(("-", "'-", '"-')) and "$" in argument.raw:
-                message = f"{argument.raw} comes to {text}, which {words[0].text} takes for options"
-                why = f"{words[0].text} stops at once" + (", and the run with it" if words[0].text == "tee" else "")
-                hint = f"set the variables, or write ./{argument.raw}"
+                message = f"{argument.raw} expands to {text}, which {words[0].text} reads as options"
+                why = f"{words[0].text} stops at once" + (", and so does the run" if words[0].text == "tee" else "")
+                hint = f"set the variables, or use ./{argument.raw}"
                 yield Finding("dash-argument", argument.span, message, why, hint)
 
 

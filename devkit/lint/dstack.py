@@ -29,8 +29,8 @@ def read_dstack(source: Source, target: str | None, gpu: Gpu | None) -> tuple[La
     fields = dict(_fields(root))
     commands = fields.get("commands")
     if not isinstance(commands, yaml.SequenceNode):
-        message = "there are no commands in it"
-        why, hint = "only dstack's tasks, services and dev environments are known", "see docs/lint.md"
+        message = "it has no commands"
+        why, hint = "only dstack tasks, services and dev environments are supported", "see docs/lint.md"
         return _empty(source, target), (Finding("not-parsed", Span(0, 1), message, why, hint),)
     lines = [_text_of(text, node) for node in commands.value if isinstance(node, yaml.ScalarNode)]
     script = join(lines, b"\n") if lines else Text.whole(source).cut(0, 0)
@@ -60,7 +60,7 @@ def _unreadable(source: Source, text: str, error: Exception) -> Finding:
     at = _byte(text, mark.index) if mark is not None else 0
     said = getattr(error, "problem", None) or type(error).__name__
     why, hint = "dstack can't read it either", "look at the indentation of this line and of those above it"
-    return Finding("not-parsed", Span(at, at + 1), f"this is no YAML: {said}", why, hint, "error")
+    return Finding("not-parsed", Span(at, at + 1), f"invalid YAML: {said}", why, hint, "error")
 
 
 def _fields(node: Any) -> Iterator[tuple[str, Any]]:

@@ -39,7 +39,7 @@ class Gpu:
 
 
 def usual_gpu() -> Gpu:
-    return Gpu(_USUAL, f"{_USUAL} GB assumed, --gpu says otherwise")
+    return Gpu(_USUAL, f"{_USUAL} GB assumed; set it with --gpu")
 
 
 def gpu_named(name: str) -> Gpu | None:

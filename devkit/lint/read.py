@@ -56,7 +56,7 @@ def sources(files: Sequence[str], words: Sequence[str], stdin: bytes | None) -> 
 
 
 def _file(name: str, stdin: bytes | None) -> Source:
-    too_large = UsageError(f"{name} is too large for a launch script", hint="name the script itself")
+    too_large = UsageError(f"{name} is too large to be a launch script", hint="pass the script itself")
     if name == "-":
         if len(stdin or b"") > LARGEST:
             raise too_large
@@ -66,7 +66,7 @@ def _file(name: str, stdin: bytes | None) -> Source:
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) == errno.EFBIG:
             raise too_large from None
-        hint = "devkit lint FILE takes files; a command goes behind --: devkit lint -- python3 -m ..."
+        hint = "devkit lint FILE takes files; a command goes after --: devkit lint -- python3 -m ..."
         raise UsageError(f"{name}: {getattr(error, 'strerror', None) or error}", hint=hint) from error
 
 

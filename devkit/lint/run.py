@@ -84,8 +84,11 @@ def _first_of_each(found: Sequence[Finding]) -> Iterator[Finding]:
     for rule, findings in by_rule.items():
         yield from findings[:MOST_OF_A_RULE]
         if more := findings[MOST_OF_A_RULE:]:
-            message, why = f"and {len(more)} more of this kind", "a script in which so much is wrong is something else"
-            yield replace(more[0], message=message, why=why, hint=f"mend those above, or allow={rule}")
+            message, why = (
+                f"and {len(more)} more of the same kind",
+                "a script with this many errors is probably something else",
+            )
+            yield replace(more[0], message=message, why=why, hint=f"fix those above, or allow={rule}")
 
 
 def _placed(source: Source, finding: Finding) -> LintFinding:

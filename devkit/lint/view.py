@@ -17,7 +17,7 @@ def lines(record: LintRecord) -> Iterator[Text]:
         yield from _finding(finding)
         yield Text()
     for target in record.targets:
-        yield Text(f"{target.file}:{target.line}: keys as in {target.target} ({target.reason})", style="dim")
+        yield Text(f"{target.file}:{target.line}: checked as {target.target} ({target.reason})", style="dim")
     yield summary(record)
 
 
@@ -48,6 +48,6 @@ def _around(finding: LintFinding) -> tuple[str, int]:
 def summary(record: LintRecord) -> Text:
     counts = [(record.count(severity), severity) for severity in SEVERITIES]
     if not any(count for count, _ in counts):
-        return Text("lint: nothing found")
+        return Text("lint: no problems found")
     said = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for count, severity in counts if count)
     return Text(f"lint: {said}")

@@ -39,7 +39,7 @@ ENDINGS = (".tar.gz", ".tgz", ".zip")
 def check(path: Path) -> None:
     """Raises `UsageError` for a name that no archive can have."""
     if not str(path).endswith(ENDINGS):
-        raise UsageError(f"--bundle {path} is no archive's name", hint=f"it ends in {', '.join(ENDINGS)}")
+        raise UsageError(f"--bundle {path} is not an archive name", hint=f"it ends in {', '.join(ENDINGS)}")
 
 
 def write(path: Path, left: Left, found: FirstError, page: str, record: Any, ray: str, stacks: Any = None) -> None:
@@ -62,7 +62,7 @@ def write(path: Path, left: Left, found: FirstError, page: str, record: Any, ray
     try:
         private.write(path, packed, own=0, make=False)
     except OSError as error:
-        raise DevkitError(f"cannot write {path}: {error.strerror}", hint="--bundle names another file") from None
+        raise DevkitError(f"cannot write {path}: {error.strerror}", hint="choose another file with --bundle") from None
 
 
 def _logs(left: Left, found: FirstError) -> Iterator[tuple[str, str]]:
@@ -97,7 +97,7 @@ def _cut(lines: Sequence[str], parts: Sequence[range]) -> Iterator[str]:
     end = 0
     for part in parts:
         if part.start > end:
-            yield f"... {part.start - end} lines left out ..."
+            yield f"... {part.start - end} lines omitted ..."
         yield from lines[part.start : part.stop]
         end = part.stop
 

@@ -277,7 +277,7 @@ def word_on(job: JobRow) -> Iterator[Event]:
             kind = "JobFailed" if job.submission_id else ""
             raised = Raised(kind, " ".join(job.message.split())[:500])
         time = job.end_time / 1000 if job.end_time else None
-        yield Event("job", raised, time, "driver", where="Ray's word on the job", text=job.message)
+        yield Event("job", raised, time, "driver", where="Ray's status of the job", text=job.message)
 
 
 def title(job: JobRow) -> str:

@@ -9,7 +9,7 @@ from devkit.debug.inworker.records import DIED
 from devkit.logs.events import Event
 
 CAUSE, MAYBE, FOLLOWS = 0, 1, 2
-PEER = "the end of a peer"
+PEER = "the exit of a peer"
 
 
 class Weight(NamedTuple):
@@ -27,16 +27,16 @@ _TYPES = {
     "WorkerCrashedError": "a worker that died",
     "LocalRayletDiedError": "a node that died",
     "NodeDiedError": "a node that died",
-    "OwnerDiedError": "the end of who made an object",
-    "ObjectLostError": "the end of who had an object",
-    "ObjectReconstructionFailedError": "the end of who had an object",
-    "ReferenceCountingAssertionError": "the end of who had an object",
+    "OwnerDiedError": "the exit of an object's owner",
+    "ObjectLostError": "the loss of an object",
+    "ObjectReconstructionFailedError": "the loss of an object",
+    "ReferenceCountingAssertionError": "the loss of an object",
     "TaskCancelledError": "a task that was cancelled",
     "KeyboardInterrupt": "an interruption",
-    "BrokenPipeError": "the end of the other side",
-    "ConnectionResetError": "the end of the other side",
+    "BrokenPipeError": "the exit of the other side",
+    "ConnectionResetError": "the exit of the other side",
     "ChildFailedError": "a child that failed",
-    "GetTimeoutError": "a wait that took too long",
+    "GetTimeoutError": "a wait that timed out",
 }
 # (pattern of what is said, how heavy, what it follows from)
 _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
@@ -53,16 +53,16 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
         (
             r"watchdog caught collective operation timeout|watchdog (got stuck|timeout)",
             MAYBE,
-            "a rank that did not come",
+            "a rank that did not arrive",
         ),
         (
             r"timed out waiting \d+ms for (recv|send)|timeout.*(barrier|collective|allreduce|all_reduce)",
             MAYBE,
-            "a rank that did not come",
+            "a rank that did not arrive",
         ),
-        (r"(store|socket|rendezvous|wait).*(timed? ?out|timeout)", MAYBE, "a rank that did not come"),
+        (r"(store|socket|rendezvous|wait).*(timed? ?out|timeout)", MAYBE, "a rank that did not arrive"),
         (r"\bSIGTERM\b|was terminated|asked to (exit|end)", FOLLOWS, "being ended"),
-        (r"no answer within .* from", MAYBE, "a rank that did not come"),
+        (r"no answer within .* from", MAYBE, "a rank that did not arrive"),
         (
             r"the actor died|actor .* is dead|its (node|worker|owner) (has )?died|died unexpectedly",
             FOLLOWS,
@@ -71,7 +71,7 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
         (r"\bdied during \w+", FOLLOWS, "an actor that died"),
         (r"process group .*(aborted|destroyed)|communicator was aborted", FOLLOWS, PEER),
         (r"health check failed|missing too many heartbeats", MAYBE, "a node that did not answer"),
-        (r"owner.*(died|exited)|driver (has )?exited|job .*(finished|has ended)", FOLLOWS, "the end of the job"),
+        (r"owner.*(died|exited)|driver (has )?exited|job .*(finished|has ended)", FOLLOWS, "the job ending"),
     )
 )
 _LOOKED_AT = 300  # characters: looking for two words in any order takes a time that is the square of this
@@ -85,7 +85,7 @@ def weigh(event: Event) -> Weight:
     >>> weigh(Event("task", Raised("ValueError", "bad"))).level
     0
     >>> weigh(Event("log", Raised("RuntimeError", "Connection closed by peer [10.0.0.2]:41"))).why
-    'the end of a peer'
+    'the exit of a peer'
     >>> weigh(Event("crash", Raised("ProcessDied", "the process died: RPC error: Socket closed"))).level
     0
     """

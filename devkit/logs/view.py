@@ -32,9 +32,9 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         return Text("\n").join([Text(f"no error was found in {head}", style="bold"), *_notes(left)])
     lines = [Text(head, style="dim"), Text(), *_cause(found.cause, "first error", cwd)]
     if left.job.status == "SUCCEEDED":
-        lines += [Text(), Text("the job's status is that of its driver, and its driver ended without an error", "dim")]
+        lines += [Text(), Text("the job's status is its driver's, and the driver ended without an error", "dim")]
     if not found.sure:
-        word = "such an error usually follows from another one, and of that no trace was found"
+        word = "such an error usually follows from another one, but no trace of that one was found"
         lines += [Text(), Text(word, style="yellow")]
     for other in found.others[:OTHERS]:
         lines += [Text(), *_cause(other, "at the same time", cwd)]
@@ -45,7 +45,7 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         lines += [Text(), Text(f"then followed {count(total, 'error')}:")]
         for each in found.followed[:FOLLOWED]:
             who = f" in {', '.join(each.roles[:4])}{' ...' if len(each.roles) > 4 else ''}" if each.roles else ""
-            lines.append(Text(f"  {each.count} x {_short(each.said)}{who}  (from {each.why})", style="dim"))
+            lines.append(Text(f"  {each.count} x {_short(each.said)}{who}  (consequence of {each.why})", style="dim"))
         if len(found.followed) > FOLLOWED:
             lines.append(Text(f"  and {count(len(found.followed) - FOLLOWED, 'more kind')}", style="dim"))
     return Text("\n").join([*lines, *_notes(left)])

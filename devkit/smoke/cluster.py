@@ -91,7 +91,7 @@ class SmokeCluster:
                 if not again:
                     raise DeadlineError(
                         "Ray did not start: its node had not registered after 30 s, twice",
-                        hint="is the machine overloaded? `devkit doctor --here` looks at it",
+                        hint="the machine may be overloaded: check it with devkit doctor --here",
                     ) from error
             _kill(set(self._processes()) - before)
 

@@ -137,7 +137,7 @@ class DirectProcess:
         waiting.register(stream, select.POLLIN)
         while b"\n" not in self._read:  # two answers may come in one piece
             if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise DeadlineError(f"no answer within {seconds:.0f} s", hint="call it with that row to see it happen")
+                raise DeadlineError(f"no answer within {seconds:.0f} s", hint="call it with that row to reproduce it")
             piece = os.read(stream.fileno(), 65536)
             if not piece:
                 raise self._ended()
@@ -149,4 +149,4 @@ class DirectProcess:
         return answer
 
     def _ended(self) -> DevkitError:
-        return DevkitError("its process ended in the midst of a call", hint=f"its last words: {self.log}")
+        return DevkitError("its process ended during a call", hint=f"see its log: {self.log}")

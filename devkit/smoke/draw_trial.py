@@ -31,7 +31,7 @@ class DrawTrial:
         try:
             choice = Choice(**self._warm.answer())
         except DevkitError as error:
-            self._why = f"what the model should draw could not be computed: {error.message}"
+            self._why = f"the expected draws could not be computed: {error.message}"
             return
         self._requests = ask_engines.ask(workers, choice, self._seed)
 

@@ -30,14 +30,14 @@ LONGEST = 100_000  # characters
 # What an untrained model says sooner or later; a function that raises on it ends the run.
 ODD = {
     "an empty response": "",
-    "white space alone": " \n\t ",
-    "text that is not ASCII": "答案是四十二 \u00bd \u0663 🙂 Zw\u00f6lf",
-    "a number that is none of ASCII's": "#### \u00b2 \\boxed{\u00bd} <answer>\u0663</answer>",
-    "dots for a number": "#### ... \\boxed{...} <answer>...</answer>",
+    "whitespace only": " \n\t ",
+    "non-ASCII text": "答案是四十二 \u00bd \u0663 🙂 Zw\u00f6lf",
+    "a number in non-ASCII digits": "#### \u00b2 \\boxed{\u00bd} <answer>\u0663</answer>",
+    "dots instead of a number": "#### ... \\boxed{...} <answer>...</answer>",
     "an infinite number": "#### 1e999 \\boxed{1e999} <answer>1e999</answer>",
-    "marks that enclose nothing": "####  \\boxed{} <answer></answer> ```python\n```",
-    "marks that never close": "<think> ```python\n \\boxed{ #### {{[(",
-    "marks that close first": "} </answer> </think> ``` <answer>",
+    "empty markers": "####  \\boxed{} <answer></answer> ```python\n```",
+    "markers that never close": "<think> ```python\n \\boxed{ #### {{[(",
+    "closing markers before opening ones": "} </answer> </think> ``` <answer>",
 }
 
 

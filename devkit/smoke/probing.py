@@ -1,4 +1,4 @@
-"""A reward function is asked about made-up responses: as often, and in as many orders, as the time allows."""
+"""A reward function is asked about generated responses: as often, and in as many orders, as the time allows."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def write_junit(record: SmokeRecord, path: Path) -> SmokeRecord:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(junit_xml(with_artifact), encoding="utf-8")
     except OSError as error:
-        raise DevkitError(f"cannot write {path}: {error.strerror}", hint="give --junit another file") from error
+        raise DevkitError(f"cannot write {path}: {error.strerror}", hint="choose another file with --junit") from error
     return with_artifact
 
 
@@ -94,7 +94,7 @@ def write_report(
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, directory / name)
     except OSError as error:
-        hint = "give --report another folder"
+        hint = "choose another folder with --report"
         raise DevkitError(f"cannot write the report to {directory}: {error.strerror}", hint=hint) from error
     return with_artifacts
 

@@ -159,12 +159,12 @@ def _announce(plan: Plan, view: SmokeView, *, verbose: bool) -> None:
     view.note("kept: " + ", ".join(f"{key}={value}" for key, value in plan.kept.items()))
     if verbose:
         for cut in plan.cut:
-            view.note(f"cut: {cut.key}={cut.tiny} for {cut.full}: {cut.why}")
+            view.note(f"reduced: {cut.key} {cut.full} -> {cut.tiny}: {cut.why}")
         return
-    given = [f"{cut.key}={cut.tiny} for {cut.full}" for cut in plan.cut if cut.given]
+    given = [f"{cut.key} {cut.full} -> {cut.tiny}" for cut in plan.cut if cut.given]
     if given:
-        view.note("cut: " + ", ".join(given))
-    view.note(f"cut: {len(plan.cut) - len(given)} defaults (devkit --verbose smoke lists all, with the reasons)")
+        view.note("reduced: " + ", ".join(given))
+    view.note(f"reduced: {len(plan.cut) - len(given)} defaults (--verbose lists all of them, with the reasons)")
 
 
 def _artifacts(options: SmokeOptions, record: SmokeRecord, folder: Path) -> SmokeRecord:
@@ -219,8 +219,8 @@ def _deadline(seconds: float | None, clock: Clock) -> Iterator[None]:
             raise
         # Whatever it is by now: code that was interrupted by it may have raised something else.
         raise DeadlineError(
-            f"the smoke test took longer than {seconds:g} s: it was in {came_in[0]}",
-            hint="raise --timeout; without it, the time of each phase is shown",
+            f"the smoke test took longer than {seconds:g} s; it was in {came_in[0]}",
+            hint="raise --timeout, or leave it out to see how long each phase takes",
         ) from error
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -54,13 +54,13 @@ def capture(command: tuple[str, ...], timeout: float | None = None) -> TrainerCo
         code = None if _has_members(process.pid) else process.poll()
     if line is None and code is None:
         raise DeadlineError(
-            f"{shlex.join(command)} had started no trainer after {seconds:g} s",
+            f"{shlex.join(command)} did not start a trainer within {seconds:g} s",
             hint="what it waits for is above; a cluster, a container or another machine never answers here",
         )
     if line is None:
         raise UsageError(
-            f"{shlex.join(command)} ended with exit code {code}, and had started no trainer",
-            hint=f"what is looked for: {TRAINER}",
+            f"{shlex.join(command)} exited with code {code} before it started a trainer",
+            hint=f"devkit looks for: {TRAINER}",
         )
     document = json.loads(line)
     path = [each for each in document["python_path"].split(os.pathsep) if each and not each.startswith(name)]
@@ -94,7 +94,7 @@ def _started(command: tuple[str, ...], environ: Mapping[str, str]) -> Iterator[s
             command, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), start_new_session=True
         )
     except OSError as error:
-        hint = "behind -- stands what starts the training: bash run.sh"
+        hint = "after -- goes the command that starts the training: bash run.sh"
         raise UsageError(f"cannot run {shlex.join(command)}: {error.strerror}", hint=hint) from None
     try:
         yield process

@@ -109,7 +109,7 @@ class Plan:
     overrides: tuple[str, ...]  # of the pipeline run, but for the paths of model, data and checkpoints
     kept: dict[str, Any]
     cut: tuple[Cut, ...]
-    own_data: bool  # no data.train_files were given
+    own_data: bool  # data.train_files is not set
     like: str | None  # local model folder whose architecture is taken
     warnings: tuple[str, ...] = ()  # what the full command asks for in vain
 
@@ -150,7 +150,7 @@ def make_plan(overrides: Sequence[str], dialect: str | None, rollout: str = "hf"
 def require_engine(name: str) -> None:
     """Raises ConfigError if `name` is no engine, or one whose package is missing or does not fit."""
     if name not in ENGINES:
-        raise ConfigError(f"--rollout {name} is no rollout engine", hint=f"choose from {', '.join(ENGINES)}")
+        raise ConfigError(f"--rollout {name} is not a rollout engine", hint=f"choose from {', '.join(ENGINES)}")
     if name != "hf":
         require_version(name)
 
@@ -197,29 +197,35 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: sizing.Sizes, rollo
         "critic.forward_micro_batch_size": (None, "as the actor's"),
         "critic.forward_micro_batch_size_per_gpu": (2 * sizes.critic_micro, "as the actor's"),
         "actor_rollout_ref.rollout.n": (sizes.samples, f"at most {sizing.MAX_SAMPLES}"),
-        "actor_rollout_ref.rollout.name": (rollout, "hf runs anywhere; --rollout chooses another"),
-        "actor_rollout_ref.rollout.tensor_model_parallel_size": (1, "each rank has its engine"),
-        "actor_rollout_ref.rollout.update_weights_bucket_megabytes": (1, "several buckets, of a tiny model"),
+        "actor_rollout_ref.rollout.name": (rollout, "hf runs anywhere; choose another with --rollout"),
+        "actor_rollout_ref.rollout.tensor_model_parallel_size": (1, "one engine per rank"),
+        "actor_rollout_ref.rollout.update_weights_bucket_megabytes": (1, "several buckets even for a tiny model"),
         "actor_rollout_ref.rollout.max_num_seqs": (min(full.actor_rollout_ref.rollout.max_num_seqs, 64), "few rows"),
         "actor_rollout_ref.rollout.engine_timeout": (timeout, "a hang is a failure"),
-        "actor_rollout_ref.rollout.engine_kwargs.sglang.attention_backend": (None, "what runs without a GPU"),
-        "actor_rollout_ref.rollout.engine_kwargs.sglang.sampling_backend": (None, "what runs without a GPU"),
-        "actor_rollout_ref.rollout.do_sample": (True, "a greedy policy explores nothing"),
+        "actor_rollout_ref.rollout.engine_kwargs.sglang.attention_backend": (None, "runs without a GPU"),
+        "actor_rollout_ref.rollout.engine_kwargs.sglang.sampling_backend": (None, "runs without a GPU"),
+        "actor_rollout_ref.rollout.do_sample": (True, "a greedy policy does not explore"),
         "actor_rollout_ref.rollout.ignore_eos": (False, "responses must end"),
-        "actor_rollout_ref.rollout.val_kwargs.n": (1, "one response shows that validation works"),
+        "actor_rollout_ref.rollout.val_kwargs.n": (1, "one response is enough to test validation"),
         "data.max_prompt_length": (min(full.data.max_prompt_length, sizing.PROMPT_TOKENS), "short prompts"),
         "data.max_response_length": (min(full.data.max_response_length, sizing.RESPONSE_TOKENS), "short responses"),
-        "data.truncation": (_truncation(full), "an error would end the run: in tiny tokens most prompts are longer"),
-        "data.filter_overlong_prompts": (False, "prompts are cut to fit, where too few are short"),
-        "data.train_max_samples": (3 * sizes.prompts, "the rows of three steps"),
+        "data.truncation": (
+            _truncation(full),
+            "an error would abort the run: most prompts are longer in the tiny model's tokens",
+        ),
+        "data.filter_overlong_prompts": (False, "prompts are truncated to fit where too few are short"),
+        "data.train_max_samples": (3 * sizes.prompts, "enough rows for three steps"),
         "data.val_max_samples": (8, "a few rows"),
         "data.val_batch_size": (None, "all at once"),
-        "trainer.critic_warmup": (min(full.trainer.critic_warmup, 2), "one step without the actor shows it"),
+        "trainer.critic_warmup": (
+            min(full.trainer.critic_warmup, 2),
+            "one step without the actor is enough to test it",
+        ),
         "trainer.total_training_steps": (LAST, "enough to save, be killed and resume"),
         "trainer.save_freq": (SAVE_AT, "as above"),
         "trainer.test_freq": (LAST, "validates at the end"),
         "trainer.val_before_train": (True, "and before it"),
-        "trainer.val_only": (False, "it is to train"),
+        "trainer.val_only": (False, "the test has to train"),
         "trainer.resume_mode": ("auto", "resumes its own checkpoint"),
         "trainer.resume_from_path": (None, "resumes its own checkpoint"),
         "trainer.max_actor_ckpt_to_keep": (None, "keeps its own checkpoints"),

@@ -111,7 +111,7 @@ def optimizers(full: Config) -> Settings:
         settings |= {
             f"{prefix}.lr": (lr, why),
             f"{prefix}.lr_warmup_steps": (WARMUP_STEPS if warms_up else 0, short),
-            f"{prefix}.lr_warmup_steps_ratio": (0.0, "lr_warmup_steps says it"),
+            f"{prefix}.lr_warmup_steps_ratio": (0.0, "set by lr_warmup_steps"),
             f"{prefix}.min_lr_ratio": (max(own.min_lr_ratio, LEAST_RATE), why),
         }
     return settings

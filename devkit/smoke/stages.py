@@ -108,12 +108,14 @@ class Stages:
         except DataError:  # too few rows are left; any other reason ends the run as it starts
             steps = 0
         if steps < FILTERED_STEPS:
-            self.view.note(f"cut: {FILTER}=False, for it leaves rows of {steps} steps in the tiny model's tokens")
+            self.view.note(
+                f"reduced: {FILTER} True -> False: it leaves only {steps} steps of rows in the tiny model's tokens"
+            )
             return
         self.config = config
         cut = tuple(each for each in self.plan.cut if each.key != FILTER)
         self.plan = replace(self.plan, cut=cut, kept={**self.plan.kept, FILTER: True})
-        self.view.note(f"kept: {FILTER}=True after all, for enough prompts are short")
+        self.view.note(f"kept: {FILTER}=True after all: enough prompts are short")
 
     def _pipeline_config(self, more: dict[str, Any] | None = None) -> Config:
         own = {"data.train_files": [self.problems[0]], "data.val_files": [self.problems[1]]}
@@ -157,7 +159,7 @@ class Stages:
             try:
                 answer = self.warm.answer()
             except DevkitError as error:  # of a model of another make
-                watch.pass_over_update(f"the {role}'s update could not be computed once more: {error.message}")
+                watch.pass_over_update(f"the {role}'s update could not be recomputed: {error.message}")
                 continue
             watch.look_at_update(role, plain_update.Expected(**{**answer, "steps": tuple(answer["steps"])}))
         self.results.settle()
@@ -172,7 +174,7 @@ class Stages:
         with self.clock("pipeline"):
             try:
                 self._train(self.config, self.pool, self.before)
-                death = Outcome(False, f"{victim} was killed and nobody noticed")
+                death = Outcome(False, f"{victim} was killed and the run did not notice")
             except (TrainerError, ray.exceptions.RayError) as error:
                 if not self.before.killed:
                     raise

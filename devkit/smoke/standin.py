@@ -101,7 +101,7 @@ def ray(words: list[str]) -> int:
     """`ray WORDS`: only `job submit` does something."""
     if words[:2] == ["job", "submit"] and "--" in words:
         return submit(words[2 : words.index("--")], words[words.index("--") + 1 :])
-    say(f"left out: ray {shlex.join(words)}")
+    say(f"skipped: ray {shlex.join(words)}")
     return 0
 
 
@@ -158,7 +158,7 @@ def as_program(name: str, words: list[str]) -> int:
             os.execvp("sh", ["sh", "-c", word])
     if words and "main_ppo" in words[-1]:  # ssh HOST "..."
         os.execvp("sh", ["sh", "-c", words[-1]])
-    say(f"left out: {name} {shlex.join(words)}")
+    say(f"skipped: {name} {shlex.join(words)}")
     return 0
 
 

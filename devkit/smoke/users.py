@@ -76,7 +76,7 @@ class UsersOwn:
             self.results.add("pipeline-rewards", lambda: self._scores(made, placed))
 
     def _may_score_more(self, rows: int) -> bool:
-        """Whether the ranks can be given made-up responses: none is known to end the run, and it takes no time."""
+        """Whether the ranks can be given generated responses: none is known to end the run, and it takes no time."""
         probed = self.probed
         if probed is None or self._why_not or any(answer.problem for answer in probed.own):
             return False
@@ -108,7 +108,7 @@ class UsersOwn:
                 self.results.add(name, lambda: Outcome(None, self._why_not))
             return
         if users_own.unsteady(probed):
-            self._why_not = "the reward is not the same each time (see reward-repeats): nothing to compare"
+            self._why_not = "the reward is not deterministic (see reward-repeats), so there is nothing to compare"
         self.results.add("reward-repeats", lambda: users_own.reward_repeats(probed))
         self.results.add("reward-truth", lambda: users_own.reward_truth(probed))
         self.results.add("reward-text", lambda: users_own.reward_text(probed))
@@ -145,7 +145,7 @@ class UsersOwn:
         if not found.ok:
             return found
         self._compared += len(calls)
-        return Outcome(True, f"{self._compared} scores are what direct calls give, with the rows of the file")
+        return Outcome(True, f"{self._compared} scores match direct calls with the rows of the file")
 
     def _calls(self, rollout: Rollout) -> list[Call]:
         texts = [self._text(ids) for ids in rollout.response_BT.tolist()]
@@ -229,7 +229,7 @@ def look_at_data(full: Config, results: Results) -> None:
     """The user's files against the limits of the full command."""
     if not full.data.train_files:
         for name in ("data-rows", "data-limits"):
-            results.add(name, lambda: Outcome(None, "no data.train_files were given"))
+            results.add(name, lambda: Outcome(None, "data.train_files is not set"))
         return
     try:
         files = _Files(_sample(full, full.data.train_files), _sample(full, full.data.val_files))
@@ -254,7 +254,7 @@ def _limits(full: Config, sampled: Sequence[users_data.Sampled]) -> Outcome:
     model = full.actor_rollout_ref.model
     folder = Path(model.tokenizer_path or model.path or "").expanduser()
     if not (model.tokenizer_path or model.path) or not folder.is_dir():
-        return Outcome(None, f"the full model's tokenizer is in no folder here: {folder}")
+        return Outcome(None, f"the full model's tokenizer is not in a folder here: {folder}")
     try:
         tokenizer = load_tokenizer(model)
         return users_data.data_limits([_measured(tokenizer, row) for row in sampled], full.data)

@@ -79,8 +79,8 @@ class WarmProcess:
             while not line.endswith(b"\n"):
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     raise DeadlineError(
-                        f"the process that builds the tiny model gave no answer within {ANSWER_S:.0f} s",
-                        hint="the machine may be overloaded: look at `uptime`",
+                        f"the process that builds the tiny model did not answer within {ANSWER_S:.0f} s",
+                        hint="the machine may be overloaded: check uptime",
                     )
                 piece = os.read(stream.fileno(), 65536)
                 if not piece:
@@ -91,5 +91,5 @@ class WarmProcess:
     def _failed(self, why: str) -> DevkitError:
         tail = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["nothing"]
         return DevkitError(
-            f"the process that builds the tiny model failed: {why}", hint=f"its last words in {self._log}: {tail[0]}"
+            f"the process that builds the tiny model failed: {why}", hint=f"end of {self._log}: {tail[0]}"
         )

@@ -112,7 +112,7 @@ class StepWatch(Observer):
         add("prompts", lambda: prompts.came_back(rollout.prompts.samples, step, asked, n, ranks))
         add("prompt-tokens", lambda: prompts.as_in_file(rollout.prompts, self.files))
         if prompts.twice(rollout.prompts.samples):
-            add("data-order", lambda: Outcome(None, "samples came back twice: see prompts"))
+            add("data-order", lambda: Outcome(None, "samples came back twice (see prompts)"))
             return
         if step in self.rows:
             add("data-order", lambda: prompts.goes_on(step, self.rows[step], rows))
@@ -275,9 +275,9 @@ class GateWatch(StepWatch):
 
     def _why_no_saves(self) -> str:
         if self.config.uses_megatron:
-            return "strategy=megatron keeps its optimizer in another form"
+            return "strategy=megatron stores its optimizer in a different form"
         keeps = "optimizer" in self.config.actor_rollout_ref.actor.checkpoint.save_contents
-        return "" if keeps else "checkpoint.save_contents leaves out the optimizer"
+        return "" if keeps else "checkpoint.save_contents does not include the optimizer"
 
     def pass_over_update(self, why: str) -> None:
         for name in UPDATE_CHECKS:
@@ -293,9 +293,7 @@ class GateWatch(StepWatch):
         for name, check in UPDATE_CHECKS.items():
             found = Outcome(None, spoiled) if spoiled else check(role, self.made_up[role], expected)
             self.results.add(name, lambda found=found: found)  # type: ignore[misc]
-            spoiled = spoiled or (
-                f"the {role}'s update is another one already: see {name}" if found.ok is False else ""
-            )
+            spoiled = spoiled or (f"the {role}'s update already differs (see {name})" if found.ok is False else "")
 
     def _scores(self, batch: TrainBatch) -> torch.Tensor:
         """Each response scored anew, here and alone."""

@@ -53,7 +53,7 @@ def choose(wanted: Sequence[str], environ: Mapping[str, str], home: Path) -> tup
     here = tuple(editor for editor in found if editor.is_remote)
     if not found:
         raise DevkitError(
-            f"no editor is found: {', '.join(KNOWN)} are not on the PATH",
+            f"no editor found: {', '.join(KNOWN)} are not on the PATH",
             hint="in VS Code: `Shell Command: Install 'code' command in PATH`; or --editor PATH",
         )
     return here[:1] or found
@@ -86,7 +86,7 @@ def _candidates(environ: Mapping[str, str], home: Path) -> Iterator[Editor]:
 def _named(name: str, environ: Mapping[str, str], home: Path) -> Editor:
     if "/" in name:
         if not os.access(name, os.X_OK) or not Path(name).is_file():
-            raise UsageError(f"no such program: {name}", hint="--editor names an editor's command line")
+            raise UsageError(f"no such program: {name}", hint="pass an editor's command with --editor")
         return Editor(Path(name).name, name)
     found = next((editor for editor in _candidates(environ, home) if editor.name == name), None)
     path = found.path if found else shutil.which(name, path=environ.get("PATH", ""))

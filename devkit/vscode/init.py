@@ -57,7 +57,7 @@ def main(folder: Path | None = None, *, force: bool = False, json: bool = False)
 def init(folder: Path, *, force: bool = False) -> InitRecord:
     """Merges our entries into the folder's files. Raises UsageError for one that is broken; nothing is written then."""
     if not folder.is_dir():
-        raise UsageError(f"no such folder: {folder}", hint="--folder names the one that you open in the editor")
+        raise UsageError(f"no such folder: {folder}", hint="choose the folder you open in the editor with --folder")
     merged = [_Merge(folder / ".vscode" / file.name, file, force) for file in files(programs_of(folder))]
     for each in merged:
         each.write()
@@ -75,7 +75,7 @@ class _Merge:
         try:
             self._text = self._merge(self._before, file)
         except jsonc.JsoncError as error:
-            hint = "mend it, or move it away; nothing was written"
+            hint = "fix it, or move it away; nothing was written"
             raise UsageError(f"{path} is not JSON with comments: {error}", hint=hint) from None
 
     def record(self) -> WrittenFile:
@@ -103,7 +103,7 @@ class _Merge:
     def _merge_entry(self, text: str, part: Part, entry: Entry) -> str:
         array = self._root(text).members[part.array]
         if not isinstance(array.value, list):
-            raise UsageError(f"{self._path}: {part.array!r} is no array", hint="mend it; nothing was written")
+            raise UsageError(f"{self._path}: {part.array!r} is not an array", hint="fix it; nothing was written")
         there = [
             node for node in array.items if isinstance(node.value, dict) and node.value.get(part.key) == entry[part.key]
         ]
@@ -124,7 +124,9 @@ class _Merge:
     def _root(self, text: str) -> jsonc.Node:
         root = jsonc.parse(text)
         if root is None or not isinstance(root.value, dict):
-            raise UsageError(f"{self._path} holds no object", hint="mend it, or move it away; nothing was written")
+            raise UsageError(
+                f"{self._path} does not contain an object", hint="fix it, or move it away; nothing was written"
+            )
         return root
 
 
@@ -160,14 +162,16 @@ def write_whole(path: Path, text: str) -> None:
     except OSError as error:
         with suppress(OSError):  # a folder that can't be written to has none
             new.unlink()
-        raise DevkitError(f"cannot write {path}: {error.strerror}", hint="may you write to that folder?") from error
+        raise DevkitError(
+            f"cannot write {path}: {error.strerror}", hint="do you have permission to write to that folder?"
+        ) from error
 
 
 def _lines(record: InitRecord) -> Iterator[str]:
     words: Mapping[str, str] = {
         "added": "added",
-        "updated": "brought up to date",
-        "kept": "kept as you have changed it (--force writes it anew)",
+        "updated": "updated",
+        "kept": "kept with your changes (overwrite with --force)",
         "unchanged": "there already",
     }
     for file in record.files:

@@ -57,19 +57,19 @@ def main(wanted: Sequence[str] = (), *, json: bool = False, vsix: Path = VSIX) -
             console.result().print(f"{each.editor}: installed {name} {version} ({each.path})", soft_wrap=True)
     if failed:
         names = ", ".join(each.editor for each in failed)
-        raise DevkitError(f"{names} did not take it: {failed[0].detail}", hint=_by_hand(failed[0], vsix))
+        raise DevkitError(f"{names} did not accept it: {failed[0].detail}", hint=_by_hand(failed[0], vsix))
     return 0
 
 
 def identify(vsix: Path) -> tuple[str, str]:
     """The extension's identifier and version. Raises DevkitError if the file isn't there or is none."""
     if not vsix.is_file():
-        raise DevkitError(f"the extension is not built: {vsix}", hint="make vscode builds it in a checkout")
+        raise DevkitError(f"the extension is not built: {vsix}", hint="in a checkout, build it with make vscode")
     try:
         manifest = json_format.loads(zipfile.ZipFile(vsix).read(MANIFEST))
         return f"{manifest['publisher']}.{manifest['name']}", str(manifest["version"])
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise DevkitError(f"{vsix} is no extension: {error}", hint="make vscode builds it anew") from error
+        raise DevkitError(f"{vsix} is not an extension: {error}", hint="rebuild it with make vscode") from error
 
 
 def put_into(editor: Editor, vsix: Path) -> Installed:
@@ -80,7 +80,7 @@ def put_into(editor: Editor, vsix: Path) -> Installed:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, errors="replace"
         )
     except subprocess.TimeoutExpired:
-        return Installed(editor.name, editor.path, False, f"no end within {SECONDS:g} s")
+        return Installed(editor.name, editor.path, False, f"did not finish within {SECONDS:g} s")
     except OSError as error:
         return Installed(editor.name, editor.path, False, error.strerror or str(error))
     said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]

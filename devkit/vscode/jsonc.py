@@ -80,7 +80,7 @@ def parse(text: str) -> Node | None:
         raise JsoncError("it is nested too deeply", text, at) from None
     end = parser.skip(node.end)
     if end != len(text):
-        raise JsoncError("something comes after the end", text, end)
+        raise JsoncError("there is text after the end", text, end)
     return node
 
 
@@ -93,7 +93,7 @@ class _Parser:
         found = TRIVIA.match(self._text, at)
         at = found.end() if found else at
         if self._text.startswith("/*", at):
-            raise JsoncError("a comment has no end", self._text, at)
+            raise JsoncError("unterminated comment", self._text, at)
         return at
 
     def value(self, at: int) -> Node:
@@ -137,11 +137,11 @@ class _Parser:
     def _string(self, at: int) -> Node:
         found = STRING.match(self._text, at)
         if found is None:
-            raise JsoncError("a text in double quotes is missing, or has no end", self._text, at)
+            raise JsoncError("a string in double quotes is missing or unterminated", self._text, at)
         try:
             return Node(at, found.end(), json.loads(found[0]))
         except ValueError:
-            raise JsoncError("a text has an escape that JSON does not know", self._text, at) from None
+            raise JsoncError("a string has an escape that JSON does not allow", self._text, at) from None
 
     def _word(self, at: int) -> Node:
         found = WORD.match(self._text, at)

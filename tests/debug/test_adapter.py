@@ -198,7 +198,7 @@ def test_variables_of_a_stop_that_ended_are_refused(lot: Lot, client: Client) ->
     editor.request("continue", threadId=thread)
     lot.join()
     lot.wait(lambda: not lot.stops.records())
-    with pytest.raises(Refusal, match="of a stop that has ended"):
+    with pytest.raises(Refusal, match="to a pause that has ended"):
         editor.children(scope)
     with pytest.raises(Refusal, match="is not stopped"):
         editor.request("next", threadId=thread)

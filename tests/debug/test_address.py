@@ -86,7 +86,7 @@ class TestResolve:
     def test_nothing_there(self) -> None:
         with pytest.raises(UnreachableError, match=r"no Ray cluster found$") as caught:
             resolve()
-        assert caught.value.hint.startswith("devkit debug-cluster starts one")
+        assert caught.value.hint.startswith("start one with devkit debug-cluster")
 
     def test_a_url_is_believed(self) -> None:
         found = resolve("http://head:8265/#/jobs")
@@ -96,13 +96,13 @@ class TestResolve:
         ("address", "problem", "hint"),
         [
             ("ray://head:10001", "Ray Client", "--address http://head:8265"),
-            ("anyscale://x", "does not know", "dashboard URL"),
-            ("local", "names no cluster", "devkit debug-cluster"),
-            ("head", "no address", "HOST:6379"),
-            ("head:port", "no address", "HOST:6379"),
-            ("head:0", "no address", "HOST:6379"),
-            ("head:70000", "no address", "HOST:6379"),
-            ("::1:6379", "no address", "HOST:6379"),
+            ("anyscale://x", "does not support", "dashboard URL"),
+            ("local", "is not a running cluster", "devkit debug-cluster"),
+            ("head", "not an address", "HOST:6379"),
+            ("head:port", "not an address", "HOST:6379"),
+            ("head:0", "not an address", "HOST:6379"),
+            ("head:70000", "not an address", "HOST:6379"),
+            ("::1:6379", "not an address", "HOST:6379"),
         ],
     )
     @pytest.mark.parametrize("source", ["--address", "RAY_ADDRESS"])
@@ -130,7 +130,7 @@ class TestResolve:
         assert "devkit debug-cluster" in caught.value.hint
 
     def test_an_unknown_host(self) -> None:
-        with pytest.raises(UnreachableError, match="is not known"):
+        with pytest.raises(UnreachableError, match="unknown host"):
             resolve("no-such-host.invalid:6379")
 
     def test_a_port_that_is_no_gcs(self, listening: str) -> None:
@@ -354,7 +354,7 @@ class TestState:
     def test_a_folder_that_cannot_be_written(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("DEVKIT_HOME", str(tmp_path / "file"))
-        with pytest.raises(DevkitError, match="cannot make the folder") as caught:
+        with pytest.raises(DevkitError, match="cannot create the folder") as caught:
             state.save(cluster("a", "h:1"))
         assert "DEVKIT_HOME" in caught.value.hint
         state.see("h:1", state.Seen("http://h:2", "s"))  # is not worth an error

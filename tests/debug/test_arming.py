@@ -222,7 +222,7 @@ def test_text_that_is_not_what_runs_is_left_alone(armory: Armory) -> None:
     armory.write("\n" + text, "edited")
     linecache.checkcache()
     armory.arm("a")
-    assert armory.places("a") == 0 and armory.note("a") == "the source differs from what runs here"
+    assert armory.places("a") == 0 and armory.note("a") == "the source differs from the running code"
     assert f.__code__ is code
     armory.arming.remove("a")
     armory.lines["a"] = 2
@@ -236,7 +236,7 @@ def test_a_compiled_file_that_is_older_than_its_text(armory: Armory) -> None:
     armory.write("\ndef f(x):\n    return x + 2  # @a\n", "old_cache")
     armory.arm("a")
     assert armory.load().f(1) == 2 and armory.marks() == []
-    assert armory.places("a") == 0 and armory.note("a") == "the source differs from what runs here"
+    assert armory.places("a") == 0 and armory.note("a") == "the source differs from the running code"
 
 
 def test_an_edit_doesnt_disarm_what_is_armed(armory: Armory) -> None:

@@ -139,7 +139,7 @@ def _frames() -> Sequence[Document]:
 def test_run(code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DEVKIT_HOME", str(tmp_path))
     command = [sys.executable, "-c", f"raise SystemExit({code})"]
-    assert cli.main(["run", "--json", "--", *command]) == bool(code)
+    assert cli.main(["run", "--json", "--", *command]) == code
     document = json.loads(capsys.readouterr().out)  # one, also of a command that failed
     error = {name: document.pop(name) for name in ("error", "hint", "exit_code") if name in document}
     assert bool(error) == bool(code)

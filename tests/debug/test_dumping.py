@@ -139,7 +139,7 @@ def test_a_driver_is_sent_no_signal_and_told_to_hold_the_lock(hub: RunningHub, s
     driver, _neighbour = start(0, "driver"), start(1)
     driver.say(b"hold\n")
     assert driver.hears() == b"reading\n"
-    assert stack_of(hub, driver)["error"] == "a C call holds its Python lock; install py-spy to see it"
+    assert stack_of(hub, driver)["error"] == "a C call holds its Python lock (the GIL); install py-spy to see it"
     driver.say(b".")
     assert driver.hears() == b"went on with 1\n"
 
@@ -147,7 +147,7 @@ def test_a_driver_is_sent_no_signal_and_told_to_hold_the_lock(hub: RunningHub, s
 def test_a_process_that_is_stopped_is_sent_nothing(hub: RunningHub, start: Callable[..., Process]) -> None:
     frozen, _neighbour = start(0), start(1)
     frozen.process.send_signal(signal.SIGSTOP)
-    assert "waits for no lock of Python's" in stack_of(hub, frozen)["error"]
+    assert "not waiting for a Python lock" in stack_of(hub, frozen)["error"]
     frozen.process.send_signal(signal.SIGCONT)
     frozen.say(b"wait\n.")
     assert frozen.hears() + frozen.hears() == b"reading\nwent on with 1\n"
@@ -271,7 +271,7 @@ def test_a_dump_that_another_asker_reads_is_left_to_it(
     offered.path.write_text("the other's dump")
     with offered.path.open("r+b") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(dumping.NoDumpError, match="somebody else looks at it just now"):
+        with pytest.raises(dumping.NoDumpError, match="another tool is inspecting it right now"):
             dumping._dump(process, offered)
     assert offered.path.read_text() == "the other's dump"
 

@@ -210,9 +210,9 @@ def test_continue_alone_means_the_only_stop(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_continue_alone_does_not_guess_among_several() -> None:
-    with pytest.raises(UsageError, match="which one") as caught:
+    with pytest.raises(UsageError, match="name one") as caught:
         continue_.run(continuing(STOPS[:2]))
-    assert "s10, s11" in caught.value.hint and "--all" in caught.value.hint
+    assert "s10, s11" in caught.value.hint and "--all" in caught.value.message
 
 
 def test_continue_all_and_some(capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,7 +248,7 @@ def test_a_job_narrows_whom_eval_asks(capsys: pytest.CaptureFixture[str]) -> Non
 def test_ranks_of_two_jobs_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     answers = [{**result(number, "7"), "rank": rank} for number, rank in ((0, 0), (1, 1), (20, 0), (21, 1))]
     assert evaluate.run(hub_with(answers, TWO_JOBS), "x") == 0
-    assert "2 jobs; --job narrows: 02000000, 03000000" in " ".join(capsys.readouterr().err.split())
+    assert "2 jobs; choose with --job: 02000000, 03000000" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_job_narrows_what_continues() -> None:
@@ -258,6 +258,6 @@ def test_a_job_narrows_what_continues() -> None:
 
 
 def test_a_job_without_a_stop_says_which_have_one() -> None:
-    with pytest.raises(UsageError, match="nothing of job 09000000 is stopped") as caught:
+    with pytest.raises(UsageError, match="nothing is stopped in job 09000000") as caught:
         evaluate.run(hub_with([], TWO_JOBS), "x", job="09000000")
     assert caught.value.hint == "stopped: 02000000, 03000000"

@@ -168,7 +168,7 @@ def test_where_a_line_stops(armory: Armory, mark: str, condition: str, wanted: l
 
 REFUSED = [
     ("sorted", "v == 1 and step == 7", "does not use step"),
-    ("pair", "a == b", "nothing in this line knows all of a, b"),
+    ("pair", "a == b", "no code on this line can see all of a, b"),
     ("nested", "b == 1 and step == 7", "does not use step"),
 ]
 

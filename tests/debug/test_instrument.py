@@ -151,7 +151,7 @@ def test_a_refusal_names_the_nearest_lines_with_code() -> None:
         Source(LINES, "x.py").sites(Mark("b", 31))
     assert caught.value.message == "line 31 of x.py holds no code"
     assert caught.value.hint == "the nearest lines with code are 30 and 33"
-    assert Source("", "x.py").build([Mark("b", 1)], "x.py").errors["b"].hint == "there is no code near it"
+    assert Source("", "x.py").build([Mark("b", 1)], "x.py").errors["b"].hint == "there is no code nearby"
 
 
 def test_names_find_the_first_statement() -> None:

@@ -39,7 +39,7 @@ def test_a_machine_without_memory_is_told_from_a_container(tmp_path: Path) -> No
     )
     words = killed_for_memory(77, log=str(log))
     assert words is not None
-    assert words["message"] == "killed by the kernel at 4 MiB: the memory of this machine had run out"
+    assert words["message"] == "killed by the kernel at 4 MiB: this machine ran out of memory"
 
 
 def test_in_a_container_it_is_known_by_its_name_and_the_time(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_function_of_a_cell_in_a_worker(armory: Armory) -> None:
 
 def test_executed_code_without_a_text_is_refused_with_the_reason(armory: Armory) -> None:
     execute(TEXT, "<nowhere>")
-    with pytest.raises(UsageError, match="no process of the job knows the text of <nowhere>") as caught:
+    with pytest.raises(UsageError, match="no process of the job has the source of <nowhere>") as caught:
         posted("<nowhere>", 2)
     assert "linecache" in caught.value.hint
     with pytest.raises(UsageError, match="no such file: <nowhere>") as caught:

@@ -39,7 +39,7 @@ def test_an_unknown_target_is_told_as_such_where_nothing_is_stopped(empty: FakeH
         lambda: evaluate.run(empty, "1", target=target),
         lambda: continue_.run(empty, [target]),
     ):
-        with pytest.raises(UsageError, match="nothing that is stopped is called") as caught:
+        with pytest.raises(UsageError, match="no stopped rank matches") as caught:
             run()
         assert "nothing is stopped" in caught.value.hint
     with pytest.raises(UsageError, match=f"no stop has the id '{target}'".replace("[", r"\[")):
@@ -83,7 +83,7 @@ def test_the_words_fit_what_is_stopped(stops: list[dict[str, Any]], said: str) -
     assert counted(records) == said
     hub = FakeHub(ps=ps_document(stops=stops))
     for run in (lambda: continue_.run(hub), lambda: terminal.run(hub)):
-        with pytest.raises(UsageError, match=f"^{said} are stopped: which one"):
+        with pytest.raises(UsageError, match=f"^{said} are paused(; name one|: which one)"):
             run()
 
 
@@ -129,7 +129,7 @@ def test_all_breakpoints_are_cleared_at_once(connected: RunningHub, capsys: pyte
         assert capsys.readouterr().out == "cleared 3 breakpoints\n"
         assert client.call("ps")["breakpoints"] == []
         assert breaks.main(BreakOptions(clear="all")) == 0
-        assert capsys.readouterr().out == "there were no breakpoints\n"
+        assert capsys.readouterr().out == "there are no breakpoints\n"
         with pytest.raises(DevkitError, match="no breakpoint 'b9'"):
             breaks.main(BreakOptions(clear="b9"))
 

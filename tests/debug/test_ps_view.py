@@ -95,7 +95,7 @@ def test_what_ended_is_told_the_newest_first_and_no_endless_list() -> None:
     [
         ({}, "devkit run -- CMD"),
         ({"workers": [{}]}, "devkit break FILE:LINE"),
-        ({"workers": [{}], "breakpoints": [{"id": "b", "spec": "a:1"}]}, "when a breakpoint is hit"),
+        ({"workers": [{}], "breakpoints": [{"id": "b", "spec": "a:1"}]}, "when they hit a breakpoint"),
     ],
 )
 def test_when_nothing_is_stopped_it_says_what_to_do(state: dict[str, object], hint: str) -> None:

@@ -233,7 +233,7 @@ class TestRealRays:
 
     def test_a_taken_port(self, rays: Rays) -> None:
         port = GcsAddress.parse(rays.first.gcs_address).port
-        with pytest.raises(UsageError, match=f"--port {port}: that port is taken"):
+        with pytest.raises(UsageError, match=f"--port {port}: that port is in use"):
             cluster.start(ClusterOptions(port=port), rays.said.append)
 
     def test_stopping_one_leaves_the_others(self, rays: Rays, capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,7 +267,7 @@ class TestRealRays:
             time.sleep(0.02)  # it is not waited for by anybody who could say
         assert status_main(json=True) == 1
         problems = [each["problem"] for each in json.loads(capsys.readouterr().out)["clusters"]]
-        assert "1 of its 2 nodes here have ended" in problems
+        assert "1 of its 2 nodes here have exited" in problems
 
     def test_stop_ends_all_and_nothing_else(
         self, rays: Rays, own_world: Path, capsys: pytest.CaptureFixture[str]
@@ -288,7 +288,7 @@ class TestRealRays:
         assert not (own_world / "ray" / "ray_current_cluster").exists()
         assert stop_main(json=False) == 0
         assert "nothing to stop" in capsys.readouterr().err
-        with pytest.raises(UnreachableError, match="no cluster that devkit started"):
+        with pytest.raises(UnreachableError, match="no cluster started by devkit"):
             status_main(json=False)
         with pytest.raises(UnreachableError):
             resolve(rays.first.gcs_address)
@@ -346,13 +346,13 @@ class TestStartsThatFail:
         with pytest.raises(DevkitError, match=r"`ray start` failed: .*--nonsense") as caught:
             cluster.start(ClusterOptions(port=0, dashboard_port=0, ray_arguments=("--nonsense",)), said.append)
         assert "ray-start-0.log" in caught.value.hint
-        assert said[-1] == "ending what was started" and state.clusters() == ()
+        assert said[-1] == "stopping what was started" and state.clusters() == ()
 
     def test_the_deadline(self) -> None:
         pids: list[dict[int, str]] = []
 
         def note(line: str) -> None:
-            if line == "ending what was started":
+            if line == "stopping what was started":
                 pids.append(processes.family([pid for found in leaders().values() for pid in found]))
 
         with pytest.raises(DeadlineError, match=r"not up after 0\.5 s; missing: an answer") as caught:
@@ -412,15 +412,15 @@ class TestStartsThatFail:
     ("options", "problem"),
     [
         ({"nodes": 0}, "--nodes is 0"),
-        ({"nodes": 1_000_000}, "--nodes is 1000000: each takes 350 MB, and this machine has memory for "),
+        ({"nodes": 1_000_000}, "--nodes is 1000000: each takes 350 MB, but this machine has memory for "),
         ({"temp_dir": Path("/dev/full")}, "--temp-dir /dev/full cannot be written"),
         ({"timeout": 0.0}, "--timeout is 0"),
         ({"port": 70_000}, "--port is 70000"),
         ({"dashboard_port": -1}, "--dashboard-port is -1"),
         ({"node_ip": "127.0.0.1"}, "--node-ip is 127.0.0.1"),
         ({"join": "head"}, "'head' is not an address"),
-        ({"join": "head:1", "port": 6379}, "--port is the head's"),
-        ({"join": "head:1", "dashboard_port": 1}, "--dashboard-port is the head's"),
+        ({"join": "head:1", "port": 6379}, "--port is an option of the head"),
+        ({"join": "head:1", "dashboard_port": 1}, "--dashboard-port is an option of the head"),
         ({"auth": "none"}, "--auth is 'none'"),
         ({"ray_arguments": ("--port=1",)}, "--port is not for `ray start` here"),
         ({"ray_arguments": ("--block",)}, "--block is not for `ray start` here"),
@@ -512,7 +512,7 @@ class TestPlan:
         assert [environment["CUDA_VISIBLE_DEVICES"] for environment in plan.environments] == ["3", ""]
 
     def test_more_devices_than_there_are_cannot_be_given(self) -> None:
-        with pytest.raises(UsageError, match="1 can be seen here"):
+        with pytest.raises(UsageError, match="1 are visible here"):
             ray_start.plan(ClusterOptions(nodes=2, port=7000, num_gpus=1), {"CUDA_VISIBLE_DEVICES": "3"})
 
     def test_the_older_debugger_listens_for_other_machines(self) -> None:
@@ -526,7 +526,7 @@ class TestPlan:
         monkeypatch.setattr(ray_start, "is_free", lambda host, port: port not in (6379, 10001))
         plan = ray_start.plan(ClusterOptions(), {})
         assert plan.port not in (0, 6379) and plan.dashboard_port == 8265
-        assert plan.notes == (f"port 6379 is taken: --port is {plan.port}",)
+        assert plan.notes == (f"port 6379 is in use: --port is {plan.port}",)
         assert any(word.startswith("--ray-client-server-port=") for word in plan.commands[0])
 
     def test_joining_starts_no_head(self) -> None:

@@ -359,7 +359,7 @@ def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path, capsys
     assert snapshot.store(document, blocked / "crashes") is None
     assert snapshot.store(document, blocked / "crashes") is None
 
-    assert capsys.readouterr().err.count("can't be kept") == 1
+    assert capsys.readouterr().err.count("can't be stored") == 1
 
 
 def test_numbers_that_json_has_not_are_texts(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_child_that_idles_beside_its_rank_is_not_told_as_the_rank() -> None:
     assert [one.ranks for one in merged.groups] == [[0], [1]] and merged.odd == ()
     assert [one.pid for one in merged.idle] == [900, 901]
     text = printed(stacks.page(merged, cwd="/job"))
-    assert "nothing of the program runs" not in text
+    assert "no code of the program is running" not in text
     assert "2 processes idle: child of Worker[0] pid 900, child of Worker[1] pid 901" in text
 
 
@@ -132,7 +132,7 @@ def test_the_main_thread_goes_first_and_other_threads_are_only_counted() -> None
     merged = merge([process(0, other, busy(3), IDLE)])
     assert merged.groups[0].key.frames[0].function == "step"
     text = printed(stacks.page(merged, cwd="/job"))
-    assert "load" not in text and "1 other thread at work" in text and "1 idle thread" in text
+    assert "load" not in text and "1 other thread working" in text and "1 idle thread" in text
     assert "load  data.py:1" in printed(stacks.page(merged, cwd="/job", everything=True))
 
 

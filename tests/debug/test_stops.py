@@ -352,7 +352,7 @@ def test_a_loop_of_another_make_waits_and_the_record_says_so(lot: Lot, monkeypat
 
     lot.start(lambda: asyncio.run(main()))
     stop = lot.stop()
-    assert "its event loop waits too" in lot.stops.records()[0].thread
+    assert "its event loop is also blocked" in lot.stops.records()[0].thread
     lot.stops.resume(stop.id)
     lot.join()
 

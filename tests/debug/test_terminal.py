@@ -464,7 +464,7 @@ def test_a_rank_that_does_not_come_back_is_named_and_can_be_waited_for(
     # given rank 1 hangs in the line that the others pass, then a peer frees it
     lines = ("n", "n", "p 1", "worker.release()", "wait", "p 2")
     talk = Talk(hub, capsys)(*lines, monkeypatch=monkeypatch, everything=True)
-    assert "rank 1 is still running: wait" in talk.err
+    assert "rank 1 is still running: type wait" in talk.err
     assert talk.answer("p 1") == "ranks 0,2: 1\n"
     assert talk.answer("p 2") == "ranks 0-2: 2\n"
 
@@ -670,7 +670,7 @@ def test_ctrl_c_ends_the_wait_and_not_the_program(in_terminal: Callable[..., Ter
     here = in_terminal("1", "waits_for_a_word")
     here.until(PROMPT)
     here.type("c\n")
-    here.until("Ctrl-C comes back")
+    here.until("Ctrl-C returns")
     here.interrupt("interrupted: q leaves\n" + PROMPT)
     here.type("p 1\n")
     here.until(r"\*\*\* rank 0 runs")

@@ -80,7 +80,7 @@ def test_a_launch_json_that_is_none(tmp_path: Path, content: str) -> None:
     (tmp_path / ".vscode").mkdir()
     file = tmp_path / ".vscode" / "launch.json"
     file.write_text(content)
-    with pytest.raises(UsageError, match=r"is not JSON with comments|holds no object"):
+    with pytest.raises(UsageError, match=r"is not JSON with comments|does not contain an object"):
         init(tmp_path)
     assert file.read_text() == content and list((tmp_path / ".vscode").iterdir()) == [file]
 

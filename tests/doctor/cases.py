@@ -65,7 +65,7 @@ CLUSTER = (
         "cluster-unreachable",
         "error",
         "no Ray answers at 10.9.9.9:6379: no answer",
-        alone(unreachable="no Ray answers at 10.9.9.9:6379: no answer", unreachable_hint="is its head up?"),
+        alone(unreachable="no Ray answers at 10.9.9.9:6379: no answer", unreachable_hint="is its head running?"),
         alone(),
     ),
     Case(
@@ -78,7 +78,7 @@ CLUSTER = (
     Case(
         "node-silent",
         "error",
-        "what is sent to node h1 (10.77.0.2) does not arrive, though connections to it open",
+        "data sent to node h1 (10.77.0.2) does not arrive, although connections to it open",
         cluster(node(0), node(1, facts=None, problem="no answer within 10 s", unacknowledged=5, from_here="")),
         cluster(),
     ),
@@ -92,7 +92,7 @@ CLUSTER = (
     Case(
         "not-looked-at",
         "note",
-        "devices of h1 could not be looked at",
+        "devices of h1 could not be checked",
         changed({}, {"unseen": {"devices": "took too long"}}),
         changed({}, {"unseen": {}}),
     ),
@@ -147,7 +147,7 @@ CLUSTER = (
     Case(
         "token-open",
         "warning",
-        "others on h0 can read the token in /root/.ray/auth_token",
+        "other users on h0 can read the token in /root/.ray/auth_token",
         changed({"token": {"file": "/root/.ray/auth_token", "open_to": "644"}}, {}),
         changed({"token": {"file": "/root/.ray/auth_token"}}, {}),
     ),
@@ -161,7 +161,7 @@ CLUSTER = (
     Case(
         "ray-debug-leftover",
         "warning",
-        "Ray's old debugger is on at h0, h1",
+        "Ray's old debugger is enabled on h0, h1",
         changed(env(RAY_DEBUG="legacy"), {"ray_arguments": ("--ray-debugger-external=1",)}),
         changed(env(RAY_DEBUG="1"), env(RAY_DEBUG="1")),
     ),
@@ -260,14 +260,14 @@ GPUS = (
     Case(
         "cuda-too-new",
         "error",
-        "torch on h0 is built for CUDA 12.4, and its driver takes 11.8 at most",
+        "torch on h0 is built for CUDA 12.4, but its driver supports 11.8 at most",
         alone(with_gpus(devices={"cuda": "11.8"})),
         alone(with_gpus(devices={"cuda": "12.2"})),  # of the same generation: compatible
     ),
     Case(
         "gpu-count",
         "error",
-        "Ray counts 8 GPUs on h0, and there are 2",
+        "Ray counts 8 GPUs on h0, but there are 2",
         cluster(node(0, with_gpus(), gpus=8), node(1, with_gpus())),
         cluster(node(0, with_gpus()), node(1, with_gpus())),
     ),
@@ -309,7 +309,7 @@ GPUS = (
     Case(
         "device-index",
         "error",
-        "CUDA_VISIBLE_DEVICES on h0 names GPU 2, 3, and there are 2",
+        "CUDA_VISIBLE_DEVICES on h0 names GPU 2, 3, but there are 2",
         alone(with_gpus(environment={"CUDA_VISIBLE_DEVICES": "0,1,2,3"})),
         alone(with_gpus(environment={"CUDA_VISIBLE_DEVICES": "0,1"})),
     ),
@@ -340,21 +340,21 @@ SYSTEM = (
     Case(
         "open-files",
         "warning",
-        "a process on h0 may open 1024 files",
+        "a process on h0 may open only 1024 files",
         alone({"limits": {"open_files": 1024}}),
         alone({"limits": {"open_files": -1}}),
     ),
     Case(
         "disk-full",
         "warning",
-        "the disk of home on h0 has 40.0 GiB of 1000.0 GiB free",
+        "the disk for home on h0 has 40.0 GiB of 1000.0 GiB free",
         alone(disk("home", free=40 * GIB)),
         alone(disk("home", free=60 * GIB)),
     ),
     Case(
         "disk-full",
         "error",
-        "the disk of Ray's files on h0 has 10 MiB of 1000.0 GiB free",
+        "the disk for Ray's files on h0 has 10 MiB of 1000.0 GiB free",
         alone(disk("Ray's files", free=10 << 20)),
         alone(disk("Ray's files", total=10 * GIB, free=2 * GIB)),
     ),
@@ -362,7 +362,7 @@ SYSTEM = (
         "disk-refuses",
         "error",
         "HF_HOME on h0 can't be written: /data",
-        alone(disk("HF_HOME", error="no right to write there")),
+        alone(disk("HF_HOME", error="no permission to write there")),
         alone(disk("HF_HOME")),
     ),
     Case(
@@ -382,14 +382,14 @@ SYSTEM = (
     Case(
         "port-taken",
         "warning",
-        "port 29500 on h0, of MASTER_PORT, is taken",
+        "port 29500 on h0 (MASTER_PORT) is in use",
         alone({"network": {"ports": (Port(29500, "MASTER_PORT", "pid 7: python old.py"),)}}),
         alone({"network": {"ports": ()}}),
     ),
     Case(
         "port-taken",
         "note",
-        "port 6379 on h0, of Ray's GCS, is taken",
+        "port 6379 on h0 (Ray's GCS) is in use",
         alone({"network": {"ports": (Port(6379, "Ray's GCS", ""),)}}),
         alone(),
     ),
@@ -434,14 +434,14 @@ NETWORK = (
     Case(
         "docker-address",
         "error",
-        "h0 goes by 172.17.0.1, which is the address of docker0",
+        "h0 is known by 172.17.0.1, the address of docker0",
         cluster(node(0, {"network": links(more="docker0")}, ip="172.17.0.1"), node(1)),
         cluster(node(0, {"network": links(more="docker0")}), node(1)),
     ),
     Case(
         "docker-address",
         "error",
-        "h0 goes by 172.17.0.1, which is the address of docker0",
+        "h0 is known by 172.17.0.1, the address of docker0",
         changed({"network": {**links(more="docker0"), "hostname_addresses": ("172.17.0.1",)}}, {}),
         changed({"network": {**links(more="eth1"), "hostname_addresses": ("172.17.0.1",)}}, {}),
     ),
@@ -455,14 +455,14 @@ NETWORK = (
     Case(
         "slow-lookup",
         "warning",
-        "reverse look-ups take 10.0 s on h1",
+        "reverse DNS lookups take 10.0 s on h1",
         changed({}, {"network": {"lookups": (Lookup("10.77.0.1", 10.01, ""),)}}),
         changed({}, {"network": {"lookups": (Lookup("10.77.0.1", 0.45, ""),)}}),
     ),
     Case(
         "slow-lookup",
         "warning",
-        "reverse look-ups take over 8.5 s on h0",
+        "reverse DNS lookups take over 8.5 s on h0",
         alone({"network": {"lookups": (Lookup("10.77.0.1", 8.5, "", finished=False),)}}),
         alone({"network": {"lookups": (Lookup("10.77.0.1", 0.5, "h0"),)}}),
     ),
@@ -529,7 +529,7 @@ LINKS = (
     Case(
         "packet-loss",
         "warning",
-        "20% of what h0 sends to h1 has to be sent again",
+        "20% of what h0 sends to h1 is retransmitted",
         cluster(pairs=all_pairs(2, pair(0, 1, segments=100, retransmitted=20))),
         cluster(pairs=all_pairs(2, pair(0, 1, segments=6000, retransmitted=90))),
     ),
@@ -543,7 +543,7 @@ LINKS = (
     Case(
         "collective-unfinished",
         "warning",
-        "the gloo all-reduce over 2 nodes did not get to start on h1",
+        "the gloo all-reduce over 2 nodes could not start on h1",
         cluster(collectives=(gloo("unready", detail="torch was not imported in time", odd=("node1aaaa",)),)),
         cluster(collectives=(gloo("skipped", detail="some nodes cannot reach each other"),)),
     ),
@@ -568,7 +568,7 @@ LINKS = (
     Case(
         "nccl-sockets",
         "warning",
-        "NCCL goes over sockets, not InfiniBand",
+        "NCCL uses sockets, not InfiniBand",
         cluster(node(0, with_gpus(devices=IB)), node(1, with_gpus(devices=IB)), collectives=(gloo(), NCCL)),
         cluster(
             node(0, with_gpus(devices=IB)),
@@ -579,7 +579,7 @@ LINKS = (
     Case(
         "nccl-sockets",
         "note",
-        "NCCL goes over sockets with 2500 MB/s",
+        "NCCL uses sockets with 2500 MB/s",
         cluster(node(0, with_gpus()), node(1, with_gpus()), collectives=(gloo(), NCCL)),
         cluster(node(0, with_gpus()), node(1, with_gpus()), collectives=(gloo(), replace(NCCL, transport="P2P"))),
     ),
@@ -611,7 +611,7 @@ PLAN = (
     Case(
         "plan-tensor-parallel",
         "error",
-        "16 ranks can't be dealt to tensor-parallel groups of 3",
+        "16 ranks can't be split into tensor-parallel groups of 3",
         planned(demand(tensor_parallel=3), FULL, FULL),
         planned(demand(tensor_parallel=8), FULL, FULL),
     ),
@@ -625,7 +625,7 @@ PLAN = (
     Case(
         "plan-unknown",
         "note",
-        "the command's demand is not known: run.sh:3: trainer.nnodes=${N}",
+        "the resources the command needs are unknown: run.sh:3: trainer.nnodes=${N}",
         alone(gaps=("run.sh:3: trainer.nnodes=${N}",)),
         alone(),
     ),
@@ -645,7 +645,7 @@ INSTALL = (
     Case(
         "no-cargo",
         "note",
-        "cargo is missing on h0, and sglang is still to be installed",
+        "cargo is missing on h0, and sglang is not installed yet",
         alone({"tools": {"cargo": ""}}, demands=(SGLANG,)),
         alone({**packages(sglang="0.5"), "tools": {"cargo": ""}}, demands=(SGLANG,)),
     ),
@@ -680,7 +680,7 @@ INSTALL = (
     Case(
         "nvcc-differs",
         "warning",
-        "nvcc on h0 is of CUDA 13.0, and torch is built for 12.4",
+        "nvcc on h0 is from CUDA 13.0, but torch is built for 12.4",
         alone(with_gpus(tools={"nvcc": "13.0"})),
         alone(with_gpus(tools={"nvcc": "12.8"})),
     ),

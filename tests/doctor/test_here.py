@@ -70,7 +70,7 @@ def test_a_finding_shows_what_was_seen_and_what_mends_it(
     assert cli.main(["doctor", "--here", "--no-collective"]) == 0  # a warning
     lines = capsys.readouterr().out.splitlines()
     start = lines.index(f"warning: CUDA_HOME on {socket.gethostname()} has no nvcc: /no/cuda [cuda-home]")
-    assert [line.split(":")[0].strip() for line in lines[start + 1 : start + 4]] == ["seen", "why", "mend"]
+    assert [line.split(":")[0].strip() for line in lines[start + 1 : start + 4]] == ["found", "why", "fix"]
 
 
 @pytest.mark.xdist_group("doctor")
@@ -94,7 +94,7 @@ def test_a_port_that_an_earlier_run_holds(capsys: pytest.CaptureFixture[str], mo
         port = server.getsockname()[1]
         monkeypatch.setenv("MASTER_PORT", str(port))
         document = ask(capsys, *QUICK)
-    assert said(document, "port-taken") == [f"port {port} on {socket.gethostname()}, of MASTER_PORT, is taken"]
+    assert said(document, "port-taken") == [f"port {port} on {socket.gethostname()} (MASTER_PORT) is in use"]
     [finding] = [each for each in document["findings"] if each["rule"] == "port-taken"]
     assert f"pid {os.getpid()}: " in finding["evidence"][0]
     # and once it is free, nothing is said
@@ -105,7 +105,9 @@ def test_a_limit_that_is_too_low(tmp_path: Path) -> None:
     command = f"ulimit -Sn 512; exec {sys.executable} -m devkit {' '.join(QUICK)}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=stretched(60))
     assert done.returncode == 0, done.stderr
-    assert said(json.loads(done.stdout), "open-files") == [f"a process on {socket.gethostname()} may open 512 files"]
+    assert said(json.loads(done.stdout), "open-files") == [
+        f"a process on {socket.gethostname()} may open only 512 files"
+    ]
 
 
 def test_a_cluster_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +130,7 @@ def test_a_token_file_that_others_can_read(
     file.chmod(0o644)
     monkeypatch.setenv("HOME", str(tmp_path))
     document = ask(capsys, *QUICK)
-    assert said(document, "token-open") == [f"others on {socket.gethostname()} can read the token in {file}"]
+    assert said(document, "token-open") == [f"other users on {socket.gethostname()} can read the token in {file}"]
     assert "0123456789abcdef" not in json.dumps(document)
     file.chmod(0o600)
     assert said(ask(capsys, *QUICK), "token-open") == []

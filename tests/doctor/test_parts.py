@@ -270,7 +270,7 @@ def test_verl_gets_gpus_and_a_trainer_of_ours_none_where_there_are_none() -> Non
 @pytest.mark.parametrize(
     ("words", "gap"),
     [
-        (["python", "train.py"], "command runs no trainer.main_ppo and no verl.trainer.main_ppo"),
+        (["python", "train.py"], "command runs neither trainer.main_ppo nor verl.trainer.main_ppo"),
         (["python -m verl.trainer.main_ppo trainer.nnodes=$N"], "trainer.nnodes=${N}"),
         (["python", "-m", "verl.trainer.main_ppo", "trainer.nnodes=0"], "trainer.nnodes=0"),
         (["python", "-m", "verl.trainer.main_ppo", "trainer.nnodes=two"], "trainer.nnodes=two"),

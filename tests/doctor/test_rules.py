@@ -83,8 +83,8 @@ def test_what_is_the_same_on_several_nodes_is_said_once() -> None:
     found = examine(changed(few, fewer, few))
     # then there are two findings, and each quotes its nodes
     assert [(finding.what, finding.where) for finding in found] == [
-        ("a process on h0, h2 may open 1024 files", ("h0", "h2")),
-        ("a process on h1 may open 512 files", ("h1",)),
+        ("a process on h0, h2 may open only 1024 files", ("h0", "h2")),
+        ("a process on h1 may open only 512 files", ("h1",)),
     ]
     assert found[0].evidence == ("h0: ulimit -n: 1024, hard limit 65535", "h2: ulimit -n: 1024, hard limit 65535")
 

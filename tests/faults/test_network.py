@@ -56,7 +56,7 @@ def test_a_partition_in_training(healed: Cluster, begin: Callable[..., Job], cli
     clinic.symptom()
     found = clinic.hang(healed.head, healed.environ)
     assert found["kind"] == "network", found
-    assert "nothing comes through between 10.77.0.2 and 10.77.0.3" in found["sentence"], found
+    assert "no data gets through between 10.77.0.2 and 10.77.0.3" in found["sentence"], found
 
 
 @fault("Two workers can't reach each other when they meet", "The run stands still in `init_process_group`.")
@@ -67,7 +67,7 @@ def test_a_partition_at_the_start(healed: Cluster, begin: Callable[..., Job], cl
     clinic.symptom()
     found = clinic.hang(healed.head, healed.environ)
     assert found["kind"] == "network", found
-    assert "nothing comes through between 10.77.0.2 and 10.77.0.3" in found["sentence"], found
+    assert "no data gets through between 10.77.0.2 and 10.77.0.3" in found["sentence"], found
 
 
 @fault("A partition between two workers, before the run", "Nothing: Ray's head reaches both.")
@@ -114,7 +114,7 @@ def test_mtu(healed: Cluster, clinic: Clinic) -> None:
         found = clinic.doctor(healed.head, healed.environ, "node-silent", NO_COLLECTIVE, code=1)
     finally:
         healed.lan.longest(2, 0)
-    assert found["what"] == "what is sent to node h2 (10.77.0.3) does not arrive, though connections to it open"
+    assert found["what"] == "data sent to node h2 (10.77.0.3) does not arrive, although connections to it open"
 
 
 @fault("A machine's cable is pulled while it trains", "The run stands still; Ray knows after a minute or two.")

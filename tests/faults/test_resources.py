@@ -53,7 +53,7 @@ def test_never(three: Cluster, clinic: Clinic) -> None:
         clinic.symptom()
         found = clinic.hang(three.head, three.environ)
     assert found["kind"] == "resource", found
-    assert "can never be granted: it asks for (1 CPU) and (8 GPU), and no node has any GPU" in found["sentence"]
+    assert "can never be scheduled: it requests (1 CPU) and (8 GPU), and no node has any GPU" in found["sentence"]
 
 
 @fault("A zombie of an earlier run holds the resources", "The run waits; `ray status` shows all GPUs in use.")
@@ -85,7 +85,7 @@ def test_memory(three: Cluster, clinic: Clinic) -> None:
         job.end()
         eventually(lambda: not (limits / "cgroup.procs").read_text(), "end of the rank")
         limits.rmdir()
-    assert "killed by the kernel at " in said and "its container or cgroup had run out" in said, said
+    assert "killed by the kernel at " in said and "its container or cgroup ran out of memory" in said, said
     assert "rank 1" in said, said
 
 

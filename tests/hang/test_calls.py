@@ -40,7 +40,7 @@ def wait(*tasks: str, line: int = 6, call: str = "Node.ask", thread: str = "Main
 
 
 def actor(name: str, *waits: Document, concurrency: int = 1, role: str = "Node", **changes: Any) -> Document:
-    """A process that waits for Ray, or has nothing to do."""
+    """A process that waits for Ray, or is idle."""
     line, call = (waits[0]["at"]["line"], waits[0]["call"]) if waits else (0, "")
     known = facts(None, line, call, inner=[(RAY, 7, "get")], **changes)
     known |= {"waits": list(waits), "actor_id": actor_id(name) if role != "worker" else "", "concurrency": concurrency}

@@ -75,13 +75,13 @@ ABSENTEES = {
     ),
     "waits for a child": (elsewhere(1, 3, 44, call_in="wait4"), "io", 44, "the end of a child process"),
     "deadlock": (elsewhere(1, 3, 51, locks=LOCKS), "deadlock", 51, "thread loader"),
-    "waits for itself": (elsewhere(1, 3, 51, locks=ONE_LOCK), "deadlock", 51, "has taken itself"),
+    "waits for itself": (elsewhere(1, 3, 51, locks=ONE_LOCK), "deadlock", 51, "took itself"),
     "frozen": (FROZEN, "frozen", 0, "kill -CONT 1001"),
-    "silent": (SILENT, "silent", 45, "does not answer"),
+    "silent": (SILENT, "silent", 45, "does not respond"),
     "dead": (process(None, 1, process=None, threads=[]), "dead", 0, "is dead"),
     "its node is lost": (process(None, 1, fate="the node was lost"), "dead", 0, "the node was lost"),
-    "its node does not answer": (process(None, 1), "unreachable", 0, "nothing on its node 10.0.0.0 answers"),
-    "has nothing to do": (idle(1, 3), "missing", 0, "has nothing to do"),
+    "its node does not answer": (process(None, 1), "unreachable", 0, "nothing on its node 10.0.0.0 responds"),
+    "is idle": (idle(1, 3), "missing", 0, "is idle"),
 }
 
 
@@ -99,14 +99,12 @@ def test_which_two_do_not_hear_each_other() -> None:
     ranks[1]["facts"]["unanswered"] = [{"peer": "10.0.0.2", "tries": 7}, {"peer": "10.9.9.9", "tries": 9}]
     found = verdict(ranks)
     assert found.kind == "network", found
-    assert found.sentence.startswith(
-        "nothing comes through between 10.0.0.0 and 10.0.0.2: ranks 0-23 are in all_reduce"
-    )
-    expected = "Worker rank 1 on 10.0.0.0: 10.0.0.2 does not acknowledge what is sent to it (7 tries)"
+    assert found.sentence.startswith("no data gets through between 10.0.0.0 and 10.0.0.2: ranks 0-23 are in all_reduce")
+    expected = "Worker rank 1 on 10.0.0.0: 10.0.0.2 does not acknowledge data sent to it (7 tries)"
     assert found.evidence[0] == expected and "10.9.9.9" not in str(found.evidence), "no rank is there"
     # without such connections nobody can say which two it is
     found = verdict([in_collective(rank, 24) for rank in range(24)])
-    assert "is there a way between 10.0.0.0, 10.0.0.1, 10.0.0.2?" in found.sentence
+    assert "is there a route between 10.0.0.0, 10.0.0.1, 10.0.0.2?" in found.sentence
 
 
 def test_what_all_have_begun_and_only_one_has_ended() -> None:
@@ -212,7 +210,7 @@ def test_of_two_that_are_behind_the_one_that_is_missed_first() -> None:
 
 def test_all_are_there_and_nothing_comes_through() -> None:
     found = verdict(waiting(0, 1, 2))
-    assert found.kind == "network" and "nobody is missing" in found.sentence
+    assert found.kind == "network" and "no rank is missing" in found.sentence
 
 
 def test_who_waits_for_ray_may_be_seen_as_it_looks_around() -> None:
@@ -220,7 +218,7 @@ def test_who_waits_for_ray_may_be_seen_as_it_looks_around() -> None:
     waits = driver(call_in="")
     waits["facts"]["threads"][0]["state"] = "R"
     found = verdict([waits, *waiting(0, 2), elsewhere(1, 3, 46, call_in="clock_nanosleep")])
-    assert any(line.startswith("driver: waits for a result of Ray") for line in found.evidence), found.evidence
+    assert any(line.startswith("driver: waits for a Ray result") for line in found.evidence), found.evidence
 
 
 def test_an_engine_in_a_group_of_its_own_is_at_work_for_the_rank_that_waits_for_it() -> None:
@@ -230,7 +228,7 @@ def test_an_engine_in_a_group_of_its_own_is_at_work_for_the_rank_that_waits_for_
     loads = process(engine, 0, "Engine")
     loads["facts"]["threads"][0]["state"] = "R"
     found = verdict([owner, *waiting(1, 2), loads])
-    assert found.kind == "moves" and "Worker rank 0 is at work" in found.sentence, found
+    assert found.kind == "moves" and "Worker rank 0 is working" in found.sentence, found
 
 
 def test_a_child_that_serves_a_worker_is_blamed_last() -> None:
@@ -285,7 +283,7 @@ def test_without_the_recorder_the_calls_tell() -> None:
     there = [process(facts(rank, 88, call={"op": "all_reduce"}), rank) for rank in (0, 2)]
     found = verdict([driver(), *there, process(facts(1, 41, call_in="clock_nanosleep"), 1)])
     is_about(found, "missing", 1, 41)
-    assert "missing from all_reduce" in found.sentence
+    assert "has not reached all_reduce" in found.sentence
     assert verdict([driver(), *there, process(facts(1, 88, call={"op": "all_reduce"}), 1)]).kind == "network"
 
 
@@ -304,7 +302,7 @@ def at_work(cpu: float) -> Document:
 
 def test_a_rank_at_work_is_waited_for() -> None:
     found = verdict([*waiting(0, 2), at_work(1.0)], [*waiting(0, 2), at_work(2.9)])
-    assert found.kind == "moves" and "rank 1 is at work" in found.sentence and found.decided
+    assert found.kind == "moves" and "rank 1 is working" in found.sentence and found.decided
 
 
 def test_a_rank_that_is_far_behind_is_slow() -> None:
@@ -367,7 +365,7 @@ def test_a_rank_that_is_never_started_is_missed_by_those_who_meet() -> None:
     meeting = process(facts(0, 20, "join", call={"op": "init_process_group", "world_size": 2}), None)
     pending = PENDING["a GPU"][0]
     assert verdict([driver(), meeting], pending=(pending,), nodes=NODES).kind == "resource"
-    assert "only 1 have come" in verdict([driver(), meeting], nodes=NODES).sentence
+    assert "only 1 have arrived" in verdict([driver(), meeting], nodes=NODES).sentence
 
 
 # ---- large jobs, and the watchdog

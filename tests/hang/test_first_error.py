@@ -203,7 +203,7 @@ def test_a_driver_s_exit_code_alone_is_what_is_known() -> None:
 def test_a_job_that_ended_well_is_said_to() -> None:
     job = JobRow(job_id="05", status="SUCCEEDED", entrypoint="python tune.py")
     found = first_error([Event("task", KEY, 1.0, "trial", pid=1)])
-    assert "its driver ended without an error" in view.page(Left(job, (), (), ()), found).plain
+    assert "the driver ended without an error" in view.page(Left(job, (), (), ()), found).plain
 
 
 # ---- which one is the cause
@@ -231,8 +231,8 @@ def test_what_only_follows_is_set_aside_though_its_clock_is_ahead() -> None:
     assert found.sure and not found.others
     assert sum(each.count for each in found.followed) == len(CAUSED)
     assert {each.why for each in found.followed} == {
-        "the end of a peer",
-        "a rank that did not come",
+        "the exit of a peer",
+        "a rank that did not arrive",
         "an actor that died",
         "an earlier try",
         "being ended",
@@ -245,7 +245,7 @@ def test_a_time_out_alone_is_told_as_what_may_follow() -> None:
 
 
 def test_one_error_in_many_places_is_one() -> None:
-    """The task's row, the snapshot, the driver's log without a line, and Ray's word on the job."""
+    """The task's row, the snapshot, the driver's log without a line, and Ray's status of the job."""
     crash = Event("crash", KEY, 9.9, "Rank", 1, "10.0.0.1", 1, id="c1", where="snapshot")
     task = Event("task", KEY, 10.0, "Rank.train", None, "10.0.0.1", 1, where="task")
     log = Event("log", replace(KEY, pid=1, node_ip="10.0.0.1", who="Rank.train"), None, "driver", where="log")
@@ -351,7 +351,7 @@ def test_a_bundle_has_what_tells_and_no_secret(tmp_path: Path, name: str) -> Non
 
 
 def test_a_bundle_is_an_archive() -> None:
-    with pytest.raises(UsageError, match=r"bug\.txt is no archive"):
+    with pytest.raises(UsageError, match=r"bug\.txt is not an archive"):
         bundle.check(Path("bug.txt"))
 
 

@@ -51,7 +51,7 @@ def test_a_circle_of_calls_is_told(
     who = found["culprit"]
     lines = {mark(PROGRAM, at), mark(PROGRAM, "through")}
     assert Path(who["file"]).name == PROGRAM and who["line"] in lines and found["hang"]
-    assert any("Ray's table: " in line for line in found["evidence"])
+    assert any("Ray lists " in line for line in found["evidence"])
 
 
 @pytest.mark.parametrize(("kind", "line"), [("groups", "grouped"), ("wide", "wide")])

@@ -91,7 +91,7 @@ def test_a_rank_that_sleeps_is_missing(ranks: Ranks) -> None:
     }
     assert found["stacks"]["odd"] == [1]
     page = ranks.cluster.devkit("hang", "--job", ranks.stage.job.id, "--after", "3", check=1)
-    assert page.splitlines()[0].startswith("Rank rank 1 is missing from all_reduce #")
+    assert page.splitlines()[0].startswith("rank 1 has not reached all_reduce #")
     ranks.release()
 
 
@@ -117,7 +117,7 @@ def test_a_frozen_process(ranks: Ranks) -> None:
     ranks.begin("freezes")
     found = ranks.hang()
     assert found["kind"] == "frozen" and found["culprit"]["pid"] == ranks.pids[1]
-    assert "Rank rank 1 is frozen" in found["sentence"] and f"kill -CONT {ranks.pids[1]}" in found["sentence"]
+    assert "rank 1 is frozen" in found["sentence"] and f"kill -CONT {ranks.pids[1]}" in found["sentence"]
     ranks.release(signal.SIGCONT)
 
 
@@ -125,7 +125,7 @@ def test_a_rank_at_work_is_no_hang(ranks: Ranks) -> None:
     ranks.begin("computes")
     found = ranks.hang(code=0)
     assert (found["hang"], found["kind"]) == (False, "moves"), found
-    assert "Rank rank 1 is at work" in found["sentence"]
+    assert "rank 1 is working" in found["sentence"]
     ranks.release()
 
 
@@ -133,7 +133,7 @@ def test_a_rank_that_raised(ranks: Ranks) -> None:
     ranks.begin("raises")
     found = ranks.hang()
     assert found["kind"] == "raised" and ranks.is_at(found, "raises")
-    assert "Rank rank 1 raised ValueError: bad batch" in found["sentence"]
+    assert "rank 1 raised ValueError: bad batch" in found["sentence"]
     ranks.stage.do("ray.get(ranks[1].reduce.remote()); ray.wait(work, num_returns=3)[1] == []")
 
 
@@ -171,16 +171,16 @@ def test_different_collectives_and_the_watchdog_tells_once(fresh: Ranks) -> None
     assert "no progress" not in fresh.stage.job.out
     end.touch()
     fresh.stage.do("ray.get(work)")
-    # when one rank is in another collective
+    # when one rank is in a different collective
     fresh.begin("differs")
     found = fresh.hang()
     assert found["kind"] == "mismatch" and fresh.is_at(found, "differs")
-    assert "Rank rank 1 is in broadcast [8, 4]" in found["sentence"] and "in all_reduce [8, 4]" in found["sentence"]
+    assert "rank 1 is in broadcast [8, 4]" in found["sentence"] and "in all_reduce [8, 4]" in found["sentence"]
     # then the watchdog says the same, and says it once
-    eventually(lambda: "the evidence is in " in fresh.stage.job.out, "the alarm")
+    eventually(lambda: "evidence: " in fresh.stage.job.out, "the alarm")
     said = fresh.stage.job.out
     assert "devkit: no progress for 4 s: mismatched collectives: " in said
-    path = Path(said.split("the evidence is in ")[1].split(";")[0])
+    path = Path(said.split("evidence: ")[1].split(";")[0])
     assert path.read_text().startswith("mismatched collectives: ")
     fresh.hang()
     fresh.hang()

@@ -90,7 +90,7 @@ def test_a_stage_that_has_asked_early_for_its_next_input_is_at_work() -> None:
         return [driver(), first, process(facts(6, line, groups=[group([early], RANKS)], cpu=cpu), 6)]
 
     found = verdict(ranks(60, 1.0), ranks(61, 3.0))
-    assert not found.hang and "rank 6 is at work" in found.sentence, found
+    assert not found.hang and "rank 6 is working" in found.sentence, found
     assert not verdict(ranks(60, 1.0)).decided  # a transfer may be young
 
 
@@ -262,7 +262,7 @@ def test_where_nobody_else_has_a_cause_the_rank_is_told_with_its_group(bystander
     found = verdict([*BYSTANDERS[bystanders], *teams])
     assert (found.kind, found.culprit and (found.culprit.role, found.culprit.rank)) == ("missing", ("ActorWorker", 1))
     assert found.decided and "ActorWorker rank 0 waits for it in all_gather #6" in found.sentence, found
-    assert "waits in barrier of a process group made without torch.distributed" in found.sentence
+    assert "waits in barrier of a process group created without torch.distributed" in found.sentence
 
 
 def test_a_driver_that_looks_around_explains_nothing() -> None:
@@ -283,7 +283,7 @@ def test_all_wait_in_groups_that_are_not_listed() -> None:
     asks = process(facts(0, 62, inner=[(RAY, 7, "get")]), 0, "ActorWorker")  # its rank is lower, and it is not told
     found = verdict([driver(), asks, sender])
     assert (found.kind, found.culprit and found.culprit.rank, found.decided) == ("missing", 1, True), found
-    assert "which tells nobody who else is to come" in found.sentence
+    assert "which does not show who else has to join" in found.sentence
 
 
 def test_a_rank_that_raised_is_told_though_the_others_wait_in_an_unlisted_group() -> None:

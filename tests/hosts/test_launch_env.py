@@ -41,7 +41,7 @@ def test_what_cannot_be_is_told_before_anything_starts(lan: Lan) -> None:
     token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     assert "MASTER_ADDR 10.77.0.1 is not an address of this machine" in refused(lan[1], world(0, **token))
     assert "NCCL_SOCKET_IFNAME is ib0" in refused(lan[1], world(1, NCCL_SOCKET_IFNAME="ib0", **token))
-    assert "no token here, and all 3 machines need the same one" in refused(lan[1], world(1))
+    assert "no token here, but all 3 machines need the same one" in refused(lan[1], world(1))
     assert left_on(lan[1]) == []
 
 

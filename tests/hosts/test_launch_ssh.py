@@ -73,12 +73,12 @@ def test_a_host_that_cannot_be_reached_or_lets_nobody_in(lan: Lan, laptop: Host)
     laptop.run("mv", "/root/.ssh/known_hosts", "/root/.ssh/off")
     said = refused(laptop, "--hosts", "h2", code=3)
     laptop.run("mv", "/root/.ssh/off", "/root/.ssh/known_hosts")
-    assert "Host key verification failed" in said and "call `ssh h2` once" in said
+    assert "Host key verification failed" in said and "run `ssh h2` once" in said
     assert [left_on(host) for host in lan] == [[]] * 4
 
 
 def test_one_machine_under_two_names(laptop: Host) -> None:
-    assert "h0 and 10.77.0.1 are one machine, 10.77.0.1" in refused(laptop, "--hosts", "h0,10.77.0.1", code=2)
+    assert "h0 and 10.77.0.1 are the same machine, 10.77.0.1" in refused(laptop, "--hosts", "h0,10.77.0.1", code=2)
 
 
 FAILS_THERE = """
@@ -122,7 +122,7 @@ def test_a_cluster_that_has_ended_by_itself_is_told_and_can_be_forgotten(lan: La
     lan[0].write("/root/json.py", "raise SystemExit('the home folder is no place for modules')")
     [shown] = document(laptop, "debug-cluster", "status", code=1)["clusters"]
     lan[0].run("rm", "/root/json.py")
-    ended = "what was started there has ended"
+    ended = "what was started there has exited"
     assert shown["problem"] == f"h0: {ended}; h2: {ended}" and shown["nodes"] == []
     assert [host["problem"] for host in shown["hosts"]] == [ended, ended]
     assert devkit(laptop, "ps", code=3).stderr.startswith("error: no Ray cluster found"), "it is not taken for one"

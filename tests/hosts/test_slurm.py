@@ -149,7 +149,7 @@ def test_the_node_that_fails_is_named(lan: Lan, folder: Path) -> None:
     )
     [error] = [line for line in done.stderr.splitlines() if line.startswith("error: no Ray")]
     assert error.startswith("error: no Ray on node h1 (Slurm: ") and "/opt/python" in error
-    assert "hint: all that it said: " in done.stderr
+    assert "hint: its full log: " in done.stderr
 
 
 def test_the_node_that_does_not_come_up_is_named_at_the_deadline(lan: Lan, folder: Path) -> None:
@@ -157,7 +157,7 @@ def test_the_node_that_does_not_come_up_is_named_at_the_deadline(lan: Lan, folde
     options = ("--python", "/opt/asleep", "--timeout", "3", "--nodes", "2", "--", "true")
     done = devkit(lan[0], folder, "launch", "slurm", "--submit", *options, code=4)
     assert "after 3 s 1 of 2 nodes are missing: h0 (Slurm: " in done.stdout
-    assert "it said: waiting for a disk" in done.stdout
+    assert "its last output: waiting for a disk" in done.stdout
     assert re.search(r"error: job \d+: FAILED, exit code 4\n", done.stderr)
 
 
@@ -169,7 +169,7 @@ def test_a_job_that_waits_for_nodes_says_why(lan: Lan, folder: Path) -> None:
     finally:
         lan[0].run("scontrol", "update", "nodename=h[0-2]", "state=resume")
     assert re.search(r"error: job \d+ still waits for its nodes after 1 s: (Resources|.*Node)", done.stderr)
-    assert re.search(r"hint: it stays in the queue; scancel \d+ takes it out", done.stderr)
+    assert re.search(r"hint: it stays in the queue; remove it with scancel \d+", done.stderr)
     lan[0].run("scancel", "--user=root")
 
 

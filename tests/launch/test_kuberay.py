@@ -98,12 +98,12 @@ def test_breakpoints_need_devkit_in_the_image_and_nothing_else_does() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"image": ""}, "there is no --image"),
+        ({"image": ""}, "missing option --image"),
         ({"name": "My_Job"}, "--name is 'My_Job'"),
         ({"name": "a" * 48}, "--name is"),
         ({"nodes": 0}, "--nodes is 0"),
         ({"memory": "16 GB"}, "--memory is '16 GB'"),
-        ({"ray_version": "2.49.1"}, "Ray 2.49.1 knows no token"),
+        ({"ray_version": "2.49.1"}, "Ray 2.49.1 does not support tokens"),
         ({"ray_version": "nightly"}, "--ray-version is 'nightly'"),
         ({"variables": ("A",)}, "--env is 'A'"),
         ({"variables": ("RAY_AUTH_TOKEN=x",)}, "the token is in a Secret"),
@@ -119,7 +119,7 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any], said: str) -> None:
 @pytest.fixture
 def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKube]:
     if not shutil.which("kubectl"):
-        pytest.skip("there is no kubectl")
+        pytest.skip("kubectl is not installed")
     (tmp_path / "bin").mkdir()
     with serving(FakeKube(tmp_path / "bin")) as fake:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, fake.url)))
@@ -205,7 +205,7 @@ def test_what_the_server_refuses_is_told_in_two_lines(kube: FakeKube, capsys: py
     assert main(["launch", "kuberay", *IMAGE, "--apply", "--", "true"]) == 1
     error, hint = capsys.readouterr().err.splitlines()[-2:]
     assert error.startswith("error: kubectl create: ") and "AlreadyExists" in error
-    assert hint.startswith("hint: kubectl delete takes the old one away")
+    assert hint.startswith("hint: remove the old one with kubectl delete")
 
 
 @pytest.mark.parametrize(("end", "code"), [("SUCCEEDED", 0), ("FAILED", 1)])
@@ -225,7 +225,7 @@ def test_a_job_is_followed_to_its_end(kube: FakeKube, capsys: pytest.CaptureFixt
 def test_a_job_whose_nodes_do_not_come_says_so(kube: FakeKube, capsys: pytest.CaptureFixture[str]) -> None:
     kube.job_states = [{"jobDeploymentStatus": "Initializing", "rayClusterName": "devkit-abc"}]
     assert main(["launch", "kuberay", *IMAGE, "--apply", "--timeout", "1", "--", "true"]) == 4
-    assert "the job has not begun; missing: a pod that the operator has not made yet" in capsys.readouterr().err
+    assert "the job has not started; missing: a pod that the operator has not created yet" in capsys.readouterr().err
 
 
 def test_a_named_secret_has_to_be_there(kube: FakeKube, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,8 +238,8 @@ def test_no_server_is_unreachable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not shutil.which("kubectl"):
-        pytest.skip("there is no kubectl")
+        pytest.skip("kubectl is not installed")
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:9")))
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["launch", "kuberay", *IMAGE, "--apply"]) == 3
-    assert "hint: kubectl cluster-info" in capsys.readouterr().err
+    assert "hint: check the cluster with kubectl cluster-info" in capsys.readouterr().err

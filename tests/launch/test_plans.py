@@ -50,10 +50,10 @@ class TestHosts:
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("", "names no host"),
-            ("# h1", "names no host"),
-            ("h1,h2,h1", "stands twice"),
-            ("h1 h2", "not one host"),
+            ("", "contains no host"),
+            ("# h1", "contains no host"),
+            ("h1,h2,h1", "is listed twice"),
+            ("h1 h2", "not a single host"),
             ("-oProxyCommand=touch,", "not a host"),
             ("me@-oX,", "not a host"),
             ("h1;reboot,", "not a host"),
@@ -107,7 +107,7 @@ class TestOrders:
         assert "token" not in " ".join(words).lower()
 
     def test_one_machine_twice_and_one_without_an_address(self) -> None:
-        with pytest.raises(UsageError, match=r"h1 and h3 are one machine, 10\.0\.0\.1"):
+        with pytest.raises(UsageError, match=r"h1 and h3 are the same machine, 10\.0\.0\.1"):
             ssh_plan.check_addresses({**HOSTS, "h3": HERE})
         with pytest.raises(UsageError, match=r"h1 and h3 are two machines, and both have 10\.0\.0\.1"):
             ssh_plan.check_addresses({**HOSTS, "h3": replace(HERE, boot="another")})
@@ -151,7 +151,7 @@ class TestEnvironment:
             ({"MASTER_PORT": "port of master node"}, "MASTER_PORT is 'port of master node'"),
             ({"MASTER_PORT": "70000"}, "MASTER_PORT"),
             ({"MASTER_ADDR": "ip of master node"}, "MASTER_ADDR is 'ip of master node'"),
-            ({"MASTER_ADDR": "127.0.0.1"}, "means another one"),
+            ({"MASTER_ADDR": "127.0.0.1"}, "is a different machine"),
             ({"LOCAL_RANK": "0"}, "counts processes"),
         ],
     )

@@ -156,20 +156,22 @@ def test_the_exit_code_of_the_command_is_that_of_the_job_and_the_logs_stay(fake:
 def test_a_node_that_fails_ends_the_job_at_once_with_its_words(fake: FakeSlurm) -> None:
     done = fake.run(script(options("x")), nodes="n0 n1 n2", FAILS="n1")
     assert done.returncode == 1
-    assert "error: no Ray on node n1 (Slurm: idle; it said: error: no module named devkit)\nhint: " in done.stderr
+    assert (
+        "error: no Ray on node n1 (Slurm: idle; its last output: error: no module named devkit)\nhint: " in done.stderr
+    )
     assert not fake.devkit("run") and (fake.folder / "ended.n0").exists()
 
 
 def test_a_node_that_is_late_is_named_with_the_others_up(fake: FakeSlurm) -> None:
     done = fake.run(script(options("x", timeout=5)), nodes="n0 n1 n2", SLEEPS="n2")
     assert done.returncode == 4
-    assert "error: after 5 s 1 of 3 nodes are missing: n2 (Slurm: idle; it said: nothing)\n" in done.stderr
+    assert "error: after 5 s 1 of 3 nodes are missing: n2 (Slurm: idle; its last output: nothing)\n" in done.stderr
     assert not fake.devkit("run") and (fake.folder / "ended.n1").exists()
 
 
 def test_outside_of_a_job_it_says_so(fake: FakeSlurm) -> None:
     done = fake.run(script(options("x")), SLURM_JOB_ID="")
-    assert done.returncode == 2 and done.stderr.startswith("error: this is no job of Slurm")
+    assert done.returncode == 2 and done.stderr.startswith("error: not running in a Slurm job")
 
 
 def test_two_at_a_time_in_one_job_keep_apart(fake: FakeSlurm) -> None:
@@ -204,14 +206,14 @@ def test_its_lines_for_sbatch_are_those_of_the_options() -> None:
         ({"gpus": "many"}, "--gpus is 'many'"),
         ({"container": "lxc", "image": "i"}, "--container is 'lxc'"),
         ({"container": "docker"}, "has no image"),
-        ({"image": "i"}, "are of a container"),
+        ({"image": "i"}, "need a container"),
         ({"container": "docker", "image": "-v"}, "--image is '-v'"),
         ({"container": "docker", "image": "i", "mounts": ("data",)}, "--mount is 'data'"),
         ({"sbatch": ("--nodes=3",)}, "--nodes is not for --sbatch"),
-        ({"sbatch": ("--qos=a\n#SBATCH --nodes=9",)}, "does not fit into one line"),
-        ({"sbatch": ("high",)}, "no option of sbatch"),
-        ({"variables": ("1X=2",)}, "no name of a variable"),
-        ({"variables": ("RAY_AUTH_TOKEN=x",)}, "each job makes its own token"),
+        ({"sbatch": ("--qos=a\n#SBATCH --nodes=9",)}, "does not fit on one line"),
+        ({"sbatch": ("high",)}, "not an sbatch option"),
+        ({"variables": ("1X=2",)}, "not a variable name"),
+        ({"variables": ("RAY_AUTH_TOKEN=x",)}, "each job creates its own token"),
         ({"post_mortem": "x"}, "--post-mortem is 'x'"),
         ({"command": ("a\0b",)}, "NUL"),
     ],
@@ -247,8 +249,8 @@ def test_as_json_it_is_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--here", "--submit"], "error: --here is for a job that runs by now\n"),
-        (["--here"], "error: --here, and SLURM_JOB_ID is not set\n"),
+        (["--here", "--submit"], "error: --here needs a running job\n"),
+        (["--here"], "error: --here was given, but SLURM_JOB_ID is not set\n"),
         (
             ["--output", "/no/such/folder/x"],
             "error: --output /no/such/folder/x cannot be written: No such file or directory\n",
@@ -268,7 +270,7 @@ def test_without_slurm_it_cannot_be_reached(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["launch", "slurm", "--submit", "--", "true"]) == 3
-    assert "error: there is no sbatch on this machine\nhint: " in capsys.readouterr().err
+    assert "error: sbatch is not installed on this machine\nhint: " in capsys.readouterr().err
 
 
 SHOWN = """JobId=7 JobName=x JobState=FAILED Reason=y Comment=devkit /wrong

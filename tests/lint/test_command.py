@@ -36,13 +36,13 @@ def test_findings_look_like_a_compilers(script: Path, capsys: pytest.CaptureFixt
     out, err = capsys.readouterr()
     assert err == ""
     assert out.splitlines() == [
-        "run.sh:6:5: error: trainer.tset_freq is a key of no release [unknown-key]",
+        "run.sh:6:5: error: trainer.tset_freq is not a key of any release [unknown-key]",
         "    6 |     trainer.tset_freq=10",
         "      |     ^^^^^^^^^^^^^^^^^^^^",
-        "   why: Hydra stops at it before anything starts",
+        "   why: Hydra rejects it before anything starts",
         "  hint: did you mean trainer.test_freq?",
         "",
-        "run.sh:1: keys as in verl-head (nothing in the command asks for an older one)",
+        "run.sh:1: checked as verl-head (no key is specific to an older release)",
         "lint: 1 error",
     ]
 
@@ -56,7 +56,7 @@ def test_the_record_is_of_its_type(script: Path, capsys: pytest.CaptureFixture[s
     assert (finding["rule"], finding["line"], finding["column"], finding["width"]) == ("unknown-key", 6, 5, 20)
     assert (document["errors"], document["warnings"], document["notes"]) == (1, 0, 0)
     assert document["targets"] == [
-        {"file": "run.sh", "line": 1, "target": "verl-head", "reason": "nothing in the command asks for an older one"}
+        {"file": "run.sh", "line": 1, "target": "verl-head", "reason": "no key is specific to an older release"}
     ]
 
 
@@ -66,7 +66,7 @@ def test_a_clean_script_and_a_clean_command_give_0(script: Path, capsys: pytest.
     assert cli.main(["lint", "--", *WORDS]) == 0
     assert cli.main(["lint", "--", "bash", "run.sh"]) == 0
     assert cli.main(["lint", "--", CLEAN]) == 0  # in quotes
-    assert capsys.readouterr().out.count("lint: nothing found") == 4
+    assert capsys.readouterr().out.count("lint: no problems found") == 4
 
 
 def test_a_command_s_options_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,12 +158,14 @@ def test_of_a_long_line_the_part_around_the_finding_is_shown() -> None:
 
 def test_what_is_not_looked_at_is_told() -> None:
     record = linted(f"{PPO} " + " ".join(f"a.k{i}=1" for i in range(MOST_OVERRIDES + 1)))
-    assert any("words of a command are looked at" in finding.message for finding in record.findings)
+    assert any("words of a command are checked" in finding.message for finding in record.findings)
     unknown = [finding for finding in record.findings if finding.rule == "unknown-key"]
     assert len(unknown) == MOST_OF_A_RULE + 1
-    assert [each.message for each in unknown if "more of this kind" in each.message] == ["and 300 more of this kind"]
+    assert [each.message for each in unknown if "more of the same kind" in each.message] == [
+        "and 300 more of the same kind"
+    ]
     record = linted(f"{PPO} a.b=1\n" * (MOST_TRAININGS + 1))
-    assert any("training commands of a file are looked at" in finding.message for finding in record.findings)
+    assert any("training commands of a file are checked" in finding.message for finding in record.findings)
 
 
 def test_a_command_is_judged_once() -> None:
@@ -185,7 +187,7 @@ def test_deep_yaml_is_told_and_ends_nothing(text: str) -> None:
         [sys.executable, "-c", code], input=text.encode(), capture_output=True, timeout=stretched(120)
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert re.search(rb"this is no YAML: .*\bnest", done.stdout), done.stdout  # ours, or that of the parser
+    assert re.search(rb"invalid YAML: .*\bnest", done.stdout), done.stdout  # ours, or that of the parser
 
 
 def test_yaml_that_refers_to_itself_many_times_is_read() -> None:
@@ -231,10 +233,10 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sparse").touch()
     os.truncate(tmp_path / "sparse", 1 << 40)
     for name, saying in {
-        str(tmp_path / "fifo"): "no file",
-        "/dev/zero": "no file",
+        str(tmp_path / "fifo"): "not a file",
+        "/dev/zero": "not a file",
         "/dev/tty": "",
-        str(tmp_path): "no file",
+        str(tmp_path): "not a file",
         str(tmp_path / "loop"): "symbolic links",
         str(tmp_path / "large"): "too large",
         str(tmp_path / "sparse"): "too large",
@@ -254,7 +256,7 @@ def test_stdin_is_read_up_to_the_limit() -> None:
     command = [sys.executable, "-m", "devkit", "lint", "-"]
     with open("/dev/zero", "rb") as endless:
         done = subprocess.run(command, stdin=endless, capture_output=True, text=True, timeout=stretched(120))
-    said = ["error: - is too large for a launch script", "hint: name the script itself"]
+    said = ["error: - is too large to be a launch script", "hint: pass the script itself"]
     assert (done.returncode, done.stderr.splitlines()) == (2, said)
 
 

@@ -155,7 +155,7 @@ MUTANTS = (
         old="score if answer == str(ground_truth) else format_score",
         new="score if float(answer) == float(ground_truth) else format_score",
         caught_by="reward-calls",
-        says="for dots for a number",
+        says="for dots instead of a number",
     ),
     Mutant(
         "answers-at-the-very-end-alone",
@@ -181,7 +181,7 @@ MUTANTS = (
         old="rollout.n), number, validate=False)",
         new="rollout.n), number, validate=True)",
         caught_by="temperature",
-        says="greedy, though do_sample=True: look at trainer/rollout/settings.py:",
+        says="greedy, although do_sample=True: look at trainer/rollout/settings.py:",
         also=("rollout-logprobs", "policy-update"),
     ),
     Mutant(
@@ -293,7 +293,7 @@ MUTANTS = (
         old="loss = torch.maximum(plain, clipped)",
         new="loss = torch.minimum(plain, clipped)",
         caught_by="losses",
-        says="actor/pg_loss of a made-up mini-batch is",
+        says="actor/pg_loss of a generated mini-batch is",
     ),
     Mutant(
         "kl-loss-negated",
@@ -369,7 +369,7 @@ MUTANTS = (
         old="config.ppo_epochs, seed",
         new="1, seed",
         caught_by="mini-batches",
-        says="1 epochs in place of 2",
+        says="1 epochs instead of 2",
         words=EPOCHS,
     ),
     Mutant(
@@ -474,7 +474,7 @@ MUTANTS = (
         old="    if config.filter_overlong_prompts:\n",
         new="    if config.filter_overlong_prompts and len(ids) > 2 * limit:\n",
         caught_by="prompt-tokens",
-        says="data.filter_overlong_prompts leaves it out of 45",
+        says="data.filter_overlong_prompts should drop it (limit 45)",
         words=EPOCHS,
     ),
     Mutant(

@@ -160,7 +160,7 @@ def test_a_crash_is_not_written_through_anothers_link(
     for name in (f".c1.{os.getpid()}", "c1.json"):
         link(folder / name, treasure)
     assert crash_files.store(DOCUMENT, folder) is None
-    assert "can't be kept" in capfd.readouterr().err
+    assert "can't be stored" in capfd.readouterr().err
     assert treasure.read_text() == "mine" and (folder / "c1.json").is_symlink()
 
 

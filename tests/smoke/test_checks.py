@@ -122,9 +122,9 @@ def test_rewards() -> None:
     early = replace(
         seen, scores_BT=torch.zeros(4, 4).scatter(1, torch.tensor([[0]] * 4), torch.tensor(SCORES)[:, None])
     )
-    fails(recorded.rewards(early, torch.tensor(SCORES)), "rows have another score")
+    fails(recorded.rewards(early, torch.tensor(SCORES)), "rows have a score that does not match")
     strewn = replace(seen, scores_BT=set_at(seen.scores_BT, 1, 0, 0.5))
-    fails(recorded.rewards(strewn, torch.tensor(SCORES)), "1 of 4 rows have scores before their last token")
+    fails(recorded.rewards(strewn, torch.tensor(SCORES)), "1 of 4 rows have scores before the last token")
 
 
 @pytest.mark.parametrize("kind", ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k3+"])
@@ -172,7 +172,7 @@ def test_weight_sync_names_the_rank_and_the_tensor() -> None:
     passes(weights.synced(WEIGHTS, WEIGHTS))
     fails(
         weights.synced(WEIGHTS, OTHER),
-        r"rank 1's engine has other weights than the actor: b: look at trainer/roles\.py",
+        r"rank 1's engine has weights that differ from the actor's: b: look at trainer/roles\.py",
     )
     fails(weights.synced(WEIGHTS, [{}, {}]), "rank 0's engine .*: a and 1 more")
 
@@ -272,7 +272,7 @@ def test_forward_as_computed() -> None:
     off = replace(EXPECTED, furthest=(3, 2, -1.5, -1.51))
     fails(
         updates.forward_as_computed("actor", updated(), off),
-        r"log-prob of response 3, token 2, is -1\.5 and should be -1\.51: look at trainer/learner/forward\.py",
+        r"log-prob of response 3, token 2, is -1\.5 but should be -1\.51: look at trainer/learner/forward\.py",
     )
     fails(updates.forward_as_computed("critic", updated(), off), "the critic's value of response 3")
     fails(updates.forward_as_computed("actor", updated(), replace(EXPECTED, furthest=(0, 0, math.nan, 0.0))), "is nan")
@@ -283,9 +283,9 @@ def test_losses_as_computed() -> None:
     passes(updates.losses_as_computed("actor", updated(), EXPECTED))
     fails(
         updates.losses_as_computed("actor", updated(**{"actor/pg_clipfrac": 0.25}), EXPECTED),
-        r"actor/pg_clipfrac of a made-up mini-batch is 0\.25 and should be 0\.5: look at trainer/ppo\.py:\d+",
+        r"actor/pg_clipfrac of a generated mini-batch is 0\.25 but should be 0\.5: look at trainer/ppo\.py:\d+",
     )
-    fails(updates.losses_as_computed("actor", updated(**{"actor/pg_loss": math.nan}), EXPECTED), "is nan and should be")
+    fails(updates.losses_as_computed("actor", updated(**{"actor/pg_loss": math.nan}), EXPECTED), "is nan but should be")
     twice = replace(EXPECTED, steps=EXPECTED.steps * 2)
     fails(updates.losses_as_computed("actor", updated(), twice), "the actor did 1 optimizer steps of 2: look at")
 
@@ -294,7 +294,7 @@ def test_gradient_as_computed() -> None:
     passes(updates.gradient_as_computed("actor", updated(grad_norm=2.0005), EXPECTED))
     fails(
         updates.gradient_as_computed("critic", updated(grad_norm=2.1), EXPECTED),
-        "the norm 2.1, and should have 2; its figures are right",
+        "2.1 but should be 2; its values are right",
     )
 
 
@@ -302,14 +302,15 @@ def test_moved_as_computed() -> None:
     passes(updates.moved_as_computed("actor", updated(), EXPECTED))
     fails(
         updates.moved_as_computed("actor", updated(), replace(EXPECTED, missed={"w": 5e-4})),
-        "w of the actor moved .* 50%",
+        "w of the actor did not move .* 50%",
     )
     fails(
-        updates.moved_as_computed("actor", updated(), replace(EXPECTED, missed={"w": math.nan})), "w of the actor moved"
+        updates.moved_as_computed("actor", updated(), replace(EXPECTED, missed={"w": math.nan})),
+        "w of the actor did not move",
     )
     fails(
         updates.moved_as_computed("critic", updated(), replace(EXPECTED, lr=1e-2)),
-        r"rate is 0\.001 and should be 0\.01",
+        r"rate is 0\.001 but should be 0\.01",
     )
 
 
@@ -323,7 +324,7 @@ def test_settings_act() -> None:
 def test_rate_as_configured() -> None:
     passes(updates.rate_as_configured("actor", updated(), 1e-3))
     fails(
-        updates.rate_as_configured("actor", updated(), 5e-4), r"rate is 0\.001 and should be 0\.0005: look at trainer/"
+        updates.rate_as_configured("actor", updated(), 5e-4), r"rate is 0\.001 but should be 0\.0005: look at trainer/"
     )
 
 
@@ -359,7 +360,7 @@ def test_resumed_equal() -> None:
     passes(whole_run.resumed_equal(before, {3: after, 4: {"loss": 0.125}}))
     fails(whole_run.resumed_equal(before, {3: {"loss": 0.25000001}}), r"step 3: loss was 0\.25 and is 0\.25000001")
     fails(whole_run.resumed_equal(before, {3: {}}), "and is None after resuming")
-    fails(whole_run.resumed_equal(before, {4: {"loss": 0.25}}), "repeated no step")
+    fails(whole_run.resumed_equal(before, {4: {"loss": 0.25}}), "did not repeat a step")
 
 
 def test_death_named() -> None:
@@ -371,16 +372,16 @@ def test_death_named() -> None:
     )
     fails(
         whole_run.death_named(RewardError("row 3: no number", hint="look"), victim),
-        "ended with another error: row 3: no number",
+        "ended with a different error: row 3: no number",
     )
-    fails(whole_run.death_named(ValueError(), victim), "another error: ValueError")
+    fails(whole_run.death_named(ValueError(), victim), "a different error: ValueError")
 
 
 def test_learned() -> None:
     rising = [0.0, 0.1, 0.2, 0.6, 0.7, 0.8]
     passes(whole_run.learned(rising, 0.25, 3))
     fails(whole_run.learned(rising[::-1], 0.25, 3), r"reward 0\.700 -> 0\.100 in 6 steps")
-    fails(whole_run.learned([0.5] * 6, 0.25, 3), "a rise of 0.25 is asked for")
+    fails(whole_run.learned([0.5] * 6, 0.25, 3), r"required: \+0.25")
 
 
 def test_every_check_has_a_test() -> None:

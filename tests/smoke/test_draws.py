@@ -219,7 +219,7 @@ MISTAKES = {
         "validation sampled",
     ),
     "greedy rollouts": Mistake(
-        SETTINGS, "do_sample=kwargs.do_sample", "do_sample=False", "temperature", "greedy, though do_sample=True"
+        SETTINGS, "do_sample=kwargs.do_sample", "do_sample=False", "temperature", "greedy, although do_sample=True"
     ),
     "the same in each row": Mistake(
         SAMPLING, DIGEST, 'struct.pack("<q", sampling.seed)', "draws-differ", "samples of a prompt repeat each other"
@@ -257,7 +257,7 @@ MISTAKES = {
         'torch.Generator().manual_seed(struct.unpack("<q", digest)[0])',
         "torch.default_generator",
         "validation",
-        "prompts otherwise the second time",
+        "prompts differently the second time",
         "validation sampled",
     ),
 }

@@ -19,7 +19,7 @@ from devkit.smoke.tiny import make_tokenizer
     ("limit", "kept", "said"),
     [
         (80, True, "kept: data.filter_overlong_prompts=True after all"),  # rows have about 53 tokens
-        (20, False, "cut: data.filter_overlong_prompts=False, for it leaves rows of 0 steps"),
+        (20, False, "reduced: data.filter_overlong_prompts True -> False: it leaves only 0 steps of rows"),
     ],
 )
 def test_where_enough_prompts_are_short(tmp_path: Path, limit: int, kept: bool, said: str) -> None:

@@ -143,7 +143,7 @@ def fails(found: Outcome, words: str) -> None:
 def test_ppo_epochs_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     right = ppo.mini_batches
     monkeypatch.setattr(ppo, "mini_batches", lambda batch, size, epochs, seed: right(batch, size, 1, seed))
-    fails(looked_at(config_of(TWO_EPOCHS)), r"the actor's update did 2 of 4 .* ppo_epochs=2\): 1 epochs in place of 2")
+    fails(looked_at(config_of(TWO_EPOCHS)), r"the actor's update did 2 of 4 .* ppo_epochs=2\): 1 epochs instead of 2")
 
 
 def test_second_mini_batch_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_rows_of_another_batch_and_rows_twice() -> None:
     def with_first(sample: Any) -> Callable[[Any], Any]:
         return lambda trained: tuple(((sample, *step[0][1:]), *step[1:]) for step in trained)
 
-    fails(looked_at(config_of(), spoil=with_first((7, 0))), "saw a row on rank 0 that is not of this batch")
+    fails(looked_at(config_of(), spoil=with_first((7, 0))), "saw a row on rank 0 that is not in this batch")
 
     def twice(trained: Any) -> Any:
         return tuple(((step[0][1], *step[0][1:]), *step[1:]) for step in trained)

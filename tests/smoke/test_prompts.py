@@ -107,7 +107,7 @@ def test_right_data_pass(
     order_, back, tokens = looked_at(data, tokenizer)
     assert back.detail == f"{data.train_batch_size} prompts came back 2 times each, from 2 engines"
     assert re.search(
-        rf"prompts as in the files; {'0' if filtered else '[1-9]'} of them cut on the {truncation}", tokens.detail
+        rf"prompts match the files; {'0' if filtered else '[1-9]'} of them cut on the {truncation}", tokens.detail
     )
     known = not (filtered and shuffle and most > 0)
     assert ("each row once" in order_.detail) is known
@@ -128,11 +128,11 @@ def test_an_order_that_repeats(data: DataConfig, tokenizer: Any, monkeypatch: py
 def test_an_order_of_its_own(data: DataConfig, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = PromptLoader._order
     monkeypatch.setattr(PromptLoader, "_order", lambda self: sorted(right(self)))
-    fails(looked_at(data, tokenizer), "data.shuffle is on, and the rows of epoch 1 are in the files' order")
+    fails(looked_at(data, tokenizer), "data.shuffle is on, but the rows of epoch 1 are in the files' order")
     monkeypatch.setattr(PromptLoader, "_order", lambda self: list(right(self))[::-1])
     data = replace(data, shuffle=False)
     fails(
-        looked_at(data, tokenizer), "data.shuffle is off, and step 1 has row 7 of b.parquet where the files have row 0"
+        looked_at(data, tokenizer), "data.shuffle is off, but step 1 has row 7 of b.parquet where the files have row 0"
     )
 
 
@@ -168,8 +168,8 @@ def test_rows_that_are_not_to_be_trained_on(data: DataConfig) -> None:
     plan = DataPlan({"a": 40}, None, 16, 8, shuffle=True)
     steps = {step: [("a", 8 * step + i) for i in (3, 1, 2, 0, 4, 7, 6, 5)] for step in range(5)}
     first, second, third = ([("a", row) for _, row in steps[step]] for step in range(3))
-    fails([prompts.in_order({1: [("a", 40), *first[1:]]}, plan)], "step 1 has row 40 of a, which is not to be")
-    fails([prompts.in_order({1: first[1:]}, plan)], "step 1 has 7 prompts, and data.train_batch_size is 8")
+    fails([prompts.in_order({1: [("a", 40), *first[1:]]}, plan)], "step 1 has row 40 of a, which should not be")
+    fails([prompts.in_order({1: first[1:]}, plan)], "step 1 has 7 prompts, but data.train_batch_size is 8")
     fails([prompts.in_order({1: first, 2: second, 3: third}, plan)], "24 different rows were trained on in 2 epochs")
     assert prompts.in_order({1: first}, replace(plan, doubled=True)).ok is None
 
@@ -191,14 +191,14 @@ FOURTH = [
 def test_prompts_came_back() -> None:
     assert prompts.came_back(FOURTH, 4, PLAN, 2, [0, 1]).ok
     assert prompts.came_back(FOURTH[::-1], 4, PLAN, 2, [0, 1]).ok
-    fails([prompts.came_back(FOURTH, 3, PLAN, 2, [0, 1])], "8 of 8 samples asked for did not come back: prompt uid 8")
+    fails([prompts.came_back(FOURTH, 3, PLAN, 2, [0, 1])], "8 of 8 requested samples did not come back: prompt uid 8")
     same = [prompts.came_back(FOURTH[:4] * 2, 4, PLAN, 2, [1, 3])]
     fails(same, "rank 3 generated for prompts of rank 1: prompt uid 12, sample 0 came back 2 times")
     alone = [(uid, 0) for uid, _ in FOURTH]
     fails([prompts.came_back(alone, 4, PLAN, 2, [0, 1])], "rank 0 generated twice: prompt uid 12, sample 0")
-    fails([prompts.came_back(FOURTH[:-1], 4, PLAN, 2, [0])], "1 of 8 samples .*: prompt uid 15, sample 1")
+    fails([prompts.came_back(FOURTH[:-1], 4, PLAN, 2, [0])], "1 of 8 requested samples .*: prompt uid 15, sample 1")
     strange = [*FOURTH[:-1], (99, 0)]
-    fails([prompts.came_back(strange, 4, PLAN, 2, [0])], "uid 15, sample 1; 1 came that were not asked for")
+    fails([prompts.came_back(strange, 4, PLAN, 2, [0])], "uid 15, sample 1; 1 were not requested")
 
 
 def test_truncation_on_the_wrong_side(data: DataConfig, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +212,8 @@ def test_truncation_on_the_wrong_side(data: DataConfig, tokenizer: Any, monkeypa
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda ids, limit, side: ids, "has [0-9]+ tokens, and data.max_prompt_length=20"),
-        (lambda ids, limit, side: ids[:7], "has 7 tokens, and should have 20"),
+        (lambda ids, limit, side: ids, "has [0-9]+ tokens, but data.max_prompt_length=20"),
+        (lambda ids, limit, side: ids[:7], "has 7 tokens but should have 20"),
         (lambda ids, limit, side: [*ids[-limit:-1], 3], "differs from its row's at token 19"),
     ],
 )
@@ -238,7 +238,7 @@ def test_a_filter_that_lets_through(data: DataConfig, tokenizer: Any, monkeypatc
     asked = replace(data, filter_overlong_prompts=True)
     files = FileRows(asked, tokenizer)
     found = [prompts.as_in_file(given, files) for given in batches(data, tokenizer, 2)]
-    fails(found[:1], r"has \d+ tokens: data.filter_overlong_prompts leaves it out")
+    fails(found[:1], r"has \d+ tokens: data.filter_overlong_prompts should drop it")
 
 
 def test_what_is_read_is_what_is_tokenised(tmp_path: Path, tokenizer: Any) -> None:

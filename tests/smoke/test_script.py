@@ -77,11 +77,11 @@ def test_what_comes_before_it_runs_but_for_clusters_and_containers(
         """
     )
     assert found == TrainerCommand(("n=4",), tmp_path / "data", ("/some/where",))
-    said = [line for line in capfd.readouterr().err.splitlines() if "left out" in line]
+    said = [line for line in capfd.readouterr().err.splitlines() if "skipped" in line]
     assert said == [
-        "devkit smoke: left out: ray stop --force",
-        "devkit smoke: left out: ray start --head --port 6379",
-        "devkit smoke: left out: docker run --rm image prepare",
+        "devkit smoke: skipped: ray stop --force",
+        "devkit smoke: skipped: ray start --head --port 6379",
+        "devkit smoke: skipped: docker run --rm image prepare",
     ]
 
 
@@ -110,7 +110,7 @@ def test_nothing_is_left_of_the_script(script: Script, tmp_path: Path) -> None:
 
 
 def test_a_script_without_a_trainer_is_named_with_its_exit_code(script: Script) -> None:
-    with pytest.raises(UsageError, match=r"bash run\.sh ended with exit code 7, and had started no trainer") as caught:
+    with pytest.raises(UsageError, match=r"bash run\.sh exited with code 7 before it started a trainer") as caught:
         script("python3 -m pip --version; exit 7")
     assert VERL in caught.value.hint
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_run_is_named() -> None:
 
 
 def test_one_that_waits_for_a_cluster_meets_a_deadline() -> None:
-    with pytest.raises(DeadlineError, match=r"had started no trainer after 0\.5 s"):
+    with pytest.raises(DeadlineError, match=r"did not start a trainer within 0\.5 s"):
         capture(("bash", "-c", "until ray status | grep -q 2.nodes; do sleep 0.1; done"), 0.5)
 
 

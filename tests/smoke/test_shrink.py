@@ -111,7 +111,7 @@ def test_a_truncation_that_ends_the_run_is_cut() -> None:
     plan = make_plan(["data.truncation=error"], None)
     [cut] = [cut for cut in plan.cut if cut.key == "data.truncation"]
     assert (cut.full, cut.tiny, cut.given, tiny_of(plan).data.truncation) == ("error", "left", True, "left")
-    assert "would end the run" in cut.why and "data.truncation" not in plan.kept
+    assert "would abort the run" in cut.why and "data.truncation" not in plan.kept
 
 
 def test_a_bare_call_runs_the_defaults() -> None:
@@ -125,7 +125,7 @@ def test_a_bare_call_runs_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("engine", "version", "error", "hint"),
     [
-        ("tgi", None, "--rollout tgi is no rollout engine", "choose from hf, sglang, vllm"),
+        ("tgi", None, "--rollout tgi is not a rollout engine", "choose from hf, sglang, vllm"),
         ("sglang", None, "sglang is not installed here", "pip install 'sglang>="),
         ("vllm", None, "vllm is not installed here", "pip install 'vllm>="),
         ("vllm", "0.8.5", "vllm 0.8.5 is installed here", "pip install 'vllm>="),

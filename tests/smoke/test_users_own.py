@@ -111,15 +111,15 @@ MISTAKES = {
         "found = re.findall(r'#### (.)', solution_str)\n"
         "return float(bool(found) and found[-1].isdigit() and int(found[-1]) == int(ground_truth[0]))",
         "calls",
-        "raises ValueError.*for a number that is none of ASCII's",
+        "raises ValueError.*for a number in non-ASCII digits",
     ),
-    "encodes as ASCII": ("return float(ground_truth.encode() in solution_str.encode('ascii'))", "calls", "not ASCII"),
+    "encodes as ASCII": ("return float(ground_truth.encode() in solution_str.encode('ascii'))", "calls", "non-ASCII"),
     "gives NaN": ("n = len(solution_str)\nreturn float('nan') if n == 0 else 1.0 / n", "calls", "gives nan"),
     "dots are no number": (
         "found = re.findall(r'#### ([.0-9]+)', solution_str)\n"
         "return float(bool(found) and float(found[-1]) == float(ground_truth))",
         "calls",
-        "raises ValueError: could not convert.*for dots for a number",
+        "raises ValueError: could not convert.*for dots instead of a number",
     ),
     "is infinite": (
         "found = re.findall(r'#### (-?[0-9][.0-9e]*)', solution_str)\n"
@@ -165,9 +165,9 @@ def test_a_mistake_fails(name: str, tmp_path: Path, file: str) -> None:
 
 TOLD = {
     "never differs": ("return float('FINAL: ' + ground_truth in solution_str)", "truth", "gave 0 to all of"),
-    "of form alone": ("return float('</answer>' in solution_str)", "truth", "ignores the ground truth"),
-    "random": ("return random.random()", "repeats", "random, asks a judge, or counts"),
-    "random with a seed": ("return draws.random()", "repeats", "random, asks a judge, or counts"),
+    "format-only": ("return float('</answer>' in solution_str)", "truth", "ignores the ground truth"),
+    "random": ("return random.random()", "repeats", "random, calls a judge, or counts"),
+    "random with a seed": ("return draws.random()", "repeats", "random, calls a judge, or counts"),
     "counts its calls": ("state['calls'] += 1\nreturn state['calls'] / 1e4", "repeats", "counts its calls"),
     "by the clock": ("return time.time() % 1e4", "repeats", "for the same response to the same row"),
     "repetition earns less": (
@@ -180,7 +180,7 @@ TOLD = {
     "little is hit": (
         "return float(int(ground_truth) > 40 and boxed(solution_str) == ground_truth)",
         "truth",
-        "no more than nonsense in any usual form, in . of 4 rows",
+        "no more than nonsense in any common format, in . of 4 rows",
     ),
 }
 
@@ -242,7 +242,7 @@ def test_a_slow_reward_is_asked_little_and_told_with_its_cost(
     assert (probed.rows, len(probed.own), len(probed.odd)) == (2, 6, 3)
     said(users_own.reward_calls(replace(probed, seconds=2.0), 1024, 8), None, "2 s a call: 256 s of each full step")
     said(users_own.reward_calls(replace(probed, seconds=2.0), 8, 8), True, "2e\\+03 ms a call")
-    said(users_own.reward_repeats(probed), None, "not in another order: a call takes too long")
+    said(users_own.reward_repeats(probed), None, "not checked in another order: a call takes too long")
     said(users_own.reward_text(probed), None, "a call takes too long")
     said(users_own.reward_truth(probed), True, "as all usual forms at once earns 1, nonsense 0")
     assert not users_own.unsteady(probed)
@@ -253,7 +253,7 @@ def test_a_reward_that_takes_long_to_load_is_loaded_once(
 ) -> None:
     monkeypatch.setattr(probing, "RELOAD_S", -1.0)
     probed = asked(tmp_path, file, FINE["equal in tags"])
-    said(users_own.reward_repeats(probed), True, "not in another order: that takes too long")
+    said(users_own.reward_repeats(probed), True, "not checked in another order: that takes too long")
 
 
 def test_a_random_reward_that_differs_once_is_no_matter_of_order() -> None:
@@ -365,7 +365,9 @@ def test_data_rows() -> None:
         said(users_data.data_rows([*train, row(7, truth=truth)], []), True, "5 rows")
     said(users_data.data_rows([*train, row(7, chat("so", "assistant"))], []), None, "row 7 has neither a user's nor")
     said(users_data.data_rows([row(7, "as it is")], []), True, "1 rows")
-    said(users_data.data_rows(train, train), None, r"prompt of row 0 \(4 of 4 rows\) is among the training prompts")
+    said(
+        users_data.data_rows(train, train), None, r"prompt of row 0 \(4 of 4 rows\) is also among the training prompts"
+    )
 
 
 def test_data_limits() -> None:
@@ -379,7 +381,7 @@ def test_data_limits() -> None:
     said(users_data.data_limits(long_, filtering), True, "1 longer ones are left out")
     said(users_data.data_limits(long_, cutting), True, r"1 longer ones are cut \(data.truncation=left\)")
     said(users_data.data_limits(long_[-4:], filtering), None, "1 of 4 prompts .*: they are left out")
-    said(users_data.data_limits(long_[-1:], filtering), False, "leaves none")
+    said(users_data.data_limits(long_[-1:], filtering), False, "drops all of them")
     said(users_data.data_limits(long_[-1:], cutting), None, "they are cut")
     said(
         users_data.data_limits([row(3, said_tokens=6)], data),
@@ -464,7 +466,7 @@ def test_a_batch_as_it_should_be(reward: str | None, tmp_path: Path, file: str) 
     found = looked(tmp_path, file, reward)
     assert found.keys() == {"pipeline-rewards", "reward-calls", "reward-repeats", "reward-truth", "reward-text"}
     assert {name: each.detail for name, each in found.items() if each.status == "fail"} == {}
-    assert found["pipeline-rewards"].detail.startswith("48 scores are what direct calls give")
+    assert found["pipeline-rewards"].detail.startswith("48 scores match direct calls")
 
 
 def test_rewards_that_nothing_can_be_compared_with(tmp_path: Path, file: str) -> None:

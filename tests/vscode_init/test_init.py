@@ -174,8 +174,8 @@ def test_a_comment_in_an_entry_makes_it_the_users(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ('{"tasks": [}', "is not JSON with comments: line 1, column 12"),
-        ('{"tasks": {}}', "'tasks' is no array"),
-        ("[]", "holds no object"),
+        ('{"tasks": {}}', "'tasks' is not an array"),
+        ("[]", "does not contain an object"),
         ("<<<<<<< HEAD\n{}", "is not JSON with comments: line 1, column 1"),
         ("[" * 100_000, "nested too deeply"),
     ],

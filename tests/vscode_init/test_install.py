@@ -110,7 +110,7 @@ def test_one_that_is_not_there_is_an_error(path: Path) -> None:
 
 
 def test_none_at_all_is_an_error_with_a_way_out(path: Path, vsix: Path) -> None:
-    with pytest.raises(DevkitError, match="no editor is found") as caught:
+    with pytest.raises(DevkitError, match="no editor found") as caught:
         install.main(vsix=vsix)
     assert "--editor PATH" in caught.value.hint
 
@@ -130,7 +130,7 @@ def test_one_that_refuses_is_named_and_the_others_have_it(
 ) -> None:
     editor(path, "code", REFUSING)
     editor(path, "cursor")
-    with pytest.raises(DevkitError, match=r"code did not take it: it is not compatible with VS Code 1\.80") as caught:
+    with pytest.raises(DevkitError, match=r"code did not accept it: it is not compatible with VS Code 1\.80") as caught:
         install.main(vsix=vsix)
     assert caught.value.hint == f"by hand: {path}/code --install-extension {vsix} --force"
     assert "cursor: installed" in capsys.readouterr().out
@@ -143,7 +143,7 @@ def test_one_that_refuses_is_named_and_the_others_have_it(
 def test_one_that_does_not_end_is_given_up(path: Path, vsix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     editor(path, "code", "exec sleep 60")
     monkeypatch.setattr(install, "SECONDS", 0.2)
-    with pytest.raises(DevkitError, match=r"no end within 0\.2 s"):
+    with pytest.raises(DevkitError, match=r"did not finish within 0\.2 s"):
         install.main(vsix=vsix)
 
 
@@ -151,9 +151,9 @@ def test_an_extension_that_was_not_built_is_an_error(path: Path, tmp_path: Path)
     editor(path, "code")
     with pytest.raises(DevkitError, match="the extension is not built") as caught:
         install.main(vsix=tmp_path / "none.vsix")
-    assert caught.value.hint.startswith("make vscode")
+    assert caught.value.hint.startswith("in a checkout, build it with make vscode")
     (tmp_path / "none.vsix").write_bytes(b"PK")
-    with pytest.raises(DevkitError, match="is no extension"):
+    with pytest.raises(DevkitError, match="is not an extension"):
         install.main(vsix=tmp_path / "none.vsix")
     assert not (path / "code.asked").exists()
 

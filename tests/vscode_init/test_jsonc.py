@@ -71,7 +71,7 @@ def test_a_text_may_hold_no_value(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "line 1, column 2: a text in double quotes is missing"),
+        ("{", "line 1, column 2: a string in double quotes is missing"),
         ('{"a" 1}', "column 6: a colon is missing"),
         ('{"a": 1\n "b": 2}', "line 2, column 2: a comma or the end is missing: `}`"),
         ("[1, 2", "the end is missing: `]`"),
@@ -79,11 +79,11 @@ def test_a_text_may_hold_no_value(text: str) -> None:
         ("[01]", "not a value: 01"),
         ("[tru]", "not a value: tru"),
         ("[NaN]", "not a value: NaN"),
-        ("{'a': 1}", "a text in double quotes is missing"),
-        ('{"a": "b\n"}', "a text in double quotes is missing, or has no end"),
-        ('["\\x"]', "an escape that JSON does not know"),
-        ("[1] [2]", "column 5: something comes after the end"),
-        ("[1 /* ]", "column 4: a comment has no end"),
+        ("{'a': 1}", "a string in double quotes is missing"),
+        ('{"a": "b\n"}', "a string in double quotes is missing or unterminated"),
+        ('["\\x"]', "an escape that JSON does not allow"),
+        ("[1] [2]", "column 5: there is text after the end"),
+        ("[1 /* ]", "column 4: unterminated comment"),
         ("<<<<<<< HEAD\n{}", "not a value|a value is missing"),
     ],
 )

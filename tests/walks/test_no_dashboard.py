@@ -20,7 +20,7 @@ def test_a_dashboard_that_fails_is_told_at_once_and_can_be_left_out(terminal: Te
     done = terminal.try_("devkit debug-cluster --timeout 10000", timeout=stretched(300))
     *_, error, hint = done.stderr.splitlines()
     assert done.returncode == 1 and error.startswith("error: Ray's dashboard has failed: ") and str(CLIENT) in error
-    assert hint.startswith("hint: --no-dashboard does without: ")
+    assert hint.startswith("hint: --no-dashboard starts without one; ")
 
     page = terminal.run("devkit debug-cluster --no-dashboard")
     assert "dashboard  none" in page and "In VS Code" not in page

@@ -32,7 +32,7 @@ def look_around(terminal: Terminal, where: str) -> None:
     assert where.split(":")[0] in terminal.run("devkit stacks")
     assert "1 hit" in terminal.run("devkit break --list")
     assert "no crashes" in terminal.run("devkit crashes")
-    assert "stopped by the debugger" in terminal.run("devkit hang")
+    assert "paused by the debugger" in terminal.run("devkit hang")
 
 
 def finish(terminal: Terminal, program: Running) -> None:

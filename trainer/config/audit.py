@@ -122,7 +122,7 @@ def _keys(dialect: str, overrides: Sequence[Override]) -> Iterator[Remark]:
             continue  # of a configuration of verl's that is not in the table
         if not _is_known(key):
             if not (engine_of_its_own or added):
-                yield Remark("unknown", key, f"{key} is a key of no release", near_hint(key))
+                yield Remark("unknown", key, f"{key} is not a key of any release", near_hint(key))
         elif not accepts(release, override):
             if override.operator == "+" and not is_listed(key):
                 continue  # of a section that is free, perhaps

@@ -104,7 +104,7 @@ def choose(overrides: Sequence[Override], asked: str | None = None) -> Choice:
     best = min(refused, key=lambda release: len(refused[release]))  # of equals, the first: the newest
     dialect = next(name for name, releases in _RELEASES.items() if best in releases)
     if dialect == DIALECTS[0] and not refused[best]:
-        return Choice(dialect, "nothing in the command asks for an older one")
+        return Choice(dialect, "no key is specific to an older release")
     if not refused[best]:
         newer = _RELEASES[DIALECTS[DIALECTS.index(dialect) - 1]][-1]
         return Choice(dialect, f"newer ones refuse {refused[newer][0].spelling}")

@@ -137,7 +137,7 @@ class Adapter(Talk):
             self._event("continued", {"threadId": stop.thread_id, "allThreadsContinued": False})
         self._mine.discard(stop)
         if why == "timeout":
-            self._output(f"the stop {stop.id} has ended: its time-out has passed\n")
+            self._output(f"the stop {stop.id} has ended: its timeout has passed\n")
 
     # ---- a session begins and ends
 
@@ -236,7 +236,7 @@ class Adapter(Talk):
         path = self._sources.get(number) or self._paths.to_here(str(source.get("path") or ""))
         lines = linecache.getlines(path)
         if not lines:
-            raise Refused(f"there is no text of {path or 'this source'} here")
+            raise Refused(f"the source of {path or 'this source'} is not available here")
         return {"content": "".join(lines), "mimeType": "text/x-python"}
 
     def _on_scopes(self, arguments: Document, _request: Document) -> Document:

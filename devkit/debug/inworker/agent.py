@@ -194,7 +194,7 @@ class Agent:
                     self._receive(document)
             except Exception as error:  # noqa: BLE001 - keeps the program free of the hub's troubles; they are told
                 if not isinstance(error, OSError):
-                    self._complaints.tell("the agent lost its way to the hub", error)
+                    self._complaints.tell("the agent lost its connection to the hub", error)
             self._lost_connection()
             if self._standing:
                 time.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])

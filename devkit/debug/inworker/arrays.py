@@ -18,7 +18,7 @@ Facts = dict[str, Any]
 
 
 def array_facts(value: Any) -> Facts | None:
-    """Shape, dtype, device, min, max, mean, NaN count, hash, and the values if few; None for what is no array.
+    """Shape, dtype, device, min, max, mean, NaN count, hash, and the values if few; None for what is not an array.
 
     >>> import numpy
     >>> facts = array_facts(numpy.array([1.0, float("nan"), 4.0]))

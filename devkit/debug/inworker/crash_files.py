@@ -61,7 +61,7 @@ def store(document: Mapping[str, Any], folder: Path) -> Path | None:
     except OSError as error:
         if str(folder) not in _told:
             _told.add(str(folder))
-            say(f"crash snapshots can't be kept in {folder}: {error.strerror or error}")
+            say(f"crash snapshots can't be stored in {folder}: {error.strerror or error}")
         return None
 
 

@@ -60,7 +60,7 @@ class References:
     def get(self, number: Any) -> Node:
         node = self._nodes.get(number)
         if node is None:
-            raise LookupError("this variable or frame is of a stop that has ended")
+            raise LookupError("this variable or frame belongs to a pause that has ended")
         found: Node = node
         return found
 

@@ -31,7 +31,7 @@ STILL_LOOKS = 3  # looks at which the file has not grown: the dump is whole
 WAKES = 5  # who waits for Python's lock wakes up 200 times a second, and asks for it again
 WAKES_SECONDS = 0.5
 MOST = 1 << 22  # bytes of a dump: a hundred threads of a hundred frames
-HOLDS = "a C call holds its Python lock"
+HOLDS = "a C call holds its Python lock (the GIL)"
 
 
 class NoDumpError(RuntimeError):
@@ -73,7 +73,7 @@ def ask(pid: int) -> list[Thread]:
         if offered is None:
             raise NoDumpError("it does not answer")
         if not is_held(pid, offered.thread):
-            raise NoDumpError("it does not answer, and waits for no lock of Python's")
+            raise NoDumpError("it does not respond, and it is not waiting for a Python lock")
         if offered.signal not in signals(pid, "SigCgt"):
             raise NoDumpError(HOLDS)
         return _read(_dump(process, offered))
@@ -125,7 +125,7 @@ def _dump(process: int, offered: Offer) -> str:
     with offered.path.open("r+b") as file:
         while not _taken(fcntl, file):
             if time.monotonic() > end:
-                raise NoDumpError(f"{HOLDS}, and somebody else looks at it just now")
+                raise NoDumpError(f"{HOLDS}, and another tool is inspecting it right now")
             time.sleep(LOOK_SECONDS)
         file.truncate(0)
         signal.pidfd_send_signal(process, offered.signal)

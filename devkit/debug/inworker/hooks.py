@@ -49,7 +49,7 @@ def _driver_breakpoint(agent: Agent) -> Any:
             pdb.Pdb().set_trace(frame)
         else:
             place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            say(f"breakpoint() at {place} in the driver: nobody is there, going on (devkit run --wait stops here)")
+            say(f"breakpoint() at {place} in the driver: no terminal, so not pausing (devkit run --wait pauses here)")
 
     return hook
 

@@ -162,7 +162,7 @@ class Hub:
             fate = await self.surroundings.fate(parent, identity["node_id"], identity["job_id"])
             return await self._fate_of_child(identity) if fate is None and dash else fate
         except Exception as error:  # noqa: BLE001 - a GCS that fails now is asked again; else its stops never end
-            print(f"devkit: cannot find out about worker {worker_id}: {error!r}", file=sys.stderr)  # noqa: T201
+            print(f"devkit: cannot get information about worker {worker_id}: {error!r}", file=sys.stderr)  # noqa: T201
             return None
 
     async def _fate_of_child(self, identity: Document) -> Document | None:
@@ -298,14 +298,14 @@ class Hub:
         try:
             operation = OPERATIONS.get(str(document.get("op")))
             if operation is None:
-                raise HubError(f"the hub does not know {document.get('op')}", "it was started by another devkit", 2)
+                raise HubError(f"the hub does not know {document.get('op')}", "it was started by a different devkit", 2)
             await asyncio.sleep(max(0.0, self._gathered - time.monotonic()))
             link.write({"id": number, "ok": await operation(self, link, {**document["arguments"], "request": number})})
         except HubError as error:
             link.write({"id": number, "error": str(error), "hint": error.hint, "exit_code": error.exit_code})
         except Exception as error:  # noqa: BLE001 - who asked would wait for an answer; most often it can't be read
             hint = "was the hub started by another version of devkit?"
-            link.write({"id": number, "error": f"a request that the hub can't answer: {error!r}", "hint": hint})
+            link.write({"id": number, "error": f"a request the hub can't answer: {error!r}", "hint": hint})
 
     def _forward(self, link: Link, document: Document) -> None:
         other = link.channels.get(document["channel"])

@@ -35,7 +35,7 @@ async def break_(hub: Hub, link: Link, request: Document) -> BreakpointState:
     try:
         breakpoint_of(document)
     except ValueError as error:
-        raise HubError(str(error), "was it set by another version of devkit?", 2) from None
+        raise HubError(str(error), "was it set by a different version of devkit?", 2) from None
     hub.update(table.posted(hub.table, document))
     await hub.surroundings.keep(list(hub.table.breakpoints.values()))
     known = hub.table.workers

@@ -99,13 +99,13 @@ def _fitting(found: list[_Inner], names: frozenset[str], wanted: frozenset[str])
     fit = [each for each in found if wanted <= each.known]
     if not fit:
         told = ", ".join(sorted(wanted))
-        raise SpecError(f"nothing in this line knows all of {told}", "set a breakpoint for each lambda of its own")
+        raise SpecError(f"no code on this line can see all of {told}", "set a separate breakpoint for each lambda")
     outermost = [each for each in fit if not any(_is_around(other, each) for other in fit)]
     missed = next((name for each in outermost if (name := each.misses(names))), "")
     if missed:
         raise SpecError(
-            f"the lambda in this line does not use {missed}, and can't see it",
-            "a condition there may name its parameters, what it uses itself, and globals",
+            f"the lambda on this line does not use {missed}, so it is not visible there",
+            "a condition there may use its parameters, its own variables, and globals",
         )
     return outermost
 

@@ -91,9 +91,7 @@ class Source:
             try:
                 self._tree = ast.parse(self.text, FILE)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                raise SpecError(
-                    f"{self.filename} does not parse: {error}", "is it Python, and of this version?"
-                ) from None
+                raise SpecError(f"{self.filename} does not parse: {error}", "is it Python, for this version?") from None
         return self._tree
 
     def sites(self, mark: Mark) -> tuple[Site, ...]:

@@ -58,12 +58,12 @@ def _words(killed: re.Match[str]) -> dict[str, Any]:
     """
     >>> line = "Memory cgroup out of memory: Killed process 7 (ray::W) total-vm:9kB, anon-rss:2097152kB, file-rss:0kB"
     >>> _words(_KILLED.search(line))["message"]
-    'killed by the kernel at 2048 MiB: the memory of its container or cgroup had run out'
+    'killed by the kernel at 2048 MiB: its container or cgroup ran out of memory'
     """
     limited = "its container or cgroup" if killed["whose"].startswith("Memory cgroup") else "this machine"
     size = _ANON.search(killed["sizes"])
     at = f" at {int(size[1]) // 1024} MiB" if size else ""
-    message = f"killed by the kernel{at}: the memory of {limited} had run out"
+    message = f"killed by the kernel{at}: {limited} ran out of memory"
     return {"kind": "memory", "signal": "OutOfMemory", "message": message, "frames": []}
 
 

@@ -49,7 +49,7 @@ class Onlookers:
         except Exception as error:  # noqa: BLE001 - Ray has many; each means that nobody there could look
             if type(error).__name__ != "GetTimeoutError":  # that one may still be coming up
                 self._end(node_id)
-            return {"error": f"nothing on its node answers: {type(error).__name__}"}
+            return {"error": f"nothing on its node responds: {type(error).__name__}"}
         finally:
             if node_id in self._actors:
                 loop = asyncio.get_running_loop()

@@ -39,7 +39,7 @@ def continue_(agent: Any, document: Document) -> Document:
         return {"error": "not stopped any more"}
     if stop.place.busy:
         agent.stops.resume(document["stop"])
-        return {"error": "it is still evaluating what was asked, and goes on when that ends"}
+        return {"error": "it is still evaluating an expression and resumes when that ends"}
     agent.send({"type": "reply", "id": document["id"]})  # now: the process may end with the program's next line
     agent.stops.resume(document["stop"])
     return {}
@@ -50,7 +50,7 @@ def step(agent: Any, document: Document) -> Document:
     if stop is None:
         return {"error": "not stopped any more"}
     if stop.place.busy:
-        return {"error": "it is still evaluating what was asked"}
+        return {"error": "it is still evaluating an expression"}
     if how not in ("next", "stepIn", "stepOut"):
         return {"error": f"there is no step {how!r}"}
     agent.send({"type": "reply", "id": document["id"]})  # as above

@@ -53,7 +53,7 @@ class _ByMonitoring:
     def start(self) -> str:
         tool = next((tool for tool in (3, 5, 4, 1, 2) if self._monitoring.get_tool(tool) is None), None)
         if tool is None:
-            return "other tools hold all ids of sys.monitoring"
+            return "other tools use all sys.monitoring ids"
         self._tool = tool
         self._monitoring.use_tool_id(tool, "devkit-pause")
         line = self._monitoring.events.LINE

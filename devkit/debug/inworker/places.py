@@ -94,7 +94,9 @@ def site_of_line(tree: ast.Module, text: str, filename: str, line: int) -> Site:
     """Raises `SpecError` for a line without code; its hint names the nearest lines that have some."""
     lines = re.split(r"\r\n|\r|\n", text)
     if line > len(lines):
-        raise SpecError(f"{filename} has {len(lines)} lines, and no line {line}", "is it the version that runs?")
+        raise SpecError(
+            f"{filename} has {len(lines)} lines; there is no line {line}", "is it the version that is running?"
+        )
     spot = _at(_Spot(tree), lines, line)
     if spot is None:
         raise SpecError(f"line {line} of {filename} holds no code", _neighbours(tree, lines, line))
@@ -202,7 +204,7 @@ def _neighbours(tree: ast.Module, lines: Sequence[str], line: int) -> str:
     after = _nearest(tree, lines, range(line + 1, min(len(lines), line + _NEAR) + 1))
     found = [str(each) for each in (before, after) if each]
     if not found:
-        return "there is no code near it"
+        return "there is no code nearby"
     return f"the nearest lines with code are {' and '.join(found)}" if len(found) > 1 else f"line {found[0]} has code"
 
 

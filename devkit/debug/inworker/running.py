@@ -176,7 +176,7 @@ class _Monitoring:
             self._monitoring.register_callback(tool, self._line, self._at_line)
             self._monitoring.register_callback(tool, self._instruction, self._at_instruction)
             return
-        raise RuntimeError("other tools hold all ids of sys.monitoring")
+        raise RuntimeError("other tools use all sys.monitoring ids")
 
     def update(self, _suspended: list[Suspendable]) -> str:
         wanted = {id(target.code): target.code for target in self._running.targets()}

@@ -229,7 +229,7 @@ class _Shot:
         for value in sorted(values, key=lambda each: each.order):
             value.locals[value.name] = self._showing.of(value.name, value.value, value.limits)
         if self._showing.late:
-            self._cut.append(f"{self._showing.late} values: no time was left for them")
+            self._cut.append(f"{self._showing.late} values: no time left for them")
 
     def _bounded(self, places: list[Place]) -> list[Place]:
         if len(places) <= OUTER_FRAMES + INNER_FRAMES:

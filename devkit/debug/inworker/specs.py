@@ -63,7 +63,7 @@ def parse(text: str) -> Spec:
     """
     found = _BY_NAME.fullmatch(text) or _BY_LINE.fullmatch(text)
     if found is None:
-        raise SpecError(f"no breakpoint can be read from {text.strip()!r}", f"write it like {_EXAMPLE}")
+        raise SpecError(f"not a valid breakpoint: {text.strip()!r}", f"use the form {_EXAMPLE}")
     parts = {name: value or "" for name, value in found.groupdict().items()}
     if found["role"] == "" and not parts["ranks"].strip():
         raise SpecError("nothing follows @", "name a role, ranks, or both: @Worker, @[0], @Worker[0:4]")
@@ -116,7 +116,7 @@ def check_condition(condition: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, banned):
             raise SpecError(
-                f"the condition {text!r} would change the function that it stands in",
+                f"the condition {text!r} would change the function it is in",
                 "a condition takes no await, yield or :=",
             )
 
@@ -192,7 +192,7 @@ def check_log(log: str) -> None:
     if problem and parts:
         problem = next(filter(None, map(_problem, parts)), "")
     if problem:
-        hint = 'it takes an expression, "loss, k", or a text, "loss is {loss}"'
+        hint = 'it takes an expression, "loss, k", or a message, "loss is {loss}"'
         raise SpecError(f"--log {log!r} does not parse: {problem}", hint)
 
 
@@ -207,7 +207,7 @@ def _problem(expression: str) -> str:
 def _hits(hits: str) -> tuple[str, int]:
     found = _HITS.fullmatch("".join(hits.split()))
     if found is None or (found[1] in (None, "%") and int(found[2]) == 0):
-        raise SpecError(f"{hits!r} is no hit count", "write 3 (the third hit), >=3, >3 or %3 (each third)")
+        raise SpecError(f"{hits!r} is not a hit count", "use 3 (the third hit), >=3, >3 or %3 (each third)")
     return found[1] or "==", int(found[2])
 
 
@@ -231,8 +231,8 @@ def _rank_items(ranks: str) -> list[re.Match[str]]:
 def _rank_item(item: str) -> re.Match[str]:
     found = _RANK.fullmatch(item)
     if found is None:
-        hint = "negative ranks need a world size: count from 0" if "-" in item else "write ranks like 0, 4:8 or ::2"
-        raise SpecError(f"{item!r} is no rank", hint)
+        hint = "negative ranks need a world size: count from 0" if "-" in item else "use ranks such as 0, 4:8 or ::2"
+        raise SpecError(f"{item!r} is not a rank", hint)
     if found[4] and int(found[4]) == 0:
         raise SpecError(f"the ranks {item!r} have a step of 0", "a step is at least 1")
     return found

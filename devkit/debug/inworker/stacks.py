@@ -19,7 +19,7 @@ STOPS = OURS + "stops.py"
 OUR_THREADS = "devkit"  # our threads' names start with it
 DEPTH = 200  # frames of a thread, the innermost ones
 TASKS = 100  # asyncio tasks that are listed
-PTRACE_HINT = "py-spy may not look at this process (it needs SYS_PTRACE)"
+PTRACE_HINT = "py-spy lacks permission for this process (it needs SYS_PTRACE)"
 _PR_SET_PTRACER = 0x59616D61
 
 Thread = dict[str, Any]  # a `documents.ThreadStack`
@@ -139,7 +139,7 @@ def py_spy(pid: int, native: bool = False, timeout: float = 10.0) -> list[Thread
 
     program = _find_py_spy()
     if program is None:
-        raise NoPySpyError("py-spy is not installed beside this Python, nor in PATH")
+        raise NoPySpyError("py-spy is not installed with this Python, nor on PATH")
     command = [program, "dump", "--json", "--pid", str(pid), *(["--native"] if native else [])]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child:
@@ -187,7 +187,7 @@ def _reason(errors: bytes) -> str:
     lowered = text.lower()
     if "permission" in lowered or "not permitted" in lowered or "ptrace" in lowered:
         return PTRACE_HINT
-    return text.splitlines()[-1] if text else "py-spy failed without a word"
+    return text.splitlines()[-1] if text else "py-spy failed without a message"
 
 
 def _of_py_spy(document: list[dict[str, Any]]) -> list[Thread]:

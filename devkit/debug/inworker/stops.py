@@ -86,7 +86,7 @@ class Stop:
             self.place.drop(self)
         if not job.wait(timeout):
             self.place.give_up(job)
-            busy = ": it is still busy with what was asked before" if self.place.busy else ""
+            busy = ": it is still busy with the previous request" if self.place.busy else ""
             raise TimeoutError(f"no answer within {timeout:g} s{busy}")
         return job.result()
 
@@ -287,7 +287,7 @@ class Stops:
         if driver is not None and driver.task is not None:
             stop.thread_name += f" {driver.task.get_name()}"
         elif driver is None and loop is not None:
-            stop.note = f"its event loop waits too: {type(loop).__module__} can't run inside itself"
+            stop.note = f"its event loop is also blocked: {type(loop).__module__} can't run inside itself"
         with self._lock:
             self._stops[stop.id] = stop
         if stop.listed is not None:

@@ -17,9 +17,9 @@ from .places import Site
 from .running import Target
 from .specs import SpecError
 
-DIFFERS = "the source differs from what runs here"
+DIFFERS = "the source differs from the running code"
 NOT_HERE = "not defined here yet"
-HAS_RUN = "that line ran when its module was loaded, and runs no more"
+HAS_RUN = "that line ran when its module was loaded and will not run again"
 
 
 class Standing:

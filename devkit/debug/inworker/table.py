@@ -211,7 +211,7 @@ def _note(notes: list[str], meant: list[Worker], there: list[Worker]) -> str:
         return "no worker has joined yet"
     if not meant:
         roles = {worker.identity["role"] for worker in there}
-        return f"no process has this role or rank so far; there are {', '.join(sorted(roles))}"
+        return f"no process has this role or rank yet; there are {', '.join(sorted(roles))}"
     return max(set(notes), key=notes.count) if notes else ""
 
 

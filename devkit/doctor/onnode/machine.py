@@ -113,7 +113,7 @@ def _disk(role: str, path: str, mounts: list[tuple[str, str]]) -> Disk:
         size = os.statvfs(there)
     except OSError as error:
         return Disk(role, path, 0, 0, kind, error.strerror or str(error))
-    refused = "" if os.access(there, os.W_OK) else "no right to write there"
+    refused = "" if os.access(there, os.W_OK) else "no permission to write there"
     identity = _identity(there) if there == Path(path) and kind != "overlay" else _private_identity(there)
     return Disk(role, path, size.f_frsize * size.f_blocks, size.f_frsize * size.f_bavail, kind, refused, identity)
 

@@ -106,7 +106,7 @@ def reason(error: OSError, timeout: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {timeout:g} s"
     if isinstance(error, socket.gaierror):
-        return "the name is not known"
+        return "the name is unknown"
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 

@@ -10,7 +10,7 @@ from devkit.doctor.scene import Node, Scene, names
 
 LOST_TRIES = 3
 SKEW_S, LARGE_SKEW_S = 2.0, 300.0  # from 5 minutes on, Kerberos and object stores refuse
-_RESTART = "stop Ray there, unset {name}, and start it again; devkit debug-cluster does that by itself"
+_RESTART = "stop Ray there, unset {name}, and start it again; devkit debug-cluster does that automatically"
 
 
 def check(scene: Scene) -> Iterator[Finding]:
@@ -27,7 +27,7 @@ def _cluster(scene: Scene) -> Iterator[Finding]:
             "cluster-unreachable",
             (),
             scene.unreachable,
-            "nothing of the cluster could be looked at; what follows is of this machine alone",
+            "could not inspect the cluster; showing this machine only",
             scene.unreachable_hint,
             (scene.unreachable,),
         )
@@ -37,31 +37,33 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
     for node in scene.nodes:
         name = scene.name(node.node_id)
         if not node.alive:
-            evidence = node.death or f"Ray has node {node.node_id[:8]} at {node.ip} as DEAD"
+            evidence = node.death or f"Ray lists node {node.node_id[:8]} at {node.ip} as DEAD"
             why = "its GPUs are not counted"
             yield Finding("node-dead", (name,), f"node {_named(name, node)} is dead", why, _join(scene), (evidence,))
         elif node.facts is None:
             yield _silent(name, node)
         elif node.facts.unseen:
             said = tuple(f"{probe}: {why}" for probe, why in sorted(node.facts.unseen.items()))
-            what = f"{names(sorted(node.facts.unseen))} of {name} could not be looked at"
+            what = f"{names(sorted(node.facts.unseen))} of {name} could not be checked"
             yield Finding(
-                "not-looked-at", (name,), what, "a mistake there is not found", "devkit doctor --timeout 60", said
+                "not-looked-at", (name,), what, "a problem there would be missed", "devkit doctor --timeout 60", said
             )
     yield from _from_here(scene)
 
 
 def _silent(name: str, node: Node) -> Finding:
     """What is lost although a connection opens is large: its first packets are small ones."""
-    what, why = f"node {_named(name, node)} did not answer", "Ray counts it as alive and places ranks there: "
+    what, why = f"node {_named(name, node)} did not answer", "Ray considers it alive and places ranks there: "
     mend = f"ssh {node.ip} 'uptime; free -g; tail /tmp/ray/session_latest/logs/raylet.err'"
-    evidence = [node.problem or "no facts came back"]
+    evidence = [node.problem or "it returned nothing"]
     if node.unacknowledged >= LOST_TRIES and node.from_here == "":
-        what = f"what is sent to node {_named(name, node)} does not arrive, though connections to it open"
-        why = "large packets are lost on the way, as where an MTU differs: "
+        what = f"data sent to node {_named(name, node)} does not arrive, although connections to it open"
+        why = "large packets are lost on the way, as with mismatched MTUs: "
         mend = f"compare the MTU on all nodes and between them: ip link; ping -M do -s 1472 {node.ip}"
-        evidence.append(f"over an open connection to {node.ip} the same was sent {node.unacknowledged} times in vain")
-    return Finding("node-silent", (name,), what, why + "the run would wait for them", mend, tuple(evidence))
+        evidence.append(
+            f"over an open connection to {node.ip} data was sent {node.unacknowledged} times without an acknowledgement"
+        )
+    return Finding("node-silent", (name,), what, why + "the run would wait for its ranks", mend, tuple(evidence))
 
 
 def _named(name: str, node: Node) -> str:
@@ -69,7 +71,7 @@ def _named(name: str, node: Node) -> str:
 
 
 def _join(scene: Scene) -> str:
-    return f"there: ray start --address={scene.gcs_address}"
+    return f"on that node: ray start --address={scene.gcs_address}"
 
 
 def _from_here(scene: Scene) -> Iterator[Finding]:
@@ -109,8 +111,8 @@ def _skew(told: str, read: Sequence[tuple[str, float, float]], seconds: float) -
         "clock-skew",
         tuple(name for name, _, _ in read),
         told,
-        "logs are merged in the wrong order, and tokens, certificates and object stores may refuse the node",
-        "there: chronyc makestep, or timedatectl set-ntp true",
+        "logs are merged in the wrong order, and tokens, certificates and object stores may reject the node",
+        "on that node: chronyc makestep, or timedatectl set-ntp true",
         tuple(
             f"{name}: offset {offset:+.3f} s from the head's clock, read within {within * 1000:.0f} ms"
             for name, offset, within in read
@@ -127,8 +129,8 @@ def _tokens(scene: Scene) -> Iterator[Finding]:
             "token-differs",
             tuple(name for where in with_token.values() for name in where),
             f"the nodes have {len(with_token)} different tokens for Ray",
-            "whoever joins or submits with the wrong one is refused: InvalidAuthToken",
-            "copy ~/.ray/auth_token of the head to each node, and unset RAY_AUTH_TOKEN there",
+            "joining or submitting with the wrong token fails: InvalidAuthToken",
+            "copy the head's ~/.ray/auth_token to each node, and unset RAY_AUTH_TOKEN there",
             tuple(f"token {number}: {names(where)}" for number, where in enumerate(with_token.values(), 1)),
         )
     filed = [(name, f.token.file) for name, f in scene.seen if f.token.file and f.token.mode.lower() != "disabled"]
@@ -137,7 +139,7 @@ def _tokens(scene: Scene) -> Iterator[Finding]:
             "token-file",
             tuple(name for name, _ in filed),
             f"{names(name for name, _ in filed)} has a token file, and {names(without)} has no token",
-            "Ray turns tokens on where that file is: a head that is started there refuses the nodes that have none",
+            "Ray requires tokens where that file exists: a head started there rejects nodes without one",
             f"scp {filed[0][1]} to the same place on {names(without)}; or set RAY_AUTH_MODE=disabled everywhere",
             tuple(f"{name}: {file}" for name, file in filed),
         )
@@ -146,8 +148,8 @@ def _tokens(scene: Scene) -> Iterator[Finding]:
             yield Finding(
                 "token-open",
                 (name,),
-                f"others on {name} can read the token in {facts.token.file}",
-                "whoever has the token can run anything on the cluster",
+                f"other users on {name} can read the token in {facts.token.file}",
+                "anyone with the token can run anything on the cluster",
                 f"chmod 600 {facts.token.file}",
                 (f"its permissions are {facts.token.open_to}",),
             )
@@ -172,8 +174,8 @@ def _leftovers(scene: Scene) -> Iterator[Finding]:
         yield Finding(
             "ray-debug-leftover",
             where,
-            f"Ray's old debugger is on at {names(where)}",
-            "it takes the place of the distributed debugger: breakpoints wait for `ray debug`, and open ports",
+            f"Ray's old debugger is enabled on {names(where)}",
+            "it replaces the distributed debugger: breakpoints wait for `ray debug` and open ports",
             _RESTART.format(name="RAY_DEBUG"),
             tuple(f"{name}: {', '.join(said)}" for name, said in found),
         )
@@ -186,7 +188,7 @@ def _leftovers(scene: Scene) -> Iterator[Finding]:
             "breakpoint-leftover",
             where,
             f"PYTHONBREAKPOINT is set on {names(where)}",
-            "breakpoint() goes there, or does nothing, in place of the debugger",
+            "breakpoint() calls that, or does nothing, instead of the debugger",
             _RESTART.format(name="PYTHONBREAKPOINT"),
             tuple(f"{name}: PYTHONBREAKPOINT={value}" for name, value in elsewhere),
         )

@@ -27,7 +27,7 @@ def _driver(name: str, facts: NodeFacts) -> Iterator[Finding]:
     devices = facts.devices
     if devices.problem:
         why = "no rank can use a GPU there"
-        mend = "there: nvidia-smi; after an update of the driver, reboot the node"
+        mend = "on that node: nvidia-smi; after a driver update, reboot the node"
         said = f"nvidia-smi: {devices.problem}"
         yield Finding("driver-broken", (name,), f"the GPU driver of {name} does not answer", why, mend, (said,))
 
@@ -44,10 +44,10 @@ def _build(name: str, facts: NodeFacts) -> Iterator[Finding]:
     )
     if not built:
         what = f"torch on {name} can't use its {len(devices.gpus)} {devices.kind.upper()} GPUs"
-        mend = f"{software.executable or 'python'} -m pip install torch, of a build for {_platform(facts)}"
+        mend = f"{software.executable or 'python'} -m pip install torch (a build for {_platform(facts)})"
         yield Finding("torch-without-cuda", (name,), what, "every rank there would train on the CPU", mend, evidence)
     elif devices.kind == "nvidia" and devices.cuda and _major(devices.cuda) < _major(built):
-        what = f"torch on {name} is built for CUDA {built}, and its driver takes {devices.cuda} at most"
+        what = f"torch on {name} is built for CUDA {built}, but its driver supports {devices.cuda} at most"
         why = "torch.cuda.is_available() is False: the driver is too old"
         mend = f"install a torch for CUDA {devices.cuda}, or a driver for CUDA {built}"
         yield Finding("cuda-too-new", (name,), what, why, mend, (*evidence, f"driver {devices.driver}"))
@@ -70,24 +70,22 @@ def _taken(name: str, facts: NodeFacts) -> Iterator[Finding]:
     for gpu in facts.devices.gpus:
         if gpu.memory_mib and gpu.used_mib > TAKEN * gpu.memory_mib:
             holders = [p for p in facts.devices.processes if p.gpu == gpu.uuid]
-            said = tuple(
-                f"pid {p.pid} holds {p.used_mib} MiB: {p.command or 'a process that is not seen'}" for p in holders
-            )
+            said = tuple(f"pid {p.pid} holds {p.used_mib} MiB: {p.command or 'a hidden process'}" for p in holders)
             pids = " ".join(str(process.pid) for process in holders)
             yield Finding(
                 "gpu-memory-taken",
                 (name,),
                 f"{_gib(gpu.used_mib)} of {_gib(gpu.memory_mib)} of GPU {gpu.index} on {name} are taken",
-                "a run that plans with the whole GPU runs out of memory, often after minutes",
-                f"there, if it is left over from an earlier run: kill {pids}"
+                "a run that expects the whole GPU runs out of memory, often only after minutes",
+                f"there, if left over from an earlier run: kill {pids}"
                 if pids
-                else "there: fuser -v /dev/nvidia*",
+                else "on that node: fuser -v /dev/nvidia*",
                 said or (_usage(gpu),),
             )
 
 
 def _usage(gpu: Gpu) -> str:
-    return f"nvidia-smi: {gpu.used_mib} MiB of {gpu.memory_mib} MiB used, and no process is shown"
+    return f"nvidia-smi: {gpu.used_mib} MiB of {gpu.memory_mib} MiB used, no process shown"
 
 
 def _gib(mib: int) -> str:
@@ -98,7 +96,7 @@ def _lists(name: str, facts: NodeFacts) -> Iterator[Finding]:
     given = {variable: facts.environment[variable] for variable in _LISTS if variable in facts.environment}
     hip, rocr, cuda = (given.get(variable) for variable in _LISTS)
     evidence = tuple(f"{variable}={value}" for variable, value in given.items())
-    why = "verl and Ray refuse to start a worker, or the second list counts what the first one left"
+    why = "verl and Ray refuse to start a worker, or the second list indexes into what the first one left"
     if rocr and (hip or cuda):
         other = "HIP_VISIBLE_DEVICES" if hip else "CUDA_VISIBLE_DEVICES"
         what = f"ROCR_VISIBLE_DEVICES and {other} are both set on {name}"
@@ -114,8 +112,8 @@ def _index(name: str, facts: NodeFacts) -> Iterator[Finding]:
     count = len(facts.devices.gpus)
     beyond = [word for word in value.split(",") if word.strip().isdigit() and int(word) >= count]
     if count and beyond:
-        what = f"CUDA_VISIBLE_DEVICES on {name} names GPU {names(beyond)}, and there are {count}"
-        why = "CUDA stops reading the list there: the GPUs behind it are not seen either"
+        what = f"CUDA_VISIBLE_DEVICES on {name} names GPU {names(beyond)}, but there are {count}"
+        why = "CUDA stops reading the list there, so the GPUs after it are hidden too"
         mend = f"export CUDA_VISIBLE_DEVICES={','.join(map(str, range(count)))} before `ray start`"
         yield Finding("device-index", (name,), what, why, mend, (f"CUDA_VISIBLE_DEVICES={value}", _gpus(facts)))
 
@@ -130,9 +128,9 @@ def _counts(scene: Scene) -> Iterator[Finding]:
         hidden = "CUDA_VISIBLE_DEVICES" in node.facts.environment
         evidence = (f"Ray: {node.gpus:g} GPUs", f"the driver: {there} GPUs")
         if node.gpus > there:
-            what = f"Ray counts {node.gpus:g} GPUs on {name}, and there are {there}"
+            what = f"Ray counts {node.gpus:g} GPUs on {name}, but there are {there}"
             why = "ranks are placed on GPUs that do not exist"
-            yield Finding("gpu-count", (name,), what, why, f"there: ray start --num-gpus={there}", evidence)
+            yield Finding("gpu-count", (name,), what, why, f"on that node: ray start --num-gpus={there}", evidence)
         elif node.gpus < there and not hidden:
             what = f"Ray counts {node.gpus:g} of the {there} GPUs on {name}"
             yield Finding(
@@ -140,7 +138,7 @@ def _counts(scene: Scene) -> Iterator[Finding]:
                 (name,),
                 what,
                 "the others stay idle",
-                "there: ray start without --num-gpus",
+                "on that node: ray start without --num-gpus",
                 evidence,
                 "note",
             )
@@ -153,5 +151,5 @@ def _differ(scene: Scene) -> Iterator[Finding]:
         fewest = min(having, key=lambda value: len(having[value]))
         what = f"the GPUs differ between nodes: {told(having)}"
         why = "every step waits for the slowest, and memory is planned for the smallest"
-        mend = "train on nodes of one kind: start a cluster without " + names(having[fewest])
+        mend = "train on identical nodes: start a cluster without " + names(having[fewest])
         yield Finding("gpus-differ", having[fewest], what, why, mend, (told(found, "no GPU"),))

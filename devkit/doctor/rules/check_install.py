@@ -51,8 +51,8 @@ def _pip(name: str, facts: NodeFacts, lacking: list[str]) -> Iterator[Finding]:
             "old-pip",
             (name,),
             f"pip on {name} is {version}",
-            "it resolves the dependencies of sglang and verl for hours, and then fails",
-            f"there: {facts.software.executable or 'python'} -m pip install --upgrade pip",
+            "it tries to resolve the dependencies of sglang and verl for hours and then fails",
+            f"on that node: {facts.software.executable or 'python'} -m pip install --upgrade pip",
             (f"pip {version} of {facts.software.executable or 'python'}",),
             severity,
         )
@@ -63,9 +63,9 @@ def _cargo(name: str, facts: NodeFacts, lacking: list[str]) -> Iterator[Finding]
         yield Finding(
             "no-cargo",
             (name,),
-            f"cargo is missing on {name}, and {names(lacking)} is still to be installed",
+            f"cargo is missing on {name}, and {names(lacking)} is not installed yet",
             "a dependency without a wheel for this Python is built with Rust: 'Cargo ... is not installed'",
-            "there: upgrade pip first, it finds more wheels; else apt-get install cargo, or rustup",
+            "on that node: upgrade pip first (it finds more wheels); otherwise apt-get install cargo, or rustup",
             (f"cargo is not on PATH; {names(lacking)} is not installed",),
         )
 
@@ -77,8 +77,8 @@ def _flash_attn(name: str, facts: NodeFacts) -> Iterator[Finding]:
             "no-flash-attn",
             (name,),
             f"flash-attn is not installed on {name}",
-            "verl's use_remove_padding and its attention need it; this repository's trainer does without",
-            "there: pip install wheel packaging; pip install flash-attn --no-build-isolation --no-deps",
+            "verl's use_remove_padding and its attention need it; this project's trainer does not",
+            "on that node: pip install wheel packaging; pip install flash-attn --no-build-isolation --no-deps",
             (f"no metadata of flash-attn beside torch {packages['torch']}",),
         )
 
@@ -92,31 +92,31 @@ def _broken(scene: Scene) -> Iterator[Finding]:
                 "flash-attn-broken",
                 (name,),
                 f"{package} can't be imported on {name}",
-                "it was compiled for another torch: a model that uses it fails there",
-                f"there: pip uninstall -y {package}; pip install {package} --no-build-isolation --no-cache-dir",
+                "it was compiled for another torch; models that use it fail there",
+                f"on that node: pip uninstall -y {package}; pip install {package} --no-build-isolation --no-cache-dir",
                 (error,),
             )
 
 
 def _cuda_home(name: str, facts: NodeFacts) -> Iterator[Finding]:
     value = facts.environment.get("CUDA_HOME", "")
-    why = "flash-attn and Transformer Engine are compiled with what is there"
+    why = "flash-attn and Transformer Engine are compiled with it"
     if any(quote in value for quote in _QUOTES):
         what = f"CUDA_HOME on {name} has typographic quotes in it"
         mend = f"export CUDA_HOME={value.strip(_QUOTES)}"
         yield Finding("cuda-home", (name,), what, why, mend, (f"CUDA_HOME={value}",))
     elif value and not facts.tools.cuda_home_nvcc:
         what = f"CUDA_HOME on {name} has no nvcc: {value}"
-        mend = "there: ls -d /usr/local/cuda*; export CUDA_HOME and LD_LIBRARY_PATH to the one that torch was built for"
+        mend = "on that node: ls -d /usr/local/cuda*; export CUDA_HOME and LD_LIBRARY_PATH for torch's CUDA"
         yield Finding("cuda-home", (name,), what, why, mend, (f"no file {value}/bin/nvcc",))
 
 
 def _nvcc(name: str, facts: NodeFacts) -> Iterator[Finding]:
     nvcc, built = facts.tools.nvcc, facts.software.torch_cuda
     if nvcc and built and _version(nvcc)[:1] != _version(built)[:1]:
-        what = f"nvcc on {name} is of CUDA {nvcc}, and torch is built for {built}"
-        why = "flash-attn refuses to be built: 'The detected CUDA version mismatches the version'"
-        mend = f"there: export CUDA_HOME=/usr/local/cuda-{built} LD_LIBRARY_PATH=/usr/local/cuda-{built}/lib64"
+        what = f"nvcc on {name} is from CUDA {nvcc}, but torch is built for {built}"
+        why = "flash-attn refuses to build: 'The detected CUDA version mismatches the version'"
+        mend = f"on that node: export CUDA_HOME=/usr/local/cuda-{built} LD_LIBRARY_PATH=/usr/local/cuda-{built}/lib64"
         evidence = (f"nvcc --version: {nvcc}", f"torch {facts.software.packages.get('torch', '')}: CUDA {built}")
         yield Finding("nvcc-differs", (name,), what, why, mend, evidence)
 
@@ -126,7 +126,7 @@ def _cudnn(name: str, facts: NodeFacts) -> Iterator[Finding]:
     if value and not facts.tools.cudnn_header:
         what = f"CUDNN_PATH on {name} has no include/cudnn.h: {value}"
         why = "Transformer Engine can't be built: 'Could not find CUDNN_INCLUDE_DIR'"
-        mend = "there: find / -name cudnn.h; CUDNN_PATH is the folder above its include"
+        mend = "on that node: find / -name cudnn.h; CUDNN_PATH is the parent of its include folder"
         yield Finding("cudnn-path", (name,), what, why, mend, (f"no file {value}/include/cudnn.h",))
 
 
@@ -134,7 +134,12 @@ def _gcc(name: str, facts: NodeFacts) -> Iterator[Finding]:
     version = facts.tools.gcc
     if _version(version) and _version(version) < GCC_LEAST and "transformer-engine" not in facts.software.packages:
         what = f"gcc on {name} is {version}"
-        why = "Transformer Engine needs C++17's <filesystem>, which GCC has from 8.1 on"
+        why = "Transformer Engine needs C++17's <filesystem>, which GCC has since 8.1"
         yield Finding(
-            "old-gcc", (name,), what, why, "there: apt-get install gcc-13 g++-13", (f"gcc -dumpfullversion: {version}",)
+            "old-gcc",
+            (name,),
+            what,
+            why,
+            "on that node: apt-get install gcc-13 g++-13",
+            (f"gcc -dumpfullversion: {version}",),
         )

@@ -14,7 +14,7 @@ from devkit.doctor.scene import Scene, names, speed
 SLOW_SHARE = 0.25  # of what the others carry
 FAR_MS = 10.0
 LOSS, LOSS_LEAST = 0.05, 10  # a busy receiver drops a percent or two on a sound network
-_ALIVE = "the head sees both as alive, while NCCL and gloo connect each rank to the others: training would hang"
+_ALIVE = "the head sees both as alive, but NCCL and gloo connect every rank to the others: training would hang"
 
 
 def check(scene: Scene) -> Iterator[Finding]:
@@ -38,7 +38,11 @@ def _unreachable(scene: Scene) -> Iterator[Finding]:
             name = scene.name(target)
             what = f"no other node can connect to {name} ({pairs[0].address})"
             yield _cut(
-                scene, (name,), what, pairs, f"let all TCP ports through to {pairs[0].address}: a firewall, or a route"
+                scene,
+                (name,),
+                what,
+                pairs,
+                f"allow all TCP ports to {pairs[0].address}: check the firewall and the route",
             )
     while cut:
         (source, target), pair = next(iter(cut.items()))
@@ -47,7 +51,7 @@ def _unreachable(scene: Scene) -> Iterator[Finding]:
         one, other = scene.name(source), scene.name(target)
         what = f"{one} and {other} can't connect to each other" if back else f"{one} can't connect to {other}"
         ends = f"{_address(scene, source)} and {pair.address}"
-        mend = f"let all TCP ports through between {ends}: a firewall, a security group, or a route"
+        mend = f"allow all TCP ports between {ends}: check firewalls, security groups and routes"
         yield _cut(scene, (one, other), what, [pair, *([back] if back else [])], mend)
 
 
@@ -84,7 +88,7 @@ def _speed(scene: Scene) -> Iterator[Finding]:
             )
         if pair.latency_ms is not None and pair.latency_ms >= FAR_MS:
             what = f"a round trip from {ends[0]} to {ends[1]} takes {pair.latency_ms:.1f} ms"
-            why = "a collective takes many round trips: the nodes are in different places, or the link is overloaded"
+            why = "a collective takes many round trips; the nodes may be far apart, or the link overloaded"
             said = f"the best of several round trips of one byte: {pair.latency_ms:.1f} ms"
             yield Finding("pair-far", ends, what, why, f"on {ends[0]}: traceroute {pair.address}", (said,))
 
@@ -97,10 +101,10 @@ def _loss(scene: Scene) -> Iterator[Finding]:
             yield Finding(
                 "packet-loss",
                 ends,
-                f"{share:.0%} of what {ends[0]} sends to {ends[1]} has to be sent again",
-                "TCP slows down to a crawl: steps take seconds more, now and then",
+                f"{share:.0%} of what {ends[0]} sends to {ends[1]} is retransmitted",
+                "TCP slows to a crawl: some steps take seconds longer",
                 f"on both: ip -s link (errors, dropped); ping -c 100 -i 0.2 {pair.address}",
-                (f"{pair.retransmitted} of {pair.segments} segments were sent again",),
+                (f"{pair.retransmitted} of {pair.segments} segments were retransmitted",),
             )
 
 
@@ -111,7 +115,7 @@ def _collective(scene: Scene, collective: Collective) -> Iterator[Finding]:
     )
     if collective.status == "failed":
         what = f"{over} failed on {names(odd)}"
-        mend = "mend what is found above; then: devkit doctor --timeout 60"
+        mend = "fix the problems above, then run devkit doctor --timeout 60"
         yield Finding(
             "collective-failed", odd, what, "training does the same in its first seconds", mend, _said(collective)
         )
@@ -119,7 +123,7 @@ def _collective(scene: Scene, collective: Collective) -> Iterator[Finding]:
         slow = any(look.seconds >= SLOW_LOOKUP_S for _, facts in scene.seen for look in facts.network.lookups)
         severity: Severity | None = "note" if slow else None
         why = (
-            "reverse look-ups are slow there, and torch waits for them"
+            "reverse DNS lookups are slow there, and torch waits for them"
             if slow
             else "training would hang in its first seconds"
         )
@@ -127,8 +131,8 @@ def _collective(scene: Scene, collective: Collective) -> Iterator[Finding]:
         yield Finding("collective-late", odd, what, why, "devkit doctor --timeout 60", _said(collective), severity)
 
     elif collective.status == "unready":
-        what = f"{over} did not get to start on {names(odd)}"
-        why = "the check is not finished: the machine may be busy, or torch slow to import"
+        what = f"{over} could not start on {names(odd)}"
+        why = "the check is not finished: the machine may be busy, or importing torch is slow"
         yield Finding("collective-unfinished", odd, what, why, "devkit doctor --timeout 60", _said(collective))
 
 
@@ -151,11 +155,11 @@ def _transport(scene: Scene, collective: Collective) -> Iterator[Finding]:
         else "in a container: --device=/dev/infiniband --ulimit memlock=-1"
     )
     if ports:
-        what = "NCCL goes over sockets, not InfiniBand"
-        yield Finding("nccl-sockets", where, what, "it is ten times slower, and loads the CPUs", mend, evidence)
+        what = "NCCL uses sockets, not InfiniBand"
+        yield Finding("nccl-sockets", where, what, "it is ten times slower and loads the CPUs", mend, evidence)
     else:
-        what = f"NCCL goes over sockets with {speed(collective.mb_per_s)} MB/s"
-        why = "no node has an active InfiniBand port: gradients share Ethernet with all else"
+        what = f"NCCL uses sockets with {speed(collective.mb_per_s)} MB/s"
+        why = "no node has an active InfiniBand port: gradients share Ethernet with everything else"
         yield Finding(
             "nccl-sockets", where, what, why, "prefer few large nodes; see NCCL_SOCKET_IFNAME", evidence, "note"
         )

@@ -44,7 +44,7 @@ def _interface(scene: Scene, name: str, facts: NodeFacts, variable: str) -> Iter
 
 
 _FAILS = {
-    "NCCL_SOCKET_IFNAME": "NCCL finds no way to the other ranks: 'Bootstrap : no socket interface found', or a hang",
+    "NCCL_SOCKET_IFNAME": "NCCL cannot reach the other ranks: 'Bootstrap : no socket interface found', or a hang",
     "GLOO_SOCKET_IFNAME": "gloo stops in init_process_group: 'Unable to find address for' that interface, or hangs",
 }
 
@@ -98,12 +98,13 @@ def _bridges(scene: Scene) -> Iterator[Finding]:
             bridge = _bridge_of(node.facts, address)
             if bridge:
                 others = [a for i in network.interfaces if i.up and not i.loopback for a in i.addresses if a != address]
+                better = others[0] if others else "ADDRESS"
                 yield Finding(
                     "docker-address",
                     (name,),
-                    f"{name} goes by {address}, which is the address of {bridge}",
-                    "every machine with Docker has that network for itself: other nodes reach themselves there",
-                    f"there: ray start --node-ip-address={others[0] if others else 'ADDRESS'}, and GLOO_SOCKET_IFNAME",
+                    f"{name} is known by {address}, the address of {bridge}",
+                    "every machine with Docker has its own such network: other nodes would reach themselves",
+                    f"on that node: ray start --node-ip-address={better}, and GLOO_SOCKET_IFNAME",
                     (f"{whose} {address}", f"{bridge} on {name} has {address}"),
                 )
                 break
@@ -122,8 +123,8 @@ def _hostname(scene: Scene) -> Iterator[Finding]:
                 "hostname-loopback",
                 (name,),
                 f"the name {host} of {name} resolves to {names(found)} there",
-                "gloo binds to what the host's name resolves to: the other nodes can't connect to this one",
-                f"there: give {host} its real address in /etc/hosts, or export GLOO_SOCKET_IFNAME",
+                "gloo binds to the address the host name resolves to, so other nodes can't connect to this one",
+                f"on that node: give {host} its real address in /etc/hosts, or export GLOO_SOCKET_IFNAME",
                 (f"getaddrinfo({host!r}) on {name}: {names(found)}",),
             )
 
@@ -142,9 +143,9 @@ def _lookups(scene: Scene) -> Iterator[Finding]:
         yield Finding(
             "slow-lookup",
             where,
-            f"reverse look-ups take {over}{worst.seconds:.1f} s on {names(where)}",
-            "torch looks up the name of each peer: every rank waits that long in init_process_group",
-            "there: name a DNS server that answers in /etc/resolv.conf, or add `options timeout:1 attempts:1` to it",
+            f"reverse DNS lookups take {over}{worst.seconds:.1f} s on {names(where)}",
+            "torch looks up each peer's name: every rank waits that long in init_process_group",
+            "on that node: set a working DNS server in /etc/resolv.conf, or add `options timeout:1 attempts:1` to it",
             tuple(
                 f"{name}: {lookup.address} took {'' if lookup.finished else 'over '}{lookup.seconds:.1f} s, "
                 + (f"{lookup.name}" if lookup.name else "no name")
@@ -162,8 +163,8 @@ def _services(scene: Scene) -> Iterator[Finding]:
                 "service-unreachable",
                 where,
                 f"{service} can't be reached from {names(where)}",
-                "workers and their debugger talk to it",
-                f"open that port of the head to {names(where)}",
+                "workers and the debugger need it",
+                f"open that port on the head for {names(where)}",
                 tuple(f"from {name}: {why}" for name, why in cut),
                 "error" if "GCS" in service else None,
             )

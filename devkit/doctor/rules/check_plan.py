@@ -8,14 +8,16 @@ from devkit.doctor.plan import Placed, Plan
 from devkit.doctor.records import Finding
 from devkit.doctor.scene import Scene
 
-_WAITS = "Ray waits for what it can't grant: the run hangs, or stops at its own limit"
+_WAITS = "Ray waits for resources it can't provide: the run hangs, or times out"
 
 
 def check(scene: Scene) -> Iterator[Finding]:
     for gap in scene.gaps:
-        what = "the command's demand is not known"
-        why = "whether it fits can't be told"
-        yield Finding("plan-unknown", (), f"{what}: {gap}", why, "devkit doctor -- the command with its values", (gap,))
+        what = "the resources the command needs are unknown"
+        why = "so it is unknown whether it fits"
+        yield Finding(
+            "plan-unknown", (), f"{what}: {gap}", why, "run devkit doctor -- with the values filled in", (gap,)
+        )
     for plan in scene.plans:
         for node in plan.nodes:
             yield from _short(plan, node)
@@ -54,11 +56,11 @@ def _tensor_parallel(plan: Plan) -> Iterator[Finding]:
     size, ranks = demand.tensor_parallel, len(demand.engine_ranks)
     evidence = (f"{demand.place}: tensor_model_parallel_size={size}, {demand.nodes} x {demand.per_node} GPUs",)
     if size > 1 and ranks % size:
-        what = f"{ranks} ranks can't be dealt to tensor-parallel groups of {size}"
-        why = "the rollout's engines don't come out even, and the run stops"
+        what = f"{ranks} ranks can't be split into tensor-parallel groups of {size}"
+        why = "the rollout engines can't be spread evenly, and the run stops"
         yield Finding("plan-tensor-parallel", (), what, why, f"choose a divisor of {ranks}", evidence)
     elif any(group.endswith("...") for node in plan.nodes for group in node.groups):
         what = f"tensor-parallel groups of {size} span nodes"
-        why = "only some engines can do that, and every layer waits for the network"
+        why = "only some engines support that, and every layer waits for the network"
         mend = f"set tensor_model_parallel_size to a divisor of {demand.per_node}"
         yield Finding("plan-tensor-parallel", (), what, why, mend, evidence, "note")

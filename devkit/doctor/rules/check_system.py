@@ -34,7 +34,7 @@ def _shm(name: str, facts: NodeFacts) -> Iterator[Finding]:
             "shm-small",
             (name,),
             f"/dev/shm on {name} has {_size(total)}",
-            "NCCL, data loaders and Ray's object store pass data through it: a bus error, or slow files in its place",
+            "NCCL, data loaders and Ray's object store pass data through it: expect a bus error, or slow files instead",
             "docker run --ipc=host, or --shm-size=16g; there: mount -o remount,size=50% /dev/shm",
             evidence,
             "error" if hopeless else None,
@@ -45,7 +45,7 @@ def _shm(name: str, facts: NodeFacts) -> Iterator[Finding]:
             (name,),
             f"/dev/shm on {name} has {_size(free)} of {_size(total)} free",
             "NCCL, data loaders and Ray's object store pass data through it",
-            "there: ls -lt /dev/shm; remove what an earlier run has left",
+            "on that node: ls -lt /dev/shm; remove what an earlier run left behind",
             evidence,
         )
 
@@ -57,8 +57,8 @@ def _files(name: str, facts: NodeFacts) -> Iterator[Finding]:
         mend = f"ulimit -n {more} before `ray start`"
         if 0 < hard < FILES_LEAST:
             mend = f"raise the hard limit: docker run --ulimit nofile={FILES_WANTED}, or /etc/security/limits.conf"
-        what = f"a process on {name} may open {soft} files"
-        why = "each Ray worker takes dozens of connections: 'Too many open files' comes with the ranks"
+        what = f"a process on {name} may open only {soft} files"
+        why = "each Ray worker needs dozens of connections; with many ranks: 'Too many open files'"
         yield Finding("open-files", (name,), what, why, mend, (f"ulimit -n: {soft}, hard limit {hard}",))
 
 
@@ -68,10 +68,15 @@ def _disks(scene: Scene) -> Iterator[Finding]:
         for disk in facts.disks:
             if disk.error:
                 what = f"{disk.role} on {name} can't be written: {disk.path}"
-                why = "the run stops where it writes there first"
+                why = "the run fails at its first write there"
                 evidence = (f"{disk.path}: {disk.error}",)
                 yield Finding(
-                    "disk-refuses", (name,), what, why, f"there: ls -ld {disk.path}; export another folder", evidence
+                    "disk-refuses",
+                    (name,),
+                    what,
+                    why,
+                    f"on that node: ls -ld {disk.path}; choose another folder",
+                    evidence,
                 )
             elif disk.total and (disk.total, disk.free) not in spoken and _is_full(disk):
                 spoken.add((disk.total, disk.free))
@@ -83,9 +88,9 @@ def _is_full(disk: Disk) -> bool:
 
 
 def _full(name: str, disk: Disk) -> Finding:
-    what = f"the disk of {disk.role} on {name} has {_size(disk.free)} of {_size(disk.total)} free"
-    why = "Ray stops spilling objects at 95 %, and a checkpoint that does not fit ends the run"
-    mend = f"there: du -xh {disk.path} | sort -h | tail"
+    what = f"the disk for {disk.role} on {name} has {_size(disk.free)} of {_size(disk.total)} free"
+    why = "Ray stops spilling objects at 95 %, and a checkpoint that does not fit aborts the run"
+    mend = f"on that node: du -xh {disk.path} | sort -h | tail"
     severity = "error" if disk.free < ALMOST_NOTHING else None
     evidence = (f"{disk.path} ({disk.kind or 'unknown'}): {_size(disk.free)} free",)
     return Finding("disk-full", (name,), what, why, mend, evidence, severity)  # type: ignore[arg-type]
@@ -97,15 +102,15 @@ def _cache(scene: Scene) -> Iterator[Finding]:
     found = [(name, facts, disk) for name, facts in scene.seen for disk in facts.disks if disk.role == "HF_HOME"]
     if len({disk.identity for _, _, disk in found}) > 1:
         offline = [name for name, facts, _ in found if facts.environment.get("HF_HUB_OFFLINE", "0") not in ("0", "")]
-        why = "each node downloads the model for itself; a model that only one has stops the run on the others"
+        why = "each node downloads its own copy; a model that only one node has fails on the others"
         if offline:
-            why = f"HF_HUB_OFFLINE is set on {names(offline)}: a model that is only elsewhere is not found"
+            why = f"HF_HUB_OFFLINE is set on {names(offline)}: models that are only on another node are not found"
         yield Finding(
             "cache-not-shared",
             tuple(name for name, _, _ in found),
             f"{names(name for name, _, _ in found)} don't share HF_HOME",
             why,
-            "export HF_HOME=/a/folder/that/all/nodes/share before `ray start` on each node",
+            "export HF_HOME=/a/folder/shared/by/all/nodes before `ray start` on each node",
             tuple(f"{name}: {disk.path} ({disk.kind or 'unknown'})" for name, _, disk in found),
             "warning" if offline else None,
         )
@@ -115,15 +120,15 @@ def _ports(scene: Scene) -> Iterator[Finding]:
     for name, facts in scene.seen:
         for port in facts.network.ports:
             is_rays = port.role != "MASTER_PORT"
-            what = f"port {port.port} on {name}, of {port.role}, is taken"
+            what = f"port {port.port} on {name} ({port.role}) is in use"
             why = (
-                "a Ray that is started with its usual ports fails; devkit debug-cluster takes others"
+                "starting Ray with its default ports fails; devkit debug-cluster picks others"
                 if is_rays
                 else ("rank 0 can't listen there: 'Address already in use', and the others wait for it")
             )
-            mend = f"there: ss -ltnp 'sport = :{port.port}'"
-            mend += "" if is_rays else "; end what is left over, or export another MASTER_PORT on each node"
-            evidence = (f"listens on {port.port}: {port.holder or 'a process that is not seen'}",)
+            mend = f"on that node: ss -ltnp 'sport = :{port.port}'"
+            mend += "" if is_rays else "; stop what is left over, or set another MASTER_PORT on each node"
+            evidence = (f"listens on {port.port}: {port.holder or 'a hidden process'}",)
             yield Finding("port-taken", (name,), what, why, mend, evidence, "note" if is_rays else None)
 
 

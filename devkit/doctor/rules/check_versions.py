@@ -42,9 +42,9 @@ def _python(scene: Scene) -> Iterator[Finding]:
         minors = {version.rpartition(".")[0] for version in found}
         severity: Severity | None = None if len(minors) > 1 else "warning"
         why = (
-            "functions and classes that go between nodes are pickled bytecode"
+            "functions and classes sent between nodes are pickled bytecode"
             if severity is None
-            else ("small differences of the standard library show on some ranks only")
+            else ("small differences in the standard library show up on some ranks only")
         )
         what = f"Python differs between nodes: {told(found)}"
         yield Finding(
@@ -63,7 +63,7 @@ def _compared(scene: Scene, package: str) -> Iterator[Finding]:
             missing,
             f"{package} is missing on {names(missing)}",
             _why_missing(package),
-            f"there: {_python_of(scene, missing[0])} -m pip install {package}=={version.partition('+')[0]}",
+            f"on that node: {_python_of(scene, missing[0])} -m pip install {package}=={version.partition('+')[0]}",
             (f"{told(found)}; {have} can import it, {names(missing)} cannot",),
             "error" if package in ESSENTIAL or _is_wanted(scene, package) else None,
         )
@@ -82,7 +82,7 @@ def _compared(scene: Scene, package: str) -> Iterator[Finding]:
 def _why_missing(package: str) -> str:
     if package == "debugpy":
         return "Ray's own VS Code extension can't attach to a worker there; devkit does without it"
-    return "a rank that is placed there fails at its first import"
+    return "a rank placed there fails at its first import"
 
 
 def _absent(scene: Scene) -> Iterator[Finding]:
@@ -116,7 +116,7 @@ def _variables(scene: Scene) -> Iterator[Finding]:
                 "environment-differs",
                 _odd(found),
                 f"{variable} differs between nodes: {told(found, 'not set')}",
-                "ranks on different nodes behave differently, or wait for each other for ever",
+                "ranks on different nodes behave differently, or wait for each other forever",
                 f"set {variable} to the same value before `ray start` on each node, or in the job's runtime_env",
                 (told(found, "not set"),),
             )

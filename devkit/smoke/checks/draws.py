@@ -66,13 +66,13 @@ def findings(draws: Draws) -> dict[str, Outcome]:
     if why := draws.passed_over or _other_weights(draws):
         return {name: Outcome(None, why) for name in NAMES}
     greedy = _greedy(draws)
-    differ = Outcome(None, "greedy rollouts are copies: see temperature") if greedy else draws_differ(draws)
+    differ = Outcome(None, "greedy rollouts are identical (see temperature)") if greedy else draws_differ(draws)
     apart = differ.ok is not False
     temperature = greedy or (
-        drawn_at(draws) if apart else Outcome(None, "rows repeat one another, see draws-differ: no test counts them")
+        drawn_at(draws) if apart else Outcome(None, "rows repeat each other (see draws-differ), so no test applies")
     )
     found = {"temperature": temperature, "draws-differ": differ, "validation": validation(draws)}
-    spoiled = "" if temperature.ok is not False else "the temperature is another one already: see temperature"
+    spoiled = "" if temperature.ok is not False else "the temperature already differs (see temperature)"
     for name, check in {"top-p": top_p, "top-k": top_k}.items():
         found[name] = Outcome(None, spoiled) if spoiled else check(draws, apart=apart)
     return {name: found[name] for name in NAMES}
@@ -92,8 +92,8 @@ def _greedy(draws: Draws) -> Outcome | None:
     for name in TRAINING:
         request, seen = draws.requests[name], draws.judged[name]
         if request.temperature > 0 and seen.greedy >= EVIDENCE:
-            said = f"all {seen.tokens} tokens of {_of(name)} are the likeliest ones"
-            why = "greedy, though do_sample=True" if name == FIRST_STEP else "as at a temperature far below it"
+            said = f"all {seen.tokens} tokens of {_of(name)} are the most likely ones"
+            why = "greedy, although do_sample=True" if name == FIRST_STEP else "as at a temperature far below it"
             return Outcome(False, f"{said} at a temperature of {request.temperature:.3g}: {why}: {_where(draws)}")
     return None
 
@@ -162,11 +162,11 @@ def draws_differ(draws: Draws) -> Outcome:
     for name, each in seen:
         if name in TRAINING and each.evidence >= EVIDENCE:
             said = f"{each.what} repeat each other: {each.equal} of {each.tokens} tokens of {_of(name)} are equal"
-            return Outcome(False, f"{said}, {each.expected:.0f} are by chance: {_where(draws)}")
+            return Outcome(False, f"{said}, {each.expected:.0f} expected by chance: {_where(draws)}")
     told = list(dict.fromkeys(each.what for name, each in seen if name in TRAINING and each.power >= POWER))
     if not told:
-        return Outcome(None, "copies would look like draws of this model")
-    return Outcome(True, f"{', '.join(told)} have no more tokens in common than by chance")
+        return Outcome(None, "copies would look like draws from this model")
+    return Outcome(True, f"{', '.join(told)} share no more tokens than chance explains")
 
 
 def validation(draws: Draws) -> Outcome:
@@ -175,27 +175,25 @@ def validation(draws: Draws) -> Outcome:
         request, seen = draws.requests[name], draws.judged[name]
         if request.temperature == 0 and seen.short > SAME_LOGIT:
             odd = seen.tokens - seen.likeliest
-            said = (
-                f"{odd} of {seen.tokens} tokens of validation are not the likeliest, though val_kwargs.do_sample=False"
-            )
+            said = f"{odd} of {seen.tokens} validation tokens are not the likeliest, though val_kwargs.do_sample=False"
             return Outcome(False, f"{said}: {_where(draws)}")
         if request.temperature > 0 and (wrong := _wrongly_sampled(request, seen)):
             return Outcome(False, f"{wrong}: {_where(draws)}")
     one, two = (draws.requests[name].samples for name in (VALIDATION, AGAIN))
     changed = sum(a.response != b.response for a, b in zip(one, two, strict=True))
-    kind = "greedy" if draws.requests[VALIDATION].temperature == 0 else "drawn as asked"
+    kind = "greedy" if draws.requests[VALIDATION].temperature == 0 else "sampled as configured"
     told = f"{draws.judged[VALIDATION].tokens} tokens are {kind}"
     if draws.engine != "hf":  # equal logits aside, greedy answers are equal already
         return Outcome(True, told)
     if changed:
-        said = f"validation with the same weights answered {changed} of {len(one)} prompts otherwise the second time"
+        said = f"validation with the same weights answered {changed} of {len(one)} prompts differently the second time"
         return Outcome(False, f"{said}: {_where(draws)}")
     return Outcome(True, f"{told}, and twice the same")
 
 
 def _wrongly_sampled(request: Request, seen: Judged) -> str:
     if seen.greedy >= EVIDENCE:
-        return f"all {seen.tokens} tokens of validation are the likeliest, though val_kwargs.do_sample=True"
+        return f"all {seen.tokens} validation tokens are the likeliest, though val_kwargs.do_sample=True"
     if other := _better(seen):
         return f"validation draws at a temperature near {other.setting:.3g}, not {request.temperature:.3g}"
     return ""

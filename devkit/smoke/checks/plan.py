@@ -64,7 +64,7 @@ def no_update(role: str, step: int, *, wanted: bool) -> Outcome:
     """Of a step without an update."""
     if wanted:
         return Outcome(False, f"step {step} did not update the {role}: {look_at(ppo.step)}")
-    return Outcome(None, f"no update of the {role} is to be done")
+    return Outcome(None, f"no update of the {role} is due")
 
 
 def trained_as_planned(
@@ -75,7 +75,7 @@ def trained_as_planned(
     `batch`: its rows in their order; `ranks`: the one that speaks for each copy of the model.
     """
     if len(set(batch)) < len(batch):
-        return Outcome(None, "the batch has the same sample twice, so its rows cannot be told apart")
+        return Outcome(None, "the batch contains the same sample twice, so its rows cannot be distinguished")
     steps = rows_of(report, batch)
     for said, where in _mistakes(steps, plan, ranks):
         return Outcome(False, f"the {role}'s {said}: {look_at(where)}")
@@ -92,11 +92,11 @@ def rows_of(report: UpdateReport, batch: Sequence[Sample]) -> Steps:
 def shuffled_anew(role: str, before: Steps, now: Steps, plan: Plan) -> Outcome:
     """With `shuffle`, two updates one after the other draw different mini-batches."""
     if not plan.shuffle or plan.same_by_chance > SAME_BY_CHANCE:
-        return Outcome(None, "no shuffles that could be compared")
+        return Outcome(None, "no shuffles to compare")
     if _whole(before) == _whole(now):
-        said = f"the {role}'s mini-batches have the rows of the step before, though shuffle is on"
+        said = f"the {role}'s mini-batches have the rows of the step before, although shuffle is on"
         return Outcome(False, f"{said}: its order repeats: {look_at(group.WorkerGroup.order)}")
-    return Outcome(True, f"{role}: mini-batches drawn anew")
+    return Outcome(True, f"{role}: mini-batches reshuffled")
 
 
 Mistake = tuple[str, Callable[..., Any]]  # what is wrong, and the function to look at
@@ -124,7 +124,7 @@ def _of_shares(step: str, by_copy: Sequence[Sequence[int]], ranks: Sequence[int]
     deal = group.WorkerGroup.shares
     for copy, rows in enumerate(by_copy):
         if -1 in rows:
-            yield f"{step} saw a row on rank {ranks[copy]} that is not of this batch", deal
+            yield f"{step} saw a row on rank {ranks[copy]} that is not in this batch", deal
         if twice := [row for row, times in Counter(rows).items() if times > 1]:
             yield f"{step} saw {_rows(twice)} more than once on rank {ranks[copy]}", ppo.update
         for other in range(copy):
@@ -132,7 +132,7 @@ def _of_shares(step: str, by_copy: Sequence[Sequence[int]], ranks: Sequence[int]
                 yield f"{step}: rank {ranks[copy]} took {_rows(common)}, which rank {ranks[other]} took too", deal
     shares = [len(rows) for rows in by_copy]
     if len(by_copy) != len(ranks):
-        yield f"{step} was done on {len(by_copy)} of {len(ranks)} copies of the model", deal
+        yield f"{step} ran on {len(by_copy)} of {len(ranks)} copies of the model", deal
     elif max(shares) - min(shares) > 1:
         most, least = shares.index(max(shares)), shares.index(min(shares))
         yield (
@@ -149,7 +149,7 @@ def _of_counts(whole: Sequence[Sequence[int]], plan: Plan) -> Iterator[Mistake]:
         epochs, rest = divmod(len(whole), len(plan.sizes))
         said = f"update did {len(whole)} of {wanted}"
         if epochs and not rest and all(len(rows) == size for rows, size in zip(whole, plan.sizes, strict=False)):
-            yield f"{said}: {epochs} epochs in place of {plan.epochs}", ppo.mini_batches
+            yield f"{said}: {epochs} epochs instead of {plan.epochs}", ppo.mini_batches
         never = sorted(set(range(plan.rows)).difference(*whole))
         yield f"{said}" + (f": {_rows(never)} never trained on" if never else ""), ppo.update
     for i, (rows, size) in enumerate(zip(whole, sizes, strict=False)):

@@ -32,11 +32,11 @@ def rows_of(rollout: Rollout) -> list[RowId]:
 def in_order(steps: Steps, plan: DataPlan) -> Outcome:
     """No row twice in an epoch; the next epoch has the same rows in another order, or all are in the files' order."""
     if plan.doubled:
-        return Outcome(None, "a file is given twice, so its rows cannot be told apart")
+        return Outcome(None, "a file is given twice, so its rows cannot be distinguished")
     for said, where in _mistakes(steps, plan):
         return Outcome(False, f"{said}: {look_at(where)}")
     if plan.steps is None:
-        return Outcome(True, f"{len(steps)} steps of {plan.batch} rows; how many an epoch has is not known here")
+        return Outcome(True, f"{len(steps)} steps of {plan.batch} rows; the length of an epoch is unknown")
     how = "no two in the same order" if plan.shuffle else "in the order of the files"
     return Outcome(True, f"{len(steps)} steps: epochs of {plan.steps} x {plan.batch} rows, each row once, {how}")
 
@@ -46,7 +46,7 @@ def goes_on(step: int, before: Sequence[RowId], now: Sequence[RowId]) -> Outcome
     if list(before) == list(now):
         return Outcome(True, f"step {step} has the same rows after resuming")
     said = f"after resuming, step {step} begins with {_label(now[0])}, and began with {_label(before[0])}"
-    return Outcome(False, f"{said}: the data do not go on where they were: {look_at(run.resume)}")
+    return Outcome(False, f"{said}: the data do not resume where they stopped: {look_at(run.resume)}")
 
 
 def _mistakes(steps: Steps, plan: DataPlan) -> Iterator[Mistake]:
@@ -68,10 +68,10 @@ def _of_steps(steps: Steps, plan: DataPlan) -> Iterator[Mistake]:
     known = None if plan.rows is None else set(plan.rows)
     for step, rows in sorted(steps.items()):
         if len(rows) != plan.batch:
-            yield f"step {step} has {len(rows)} prompts, and data.train_batch_size is {plan.batch}", batches
+            yield f"step {step} has {len(rows)} prompts, but data.train_batch_size is {plan.batch}", batches
         for row in rows:
             if not 0 <= row[1] < plan.sizes.get(row[0], 0) or (known is not None and row not in known):
-                yield f"step {step} has {_label(row)}, which is not to be trained on", dataset.load_prompts
+                yield f"step {step} has {_label(row)}, which should not be trained on", dataset.load_prompts
         if list(steps.get(step - 1, ())) == list(rows) and _must_differ(step, plan):
             yield f"step {step} has the batch of step {step - 1} again", batches
 
@@ -109,7 +109,7 @@ def _of_file_order(steps: Steps, plan: DataPlan) -> Iterator[Mistake]:
         start = (step - 1) % plan.steps * plan.batch
         for row, wanted in zip(rows, plan.rows[start : start + plan.batch], strict=True):
             if row != wanted:
-                said = f"data.shuffle is off, and step {step} has {_label(row)} where the files have {_label(wanted)}"
+                said = f"data.shuffle is off, but step {step} has {_label(row)} where the files have {_label(wanted)}"
                 yield said, loader.PromptLoader._order
 
 
@@ -119,7 +119,7 @@ def _of_shuffles(epochs: Mapping[int, Sequence[int]], steps: Steps, plan: DataPl
     for number, of_epoch in epochs.items():
         rows = [row for step in of_epoch for row in steps[step]]
         if rows == _sorted(rows, plan) and _log_chance(len(rows), len(rows)) <= LOG_LIMIT:
-            yield f"data.shuffle is on, and the rows of epoch {number + 1} are in the files' order", order
+            yield f"data.shuffle is on, but the rows of epoch {number + 1} are in the files' order", order
         for earlier in range(number):
             pairs = [(step - (number - earlier) * (plan.steps or 0), step) for step in of_epoch]
             pairs = [(a, b) for a, b in pairs if a in steps]
@@ -137,7 +137,7 @@ def _of_two_epochs(
         yield f"epoch {other} has the order of epoch {one}: the order of the data repeats", order
     same_sets = _log_chance(plan.kept, count) + sum(math.lgamma(len(a) + 1) for a, _ in pairs)
     if same_sets <= LOG_LIMIT and all(set(a) == set(b) for a, b in pairs):
-        yield f"epoch {other} has the batches of epoch {one}: rows are shuffled within them alone", order
+        yield f"epoch {other} has the batches of epoch {one}: rows are shuffled only within them", order
 
 
 def _log_chance(rows: int, drawn: int) -> float:
@@ -180,9 +180,9 @@ def came_back(samples: Sequence[Sample], step: int, plan: DataPlan, n: int, rank
     missing = [sample for sample in asked if sample not in set(samples)]
     if missing or len(samples) != len(asked):
         strange = len(set(samples) - set(asked))
-        said = f"{len(missing)} of {len(asked)} samples asked for did not come back"
+        said = f"{len(missing)} of {len(asked)} requested samples did not come back"
         said += f": prompt uid {missing[0][0]}, sample {missing[0][1]}" if missing else ""
-        said += f"; {strange} came that were not asked for" if strange else ""
+        said += f"; {strange} were not requested" if strange else ""
         return Outcome(False, f"{said}: {where}")
     return Outcome(True, f"{plan.batch} prompts came back {times(n)} each, from {len(ranks)} engines")
 
@@ -218,14 +218,14 @@ def as_in_file(given: Prompts, files: FileRows) -> Outcome:
     for row, ids, mask in zip(rows, given.ids_BP.tolist(), given.mask_BP.tolist(), strict=True):
         found, whole = [token for token, real in zip(ids, mask, strict=True) if real], files.tokens(row)
         if len(whole) > limit and files.data.filter_overlong_prompts:
-            said = f"has {len(whole)} tokens: data.filter_overlong_prompts leaves it out of {limit}"
+            said = f"has {len(whole)} tokens: data.filter_overlong_prompts should drop it (limit {limit})"
             return Outcome(False, f"the prompt of {_label(row)} {said}: {look_at(dataset._fit)}")
         if found != cut_to(whole, limit, side):
             said, where = _difference(found, row, {*rows, *_beside(row, files)}, files)
             return Outcome(False, f"the prompt of {_label(row)} {said}: {look_at(where)}")
         cut |= {row} if len(whole) > limit else set()
     how = f"{len(cut)} of them cut on the {side} to {limit} tokens"
-    return Outcome(True, f"{len(set(rows))} prompts as in the files; {how}")
+    return Outcome(True, f"{len(set(rows))} prompts match the files; {how}")
 
 
 def _beside(row: RowId, files: FileRows) -> set[RowId]:
@@ -244,9 +244,9 @@ def _difference(given: list[int], row: RowId, others: set[RowId], files: FileRow
         if given == cut_to(files.tokens(another), limit, side):
             return f"is that of {_label(another)}", dataset.PromptDataset.__getitem__
     if len(given) > limit:
-        return f"has {len(given)} tokens, and data.max_prompt_length={limit}", dataset._fit
+        return f"has {len(given)} tokens, but data.max_prompt_length={limit}", dataset._fit
     wanted = cut_to(whole, limit, side)
     if len(given) != len(wanted):
-        return f"has {len(given)} tokens, and should have {len(wanted)}", dataset._text
+        return f"has {len(given)} tokens but should have {len(wanted)}", dataset._text
     place = next(place for place, pair in enumerate(zip(given, wanted, strict=True)) if pair[0] != pair[1])
     return f"differs from its row's at token {place}", dataset._text

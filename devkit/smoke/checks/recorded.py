@@ -62,12 +62,12 @@ def rewards(experience: Experience, expected_B: Tensor) -> Outcome:
     placed_B = experience.scores_BT[rows, last_B]
     wrong = int(((placed_B - expected_B).abs() > 1e-6).sum())
     if wrong:
-        return Outcome(False, f"{wrong} of {len(rows)} rows have another score than their response earns")
+        return Outcome(False, f"{wrong} of {len(rows)} rows have a score that does not match their response")
     elsewhere_BT = experience.scores_BT.index_put((rows, last_B), torch.zeros(len(rows)))
     strewn = int(elsewhere_BT.any(-1).sum())
     if strewn:
-        return Outcome(False, f"{strewn} of {len(rows)} rows have scores before their last token")
-    return Outcome(True, f"{len(rows)} scores belong to their rows")
+        return Outcome(False, f"{strewn} of {len(rows)} rows have scores before the last token")
+    return Outcome(True, f"{len(rows)} scores match their rows")
 
 
 def kl_in_reward(batch: TrainBatch, kl_coef: float, config: AlgorithmConfig) -> Outcome:
@@ -85,7 +85,7 @@ def kl_in_reward(batch: TrainBatch, kl_coef: float, config: AlgorithmConfig) -> 
         for score, is_, should_be in zip(*row, strict=True):
             gap, size = max(gap, abs(is_ - should_be)), max(size, abs(score - should_be))
     if size < 1e-9:
-        return Outcome(None, "actor and reference are still the same")
+        return Outcome(None, "actor and reference are still identical")
     said = f"penalty within {gap:.1e} of {kl_coef:g} x KL (up to {size:.1e})"
     if gap <= 1e-3 * size + 1e-7:
         return Outcome(True, said)
@@ -106,7 +106,7 @@ def reference_at_start(experience: Experience) -> Outcome:
 def advantages_as_computed(batch: TrainBatch, expected: recompute.Advantages | None) -> Outcome:
     """Advantage and return of each token are what the estimator's formula gives. `expected`: computed once more."""
     if expected is None:
-        return Outcome(None, "no formula is known here for this estimator")
+        return Outcome(None, "devkit has no formula for this estimator")
     seen, count = batch.experience, 0
     formula = getattr(ppo, expected.estimator, ppo.estimate)
     whitening = ppo.estimate if expected.estimator == "gae" else formula
@@ -118,13 +118,13 @@ def advantages_as_computed(batch: TrainBatch, expected: recompute.Advantages | N
             for token, (is_, should_be) in enumerate(zip(given, wanted[row], strict=True)):
                 count += 1
                 if not abs(is_ - should_be) <= AS_COMPUTED * max(1.0, abs(should_be)) + expected.slack[row]:
-                    said = f"the {what} of response {row}, token {token}, is {is_:.5g} and should be {should_be:.5g}"
+                    said = f"the {what} of response {row}, token {token}, is {is_:.5g} but should be {should_be:.5g}"
                     return Outcome(False, f"{expected.estimator}: {said}: {look_at(place)}")
-    return Outcome(True, f"{count // 2} advantages and returns as recomputed")
+    return Outcome(True, f"{count // 2} advantages and returns match the recomputed ones")
 
 
 def advantages_differ(batches: Sequence[TrainBatch]) -> Outcome:
     """Over a whole run some advantage is not 0, or nothing is learned from."""
     if any(bool(batch.advantages_BT.any()) for batch in batches):
-        return Outcome(True, "advantages as recomputed, and not all 0")
+        return Outcome(True, "advantages match the recomputed ones and are not all 0")
     return Outcome(False, f"no advantage of {len(batches)} steps differs from 0: {look_at(ppo.estimate)}")

@@ -54,7 +54,7 @@ def gradients(role: str, report: UpdateReport, batch: TrainBatch) -> Outcome:
         return Outcome(False, f"no gradient in the {role}: {named(report.untrained)}")
     if report.skipped:
         return Outcome(False, f"{report.skipped} steps of the {role} skipped: the gradient was not finite")
-    return Outcome(True, "every parameter of actor and critic got one")
+    return Outcome(True, "every parameter of actor and critic has one")
 
 
 def losses_as_computed(role: str, report: UpdateReport, expected: Expected) -> Outcome:
@@ -66,9 +66,9 @@ def losses_as_computed(role: str, report: UpdateReport, expected: Expected) -> O
         limit = AS_COMPUTED if number == 0 else AFTER_A_STEP
         for name, should_be in step.items():
             if name != "grad_norm" and not abs(told[name] - should_be) <= limit * max(abs(should_be), 0.1):
-                said = f"{name} of a made-up mini-batch is {told[name]:.5g} and should be {should_be:.5g}"
+                said = f"{name} of a generated mini-batch is {told[name]:.5g} but should be {should_be:.5g}"
                 return Outcome(False, f"{said}: {look_at(_formula(role, name))}")
-    return Outcome(True, f"{role}: {len(wanted[0]) - 1} figures of a made-up mini-batch as recomputed")
+    return Outcome(True, f"{role}: {len(wanted[0]) - 1} figures of a generated mini-batch match the recomputed ones")
 
 
 def _formula(role: str, figure: str) -> Callable[..., Any]:
@@ -86,7 +86,7 @@ def forward_as_computed(role: str, report: UpdateReport, expected: Expected) -> 
     what, place = ("log-prob", Roles.log_probs) if role == "actor" else ("value", Roles.values)
     if abs(is_ - should_be) <= AS_COMPUTED * max(1.0, abs(should_be)):
         return Outcome(True, f"{what}s of the {role} as of a plain model, {abs(is_ - should_be):.1e} apart at most")
-    said = f"the {role}'s {what} of response {row}, token {token}, is {is_:.5g} and should be {should_be:.5g}"
+    said = f"the {role}'s {what} of response {row}, token {token}, is {is_:.5g} but should be {should_be:.5g}"
     from trainer.learner.forward import Forward  # which takes a second, for a failure alone
 
     inner = Forward.log_probs if role == "actor" else Forward.values
@@ -100,12 +100,10 @@ def gradient_as_computed(role: str, report: UpdateReport, expected: Expected) ->
     for number, (told, step) in enumerate(zip(report.steps, expected.steps, strict=False)):
         is_, should_be = told["grad_norm"], step["grad_norm"]
         if not abs(is_ - should_be) <= (GRADIENT_AS_COMPUTED if number == 0 else AFTER_A_STEP) * should_be:
-            said = (
-                f"the {role}'s gradient on a made-up mini-batch has the norm {is_:.5g}, and should have {should_be:.5g}"
-            )
-            passes = "its figures are right, so look at how they are differentiated, or at gradients of before"
+            said = f"the {role}'s gradient norm on a generated mini-batch is {is_:.5g} but should be {should_be:.5g}"
+            passes = "its values are right, so check how they are differentiated, or gradients left from before"
             return Outcome(False, f"{said}; {passes}: {look_at(loss)}{inner}")
-    return Outcome(True, f"{role}: gradient norm {expected.steps[0]['grad_norm']:.4g} as by plain autograd")
+    return Outcome(True, f"{role}: gradient norm {expected.steps[0]['grad_norm']:.4g} matches plain autograd")
 
 
 def moved_as_computed(role: str, report: UpdateReport, expected: Expected) -> Outcome:
@@ -123,17 +121,17 @@ def moved_as_computed(role: str, report: UpdateReport, expected: Expected) -> Ou
 
         name = max(wrong, key=lambda each: wrong[each] / (expected.moved[each] + 1e-12))
         share = wrong[name] / (expected.moved[name] + 1e-12)
-        said = f"{name} of the {role} moved otherwise than by AdamW: off by {share:.0%} of the way"
+        said = f"{name} of the {role} did not move as AdamW would: off by {share:.0%} of the way"
         return Outcome(False, f"{said} ({len(wrong)} of {len(expected.moved)} parameters): {look_at(Trained.__init__)}")
-    return Outcome(True, f"{role}: {len(expected.moved)} parameters moved as by AdamW written out")
+    return Outcome(True, f"{role}: {len(expected.moved)} parameters moved as AdamW computes")
 
 
 def rate_as_configured(role: str, report: UpdateReport, rate: float) -> Outcome:
     """Each update has the learning rate that warm-up and schedule give its number. `rate`: by the formula."""
     if math.isclose(report.lr, rate, rel_tol=1e-6, abs_tol=1e-12):
-        return Outcome(True, f"{role}: {rate:.3g} in this update, as warm-up and schedule have it")
+        return Outcome(True, f"{role}: {rate:.3g} in this update, as warm-up and schedule require")
     return Outcome(
-        False, f"the {role}'s learning rate is {report.lr:.5g} and should be {rate:.5g}: {look_at(lr_factor)}"
+        False, f"the {role}'s learning rate is {report.lr:.5g} but should be {rate:.5g}: {look_at(lr_factor)}"
     )
 
 

@@ -40,7 +40,7 @@ def data_rows(train: Sequence[Sampled], validation: Sequence[Sampled]) -> Outcom
         told.append(f"{_named(odd, rows)} has neither a user's nor a system message")
     known = {_key(row.prompt) for row in train}
     if both := [row for row in validation if _key(row.prompt) in known]:
-        told.append(f"the prompt of {_named(both, validation)} is among the training prompts, too")
+        told.append(f"the prompt of {_named(both, validation)} is also among the training prompts")
     if told:
         return Outcome(None, "; ".join(told))
     return Outcome(True, f"{len(train):,} rows for training and {len(validation):,} for validation looked at")
@@ -53,17 +53,19 @@ def data_limits(rows: Sequence[Sampled], data: DataConfig) -> Outcome:
     long_ = f"{len(over):,} of {len(rows):,} prompts have more than data.max_prompt_length={limit} tokens"
     long_ += f" (the longest {longest.prompt_tokens:,}: {longest.label})"
     if over and not data.filter_overlong_prompts and data.truncation == "error":
-        way_out = "data.filter_overlong_prompts=True leaves them out, data.truncation=left shortens them"
+        way_out = "data.filter_overlong_prompts=True drops them, data.truncation=left shortens them"
         return Outcome(False, f"{long_}: the full run ends there; {way_out}")
     if len(over) == len(rows) and data.filter_overlong_prompts:
-        return Outcome(False, f"{long_}: data.filter_overlong_prompts leaves none")
+        return Outcome(False, f"{long_}: data.filter_overlong_prompts drops all of them")
     told = []
     fate = "are left out" if data.filter_overlong_prompts else f"are cut (data.truncation={data.truncation})"
     if len(over) > MUCH * len(rows):
         told.append(f"{long_}: they {fate}")
     if unsayable := [row for row in rows if row.truth_tokens > data.max_response_length]:
         said = f"the ground truth of {_named(unsayable, rows)} has {unsayable[0].truth_tokens:,} tokens"
-        told.append(f"{said}, more than data.max_response_length={data.max_response_length}: no response can say it")
+        told.append(
+            f"{said}, more than data.max_response_length={data.max_response_length}: no response can contain it"
+        )
     if told:
         return Outcome(None, "; ".join(told))
     few = f"; {len(over):,} longer ones {fate}" if over else ""

@@ -64,15 +64,15 @@ def scores_of_rows(
     """
     problems = [answer.problem for answer in direct if answer.problem]
     if problems and len(problems) == len(direct):
-        return Outcome(None, f"a direct call {problems[0]}, and the ranks had a score: nothing to compare")
+        return Outcome(None, f"a direct call {problems[0]}, but the ranks had a score: nothing to compare")
     wrong = off(placed, direct)
     if any(answer.score != direct[i].score for i, answer in zip(wrong * 4, again, strict=False)):
-        return Outcome(None, "the reward changes from call to call: nothing to compare (see reward-repeats)")
+        return Outcome(None, "the reward changes from call to call (see reward-repeats): nothing to compare")
     if wrong:
         row = wrong[0]
         why = _suspect(placed, suspects)
         said = (
-            f"{placed.labels[row]} was scored {placed.scores[row]:.6g}, and a direct call gives {direct[row].score:.6g}"
+            f"{placed.labels[row]} was scored {placed.scores[row]:.6g}, but a direct call gives {direct[row].score:.6g}"
         )
         return Outcome(False, f"{why}{said} ({len(wrong)} of {len(direct)} responses): {look}")
     strewn = [i for i, score in enumerate(placed.elsewhere) if score]
@@ -101,10 +101,10 @@ def reward_calls(probed: Probed, step_rows: int, ranks: int) -> Outcome:
     for response, answer in _answered(probed):
         if answer.problem:
             to = f"the response {shown(response.text)} to row {response.index}"
-            return Outcome(False, f"it {answer.problem} for {to}: a run would end there{where}")
+            return Outcome(False, f"it {answer.problem} for {to}: a run would stop there{where}")
     for kind, answer in probed.odd.items():
         if answer.problem:
-            return Outcome(False, f"it {answer.problem} for {kind}: a run would end there{where}")
+            return Outcome(False, f"it {answer.problem} for {kind}: a run would stop there{where}")
     cost = probed.seconds * step_rows / max(1, ranks)
     speed = f"{probed.seconds * 1000:.2g} ms a call"
     if cost > SLOW_S:
@@ -113,7 +113,7 @@ def reward_calls(probed: Probed, step_rows: int, ranks: int) -> Outcome:
     kinds = {answer.kind for _, answer in _answered(probed)}
     boolean = ", a bool, which counts as 0 or 1" if "bool" in kinds else ""
     count = len(probed.own) + len(probed.odd)
-    return Outcome(True, f"a number for each of {count} made-up responses, odd ones among them{boolean}; {speed}")
+    return Outcome(True, f"a number for each of {count} generated responses, odd ones among them{boolean}; {speed}")
 
 
 def reward_repeats(probed: Probed) -> Outcome:
@@ -124,19 +124,21 @@ def reward_repeats(probed: Probed) -> Outcome:
     for one, other in _repeated(sweeps):
         if unlike := _unlike(one, other):
             said = f"it gave {unlike[0]:.6g} and then {unlike[1]:.6g} for the same response to the same row"
-            why = "it is random, asks a judge, or counts its calls"
+            why = "it is random, calls a judge, or counts its calls"
             return Outcome(_if_meant(probed), f"{said}: {why}{_where(probed)}")
     if not sweeps.reverse:
         slow = "that takes too long" if sweeps.again else "a call takes too long"
-        return Outcome(None if not sweeps.again else True, f"the same score again; not in another order: {slow}")
+        return Outcome(
+            None if not sweeps.again else True, f"the same score again; not checked in another order: {slow}"
+        )
     backward = sweeps.reverse[0][0]
     if unlike := _unlike(sweeps.first[0], backward):
         if len(sweeps.reverse) < 2 or sweeps.reverse[1] != sweeps.reverse[0] or sweeps.forward != sweeps.first:
-            return Outcome(None, f"it changes from run to run: it is random or asks a judge{_where(probed)}")
+            return Outcome(None, f"it changes from run to run: it is random or calls a judge{_where(probed)}")
         said = (
             f"the same response to the same row earns {unlike[0]:.6g} or {unlike[1]:.6g}, by what was scored before it"
         )
-        return Outcome(False, f"{said}: it keeps something from call to call{_where(probed)}")
+        return Outcome(False, f"{said}: it keeps state between calls{_where(probed)}")
     return Outcome(True, f"{len(backward)} scores are the same again and in another order")
 
 
@@ -174,19 +176,23 @@ def reward_truth(probed: Probed) -> Outcome:
     where += ", or at the ground truths" if probed.built_in else ""
     if not own:
         return Outcome(None, "it gave no score (see reward-calls)")
-    tried = f"{len(own)} made-up responses to {probed.rows} rows"
+    tried = f"{len(own)} generated responses to {probed.rows} rows"
     others = [answer.score for answer in (*probed.other, *probed.odd.values()) if answer and answer.score is not None]
     if len({*others, *(score for _, score in own)}) == 1:
         value = f"it gave {own[0][1]:.6g} to all of {tried}, the ground truth's own text among them"
         if probed.loaded.reads.get("solution_str") is False:
             return Outcome(False, f"it never looks at the response: {value}{where}")
-        return Outcome(bad, f"{value}: unless it asks for a form that was not tried, nothing is learned from it{where}")
+        return Outcome(
+            bad, f"{value}: unless it requires a format that was not tried, nothing can be learned from it{where}"
+        )
     if unsteady(probed):
-        return Outcome(None, "its scores are not the same each time (see reward-repeats): what decides them is unknown")
+        return Outcome(
+            None, "its scores are not the same each time (see reward-repeats): what determines them is unknown"
+        )
     pairs = _exchanged(probed)
     if pairs and all(right == wrong for _, right, wrong in pairs):
         why = f"it ignores the ground truth: with another row's, all of {tried} have the same scores"
-        meant = "that is right for a reward of form alone, or of a form that was not tried"
+        meant = "that is right for a format-only reward, or one for a format that was not tried"
         return Outcome(bad, f"{why}; {meant}{where}")
     differ = [(said, right, wrong) for said, right, wrong in pairs if right != wrong]
     rows = {said.index for said, _, _ in differ}
@@ -205,11 +211,11 @@ def _told_from_nonsense(probed: Probed, own: Sequence[tuple[Said, float]], bad: 
         if said.index not in into or score > into[said.index][1]:
             into[said.index] = (said, score)
     if not best:
-        return Outcome(None, "its ground truths are nothing that one could say")
+        return Outcome(None, "its ground truths are not text")
     lost = [index for index in best if best[index][1] <= nonsense[index][1]]
     if lost:
         names = ", ".join(map(str, lost[:SHOWN])) + (" ..." if len(lost) > SHOWN else "")
-        earns = "the ground truth's own text earns no more than nonsense in any usual form"
+        earns = "the ground truth's own text earns no more than nonsense in any common format"
         why = f"{earns}, in {len(lost)} of {len(best)} rows ({names})"
         return Outcome(bad if len(lost) == len(best) else None, f"{why}{where}")
     said, score = max(best.values(), key=lambda pair: pair[1])
@@ -241,13 +247,13 @@ def reward_text(probed: Probed) -> Outcome:
         if tail.startswith("<") and after > before:
             what = f"{shown(said.text)} earns {before:.6g}, and {after:.6g} with {tail} at its end"
             return Outcome(
-                None, f"{what}: responses are decoded without special tokens, none ever has it{_where(probed)}"
+                None, f"{what}: responses are decoded without special tokens, so none ever has it{_where(probed)}"
             )
         if not tail.startswith("<") and before > nothing >= after:
             what = f"{shown(said.text)} earns {before:.6g}, and {after:.6g} with {tail} at its end"
-            return Outcome(_if_meant(probed), f"{what}: many models end so{_where(probed)}")
+            return Outcome(_if_meant(probed), f"{what}: many models end that way{_where(probed)}")
     if not probed.tails:
-        return Outcome(None, "it was not asked: a call takes too long")
+        return Outcome(None, "not checked: a call takes too long")
     also = f"; {', '.join(sorted(changed))} there change the score a little" if changed else ""
     return Outcome(True, f"{len(probed.tails)} responses with something at their end{also or ': the same scores'}")
 

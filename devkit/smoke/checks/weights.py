@@ -20,7 +20,7 @@ def synced(actor: Digests, engine: Digests) -> Outcome:
     for rank, (wanted, held) in enumerate(zip(followed, engine, strict=True)):
         stale = sorted(name for name in wanted if wanted[name] != held.get(name))
         if stale:
-            said = f"rank {rank}'s engine has other weights than the actor: {named(stale)}"
+            said = f"rank {rank}'s engine has weights that differ from the actor's: {named(stale)}"
             return Outcome(False, f"{said}: {look_at(Roles.sync_weights)}")
     return Outcome(True, f"{len(actor[0])} tensors equal on {len(engine)} ranks")
 
@@ -40,5 +40,5 @@ def optimizer_moved(role: str, before: Digests, after: Digests) -> Outcome:
     for rank, (old, new) in enumerate(zip(before, after, strict=True)):
         still = sorted(name for name in old if old[name] == new[name])
         if still:
-            return Outcome(False, f"rank {rank}'s part of the {role} is as it was before the update: {named(still)}")
+            return Outcome(False, f"rank {rank}'s part of the {role} did not change in the update: {named(still)}")
     return Outcome(True, f"{len(before[0])} tensors of the {role} changed on {len(before)} ranks")

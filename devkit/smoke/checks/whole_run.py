@@ -37,7 +37,7 @@ def critic_learns(batches: Sequence[TrainBatch]) -> Outcome:
     whole = sum(float(((batch.returns_BT * mask_of(batch)) ** 2).sum()) for batch in batches)
     # An untrained critic's share is 1 or above; a trained one's was below 0.2 in all of the gate's 24 seeds.
     share = missed / max(whole, 1e-12)
-    return Outcome(share < 0.5, f"squared error is {share:.2f} of that of saying 0 (limit 0.5)")
+    return Outcome(share < 0.5, f"squared error is {share:.2f} of the constant-zero baseline (limit 0.5)")
 
 
 def resumed_equal(
@@ -46,9 +46,9 @@ def resumed_equal(
     """A resumed run repeats the killed run's steps to the bit; times aside."""
     repeated = sorted(set(before) & set(after))
     if not repeated:
-        return Outcome(False, "the resumed run repeated no step")
+        return Outcome(False, "the resumed run did not repeat a step")
     if engine != "hf":
-        return Outcome(None, f"{engine} draws from a generator of its own: step {repeated[0]} has other responses")
+        return Outcome(None, f"{engine} has its own random generator: step {repeated[0]} has different responses")
     for step in repeated:
         names = [name for name in before[step] if not name.startswith(("timing", "perf/", "memory_gb/"))]
         odd = [name for name in names if repr(before[step][name]) != repr(after[step].get(name))]  # NaN is NaN
@@ -59,14 +59,14 @@ def resumed_equal(
                 f"step {step}: {name} was {before[step][name]!r} and is {after[step].get(name)!r} after resuming"
                 f" ({len(odd)} of {len(names)} metrics differ): {look_at(Roles.load)}",
             )
-    return Outcome(True, f"step {', '.join(map(str, repeated))} repeated to the bit")
+    return Outcome(True, f"step {', '.join(map(str, repeated))} repeated bit for bit")
 
 
 def death_named(error: Exception, victim: str) -> Outcome:
     """The run ended because a rank was killed, and says which one."""
     message = getattr(error, "message", "") or (str(error).strip() or type(error).__name__).splitlines()[0]
     if not isinstance(error, WorkerDied):
-        return Outcome(False, f"{victim} was killed, and the run ended with another error: {message}")
+        return Outcome(False, f"{victim} was killed, but the run ended with a different error: {message}")
     return Outcome(victim in message, message)
 
 
@@ -75,5 +75,5 @@ def learned(rewards: Sequence[float], margin: float, window: int) -> Outcome:
     first, last = sum(rewards[:window]) / window, sum(rewards[-window:]) / window
     return Outcome(
         last - first >= margin,
-        f"reward {first:.3f} -> {last:.3f} in {len(rewards)} steps (a rise of {margin} is asked for)",
+        f"reward {first:.3f} -> {last:.3f} in {len(rewards)} steps (required: +{margin})",
     )

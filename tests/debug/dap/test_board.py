@@ -114,11 +114,11 @@ def test_a_target_a_condition_hits_and_a_message(hub: RunningHub, workers: list[
         ({"line": 100_000}, "no line 100000"),
         ({"line": 2}, "no code"),
         ({"line": "batch", "condition": "step ="}, "the condition 'step =' does not parse"),
-        ({"line": "batch", "condition": "@[1] step == 3"}, "no "),
+        ({"line": "batch", "condition": "@[1] step == 3"}, "not a valid breakpoint"),
         ({"line": "batch", "condition": "@Worker[0,2:4"}, "no target can be read from"),
-        ({"line": "batch", "condition": "@Worker[x]"}, "'x' is no rank"),
+        ({"line": "batch", "condition": "@Worker[x]"}, "'x' is not a rank"),
         ({"line": "batch", "condition": "@[5]"}, "the ranks 5 are not among this session's: 0:3"),
-        ({"line": "batch", "hitCondition": "often"}, "'often' is no hit count"),
+        ({"line": "batch", "hitCondition": "often"}, "'often' is not a hit count"),
         ({"line": "batch", "logMessage": "loss is {loss +}"}, "does not parse"),
     ],
 )
@@ -228,7 +228,7 @@ def test_somebody_else_removes_one(hub: RunningHub, workers: list[Worker]) -> No
         with hub.client() as other:
             other.call("clear", id=armed(workers[0])[0].id)
         changed = client.event("breakpoint", where=lambda body: not body["breakpoint"]["verified"])["breakpoint"]
-        assert changed["id"] == point["id"] and "somebody else has removed it" in changed["message"]
+        assert changed["id"] == point["id"] and "it was removed elsewhere" in changed["message"]
         [again] = set_lines(client, {"line": marked("batch")})
         assert again["verified"] and again["id"] == point["id"]
 

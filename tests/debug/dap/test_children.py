@@ -164,7 +164,7 @@ def test_many_children_attach_in_no_time(hub: RunningHub, capsys: pytest.Capture
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [({}, "it is not said which stop"), ({"id": "2w9rke-7"}, "no stop has the id '2w9rke-7'")],
+    [({}, "no paused rank was given"), ({"id": "2w9rke-7"}, "no stop has the id '2w9rke-7'")],
 )
 def test_a_stop_that_is_not_there(hub: RunningHub, workers: list[Worker], arguments: Document, said: str) -> None:
     stop_all(workers[:1])

@@ -133,7 +133,7 @@ def test_the_job_is_the_sessions(hub: RunningHub, tmp_path: Path) -> None:
         editor = session.client
         launched = begin(session, program="job.py", args=[str(done)], console="integratedTerminal")
         right, wrong = set_lines(editor, {"line": marked("batch"), "logMessage": "{step}"}, {"line": 2})
-        assert not right["verified"] and right["message"] == "it is armed when the job has started"
+        assert not right["verified"] and right["message"] == "it will be armed once the job has started"
         assert not wrong["verified"] and "no code" in wrong["message"]
         editor.ask("configurationDone")
         request = editor.asked.get(timeout=SECONDS)
@@ -321,11 +321,11 @@ def test_a_run_that_is_killed(tmp_path: Path) -> None:
         ({}, "a launch takes either a program or a command"),
         ({"program": "a.py", "command": ["a"]}, "a launch takes either a program or a command"),
         ({"program": "nowhere.py"}, "no such program: "),
-        ({"command": "python a.py"}, "command and args are lists of texts"),
-        ({"command": ["a"], "args": "b"}, "command and args are lists of texts"),
-        ({"command": ["a"], "cwd": "nowhere"}, "cwd is no folder: "),
+        ({"command": "python a.py"}, "command and args must be lists of strings"),
+        ({"command": ["a"], "args": "b"}, "command and args must be lists of strings"),
+        ({"command": ["a"], "cwd": "nowhere"}, "cwd is not a folder: "),
         ({"command": ["a"], "console": "none"}, "console is 'none'"),
-        ({"command": ["a"], "env": {"A": 1}}, "env is not an object of texts"),
+        ({"command": ["a"], "env": {"A": 1}}, "env is not an object of strings"),
     ],
 )
 def test_a_wrong_request_is_refused(tmp_path: Path, arguments: Document, said: str) -> None:

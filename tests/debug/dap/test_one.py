@@ -197,7 +197,7 @@ def test_a_worker_that_dies_ends_the_session_with_the_reason(hub: RunningHub, wo
         editor.event("stopped")
         hub.surroundings.fates[worker.identity.worker_id] = {"reason": "killed by SIGKILL", "crashed": False}
         worker.close()
-        assert "killed by SIGKILL" in editor.output("Worker[2] was lost while it was stopped")["output"]
+        assert "killed by SIGKILL" in editor.output("Worker[2] was lost while it was paused")["output"]
         assert editor.event("exited") == {"exitCode": 1}
         editor.event("terminated")
         assert not editor.request("threads")["success"]

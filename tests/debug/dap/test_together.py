@@ -69,7 +69,7 @@ def test_only_of_the_choice(hub: RunningHub, workers: list[Worker], kind: str) -
         client.attach(capabilities=KINDS[kind])
         assert len(client.ask("devkitEval", expression="step")["results"]) == 2
         for arguments, said in (
-            ({"expression": "step", "target": "2"}, "nothing that is stopped is called '2'"),
+            ({"expression": "step", "target": "2"}, "no stopped rank matches '2'"),
             ({"expression": "step ="}, "not an expression: step ="),
             ({}, "not an expression"),
         ):
