@@ -77,8 +77,10 @@ class Tracker:
         for backend in self.backends:
             backend.log(step, metrics)
 
-    def phase(self, text: str) -> None:
-        """What the run is at, when it is at no step."""
+    def phase(self, text: str, expect: str | None = None) -> None:
+        """What the run is at, when it is at no step; `expect` is noted before."""
+        if expect is not None:
+            self.note(expect)
         for backend in self.backends:
             if isinstance(backend, TellsPhases):
                 backend.phase(text)
