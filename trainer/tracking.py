@@ -98,7 +98,8 @@ def make_tracker(config: Config, total_steps: int) -> Tracker:
     console = Console(stderr=True)
     root = Path(config.trainer.default_local_dir).expanduser()
     backends: list[Backend] = []
-    for name in config.trainer.logger:
+    # The console last: where another one can not be made, no display is left that has the terminal.
+    for name in sorted(config.trainer.logger, key=lambda name: name == "console"):
         if name == "console":
             backends.append(console_log(config.trainer, console, total_steps, apart=True))
         elif name == "file":
