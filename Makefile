@@ -6,7 +6,7 @@ ARGS ?=
 export PYTHON VENV TORCH VENV_ARGS LATEST
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock smoke test test-ray test-mutants test-gpu test-hosts test-sglang test-vllm test-faults test-programs test-vscode \
+.PHONY: help setup lock smoke demo test test-ray test-mutants test-gpu test-hosts test-sglang test-vllm test-faults test-programs test-vscode \
 	test-latest test-all record-faults lint format docs vscode bench clean
 
 help: ## this list
@@ -20,6 +20,9 @@ lock: setup ## write requirements.lock anew from pyproject.toml; ARGS=--upgrade 
 
 smoke: setup ## a whole PPO run on a tiny model through Ray, with checks; ARGS="KEY=VALUE ..."
 	@$(BIN)/devkit smoke --tiny $(ARGS)
+
+demo: setup ## a tiny model learns to add on this machine, in two minutes; ARGS="KEY=VALUE ..."
+	@$(BIN)/python -m trainer.demo $(ARGS)
 
 test: setup ## the quick tests (10 minutes on two cores); a file that is named runs whole: ARGS="-n0 tests/test_cli.py"
 	@$(BIN)/python -m pytest --tier=quick --once-more $(ARGS)

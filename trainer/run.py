@@ -71,8 +71,7 @@ def train(
 def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Observer, leaving: Leaving) -> Metrics:
     steps = total_steps(config, data.train)
     spec = RunSpec(absolute(config), read_source(config.custom_reward_function), steps)
-    tracker.note(forecast.of_start(config))
-    tracker.phase("loading models")
+    tracker.phase("loading models", forecast.of_start(config))
     pool.build(spec)
     workers = WorkerGroup(pool, config)
     progress, saved = resume(config, workers, data.train, tracker)
@@ -89,8 +88,7 @@ def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: O
         return last
     recorder, profiler = Recorder(spec, workers), Profiler(config.global_profiler, workers.everywhere, tracker.note)
     loop = Loop(config, pool, workers, data, tracker, observer, recorder, profiler, leaving, endless(data.train), steps)
-    tracker.note(forecast.of_first_step(config))
-    tracker.phase("first step")
+    tracker.phase("first step", forecast.of_first_step(config))
     while progress.step < steps:
         with leaving.step():
             progress, saved, last = loop.step(progress, saved)

@@ -77,8 +77,10 @@ class Tracker:
         for backend in self.backends:
             backend.log(step, metrics)
 
-    def phase(self, text: str) -> None:
-        """What the run is at, when it is at no step."""
+    def phase(self, text: str, expect: str | None = None) -> None:
+        """What the run is at, when it is at no step; `expect` is noted before."""
+        if expect is not None:
+            self.note(expect)
         for backend in self.backends:
             if isinstance(backend, TellsPhases):
                 backend.phase(text)
@@ -98,7 +100,8 @@ def make_tracker(config: Config, total_steps: int) -> Tracker:
     console = Console(stderr=True)
     root = Path(config.trainer.default_local_dir).expanduser()
     backends: list[Backend] = []
-    for name in config.trainer.logger:
+    # The console last: where another one can not be made, no display is left that has the terminal.
+    for name in sorted(config.trainer.logger, key=lambda name: name == "console"):
         if name == "console":
             backends.append(console_log(config.trainer, console, total_steps, apart=True))
         elif name == "file":

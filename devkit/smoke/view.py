@@ -29,6 +29,7 @@ WORDS: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "skip": "skip"}
 MARKS: dict[Status, str] = {"pass": "✓", "fail": "✗", "skip": "-"}
 STYLES: dict[Status, str] = {"pass": "green", "fail": "bold red", "skip": "yellow"}
 SPARKS = 40  # columns of the live reward curve
+LOG_LINES = 20  # of what others wrote to stderr, shown where a run ends with an error
 FRAMES = 5  # redraws a second: the run needs the cores more than the table does
 STEP_LINE_EVERY = 2.0  # seconds between the plain lines of steps
 # A step has dozens of metrics; these tell at a glance how it goes. All of them are in the record.
@@ -176,7 +177,11 @@ class LiveView:
             self._live = None
             if self._apart is not None:
                 self._talk.file = None  # type: ignore[assignment]  # sys.stderr again
-                self._apart.close()
+                log = self._apart.close()
+                if log is not None and kind is not None and issubclass(kind, Exception):  # it may say why
+                    self._talk.print(
+                        *log.read_text(errors="replace").splitlines()[-LOG_LINES:], sep="\n", soft_wrap=True
+                    )
 
     def phase_started(self, name: str) -> None:
         self._progress.current = (name, self._clock())

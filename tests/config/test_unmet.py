@@ -165,7 +165,7 @@ def test_a_tracker_of_verls_is_a_note(given: str, taken: list[str], named: str) 
     assert resolved.config.trainer.logger == taken
     (note,) = [note for note in resolved.notes if note.key == "trainer.logger"]
     shown = f"[{','.join(taken)}]"
-    assert note.message == f"trainer.logger names {named}, which this trainer does not have: it is {shown}"
+    assert note.message == f"trainer.logger names {named}, which this trainer does not have: it becomes {shown}"
 
 
 def test_a_tracker_that_nobody_knows_is_refused() -> None:

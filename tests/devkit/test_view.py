@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -232,3 +233,13 @@ def test_nothing_tears_the_live_table(tmp_path: Path) -> None:
     assert "devkit smoke" in shown and "a note" in shown and shown.endswith("afterwards")
     assert "network_util" not in shown
     assert log.read_text() == "network_util.cc:330: Failed to determine local IP"
+
+
+def test_what_others_wrote_is_shown_where_the_run_ends_with_an_error(tmp_path: Path) -> None:
+    """It may say why; the folder with the file goes."""
+    code = TORN.replace('view.note("a note")', 'raise SystemExit(0) if sys.argv[2:] else OSError("no Ray")')
+    code = f"try:\n{textwrap.indent(code, '    ')}\nexcept OSError:\n    pass\n"
+    shown = seen_on_a_terminal([sys.executable, "-c", code, str(tmp_path / "stderr.log")])
+    assert shown.rstrip().endswith("network_util.cc:330: Failed to determine local IP")
+    shown = seen_on_a_terminal([sys.executable, "-c", code, str(tmp_path / "other.log"), "leave"])
+    assert "network_util" not in shown

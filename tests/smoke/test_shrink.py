@@ -304,3 +304,15 @@ def test_micro_batches_by_tokens_stay_so() -> None:
     assert sizes.old_log_prob.tokens == 2 * sizes.actor_update.tokens
     rows = config.actor_rollout_ref.actor.ppo_mini_batch_size * 4 // config.world_size
     assert 1 <= sizes.actor_update.sequences(config.longest_sequence) < rows, "several passes to a mini-batch"
+
+
+@pytest.mark.parametrize("logger", ["[console,swanlab]", "mlflow", "['console','vemlp_wandb','rerun']"])
+def test_no_tracker_of_verls_keeps_a_command_from_its_smoke_test(logger: str) -> None:
+    plan = make_plan([f"trainer.logger={logger}"], None)
+    assert plan.warnings == ()
+    assert resolve(plan.overrides, plan.dialect).config.trainer.logger == ["file"]
+
+
+def test_what_is_asked_for_in_vain_is_said_of_the_full_run() -> None:
+    (warning,) = make_plan(["max_turns=4"], None).warnings
+    assert warning.startswith("warning: max_turns=4 asks for conversations")

@@ -165,7 +165,7 @@ def _others(key: str, value: Any) -> list[str]:
 def _note_others(given: _Given, key: str, others: Sequence[str], left: Sequence[str]) -> None:
     """With nothing left, the default stays."""
     used = format_value(list(left) or tree.default(key))
-    given.note("absent", key, f"{key} names {', '.join(others)}, which this trainer does not have: it is {used}")
+    given.note("absent", key, f"{key} names {', '.join(others)}, which this trainer does not have: it becomes {used}")
 
 
 def _tell_unmet(given: _Given) -> None:
