@@ -76,7 +76,7 @@ def scores() -> str:
 
 
 def scenes() -> list[Scene]:
-    trainer = f'devkit run --break "{scores()} if rollout.prompts.rows[0].index >= 16" -- bash ~/nan-hunt/train.sh'
+    trainer = f"devkit run --break {scores()} --hits 3 -- bash ~/nan-hunt/train.sh"
     return [
         Scene(
             "debug",
@@ -91,9 +91,8 @@ def scenes() -> list[Scene]:
                 Line(1, "p scores.scores", r"\(devkit rank 1\) $"),
                 Line(1, "scores.scores[1] = 0.0", r"\(devkit rank 1\) $"),
                 Line(1, "q", r"\$ $"),
-                Line(1, "devkit break --clear all", r"cleared"),
                 Line(1, "devkit continue --all", r"continued"),
-                Line(0, "", r"step:5[\s\S]*\$ $"),
+                Line(0, "", r"step 5:[\s\S]*\$ $"),
             ),
             before=f"python {ROOT}/docs/examples/nan_hunt.py nan-hunt",
         ),
