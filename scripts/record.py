@@ -9,12 +9,13 @@ terminal; what it shows is drawn frame by frame, and one animation goes from fra
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 import select
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if __package__ in (None, ""):
     sys.path.insert(0, str(ROOT))
 
+BOTH_RANKS = r"^(?=[\s\S]*PPOWorker\[0\])(?=[\s\S]*PPOWorker\[1\])"
 IMAGES = ROOT / "docs/images"
 DEADLINE = 240.0  # seconds until a line of a scene has been printed
 PAUSE = 1.0  # seconds, at most, that nothing changes in the picture
@@ -50,12 +52,12 @@ PALETTE = {
 
 @dataclass(frozen=True)
 class Line:
-    """What is typed into which terminal, and what has to be seen there before the next; `again`: typed until it is."""
+    """What is typed into which terminal, once so many ranks are stopped, and what is seen there before the next."""
 
     terminal: int
     text: str
     sees: str
-    again: bool = False
+    stops: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,24 +76,23 @@ def scores() -> str:
 
 
 def scenes() -> list[Scene]:
-    trainer = f'devkit run --break "{scores()} if rollout.prompts.rows[0].index >= 16" -- bash nan-hunt/train.sh'
+    trainer = f"devkit run --break {scores()} --hits 3 -- bash ~/nan-hunt/train.sh"
     return [
         Scene(
             "debug",
             (9, 17),
             118,
             (
-                Line(0, "tail -n 3 nan-hunt/train.sh", r"\$ $"),
+                Line(0, "head -n 4 ~/nan-hunt/train.sh", r"\$ $"),
                 Line(0, trainer, r"look at it with"),
-                Line(1, "devkit ps", r"PPOWorker +0[\s\S]*PPOWorker +1", again=True),
+                Line(1, "devkit ps", BOTH_RANKS, stops=2),
                 Line(1, "devkit eval 'min(scores.scores)'", r"rank 1 "),
                 Line(1, "devkit attach --ranks 1", r"\(devkit rank 1\) $"),
                 Line(1, "p scores.scores", r"\(devkit rank 1\) $"),
                 Line(1, "scores.scores[1] = 0.0", r"\(devkit rank 1\) $"),
                 Line(1, "q", r"\$ $"),
-                Line(1, "devkit break --clear all", r"cleared"),
                 Line(1, "devkit continue --all", r"continued"),
-                Line(0, "", r"step:5[\s\S]*\$ $"),
+                Line(0, "", r"step 5:[\s\S]*\$ $"),
             ),
             before=f"python {ROOT}/docs/examples/nan_hunt.py nan-hunt",
         ),
@@ -148,21 +149,25 @@ def play(scene: Scene) -> list[tuple[float, Picture]]:
     """What is seen when: one picture for each change."""
     from tests.hosts import hosts
     from tests.walks.terminals import HOME, Terminal
-    from tests.walks.typist import FOLDER, bash
+    from tests.walks.typist import bash
 
     with hosts.up(1) as lan, ExitStack() as stack:
         lan[0].run("mkdir", "-p", HOME)
         terminal = Terminal(lan[0])
         if scene.before:
-            terminal.run(f"mkdir -p {FOLDER} && cd {FOLDER} && {scene.before}")
+            terminal.run(scene.before)
         screens = []
         for rows in scene.rows:
-            _, master = stack.enter_context(bash(terminal, rows, scene.columns, "$ "))
+            _, master = stack.enter_context(bash(terminal, rows, scene.columns, "$ ", str(ROOT)))
             screens.append(Screen(master, pyte.Screen(scene.columns, rows)))
-        return list(_frames(scene, screens))
+        return list(_frames(scene, screens, lambda: _stopped(terminal.try_("devkit ps --json").stdout)))
 
 
-def _frames(scene: Scene, screens: Sequence[Screen]) -> Iterator[tuple[float, Picture]]:
+def _stopped(printed: str) -> int:
+    return len(json.loads(printed).get("stops", ())) if printed else 0
+
+
+def _frames(scene: Scene, screens: Sequence[Screen], stopped: Callable[[], int]) -> Iterator[tuple[float, Picture]]:
     start = time.monotonic()
     last: Picture | None = None
     for line in scene.lines:
@@ -180,7 +185,7 @@ def _frames(scene: Scene, screens: Sequence[Screen]) -> Iterator[tuple[float, Pi
             seen = here.text()
             if sent and re.search(line.sees, seen) and fresh.strip():
                 break
-            if re.search(r"(\$|\)) $", seen) and (not sent or line.again):
+            if not sent and re.search(r"(\$|\)) $", seen) and (not line.stops or stopped() >= line.stops):
                 os.write(here.master, keys)
                 sent, fresh = True, "" if keys else "-"
             assert time.monotonic() < end, f"{line} is not seen in:\n{seen}"

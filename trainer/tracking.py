@@ -85,10 +85,8 @@ class Tracker:
             if isinstance(backend, TellsPhases):
                 backend.phase(text)
 
-    def note(self, text: str | None) -> None:
-        """A line for people; none where there is nothing to say."""
-        if text is not None:
-            self.console.print(f"note: {text}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    def note(self, text: str) -> None:
+        self.console.print(f"note: {text}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         for backend in self.backends:

@@ -75,12 +75,14 @@ class Shell:
 
 
 @contextmanager
-def bash(terminal: Terminal, rows: int, columns: int, prompt: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def bash(
+    terminal: Terminal, rows: int, columns: int, prompt: str, folder: str = FOLDER
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A shell of the user, with the virtual environment active and nothing else set; and its terminal's other end."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     starts = "exec setsid --ctty bash --norc --noprofile --noediting -i"
-    words = terminal.words(f"mkdir -p {FOLDER} && cd {FOLDER} && TERM=xterm PS1='{prompt}' PROMPT_COMMAND= {starts}")
+    words = terminal.words(f"mkdir -p {folder} && cd {folder} && TERM=xterm PS1='{prompt}' PROMPT_COMMAND= {starts}")
     process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
     os.close(slave)
     try:
