@@ -74,7 +74,8 @@ def read(document: Mapping[str, Any]) -> Process:
     named = [(_unique(str(thread["name"]), number), thread) for number, thread in enumerate(threads)]
     stacks = [(name, _frames(thread["frames"])) for name, thread in named]
     telling = {name: trim(stack) for name, stack in stacks if has_own(stack)}
-    parked = [name for name, thread in named if thread.get("stopped") and name in telling]
+    stopped = [name for name, thread in named if thread.get("stopped")]
+    parked = [name for name in stopped if name in telling] or stopped[:1]  # one of libraries' frames is stopped, too
     chosen = next(iter([*parked, *sorted(telling, key=lambda name: name != MAIN)]), "")
     role = str(document.get("role") or "")
     if CHILDS_ID.fullmatch(str(document.get("worker_id"))):
@@ -138,8 +139,9 @@ def merge(documents: Iterable[Mapping[str, Any]]) -> Merged:
     """
     processes = [read(document) for document in documents]
     answered = [process for process in processes if not process.error]
-    busy_roles = {process.who.role for process in answered if process.stack}
-    idle = [one for one in answered if one.who.role not in busy_roles or (one.is_child and not one.stack)]
+    busy_roles = {process.who.role for process in answered if process.stack or process.stopped}
+    unused = [one for one in answered if not (one.stack or one.stopped)]
+    idle = [one for one in unused if one.who.role not in busy_roles or one.is_child]
     shown = [one for one in answered if one not in idle]
     groups: list[Group[Key]] = []
     different: list[Who] = []

@@ -89,7 +89,7 @@ class _Calls:
             holder = self._holder(task, stuck)
             if holder is not None:
                 call = self._case.now.calls.get(task)
-                return Link(waiter, task, call, call is not None and _runs(call), holder)
+                return Link(waiter, task, call, call is not None and runs(call), holder)
         return None
 
     def _holder(self, task: str, stuck: Sequence[Waiter]) -> Waiter | None:
@@ -104,7 +104,7 @@ class _Calls:
         held = [each for each in mine if any(each is other for other in stuck)]
         if not held or (call is None and (self._moves or state.facts.concurrency != 1)):
             return None
-        if call is not None and _runs(call):
+        if call is not None and runs(call):
             return self._runner(call, mine, held, state)
         if not is_call or (call is not None and call.state not in QUEUED):
             return None
@@ -127,5 +127,5 @@ class _Calls:
         return self._case.now.running.get(state.facts.actor_id, unknown)
 
 
-def _runs(call: Call) -> bool:
+def runs(call: Call) -> bool:
     return call.state.startswith("RUNNING")

@@ -26,6 +26,7 @@ DOES = {
     "collective": "is in another collective",
     "meeting": "makes a process group",
 }
+_MANY = {"sleeps": "sleep", "waits": "wait", "has": "have", "is": "are", "does": "do", "makes": "make"}
 EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them
 
 
@@ -51,6 +52,21 @@ def named(states: Sequence[State]) -> str:
 def they(states: Sequence[State], one: str, many: str) -> str:
     """Some processes and what they do: "ranks 0,2 wait"."""
     return f"{named(states)} {verb(states, one, many)}"
+
+
+def do(states: Sequence[State]) -> str:
+    """What all of them do: "Rank ranks 0,1 sleep", as "Rank rank 0 sleeps"."""
+    does = DOES.get(states[0].doing, "is")
+    first, _, rest = does.partition(" ")
+    return f"{they(states, first, _MANY.get(first, first))} {rest}".rstrip()
+
+
+def likewise(culprits: Sequence[Culprit]) -> str:
+    """Who else is in the first one's place: "; so are ranks 1,3"."""
+    ranks = sorted({each.rank for each in culprits[1:] if each.rank is not None} - {culprits[0].rank})
+    if not ranks:
+        return ""
+    return f"; the same holds for {'rank' if len(ranks) == 1 else 'ranks'} {rank_list(ranks)}"
 
 
 def verb(states: Sequence[State], one: str, many: str) -> str:

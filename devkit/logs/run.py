@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from devkit import console
 from devkit.debug.address import ClusterAddress, resolve
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.job_ends import of_cluster
+from devkit.debug.jobs import is_doctors
 from devkit.debug.protocols import Hub
 from devkit.debug.rows import JobRow
 from devkit.errors import DevkitError, NoJobError, UnreachableError
@@ -53,10 +54,14 @@ def choose(dashboard: Dashboard, job: str | None) -> JobRow:
     """The job that is meant: without a name the newest one that failed, else the newest."""
     if job:
         return of_cluster([dashboard.job(job)], dashboard.url)[0]
-    rows = of_cluster(dashboard.jobs(), dashboard.url)
-    rows.sort(key=lambda row: row.start_time, reverse=True)
+    return newest_failed(of_cluster(dashboard.jobs(), dashboard.url), dashboard.url)
+
+
+def newest_failed(rows: Sequence[JobRow], url: str) -> JobRow:
+    """The newest one that failed, else the newest. Raises NoJobError where there is none."""
+    rows = sorted((row for row in rows if not is_doctors(row)), key=lambda row: row.start_time, reverse=True)
     if not rows:
-        raise NoJobError(f"no job has run on {dashboard.url}", hint="devkit submit -- CMD starts one")
+        raise NoJobError(f"no job has run on {url}", hint="devkit submit -- CMD starts one")
     return next((row for row in rows if row.status == "FAILED"), rows[0])
 
 

@@ -221,3 +221,43 @@ def test_an_older_agent_tells_no_waits() -> None:
     sample = Sample.of(answer(bare), calls=TABLE)
     assert sample.processes[0].waits == () and sample.time == NOW and replace(sample) == sample
     assert frames((TRAIN, 1, "f"))
+
+
+# ---- no circle: where the waits lead
+
+STANDS = facts(None, 0)  # idle to the eye: what it runs is a library's
+RUNS_A = calls((ANSWER_A, "Signal.wait", RUNNING, "a"))
+LAST_WAITS = {
+    "runs in a library's code": (RUNS_A, actor("a"), "Signal.wait, which runs in Node pid 3097, in no line"),
+    "runs out of sight": (RUNS_A, None, "Signal.wait, which runs in a process that devkit is not in"),
+    "queued": (calls((ANSWER_A, "Node.answer", QUEUED, "")), actor("a"), "Node.answer, queued at Node pid 3097"),
+    "arguments": (calls((ANSWER_A, "f", "PENDING_ARGS_AVAIL", "")), None, "f, whose arguments are not there yet"),
+    "unknown": (None, None, "a result of which Ray does not say who computes it"),
+}
+
+
+@pytest.mark.parametrize("name", LAST_WAITS)
+def test_what_the_last_of_those_who_wait_waits_for(name: str) -> None:
+    table, holder, said = LAST_WAITS[name]
+    processes = [actor("b", wait(ANSWER_A, line=9)), *([holder] if holder else [])]
+    found = told(processes, table, {})
+    assert found.kind == "stuck" and found.sentence.startswith("nothing moves: Node pid 3098 waits at"), found
+    assert said in found.sentence and "nobody" not in found.sentence
+
+
+def test_a_driver_alone_is_told_what_runs_for_it() -> None:
+    waits = [wait(ANSWER_A, line=12, call="main")]
+    found = verdict([driver(waits=waits), actor("a")], patience=1.0, calls=RUNS_A, running={})
+    assert "the driver waits at" in found.sentence and "which runs in Node pid 3097" in found.sentence, found
+    assert found.culprit and found.culprit.pid == 3097
+
+
+def test_of_those_who_stand_who_runs_what_others_wait_for_is_blamed() -> None:
+    # given an actor that waits for an event of its own and serves nobody, and one that runs what the driver waits for
+    bystander, asked = actor("c", role="Store"), actor("a")
+    for each in (bystander, asked):
+        each["facts"] |= {"threads": facts(None, 30, "run")["threads"]}
+    bystander["identity"]["rank"] = bystander["facts"]["rank"] = 0
+    waits = [wait(ANSWER_A, line=12, call="main")]
+    found = verdict([driver(waits=waits), bystander, asked], patience=1.0, calls=RUNS_A, running={})
+    assert found.culprit and found.culprit.pid == 3097, found

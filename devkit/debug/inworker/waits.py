@@ -47,6 +47,17 @@ def actor() -> Document:
             return {"actor_id": "", "concurrency": 0}
 
 
+def is_async_actor() -> bool:
+    from .core import asking
+
+    worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
+    with asking() as is_open:
+        try:
+            return is_open and worker is not None and bool(worker.core_worker.current_actor_is_asyncio())
+        except Exception:  # noqa: BLE001 - another Ray's, or none that is connected
+            return False
+
+
 # ---- threads
 
 
