@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from devkit import console
-from devkit.debug import aftermath, breaks, bundle, runs, state, tokens
+from devkit.debug import aftermath, breaks, bundle, kept, runs, state, tokens
 from devkit.debug.address import of_run, resolve
 from devkit.debug.client import connect_to
 from devkit.debug.dap_exchange import Exchange
@@ -157,6 +157,8 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         if told.run:
             connect = partial(connect_to, told.run, deadline=aftermath.ASK_SECONDS)
             crashed = aftermath.tell_end(connect, told.run.job_id, code, told.pid)
+            left = kept.keep(told.run, options.command, code)  # its Ray may have gone with it
+            crashed = crashed or (code != 0 and left is not None and bool(left.crashes))
         missed = told.witness.never_hit() if told.witness else []
     finally:
         for path in (settings_file, announce):

@@ -31,6 +31,7 @@ class Run:
     job_id: str = ""
     auth: str = "token"  # or "disabled"
     token: str = field(default="", repr=False)  # empty where Ray's own places have it
+    logs: str = ""  # the folder of the session's logs on this machine
 
 
 def remember(announced: Mapping[str, Any], dashboard_url: str) -> Run:
@@ -46,6 +47,7 @@ def remember(announced: Mapping[str, Any], dashboard_url: str) -> Run:
         announced["job_id"],
         announced["auth"],
         announced.get("token", ""),
+        announced.get("logs", ""),
     )
     state.write(state.private_folder("runs") / f"run-{pid}.json", asdict(run))
     return run

@@ -283,14 +283,21 @@ crashes_app = typer.Typer(
 
 @crashes_app.callback()
 @asking
-def crashes(context: typer.Context, address: Address = None, json: Json = False) -> int:
-    """List the crashes; `show ID` opens one."""
+def crashes(
+    context: typer.Context,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="JOB", help="Only of this job, or of this run that has ended.")
+    ] = None,
+    address: Address = None,
+    json: Json = False,
+) -> int:
+    """List the crashes; `show ID` opens one. Where no cluster runs: those that the last `devkit run` has left."""
     context.meta["address"], context.meta["json"] = address, json
     if context.invoked_subcommand is not None:
         return 0
     from devkit.debug.crashes import main
 
-    return main(address=address, json=json)
+    return main(job=job, address=address, json=json)
 
 
 @crashes_app.command()

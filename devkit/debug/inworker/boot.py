@@ -190,6 +190,7 @@ def _announce(worker: Any, hub: Any) -> None:
     info = worker._global_node.address_info
     job = worker.global_worker.current_job_id.hex()
     document = {"gcs_address": info["gcs_address"], "dashboard_url": info.get("webui_url", ""), "job_id": job}
+    document["logs"] = worker._global_node.get_logs_dir_path()
 
     def tell() -> None:
         from .auth import cluster_token, is_made_up
