@@ -11,9 +11,10 @@ from typing import Any
 from devkit import console
 from devkit.debug.client import HubClient
 from devkit.debug.inworker.records import Breakpoint
-from devkit.errors import DevkitError, UnreachableError
+from devkit.errors import DevkitError, UnreachableError, UsageError
 
 ASK_SECONDS = 3.0
+NO_RAY_HINT = "devkit run debugs programs that call ray.init, and their workers; other programs run as they are"
 NAMES_A_CLUSTER = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
 
@@ -31,6 +32,17 @@ def why_no_ray(address: str | None) -> UnreachableError | None:
     except DevkitError:
         pass  # it answers: the command failed for another reason
     return None
+
+
+def tell_no_ray(code: int, asked: Sequence[str]) -> None:
+    """Of a command that has come to no `ray.init`. Raises UsageError where it ended well, and `asked` for something.
+
+    One that failed has said why; that nothing was done of what it `asked` for is news all the same.
+    """
+    if code == 0 and asked:
+        raise UsageError(f"the command started no Ray, so {' and '.join(asked)} did nothing", hint=NO_RAY_HINT)
+    if code == 0 or asked:
+        console.talk().print("devkit: the command started no Ray: nothing of it was debugged", soft_wrap=True)
 
 
 def tell_missed(specs: Sequence[str]) -> None:

@@ -148,7 +148,9 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         raise UsageError(f"no such command: {options.command[0]}", hint="devkit run -- python job.py")
     run = state.private_folder("runs") / secrets.token_hex(4)
     settings_file, announce = run.with_suffix(".settings"), run.with_suffix(".json")
+    begun = announce.with_suffix(boot.BEGUN)
     state.write(settings_file, boot.settings_to_json(settings))
+    runs.begin(options.command)
     try:
         environ = environment(os.environ, bundle.folder(), settings_file, announce, options)
         told = _Told(announce, settings.breakpoints, editor, options.hang_timeout)
@@ -160,14 +162,22 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
             left = kept.keep(told.run, options.command, code)  # its Ray may have gone with it
             crashed = crashed or (code != 0 and left is not None and bool(left.crashes))
         missed = told.witness.never_hit() if told.witness else []
+        if told.run is None and not begun.exists():
+            aftermath.tell_no_ray(code, asked_of_ray(options))
     finally:
-        for path in (settings_file, announce):
+        for path in (settings_file, announce, begun):
             path.unlink(missing_ok=True)
         runs.forget()
     if editor is not None:
         editor.ended(code)
     aftermath.tell_missed(missed)
     return _end(code, options, told.run, crashed=crashed)
+
+
+def asked_of_ray(options: DebugOptions) -> list[str]:
+    """Options that only a Ray program gives a meaning to."""
+    given = {"--break": options.specs, "--hang-timeout": options.hang_timeout}
+    return [name for name, value in given.items() if value]
 
 
 @dataclass
