@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -64,6 +64,22 @@ def tell_end(connect: Callable[[], HubClient], job_id: str, code: int, pid: int)
 def has_crashes(hub: HubClient, job_id: str) -> bool:
     found = hub.call("crashes", timeout=ASK_SECONDS)["crashes"]
     return any(each["job_id"] == job_id for each in found)
+
+
+def tell_armed_before(connect: Callable[[], HubClient], own: Sequence[Breakpoint], job_id: str) -> None:
+    """At a run's beginning: breakpoints of earlier runs, or of `devkit break`, that stop it, too."""
+    with suppress(DevkitError), connect() as hub:
+        for line in armed_before(hub.call("ps", timeout=ASK_SECONDS)["breakpoints"], {each.id for each in own}, job_id):
+            console.talk().print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def armed_before(states: Sequence[Mapping[str, Any]], own: Collection[str], job_id: str) -> list[str]:
+    """A line for each breakpoint that is not this run's `own` and not for another job alone."""
+    return [
+        f"devkit: set before this run, and armed in it: {each['spec']} (devkit break --clear {each['id']} removes it)"
+        for each in states
+        if each["id"] not in own and each.get("job_id") in ("", None, job_id)
+    ]
 
 
 class Witness:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from devkit import console
-from devkit.debug import aftermath, breaks, bundle, kept, runs, state, tokens
+from devkit.debug import aftermath, before_ray, breaks, bundle, kept, runs, state, tokens
 from devkit.debug.address import of_run, resolve
 from devkit.debug.client import connect_to
 from devkit.debug.dap_exchange import Exchange
@@ -143,6 +143,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     settings = settings_of(options)
     if editor is not None:
         settings = replace(settings, breakpoints=settings.breakpoints + editor.breakpoints)
+    before_ray.refuse(settings.breakpoints, options.command, Path.cwd())
     program = shutil.which(options.command[0])
     if program is None:
         raise UsageError(f"no such command: {options.command[0]}", hint="devkit run -- python job.py")
@@ -223,6 +224,7 @@ def _tell_where(told: _Told, ended: threading.Event) -> None:
             if told.editor is not None:
                 told.editor.joined(run)
             console.talk().print(f"devkit: debugging job {run.job_id}{_how_to_look(run)}", soft_wrap=True)
+            aftermath.tell_armed_before(partial(connect_to, run), told.breakpoints, run.job_id)
             _watch(run, told.hang_timeout, ended)
             return
 
