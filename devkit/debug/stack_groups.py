@@ -19,6 +19,11 @@ STARTERS = re.compile(
 )
 CHILD = "child of "  # what a worker has started has its role and rank, and is not the rank
 CHILDS_ID = re.compile(r"[0-9a-f]+-\d+")  # its worker's, and its own process number
+# What stands around a call into Ray or torch, and says nothing of it.
+WRAPPERS = re.compile(
+    r"/ray/_private/(auto_init_hook|client_mode_hook)\.py$|/torch/distributed/c10d_logger\.py$"
+    r"|/torch/utils/_contextlib\.py$"
+)
 OURS = re.compile(r"(^|/)devkit_inworker/|/devkit/debug/inworker/|/devkit/smoke/warm(_client)?\.py$")
 
 
@@ -173,9 +178,13 @@ def fold(stack: Sequence[Frame]) -> list[Line]:
     >>> stack = [Frame(torch, 9, "wait"), Frame(torch, 5, "all_reduce"), Frame("/job/train.py", 3, "step")]
     >>> [(line.frame.function, line.folded) for line in fold(stack)]
     [('all_reduce', 1), ('step', 0)]
+    >>> logger = Frame("/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", 83, "wrapper")
+    >>> [(line.frame.function, line.folded) for line in fold((*stack[:2], logger, stack[2]))]
+    [('all_reduce', 1), ('step', 0)]
     """
     lines: list[Line] = []
     for library, run in groupby(stack, key=lambda frame: is_library(frame.file)):
-        frames = list(run)
+        run_of = list(run)
+        frames = [frame for frame in run_of if not WRAPPERS.search(frame.file)] or run_of
         lines += [Line(frames[-1], True, len(frames) - 1)] if library else [Line(frame, False) for frame in frames]
     return lines
