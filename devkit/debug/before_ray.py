@@ -71,7 +71,8 @@ def _may_init(node: ast.AST) -> bool:
 def _is_before(text: str, line: int, start: int) -> bool:
     """Whether a line is run by the module itself, and not by a function or a lambda of it."""
     for each in ast.walk(ast.parse(text)):
-        inner = isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        if inner and each.lineno <= line <= (each.end_lineno or each.lineno):
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if each.lineno <= line <= (each.end_lineno or each.lineno):
             return False
     return line <= start

@@ -84,12 +84,12 @@ def _program_frame(frame: FrameType | None) -> tuple[FrameType | None, Any]:
 def _unwound(stop: Any) -> Iterator[tuple[FrameType, int]]:
     """The frames that an exception has left already when a thread stops at it, innermost first."""
     traceback = getattr(stop, "traceback", None) if getattr(stop, "exception", None) is not None else None
-    places = []
+    places: list[tuple[FrameType, int]] = []
     while traceback is not None:
         if not is_ours(traceback.tb_frame.f_code.co_filename):
             places.append((traceback.tb_frame, traceback.tb_lineno))
         traceback = traceback.tb_next
-    return reversed(places[-DEPTH:])
+    yield from reversed(places[-DEPTH:])
 
 
 def _waiting_tasks() -> Iterator[Thread]:
