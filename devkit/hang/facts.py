@@ -166,12 +166,14 @@ class Pending:
 
 @dataclass(frozen=True)
 class Holder:
-    """A living actor, and what it holds while others wait."""
+    """A living actor or a task that runs, and what it holds while others wait."""
 
     name: str
     job_id: str
     ended: bool  # its job has: a detached actor outlives it
     resources: Mapping[str, float]
+    kind: str = "actor"
+    place: str = ""  # the actor's id, or that of the process that runs the task
 
 
 @dataclass(frozen=True)

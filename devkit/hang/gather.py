@@ -25,6 +25,7 @@ from devkit.hang.records import Verdict
 SAMPLE_SECONDS = 2.0  # between two samples
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
+RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
 OWN_ACTORS = "devkit-"
 MOST_CALLS = 40  # that are looked up in Ray's table; a circle is short
 MOST_DRIVERS = 8  # of the driver's, which may wait for thousands
@@ -157,14 +158,26 @@ def _awaited(processes: Iterable[ProcessFacts]) -> dict[str, None]:
 
 
 def holders(dashboard: Dashboard) -> tuple[Holder, ...]:
-    """Living actors that hold something; those of jobs that have ended come first: nobody waits for these."""
+    """Living actors and tasks that hold something; those of jobs that have ended come first: nobody waits for these."""
     ended = {row.job_id for row in dashboard.jobs() if row.has_ended}
-    found = (
-        Holder(row.name or row.class_name, row.job_id, row.job_id in ended, own)
+    found = [
+        Holder(row.name or row.class_name, row.job_id, row.job_id in ended, own, "actor", row.actor_id)
         for row in dashboard.actors(("state", "=", "ALIVE"))
         if (own := _own(row.required_resources)) and not row.name.startswith(OWN_ACTORS)
-    )
+    ]
+    found += [
+        Holder(row.name, row.job_id, row.job_id in ended, own, "task", row.worker_id)
+        for state in RUNNING_STATES
+        for row in dashboard.tasks(("state", "=", state))
+        if row.type == "NORMAL_TASK" and (own := _kept(row))
+    ]
     return tuple(sorted(found, key=lambda each: (not each.ended, each.job_id, each.name)))
+
+
+def _kept(row: TaskRow) -> dict[str, float]:
+    """What a task holds: while it waits in `ray.get` Ray lends its CPUs to others, and nothing else."""
+    own = _own(row.required_resources)
+    return {name: value for name, value in own.items() if name != "CPU" or row.state == "RUNNING"}
 
 
 def _free(row: NodeRow, used: Mapping[str, tuple[float, float]] | None) -> dict[str, float] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from devkit.hang.facts import Call, Sample
+from devkit.hang.facts import Call, Holder, NodeFacts, Pending, Sample
 from devkit.hang.records import Verdict
 from tests.hang.jobs import NOW, RAY, TRAIN, answer, driver, facts, frames, process, verdict
 
@@ -261,3 +261,51 @@ def test_of_those_who_stand_who_runs_what_others_wait_for_is_blamed() -> None:
     waits = [wait(ANSWER_A, line=12, call="main")]
     found = verdict([driver(waits=waits), bystander, asked], patience=1.0, calls=RUNS_A, running={})
     assert found.culprit and found.culprit.pid == 3097, found
+
+
+# ---- resources that are held by who waits for those who ask for them
+
+INNER = task_id("inner")
+NODE = [NodeFacts("n", "10.0.0.1", {"CPU": 4.0, "sim": 2.0}, {"CPU": 4.0, "sim": 0.0})]
+ASKED = [Pending("task", "inner", INNER, ({"CPU": 1.0, "sim": 1.0},))]
+
+
+def outer(name: str, *tasks: str) -> Document:
+    return actor(name, wait(*tasks, line=11, call="outer"), role="worker")
+
+
+def holding(*names: str) -> list[Holder]:
+    return [Holder("outer", JOB, False, {"sim": 1.0}, "task", name) for name in names]
+
+
+def test_tasks_that_hold_what_their_own_tasks_ask_for() -> None:
+    table = calls((INNER, "inner", "PENDING_NODE_ASSIGNMENT", ""))
+    processes = [outer("a", INNER), outer("b", INNER)]
+    found = told(processes, table, {}, pending=ASKED, nodes=NODE, holders=holding("a", "b"))
+    assert is_deadlock(found)
+    assert "it asks for 1 CPU, 1 sim, and 4 of 4 CPU, 0 of 2 sim are free" in found.sentence
+    assert "2 sim are held by 2 x task outer, which wait at /job/train.py:11 in outer for inner" in found.sentence
+    assert found.culprit and found.culprit.line == 11
+
+
+@pytest.mark.parametrize("name", ["one works", "one waits for something else", "only CPUs"])
+def test_where_one_of_the_holders_may_end_it_is_no_deadlock(name: str) -> None:
+    other, asked, holders = outer("b", task_id("else")), ASKED, holding("a", "b")
+    if name == "one works":
+        other = process(facts(None, 30, "outer", call_in="clock_nanosleep"), None, "worker")
+        other["identity"]["worker_id"] = "b"
+    if name == "only CPUs":
+        asked = [Pending("task", "inner", INNER, ({"CPU": 9.0},))]
+    found = told([outer("a", INNER), other], {}, {}, pending=asked, nodes=NODE, holders=holders)
+    assert found.kind == "resource", found
+
+
+def test_an_actor_whose_call_waits_for_an_actor_that_gets_no_place() -> None:
+    born = actor_id("z")
+    asked = [Pending("actor", "Judge", born, ({"GPU": 1.0},))]
+    nodes = [NodeFacts("n", "10.0.0.1", {"GPU": 1.0}, {"GPU": 0.0})]
+    holder = Holder("Node", JOB, False, {"GPU": 1.0}, "actor", actor_id("a"))
+    waits = actor("a", wait(task_id("score", "z"), line=9))
+    found = told([waits], None, None, pending=asked, nodes=nodes, holders=[holder])
+    assert is_deadlock(found)
+    assert "1 GPU is held by the actor Node, which waits at /job/train.py:9 in Node.ask for Judge" in found.sentence

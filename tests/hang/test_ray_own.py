@@ -53,6 +53,21 @@ def test_a_hang_is_told_and_the_watchdog_tells_it() -> None:
         assert found["culprit"]["line"] == mark("hang_calls.py", "outer")
 
 
+def test_what_is_held_by_who_waits_for_those_who_ask_for_it() -> None:
+    with short_folder() as folder:
+        environ = environment(folder)
+        with started(environ, folder, "--", sys.executable, str(PROGRAMS / "own_holds.py")) as said:
+            eventually(lambda: "debugging job" in said.read_text(), said.read_text, SECONDS)
+            found = eventually(lambda: is_deadlock(devkit(environ, "hang", "--json", "--after", "3")[1]), "it", SECONDS)
+        assert "2 sim are held by 2 x task outer" in found["sentence"], found["sentence"]
+        assert found["culprit"]["line"] == mark("own_holds.py", "holds")
+
+
+def is_deadlock(out: str) -> dict[str, Any] | None:
+    found: dict[str, Any] = json.loads(out or "{}")
+    return found if found.get("kind") == "deadlock" else None
+
+
 def test_after_its_end_what_it_left_is_told() -> None:
     program = str(PROGRAMS / "own_raises.py")
     with short_folder() as folder:
