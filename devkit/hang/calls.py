@@ -2,7 +2,8 @@
 
 A call is stuck when every slot of the actor that is to take it is held by a call that is stuck, too; or when it runs,
 and waits for one that is stuck. All waits are taken for stuck at first, and those that can still end are taken out
-until none is left that can. What is not known counts as something that may end.
+until none is left that can. What is not known counts as something that may end. A coroutine that waits in `ray.get`
+holds up its actor's event loop: that actor begins no call, however many it takes at once.
 """
 
 from __future__ import annotations
@@ -108,6 +109,8 @@ class _Calls:
             return self._runner(call, mine, held, state)
         if not is_call or (call is not None and call.state not in QUEUED):
             return None
+        if blocking := [each for each in held if each.wait.blocks]:
+            return blocking[0]
         return held[0] if len(held) == len(mine) and self._is_full(state, len(held)) else None
 
     def _runner(self, call: Call, mine: Sequence[Waiter], held: Sequence[Waiter], state: State) -> Waiter | None:

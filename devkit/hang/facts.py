@@ -95,6 +95,7 @@ class CallWait:
     needed: int  # how many of them end the wait
     ends: bool  # by itself: it has a time-out
     side: bool  # in a thread of the program's own, which takes no calls
+    blocks: bool = False  # the event loop of an async actor, which begins no call meanwhile
 
 
 @dataclass(frozen=True)
@@ -317,6 +318,7 @@ def _call_wait(document: Document) -> CallWait:
         int(document["needed"]),
         bool(document["ends"]),
         bool(document["side"]),
+        bool(document.get("blocks")),
     )
 
 

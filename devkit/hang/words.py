@@ -169,7 +169,8 @@ def _call(link: Link) -> str:
     whose = "itself" if holder is waiter else name(holder)
     where = f"which runs in {whose}" if link.runs else f"queued at {whose}"
     what = link.call.name if link.call else "a call"
-    return f"{name(waiter)} waits{at_frame(link.waiter.wait.at)} for {what}, {where}"
+    why = "" if link.runs or not link.holder.wait.blocks else ", whose event loop a ray.get in a coroutine holds up"
+    return f"{name(waiter)} waits{at_frame(link.waiter.wait.at)} for {what}, {where}{why}"
 
 
 def calls_in_ray(circle: Sequence[Link]) -> tuple[str, ...]:

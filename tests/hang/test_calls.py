@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from devkit.debug.inworker import waits as waits_inside
 from devkit.hang.facts import Call, Holder, NodeFacts, Pending, Sample
 from devkit.hang.records import Verdict
 from tests.hang.jobs import NOW, RAY, TRAIN, answer, driver, facts, frames, process, verdict
@@ -309,3 +311,32 @@ def test_an_actor_whose_call_waits_for_an_actor_that_gets_no_place() -> None:
     found = told([waits], None, None, pending=asked, nodes=nodes, holders=[holder])
     assert is_deadlock(found)
     assert "1 GPU is held by the actor Node, which waits at /job/train.py:9 in Node.ask for Judge" in found.sentence
+
+
+def test_a_ray_get_in_a_coroutine_holds_up_the_loop_of_its_actor() -> None:
+    waits = wait(ANSWER_A, call="Buffer.report", blocks=True)
+    table = calls((ANSWER_A, "Buffer.size", QUEUED, ""))
+    found = told([actor("a", waits, concurrency=1000)], table, {actor_id("a"): 1})
+    assert is_deadlock(found)
+    assert found.sentence.endswith(
+        "for Buffer.size, queued at itself, whose event loop a ray.get in a coroutine holds up"
+    )
+    awaits = {**waits, "blocks": False, "thread": "task 1"}
+    assert not is_deadlock(told([actor("a", awaits, concurrency=1000)], table, {actor_id("a"): 1}))
+
+
+@pytest.mark.parametrize(("thread", "blocks"), [("AsyncIO Thread: default", True), ("loader", False)])
+def test_which_waits_block_an_event_loop(thread: str, blocks: bool) -> None:
+    ray: dict[str, Any] = {}
+    code = "def get(object_refs, *, timeout=None):\n    return object_refs[0].look()\n"
+    exec(compile(code, "/v/site-packages/ray/_private/worker.py", "exec"), ray)
+
+    class Reference:
+        def task_id(self) -> bytes:
+            return bytes.fromhex(ANSWER_A)
+
+        def look(self) -> Document | None:
+            return waits_inside.of_thread(sys._getframe(1), thread)
+
+    found = ray["get"]([Reference()])
+    assert (found["tasks"], found["blocks"], found["side"]) == ([ANSWER_A], blocks, False)
