@@ -157,7 +157,7 @@ def instead(error: DevkitError, address: str | None, job: str | None) -> EndedRu
     if not fitting:
         known = ", ".join(run.name for run in found[:5])
         raise NoJobError(f"no run {job} is kept, and {error.message}", hint=f"--job takes one of these: {known}")
-    lines = [f"no cluster runs here; this is {said(fitting[0])}"]
+    lines = [f"{error.message}; this is {said(fitting[0])}"]
     if job is None and (more := [run.name for run in found[1:] if run.crashes]):
         lines.append(f"earlier runs left crashes, too: --job {', '.join(more[:5])}")
     for line in lines:

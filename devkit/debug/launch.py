@@ -141,9 +141,9 @@ def main(options: DebugOptions) -> int:
 
 def _main(options: DebugOptions, editor: Exchange | None) -> int:
     settings = settings_of(options)
+    before_ray.refuse(settings.breakpoints, options.command, Path.cwd())  # an editor's stay what they are
     if editor is not None:
         settings = replace(settings, breakpoints=settings.breakpoints + editor.breakpoints)
-    before_ray.refuse(settings.breakpoints, options.command, Path.cwd())
     program = shutil.which(options.command[0])
     if program is None:
         raise UsageError(f"no such command: {options.command[0]}", hint="devkit run -- python job.py")
@@ -224,7 +224,9 @@ def _tell_where(told: _Told, ended: threading.Event) -> None:
             if told.editor is not None:
                 told.editor.joined(run)
             console.talk().print(f"devkit: debugging job {run.job_id}{_how_to_look(run)}", soft_wrap=True)
-            aftermath.tell_armed_before(partial(connect_to, run), told.breakpoints, run.job_id)
+            if not ended.is_set():
+                connect = partial(connect_to, run, deadline=aftermath.ASK_SECONDS)
+                aftermath.tell_armed_before(connect, told.breakpoints, run.job_id)
             _watch(run, told.hang_timeout, ended)
             return
 

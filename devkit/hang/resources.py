@@ -131,6 +131,7 @@ def free(nodes: Iterable[NodeFacts], wanted: Iterable[str] = ()) -> str:
     whole = add(node.total for node in nodes)
     left = add(node.free for node in nodes if node.free is not None)
     names = [name for name in dict.fromkeys(("CPU", "GPU", *wanted)) if whole.get(name) and name in left]
+    names = [name for name in names if not name.startswith(("node:", "object_store", "memory"))]
     told = [f"{left[name]:g} of {whole[name]:g} {name}" for name in names]
     return f"{', '.join(told)} are free" if told else f"the cluster has {has(nodes)}"
 

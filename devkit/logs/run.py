@@ -43,7 +43,10 @@ def main(
         known = _of_hub(cluster, row, with_stacks=bundle is not None)
         left = collect(dashboard, row, known.crashes, known.missed)
         version = dashboard.version().ray_version if bundle is not None else ""
-    return _tell(Material(left, version, known.stacks), bundle, json)
+    code = _tell(Material(left, version, known.stacks), bundle, json)
+    if job is None:
+        kept.tell_of_another(cluster.gcs_address)
+    return code
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def test_after_the_end_of_its_ray_a_run_s_crashes_are_listed(alone: Path, capsys
     out, err = capsys.readouterr()
     assert "abc1  Worker[1]  RuntimeError: step 17 failed" in out and "ffff" not in out, "another job's is not its"
     assert (
-        f"no cluster runs here; this is the run {run.name} of `python raises.py`, which ended with exit code 1" in err
+        f"no Ray cluster found; this is the run {run.name} of `python raises.py`, which ended with exit code 1" in err
     )
 
 
