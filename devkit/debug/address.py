@@ -7,6 +7,7 @@ this machine names.
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,11 +20,13 @@ from devkit.debug.dashboard import Dashboard
 from devkit.debug.gcs import GcsAddress
 from devkit.debug.hub_file import HubPlace
 from devkit.debug.inworker import private
+from devkit.debug.inworker.redaction import scrub
 from devkit.debug.rest import ADDRESS_HINT, Url
 from devkit.debug.tokens import Token, find_token
 from devkit.errors import DevkitError, UnreachableError, UsageError
 
 START_HINT = "start one with devkit debug-cluster, or pass --address for one that runs elsewhere"
+PLAIN_HINT = "devkit can look into a program once it has called ray.init"
 NO_DASHBOARD_HINT = (
     "devkit ps, attach, eval, break, continue, stacks, hang and crashes work without; "
     "for the others start Ray with include_dashboard=True and 'ray[default]'"
@@ -249,6 +252,9 @@ def _local(environ: Mapping[str, str]) -> tuple[GcsAddress, str]:
         return running[0], "a Ray cluster on this machine"
     stale = f": {file} points to {named}, where nothing answers" if named else ""
     others = "" if named or noted_address(file.parent) is None else f": {file} is another user's"
+    if plain := runs.without_ray():
+        command = scrub(shlex.join(plain[0].command))
+        raise UnreachableError(f"no Ray cluster found: `{command}` under devkit run has started none", hint=PLAIN_HINT)
     raise UnreachableError(f"no Ray cluster found{stale or others}", hint=START_HINT)
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from devkit import console
 from devkit.debug.client import HubClient
 from devkit.debug.inworker.records import Breakpoint
-from devkit.errors import DevkitError, UnreachableError
+from devkit.errors import DevkitError, UnreachableError, UsageError
 
 ASK_SECONDS = 3.0
+NO_RAY_HINT = "devkit run debugs programs that call ray.init, and their workers; other programs run as they are"
 NAMES_A_CLUSTER = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
 
@@ -31,6 +32,17 @@ def why_no_ray(address: str | None) -> UnreachableError | None:
     except DevkitError:
         pass  # it answers: the command failed for another reason
     return None
+
+
+def tell_no_ray(code: int, asked: Sequence[str]) -> None:
+    """Of a command that has come to no `ray.init`. Raises UsageError where it ended well, and `asked` for something.
+
+    One that failed has said why; that nothing was done of what it `asked` for is news all the same.
+    """
+    if code == 0 and asked:
+        raise UsageError(f"the command started no Ray, so {' and '.join(asked)} did nothing", hint=NO_RAY_HINT)
+    if code == 0 or asked:
+        console.talk().print("devkit: the command started no Ray: nothing of it was debugged", soft_wrap=True)
 
 
 def tell_missed(specs: Sequence[str]) -> None:
@@ -52,6 +64,22 @@ def tell_end(connect: Callable[[], HubClient], job_id: str, code: int, pid: int)
 def has_crashes(hub: HubClient, job_id: str) -> bool:
     found = hub.call("crashes", timeout=ASK_SECONDS)["crashes"]
     return any(each["job_id"] == job_id for each in found)
+
+
+def tell_armed_before(connect: Callable[[], HubClient], own: Sequence[Breakpoint], job_id: str) -> None:
+    """At a run's beginning: breakpoints of earlier runs, or of `devkit break`, that stop it, too."""
+    with suppress(DevkitError), connect() as hub:
+        for line in armed_before(hub.call("ps", timeout=ASK_SECONDS)["breakpoints"], {each.id for each in own}, job_id):
+            console.talk().print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def armed_before(states: Sequence[Mapping[str, Any]], own: Collection[str], job_id: str) -> list[str]:
+    """A line for each breakpoint that is not this run's `own` and not for another job alone."""
+    return [
+        f"devkit: set before this run, and armed in it: {each['spec']} (devkit break --clear {each['id']} removes it)"
+        for each in states
+        if each["id"] not in own and each.get("job_id") in ("", None, job_id)
+    ]
 
 
 class Witness:

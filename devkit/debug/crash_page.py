@@ -35,7 +35,8 @@ def crash_page(
     from rich.text import Text
 
     view = _View(width, everything, cwd)
-    blocks = [_head(document, now), *_kin(document, crashes), *_last_look(document), *view.chain(document)]
+    found = [*_kin(document, crashes), *_last_look(document), *_way(document)]
+    blocks = [_head(document, now), *found, *view.chain(document)]
     if everything:
         blocks += [view.thread(thread) for thread in document.get("threads") or ()]
     elif document.get("threads"):
@@ -76,6 +77,14 @@ def _last_look(document: Document) -> Iterator[Text]:
         yield Text(f"as last seen, {document['seen']:.1f} s before its end", style="dim")
     if document.get("task_id"):
         yield Text("its arguments are unknown: Ray does not keep them", style="dim")
+
+
+def _way(document: Document) -> Iterator[Text]:
+    """To what could not be pickled."""
+    from rich.text import Text
+
+    if document.get("way"):
+        yield Text(f"what cannot be pickled: {document['way']}", style="yellow")
 
 
 def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:

@@ -15,7 +15,10 @@ FOLLOWERS_SHOWN = 3
 
 
 def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None, cwd: str | None = None) -> Text:
-    """Two lines for each cause, one for each crash that followed from it. In a pipe lines are as long as they are."""
+    """Two lines for each cause, the newest first, one for each crash that followed from it.
+
+    In a pipe lines are as long as they are.
+    """
     from rich.text import Text
 
     if not crashes:
@@ -23,7 +26,8 @@ def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None
         return Text.assemble("no crashes\n", (hint, "dim"))
     ids = {crash.id for crash in crashes}
     roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
-    blocks = [_block(root, [each for each in crashes if each.root == root.id], now, width, cwd) for root in roots]
+    newest = sorted(roots, key=lambda crash: crash.time, reverse=True)
+    blocks = [_block(root, [each for each in crashes if each.root == root.id], now, width, cwd) for root in newest]
     blocks.append(Text("see frames and variables with devkit crashes show ID", style="dim"))
     return Text("\n").join(blocks)
 

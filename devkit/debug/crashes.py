@@ -4,34 +4,59 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from devkit import console
-from devkit.debug.address import ANSWER_SECONDS
+from devkit.debug import kept
+from devkit.debug.address import ANSWER_SECONDS, resolve
 from devkit.debug.crash_page import crash_page
 from devkit.debug.crash_table import crash_table
 from devkit.debug.inworker.hub_place import CRASH_FOLDER, LOG_FOLDER
 from devkit.debug.inworker.lineage import link
 from devkit.debug.inworker.records import CrashRecord
 from devkit.debug.inworker.words import plain
-from devkit.debug.protocols import Document, Hub
+from devkit.debug.protocols import Answers, Document
 from devkit.debug.targets import find_id
-from devkit.errors import DevkitError
+from devkit.errors import DevkitError, UsageError
 
 
 def main(
-    show: str | None = None, *, everything: bool = False, address: str | None = None, json: bool = False
+    show: str | None = None, *, everything: bool = False, job: str | None = None, address: str | None = None,
+    json: bool = False,
 ) -> int:  # fmt: skip
-    """List the crashes, or `show` the one whose id is, or begins with, this."""
+    """List the crashes, or `show` the one whose id is, or begins with, this. Without a cluster: those of ended runs."""
     from devkit.debug.client import connect
 
-    with connect(address) as hub:
-        return run_list(hub, json=json) if show is None else run_show(hub, show, everything=everything, json=json)
+    if ended := kept.named(job):
+        return _run_kept(ended, show, everything=everything, json=json)
+    with ExitStack() as stack:
+        try:
+            cluster = resolve(address)
+            hub = stack.enter_context(connect(cluster))
+        except DevkitError as error:
+            return _run_kept(kept.instead(error, address, job), show, everything=everything, json=json)
+        if show is None:
+            code = run_list(hub, job=job, json=json)
+            kept.tell_of_another(cluster.gcs_address)
+            return code
+        try:
+            return run_show(hub, show, everything=everything, json=json)
+        except UsageError:
+            if not any(each.id.startswith(show) for run in kept.ended_runs() for each in run.crashes):
+                raise
+    return run_show(kept.KeptHub(kept.ended_runs()), show, everything=everything, json=json)
 
 
-def run_list(hub: Hub, *, json: bool = False) -> int:
-    crashes = all_crashes(hub)
+def _run_kept(ended: kept.EndedRun, show: str | None, *, everything: bool, json: bool) -> int:
+    """`show` finds a crash of whichever run."""
+    if show is None:
+        return run_list(kept.KeptHub([ended]), json=json)
+    return run_show(kept.KeptHub(kept.ended_runs()), show, everything=everything, json=json)
+
+
+def run_list(hub: Answers, *, job: str | None = None, json: bool = False) -> int:
+    crashes = [crash for crash in all_crashes(hub) if job in (None, crash.job_id)]
     if json:
         console.emit({"crashes": [crash.to_json() for crash in crashes]})
         return 0
@@ -41,7 +66,7 @@ def run_list(hub: Hub, *, json: bool = False) -> int:
     return 0
 
 
-def run_show(hub: Hub, wanted: str, *, everything: bool = False, json: bool = False) -> int:
+def run_show(hub: Answers, wanted: str, *, everything: bool = False, json: bool = False) -> int:
     crashes = all_crashes(hub)
     known = find_id(wanted, [crash.id for crash in crashes], "crash")
     [record] = [crash for crash in crashes if crash.id == known]
@@ -70,7 +95,7 @@ def reading(crash_id: str) -> Iterator[None]:
         ) from error
 
 
-def all_crashes(hub: Hub, settle: float = 0.0) -> list[CrashRecord]:
+def all_crashes(hub: Answers, settle: float = 0.0) -> list[CrashRecord]:
     """Every crash, the oldest first; attempts and outer levels know their root.
 
     Of a worker that has just gone the hub is still finding out: it is given `settle` seconds for that, and as long

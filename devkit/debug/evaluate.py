@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from devkit import console
 from devkit.debug.grouping import Group, group, odd
 from devkit.debug.inworker.records import StopRecord
-from devkit.debug.naming import Who, name_members
+from devkit.debug.naming import Who, count, name_members
 from devkit.debug.protocols import Hub
 from devkit.debug.targets import ALL, ask_what_became_of, select
 from devkit.errors import DevkitError, UsageError
@@ -54,7 +55,9 @@ def run(
     json: bool = False,
     timeout: float = TIMEOUT,
 ) -> int:
-    stops = stops_of(hub, job, named=target.strip() not in ("", ALL))
+    named = target.strip() not in ("", ALL)
+    stops = stops_of(hub, job, named=named)
+    stops = stops if named or job else going_on(hub, stops)
     ask_what_became_of(hub, stops, target.split(","))
     wanted = select(stops, target)
     warn_of_jobs(wanted)
@@ -78,7 +81,8 @@ def results_of(
     # All are asked for as such: one that goes on in this moment is then missing, and not an unknown id.
     ids = None if every else [stop.id for stop in wanted]
     answer = hub.call("eval", expression=expression, ids=ids, timeout=timeout)
-    results: list[EvalResult] = answer["results"]
+    meant = {stop.id for stop in wanted}
+    results: list[EvalResult] = [each for each in answer["results"] if each["id"] in meant]
     return results + missing(wanted, results)
 
 
@@ -93,6 +97,22 @@ def stops_of(hub: Hub, job: str | None = None, *, named: bool = False) -> list[S
     if not found:
         raise UsageError(f"nothing is stopped in job {job}", hint=f"stopped: {', '.join(jobs_of(stops))}")
     return found
+
+
+def going_on(hub: Hub, stops: Sequence[StopRecord]) -> list[StopRecord]:
+    """Without those of jobs that have ended, such as of a detached actor. Raises DevkitError where no other is left."""
+    over: set[str] = set()
+    with suppress(DevkitError):  # a hub of an older devkit does not know
+        over = set(hub.call("ends").get("over", ()))
+    left_out = [stop for stop in stops if stop.job_id in over]
+    if not left_out:
+        return list(stops)
+    jobs = ", ".join(jobs_of(left_out))
+    if len(left_out) == len(stops):
+        raise DevkitError(f"nothing is stopped but of a job that has ended: {jobs}", hint="--job JOB means that one")
+    line = f"{count(len(left_out), 'stop')} of a job that has ended left out; --job means it: {jobs}"
+    console.talk().print(line, style="yellow")
+    return [stop for stop in stops if stop.job_id not in over]
 
 
 def jobs_of(stops: Sequence[StopRecord]) -> list[str]:

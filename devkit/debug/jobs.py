@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from devkit.debug.rows import JobRow
 
 COMMAND = "devkit"  # the metadata under which `devkit submit` keeps the user's own command
+DOCTOR = "devkit doctor"  # stands there of a survey's job
+DOCTORS_VARIABLE = "DEVKIT_DOCTOR"  # the survey's program is in it, and its command names it
 
 
 def list_main(*, address: str | None = None, json: bool = False) -> int:
@@ -95,7 +97,12 @@ def record(row: JobRow) -> JobRecord:
 
 def command_of(row: JobRow) -> str:
     """As the user wrote it: what Ray was told to run has devkit's few lines in front."""
-    return str(row.metadata.get(COMMAND) or row.entrypoint)
+    return DOCTOR if is_doctors(row) else str(row.metadata.get(COMMAND) or row.entrypoint)
+
+
+def is_doctors(row: JobRow) -> bool:
+    """Whether it is a survey of `devkit doctor`, which nobody means who asks about jobs."""
+    return row.metadata.get(COMMAND) == DOCTOR or DOCTORS_VARIABLE in row.entrypoint
 
 
 def _lines(rows: list[JobRow], width: int) -> Iterator[str]:

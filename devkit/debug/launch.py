@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from devkit import console
-from devkit.debug import aftermath, breaks, bundle, runs, state, tokens
+from devkit.debug import aftermath, before_ray, breaks, bundle, kept, runs, state, tokens
 from devkit.debug.address import of_run, resolve
 from devkit.debug.client import connect_to
 from devkit.debug.dap_exchange import Exchange
@@ -142,6 +142,7 @@ def main(options: DebugOptions) -> int:
 
 def _main(options: DebugOptions, editor: Exchange | None) -> int:
     settings = settings_of(options)
+    before_ray.refuse(settings.breakpoints, options.command, Path.cwd())  # an editor's stay what they are
     if editor is not None:
         settings = replace(settings, breakpoints=settings.breakpoints + editor.breakpoints)
     program = shutil.which(options.command[0])
@@ -149,7 +150,9 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         raise UsageError(f"no such command: {options.command[0]}", hint=_meant(options.command))
     run = state.private_folder("runs") / secrets.token_hex(4)
     settings_file, announce = run.with_suffix(".settings"), run.with_suffix(".json")
+    begun = announce.with_suffix(boot.BEGUN)
     state.write(settings_file, boot.settings_to_json(settings))
+    runs.begin(options.command)
     try:
         environ = environment(os.environ, bundle.folder(), settings_file, announce, options)
         told = _Told(announce, settings.breakpoints, editor, options.hang_timeout)
@@ -158,9 +161,13 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         if told.run:
             connect = partial(connect_to, told.run, deadline=aftermath.ASK_SECONDS)
             crashed = aftermath.tell_end(connect, told.run.job_id, code, told.pid)
+            left = kept.keep(told.run, options.command, code)  # its Ray may have gone with it
+            crashed = crashed or (code != 0 and left is not None and bool(left.crashes))
         missed = told.witness.never_hit() if told.witness else []
+        if told.run is None and not begun.exists():
+            aftermath.tell_no_ray(code, asked_of_ray(options))
     finally:
-        for path in (settings_file, announce):
+        for path in (settings_file, announce, begun):
             path.unlink(missing_ok=True)
         runs.forget()
     if editor is not None:
@@ -173,6 +180,12 @@ def _meant(command: tuple[str, ...]) -> str:
     if command[0].endswith((".py", ".sh")):
         return meant("run", command)
     return f"is {command[0]} installed and on PATH? For example: devkit run -- python job.py"
+
+
+def asked_of_ray(options: DebugOptions) -> list[str]:
+    """Options that only a Ray program gives a meaning to."""
+    given = {"--break": options.specs, "--hang-timeout": options.hang_timeout}
+    return [name for name, value in given.items() if value]
 
 
 @dataclass
@@ -218,6 +231,9 @@ def _tell_where(told: _Told, ended: threading.Event) -> None:
             if told.editor is not None:
                 told.editor.joined(run)
             console.talk().print(f"devkit: debugging job {run.job_id}{_how_to_look(run)}", soft_wrap=True)
+            if not ended.is_set():
+                connect = partial(connect_to, run, deadline=aftermath.ASK_SECONDS)
+                aftermath.tell_armed_before(connect, told.breakpoints, run.job_id)
             _watch(run, told.hang_timeout, ended)
             return
 

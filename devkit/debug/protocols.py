@@ -20,10 +20,14 @@ class Channel(Protocol):
     def close(self) -> None: ...
 
 
-class Hub(Protocol):
-    """The operations that the brief of the hub lists, a channel to a worker, and news."""
+class Answers(Protocol):
+    """What answers the operations that the brief of the hub lists, or some of them."""
 
     def call(self, op: str, *, timeout: float | None = None, **arguments: Any) -> Document: ...
+
+
+class Hub(Answers, Protocol):
+    """All of the operations, a channel to a worker, and news."""
 
     def channel(self, worker_id: str, only: str | None = None) -> Channel:
         """A connection to a worker; `only` narrows it to one stop, and to what comes later in its thread."""

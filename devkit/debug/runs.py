@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -31,6 +32,7 @@ class Run:
     job_id: str = ""
     auth: str = "token"  # or "disabled"
     token: str = field(default="", repr=False)  # empty where Ray's own places have it
+    logs: str = ""  # the folder of the session's logs on this machine
 
 
 def remember(announced: Mapping[str, Any], dashboard_url: str) -> Run:
@@ -46,13 +48,45 @@ def remember(announced: Mapping[str, Any], dashboard_url: str) -> Run:
         announced["job_id"],
         announced["auth"],
         announced.get("token", ""),
+        announced.get("logs", ""),
     )
     state.write(state.private_folder("runs") / f"run-{pid}.json", asdict(run))
     return run
 
 
 def forget() -> None:
-    state.remove("runs", f"run-{os.getpid()}.json")
+    for kind in ("run", "begun"):
+        state.remove("runs", f"{kind}-{os.getpid()}.json")
+
+
+@dataclass(frozen=True)
+class Begun:
+    """One `devkit run`, before its program has started or joined a Ray; it may never do so."""
+
+    pid: int
+    start: str
+    command: tuple[str, ...]
+
+
+def begin(command: Sequence[str]) -> None:
+    """This process runs that command."""
+    pid = os.getpid()
+    begun = Begun(pid, processes.started(pid) or "", tuple(command))
+    state.write(state.private_folder("runs") / f"begun-{pid}.json", asdict(begun))
+
+
+def without_ray() -> tuple[Begun, ...]:
+    """Those that live and whose programs have come to no Ray so far."""
+    joined, found = {run.pid for run in running()}, []
+    for name, document in state.documents("runs"):
+        if name.startswith("begun-"):
+            with suppress(ValueError):
+                begun = record_of(Begun, document)
+                if processes.started(begun.pid) != begun.start:
+                    state.remove("runs", name)
+                elif begun.pid not in joined:
+                    found.append(begun)
+    return tuple(found)
 
 
 def running() -> tuple[Run, ...]:

@@ -19,6 +19,11 @@ STARTERS = re.compile(
 )
 CHILD = "child of "  # what a worker has started has its role and rank, and is not the rank
 CHILDS_ID = re.compile(r"[0-9a-f]+-\d+")  # its worker's, and its own process number
+# What stands around a call into Ray or torch, and says nothing of it.
+WRAPPERS = re.compile(
+    r"/ray/_private/(auto_init_hook|client_mode_hook)\.py$|/torch/distributed/c10d_logger\.py$"
+    r"|/torch/utils/_contextlib\.py$"
+)
 OURS = re.compile(r"(^|/)devkit_inworker/|/devkit/debug/inworker/|/devkit/smoke/warm(_client)?\.py$")
 
 
@@ -74,7 +79,8 @@ def read(document: Mapping[str, Any]) -> Process:
     named = [(_unique(str(thread["name"]), number), thread) for number, thread in enumerate(threads)]
     stacks = [(name, _frames(thread["frames"])) for name, thread in named]
     telling = {name: trim(stack) for name, stack in stacks if has_own(stack)}
-    parked = [name for name, thread in named if thread.get("stopped") and name in telling]
+    stopped = [name for name, thread in named if thread.get("stopped")]
+    parked = [name for name in stopped if name in telling] or stopped[:1]  # one of libraries' frames is stopped, too
     chosen = next(iter([*parked, *sorted(telling, key=lambda name: name != MAIN)]), "")
     role = str(document.get("role") or "")
     if CHILDS_ID.fullmatch(str(document.get("worker_id"))):
@@ -138,8 +144,9 @@ def merge(documents: Iterable[Mapping[str, Any]]) -> Merged:
     """
     processes = [read(document) for document in documents]
     answered = [process for process in processes if not process.error]
-    busy_roles = {process.who.role for process in answered if process.stack}
-    idle = [one for one in answered if one.who.role not in busy_roles or (one.is_child and not one.stack)]
+    busy_roles = {process.who.role for process in answered if process.stack or process.stopped}
+    unused = [one for one in answered if not (one.stack or one.stopped)]
+    idle = [one for one in unused if one.who.role not in busy_roles or one.is_child]
     shown = [one for one in answered if one not in idle]
     groups: list[Group[Key]] = []
     different: list[Who] = []
@@ -171,9 +178,13 @@ def fold(stack: Sequence[Frame]) -> list[Line]:
     >>> stack = [Frame(torch, 9, "wait"), Frame(torch, 5, "all_reduce"), Frame("/job/train.py", 3, "step")]
     >>> [(line.frame.function, line.folded) for line in fold(stack)]
     [('all_reduce', 1), ('step', 0)]
+    >>> logger = Frame("/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", 83, "wrapper")
+    >>> [(line.frame.function, line.folded) for line in fold((*stack[:2], logger, stack[2]))]
+    [('all_reduce', 1), ('step', 0)]
     """
     lines: list[Line] = []
     for library, run in groupby(stack, key=lambda frame: is_library(frame.file)):
-        frames = list(run)
+        run_of = list(run)
+        frames = [frame for frame in run_of if not WRAPPERS.search(frame.file)] or run_of
         lines += [Line(frames[-1], True, len(frames) - 1)] if library else [Line(frame, False) for frame in frames]
     return lines

@@ -97,7 +97,8 @@ def _group_block(one: Group[Key], merged: Merged, everything: bool, cwd: str | N
     first = processes[0]
     lines = [_heading(one, processes, is_odd)]
     if not first.stack:
-        lines.append(Text("  idle: no code of the program is running", style="yellow" if is_odd else "dim"))
+        does = "devkit ps shows where" if one.key.stopped else "idle: no code of the program is running"
+        lines.append(Text(f"  {does}", style="yellow" if is_odd else "dim"))
     lines += stack_lines(first, everything, cwd)
     for name, stack in first.others.items() if everything else ():
         lines.append(Text(f"  thread {name}", style="dim"))

@@ -4,6 +4,7 @@
     ├── clusters/<name>.json          one Ray that devkit started on this machine
     ├── logs/<name>/                  what its `ray start` commands print
     ├── seen.json                     GCS address -> dashboard URL and session
+    ├── ended/                        what runs that have ended left, of which `kept.py` tells
     └── runs/                         the `devkit run` commands that run, of which `runs.py` tells
 
 Only this user can read it; what another user has put there is neither read nor written over.

@@ -314,14 +314,22 @@ crashes_app = typer.Typer(
 
 @crashes_app.callback()
 @asking
-def crashes(context: typer.Context, address: Address = None, json: Json = False) -> int:
-    """List the crashes; `show ID` shows one."""
+def crashes(
+    context: typer.Context,
+    job: Annotated[
+        str | None,
+        typer.Option("--job", metavar="JOB", help="Only crashes of this job, or of this run that has ended."),
+    ] = None,
+    address: Address = None,
+    json: Json = False,
+) -> int:
+    """List the crashes; `show ID` shows one. Without a cluster: those of the last `devkit run`."""
     context.meta["address"], context.meta["json"] = address, json
     if context.invoked_subcommand is not None:
         return 0
     from devkit.debug.crashes import main
 
-    return main(address=address, json=json)
+    return main(job=job, address=address, json=json)
 
 
 @crashes_app.command()

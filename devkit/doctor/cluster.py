@@ -17,6 +17,7 @@ from devkit.debug import processes
 from devkit.debug.address import ClusterAddress
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.gcs import GcsAddress
+from devkit.debug.jobs import COMMAND, DOCTOR, DOCTORS_VARIABLE
 from devkit.debug.rest import Url
 from devkit.debug.tokens import MODE, TOKEN, TOKEN_PATH
 from devkit.doctor import travel
@@ -34,9 +35,15 @@ FROM_HERE_S = 2.5
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # The driver is not to be debugged, nor to go to another cluster.
 NOT_ITS = (TOKEN, TOKEN_PATH, "RAY_ADDRESS", "RAY_RUNTIME_ENV_HOOK", "RAY_JOB_CONFIG_JSON_ENV_VAR", "DEVKIT_SETTINGS")
-BOOT = "import base64, os, zlib; exec(zlib.decompress(base64.b64decode(os.environ.pop('DEVKIT_DOCTOR'))))"
+PROGRAM = DOCTORS_VARIABLE
+BOOT = f"import base64, os, zlib; exec(zlib.decompress(base64.b64decode(os.environ.pop({PROGRAM!r}))))"
 _HINT = "check only this machine with devkit doctor --here; --verbose and Ray's logs have the details"
 Document = dict[str, Any]
+
+
+def packed(program: str) -> str:
+    """As `BOOT` takes it."""
+    return base64.b64encode(zlib.compress(program.encode(), 9)).decode()
 
 
 class Seen:
@@ -94,11 +101,12 @@ def _local(cluster: ClusterAddress) -> GcsAddress | None:
 def _as_process(cluster: ClusterAddress, order: Document, seconds: float, asks_for_token: bool) -> str:
     environ = {name: value for name, value in os.environ.items() if name not in NOT_ITS}
     environ[MODE] = "token" if asks_for_token else "disabled"
+    environ[PROGRAM] = packed(travel.driver())
     if cluster.token and asks_for_token:
         environ[TOKEN] = cluster.token.value
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", travel.driver()],
+            [sys.executable, "-P", "-c", BOOT],  # short: Ray keeps the command among its jobs
             input=json.dumps(order),
             env=environ,
             capture_output=True,
@@ -120,11 +128,10 @@ def _as_job(dashboard: Dashboard, order: Document, seconds: float) -> str:
     program = travel.program(
         f"from {travel.PACKAGE}.driver import Order, run; run(Order(**json.loads({json.dumps(order)!r})))"
     )
-    packed = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
     job = dashboard.submit_job(
         f'python3 -c "{BOOT}"',
-        runtime_env={"env_vars": {"DEVKIT_DOCTOR": packed}},
-        metadata={"devkit": "devkit doctor"},
+        runtime_env={"env_vars": {PROGRAM: packed(program)}},
+        metadata={COMMAND: DOCTOR},
     )
     longest = seconds + JOIN_S + SUBMIT_S
     end = time.monotonic() + longest

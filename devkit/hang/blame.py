@@ -81,8 +81,7 @@ def _missing(case: Case, roots: Sequence[tuple[Stuck, int]]) -> Verdict:
     judged = [_absentee(case, each, rank) for each, rank in roots]
     worst = min(judged, key=lambda verdict: _GRAVITY.index(verdict.kind))
     others = [each for each in judged if each.kind == worst.kind]
-    more = f" (and {len(others) - 1} more ranks)" if len(others) > 1 else ""
-    return replace(worst, sentence=worst.sentence + more)
+    return replace(worst, sentence=worst.sentence + words.likewise([each.culprit for each in others if each.culprit]))
 
 
 _GRAVITY: tuple[Kind, ...] = (
@@ -244,7 +243,7 @@ def meetings(case: Case) -> Verdict | None:
             "moves", f"no hang: {words.named([s for s in peers if s not in frank])} is making progress, and {since}"
         )
     if frank:
-        return replace(_of_peer(case, words.first(frank), op, since), evidence=evidence, decided=decided)
+        return replace(_of_peers(case, frank, op, since), evidence=evidence, decided=decided)
     if len(there) < size:
         text = f"{since} for {size} ranks, but only {len(there)} have arrived: no other {role} process is in this job"
         return Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
@@ -254,6 +253,14 @@ def meetings(case: Case) -> Verdict | None:
 
 def _recorded(state: State) -> bool:
     return state.facts.rank is not None and any(group.waiting for group in state.facts.groups if group.ranks)
+
+
+def _of_peers(case: Case, peers: Sequence[State], op: str, since: str) -> Verdict:
+    """Of the first of them, with those who are missing for the same reason."""
+    first = words.first(peers)
+    found = _of_peer(case, first, op, since)
+    alike = (each for each in peers if each is not first and _of_peer(case, each, op, since).kind == found.kind)
+    return replace(found, sentence=found.sentence + words.likewise([words.culprit(each) for each in (first, *alike)]))
 
 
 def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:

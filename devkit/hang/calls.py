@@ -2,7 +2,8 @@
 
 A call is stuck when every slot of the actor that is to take it is held by a call that is stuck, too; or when it runs,
 and waits for one that is stuck. All waits are taken for stuck at first, and those that can still end are taken out
-until none is left that can. What is not known counts as something that may end.
+until none is left that can. What is not known counts as something that may end. A coroutine that waits in `ray.get`
+holds up its actor's event loop: that actor begins no call, however many it takes at once.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class _Calls:
             holder = self._holder(task, stuck)
             if holder is not None:
                 call = self._case.now.calls.get(task)
-                return Link(waiter, task, call, call is not None and _runs(call), holder)
+                return Link(waiter, task, call, call is not None and runs(call), holder)
         return None
 
     def _holder(self, task: str, stuck: Sequence[Waiter]) -> Waiter | None:
@@ -104,10 +105,12 @@ class _Calls:
         held = [each for each in mine if any(each is other for other in stuck)]
         if not held or (call is None and (self._moves or state.facts.concurrency != 1)):
             return None
-        if call is not None and _runs(call):
+        if call is not None and runs(call):
             return self._runner(call, mine, held, state)
         if not is_call or (call is not None and call.state not in QUEUED):
             return None
+        if blocking := [each for each in held if each.wait.blocks]:
+            return blocking[0]
         return held[0] if len(held) == len(mine) and self._is_full(state, len(held)) else None
 
     def _runner(self, call: Call, mine: Sequence[Waiter], held: Sequence[Waiter], state: State) -> Waiter | None:
@@ -127,5 +130,5 @@ class _Calls:
         return self._case.now.running.get(state.facts.actor_id, unknown)
 
 
-def _runs(call: Call) -> bool:
+def runs(call: Call) -> bool:
     return call.state.startswith("RUNNING")

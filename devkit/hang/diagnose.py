@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devkit.hang import blame, calls, resources, words
+from devkit.hang import blame, calls, chains, resources, words
 from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
@@ -112,23 +112,39 @@ def _standing(case: Case) -> Verdict:
         return Verdict("idle", f"no hang: no process has anything to do{where}")
     if not leaves:
         return _for_nobody(case, at_work, evidence)
+    running = {end.holder.facts.id for end in chains.ends(case) if end.holder and end.runs}
     order = ("dead", "unreachable", "silent", "io", "lock", "wait", "sleep")
 
-    def likely(state: State) -> tuple[bool, int, int]:
-        """A child that serves a worker often waits for ever, and is blamed where there is nobody else."""
+    def likely(state: State) -> tuple[bool, bool, int, int]:
+        """Who runs what the others wait for comes first.
+
+        A child that serves a worker often waits for ever, and is blamed where there is nobody else.
+        """
         place = order.index(state.doing) if state.doing in order else 9
-        return case.is_child(state), place, words.rank(state)
+        return case.is_child(state), state.facts.id not in running, place, words.rank(state)
 
     first = min(workers or leaves, key=likely)
+    alike = [each for each in workers or leaves if _is_like(each, first)]
     kind: Kind
     if first.doing == "io":
-        text, kind = f"{words.name(first)} waits for {words.io(first)}{words.at(first)}", "io"
+        text, kind = f"{words.they(alike, 'waits', 'wait')} for {words.io(first)}{words.at(first)}", "io"
     else:
         kind = first.doing if first.doing in ("dead", "unreachable", "silent") else "stuck"
-        text = f"{words.name(first)} {words.DOES.get(first.doing, 'is')}{words.at(first)}"
+        text = f"{words.do(alike)}{words.at(first)}"
     waiters = [state for state in at_work if state.waits_for_others]
-    tail = f", and {words.they(waiters, 'waits', 'wait')} for it" if waiters else ""
+    for_whom = "it" if len(alike) == 1 else "them"
+    tail = f", and {words.they(waiters, 'waits', 'wait')} for {for_whom}" if waiters else ""
     return Verdict(kind, f"no progress: {text}{tail}", words.culprit(first), None, evidence, decided)
+
+
+def _is_like(one: State, other: State) -> bool:
+    """Whether both do the same at the same line."""
+    return (one.facts.role, one.doing, one.place, one.about) == (
+        other.facts.role,
+        other.doing,
+        other.place,
+        other.about,
+    )
 
 
 def _for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) -> Verdict:
@@ -137,8 +153,7 @@ def _for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...])
     first = words.first(unlisted or waiters)
     group = first.facts.unlisted
     if not unlisted or group is None or group.waiting is None:
-        text = f"{words.name(first)} waits{words.at(first)} for a result that no task is computing"
-        return Verdict("stuck", text, words.culprit(first), None, evidence, case.decided(0.0))
+        return chains.for_nobody(case, waiters, evidence)
     age = group.waiting.age
     text = f"{words.name(first)} {words.unlisted(first)}{words.at(first)}, which does not show who else has to join"
     return Verdict("missing", text, words.culprit(first), age, evidence, case.decided(age))

@@ -95,6 +95,7 @@ class CallWait:
     needed: int  # how many of them end the wait
     ends: bool  # by itself: it has a time-out
     side: bool  # in a thread of the program's own, which takes no calls
+    blocks: bool = False  # the event loop of an async actor, which begins no call meanwhile
 
 
 @dataclass(frozen=True)
@@ -166,12 +167,14 @@ class Pending:
 
 @dataclass(frozen=True)
 class Holder:
-    """A living actor, and what it holds while others wait."""
+    """A living actor or a task that runs, and what it holds while others wait."""
 
     name: str
     job_id: str
     ended: bool  # its job has: a detached actor outlives it
     resources: Mapping[str, float]
+    kind: str = "actor"
+    place: str = ""  # the actor's id, or that of the process that runs the task
 
 
 @dataclass(frozen=True)
@@ -315,6 +318,7 @@ def _call_wait(document: Document) -> CallWait:
         int(document["needed"]),
         bool(document["ends"]),
         bool(document["side"]),
+        bool(document.get("blocks")),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,14 +19,16 @@ from devkit.errors import UsageError
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import PATIENCE
 from devkit.hang.diagnose import diagnose
-from devkit.hang.facts import Call, CrashFacts, Holder, NodeFacts, Pending, Sample
+from devkit.hang.facts import Call, CrashFacts, Holder, NodeFacts, Pending, ProcessFacts, Sample
 from devkit.hang.records import Verdict
 
 SAMPLE_SECONDS = 2.0  # between two samples
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
+RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
 OWN_ACTORS = "devkit-"
 MOST_CALLS = 40  # that are looked up in Ray's table; a circle is short
+MOST_DRIVERS = 8  # of the driver's, which may wait for thousands
 
 Document = Mapping[str, Any]
 
@@ -133,30 +135,49 @@ def tables(dashboard: Dashboard | None, job: str) -> tuple[tuple[Pending, ...], 
 def calls(dashboard: Dashboard, sample: Sample) -> tuple[dict[str, Call], dict[str, int]]:
     """The tasks that workers wait for, and how many calls run in actors that wait: a circle is made of these.
 
-    What only the driver waits for is in no circle.
+    Of what only the driver waits for, which is in no circle, the first ones tell who is at it.
     """
     waiting = [each for each in sample.processes if each.waits and each.role != "driver"]
-    tasks = dict.fromkeys(task for each in waiting for wait in each.waits for task in wait.tasks)
+    tasks = list(_awaited(waiting))[:MOST_CALLS]
+    drivers = _awaited(each for each in sample.processes if each.role == "driver")
     found: dict[str, Call] = {}
-    for task_id in list(tasks)[:MOST_CALLS]:
+    for task_id in dict.fromkeys([*tasks, *list(drivers)[:MOST_DRIVERS]]):
         rows = dashboard.tasks(("task_id", "=", task_id))
         if rows:
             row = max(rows, key=lambda row: row.attempt_number)
             found[task_id] = Call(row.task_id, row.name or row.func_or_class_name, row.state, row.worker_id)
-    actors = {each.actor_id for each in waiting} & {task[OWN_PART:] for task in tasks}  # that wait, and are waited for
+    asked = {task[OWN_PART:] for task in _awaited(waiting)}
+    actors = {each.actor_id for each in waiting} & asked  # that wait, and are waited for
     running = {each: len(dashboard.tasks(("actor_id", "=", each), ("state", "=", "RUNNING"))) for each in actors}
     return found, running
 
 
+def _awaited(processes: Iterable[ProcessFacts]) -> dict[str, None]:
+    """The tasks that these wait for, each once."""
+    return dict.fromkeys(task for each in processes for wait in each.waits for task in wait.tasks)
+
+
 def holders(dashboard: Dashboard) -> tuple[Holder, ...]:
-    """Living actors that hold something; those of jobs that have ended come first: nobody waits for these."""
+    """Living actors and tasks that hold something; those of jobs that have ended come first: nobody waits for these."""
     ended = {row.job_id for row in dashboard.jobs() if row.has_ended}
-    found = (
-        Holder(row.name or row.class_name, row.job_id, row.job_id in ended, own)
+    found = [
+        Holder(row.name or row.class_name, row.job_id, row.job_id in ended, own, "actor", row.actor_id)
         for row in dashboard.actors(("state", "=", "ALIVE"))
         if (own := _own(row.required_resources)) and not row.name.startswith(OWN_ACTORS)
-    )
+    ]
+    found += [
+        Holder(row.name, row.job_id, row.job_id in ended, own, "task", row.worker_id)
+        for state in RUNNING_STATES
+        for row in dashboard.tasks(("state", "=", state))
+        if row.type == "NORMAL_TASK" and (own := _kept(row))
+    ]
     return tuple(sorted(found, key=lambda each: (not each.ended, each.job_id, each.name)))
+
+
+def _kept(row: TaskRow) -> dict[str, float]:
+    """What a task holds: while it waits in `ray.get` Ray lends its CPUs to others, and nothing else."""
+    own = _own(row.required_resources)
+    return {name: value for name, value in own.items() if name != "CPU" or row.state == "RUNNING"}
 
 
 def _free(row: NodeRow, used: Mapping[str, tuple[float, float]] | None) -> dict[str, float] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from devkit.hang import circles
 from devkit.hang.facts import Holder, NodeFacts, Pending, Sample
 from devkit.hang.records import Culprit, Verdict
 
@@ -32,7 +33,12 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
         names = ", ".join(sorted({f"{each.kind} {each.name}".strip() for each in both}))
         return Verdict("moves", f"no hang: resources are free, and Ray is starting {names}", what, None, evidence)
     each = starved[0]
-    text = f"{title(each)} waits for resources that are in use: it requests {asks(each.bundles)}, and {free(now.nodes)}"
+    wanted = f"it requests {asks(each.bundles)}, and {free(now.nodes, add(each.bundles))}"
+    if circle := circles.held(each, now):
+        text = f"deadlock over resources: {title(each)} waits: {wanted}; {circle.text}"
+        lines = tuple(_holds(holder) for holder in circle.holders[:HOLDERS_SHOWN])
+        return Verdict("deadlock", text, circle.culprit, None, (*lines, *notes(now), *evidence), decided)
+    text = f"{title(each)} waits for resources that are in use: {wanted}"
     held = [holder for holder in now.holders if _wants(each, holder)]
     if held and held[0].ended:
         text += f"; {_holds(held[0])}"
@@ -51,7 +57,7 @@ def _holds(holder: Holder) -> str:
     'the actor Keeper of job 01000000, which has ended, still holds 1 GPU'
     """
     of = f"{holder.job_id}, which has ended, still" if holder.ended else holder.job_id
-    return f"the actor {holder.name} of job {of} holds {amount(holder.resources)}"
+    return f"the {holder.kind} {holder.name} of job {of} holds {amount(holder.resources)}"
 
 
 def notes(now: Sample) -> Iterator[str]:
@@ -117,12 +123,14 @@ def is_free(each: Pending, nodes: Iterable[NodeFacts]) -> bool:
     return not cannot(each, left)
 
 
-def free(nodes: Iterable[NodeFacts]) -> str:
-    """What is free of what there is."""
+def free(nodes: Iterable[NodeFacts], wanted: Iterable[str] = ()) -> str:
+    """What is free of what there is of CPUs, GPUs and what is wanted."""
     nodes = list(nodes)
     whole = add(node.total for node in nodes)
     left = add(node.free for node in nodes if node.free is not None)
-    told = [f"{left[name]:g} of {whole[name]:g} {name}" for name in ("CPU", "GPU") if whole.get(name) and name in left]
+    names = [name for name in dict.fromkeys(("CPU", "GPU", *wanted)) if whole.get(name) and name in left]
+    names = [name for name in names if not name.startswith(("node:", "object_store", "memory"))]
+    told = [f"{left[name]:g} of {whole[name]:g} {name}" for name in names]
     return f"{', '.join(told)} are free" if told else f"the cluster has {has(nodes)}"
 
 

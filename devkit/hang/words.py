@@ -26,6 +26,7 @@ DOES = {
     "collective": "is in a different collective",
     "meeting": "is creating a process group",
 }
+_MANY = {"sleeps": "sleep", "waits": "wait", "has": "have", "is": "are", "does": "do", "makes": "make"}
 EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them
 
 
@@ -59,6 +60,21 @@ def named(states: Sequence[State]) -> str:
 def they(states: Sequence[State], one: str, many: str) -> str:
     """Some processes and what they do: "ranks 0,2 wait"."""
     return f"{named(states)} {verb(states, one, many)}"
+
+
+def do(states: Sequence[State]) -> str:
+    """What all of them do: "Rank ranks 0,1 sleep", as "Rank rank 0 sleeps"."""
+    does = DOES.get(states[0].doing, "is")
+    first, _, rest = does.partition(" ")
+    return f"{they(states, first, _MANY.get(first, first))} {rest}".rstrip()
+
+
+def likewise(culprits: Sequence[Culprit]) -> str:
+    """Who else is in the first one's place: "; so are ranks 1,3"."""
+    ranks = sorted({each.rank for each in culprits[1:] if each.rank is not None} - {culprits[0].rank})
+    if not ranks:
+        return ""
+    return f"; the same holds for {'rank' if len(ranks) == 1 else 'ranks'} {rank_list(ranks)}"
 
 
 def verb(states: Sequence[State], one: str, many: str) -> str:
@@ -161,7 +177,8 @@ def _call(link: Link) -> str:
     whose = "itself" if holder is waiter else name(holder)
     where = f"which runs in {whose}" if link.runs else f"queued at {whose}"
     what = link.call.name if link.call else "a call"
-    return f"{name(waiter)} waits{at_frame(link.waiter.wait.at)} for {what}, {where}"
+    why = "" if link.runs or not link.holder.wait.blocks else ", whose event loop a ray.get in a coroutine holds up"
+    return f"{name(waiter)} waits{at_frame(link.waiter.wait.at)} for {what}, {where}{why}"
 
 
 def calls_in_ray(circle: Sequence[Link]) -> tuple[str, ...]:

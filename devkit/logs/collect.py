@@ -6,20 +6,26 @@ It needs the dashboard and nothing else, so it works for a job that ran without 
 from __future__ import annotations
 
 import re
+import shlex
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import in_short
 from devkit.debug.jobs import command_of
+from devkit.debug.kept import EndedRun, KeptHub
+from devkit.debug.protocols import Answers
 from devkit.debug.rows import ActorRow, JobRow, NodeRow, TaskRow, WorkerRow
 from devkit.debug.stack_groups import Frame
-from devkit.errors import DevkitError
+from devkit.errors import INTERRUPTED, DevkitError
 from devkit.logs import parse
 from devkit.logs.events import Event, Raised
+from devkit.signals import how_ended
 
 TAIL_LINES = 5000  # of one log; the error of a process is near its end
 MOST_FILES = 400  # logs that are read; of more, those of processes that failed come first
@@ -85,6 +91,34 @@ def collect(
     events += word_on(job) if job.submission_id or not events else ()  # else it only says that the others were
     roles = {row.pid: row.class_name for row in actors if row.pid}
     return Left(job, tuple(_named(events, roles)), files, notes, nodes, tasks, actors, workers, tuple(crashes))
+
+
+def of_ended(run: EndedRun) -> Left:
+    """The same, of what was kept of a run whose Ray is gone: without Ray's tables."""
+    status = "SUCCEEDED" if run.code == 0 else "STOPPED" if run.code in (-signal.SIGINT, INTERRUPTED) else "FAILED"
+    message = "" if run.code == 0 else f"the driver {how_ended(run.code)}"
+    times = int(run.began * 1000), int(run.ended * 1000)
+    job = JobRow(run.job_id, "", "", status, shlex.join(run.command), message, "", *times)
+    found, missed = snapshots(KeptHub([run]), run.job_id)
+    ip = next((str(each["node_ip"]) for each in found), "")
+    files = tuple(LogFile("", ip, name, text) for name, text in run.texts())
+    events = [*(of_crash(each) for each in found), *(event for file in files for event in of_log(file))]
+    events += () if events else word_on(job)
+    return Left(job, tuple(_named(events, {})), files, missed, crashes=found)
+
+
+def snapshots(hub: Answers, job_id: str, settle: float = 0.0) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """devkit's snapshots of a job in full, and why some could not be had."""
+    found: list[Mapping[str, Any]] = []
+    missed: list[str] = []
+    for record in all_crashes(hub, settle=settle):
+        if job_id and record.job_id == job_id:
+            try:
+                with reading(record.id):
+                    found.append(complete(hub.call("crash", id=record.id), record))
+            except DevkitError as error:
+                missed.append(error.message)
+    return tuple(found), tuple(missed)
 
 
 def _named(events: Sequence[Event], actors: Mapping[int, str]) -> Iterator[Event]:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from devkit import console
+from devkit.debug import kept
 from devkit.debug.address import ClusterAddress, resolve
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.job_ends import of_cluster
+from devkit.debug.jobs import is_doctors
 from devkit.debug.protocols import Hub
 from devkit.debug.rows import JobRow
 from devkit.errors import DevkitError, NoJobError, UnreachableError
 from devkit.logs import bundle as bundles
 from devkit.logs import view
-from devkit.logs.collect import Left, collect
+from devkit.logs.collect import Left, collect, of_ended, snapshots
 from devkit.logs.order import FirstError, first_error
 
 HUB_SECONDS = 5.0
@@ -30,33 +32,58 @@ def main(
     """Exit code 1 when there is an error, 0 when there is none."""
     if bundle is not None:
         bundles.check(bundle)
-    cluster = resolve(address)
+    if ended := kept.named(job):
+        return _tell(Material(of_ended(ended)), bundle, json)
+    try:
+        cluster = resolve(address)
+    except DevkitError as error:
+        return _tell(Material(of_ended(kept.instead(error, address, job))), bundle, json)
     with cluster.dashboard() as dashboard:
         row = choose(dashboard, job)
         known = _of_hub(cluster, row, with_stacks=bundle is not None)
         left = collect(dashboard, row, known.crashes, known.missed)
-        found = first_error(left.events)
-        record = view.record(left, found, str(bundle or ""))
-        if bundle is not None:
-            page = _plain(left, found)
-            bundles.write(bundle, left, found, page, record, dashboard.version().ray_version, known.stacks)
+        version = dashboard.version().ray_version if bundle is not None else ""
+    code = _tell(Material(left, version, known.stacks), bundle, json)
+    if job is None:
+        kept.tell_of_another(cluster.gcs_address)
+    return code
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a job has left, and what else a bundle has."""
+
+    left: Left
+    ray_version: str = ""  # empty: not known
+    stacks: Any = None
+
+
+def _tell(found: Material, bundle: Path | None, json: bool) -> int:
+    left, cause = found.left, first_error(found.left.events)
+    record = view.record(left, cause, str(bundle or ""))
+    if bundle is not None:
+        bundles.write(bundle, left, cause, _plain(left, cause), record, found.ray_version, found.stacks)
     if json:
         console.emit(record)
     else:
-        console.result().print(view.page(left, found), soft_wrap=True)
+        console.result().print(view.page(left, cause), soft_wrap=True)
         if bundle is not None:
             console.talk().print(f"devkit: wrote {bundle}", soft_wrap=True)
-    return 1 if found.cause else 0
+    return 1 if cause.cause else 0
 
 
 def choose(dashboard: Dashboard, job: str | None) -> JobRow:
     """The job that is meant: without a name the newest one that failed, else the newest."""
     if job:
         return of_cluster([dashboard.job(job)], dashboard.url)[0]
-    rows = of_cluster(dashboard.jobs(), dashboard.url)
-    rows.sort(key=lambda row: row.start_time, reverse=True)
+    return newest_failed(of_cluster(dashboard.jobs(), dashboard.url), dashboard.url)
+
+
+def newest_failed(rows: Sequence[JobRow], url: str) -> JobRow:
+    """The newest one that failed, else the newest. Raises NoJobError where there is none."""
+    rows = sorted((row for row in rows if not is_doctors(row)), key=lambda row: row.start_time, reverse=True)
     if not rows:
-        raise NoJobError(f"no job has run on {dashboard.url}", hint="devkit submit -- CMD starts one")
+        raise NoJobError(f"no job has run on {url}", hint="devkit submit -- CMD starts one")
     return next((row for row in rows if row.status == "FAILED"), rows[0])
 
 
@@ -86,18 +113,8 @@ def _of_hub(cluster: ClusterAddress, row: JobRow, with_stacks: bool) -> Known:
 
 
 def _snapshots(hub: Hub, row: JobRow) -> Known:
-    from devkit.debug.crashes import all_crashes, complete, reading
-
-    found: list[Mapping[str, Any]] = []
-    missed: list[str] = []
-    for record in all_crashes(hub, settle=SETTLE_SECONDS):
-        if row.job_id and record.job_id == row.job_id:
-            try:
-                with reading(record.id):
-                    found.append(complete(hub.call("crash", id=record.id), record))
-            except DevkitError as error:
-                missed.append(error.message)
-    return Known(tuple(found), missed=tuple(missed))
+    found, missed = snapshots(hub, row.job_id, SETTLE_SECONDS)
+    return Known(found, missed=missed)
 
 
 def _plain(left: Left, found: FirstError) -> str:

@@ -47,7 +47,7 @@ class FakeHub:
     """Answers each operation by a document or a function, and keeps what it was asked."""
 
     def __init__(self, channels: Callable[[str], Channel] | None = None, **answers: Any) -> None:
-        self.answers = answers
+        self.answers = {"ends": {"ends": {}, "over": []}, **answers}
         self.asked: list[tuple[str, Document]] = []
         self.news: list[Document] = []
         self._channels = channels

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.aftermath import Witness
-from devkit.debug.inworker.records import Breakpoint
+from devkit.debug.aftermath import Witness, armed_before
+from devkit.debug.inworker import table
+from devkit.debug.inworker.records import Breakpoint, Identity
 from devkit.errors import UnreachableError
 from tests.debug.conftest import eventually
 
@@ -92,3 +93,30 @@ def test_nothing_is_known_where_no_hub_was_ever_seen() -> None:
     hub = FakeHub([])
     hub.lives = False
     assert Witness((STOPPING,), hub.connect).never_hit() == []  # type: ignore[arg-type]
+
+
+def test_what_was_armed_before_is_said_at_a_run_s_beginning() -> None:
+    states = [
+        {"id": "own", "spec": "job.py:1", "job_id": ""},
+        {"id": "old", "spec": "job.py:9 @Worker", "job_id": ""},
+        {"id": "bound", "spec": "job.py:8", "job_id": "07000000"},
+        {"id": "mine", "spec": "job.py:7", "job_id": "03000000"},
+    ]
+    said = armed_before(states, {"own"}, "03000000")
+    assert said == [
+        "devkit: set before this run, and armed in it: job.py:9 @Worker (devkit break --clear old removes it)",
+        "devkit: set before this run, and armed in it: job.py:7 (devkit break --clear mine removes it)",
+    ]
+
+
+def test_a_job_is_over_when_its_command_has_ended_and_its_driver_is_gone() -> None:
+    def worker(name: str, role: str, job: str) -> dict[str, Any]:
+        return Identity(job, name, "n", "10.0.0.1", "h", 1, role).to_json()
+
+    known = table.Table()
+    for each in (worker("a", "Worker", "01"), worker("b", "driver", "02"), worker("c", "Worker", "03")):
+        known = table.joined(known, each)
+    for job in ("01", "02"):
+        known = table.ended(known, job, table.End(0))
+    assert table.over(known) == {"01"}, "of 02 the driver goes on, and 03 has not ended"
+    assert table.over(table.disconnected(known, "b")) == {"01", "02"}

@@ -158,10 +158,10 @@ def test_the_list_puts_followers_below_their_cause(capsys: pytest.CaptureFixture
     follower = replace(root, id="next", role="driver", rank=None, root="root", time=51.0)
     other = replace(root, id="other", rank=2, time=60.0)
     lines = printed(crash_table([root, follower, other], 100.0, width=None, cwd=HERE)).splitlines()
-    assert lines[0] == "root  Worker[1]  RuntimeError: step 17 failed"
-    assert lines[1].startswith(f"      test_crashes_view.py:{line_of('outer')} in train · 50 s ago")
-    assert lines[2] == "      then next  driver  RuntimeError"
-    assert lines[3].startswith("other  Worker[2]")
+    assert lines[0].startswith("other  Worker[2]"), "the newest cause comes first"
+    assert lines[2] == "root  Worker[1]  RuntimeError: step 17 failed"
+    assert lines[3].startswith(f"      test_crashes_view.py:{line_of('outer')} in train · 50 s ago")
+    assert lines[4] == "      then next  driver  RuntimeError"
 
 
 def test_a_second_attempt_is_listed_below_the_first(capsys: pytest.CaptureFixture[str]) -> None:

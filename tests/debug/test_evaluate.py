@@ -261,3 +261,20 @@ def test_a_job_without_a_stop_says_which_have_one() -> None:
     with pytest.raises(UsageError, match="nothing is stopped in job 09000000") as caught:
         evaluate.run(hub_with([], TWO_JOBS), "x", job="09000000")
     assert caught.value.hint == "stopped: 02000000, 03000000"
+
+
+def test_stops_of_a_job_that_has_ended_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    # given a stop of an actor that has outlived its job, beside two of a job that goes on
+    stops = [*STOPS[:2], stop(30, 0, job_id="01000000")]
+    results = [result(0, "1"), result(1, "1"), {**result(20, "7"), "rank": 0}]
+    hub = hub_with(results, stops)
+    hub.answers["ends"] = {"ends": {"01000000": 0}, "over": ["01000000"]}
+    assert evaluate.run(hub, "step") == 0
+    out, err = capsys.readouterr()
+    assert "7" not in out and "odd" not in out and "ranks of 2 jobs" not in err
+    assert "1 stop of a job that has ended left out; --job means it: 01000000" in err
+    assert evaluate.run(hub, "step", job="01000000") == 0
+    assert "7" in capsys.readouterr().out
+    hub.answers["ps"] = ps_document(stops=stops[2:])
+    with pytest.raises(DevkitError, match="nothing is stopped but of a job that has ended: 01000000"):
+        evaluate.run(hub, "step")

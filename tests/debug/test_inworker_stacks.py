@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import stacks
+from tests.debug.parking_lot import Lot
 from tests.pace import stretched
+
+
+@pytest.fixture
+def lot() -> Iterator[Lot]:
+    lot = Lot()
+    yield lot
+    lot.finish()
 
 
 def functions(threads: list[dict[str, Any]], name: str) -> list[str]:
@@ -192,3 +200,22 @@ def test_what_py_spy_says_is_passed_on(tmp_path: Any, monkeypatch: pytest.Monkey
 
     with pytest.raises(stacks.PySpyError, match=words):
         stacks.py_spy(os.getpid(), timeout=0.2 if "sleep" in output else 60)
+
+
+def test_a_stop_at_an_exception_shows_the_frames_that_it_went_through(lot: Lot) -> None:
+    def fails() -> None:
+        raise KeyError("response")
+
+    def task() -> None:
+        try:
+            fails()
+        except KeyError as error:
+            lot.stops.park(sys._getframe(), "exception", exception=error)
+
+    running = lot.start(task, "worker")
+    stop = lot.stop()
+    [thread] = [each for each in stacks.all_threads() if each["name"] == "worker"]
+    assert thread["stopped"]
+    assert [each["function"].rpartition(".")[2] for each in thread["frames"][:2]] == ["fails", "task"]
+    lot.stops.resume(stop.id)
+    running.join(60)

@@ -234,3 +234,12 @@ def test_frames_of_devkit_that_started_a_worker_are_not_the_programs() -> None:
     work = {"name": "MainThread", "frames": frames(("/job/train.py", 3, "step")) + started}
     [one] = merge([process(0, work)]).groups
     assert [frame.function for frame in one.key.frames] == ["step"]
+
+
+def test_a_process_stopped_in_a_library_is_not_idle() -> None:
+    # given what a neighbour sees of a process that stopped at an exception: its program's frames are left already
+    stopped = {"name": "MainThread", "frames": frames((RAY, 1, "main_loop")), "stopped": True}
+    merged = merge([process(0, stopped), process(1, busy(3))])
+    assert merged.idle == () and [(one.ranks, one.key.stopped) for one in merged.groups] == [([0], True), ([1], False)]
+    text = printed(stacks.page(merged, cwd="/job"))
+    assert "stopped by devkit" in text and "devkit ps shows where" in text and "idle" not in text.splitlines()[1]

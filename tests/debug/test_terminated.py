@@ -74,7 +74,8 @@ def test_who_ends_well_after_it_has_not_failed(begin: Begin) -> None:
     process = begin("sys.exit(0)")
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
-    assert process.communicate("go\n", timeout=stretched(60))[1] == ""
+    said = process.communicate("go\n", timeout=stretched(60))[1]
+    assert "error" not in said and "started no Ray" in said  # as of any program without it that ends well
     assert process.returncode == 0
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import dataclasses
 import enum
 import json
 import os
+import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy
 import pytest
+import ray
 import torch
 
 from devkit.debug.inworker import arrays, tree
@@ -427,3 +431,70 @@ def test_summaries_are_quick() -> None:
         for value in values:
             summarise(value)
     assert time.process_time() - before < 1.0
+
+
+def test_what_has_much_inside_is_one_short_line() -> None:
+    lock, held = threading.RLock(), threading.Lock()
+    held.acquire()
+    lines = {
+        "RLock": (lock, "<RLock unlocked>"),
+        "lock": (held, "<lock locked>"),
+        "condition": (threading.Condition(), "<Condition>"),
+        "event of asyncio": (asyncio.Event(), "<Event not set>"),
+        "thread": (threading.Thread(name="loader"), "<Thread loader>"),
+    }
+    for name, (value, line) in lines.items():
+        assert summarise(value) == line, name
+    assert summarise({"lock": lock}) == "{'lock': <RLock unlocked>}" and to_json(lock) == "<RLock unlocked>"
+
+    @ray.remote
+    def score(x: int) -> int:
+        return x
+
+    @ray.remote
+    class Worker:
+        pass
+
+    assert summarise(score).startswith("<RemoteFunction ") and summarise(score).endswith("score>")
+    assert summarise(Worker).startswith("<ActorClass(") and len(summarise(Worker)) < 40
+
+
+def test_a_reference_and_a_handle_are_short_and_tell_which() -> None:
+    from ray import ObjectRef
+
+    first, second = (ObjectRef(bytes.fromhex("ab" * 24 + number)) for number in ("01000000", "02000000"))
+    assert [summarise(first), summarise(second)] == ["<ObjectRef abababababab #1>", "<ObjectRef abababababab #2>"]
+    handle_of = type("ActorHandle", (), {"__module__": "ray.actor"})
+    handle = handle_of()
+    described = SimpleNamespace(class_name="job.Worker")
+    handle.__dict__ |= {"_ray_actor_creation_function_descriptor": described, "_ray_actor_id": b"\xcd" * 16}
+    assert summarise(handle) == "<ActorHandle Worker cdcdcdcdcdcd>"
+
+
+def of_torch(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("make", [random.Random, numpy.random.default_rng, numpy.random.RandomState, of_torch])
+def test_random_generators_are_equal_when_their_states_are(make: Any) -> None:
+    one, other = make(7), make(7)
+    assert summarise(one) == summarise(other) and len(summarise(one)) < 60
+    torch.rand(1, generator=one) if isinstance(one, torch.Generator) else one.random()
+    assert summarise(one) != summarise(other), "it has moved on"
+
+
+def test_a_generator_says_where_it_is() -> None:
+    def numbers() -> Any:
+        yield 1
+        yield 2
+
+    found = numbers()
+    next(found)
+    line = numbers.__code__.co_firstlineno + 1
+    assert summarise(found).endswith(f"numbers at line {line}>")
+    list(found)
+    assert summarise(found).endswith("numbers at its end>")
+
+
+def test_arrays_of_up_to_32_elements_are_shown_whole() -> None:
+    assert summarise(numpy.arange(32)).endswith("29, 30, 31]") and "[0, 1" not in summarise(numpy.arange(33))

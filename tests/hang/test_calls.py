@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from devkit.hang.facts import Call, Sample
+from devkit.debug.inworker import waits as waits_inside
+from devkit.hang.facts import Call, Holder, NodeFacts, Pending, Sample
 from devkit.hang.records import Verdict
 from tests.hang.jobs import NOW, RAY, TRAIN, answer, driver, facts, frames, process, verdict
 
@@ -221,3 +223,120 @@ def test_an_older_agent_tells_no_waits() -> None:
     sample = Sample.of(answer(bare), calls=TABLE)
     assert sample.processes[0].waits == () and sample.time == NOW and replace(sample) == sample
     assert frames((TRAIN, 1, "f"))
+
+
+# ---- no circle: where the waits lead
+
+STANDS = facts(None, 0)  # idle to the eye: what it runs is a library's
+RUNS_A = calls((ANSWER_A, "Signal.wait", RUNNING, "a"))
+LAST_WAITS = {
+    "runs in a library's code": (RUNS_A, actor("a"), "Signal.wait, which runs in Node pid 3097, in no line"),
+    "runs out of sight": (RUNS_A, None, "Signal.wait, which runs in a process that devkit is not in"),
+    "queued": (calls((ANSWER_A, "Node.answer", QUEUED, "")), actor("a"), "Node.answer, queued at Node pid 3097"),
+    "arguments": (calls((ANSWER_A, "f", "PENDING_ARGS_AVAIL", "")), None, "f, whose arguments are not there yet"),
+    "unknown": (None, None, "a result of which Ray does not say who computes it"),
+}
+
+
+@pytest.mark.parametrize("name", LAST_WAITS)
+def test_what_the_last_of_those_who_wait_waits_for(name: str) -> None:
+    table, holder, said = LAST_WAITS[name]
+    processes = [actor("b", wait(ANSWER_A, line=9)), *([holder] if holder else [])]
+    found = told(processes, table, {})
+    assert found.kind == "stuck" and found.sentence.startswith("nothing moves: Node pid 3098 waits at"), found
+    assert said in found.sentence and "nobody" not in found.sentence
+
+
+def test_a_driver_alone_is_told_what_runs_for_it() -> None:
+    waits = [wait(ANSWER_A, line=12, call="main")]
+    found = verdict([driver(waits=waits), actor("a")], patience=1.0, calls=RUNS_A, running={})
+    assert "the driver waits at" in found.sentence and "which runs in Node pid 3097" in found.sentence, found
+    assert found.culprit and found.culprit.pid == 3097
+
+
+def test_of_those_who_stand_who_runs_what_others_wait_for_is_blamed() -> None:
+    # given an actor that waits for an event of its own and serves nobody, and one that runs what the driver waits for
+    bystander, asked = actor("c", role="Store"), actor("a")
+    for each in (bystander, asked):
+        each["facts"] |= {"threads": facts(None, 30, "run")["threads"]}
+    bystander["identity"]["rank"] = bystander["facts"]["rank"] = 0
+    waits = [wait(ANSWER_A, line=12, call="main")]
+    found = verdict([driver(waits=waits), bystander, asked], patience=1.0, calls=RUNS_A, running={})
+    assert found.culprit and found.culprit.pid == 3097, found
+
+
+# ---- resources that are held by who waits for those who ask for them
+
+INNER = task_id("inner")
+NODE = [NodeFacts("n", "10.0.0.1", {"CPU": 4.0, "sim": 2.0}, {"CPU": 4.0, "sim": 0.0})]
+ASKED = [Pending("task", "inner", INNER, ({"CPU": 1.0, "sim": 1.0},))]
+
+
+def outer(name: str, *tasks: str) -> Document:
+    return actor(name, wait(*tasks, line=11, call="outer"), role="worker")
+
+
+def holding(*names: str) -> list[Holder]:
+    return [Holder("outer", JOB, False, {"sim": 1.0}, "task", name) for name in names]
+
+
+def test_tasks_that_hold_what_their_own_tasks_ask_for() -> None:
+    table = calls((INNER, "inner", "PENDING_NODE_ASSIGNMENT", ""))
+    processes = [outer("a", INNER), outer("b", INNER)]
+    found = told(processes, table, {}, pending=ASKED, nodes=NODE, holders=holding("a", "b"))
+    assert is_deadlock(found)
+    assert "it asks for 1 CPU, 1 sim, and 4 of 4 CPU, 0 of 2 sim are free" in found.sentence
+    assert "2 sim are held by 2 x task outer, which wait at /job/train.py:11 in outer for inner" in found.sentence
+    assert found.culprit and found.culprit.line == 11
+
+
+@pytest.mark.parametrize("name", ["one works", "one waits for something else", "only CPUs"])
+def test_where_one_of_the_holders_may_end_it_is_no_deadlock(name: str) -> None:
+    other, asked, holders = outer("b", task_id("else")), ASKED, holding("a", "b")
+    if name == "one works":
+        other = process(facts(None, 30, "outer", call_in="clock_nanosleep"), None, "worker")
+        other["identity"]["worker_id"] = "b"
+    if name == "only CPUs":
+        asked = [Pending("task", "inner", INNER, ({"CPU": 9.0},))]
+    found = told([outer("a", INNER), other], {}, {}, pending=asked, nodes=NODE, holders=holders)
+    assert found.kind == "resource", found
+
+
+def test_an_actor_whose_call_waits_for_an_actor_that_gets_no_place() -> None:
+    born = actor_id("z")
+    asked = [Pending("actor", "Judge", born, ({"GPU": 1.0},))]
+    nodes = [NodeFacts("n", "10.0.0.1", {"GPU": 1.0}, {"GPU": 0.0})]
+    holder = Holder("Node", JOB, False, {"GPU": 1.0}, "actor", actor_id("a"))
+    waits = actor("a", wait(task_id("score", "z"), line=9))
+    found = told([waits], None, None, pending=asked, nodes=nodes, holders=[holder])
+    assert is_deadlock(found)
+    assert "1 GPU is held by the actor Node, which waits at /job/train.py:9 in Node.ask for Judge" in found.sentence
+
+
+def test_a_ray_get_in_a_coroutine_holds_up_the_loop_of_its_actor() -> None:
+    waits = wait(ANSWER_A, call="Buffer.report", blocks=True)
+    table = calls((ANSWER_A, "Buffer.size", QUEUED, ""))
+    found = told([actor("a", waits, concurrency=1000)], table, {actor_id("a"): 1})
+    assert is_deadlock(found)
+    assert found.sentence.endswith(
+        "for Buffer.size, queued at itself, whose event loop a ray.get in a coroutine holds up"
+    )
+    awaits = {**waits, "blocks": False, "thread": "task 1"}
+    assert not is_deadlock(told([actor("a", awaits, concurrency=1000)], table, {actor_id("a"): 1}))
+
+
+@pytest.mark.parametrize(("thread", "blocks"), [("AsyncIO Thread: default", True), ("loader", False)])
+def test_which_waits_block_an_event_loop(thread: str, blocks: bool) -> None:
+    ray: dict[str, Any] = {}
+    code = "def get(object_refs, *, timeout=None):\n    return object_refs[0].look()\n"
+    exec(compile(code, "/v/site-packages/ray/_private/worker.py", "exec"), ray)
+
+    class Reference:
+        def task_id(self) -> bytes:
+            return bytes.fromhex(ANSWER_A)
+
+        def look(self) -> Document | None:
+            return waits_inside.of_thread(sys._getframe(1), thread)
+
+    found = ray["get"]([Reference()])
+    assert (found["tasks"], found["blocks"], found["side"]) == ([ANSWER_A], blocks, False)

@@ -416,3 +416,31 @@ def test_the_watchdog_tells_again_of_another_hang() -> None:
         for at in (90, 120, 150)
     ]
     assert alarms(samples(*first, *moved, *again), 40.0) == [(60.0, "missing"), (150.0, "missing")]
+
+
+def test_ranks_that_do_the_same_are_blamed_together() -> None:
+    # given two ranks that wait at one line for an event, a third that is done, and the driver that waits for them
+    def at_event(rank: int) -> Document:
+        return process(facts(rank, 14, "train"), rank)
+
+    found = verdict([driver(), at_event(0), at_event(1), process(facts(2, 0), 2)], seconds=12.0)
+    assert found.sentence.startswith("nothing moves: ranks 0,1 wait for a condition or an event at"), found
+    assert found.sentence.endswith("and the driver waits for them")
+
+
+def test_ranks_that_are_missing_alike_are_all_named() -> None:
+    late = [elsewhere(rank, 4, 41, call_in="clock_nanosleep") for rank in (0, 1)]
+    found = verdict([*late, *waiting(2, 3, world=4)])
+    is_about(found, "missing", 0, 41)
+    assert found.sentence.endswith("; the same holds for rank 1"), found
+
+
+def test_ranks_that_do_not_come_to_a_meeting_are_all_named() -> None:
+    meets = process(facts(0, 20, inner=[(TORCH_FILE, 9, "init_process_group")], call=MEETS), 0)
+    late = [process(facts(rank, 41, call_in="clock_nanosleep"), rank) for rank in (1, 2)]
+    found = verdict([meets, *late], seconds=12.0)
+    is_about(found, "missing", 1, 41)
+    assert found.sentence.endswith("; the same holds for rank 2"), found
+
+
+TORCH_FILE, MEETS = jobs.TORCH, {"op": "init_process_group", "world_size": 3}

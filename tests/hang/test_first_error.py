@@ -12,13 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devkit.debug.jobs import command_of
 from devkit.debug.rows import JobRow, NodeRow
-from devkit.errors import UsageError
+from devkit.doctor.cluster import BOOT
+from devkit.errors import NoJobError, UsageError
 from devkit.logs import bundle, parse, redact, view
 from devkit.logs.collect import Left, LogFile, of_crash, of_log, word_on
 from devkit.logs.events import Event, Raised
 from devkit.logs.follows import CAUSE, FOLLOWS, MAYBE, weigh
 from devkit.logs.order import first_error
+from devkit.logs.run import newest_failed
 
 PLAIN = """\
 INFO starting
@@ -367,3 +370,14 @@ def test_what_is_left_of_a_long_log() -> None:
     kept = list(bundle._cut(lines, bundle._parts(len(lines), [5000])))
     assert "line 5000" in kept and "line 9999" in kept and "line 100" not in kept
     assert len(kept) < 800
+
+
+def test_a_survey_of_devkit_s_own_is_nobody_s_first_error() -> None:
+    # given a job that failed, and two later surveys of the doctor: as a driver here, and as a job
+    survey = JobRow(job_id="03", status="FAILED", entrypoint=f"python -c {BOOT}", start_time=3)
+    job = JobRow(job_id="04", status="FAILED", entrypoint="sh", metadata={"devkit": "devkit doctor"}, start_time=4)
+    mine = JobRow(job_id="02", status="FAILED", entrypoint="python train.py", start_time=2)
+    assert newest_failed([survey, mine, job], "here") == mine
+    assert [command_of(each) for each in (survey, job)] == ["devkit doctor"] * 2
+    with pytest.raises(NoJobError, match="no job has run on here"):
+        newest_failed([survey, job], "here")

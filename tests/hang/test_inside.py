@@ -279,6 +279,15 @@ def test_steps_by_name_the_outermost_first() -> None:
     assert step_and_phase(outer) == (41, "update")
 
 
+def test_an_async_actor_is_in_the_calls_whose_coroutines_wait() -> None:
+    ray = "/v/lib/python3.11/site-packages/ray/_private/async_compat.py"
+    waits = [{"file": "/job/a.py", "line": 4, "function": each} for each in ("next", "E.run")]
+    threads = [{"frames": [{"file": ray, "line": 1, "function": "loop"}]}, {"frames": waits}, {"frames": waits}]
+    assert progress.running_calls(threads) == "run"
+    more = [{"frames": [{**waits[0], "function": name}]} for name in ("E.a", "E.b")]
+    assert progress.running_calls([*threads, *more]) == "run, a, ..."
+
+
 @pytest.mark.parametrize(("package", "told"), [("trainer", (7, "update_actor")), ("torch", (None, ""))])
 def test_the_installed_trainer_tells_its_step(package: str, told: tuple[int | None, str]) -> None:
     """The frames of other packages are left out: their variables are their own."""

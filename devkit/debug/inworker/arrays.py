@@ -11,7 +11,7 @@ from typing import Any
 
 MOST_ELEMENTS = 1 << 26  # of a larger array the first ones are looked at; the facts say so
 CHUNK = 1 << 22
-FEW = 8
+FEW = 32  # elements that are shown all
 DEVICE_SECONDS = 0.5  # how long the kernels in front may take
 
 Facts = dict[str, Any]

@@ -26,6 +26,7 @@ from .words import say
 SETTINGS = VARIABLE
 CHILD_OF = "DEVKIT_CHILD_OF"  # "pid:worker id" of the worker whose child this is
 ANNOUNCE = "DEVKIT_ANNOUNCE"  # where to write which cluster the driver is in
+BEGUN = ".begun"  # a file beside that one: the program has called `ray.init`
 USER_ENV_HOOK = "DEVKIT_USER_ENV_HOOK"  # the RAY_RUNTIME_ENV_HOOK that was set before ours
 UV = "DEVKIT_UV"  # whether Ray's own hook for `uv run` was on
 WAIT = "DEVKIT_WAIT"  # a driver's breakpoint() waits without a terminal
@@ -162,8 +163,16 @@ def _follow_init(module: Any) -> None:
     module._post_init_hooks.append(_connected)
 
 
+def note_ray() -> None:
+    """Tells `devkit run` that its program has come to `ray.init`, whatever becomes of that."""
+    if path := os.environ.get(ANNOUNCE):
+        with suppress(OSError):
+            private.write(Path(path).with_suffix(BEGUN), "")
+
+
 def _connected() -> None:
     """The driver has called `ray.init`, and is connected."""
+    note_ray()
     try:
         worker = sys.modules["ray._private.worker"]
         if worker.global_worker.mode != worker.SCRIPT_MODE:
@@ -190,6 +199,7 @@ def _announce(worker: Any, hub: Any) -> None:
     info = worker._global_node.address_info
     job = worker.global_worker.current_job_id.hex()
     document = {"gcs_address": info["gcs_address"], "dashboard_url": info.get("webui_url", ""), "job_id": job}
+    document["logs"] = worker._global_node.get_logs_dir_path()
 
     def tell() -> None:
         from .auth import cluster_token, is_made_up
@@ -237,6 +247,7 @@ def runtime_env_hook(runtime_env: Document | None) -> Document:
 
     from . import ship
 
+    note_ray()
     environment = _with_other_hooks(dict(runtime_env or {}))
     ray.cloudpickle.register_pickle_by_value(ship)
     settings = given(os.environ)

@@ -159,6 +159,7 @@ class CrashDetails(TypedDict):
     light: bool  # another attempt or an outer level of a crash that is kept elsewhere
     cut: list[str]  # what was left out for size or time, in words
     reason: NotRequired[str]  # why a process ended that left no exception
+    way: NotRequired[str]  # to what could not be pickled, from what was to be sent
     seen: NotRequired[float]  # seconds between the last look at such a process, which the frames are of, and its end
 
 

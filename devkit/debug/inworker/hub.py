@@ -325,9 +325,10 @@ class Hub:
         return near[:2]
 
     def meant(self, job_id: str | None) -> list[str]:
-        """The connected workers of a job, or of any job; those that Ray started in advance have none."""
+        """The connected workers of a job, or of any that goes on; those that Ray started in advance have none."""
         jobs = {name: self.table.workers[name].identity["job_id"] for name in self.agents}
-        return [name for name, job in jobs.items() if (job if job_id is None else job == job_id)]
+        over = table.over(self.table)
+        return [name for name, job in jobs.items() if (job and job not in over if job_id is None else job == job_id)]
 
     def update(self, newer: Table) -> None:
         if newer is not self.table:

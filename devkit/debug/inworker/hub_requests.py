@@ -72,7 +72,7 @@ async def ended(hub: Hub, _link: Link, request: Document) -> Document:
 
 
 async def ends(hub: Hub, _link: Link, _request: Document) -> Document:
-    return {"ends": {job_id: end.code for job_id, end in hub.table.ends.items()}}
+    return {"ends": {job_id: end.code for job_id, end in hub.table.ends.items()}, "over": sorted(table.over(hub.table))}
 
 
 async def eval_(hub: Hub, _link: Link, request: Document) -> Document:

@@ -20,6 +20,7 @@ STEP_NAMES = ("global_steps", "global_step", "step", "iteration", "step_idx", "e
 HOLDERS = ("self", "progress", "state", "trainer")  # objects that keep it as an attribute
 PHASE = "phase"
 DEPTH = 100
+MOST_CALLS = 2  # of an async actor that are named
 
 
 def facts(agent: Any) -> Document:
@@ -27,12 +28,13 @@ def facts(agent: Any) -> Document:
     frames, names = locks.innermost(OUR_THREADS)
     main = next((frame for ident, frame in frames.items() if names.get(ident) == "MainThread"), None)
     step, phase = position(main)
+    threads = _threads()
     return {
         "time": time.time(),
         "rank": identify().rank,  # what the hub knows may be two seconds old
         "step": step,
-        "phase": phase or task_name(),
-        "threads": _threads(),
+        "phase": phase or (running_calls(threads) if waits.is_async_actor() else task_name()),
+        "threads": threads,
         "groups": collectives.groups(),
         "call": _call(frames),
         "locks": locks.describe(frames, names),
@@ -113,6 +115,17 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None and count < DEPTH:
         yield frame
         frame, count = frame.f_back, count + 1
+
+
+def running_calls(threads: list[Document]) -> str:
+    """The calls that an async actor is in, by their coroutines: its title names the one that came last."""
+    outermost = (_outermost(each["frames"]) for each in threads)
+    names = list(dict.fromkeys(name for name in outermost if name))
+    return ", ".join(names[:MOST_CALLS]) + (", ..." if len(names) > MOST_CALLS else "")
+
+
+def _outermost(frames: list[Document]) -> str:
+    return next((str(each["function"]).rpartition(".")[2] for each in reversed(frames) if is_users(each["file"])), "")
 
 
 def task_name() -> str:

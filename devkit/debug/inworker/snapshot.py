@@ -31,6 +31,7 @@ from .records import CrashRecord, Identity, Raised
 from .redaction import scrub, secrets_among, without
 from .sources import is_users, source_around
 from .stacks import all_threads, describe
+from .unpicklable import way_of
 from .values import Limits
 from .words import plain
 
@@ -77,6 +78,8 @@ def take(
         "threads": [] if light else all_threads(),
         **parts,
     }
+    if way := way_of(error):
+        document["way"] = scrub(way)
     document = without(document, shot.secrets)
     _shrink(document, size)
     return document

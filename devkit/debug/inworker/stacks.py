@@ -16,6 +16,7 @@ __all__ = ["PySpyError", "Thread", "all_threads", "describe", "is_ours", "last_w
 
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 STOPS = OURS + "stops.py"
+HOLDS = "_hold"  # the function there that holds a thread; its variable `stop` is the stop
 OUR_THREADS = "devkit"  # our threads' names start with it
 DEPTH = 200  # frames of a thread, the innermost ones
 TASKS = 100  # asyncio tasks that are listed
@@ -37,8 +38,9 @@ def all_threads() -> list[Thread]:
 
 
 def _thread(name: str, frame: FrameType) -> Thread:
-    program = _program_frame(frame)
-    return {"name": name, "frames": [describe(*place) for place in _walk(program)], "stopped": program is not frame}
+    program, stop = _program_frame(frame)
+    places = [*_unwound(stop), *_walk(program)][:DEPTH]
+    return {"name": name, "frames": [describe(*place) for place in places], "stopped": program is not frame}
 
 
 def describe(frame: FrameType, line: int) -> dict[str, Any]:
@@ -65,14 +67,29 @@ def _walk(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
         frame = frame.f_back
 
 
-def _program_frame(frame: FrameType | None) -> FrameType | None:
-    """Where the program is: below what a stopped thread does while it waits, which may be its whole event loop."""
-    start, each = frame, frame
+def _program_frame(frame: FrameType | None) -> tuple[FrameType | None, Any]:
+    """Where the program is: below what a stopped thread does while it waits, which may be its whole event loop.
+
+    And the stop, if it is in one.
+    """
+    start, each, stop = frame, frame, None
     while each is not None:
         if each.f_code.co_filename == STOPS:
             start = each.f_back
+            stop = each.f_locals.get("stop") if each.f_code.co_name == HOLDS else stop
         each = each.f_back
-    return start
+    return start, stop
+
+
+def _unwound(stop: Any) -> Iterator[tuple[FrameType, int]]:
+    """The frames that an exception has left already when a thread stops at it, innermost first."""
+    traceback = getattr(stop, "traceback", None) if getattr(stop, "exception", None) is not None else None
+    places: list[tuple[FrameType, int]] = []
+    while traceback is not None:
+        if not is_ours(traceback.tb_frame.f_code.co_filename):
+            places.append((traceback.tb_frame, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    yield from reversed(places[-DEPTH:])
 
 
 def _waiting_tasks() -> Iterator[Thread]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from .identity import WORKER
+from .identity import DRIVER, WORKER
 
 if TYPE_CHECKING:
     from .documents import BreakpointState, GoneRecord, PsDocument
@@ -147,6 +147,13 @@ def cleared(table: Table, breakpoint_id: str) -> Table:
 def ended(table: Table, job_id: str, end: End) -> Table:
     """A driver has ended. Ray does not know how, if it was not submitted."""
     return replace(table, ends={**table.ends, job_id: end})
+
+
+def over(table: Table) -> frozenset[str]:
+    """Jobs whose command has ended and of which no driver is there: what is left of them is no part of a run."""
+    drivers = (each.identity for each in table.workers.values() if each.connected)
+    led = {each["job_id"] for each in drivers if each["role"] == DRIVER}
+    return frozenset(table.ends) - led
 
 
 def crashed(table: Table, record: Document) -> Table:

@@ -32,6 +32,7 @@ from .redaction import (
     without,
 )  # fmt: skip
 from .scopes import assign, evaluate
+from .shortly import short
 from .words import plain
 
 __all__ = [
@@ -214,7 +215,7 @@ def facts_of(value: Any) -> dict[str, Any] | None:
 
 
 def _named(value: Any) -> str | None:
-    """What is known by a name: classes, functions, modules, enum members."""
+    """What is known by a name, or by a short line: classes, functions, modules, enum members, handles, locks."""
     kind = type(value)
     if issubclass(kind, type):
         return f"<class {type.__dict__['__module__'].__get__(value)}.{type_name(value)}>"
@@ -226,7 +227,7 @@ def _named(value: Any) -> str | None:
         return f"<method {getattr(value.__func__, '__qualname__', '?')}>"
     if issubclass(type(kind), EnumType):
         return f"{type_name(kind)}.{getattr(value, '_name_', '?')}"
-    return None
+    return short(value)
 
 
 def _plain_repr(value: Any) -> str | None:
@@ -247,7 +248,16 @@ def _plain_repr(value: Any) -> str | None:
 
 def _of_what(value: Any) -> str:
     name = getattr(value, "__qualname__", None) if type(value).__module__ in ("builtins", "_asyncio") else None
-    return f" {name}" if isinstance(name, str) else ""
+    return f" {name}{_how_far(value)}" if isinstance(name, str) else ""
+
+
+def _how_far(value: Any) -> str:
+    """Where a generator or a coroutine is."""
+    for prefix in ("gi", "cr", "ag"):
+        if hasattr(value, f"{prefix}_frame"):
+            frame = getattr(value, f"{prefix}_frame")
+            return f" at line {frame.f_lineno}" if frame is not None else " at its end"
+    return ""
 
 
 def _length(value: Any) -> str:

@@ -47,6 +47,17 @@ def actor() -> Document:
             return {"actor_id": "", "concurrency": 0}
 
 
+def is_async_actor() -> bool:
+    from .core import asking
+
+    worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
+    with asking() as is_open:
+        try:
+            return is_open and worker is not None and bool(worker.core_worker.current_actor_is_asyncio())
+        except Exception:  # noqa: BLE001 - another Ray's, or none that is connected
+            return False
+
+
 # ---- threads
 
 
@@ -66,7 +77,8 @@ def of_thread(frame: FrameType | None, name: str) -> Document | None:
         if tasks and own:
             needed = int(values.get("num_returns") or 1) if each.f_code.co_name == "wait" else len(tasks)
             ends = values.get("timeout") is not None
-            return _document(name, own, tasks, needed, ends=ends, side=_is_side(stack[-1], name))
+            side, blocks = _is_side(stack[-1], name), name.startswith(_ASYNC_ACTOR_THREAD)
+            return _document(name, own, tasks, needed, ends=ends, side=side, blocks=blocks)
     return None
 
 
@@ -92,8 +104,16 @@ def _is_programs(frame: FrameType) -> bool:
 
 
 def _document(
-    thread: str, own: list[FrameType], tasks: tuple[str, ...], needed: int, *, ends: bool = False, side: bool = False
+    thread: str,
+    own: list[FrameType],
+    tasks: tuple[str, ...],
+    needed: int,
+    *,
+    ends: bool = False,
+    side: bool = False,
+    blocks: bool = False,
 ) -> Document:
+    """`blocks`: the wait is a coroutine's own, and holds up the event loop of its actor."""
     inner, outer = own[0], own[-1]
     at = {"file": inner.f_code.co_filename, "line": inner.f_lineno or 0, "function": inner.f_code.co_qualname}
     call = outer.f_code.co_qualname
@@ -105,6 +125,7 @@ def _document(
         "needed": needed,
         "ends": ends,
         "side": side,
+        "blocks": blocks,
     }
 
 

@@ -93,6 +93,8 @@ export interface CrashDetails {
   readonly cut: readonly string[];
   /** why a process ended that left no exception */
   readonly reason?: string;
+  /** to what could not be pickled, from what was to be sent */
+  readonly way?: string;
   /** seconds between the last look at such a process, which the frames are of, and its end */
   readonly seen?: number;
 }

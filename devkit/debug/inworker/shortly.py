@@ -1,0 +1,145 @@
+"""One short line for what has much inside that nobody asks for: handles of Ray, locks, queues, random generators.
+
+Equal ones of two ranks have equal lines: no addresses, no numbers of threads. Read from what the objects keep, and by
+methods written in C; no code of the program's runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .insides import type_name
+
+ID = 12  # characters of an id: enough to tell two of one job apart
+REFERENCE = 48  # characters of a reference's id, behind which its number among its task's results stands
+
+_Line = Callable[[Any], str]
+
+
+def short(value: Any) -> str | None:
+    """The line, for one of the types below; None for anything else.
+
+    >>> import queue, threading
+    >>> short(threading.Event()), short(threading.Semaphore(3)), short(queue.Queue())
+    ('<Event not set>', '<Semaphore at 3>', '<Queue of 0>')
+    >>> short(threading.RLock()), short(threading.Lock()), short(3)
+    ('<RLock unlocked>', '<lock unlocked>', None)
+    """
+    kind = type(value)
+    module, name = getattr(kind, "__module__", ""), type_name(kind)
+    line = _LINES.get((module, name)) if isinstance(module, str) else None
+    if line is None:
+        return f"<{name}>" if _is_actor_class(kind, name) else None
+    return f"<{name}{line(value)}>"
+
+
+def _own(value: Any, name: str) -> Any:
+    """What the object keeps under a name."""
+    return object.__getattribute__(value, "__dict__").get(name)
+
+
+def _is_actor_class(kind: type, name: str) -> bool:
+    """`@ray.remote` of a class, each of which has a type of its own: `ActorClass(Worker)`."""
+    return name.startswith("ActorClass(") and any(type_name(base) == "ActorClass" for base in kind.__mro__)
+
+
+def _handle(value: Any) -> str:
+    described = _own(value, "_ray_actor_creation_function_descriptor")
+    return f" {getattr(described, 'class_name', '?').rpartition('.')[2]} {_own(value, '_ray_actor_id').hex()[:ID]}"
+
+
+def _reference(value: Any) -> str:
+    text = value.hex()
+    number = int.from_bytes(bytes.fromhex(text[REFERENCE:]), "little")
+    return f" {text[:ID]} #{number}"
+
+
+def _function(value: Any) -> str:
+    return f" {_own(value, '_function_name')}"
+
+
+def _method(value: Any) -> str:
+    return f" {_own(value, '_method_name')}"
+
+
+def _lock(value: Any) -> str:
+    return " locked" if repr(value).startswith("<locked") else " unlocked"
+
+
+def _event(value: Any) -> str:
+    return " set" if _own(value, "_flag") or _own(value, "_value") is True else " not set"
+
+
+def _semaphore(value: Any) -> str:
+    return f" at {_own(value, '_value')}"
+
+
+def _nothing(_value: Any) -> str:
+    return ""
+
+
+def _thread(value: Any) -> str:
+    return f" {_own(value, '_name')}"
+
+
+def _queue(value: Any) -> str:
+    return f" of {len(_own(value, 'queue') or ())}"
+
+
+# ---- random generators, by a digest of their state
+
+
+def _digest(state: bytes) -> str:
+    import hashlib
+
+    return f" #{hashlib.blake2b(state, digest_size=4).hexdigest()}"
+
+
+def _of_python(value: Any) -> str:
+    return _digest(repr(value.getstate()).encode())
+
+
+def _of_numpy(value: Any) -> str:
+    bits = value.bit_generator if hasattr(value, "bit_generator") else value._bit_generator
+    return f" {type(bits).__name__}{_digest(_bytes(bits.state))}"
+
+
+def _bytes(state: Any) -> bytes:
+    """Of a dictionary of numbers and arrays."""
+    if isinstance(state, dict):
+        return b"".join(name.encode() + _bytes(each) for name, each in sorted(state.items()))
+    return bytes(state.tobytes()) if hasattr(state, "tobytes") else repr(state).encode()
+
+
+def _of_torch(value: Any) -> str:
+    if value.device.type != "cpu":  # another one's would have to be fetched, behind what runs there
+        return f" {value.device}"
+    return f" cpu{_digest(value.get_state().numpy().tobytes())}"
+
+
+_LINES: dict[tuple[str, str], _Line] = {
+    ("ray.actor", "ActorHandle"): _handle,
+    ("ray.actor", "ActorMethod"): _method,
+    ("ray.remote_function", "RemoteFunction"): _function,
+    ("ray", "ObjectRef"): _reference,
+    ("ray._raylet", "ObjectRef"): _reference,
+    ("_thread", "lock"): _lock,
+    ("_thread", "RLock"): _lock,
+    ("threading", "Event"): _event,
+    ("threading", "Condition"): _nothing,
+    ("threading", "Semaphore"): _semaphore,
+    ("threading", "BoundedSemaphore"): _semaphore,
+    ("threading", "Thread"): _thread,
+    ("asyncio.locks", "Lock"): lambda value: " locked" if _own(value, "_locked") else " unlocked",
+    ("asyncio.locks", "Event"): _event,
+    ("asyncio.locks", "Condition"): _nothing,
+    ("asyncio.locks", "Semaphore"): _semaphore,
+    ("queue", "Queue"): _queue,
+    ("queue", "LifoQueue"): _queue,
+    ("queue", "PriorityQueue"): _queue,
+    ("random", "Random"): _of_python,
+    ("numpy.random._generator", "Generator"): _of_numpy,
+    ("numpy.random.mtrand", "RandomState"): _of_numpy,
+    ("torch._C", "Generator"): _of_torch,
+}

@@ -1,0 +1,206 @@
+"""What runs of `devkit run` have left, kept when their Ray is gone: who asks afterwards has no cluster to ask.
+
+    $DEVKIT_HOME/ended/<run>/run.json      which run it was, and how it ended
+                             crashes/      its snapshots, as they lay among Ray's logs
+                             logs/         the ends of its workers' logs
+
+A run's name is the time of its end. Only this user can read it, and the oldest go when there are more than `KEPT_RUNS`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from devkit.debug import state
+from devkit.debug.inworker import crash_files, hub_place, private
+from devkit.debug.inworker.records import CrashRecord
+from devkit.debug.naming import ago
+from devkit.debug.runs import Run
+from devkit.errors import DevkitError, NoJobError, UsageError
+from devkit.reading import json_of, record_of
+
+FOLDER, RUN_FILE, LOGS = "ended", "run.json", "logs"
+KEPT_RUNS = 20
+NEAR_SECONDS = 3600.0  # a run that ended so long ago may still be meant
+LOG_BYTES = 256 * 1024  # of one log, its end
+MOST_LOGS = 200
+OWN_RUN, OWN_LOGS = 3, 4  # of the folders above a file: devkit's home, `ended`, the run's, and one in that
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """One `devkit run` that has ended."""
+
+    name: str
+    job_id: str
+    command: tuple[str, ...]
+    code: int  # its exit code; negative: the signal that ended it
+    began: float  # seconds since the epoch
+    ended: float
+    gcs_address: str
+
+    @property
+    def folder(self) -> Path:
+        return state.home() / FOLDER / self.name
+
+    @property
+    def crashes(self) -> list[CrashRecord]:
+        """The oldest first, linked to their roots."""
+        return crash_files.list_folder(self.folder / hub_place.CRASH_FOLDER)
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Of its workers' logs: names and texts."""
+        folder = self.folder / LOGS
+        with suppress(OSError):
+            for name in sorted(private.names(folder, OWN_LOGS)):
+                with suppress(OSError):
+                    yield name, private.read(folder / name, OWN_LOGS).decode("utf-8", "replace")
+
+
+# ---- keeping
+
+
+def keep(run: Run, command: Sequence[str], code: int) -> EndedRun | None:
+    """What Ray's folder on this machine has of the run. None where it can't be kept, which is no failure of the run."""
+    now = time.time()
+    name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{int(now * 1000) % 1000:03}{secrets.token_hex(1)}"
+    ended = EndedRun(name, run.job_id, tuple(command), code, run.since, now, run.gcs_address)
+    try:
+        state.private_folder(FOLDER, name)
+        state.write(ended.folder / RUN_FILE, asdict(ended))
+        if run.logs:
+            _copy(Path(run.logs), ended)
+        _forget_oldest()
+    except (OSError, DevkitError):
+        return None
+    return ended
+
+
+def _copy(logs: Path, ended: EndedRun) -> None:
+    theirs, ours = logs / hub_place.LOG_FOLDER / hub_place.CRASH_FOLDER, ended.folder / hub_place.CRASH_FOLDER
+    crashes = [each for each in crash_files.list_folder(theirs) if each.job_id == ended.job_id]
+    for each in crashes:
+        with suppress(OSError, ValueError):
+            crash_files.store(crash_files.load(theirs / f"{each.id}.json"), ours)
+    if ended.code or crashes:
+        for path in sorted(logs.glob(f"worker-*-{ended.job_id}-*"))[:MOST_LOGS]:
+            with suppress(OSError):  # removed meanwhile, or another user's
+                if tail := _tail(path):
+                    private.write(ended.folder / LOGS / path.name, tail, OWN_LOGS)
+
+
+def _tail(path: Path) -> bytes:
+    """The last lines of a log of this user's."""
+    with private.reading(path, 0) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - LOG_BYTES))
+        data = file.read(LOG_BYTES)
+    return data if size <= LOG_BYTES else data.partition(b"\n")[2]
+
+
+def _forget_oldest() -> None:
+    top = state.home() / FOLDER
+    for name in sorted(private.names(top, state.OWN), reverse=True)[KEPT_RUNS:]:
+        with suppress(OSError):
+            _remove(top / name, OWN_RUN)
+
+
+def _remove(folder: Path, own: int) -> None:
+    """A folder of ours with what is in it. A link is removed, and not followed."""
+    with private.opened(folder, own) as at:
+        names = os.listdir(at)
+        folders = [name for name in names if not os.path.islink(folder / name) and (folder / name).is_dir()]
+        for name in set(names) - set(folders):
+            os.unlink(name, dir_fd=at)
+    for name in folders:
+        _remove(folder / name, own + 1)
+    with private.opened(folder.parent, own - 1) as above:
+        os.rmdir(folder.name, dir_fd=above)
+
+
+# ---- asking
+
+
+def ended_runs() -> tuple[EndedRun, ...]:
+    """The newest first."""
+    top, found = state.home() / FOLDER, []
+    with suppress(OSError):
+        for name in sorted(private.names(top, state.OWN), reverse=True):
+            with suppress(OSError, ValueError):
+                found.append(record_of(EndedRun, json_of(private.read(top / name / RUN_FILE, OWN_RUN))))
+    return tuple(found)
+
+
+def named(job: str | None) -> EndedRun | None:
+    """The run of this name."""
+    return next((run for run in ended_runs() if run.name == job), None) if job else None
+
+
+def instead(error: DevkitError, address: str | None, job: str | None) -> EndedRun:
+    """The run that is meant where there is no cluster to ask, which is said. Raises that error where there is none."""
+    from devkit import console
+
+    asked = address or os.environ.get("RAY_ADDRESS") or os.environ.get("RAY_API_SERVER_ADDRESS")
+    found = () if asked else ended_runs()
+    if not found:
+        raise error
+    fitting = [run for run in found if job in (None, run.name, run.job_id)]
+    if not fitting:
+        known = ", ".join(run.name for run in found[:5])
+        raise NoJobError(f"no run {job} is kept, and {error.message}", hint=f"--job takes one of these: {known}")
+    lines = [f"{error.message}; this is {said(fitting[0])}"]
+    if job is None and (more := [run.name for run in found[1:] if run.crashes]):
+        lines.append(f"earlier runs left crashes, too: --job {', '.join(more[:5])}")
+    for line in lines:
+        console.talk().print(f"devkit: {line}", soft_wrap=True, markup=False, highlight=False)
+    return fitting[0]
+
+
+def tell_of_another(gcs_address: str | None) -> None:
+    """That the last run was not of this cluster, where it ended a while ago and has left crashes: it may be meant."""
+    from devkit import console
+
+    last = next(iter(ended_runs()), None)
+    if last and last.gcs_address != gcs_address and time.time() - last.ended < NEAR_SECONDS and last.crashes:
+        line = f"devkit: not of this cluster: {said(last)}; devkit crashes --job {last.name} lists its crashes"
+        console.talk().print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def said(run: EndedRun) -> str:
+    """
+    >>> said(EndedRun("r", "01", ("python", "a.py"), 0, 0, time.time() - 5, ""))
+    'the run r of `python a.py`, which ended with exit code 0, 5 s ago'
+    """
+    import shlex
+
+    from devkit.debug.inworker.redaction import scrub
+    from devkit.signals import how_ended
+
+    command = scrub(shlex.join(run.command))
+    return f"the run {run.name} of `{command}`, which {how_ended(run.code)}, {ago(time.time() - run.ended)} ago"
+
+
+class KeptHub:
+    """Answers of crashes as a hub does, from what was kept of some runs."""
+
+    def __init__(self, runs: Sequence[EndedRun]) -> None:
+        self._runs = runs
+
+    def call(self, op: str, *, timeout: float | None = None, **arguments: Any) -> Document:
+        """`crashes` and `crash`."""
+        if op == "crashes":
+            found = {each.id: each.to_json() for run in self._runs for each in run.crashes}
+            return {"crashes": list(found.values())}
+        for run in self._runs if op == "crash" else ():
+            with suppress(OSError, ValueError):
+                return crash_files.load(run.folder / hub_place.CRASH_FOLDER / f"{Path(arguments['id']).name}.json")
+        raise UsageError(f"the run has ended: there is no {op}", hint="devkit crashes lists what it left")

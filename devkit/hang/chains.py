@@ -1,0 +1,80 @@
+"""Where the waits for results of Ray lead: what is waited for at last, and who is at it. Pure.
+
+A process that waits for another's call points to that one; the end of the chain is a call whose process waits for
+nobody, or a call that no process has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from devkit.hang import words
+from devkit.hang.calls import NO_ACTOR, OWN_PART, QUEUED, runs
+from devkit.hang.case import Case
+from devkit.hang.facts import Call, CallWait
+from devkit.hang.records import Verdict
+from devkit.hang.states import State
+
+_NOT_BEGUN = {
+    "PENDING_ARGS_AVAIL": "whose arguments are not there yet",
+    "PENDING_NODE_ASSIGNMENT": "for which Ray has found no place",
+    "PENDING_OBJ_STORE_MEM_AVAIL": "for whose arguments the object store has no room",
+    "FINISHED": "which has ended: its result does not come",
+}
+
+
+class End(NamedTuple):
+    """The last wait of a chain."""
+
+    waiter: State
+    wait: CallWait
+    call: Call | None  # None: Ray's table does not have it
+    holder: State | None  # whose process runs it, or is to take it; None: not known here
+
+    @property
+    def runs(self) -> bool:
+        return self.call is not None and runs(self.call)
+
+
+def ends(case: Case) -> list[End]:
+    """Of all chains; those of which most is known come first."""
+    found = [end for state in case.states if state.doing == "ray" for end in _of(case, state)]
+    return sorted(found, key=lambda end: (not (end.runs and end.holder), end.call is None, end.holder is None))
+
+
+def _of(case: Case, state: State) -> Iterator[End]:
+    actors = {each.facts.actor_id: each for each in case.states if each.facts.actor_id}
+    processes = {each.facts.id: each for each in case.states}
+    for wait in state.facts.waits:
+        for task in wait.tasks:
+            call, actor = case.now.calls.get(task), task[OWN_PART:]
+            holder = actors.get(actor) if not actor.startswith(NO_ACTOR) else processes.get(call.worker if call else "")
+            if holder is None or holder.doing != "ray":
+                yield End(state, wait, call, holder)
+
+
+def for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) -> Verdict:
+    """All wait for results of Ray, and nobody is seen at work: what the last of them waits for."""
+    end = next(iter(ends(case)), None)
+    first = end.waiter if end else words.first(waiters)
+    at = words.at_frame(end.wait.at) if end else words.at(first)
+    text = f"nothing moves: {words.name(first)} waits{at} for {_awaited(end)}"
+    blamed = end.holder if end and end.holder else first
+    return Verdict("stuck", text, words.culprit(blamed), None, evidence, case.decided(0.0))
+
+
+def _awaited(end: End | None) -> str:
+    """
+    >>> _awaited(None)
+    'a result of which Ray does not say who computes it'
+    """
+    if end is None or end.call is None:
+        return "a result of which Ray does not say who computes it"
+    call, holder = end.call, end.holder
+    if runs(call):
+        where = f"which runs in {words.name(holder)}" if holder else "which runs in a process that devkit is not in"
+        return f"{call.name}, {where}{', in no line of the program' if holder and holder.doing == 'idle' else ''}"
+    if call.state in QUEUED:
+        return f"{call.name}, queued at {words.name(holder) if holder else 'an actor that devkit is not in'}"
+    return f"{call.name}, {_NOT_BEGUN.get(call.state, f'which is {call.state}')}"

@@ -1,0 +1,163 @@
+"""What a run leaves when its Ray is gone: kept for its user alone, found without a cluster, and not for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devkit.debug import crashes, kept
+from devkit.debug.hub_file import HubPlace
+from devkit.debug.inworker import crash_files
+from devkit.debug.runs import Run
+from devkit.errors import NoJobError, UnreachableError, UsageError
+from devkit.logs import run as first_error
+from tests.debug.test_crashes_view import take
+
+JOB = "01000000"
+LOG = f"worker-{'ab' * 28}-{JOB}-4001.err"
+TRACEBACK = """\
+:actor_name:Scorer
+Traceback (most recent call last):
+  File "/job/raises.py", line 10, in score
+    return self.table[word]
+KeyError: 'b'
+"""
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A user without a cluster, and a folder of a session's logs."""
+    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DEVKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))  # other Rays of this machine are left alone then
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "logs").mkdir()
+    return tmp_path / "logs"
+
+
+def left(logs: Path, *documents: dict[str, Any], text: str = "") -> Run:
+    """A run whose session has these snapshots, and this text in a worker's log."""
+    for each in documents:
+        crash_files.store(each, logs / "devkit" / "crashes")
+    if text:
+        (logs / LOG).write_text(text)
+    place = HubPlace("h", "127.0.0.1", 1, "n")
+    return Run(os.getpid(), "", "127.0.0.1:1", "", time.time() - 60, place, JOB, "token", "secret", str(logs))
+
+
+def kept_run(logs: Path, *documents: dict[str, Any], text: str = "", code: int = 1) -> kept.EndedRun:
+    ended = kept.keep(left(logs, *documents, text=text), ("python", "raises.py"), code)
+    assert ended is not None
+    return ended
+
+
+def crash(name: str = "abc1", **changes: Any) -> dict[str, Any]:
+    return take(id=name, job_id=JOB, **changes)
+
+
+def test_after_the_end_of_its_ray_a_run_s_crashes_are_listed(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = kept_run(alone, crash(), take(id="ffff", job_id="02000000"))
+    assert crashes.main() == 0
+    out, err = capsys.readouterr()
+    assert "abc1  Worker[1]  RuntimeError: step 17 failed" in out and "ffff" not in out, "another job's is not its"
+    assert (
+        f"no Ray cluster found; this is the run {run.name} of `python raises.py`, which ended with exit code 1" in err
+    )
+
+
+def test_one_of_them_is_shown_with_its_variables(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept_run(alone, crash())
+    kept_run(alone)  # a later one, which left nothing more
+    assert crashes.main("abc") == 0
+    assert "step = 17" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="no crash"):
+        crashes.main("eeee")
+
+
+def test_the_first_error_is_told_from_snapshots_and_logs(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = kept_run(alone, text=TRACEBACK)
+    assert first_error.main(None) == 1
+    out = capsys.readouterr().out
+    assert f"job {JOB} (FAILED): python raises.py" in out and "first error: KeyError: 'b'" in out, out
+    assert "raises.py:10 in score" in out and LOG in out
+    assert first_error.main(run.name, json=True) == 1
+    assert json.loads(capsys.readouterr().out)["cause"]["line"] == 10
+
+
+def test_a_run_that_left_nothing_but_its_exit_code(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept_run(alone, code=3)
+    assert first_error.main(None) == 1
+    assert "the driver ended with exit code 3" in capsys.readouterr().out
+    kept_run(alone, code=0)
+    assert (first_error.main(None), crashes.main()) == (0, 0)
+    out = capsys.readouterr().out
+    assert "no error was found" in out and "no crashes" in out
+
+
+def test_the_newest_run_and_its_newest_crash_come_first(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = time.time()
+    older = kept_run(alone, crash("0001", time=now - 90))
+    later = alone.parent / "later"  # another session's
+    later.mkdir()
+    kept_run(later, crash("0002", time=now - 30), crash("0003", time=now - 10))
+    crashes.main()
+    out, err = capsys.readouterr()
+    assert [line[:4] for line in out.splitlines() if line.startswith("000")] == ["0003", "0002"]
+    assert f"earlier runs left crashes, too: --job {older.name}" in err
+    crashes.main(job=older.name)
+    assert "0001" in capsys.readouterr().out
+    with pytest.raises(NoJobError, match="no run 0700 is kept") as refused:
+        crashes.main(job="0700")
+    assert older.name in refused.value.hint
+
+
+def test_who_names_a_cluster_is_told_of_that(alone: Path) -> None:
+    kept_run(alone, crash())
+    with pytest.raises(UnreachableError):
+        crashes.main(address="127.0.0.1:1")
+
+
+def test_without_any_run_the_error_stays_what_it_was(alone: Path) -> None:
+    for ask in (crashes.main, lambda: first_error.main(None)):
+        with pytest.raises(UnreachableError, match="no Ray cluster found"):
+            ask()
+
+
+def test_it_is_for_this_user_alone(alone: Path) -> None:
+    run = kept_run(alone, crash(), text=TRACEBACK)
+    for path in run.folder.rglob("*"):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+    assert [name for name, _ in run.texts()] == [LOG] and "secret" not in (run.folder / "run.json").read_text()
+    # given a folder that others may write to: what is in it may be anybody's
+    run.folder.chmod(0o777)
+    assert kept.ended_runs() == () and run.crashes == [] and list(run.texts()) == []
+
+
+def test_a_link_among_the_logs_is_not_followed(alone: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").write_text("a key")
+    (alone / LOG).symlink_to(tmp_path / "private")
+    assert list(kept_run(alone).texts()) == []
+
+
+def test_of_a_long_log_the_end_is_kept(alone: Path) -> None:
+    run = kept_run(alone, text="x" * 80 + "\n" + f"{'y' * 80}\n" * (kept.LOG_BYTES // 80) + TRACEBACK)
+    [(_, text)] = run.texts()
+    assert len(text) <= kept.LOG_BYTES and text.endswith(TRACEBACK) and text.startswith("y" * 80)
+
+
+def test_the_oldest_go(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "KEPT_RUNS", 2)
+    names = [kept_run(alone, crash(), text=TRACEBACK).name for _ in range(4)]
+    assert len(kept.ended_runs()) == 2 and {run.name for run in kept.ended_runs()} <= set(names)
+    assert len(list((alone.parent / "home" / "ended").iterdir())) == 2
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_failure_of_the_run(alone: Path) -> None:
+    (alone.parent / "home").write_text("a file")
+    assert kept.keep(left(alone, crash()), ("python", "a.py"), 1) is None

@@ -1,0 +1,80 @@
+"""A program without Ray under `devkit run`: it runs as it is, and whoever asked for more is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devkit.debug.aftermath import tell_no_ray
+from devkit.debug.launch import DebugOptions, asked_of_ray
+from devkit.errors import UsageError
+from tests.debug.conftest import environment
+
+DEVKIT = [sys.executable, "-m", "devkit"]
+NOTHING = "devkit: the command started no Ray: nothing of it was debugged"
+FINE, FAILS = "print('trained')", "raise SystemExit(7)"
+
+
+def run(folder: Path, *words: str) -> tuple[int, str, str]:
+    done = subprocess.run([*DEVKIT, *words], env=environment(folder), capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_plain_program_is_told_once(tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, "run", "--", sys.executable, "-c", FINE)
+    assert (code, out, err.splitlines()) == (0, "trained\n", [NOTHING])
+
+
+def test_one_that_fails_stays_a_failure(tmp_path: Path) -> None:
+    code, _, err = run(tmp_path, "run", "--break", "json:dumps", "--", sys.executable, "-c", FAILS)
+    assert code not in (0, 2) and NOTHING in err and "exit code 7" in err
+    assert "cluster" not in err
+
+
+def test_what_was_asked_for_and_could_not_be_done_is_an_error(tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, "run", "--break", "json:dumps", "--", sys.executable, "-c", FINE)
+    assert (code, out) == (2, "trained\n")
+    assert [line.partition(":")[0] for line in err.splitlines()] == [
+        "error",
+        "hint",
+    ] and "so --break did nothing" in err
+    assert "ray.init" in err and "cluster" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (DebugOptions(("x",), hang_timeout=60.0), "so --hang-timeout did nothing"),
+        (DebugOptions(("x",), specs=("a:b",), hang_timeout=60.0), "so --break and --hang-timeout did nothing"),
+    ],
+)
+def test_each_option_that_did_nothing_is_named(options: DebugOptions, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        tell_no_ray(0, asked_of_ray(options))
+    tell_no_ray(1, asked_of_ray(options))
+    tell_no_ray(0, asked_of_ray(DebugOptions(("x",), timeout=5.0)))
+
+
+@pytest.mark.ray
+def test_a_program_that_comes_to_ray_is_none(tmp_path: Path) -> None:
+    # given what Ray calls in `ray.init` before it looks for a cluster, and a program that then ends
+    hooked = "import os; from ray._private.worker import load_class; load_class(os.environ['RAY_RUNTIME_ENV_HOOK'])({})"
+    code, _, err = run(tmp_path, "run", "--break", "json:dumps", "--", sys.executable, "-c", hooked)
+    assert code == 0 and err == "", err
+
+
+@pytest.mark.ray
+def test_while_it_runs_nobody_is_sent_to_a_cluster(tmp_path: Path) -> None:
+    waits = "import sys; print('here', flush=True); sys.stdin.read()"
+    words = [*DEVKIT, "run", "--", sys.executable, "-c", waits]
+    environ = environment(tmp_path)
+    with subprocess.Popen(words, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None and program.stdout.readline() == "here\n"
+        code, _, err = run(tmp_path, "ps")
+        assert code == 3 and f"`{sys.executable} -c" in err and "under devkit run has started none" in err
+        assert "debug-cluster" not in err
+        program.communicate("")
+    assert "debug-cluster" in run(tmp_path, "ps")[2], "it is forgotten with its end"

@@ -1,0 +1,93 @@
+"""Programs that start their own Ray: judged while they run, and told about when that Ray is gone."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.debug.conftest import PROGRAMS, environment, eventually, mark, short_folder
+
+pytestmark = pytest.mark.ray
+DEVKIT = [sys.executable, "-m", "devkit"]
+SECONDS = 120.0
+
+
+@contextmanager
+def started(environ: dict[str, str], folder: Path, *words: str) -> Iterator[Path]:
+    """`devkit run` with these words; what it has said is in the file."""
+    said = folder / "said"
+    with said.open("w") as file:
+        run = subprocess.Popen([*DEVKIT, "run", *words], env=environ, stdout=file, stderr=file, start_new_session=True)
+    try:
+        yield said
+    finally:
+        run.send_signal(signal.SIGINT)
+        try:
+            run.wait(SECONDS)
+        finally:
+            run.kill()
+
+
+def devkit(environ: dict[str, str], *words: str) -> tuple[int, str, str]:
+    done = subprocess.run([*DEVKIT, *words], env=environ, capture_output=True, text=True, timeout=SECONDS)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_hang_is_told_and_the_watchdog_tells_it() -> None:
+    program = str(PROGRAMS / "hang_calls.py")
+    with short_folder() as folder:
+        environ = environment(folder)
+        with started(environ, folder, "--hang-timeout", "5", "--", sys.executable, program, "itself") as said:
+            eventually(lambda: "no progress for 5 s: deadlock: Me pid" in said.read_text(), said.read_text, SECONDS)
+            code, out, err = devkit(environ, "hang", "--json", "--after", "3")
+        found: dict[str, Any] = json.loads(out or "{}")
+        assert (code, found.get("kind")) == (1, "deadlock"), (out, err)
+        assert found["culprit"]["line"] == mark("hang_calls.py", "outer")
+
+
+def test_what_is_held_by_who_waits_for_those_who_ask_for_it() -> None:
+    with short_folder() as folder:
+        environ = environment(folder)
+        with started(environ, folder, "--", sys.executable, str(PROGRAMS / "own_holds.py")) as said:
+            eventually(lambda: "debugging job" in said.read_text(), said.read_text, SECONDS)
+            found = eventually(lambda: is_deadlock(devkit(environ, "hang", "--json", "--after", "3")[1]), "it", SECONDS)
+        assert "2 sim are held by 2 x task outer" in found["sentence"], found["sentence"]
+        assert found["culprit"]["line"] == mark("own_holds.py", "holds")
+
+
+def is_deadlock(out: str) -> dict[str, Any] | None:
+    found: dict[str, Any] = json.loads(out or "{}")
+    return found if found.get("kind") == "deadlock" else None
+
+
+def test_after_its_end_what_it_left_is_told() -> None:
+    program = str(PROGRAMS / "own_raises.py")
+    with short_folder() as folder:
+        environ = environment(folder)
+        code, _, err = devkit(environ, "run", "--", sys.executable, program)
+        assert code == 1 and "devkit crashes shows what its workers left behind" in err, err
+        code, out, err = devkit(environ, "crashes", "--json")
+        crashes = json.loads(out)["crashes"]
+        assert code == 0 and "no Ray cluster found; this is the run" in err
+        [root] = [each for each in crashes if each["root"] is None]
+        assert (root["role"], root["exception"]["type"], root["line"]) == (
+            "Scorer",
+            "KeyError",
+            mark("own_raises.py", "score"),
+        )
+        code, out, _ = devkit(environ, "crashes", "show", root["id"])
+        assert code == 0 and "word = 'b'" in out
+        code, out, _ = devkit(environ, "logs", "--first-error")
+        assert (
+            code == 1
+            and "first error: KeyError: 'b'" in out
+            and f"own_raises.py:{mark('own_raises.py', 'score')}" in out
+        )
