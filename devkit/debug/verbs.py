@@ -318,7 +318,7 @@ def crashes(
     context: typer.Context,
     job: Annotated[
         str | None,
-        typer.Option("--job", metavar="JOB", help="Only crashes of this job, or of this run that has ended."),
+        typer.Option("--job", metavar="JOB", help="Only crashes of this job or ended run."),
     ] = None,
     address: Address = None,
     json: Json = False,
