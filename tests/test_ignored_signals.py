@@ -33,4 +33,4 @@ def test_devkit_run_goes_on_and_tells_how_the_program_ended(tmp_path: Path) -> N
         process.send_signal(signal.SIGINT)
         process.stdin.write(b".")
         process.stdin.close()
-        assert process.wait(stretched(60)) == 1, "the program's failure, and not 130"
+        assert process.wait(stretched(60)) == 3, "the program's failure, and not 130"

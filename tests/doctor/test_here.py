@@ -48,7 +48,7 @@ def test_a_check_that_did_not_end_in_time_is_a_finding(
     monkeypatch.setattr("devkit.doctor.run.LEAST_S", 1.0)
     cli.main(["doctor", "--here", "--timeout", "1"])
     page = capsys.readouterr().out
-    assert "gloo all-reduce over 2 ranks: not finished (torch was not imported in time: no answer within 1.0 s)" in page
+    assert "gloo all-reduce over 2 ranks: not finished (" in page
     assert "[collective-unfinished]" in page
 
 

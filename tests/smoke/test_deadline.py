@@ -52,11 +52,11 @@ except (DeadlineError, ImportError) as error:
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("turns_it_into_another_error", "DeadlineError the smoke test took longer than 0.2 s: it was in start"),
-        ("fails_because_of_it", "DeadlineError the smoke test took longer than 0.2 s: it was in start"),
+        ("turns_it_into_another_error", "DeadlineError the smoke test took longer than 0.2 s; it was in start"),
+        ("fails_because_of_it", "DeadlineError the smoke test took longer than 0.2 s; it was in start"),
         (
             "where_nothing_can_be_raised",
-            "DeadlineError the smoke test took longer than 0.2 s: it was in start",
+            "DeadlineError the smoke test took longer than 0.2 s; it was in start",
         ),
         ("fails_before_it", "ImportError not there"),
     ],
@@ -93,4 +93,4 @@ def test_an_import_is_finished_first(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", IMPORT, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=stretched(60), check=True)
-    assert done.stdout.strip() == "True the smoke test took longer than 0.2 s: it was in start", done.stderr
+    assert done.stdout.strip() == "True the smoke test took longer than 0.2 s; it was in start", done.stderr
