@@ -60,8 +60,8 @@ class Shell:
 
     def ready(self) -> int:
         """Waits for the shell's prompt. The exit code of what ran."""
-        self.until("no prompt", lambda: READY.search(self.said))
-        found = READY.search(self.said)
+        self.until("no prompt", lambda: READY.search(self.printed))  # not the one at which the last line was typed
+        found = READY.search(self.printed)
         assert found
         return int(found[1])
 
@@ -120,7 +120,7 @@ class Reader:
             shell.ready()
             shell.type(line)
         else:
-            shell.until("no debugger", lambda: DEBUGGER.search(shell.said))
+            shell.until("no debugger", lambda: DEBUGGER.search(shell.printed))
             shell.type(line)
         self.typed += 1
         self._see(shell, step, line)
