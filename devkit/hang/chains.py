@@ -59,7 +59,7 @@ def for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) 
     end = next(iter(ends(case)), None)
     first = end.waiter if end else words.first(waiters)
     at = words.at_frame(end.wait.at) if end else words.at(first)
-    text = f"nothing moves: {words.name(first)} waits{at} for {_awaited(end)}"
+    text = f"no progress: {words.name(first)} waits{at} for {_awaited(end)}"
     blamed = end.holder if end and end.holder else first
     return Verdict("stuck", text, words.culprit(blamed), None, evidence, case.decided(0.0))
 

@@ -243,7 +243,7 @@ def test_what_the_last_of_those_who_wait_waits_for(name: str) -> None:
     table, holder, said = LAST_WAITS[name]
     processes = [actor("b", wait(ANSWER_A, line=9)), *([holder] if holder else [])]
     found = told(processes, table, {})
-    assert found.kind == "stuck" and found.sentence.startswith("nothing moves: Node pid 3098 waits at"), found
+    assert found.kind == "stuck" and found.sentence.startswith("no progress: Node pid 3098 waits at"), found
     assert said in found.sentence and "nobody" not in found.sentence
 
 
@@ -285,7 +285,7 @@ def test_tasks_that_hold_what_their_own_tasks_ask_for() -> None:
     processes = [outer("a", INNER), outer("b", INNER)]
     found = told(processes, table, {}, pending=ASKED, nodes=NODE, holders=holding("a", "b"))
     assert is_deadlock(found)
-    assert "it asks for 1 CPU, 1 sim, and 4 of 4 CPU, 0 of 2 sim are free" in found.sentence
+    assert "it requests 1 CPU, 1 sim, and 4 of 4 CPU, 0 of 2 sim are free" in found.sentence
     assert "2 sim are held by 2 x task outer, which wait at /job/train.py:11 in outer for inner" in found.sentence
     assert found.culprit and found.culprit.line == 11
 

@@ -424,7 +424,7 @@ def test_ranks_that_do_the_same_are_blamed_together() -> None:
         return process(facts(rank, 14, "train"), rank)
 
     found = verdict([driver(), at_event(0), at_event(1), process(facts(2, 0), 2)], seconds=12.0)
-    assert found.sentence.startswith("nothing moves: ranks 0,1 wait for a condition or an event at"), found
+    assert found.sentence.startswith("no progress: ranks 0,1 wait for a condition or an event at"), found
     assert found.sentence.endswith("and the driver waits for them")
 
 
