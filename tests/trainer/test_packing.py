@@ -288,8 +288,11 @@ def test_flash_is_asked_where_it_fits(monkeypatch: pytest.MonkeyPatch, window: i
 @pytest.mark.parametrize("entropy", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("chunk_logits", [7, 2 * 7, 10_000])
-def test_head(entropy: bool, bias: bool, chunk_logits: int) -> None:
-    """Values and gradients, in float64, against autograd through a log-softmax; in chunks of 1, 2 and all tokens."""
+@pytest.mark.parametrize("kept", [0, 2, 5])
+def test_head(entropy: bool, bias: bool, chunk_logits: int, kept: int) -> None:
+    """Values and gradients, in float64, against autograd through a log-softmax; in chunks of 1, 2 and all tokens, with
+    the logits of none, some and all of the five kept.
+    """
     dice = torch.Generator().manual_seed(0)
     numbers = [torch.randn(*shape, generator=dice, dtype=torch.float64) for shape in ((5, 3), (7, 3), (7,))]
     labels = torch.tensor([0, 6, 3, 3, 1])
@@ -302,7 +305,8 @@ def test_head(entropy: bool, bias: bool, chunk_logits: int) -> None:
             log_p = (torch.nn.functional.linear(hidden, weight, shift) / 0.7).log_softmax(-1)
             logp, ent = log_p.gather(-1, labels[:, None])[:, 0], -(log_p.exp() * log_p).sum(-1) * entropy
         else:
-            logp, ent = head.log_probs(hidden, weight, shift, labels, 0.7, entropy=entropy, chunk_logits=chunk_logits)
+            sizes = {"chunk_logits": chunk_logits, "kept_bytes": kept * 7 * 8}
+            logp, ent = head.log_probs(hidden, weight, shift, labels, 0.7, entropy=entropy, **sizes)
         (weights[0] @ logp + weights[1] @ ent).backward()
         return [logp.detach(), ent.detach(), *(x.grad for x in (hidden, weight, b) if x.grad is not None)]
 
@@ -347,6 +351,57 @@ def test_the_whole_vocabulary_is_never_there_in_float32() -> None:
         logp, ent = head.log_probs(hidden, weight, None, torch.arange(64), 1.0, entropy=True, chunk_logits=800)
         (logp + ent).sum().backward()
     assert largest.numel == 800
+
+
+class Products(torch.utils._python_dispatch.TorchDispatchMode):
+    """The rows of each product of a hidden state and the head's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.mm.default and out.shape[1] == 100:
+            self.rows.append(len(out))
+        return out
+
+
+@pytest.mark.parametrize(("kept", "forward", "back"), [(0, [8] * 8, [8] * 8), (20, [20, *[8] * 5, 4], [*[8] * 5, 4])])
+def test_logits_that_are_kept_are_not_made_again(kept: int, forward: list[int], back: list[int]) -> None:
+    """And whatever is kept, the log-probs are the same to the bit, and the gradients but for the order of sums."""
+    dice, found = torch.Generator().manual_seed(0), {}
+    hidden, weight = (torch.randn(*shape, generator=dice) for shape in ((64, 4), (100, 4)))
+    for budget in (kept, 0):
+        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+        with Products() as products:
+            sizes = {"chunk_logits": 800, "kept_bytes": budget * 400}
+            logp, ent = head.log_probs(h, w, None, torch.arange(64), 1.0, entropy=True, **sizes)
+            made = list(products.rows)
+            (logp.sin() + ent).sum().backward()
+        assert h.grad is not None and w.grad is not None
+        if budget == kept:
+            assert (made, products.rows[len(made) :]) == (forward, back)
+        found[budget] = logp.detach(), ent.detach(), h.grad, w.grad
+    assert all(torch.equal(*pair) for pair in zip(found[kept][:2], found[0][:2], strict=True))
+    torch.testing.assert_close(found[kept], found[0], atol=1e-5, rtol=1e-5)
+
+
+def test_without_a_gradient_nothing_is_kept() -> None:
+    hidden, weight = torch.randn(64, 4), torch.randn(100, 4, requires_grad=True)
+    with torch.no_grad(), Products() as products:
+        head.log_probs(hidden, weight, None, torch.arange(64), 1.0, entropy=False, chunk_logits=800, kept_bytes=8000)
+    assert products.rows == [8] * 8
+
+
+def test_what_is_kept_is_a_budget() -> None:
+    """None on a CPU; of whole tiles where it is large; and no more elements than kernels count in 32 bits."""
+    weight = torch.empty(1000, 4, dtype=torch.bfloat16)
+    assert head.plan(weight).kept == 0
+    assert head.plan(weight, kept_bytes=300 * 2000).kept == 256 and head.plan(weight, kept_bytes=3 * 2000).kept == 3
+    assert head.plan(weight, kept_bytes=2**40).kept == 2**31 // 1000 // 128 * 128
+    assert [*head.Plan(4, 3).parts(9)] == [slice(0, 4), slice(4, 7), slice(7, 10)]
+    assert [*head.Plan(4, 3).parts(2)] == [slice(0, 2)] and not [*head.Plan(4, 3).parts(0)]
 
 
 def test_a_sharded_model_answers_as_a_whole_one(models: Path, mesh: Any) -> None:
