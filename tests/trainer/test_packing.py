@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, Pretrained
 
 from tests.trainer.batches import random_ids, rollout_of
 from tests.trainer.conftest import ARCHITECTURES, Words
-from trainer import ppo
+from trainer import ppo, reports
 from trainer.balance import PassLimit
 from trainer.config import load
 from trainer.learner import attention, head
@@ -108,10 +108,10 @@ def test_losses(models: Path, mesh: Any, words: Words, role: str) -> None:
             if role == "critic"
             else partial(ppo.actor_loss, config=actor)
         )
-        value, metrics = loss(model, batch, totals)
+        value, told = loss(model, batch, totals)
         value.backward()
         norm = torch.stack([gradient.norm() for gradient in gradients(model).values()]).norm()
-        found[name] = {"loss": float(value.detach()), "grad_norm": float(norm), **metrics}
+        found[name] = {"loss": float(value.detach()), "grad_norm": float(norm), **reports.read([told])}
     assert found["packed"] == pytest.approx(found["padded"], abs=1e-5, rel=1e-5)
     assert found["padded"]["grad_norm"] > 0
 

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from trainer.config.schema import FsdpConfig, OptimConfig, TrainedFsdpConfig
-from trainer.interfaces import Loss, StepOutcome
+from trainer.interfaces import Loss, StepOutcome, Told
 from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.offload import Gradients, Offload, local
 from trainer.learner.scaling import LossScale
 from trainer.learner.schedule import Scheduled
 from trainer.learner.stepping import Limits, read_first, read_last, reads_last, whole
-from trainer.records import LogProbs, Metrics, Rollout, Totals, TrainBatch
+from trainer.records import LogProbs, Rollout, Totals, TrainBatch
 from trainer.rows import concat, take
 
 
@@ -141,12 +141,12 @@ class Trained(Model, Scheduled):
     def parameter_names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.module.named_parameters())
 
-    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Metrics]:
+    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Told]:
         """See `interfaces.Trainable`: one pass after the other."""
         for rows in passes:
-            value, metrics = loss(rows, totals)
+            value, told = loss(rows, totals)
             self.backward(value)
-            yield metrics
+            yield told
 
     def backward(self, loss: Tensor) -> None:
         # FSDP averages gradients over the ranks; the losses of the ranks add up to the whole, so undo the average.
