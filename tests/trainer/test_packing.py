@@ -23,7 +23,7 @@ from trainer.config import load
 from trainer.learner import attention, head
 from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.fsdp import Model
-from trainer.learner.layout import packed, padded
+from trainer.learner.layout import is_level, packed, padded
 from trainer.learner.models import ValueModel
 from trainer.records import Experience, Rollout, TrainBatch
 
@@ -418,3 +418,70 @@ def test_a_sharded_model_answers_as_a_whole_one(models: Path, mesh: Any) -> None
     torch.testing.assert_close(
         answer(one, "causal_lm", rollout()), answer(other, "causal_lm", rollout()), atol=1e-5, rtol=1e-5
     )
+
+
+# ------------------------------------------------------------------------------------------------------- level rows
+
+
+def level_rollout() -> Rollout:
+    """Three rows of 28, 28 and 27 tokens, their responses at the batch's limit of 25 or one short of it."""
+    return rollout_of(random_ids([3, 2, 3], 4), random_ids([25, 25, 24], 5))
+
+
+def on_a_gpu(model: Model) -> Model:
+    model.forward._may_level = True  # a CPU has nothing to gain by it
+    return model
+
+
+@pytest.mark.parametrize("architecture", ["qwen2", "llama", "gemma"])
+@pytest.mark.parametrize("kind", ["causal_lm", "value"])
+def test_level_rows_answer_as_padded_ones(models: Path, mesh: Any, architecture: str, kind: str) -> None:
+    """And their gradients; what is computed is the rows side by side, without a mask."""
+    found = {}
+    for name, model in pair(models / architecture, kind).items():
+        seen: list[tuple[int, ...]] = []
+        embedding = model.forward.backbone.get_input_embeddings()
+        assert on_a_gpu(model).forward.levels is (name == "packed")
+        embedding.register_forward_hook(lambda _, args, __, seen=seen: seen.append(tuple(args[0].shape)))
+        found[name] = answer(model, kind, level_rollout())
+        assert seen[-1] == (3, 28) and len(found[name]) == (2 if kind == "causal_lm" else 1)
+        found[name].sin().sum().backward()
+        found[f"{name} gradients"] = gradients(model)
+    torch.testing.assert_close(found["packed"], found["padded"], atol=1e-5, rtol=1e-5)
+    for parameter, gradient in found["padded gradients"].items():
+        rounding = 1e-5 * max(1.0, float(gradient.abs().max()))
+        torch.testing.assert_close(found["packed gradients"][parameter], gradient, atol=rounding, rtol=1e-5)
+
+
+def test_rows_of_other_lengths_stay_packed(models: Path, mesh: Any) -> None:
+    model = on_a_gpu(pair(models / "qwen2", "causal_lm")["packed"])
+    assert model.forward.lay_out(level_rollout()).inputs["input_ids"].shape == (3, 28)
+    assert model.forward.lay_out(rollout()).inputs["input_ids"].shape[0] == 1
+    cpu = pair(models / "qwen2", "causal_lm")["packed"]
+    assert cpu.forward.lay_out(level_rollout()).inputs["input_ids"].shape[0] == 1
+
+
+def test_windows_stay_packed(mesh: Any) -> None:
+    model = on_a_gpu(pair(Path(), "causal_lm", tiny("mistral", sliding_window=3))["packed"])
+    assert model.forward.packs and not model.forward.levels
+
+
+@pytest.mark.parametrize(
+    ("prompts", "responses", "expected"),
+    [
+        ([3, 3], [25, 25], True),
+        ([3, 2], [25, 24], True),
+        ([9, 1], [25, 25], False),  # 8 of 68 are padding
+        ([3, 3], [25, 23], False),  # 4 % short of the batch's longest, and of the pass
+        ([3], [25], True),
+    ],
+)
+def test_what_level_means(prompts: list[int], responses: list[int], expected: bool) -> None:
+    of = rollout_of([[5] * n for n in prompts], [[6] * n for n in responses])
+    assert is_level(of) is expected
+
+
+def test_a_row_that_is_short_for_its_batch_is_packed() -> None:
+    """Alone in its pass as well: in a pass of another cut it would stand beside longer ones."""
+    of = rollout_of([[5, 6]], [[7] * 20], extra=5)
+    assert not is_level(of) and is_level(rollout_of([[5, 6]], [[7] * 20]))
