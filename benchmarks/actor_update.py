@@ -1,15 +1,20 @@
 """The actor's update: how much of the GPU's arithmetic it uses, and what more micro-batches cost.
 
-    python benchmarks/actor_update.py [--runs 5] [--model DIR] [--only NAME...]     (a GPU of Hopper's generation)
-    python benchmarks/actor_update.py --tiny                                        (the same lines on a CPU)
+    python benchmarks/actor_update.py [--runs 7]              (a GPU of Hopper's generation: ours beside the rivals)
+    python benchmarks/actor_update.py --variants [--only NAME...]       (ours by its settings, beside the naive rival)
+    python benchmarks/actor_update.py --tiny                                            (the same lines on a CPU)
 
 A Qwen2 of 1.54 billion random weights, kept in float32 and computed in bf16, with checkpointed layers. One step is 8
 sequences of 2,048 tokens, 512 of them the prompt. Utilisation is by the 6N rule: 6 FLOPs per parameter (the embeddings
 included) and token, whatever is really computed, over the 790 TFLOP/s that the best matrix products reach.
 
-The rival is what one would write first: FSDP2 around transformers, logits of all tokens in float32, AdamW. Ours is
-`ppo.update` over the learner, as a run takes it. Then 32 such sequences in a few micro-batches and in four times as
-many, in turn on one model, the rival too. Medians, and the quickest and slowest in brackets.
+Ours is `ppo.update` over the learner, as a run takes it. The naive rival is what one would write first: FSDP2 around
+transformers, logits of all tokens in float32, AdamW. The rival at its best has what ours has, see
+`actor_update_parts.py`; it is timed before ours and once more after it. Three batches: one pass at full length, four
+such passes, and rows of drawn lengths, each without recomputing and with layers recomputed.
+
+`--variants`: also 32 such sequences in a few micro-batches and in four times as many, in turn on one model, the naive
+rival too. Medians, and the quickest and slowest in brackets. The host has one thread: it only queues work.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import argparse
 import dataclasses
 import gc
 import math
+import os
 import statistics
 import sys
 import tempfile
@@ -26,6 +32,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: as Ray sets it in a worker
 
 import torch
 import torch.distributed as dist
@@ -37,6 +45,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.actor_update_parts import Rival, drawn
 from trainer import ppo
 from trainer.balance import PassLimit, shares
 from trainer.config.schema import ActorConfig, FsdpConfig, OptimConfig
@@ -74,7 +83,7 @@ class Variant:
 
     name: str
     packed: bool = True
-    recompute: str = "full"  # full | selective
+    recompute: str = "full"  # full | selective | none
     reshard: bool = True
     compiled_layers: bool = False
 
@@ -88,6 +97,10 @@ VARIANTS = (
     Variant("packed, whole, compiled, selective", recompute="selective", reshard=False, compiled_layers=True),
 )
 RIVAL = "FSDP2 + transformers"
+BEST = {
+    False: Variant("ours, nothing recomputed", reshard=False, compiled_layers=True, recompute="none"),
+    True: Variant("ours, layers recomputed", reshard=False, compiled_layers=True),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,10 +141,10 @@ def made_up(sizes: Sizes, rows: int) -> TrainBatch:
     return TrainBatch(Experience(rollout, reals(), old, None, None), reals(), reals(), reals())
 
 
-def mini_batch(batch: TrainBatch, pass_rows: int) -> MiniBatch:
-    """The whole batch on one rank, in passes of as many tokens as `pass_rows` sequences have."""
+def mini_batch(batch: TrainBatch, pass_rows: int, row_tokens: int = 0) -> MiniBatch:
+    """The whole batch on one rank, in passes of as many tokens as `pass_rows` sequences have: of `row_tokens` each."""
     lengths = batch.experience.rollout.lengths_B.tolist()
-    [share] = shares(lengths, 1, PassLimit(tokens=pass_rows * max(lengths)))
+    [share] = shares(lengths, 1, PassLimit(tokens=pass_rows * (row_tokens or max(lengths))))
     totals = ppo.totals_of(batch.experience.rollout.mask_BT)
     return MiniBatch(batch, totals, tuple(torch.tensor(rows) for rows in share.passes))
 
@@ -148,7 +161,9 @@ def model_folder(folder: Path, sizes: Sizes, device: torch.device) -> str:
 def ours(folder: str, variant: Variant, mesh: DeviceMesh, device: torch.device) -> Trained:
     fsdp = FsdpConfig(reshard_after_forward=variant.reshard, use_torch_compile=variant.compiled_layers)
     source = Source(folder, False, 1)
-    module = sharded("causal_lm", source, fsdp, mesh, checkpointing=True, recompute=variant.recompute)
+    kept = variant.recompute == "none"
+    recompute = "full" if kept else variant.recompute
+    module = sharded("causal_lm", source, fsdp, mesh, checkpointing=not kept, recompute=recompute)
     options = ForwardOptions(remove_padding=variant.packed, compile_log_probs=True)
     return Trained(module, device, OptimConfig(), grad_clip=1.0, total_steps=100, options=options)
 
@@ -190,15 +205,15 @@ def plain_step(folder: str, batch: TrainBatch, mesh: DeviceMesh, device: torch.d
 
 
 def seconds_of(steps: dict[str, Step], runs: int, device: torch.device) -> dict[str, list[float]]:
-    """Each step `runs` times, turn and turn about, after two that do not count."""
+    """Each step `runs` times, turn and turn about, after three that do not count."""
     taken: dict[str, list[float]] = {name: [] for name in steps}
-    for run in range(runs + 2):
+    for run in range(runs + 3):
         for name, step in steps.items():
             synchronize(device)
             started = time.perf_counter()
             step()
             synchronize(device)
-            if run >= 2:
+            if run >= 3:
                 taken[name].append(time.perf_counter() - started)
     return taken
 
@@ -251,6 +266,51 @@ def growth(
     return seconds_of({f"{len(share.passes)} passes": our_step(model, share) for share in shares}, runs, device)
 
 
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A batch, and the passes that it is cut into."""
+
+    name: str
+    batch: TrainBatch
+    passes: int  # of the rival
+
+    @property
+    def tokens(self) -> int:
+        return int(self.batch.experience.rollout.lengths_B.sum())
+
+
+def cases(sizes: Sizes) -> list[Case]:
+    many = drawn(made_up(sizes, 28 * sizes.rows // 8), sizes.prompt // 2)
+    return [
+        Case("one full pass", made_up(sizes, sizes.rows), 1),
+        Case("four full passes", made_up(sizes, 4 * sizes.rows), 4),
+        Case("drawn lengths", many, 4),
+    ]
+
+
+def beside_the_rival(
+    folder: str, sizes: Sizes, runs: int, mesh: DeviceMesh, device: torch.device, rivals: bool
+) -> Iterator[tuple[str, Case, list[float], float]]:
+    """Who, what, seconds and peak memory, with the rival before and after ours."""
+    for recompute in (False, True):
+        how = "layers recomputed" if recompute else "nothing recomputed"
+        for turn in ("rival", "ours", "rival again"):
+            if turn != "ours" and not rivals:
+                continue
+            fresh(device)
+            ours_ = ours(folder, BEST[recompute], mesh, device) if turn == "ours" else None
+            rival = None if ours_ else Rival(folder, mesh, device, recompute=recompute)
+            for case in cases(sizes):
+                if ours_ is not None:
+                    step: Step = our_step(ours_, mini_batch(case.batch, sizes.rows, sizes.prompt + sizes.response))
+                else:
+                    assert rival is not None
+                    step = rival.step(case.batch, case.passes)
+                fresh(device)
+                yield f"{turn}, {how}", case, seconds_of({"": step}, runs, device)[""], peak_gib(device)
+            del ours_, rival, step
+
+
 def show(name: str, seconds: list[float], more: str) -> None:
     spread = f"({min(seconds):.3f} to {max(seconds):.3f})"
     print(f"{name:45} {statistics.median(seconds):8.3f} s {spread:20} {more}", flush=True)
@@ -262,9 +322,42 @@ def parameters(folder: str) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def show_rivals(
+    folder: str, sizes: Sizes, count: int, args: argparse.Namespace, mesh: DeviceMesh, device: torch.device
+) -> None:
+    taken: dict[tuple[str, str], list[float]] = {}
+    for name, case, seconds, gib in beside_the_rival(folder, sizes, args.runs, mesh, device, not args.no_rivals):
+        share = 6 * count * case.tokens / statistics.median(seconds) / PEAK
+        show(f"{case.name}: {name}", seconds, f"{share:6.1%} of {PEAK / 1e12:.0f} TFLOP/s, {gib:.1f} GiB")
+        who, how = name.split(", ")
+        taken.setdefault((f"{case.name}, {how}", who.split()[0]), []).extend(seconds)
+    for what, who in [key for key in taken if key[1] == "ours" and (key[0], "rival") in taken]:
+        ratio = statistics.median(taken[what, who]) / statistics.median(taken[what, "rival"])
+        print(f"{what}: {ratio:.3f} of the rival's time")
+
+
+def show_variants(
+    folder: str, sizes: Sizes, count: int, args: argparse.Namespace, mesh: DeviceMesh, device: torch.device
+) -> None:
+    for name, seconds, gib in rows_of_the_table(folder, sizes, args.only, args.runs, mesh, device):
+        share = 6 * count * sizes.tokens / statistics.median(seconds) / PEAK
+        show(name, seconds, f"{share:6.1%} of {PEAK / 1e12:.0f} TFLOP/s, {gib:.1f} GiB")
+    print(f"reach: {REACH:.0%}; the naive rival on an H200 earlier: {RIVAL_REACHED:.0%}")
+    for case in GROWTHS if not args.only else ():
+        name = case.variant.name if case.variant else RIVAL
+        taken = growth(case, folder, sizes, args.runs, mesh, device)
+        few, many = (statistics.median(seconds) for seconds in taken.values())
+        print(f"{name}: {4 * sizes.rows} sequences, {many / few:.3f} times from {' to '.join(taken)}")
+        for passes, seconds in taken.items():
+            show(passes, seconds, "")
+    print(f"reach: {GROWTH_REACH} times")
+
+
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--variants", action="store_true", help="ours by its settings, beside the naive rival")
+    parser.add_argument("--no-rivals", action="store_true", help="ours alone")
     parser.add_argument("--tiny", action="store_true", help="a model of two layers, on a CPU")
     parser.add_argument("--only", nargs="*", default=[], help="variants by name; the rival is always there")
     args = parser.parse_args(words)
@@ -278,19 +371,12 @@ def main(words: list[str]) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = model_folder(Path(temporary), sizes, device)
         count = parameters(folder)
-        print(f"{count / 1e9:.3f} billion parameters, {sizes.tokens} tokens, torch {torch.__version__}")
-        for name, seconds, gib in rows_of_the_table(folder, sizes, args.only, args.runs, mesh, device):
-            share = 6 * count * sizes.tokens / statistics.median(seconds) / PEAK
-            show(name, seconds, f"{share:6.1%} of {PEAK / 1e12:.0f} TFLOP/s, {gib:.1f} GiB")
-        print(f"reach: {REACH:.0%}; the rival on an H200 earlier: {RIVAL_REACHED:.0%}")
-        for case in GROWTHS if not args.only else ():
-            name = case.variant.name if case.variant else RIVAL
-            taken = growth(case, folder, sizes, args.runs, mesh, device)
-            few, many = (statistics.median(seconds) for seconds in taken.values())
-            print(f"{name}: {4 * sizes.rows} sequences, {many / few:.3f} times from {' to '.join(taken)}")
-            for passes, seconds in taken.items():
-                show(passes, seconds, "")
-        print(f"reach: {GROWTH_REACH} times")
+        card = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+        print(f"{count / 1e9:.3f} billion parameters, {sizes.tokens} tokens, torch {torch.__version__}, {card}")
+        if args.variants:
+            show_variants(folder, sizes, count, args, mesh, device)
+        else:
+            show_rivals(folder, sizes, count, args, mesh, device)
     dist.destroy_process_group()
 
 

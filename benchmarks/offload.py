@@ -30,10 +30,11 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from trainer import ppo
 from trainer.config.schema import ActorConfig, OptimConfig, TrainedFsdpConfig
+from trainer.interfaces import Told
 from trainer.learner.fsdp import Trained
 from trainer.learner.models import Source, sharded
 from trainer.memory import GIB, measured
-from trainer.records import Experience, Metrics, MiniBatch, Prompts, Rollout, Row, Totals, TrainBatch
+from trainer.records import Experience, MiniBatch, Prompts, Rollout, Row, Totals, TrainBatch
 
 KINDS = {
     "plain": TrainedFsdpConfig(),
@@ -77,7 +78,7 @@ def update_of(model: Trained, batch: TrainBatch) -> Callable[[], object]:
     passes = torch.arange(len(batch)).split(max(1, len(batch) // 2))
     share = MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT), passes)
 
-    def loss(rows: TrainBatch, totals: Totals) -> tuple[torch.Tensor, Metrics]:
+    def loss(rows: TrainBatch, totals: Totals) -> tuple[torch.Tensor, Told]:
         return ppo.actor_loss(model, rows, totals, ActorConfig(clip_ratio_low=0.2, clip_ratio_high=0.2))
 
     def update() -> None:

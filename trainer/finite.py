@@ -7,7 +7,8 @@ step is left out. (A gradient alone may overflow, in fp16 as a rule: that is cou
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -44,9 +45,16 @@ def require_batch(batch: TrainBatch) -> None:
                 _require(key, x_BT, seen.rollout, hint)
 
 
-def require_loss(key: str, loss: Tensor, rollout: Rollout, parts: Mapping[str, Tensor]) -> None:
-    """Of a pass. Of its `parts` [B, T], the first that is not finite is the reason, else the largest."""
-    value = float(loss.detach())
+def of_loss(key: str, loss: Tensor, rollout: Rollout, parts: Mapping[str, Tensor]) -> Callable[[], None]:
+    """The check of a pass's loss, for when somebody waits for the pass. It raises NotFinite.
+
+    Of the `parts` [B, T] of the loss, the first that is not finite is the reason, else the largest.
+    """
+    return partial(_require_loss, key, loss.detach(), rollout, {name: x_BT.detach() for name, x_BT in parts.items()})
+
+
+def _require_loss(key: str, loss: Tensor, rollout: Rollout, parts: Mapping[str, Tensor]) -> None:
+    value = float(loss)
     if math.isfinite(value):
         return
     for name, x_BT in parts.items():

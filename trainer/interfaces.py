@@ -14,14 +14,22 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from trainer.records import LogProbs, Metrics, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
+from trainer.records import LogProbs, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
 
 if TYPE_CHECKING:
     from trainer.asked import Asked
 
 Args = Sequence[tuple[Any, ...] | None]  # of a phase, by rank of the run; a rank with None is left out
 Clock = Callable[[str], AbstractContextManager[object]]  # times a phase under a name
-Loss = Callable[[TrainBatch, Totals], tuple[Tensor, Metrics]]  # of a micro-batch, and what to report of it
+Loss = Callable[[TrainBatch, Totals], "tuple[Tensor, Told]"]  # of a micro-batch, and what to report of it
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a pass reports: tensors of one number each, on its device. Whoever reads them waits for the pass."""
+
+    figures: Mapping[str, Tensor]
+    check: Callable[[], None] = lambda: None  # reads the loss; raises NotFinite
 
 
 class Policy(Protocol):
@@ -58,7 +66,7 @@ class Trainable(Protocol):
     @property
     def parameter_names(self) -> frozenset[str]: ...
 
-    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Metrics]:
+    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Told]:
         """Adds the gradient of `loss` over each pass; gives what it reports. A pipeline runs them overlapped."""
         ...
 

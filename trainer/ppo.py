@@ -30,9 +30,9 @@ from trainer.config.schema import (
     KlCtrlConfig,
     RolloutCorrectionConfig,
 )
-from trainer.interfaces import Clock, Critic, Loss, Policy, Trainable, Workers
+from trainer.interfaces import Clock, Critic, Loss, Policy, Told, Trainable, Workers
 from trainer.records import Experience, Metrics, MiniBatch, Prompts, Sample, Scores, Totals, TrainBatch, UpdateReport
-from trainer.reports import noted
+from trainer.reports import noted, read
 from trainer.rows import repeat, take, to_device
 
 LOG_RATIO_LIMIT = 20.0  # exp(20) = 5e8: beyond it a ratio says nothing and overflows half precision
@@ -256,7 +256,7 @@ def value_loss(
     return loss, clip_fraction
 
 
-def actor_loss(policy: Policy, batch: TrainBatch, totals: Totals, config: ActorConfig) -> tuple[Tensor, Metrics]:
+def actor_loss(policy: Policy, batch: TrainBatch, totals: Totals, config: ActorConfig) -> tuple[Tensor, Told]:
     """The actor's loss on one micro-batch: surrogate - entropy bonus + KL loss, and what to report of it."""
     seen = batch.experience
     mask, mode = seen.rollout.mask_BT, config.loss_agg_mode
@@ -273,11 +273,11 @@ def actor_loss(policy: Policy, batch: TrainBatch, totals: Totals, config: ActorC
         totals,
         batch.weights_BT,
     )
-    metrics = {
-        "actor/pg_loss": float(loss.detach()),
-        "actor/pg_clipfrac": float(parts["clip_fraction"]),
-        "actor/pg_clipfrac_lower": float(parts["dual_clip_fraction"]),
-        "actor/ppo_kl": float(parts["approx_kl"]),
+    figures = {
+        "actor/pg_loss": loss.detach(),
+        "actor/pg_clipfrac": parts["clip_fraction"],
+        "actor/pg_clipfrac_lower": parts["dual_clip_fraction"],
+        "actor/ppo_kl": parts["approx_kl"],
     }
     if config.entropy_coeff != 0:
         loss = loss - config.entropy_coeff * aggregate(new.entropy_BT, mask, mode, totals)
@@ -285,13 +285,12 @@ def actor_loss(policy: Policy, batch: TrainBatch, totals: Totals, config: ActorC
         assert seen.ref_logp_BT is not None
         kl = aggregate(kl_penalty(new.logp_BT, seen.ref_logp_BT, config.kl_loss_type), mask, mode, totals)
         loss = loss + config.kl_loss_coef * kl
-        metrics["actor/kl_loss"] = float(kl.detach())
+        figures["actor/kl_loss"] = kl.detach()
     parts = {"log_prob": new.logp_BT, "entropy": new.entropy_BT, "advantages": batch.advantages_BT}
-    finite.require_loss("the actor's loss", loss, seen.rollout, parts)
-    return loss, metrics
+    return loss, Told(figures, finite.of_loss("the actor's loss", loss, seen.rollout, parts))
 
 
-def critic_loss(critic: Critic, batch: TrainBatch, totals: Totals, config: CriticConfig) -> tuple[Tensor, Metrics]:
+def critic_loss(critic: Critic, batch: TrainBatch, totals: Totals, config: CriticConfig) -> tuple[Tensor, Told]:
     """The critic's loss on one micro-batch, and what to report of it."""
     old_values, mask = batch.experience.values_BT, batch.experience.rollout.mask_BT
     assert old_values is not None
@@ -299,15 +298,13 @@ def critic_loss(critic: Critic, batch: TrainBatch, totals: Totals, config: Criti
     loss, clip_fraction = value_loss(
         values, old_values, batch.returns_BT, mask, config.cliprange_value, config.loss_agg_mode, totals
     )
-    metrics = {
-        "critic/vf_loss": float(loss.detach()),
-        "critic/vf_clipfrac": float(clip_fraction),
-        "critic/vpred_mean": float(aggregate(values.detach(), mask, "token-mean", totals)),
+    figures = {
+        "critic/vf_loss": loss.detach(),
+        "critic/vf_clipfrac": clip_fraction.detach(),
+        "critic/vpred_mean": aggregate(values.detach(), mask, "token-mean", totals),
     }
-    finite.require_loss(
-        "critic/vf_loss", loss, batch.experience.rollout, {"vpred": values, "returns": batch.returns_BT}
-    )
-    return loss, metrics
+    parts = {"vpred": values, "returns": batch.returns_BT}
+    return loss, Told(figures, finite.of_loss("critic/vf_loss", loss, batch.experience.rollout, parts))
 
 
 # ------------------------------------------------------------------------------------------------------ the update
@@ -325,20 +322,19 @@ def update(model: Trainable, shares: Sequence[MiniBatch], loss: Loss) -> UpdateR
     """One optimizer step per mini-batch, its gradient summed over the micro-batches of its `passes`.
 
     Runs on every rank with that rank's share. The losses are normalised by the whole mini-batch, so gradients add up
-    over micro-batches and ranks alike. A step whose gradient is not finite is left out and counted.
+    over micro-batches and ranks alike. A step whose gradient is not finite is left out and counted. What the passes
+    tell is read after the step, so that nothing waits between them; NotFinite is raised then.
     """
     steps, skipped, trained = [], 0, set[str]()
     samples: list[tuple[tuple[Sample, ...]]] = []  # of each step; this rank knows of one copy of the model
     for share in shares:
-        sums: Metrics = {}
         seen: list[Sample] = []
         passes = (to_device(take(share.batch, index), model.device) for index in share.passes)
-        for metrics in model.accumulate(passes, share.totals, noted(loss, seen)):
-            sums = {name: sums.get(name, 0.0) + number for name, number in metrics.items()}
+        told = list(model.accumulate(passes, share.totals, noted(loss, seen)))
         outcome = model.optimizer_step()
         skipped += not outcome.finite
         trained |= outcome.with_gradient
-        steps.append(sums | {"grad_norm": outcome.grad_norm})
+        steps.append(read(told) | {"grad_norm": outcome.grad_norm})
         samples.append((tuple(seen),))
     lr, untrained = model.advance_schedule(), tuple(sorted(model.parameter_names - trained))
     return UpdateReport(tuple(steps), untrained, lr, skipped, outcome.loss_scale, tuple(samples))

@@ -67,6 +67,8 @@ class Roles(Inspected):
         kind = kind_of(config, self.device)
         gate = gate_of(config) if self.actor is not None and self.engine is None else None
         self._weights = partial(actor_weights, self.actor, self.engine, bridge, kind, seat, gate)
+        if device_type == "cuda":  # of the models' loading alone were more of use: waking them costs a step up to 50 ms
+            torch.set_num_threads(1)
         self.sync_weights()
 
     # -- rollout and rewards

@@ -46,10 +46,11 @@ def test_flash_attention_is_that_of_one_sequence_after_the_other(window: int | N
 
 
 @pytest.mark.parametrize("entropy", [False, True])
-def test_compiled_head(entropy: bool) -> None:
-    """The same numbers as without the compiler, for chunks of several sizes."""
+@pytest.mark.parametrize("kept", [0, 256, 5000])
+def test_compiled_head(entropy: bool, kept: int) -> None:
+    """The same numbers as without the compiler, for chunks of several sizes, with no, some and all logits kept."""
     head.fused.cache_clear()
-    assert head.fused() != (head.chunk_statistics, head.chunk_gradient), "it did not compile: see the warning"
+    assert head.fused() != (head.chunk_statistics, head.write_chunk_gradient), "it did not compile: see the warning"
     dice = torch.Generator("cuda").manual_seed(0)
     hidden, weight = (
         torch.randn(*shape, generator=dice, device="cuda").bfloat16() for shape in ((700, 64), (5000, 64))
@@ -59,7 +60,11 @@ def test_compiled_head(entropy: bool) -> None:
     def answers(compiled: bool) -> list[Tensor]:
         h, w = (x.clone().requires_grad_() for x in (hidden, weight))
         logp, ent = head.log_probs(
-            *(h, w, None, labels, 0.7), entropy=entropy, compiled=compiled, chunk_logits=300 * 5000
+            *(h, w, None, labels, 0.7),
+            entropy=entropy,
+            compiled=compiled,
+            chunk_logits=300 * 5000,
+            kept_bytes=kept * 5000 * 2,
         )
         (logp.sin().sum() + ent.sum()).backward()
         assert h.grad is not None and w.grad is not None

@@ -429,8 +429,8 @@ MUTANTS = (
     Mutant(
         "one-rank-does-not-step",
         "trainer/learner/fsdp.py",
-        old="if finite and self.learning:",
-        new="if finite and self.learning and dist.get_rank() == 0:",
+        old="if self.learning:",
+        new="if self.learning and dist.get_rank() == 0:",
         caught_by="optimizer-step",
         says="rank 1",
         also=("resume",),

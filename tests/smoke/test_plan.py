@@ -17,7 +17,7 @@ from trainer import ppo
 from trainer.config import load
 from trainer.config.schema import Config
 from trainer.group import WorkerGroup
-from trainer.interfaces import StepOutcome
+from trainer.interfaces import StepOutcome, Told
 from trainer.records import TrainBatch, UpdateReport
 from trainer.reports import noted
 from trainer.rows import take
@@ -66,7 +66,7 @@ class Nothing:
     device = torch.device("cpu")
     parameter_names = frozenset[str]()
 
-    def accumulate(self, passes: Iterable[TrainBatch], totals: Any, loss: Any) -> Iterator[dict[str, float]]:
+    def accumulate(self, passes: Iterable[TrainBatch], totals: Any, loss: Any) -> Iterator[Told]:
         for rows in passes:
             yield loss(rows, totals)[1]
 
@@ -88,7 +88,9 @@ class Ranks:
         return [arg and self._updated(*arg) for arg in args]
 
     def _updated(self, shares: Any) -> UpdateReport:
-        return ppo.update(Nothing(), shares, lambda rows, totals: (torch.zeros(()), {"loss": float(len(rows))}))
+        return ppo.update(
+            Nothing(), shares, lambda rows, totals: (torch.zeros(()), Told({"loss": torch.tensor(float(len(rows)))}))
+        )
 
 
 def looked_at(config: Config, role: str = "actor", spoil: Callable[[Any], Any] = lambda trained: trained) -> Outcome:

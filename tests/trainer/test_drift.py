@@ -194,7 +194,7 @@ def test_the_actors_gradient_is_that_of_the_engines_policy() -> None:
     advantages = torch.tensor([[1.0, -1.0, 0.5], [2.0, 0.0, 0.0]])
     seen = Experience(rollout(), torch.zeros(2, 3), old, None, None)
     policy = Fixed(old)
-    loss, metrics = ppo.actor_loss(
+    loss, told = ppo.actor_loss(
         policy,
         TrainBatch(seen, advantages, advantages, advantages, weights),
         ppo.totals_of(mask),
@@ -202,7 +202,7 @@ def test_the_actors_gradient_is_that_of_the_engines_policy() -> None:
     )
     loss.backward()
     torch.testing.assert_close(policy.logp_BT.grad, -advantages * torch.tensor([[2, 0.5, 3], [3.0, 0, 0]]) / 4)
-    assert metrics["actor/pg_loss"] == float(loss.detach())
+    assert told.figures["actor/pg_loss"] == loss.detach()
 
 
 def test_what_is_reported_of_the_weights() -> None:

@@ -14,10 +14,12 @@ import torch
 
 from tests.trainer.batches import train_batch
 from tests.trainer.conftest import Words
-from trainer import config, finite, ppo
+from tests.trainer.test_stepping import Reads
+from trainer import config, finite, ppo, reports
 from trainer.config.schema import ActorConfig, CriticConfig
 from trainer.data.reading import read_data
 from trainer.errors import NotFinite, RewardError, TrainerError
+from trainer.interfaces import Told
 from trainer.learner.fsdp import Model
 from trainer.local import LocalPool
 from trainer.records import Experience, LogProbs, Metrics, Rollout, TrainBatch
@@ -71,14 +73,19 @@ class Said:
         return self.answer.logp_BT
 
 
-def losses(batch: TrainBatch, said: Said) -> Callable[[str], None]:
+def losses(batch: TrainBatch, said: Said) -> Callable[[str], Metrics]:
+    tell = telling(batch, said)
+    return lambda role: reports.read([tell(role)])
+
+
+def telling(batch: TrainBatch, said: Said) -> Callable[[str], Told]:
     totals = ppo.totals_of(batch.experience.rollout.mask_BT)
 
-    def call(role: str) -> None:
+    def call(role: str) -> Told:
         if role == "actor":
-            ppo.actor_loss(said, batch, totals, ActorConfig(entropy_coeff=0.1, clip_ratio_low=0.2, clip_ratio_high=0.2))
-        else:
-            ppo.critic_loss(said, batch, totals, CriticConfig(loss_agg_mode="token-mean"))
+            config = ActorConfig(entropy_coeff=0.1, clip_ratio_low=0.2, clip_ratio_high=0.2)
+            return ppo.actor_loss(said, batch, totals, config)[1]
+        return ppo.critic_loss(said, batch, totals, CriticConfig(loss_agg_mode="token-mean"))[1]
 
     return call
 
@@ -92,6 +99,20 @@ def test_a_loss_names_the_row_that_spoiled_it(role: str, key: str) -> None:
     logp_BT[6, 0] = math.nan
     with pytest.raises(NotFinite, match=rf"{key} is nan: (log_prob|vpred) of row 6 of made up is nan at token 0"):
         losses(batch, said)(role)
+
+
+@pytest.mark.parametrize("role", ["actor", "critic"])
+def test_what_a_pass_tells_is_not_read_until_somebody_asks(role: str) -> None:
+    """Nothing waits for it; and then its figures add up in Python's floats, whatever the passes' precision."""
+    batch = train_batch()
+    tell = telling(batch, Said(batch.experience.old_logp_BT + 0.3, torch.ones_like(batch.returns_BT)))
+    with Reads() as reads:
+        told = [tell(role) for _ in range(3)]
+    assert not reads.count
+    for name, figure in reports.read(told).items():
+        one = float(told[0].figures[name])
+        assert figure == float(figure) == 0.0 + one + one + one
+    assert not reports.read([])  # of a rank that ends no pipeline
 
 
 def test_an_entropy_that_is_none() -> None:

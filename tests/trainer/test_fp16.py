@@ -21,6 +21,7 @@ from trainer import metrics, ppo
 from trainer.config import load
 from trainer.config.schema import MegatronConfig, OptimConfig, TrainedFsdpConfig
 from trainer.errors import TrainerError
+from trainer.interfaces import Told
 from trainer.learner import checkpoint
 from trainer.learner.fsdp import Trained
 from trainer.learner.models import Source, compute_dtype, first_loss_scale, sharded
@@ -61,9 +62,9 @@ def update(model: Trained, role: str, words: Words, batch: TrainBatch, factor: f
     if role == "critic":
         loss = partial(ppo.critic_loss, model, config=config.critic)
 
-    def scaled(*args: Any) -> tuple[Tensor, dict[str, float]]:
-        value, parts = loss(*args)
-        return value * factor, parts
+    def scaled(*args: Any) -> tuple[Tensor, Told]:
+        value, told = loss(*args)
+        return value * factor, told
 
     share = MiniBatch(batch, ppo.totals_of(batch.experience.rollout.mask_BT, 6), torch.arange(len(batch)).split(4))
     with model.training():

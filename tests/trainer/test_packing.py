@@ -17,13 +17,13 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, Pretrained
 
 from tests.trainer.batches import random_ids, rollout_of
 from tests.trainer.conftest import ARCHITECTURES, Words
-from trainer import ppo
+from trainer import ppo, reports
 from trainer.balance import PassLimit
 from trainer.config import load
 from trainer.learner import attention, head
 from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.fsdp import Model
-from trainer.learner.layout import packed, padded
+from trainer.learner.layout import is_level, packed, padded
 from trainer.learner.models import ValueModel
 from trainer.records import Experience, Rollout, TrainBatch
 
@@ -108,10 +108,10 @@ def test_losses(models: Path, mesh: Any, words: Words, role: str) -> None:
             if role == "critic"
             else partial(ppo.actor_loss, config=actor)
         )
-        value, metrics = loss(model, batch, totals)
+        value, told = loss(model, batch, totals)
         value.backward()
         norm = torch.stack([gradient.norm() for gradient in gradients(model).values()]).norm()
-        found[name] = {"loss": float(value.detach()), "grad_norm": float(norm), **metrics}
+        found[name] = {"loss": float(value.detach()), "grad_norm": float(norm), **reports.read([told])}
     assert found["packed"] == pytest.approx(found["padded"], abs=1e-5, rel=1e-5)
     assert found["padded"]["grad_norm"] > 0
 
@@ -288,8 +288,11 @@ def test_flash_is_asked_where_it_fits(monkeypatch: pytest.MonkeyPatch, window: i
 @pytest.mark.parametrize("entropy", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("chunk_logits", [7, 2 * 7, 10_000])
-def test_head(entropy: bool, bias: bool, chunk_logits: int) -> None:
-    """Values and gradients, in float64, against autograd through a log-softmax; in chunks of 1, 2 and all tokens."""
+@pytest.mark.parametrize("kept", [0, 2, 5])
+def test_head(entropy: bool, bias: bool, chunk_logits: int, kept: int) -> None:
+    """Values and gradients, in float64, against autograd through a log-softmax; in chunks of 1, 2 and all tokens, with
+    the logits of none, some and all of the five kept.
+    """
     dice = torch.Generator().manual_seed(0)
     numbers = [torch.randn(*shape, generator=dice, dtype=torch.float64) for shape in ((5, 3), (7, 3), (7,))]
     labels = torch.tensor([0, 6, 3, 3, 1])
@@ -302,7 +305,8 @@ def test_head(entropy: bool, bias: bool, chunk_logits: int) -> None:
             log_p = (torch.nn.functional.linear(hidden, weight, shift) / 0.7).log_softmax(-1)
             logp, ent = log_p.gather(-1, labels[:, None])[:, 0], -(log_p.exp() * log_p).sum(-1) * entropy
         else:
-            logp, ent = head.log_probs(hidden, weight, shift, labels, 0.7, entropy=entropy, chunk_logits=chunk_logits)
+            sizes = {"chunk_logits": chunk_logits, "kept_bytes": kept * 7 * 8}
+            logp, ent = head.log_probs(hidden, weight, shift, labels, 0.7, entropy=entropy, **sizes)
         (weights[0] @ logp + weights[1] @ ent).backward()
         return [logp.detach(), ent.detach(), *(x.grad for x in (hidden, weight, b) if x.grad is not None)]
 
@@ -349,6 +353,57 @@ def test_the_whole_vocabulary_is_never_there_in_float32() -> None:
     assert largest.numel == 800
 
 
+class Products(torch.utils._python_dispatch.TorchDispatchMode):
+    """The rows of each product of a hidden state and the head's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.mm.default and out.shape[1] == 100:
+            self.rows.append(len(out))
+        return out
+
+
+@pytest.mark.parametrize(("kept", "forward", "back"), [(0, [8] * 8, [8] * 8), (20, [20, *[8] * 5, 4], [*[8] * 5, 4])])
+def test_logits_that_are_kept_are_not_made_again(kept: int, forward: list[int], back: list[int]) -> None:
+    """And whatever is kept, the log-probs are the same to the bit, and the gradients but for the order of sums."""
+    dice, found = torch.Generator().manual_seed(0), {}
+    hidden, weight = (torch.randn(*shape, generator=dice) for shape in ((64, 4), (100, 4)))
+    for budget in (kept, 0):
+        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+        with Products() as products:
+            sizes = {"chunk_logits": 800, "kept_bytes": budget * 400}
+            logp, ent = head.log_probs(h, w, None, torch.arange(64), 1.0, entropy=True, **sizes)
+            made = list(products.rows)
+            (logp.sin() + ent).sum().backward()
+        assert h.grad is not None and w.grad is not None
+        if budget == kept:
+            assert (made, products.rows[len(made) :]) == (forward, back)
+        found[budget] = logp.detach(), ent.detach(), h.grad, w.grad
+    assert all(torch.equal(*pair) for pair in zip(found[kept][:2], found[0][:2], strict=True))
+    torch.testing.assert_close(found[kept], found[0], atol=1e-5, rtol=1e-5)
+
+
+def test_without_a_gradient_nothing_is_kept() -> None:
+    hidden, weight = torch.randn(64, 4), torch.randn(100, 4, requires_grad=True)
+    with torch.no_grad(), Products() as products:
+        head.log_probs(hidden, weight, None, torch.arange(64), 1.0, entropy=False, chunk_logits=800, kept_bytes=8000)
+    assert products.rows == [8] * 8
+
+
+def test_what_is_kept_is_a_budget() -> None:
+    """None on a CPU; of whole tiles where it is large; and no more elements than kernels count in 32 bits."""
+    weight = torch.empty(1000, 4, dtype=torch.bfloat16)
+    assert head.plan(weight).kept == 0
+    assert head.plan(weight, kept_bytes=300 * 2000).kept == 256 and head.plan(weight, kept_bytes=3 * 2000).kept == 3
+    assert head.plan(weight, kept_bytes=2**40).kept == 2**31 // 1000 // 128 * 128
+    assert [*head.Plan(4, 3).parts(9)] == [slice(0, 4), slice(4, 7), slice(7, 10)]
+    assert [*head.Plan(4, 3).parts(2)] == [slice(0, 2)] and not [*head.Plan(4, 3).parts(0)]
+
+
 def test_a_sharded_model_answers_as_a_whole_one(models: Path, mesh: Any) -> None:
     """FSDP's root holds head and embeddings: they are whole within its forward methods only."""
     from trainer.config.schema import FsdpConfig
@@ -363,3 +418,70 @@ def test_a_sharded_model_answers_as_a_whole_one(models: Path, mesh: Any) -> None
     torch.testing.assert_close(
         answer(one, "causal_lm", rollout()), answer(other, "causal_lm", rollout()), atol=1e-5, rtol=1e-5
     )
+
+
+# ------------------------------------------------------------------------------------------------------- level rows
+
+
+def level_rollout() -> Rollout:
+    """Three rows of 28, 28 and 27 tokens, their responses at the batch's limit of 25 or one short of it."""
+    return rollout_of(random_ids([3, 2, 3], 4), random_ids([25, 25, 24], 5))
+
+
+def on_a_gpu(model: Model) -> Model:
+    model.forward._may_level = True  # a CPU has nothing to gain by it
+    return model
+
+
+@pytest.mark.parametrize("architecture", ["qwen2", "llama", "gemma"])
+@pytest.mark.parametrize("kind", ["causal_lm", "value"])
+def test_level_rows_answer_as_padded_ones(models: Path, mesh: Any, architecture: str, kind: str) -> None:
+    """And their gradients; what is computed is the rows side by side, without a mask."""
+    found = {}
+    for name, model in pair(models / architecture, kind).items():
+        seen: list[tuple[int, ...]] = []
+        embedding = model.forward.backbone.get_input_embeddings()
+        assert on_a_gpu(model).forward.levels is (name == "packed")
+        embedding.register_forward_hook(lambda _, args, __, seen=seen: seen.append(tuple(args[0].shape)))
+        found[name] = answer(model, kind, level_rollout())
+        assert seen[-1] == (3, 28) and len(found[name]) == (2 if kind == "causal_lm" else 1)
+        found[name].sin().sum().backward()
+        found[f"{name} gradients"] = gradients(model)
+    torch.testing.assert_close(found["packed"], found["padded"], atol=1e-5, rtol=1e-5)
+    for parameter, gradient in found["padded gradients"].items():
+        rounding = 1e-5 * max(1.0, float(gradient.abs().max()))
+        torch.testing.assert_close(found["packed gradients"][parameter], gradient, atol=rounding, rtol=1e-5)
+
+
+def test_rows_of_other_lengths_stay_packed(models: Path, mesh: Any) -> None:
+    model = on_a_gpu(pair(models / "qwen2", "causal_lm")["packed"])
+    assert model.forward.lay_out(level_rollout()).inputs["input_ids"].shape == (3, 28)
+    assert model.forward.lay_out(rollout()).inputs["input_ids"].shape[0] == 1
+    cpu = pair(models / "qwen2", "causal_lm")["packed"]
+    assert cpu.forward.lay_out(level_rollout()).inputs["input_ids"].shape[0] == 1
+
+
+def test_windows_stay_packed(mesh: Any) -> None:
+    model = on_a_gpu(pair(Path(), "causal_lm", tiny("mistral", sliding_window=3))["packed"])
+    assert model.forward.packs and not model.forward.levels
+
+
+@pytest.mark.parametrize(
+    ("prompts", "responses", "expected"),
+    [
+        ([3, 3], [25, 25], True),
+        ([3, 2], [25, 24], True),
+        ([9, 1], [25, 25], False),  # 8 of 68 are padding
+        ([3, 3], [25, 23], False),  # 4 % short of the batch's longest, and of the pass
+        ([3], [25], True),
+    ],
+)
+def test_what_level_means(prompts: list[int], responses: list[int], expected: bool) -> None:
+    of = rollout_of([[5] * n for n in prompts], [[6] * n for n in responses])
+    assert is_level(of) is expected
+
+
+def test_a_row_that_is_short_for_its_batch_is_packed() -> None:
+    """Alone in its pass as well: in a pass of another cut it would stand beside longer ones."""
+    of = rollout_of([[5, 6]], [[7] * 20], extra=5)
+    assert not is_level(of) and is_level(rollout_of([[5, 6]], [[7] * 20]))

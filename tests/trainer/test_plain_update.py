@@ -225,8 +225,8 @@ MISTAKES = {
         "critic",
         MOVED,
         FSDP,
-        "clip_grad_norm_(self.module.parameters(), self.grad_clip)",
-        "clip_grad_norm_(self.module.parameters(), 1e9)",
+        "Limits(self.grad_clip, self._scale)",
+        "Limits(1e9, self._scale)",
     ),
     "values of the token before": (
         "critic",

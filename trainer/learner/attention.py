@@ -56,8 +56,11 @@ def attend(
     max_length_q: int | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """`query` [1, H, N, E], `key` and `value` [1, K, N, E] -> [1, N, H, E]. Raises NotPackable."""
-    if cu_seq_lens_q is None or max_length_q is None:
+    """`query` [1, H, N, E], `key` and `value` [1, K, N, E] -> [1, N, H, E]. Raises NotPackable.
+
+    Without bounds, of level rows: [B, H, S, E] and [B, K, S, E] -> [B, S, H, E].
+    """
+    if max_length_q is None:
         raise NotPackable("the bounds of the sequences do not reach its attention")
     unknown = [term for term in UNKNOWN_TERMS if others.get(term) is not None]
     if unknown or attention_mask is not None or dropout:
@@ -65,6 +68,8 @@ def attend(
     if others.get("is_causal") is False or not getattr(module, "is_causal", True):
         raise NotPackable("its attention is not causal")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if cu_seq_lens_q is None:
+        return side_by_side(query, key, value, scale, sliding_window), None
     q_NHE, k_NKE, v_NKE = (x[0].transpose(0, 1) for x in (query, key, value))
     flash = _KERNEL["flash"]
     if flash is not None and _fits_flash(query) and value.shape == key.shape:
@@ -72,6 +77,15 @@ def attend(
     else:
         out_NHE = one_by_one(q_NHE, k_NKE, v_NKE, cu_seq_lens_q, scale, sliding_window)
     return out_NHE[None], None
+
+
+def side_by_side(query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
+    """[B, S, H, E]: torch takes the best kernel of the machine, cuDNN's on Hopper. Raises NotPackable."""
+    if window is not None:
+        raise NotPackable("its attention has a window")
+    grouped = query.shape[1] != key.shape[1]
+    out_BHSE = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=grouped)
+    return out_BHSE.transpose(1, 2).contiguous()
 
 
 def _fits_flash(query: Tensor) -> bool:

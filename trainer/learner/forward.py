@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 
 from trainer.learner import attention, head
-from trainer.learner.layout import Layout, packed, padded, probe
+from trainer.learner.layout import Layout, is_level, level, packed, padded, probe
 from trainer.records import Rollout
 
 # Of the norm of the answers: rounding of a deep model in bf16 is a percent or two, another sequence's influence more.
@@ -43,6 +43,7 @@ class Forward:
         self.device = device
         self.compiled = options.compile_log_probs and device.type == "cuda"
         self._wants_packing = options.remove_padding
+        self._may_level = device.type == "cuda"
         self.inert: list[str] = []  # settings that have no effect with this architecture, and why
         self.backbone: Any = getattr(module, "backbone", None) or module.base_model
         self._is_value_model = hasattr(module, "backbone")
@@ -51,7 +52,9 @@ class Forward:
         register_fsdp_forward_method(module, "run_inside")
 
     def lay_out(self, rollout: Rollout) -> Layout:
-        return (packed if self.packs else padded)(rollout, self.device)
+        if not self.packs:
+            return padded(rollout, self.device)
+        return (level if self.levels and is_level(rollout) else packed)(rollout, self.device)
 
     def values(self, layout: Layout) -> Tensor:
         """The value before each response token, [M] float32."""
@@ -112,14 +115,23 @@ class Forward:
             expected = self._tried(padded)
             self.backbone.set_attn_implementation(attention.NAME)
             found = self._tried(packed)
-            difference = float((found - expected).norm() / expected.norm())
-            if not difference < ALIKE.get(expected.dtype, 1e-3):
-                raise attention.NotPackable(f"two sequences in a row answer otherwise than alone, by {difference:.1%}")
+            _require_alike(found, expected)
         except (attention.NotPackable, AttributeError, TypeError, ValueError) as error:
             self.backbone.set_attn_implementation(before)
             name, why = type(self.backbone).__name__, (str(error) or type(error).__name__).splitlines()[0]
             self.inert.append(f"{name}: use_remove_padding has no effect, its batches are padded: {why}")
             note(self.inert[-1])
+            return False
+        return True
+
+    @cached_property
+    def levels(self) -> bool:
+        """Whether passes whose rows are level stand side by side: on a GPU, where that attention is quicker."""
+        if not (self.packs and self._may_level):
+            return False
+        try:
+            _require_alike(self._tried(level), self._tried(packed))
+        except attention.NotPackable:
             return False
         return True
 
@@ -145,6 +157,12 @@ class Forward:
             for hook in hooks:
                 hook.remove()
         return same(seen["hidden"], seen["given"]) and same(seen["logits"], logits)
+
+
+def _require_alike(found: Tensor, expected: Tensor) -> None:
+    difference = float((found - expected).norm() / expected.norm())
+    if not difference < ALIKE.get(expected.dtype, 1e-3):
+        raise attention.NotPackable(f"two sequences in a row answer otherwise than alone, by {difference:.1%}")
 
 
 def _run(module: nn.Module, compute: Callable[..., Any], *args: Any) -> Any:

@@ -6,24 +6,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
 
 from trainer.config.schema import FsdpConfig, OptimConfig, TrainedFsdpConfig
-from trainer.interfaces import Loss, StepOutcome
+from trainer.interfaces import Loss, StepOutcome, Told
 from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.offload import Gradients, Offload, local
 from trainer.learner.scaling import LossScale
 from trainer.learner.schedule import Scheduled
-from trainer.records import LogProbs, Metrics, Rollout, Totals, TrainBatch
+from trainer.learner.stepping import Limits, read_first, read_last, reads_last, whole
+from trainer.records import LogProbs, Rollout, Totals, TrainBatch
 from trainer.rows import concat, take
 
 
@@ -141,12 +141,12 @@ class Trained(Model, Scheduled):
     def parameter_names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.module.named_parameters())
 
-    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Metrics]:
+    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Told]:
         """See `interfaces.Trainable`: one pass after the other."""
         for rows in passes:
-            value, metrics = loss(rows, totals)
+            value, told = loss(rows, totals)
             self.backward(value)
-            yield metrics
+            yield told
 
     def backward(self, loss: Tensor) -> None:
         # FSDP averages gradients over the ranks; the losses of the ranks add up to the whole, so undo the average.
@@ -157,24 +157,18 @@ class Trained(Model, Scheduled):
         """Clip, step, clear. A gradient that is not finite is cleared without a step, and lowers the loss scale."""
         reshard(self.module)  # with `reshard_after_forward=False`, parameters are whole until here
         self.gradients.bring()
-        names, gradients = zip(
-            *((name, p.grad) for name, p in self.module.named_parameters() if p.grad is not None), strict=True
-        )
-        norms = torch.stack([local(gradient).norm() for gradient in gradients]).tolist()
-        if self._scale != 1:  # a power of two: exact
-            torch._foreach_mul_([local(gradient) for gradient in gradients], 1 / self._scale)
-        total = torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.grad_clip)
-        grad_norm = float(whole(total))
-        finite = math.isfinite(grad_norm)
-        if finite and self.learning:
+        limits, used = Limits(self.grad_clip, self._scale), self.loss_scale
+        step = partial(read_last, optimizer=self.optimizer) if reads_last(self.optimizer) else read_first
+        norms = step(self.module, limits, self._step)
+        self.optimizer.zero_grad(set_to_none=True)
+        if used is not None and self.learning:
+            self.loss_scale = used.after(finite=norms.finite)
+        return StepOutcome(norms.total, norms.finite, norms.nonzero, used.scale if used else None)
+
+    def _step(self) -> None:
+        if self.learning:
             with self.moments.at_hand(changes=True):
                 self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        used = self.loss_scale
-        if used is not None and self.learning:
-            self.loss_scale = used.after(finite=finite)
-        with_gradient = frozenset(n for n, norm in zip(names, norms, strict=True) if norm != 0)
-        return StepOutcome(grad_norm, finite, with_gradient, used.scale if used else None)
 
     @property
     def _scale(self) -> float:
@@ -182,7 +176,8 @@ class Trained(Model, Scheduled):
 
     def optimizer_steps(self) -> int:
         """How many steps the optimizer has done."""
-        return int(max((state["step"] for state in self.optimizer.state.values() if "step" in state), default=0))
+        with self.moments.at_hand():  # a fused optimizer counts on the device
+            return int(max((state["step"] for state in self.optimizer.state.values() if "step" in state), default=0))
 
     def optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The optimizer's state, whole, one tensor at a time, as PARAMETER:NAME. Collective."""
@@ -215,8 +210,3 @@ def reshard(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor gathered on every rank; another one as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,4 +1,4 @@
-"""How a rollout's tokens stand in a model's input: padded rows, or one row with the sequences end to end.
+"""How a rollout's tokens stand in a model's input: padded rows, one row with the sequences end to end, or level rows.
 
 Legend beside that of `records.py`: N tokens without padding, M response tokens, in the order of `mask_BT`.
 """
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from trainer.records import Prompts, Rollout, Row
+
+PADDING = 0.04  # of a pass, up to which rows side by side are quicker than one packed row
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,29 @@ def padded(rollout: Rollout, device: torch.device) -> Layout:
     prompt_B1 = rollout.prompts.ids_BP.shape[1] - start_B1
     steps_T = torch.arange(-1, rollout.response_BT.shape[1] - 1, device=device)
     return _layout(rollout, inputs, row_B1 + prompt_B1 + steps_T)
+
+
+def level(rollout: Rollout, device: torch.device) -> Layout:
+    """As `padded`, without a mask: padding stands to the right, where a causal attention of the others never looks.
+
+    A mask would keep `scaled_dot_product_attention` from its quickest kernels.
+    """
+    layout = padded(rollout, device)
+    inputs = {name: x for name, x in layout.inputs.items() if name != "attention_mask"}
+    return dataclasses.replace(layout, inputs=inputs | {"max_length_q": inputs["input_ids"].shape[1]})
+
+
+def is_level(rollout: Rollout) -> bool:
+    """Whether the rows of a pass are nearly equally long, and their responses nearly as long as any of the batch.
+
+    The latter (the columns are the batch's) is for the ratio of new to old log-probs: the two layouts round differently
+    in bf16, and rows of a batch of drawn lengths should not be laid out in one way for the one and in another for the
+    other, because the passes of both are cut differently.
+    """
+    lengths_B, responses_B = rollout.lengths_B, rollout.mask_BT.sum(-1)
+    least, tokens, longest = torch.stack([responses_B.min(), lengths_B.sum(), lengths_B.max()]).tolist()
+    full = 1 - PADDING
+    return bool(least >= full * rollout.mask_BT.shape[1] and tokens >= full * longest * len(lengths_B))
 
 
 def packed(rollout: Rollout, device: torch.device) -> Layout:

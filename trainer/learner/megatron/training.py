@@ -16,12 +16,12 @@ from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from torch import Tensor, nn
 
 from trainer.config.schema import MegatronConfig, OptimConfig
-from trainer.interfaces import Loss, StepOutcome
+from trainer.interfaces import Loss, StepOutcome, Told
 from trainer.learner.megatron.host import on_device
 from trainer.learner.megatron.model import MegatronModel
 from trainer.learner.scaling import LossScale
 from trainer.learner.schedule import Scheduled
-from trainer.records import Metrics, Totals, TrainBatch
+from trainer.records import Totals, TrainBatch
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's, by torch's names
 
@@ -48,20 +48,20 @@ class MegatronTrained(MegatronModel, Scheduled):
 
     # -- gradients
 
-    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Metrics]:
-        """See `interfaces.Trainable`. Metrics come from the last stage of a pipeline alone."""
-        metrics: list[Metrics] = []
+    def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Told]:
+        """See `interfaces.Trainable`. The last stage of a pipeline alone reports."""
+        told: list[Told] = []
         rows = list(passes)
 
         def finish(number: int, output_BSX: Tensor) -> Tensor:
             self._output_BSX = output_BSX
             value, found = loss(rows[number], totals)
             self._output_BSX = None
-            metrics.append(found)
+            told.append(found)
             return value
 
         self.run([self._tokens(each.experience.rollout) for each in rows], finish, train=True)
-        yield from metrics
+        yield from told
 
     def optimizer_step(self) -> StepOutcome:
         """Reduce, clip, step, clear. A gradient that is not finite is cleared without a step."""
