@@ -39,13 +39,12 @@ def test_a_fit_command_has_facts(command: Command) -> None:
     assert report.facts.micro_batches == rows(2, 2, 2, 2, 2)
 
 
-def test_a_check_is_quick_and_loads_no_framework(command: Command) -> None:
+def test_a_check_loads_no_framework(command: Command) -> None:
     program = (
-        "import sys, time; start = time.monotonic()\n"
+        "import sys\n"
         "from trainer.config import check_command\n"
         "assert check_command(sys.argv[1:]).ok\n"
-        "loaded = {'torch', 'ray', 'transformers'} & set(sys.modules)\n"
-        "print(sorted(loaded), time.monotonic() - start < 5)"
+        "print(sorted({'torch', 'ray', 'transformers'} & set(sys.modules)))"
     )
     root = Path(__file__).parents[2]
     done = subprocess.run(
@@ -56,7 +55,7 @@ def test_a_check_is_quick_and_loads_no_framework(command: Command) -> None:
         timeout=stretched(60),
         check=False,
     )
-    assert done.stdout == "[] True\n", done.stderr
+    assert done.stdout == "[]\n", done.stderr
 
 
 ARITHMETIC = [

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-SHUTDOWN_SECONDS = 2.0  # the most that `ray.shutdown` waits for us
+# The most that `ray.shutdown` waits for us. What is asked takes milliseconds, and seconds on a machine that has no time for
+# it; giving up sooner ended programs that had gone well with exit code 1.
+SHUTDOWN_SECONDS = 20.0
 
 _MARK = "__devkit_waits__"
 
