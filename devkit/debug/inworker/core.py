@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# The most that `ray.shutdown` waits for us. What is asked takes milliseconds, and seconds on a machine that has no time for
-# it; giving up sooner ended programs that had gone well with exit code 1.
+# The most that `ray.shutdown` waits for us. What is asked takes milliseconds, and seconds on a machine that has no time
+# for it; giving up sooner ended programs that had gone well with exit code 1.
 SHUTDOWN_SECONDS = 20.0
 
 _MARK = "__devkit_waits__"
