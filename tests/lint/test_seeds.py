@@ -131,6 +131,7 @@ def test_what_is_wrong_in_the_slurm_script() -> None:
     assert {finding.rule for finding in linted(Source.of_text("slurm.sh", script)).findings} >= SLURM
 
 
+@pytest.mark.ray  # a figure of a quiet machine
 def test_a_call_takes_less_than_two_seconds() -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "devkit", "lint", str(SCRIPTS / "003_search_r1.sh")]
