@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from devkit.debug.client import HubClient, connect
@@ -125,6 +126,7 @@ class Job:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,  # what it leaves behind is known by it
         )
         self._known = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -175,9 +177,30 @@ class Job:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        self._reader.join(DEADLINE)
+        left = [] if self._is_heard_out() else self._end_the_rest()
+        assert self._is_heard_out(), f"{self.out}\nsomething holds its stdout, and would let close() wait for ever"
         assert self.process.stdout is not None
         self.process.stdout.close()
+        assert not left, f"{self.out}\nit left behind: {left}"
+
+    def _is_heard_out(self) -> bool:
+        self._reader.join(DEADLINE)
+        return not self._reader.is_alive()
+
+    def _end_the_rest(self) -> list[str]:
+        """Ends what the program left in its session; their command lines."""
+        left = [each for each in psutil.process_iter() if _session_of(each.pid) == self.process.pid]
+        words = [f"{each.pid} {' '.join(each.cmdline())}" for each in left]
+        for each in left:
+            each.kill()
+        return words
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def environment(folder: Path, auth: str = "token") -> dict[str, str]:

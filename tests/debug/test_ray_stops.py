@@ -194,21 +194,21 @@ def test_a_stop_with_a_time_out_ends_by_itself(scene: Stage, look: Look, cluster
     look.hub.call("clear", id=state["id"])
 
 
-def test_what_a_dead_driver_leaves(cluster: Cluster, hub: HubClient) -> None:
-    with staged(cluster, PROGRAM) as stage:
+def test_what_a_dead_driver_leaves(cluster: Cluster) -> None:
+    with staged(cluster, PROGRAM) as stage, cluster.connect() as hub:
         look = Look(hub, stage.job.id, *FILES)
         stage.do("r = task.remote(1); d = Plain.options(name='last', namespace='stops', lifetime='detached').remote()")
         stage.do("s = d.stop.remote(21)")
         of_task, of_detached = look.stops("task", "plain")
         os.kill(stage.do("os.getpid()"), signal.SIGKILL)
         assert stage.job.end() == 128 + signal.SIGKILL
-    assert "job" in look.end_of(of_task)
-    assert look.now() == [of_detached]  # the job is over, the stop is listed
-    with staged(cluster, PROGRAM) as other:
-        other.do("d = ray.get_actor('last', namespace='stops')")
-        look.resume(of_detached)
-        assert other.do("ray.get(d.ping.remote(), timeout=60)") == of_detached["pid"]
-        other.do("ray.kill(d)")
+        assert "job" in look.end_of(of_task)
+        assert look.now() == [of_detached]  # the job is over, the stop is listed
+        with staged(cluster, PROGRAM) as other:
+            other.do("d = ray.get_actor('last', namespace='stops')")
+            look.resume(of_detached)
+            assert other.do("ray.get(d.ping.remote(), timeout=60)") == of_detached["pid"]
+            other.do("ray.kill(d)")
 
 
 # ---- the driver

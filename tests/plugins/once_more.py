@@ -20,6 +20,7 @@ import pytest
 
 MANY = 20  # more are no weather
 DEADLINE_S = 900.0  # for one test, or one file up to it
+BEGIN_S = 1200.0  # after so much of it no further try is begun: a gate has an end
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -70,8 +71,12 @@ class OnceMore:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self.config.option.once_more and exitstatus == pytest.ExitCode.TESTS_FAILED and len(self.failed) <= MANY:
             self._say(f"trying {len(self.failed)} failed once more, each by itself")
+            begun = time.monotonic()
             for name in self.failed:
-                self.tries[name] = try_again(name, self._tier_of(name), self.config.rootpath)
+                if time.monotonic() - begun < BEGIN_S:
+                    self.tries[name] = try_again(name, self._tier_of(name), self.config.rootpath)
+                else:
+                    self.tries[name] = Try("not tried again: there was no time", "", passed=False)
                 self._say(f"{self.tries[name].verdict}: {name}")
             self._forgive()
             if self.failed and all(each.passed for each in self.tries.values()):
