@@ -181,19 +181,24 @@ class Job:
         assert self._is_heard_out(), f"{self.out}\nsomething holds its stdout, and would let close() wait for ever"
         assert self.process.stdout is not None
         self.process.stdout.close()
-        assert not left, f"{self.out}\nit left behind: {left}"
+        assert not left, "\n".join([self.out, "it left behind:", *left])
 
     def _is_heard_out(self) -> bool:
         self._reader.join(DEADLINE)
         return not self._reader.is_alive()
 
     def _end_the_rest(self) -> list[str]:
-        """Ends what the program left in its session; their command lines."""
+        """Ends what the program left in its session; their command lines, and where they stood."""
         left = [each for each in psutil.process_iter() if _session_of(each.pid) == self.process.pid]
-        words = [f"{each.pid} {' '.join(each.cmdline())}" for each in left]
+        words = [f"{' '.join(each.cmdline())}\n{_stacks(each.pid)}" for each in left]
         for each in left:
             each.kill()
         return words
+
+
+def _stacks(pid: int) -> str:
+    command = [str(Path(sys.executable).with_name("py-spy")), "dump", "--pid", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE).stdout
 
 
 def _session_of(pid: int) -> int | None:
