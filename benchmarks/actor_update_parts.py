@@ -29,7 +29,9 @@ def log_probs(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class Rival:
-    def __init__(self, folder: str, mesh: DeviceMesh, device: torch.device, *, recompute: bool) -> None:
+    def __init__(
+        self, folder: str, mesh: DeviceMesh, device: torch.device, *, recompute: bool, reshard: bool = False
+    ) -> None:
         cuda = device.type == "cuda"
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
         model.to(device).train()
@@ -41,8 +43,8 @@ class Rival:
         for layer in model.model.layers:
             if cuda:
                 layer.compile()
-            fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
-        fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+            fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+        fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
         self.model, self.device = model, device
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
         self.log_probs = torch.compile(log_probs) if cuda else log_probs
