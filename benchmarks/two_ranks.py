@@ -5,7 +5,8 @@
 
 The model and the rows of `actor_update.py`: one full pass of 8 rows on each rank, with the layers recomputed and not,
 with parameters kept whole between the passes and resharded after each (`reshard_after_forward`). The rival is timed
-before ours and once more after it; the ratio is to its quicker median. Seconds are rank 0's, which waits for the others.
+before ours and once more after it; the ratio is to its quicker median. Seconds are those of rank 0, which waits for
+the others.
 """
 
 from __future__ import annotations
