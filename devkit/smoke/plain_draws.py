@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainer.precision import in_precision
+
 # The temperature of requests makes a new model's distributions as uneven as this share of the greatest entropy: with
 # less, the likeliest token is always drawn, with more all are alike, and neither would show a mistake.
 ENTROPY_SHARE = 0.45
@@ -306,7 +308,7 @@ def _compared(what: str, pairs: Pairs, temperature: float) -> list[Repeats]:
 def _network(model: str) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64).eval()
+    return AutoModelForCausalLM.from_pretrained(model, **in_precision(torch.float64)).eval()
 
 
 def _logits(network: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.config.schema import ActorConfig, Config, CriticConfig, OptimConfig
+from trainer.precision import in_precision
 from trainer.records import TrainBatch
 
 RATIOS = (0.25, 0.5, 0.9, 1.1, 1.6, 4.0)  # of new to old probabilities: beyond the clips, and a dual clip of 3
@@ -182,9 +183,9 @@ def _network(model: str, role: str, state: Mapping[str, Tensor]) -> nn.Module:
     config = AutoConfig.from_pretrained(model)
     network: nn.Module
     if role == "actor":
-        network = AutoModelForCausalLM.from_config(config, dtype=torch.float64)
+        network = AutoModelForCausalLM.from_config(config, **in_precision(torch.float64))
     else:
-        backbone = AutoModel.from_config(config, dtype=torch.float64)
+        backbone = AutoModel.from_config(config, **in_precision(torch.float64))
         head = nn.Linear(config.get_text_config().hidden_size, 1, dtype=torch.float64)
         network = nn.ModuleDict({"backbone": backbone, "value_head": head})
     weights = {name.removeprefix("model."): x.double() for name, x in state.items() if name.startswith("model.")}

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.precision import in_precision
+
 LAYERS, WIDTH, HEADS = 2, 64, 4
 VOCABULARY = 384  # 256 bytes, the special tokens, and some merges, so that tokens are not all one character
 PAD, END, START = "<|pad|>", "<|im_end|>", "<|im_start|>"
@@ -84,7 +86,7 @@ def build(spec: TinySpec) -> None:
     config = AutoConfig.from_pretrained(spec.like) if spec.like else Qwen2Config(num_key_value_heads=HEADS // 2)
     shrink(config, tokenizer, spec.max_positions, spec.heads)
     torch.manual_seed(spec.seed)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(config, **in_precision(torch.float32))
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(spec.folder)

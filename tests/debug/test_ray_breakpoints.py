@@ -184,8 +184,8 @@ def test_a_condition_that_raises_is_told_once(points: Stage, look: Look, cluster
         ("{points}:1", "no code"),
         ("{points}:1000000", "has"),
         ("{points}:{line} if step ==", "condition"),
-        ("no.such.module:function", "no module no.such.module"),
-        ("{points}", "no breakpoint"),
+        ("no.such.module:function", "module no.such.module not found"),
+        ("{points}", "not a valid breakpoint"),
         ("{points}:{line} @Ranked[x]", "rank"),
     ],
 )

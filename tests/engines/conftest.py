@@ -17,6 +17,7 @@ import torch
 
 from trainer.config import load
 from trainer.config.schema import Config
+from trainer.precision import in_precision
 from trainer.records import Prompts, Row
 
 ENGINES = [
@@ -65,7 +66,7 @@ def widen(folder: Path) -> None:
     config.update({"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2})
     config.head_dim = 64
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    AutoModelForCausalLM.from_config(config, **in_precision(torch.float32)).save_pretrained(folder)
 
 
 @pytest.fixture(scope="session")

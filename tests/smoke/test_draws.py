@@ -23,6 +23,7 @@ from trainer.config import load
 from trainer.config.schema import Config
 from trainer.group import WorkerGroup
 from trainer.interfaces import Args
+from trainer.precision import in_precision
 from trainer.records import Prompts, Row, Scores
 from trainer.rollout import hf
 from trainer.rows import repeat
@@ -55,7 +56,7 @@ class Engines:
     def __init__(self, folder: Path) -> None:
         from transformers import AutoModelForCausalLM
 
-        network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        network = AutoModelForCausalLM.from_pretrained(folder, **in_precision(torch.float32))
         self.engines = [hf.HfEngine(network, eos_ids=[1], pad_id=0, max_sequences=64) for _ in range(RANKS)]
 
     def all(self, phase: str, args: Args) -> list[Any]:

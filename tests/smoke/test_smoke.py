@@ -73,7 +73,7 @@ def test_record_junit_and_report_of_one_run(tmp_path: Path) -> None:
         assert Path(path).exists()
 
     assert "raylet" not in done.err + done.out, "Ray's own words on the rank that was killed on purpose"
-    assert len([line for line in done.err.splitlines() if line.startswith(("kept:", "cut:"))]) <= 3
+    assert len([line for line in done.err.splitlines() if line.startswith(("kept:", "reduced:"))]) <= 3
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_a_users_grpo_command_on_three_nodes(own_files: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("number", "moment"),
     [
-        (signal.SIGINT, "cut:"),
+        (signal.SIGINT, "reduced:"),
         (signal.SIGINT, "phase  set-up"),
-        (signal.SIGTERM, "cut:"),
+        (signal.SIGTERM, "reduced:"),
         (signal.SIGTERM, "phase  set-up"),
-        (signal.SIGHUP, "cut:"),
+        (signal.SIGHUP, "reduced:"),
     ],
 )
 def test_a_signal_ends_it_and_nothing_stays(number: signal.Signals, moment: str) -> None:

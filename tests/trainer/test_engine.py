@@ -16,6 +16,7 @@ from tests.trainer.conftest import ARCHITECTURES
 from tests.trainer.test_models import model_of
 from trainer.errors import WeightMismatch
 from trainer.interfaces import Sampling
+from trainer.precision import in_precision
 from trainer.records import Prompts, Rollout
 from trainer.rollout.hf import HfEngine
 from trainer.rollout.sampling import draw, uniform_streams
@@ -26,7 +27,7 @@ PROMPTS = random_ids([4, 1, 6, 2, 5], 1)
 
 
 def engine_of(folder: Path, eos: list[int] | None = None, max_sequences: int = 256) -> HfEngine:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder, **in_precision(torch.float32))
     return HfEngine(model, eos_ids=[1] if eos is None else eos, pad_id=0, max_sequences=max_sequences)
 
 
@@ -53,7 +54,7 @@ def test_greedy_is_argmax(models: Path) -> None:
     rollout = engine_of(models / "qwen2", eos=[]).generate(
         prompts_of(PROMPTS), varied(do_sample=False, temperature=0.0)
     )
-    model = AutoModelForCausalLM.from_pretrained(models / "qwen2", dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(models / "qwen2", **in_precision(torch.float32)).eval()
     for b, ids in enumerate(PROMPTS):
         context = list(ids)
         for t in range(SAMPLING.max_new_tokens):

@@ -20,6 +20,7 @@ from trainer.learner.forward import ForwardOptions
 from trainer.learner.fsdp import Model, forward_only
 from trainer.learner.layout import trim
 from trainer.learner.models import Source, ValueModel, read_config, read_value_model, sharded
+from trainer.precision import in_precision
 from trainer.records import Rollout
 from trainer.rows import take
 from trainer.tokenizer import load_tokenizer
@@ -45,7 +46,7 @@ def model_of(
 @torch.no_grad()
 def naive(folder: Path, rollout: Rollout, temperature: float) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies: for each response token a forward pass over exactly what stands before it."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, **in_precision(torch.float32)).eval()
     logp, entropy = torch.zeros(rollout.mask_BT.shape), torch.zeros(rollout.mask_BT.shape)
     for b in range(len(rollout)):
         ids = rollout.prompts.ids_BP[b][rollout.prompts.mask_BP[b].bool()].tolist()

@@ -25,6 +25,7 @@ from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.fsdp import Model
 from trainer.learner.layout import is_level, packed, padded
 from trainer.learner.models import ValueModel
+from trainer.precision import in_precision
 from trainer.records import Experience, Rollout, TrainBatch
 
 CPU = torch.device("cpu")
@@ -44,8 +45,8 @@ def whole_model(folder: Path, kind: str, config: PretrainedConfig | None = None)
             setattr(config, name, 0.0)
     torch.manual_seed(3)
     if kind == "causal_lm":
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model = ValueModel(AutoModel.from_config(config, dtype=torch.float32))
+        return AutoModelForCausalLM.from_config(config, **in_precision(torch.float32))
+    model = ValueModel(AutoModel.from_config(config, **in_precision(torch.float32)))
     torch.nn.init.normal_(model.value_head.weight)
     return model
 
@@ -412,7 +413,7 @@ def test_a_sharded_model_answers_as_a_whole_one(models: Path, mesh: Any) -> None
     source = Source(str(models / "qwen2-tied"), False, 1)
     module = sharded("causal_lm", source, FsdpConfig(dtype="fp32"), mesh, checkpointing=True)
     one = Model(module, CPU, 0.7, ForwardOptions(remove_padding=True))
-    plain = AutoModelForCausalLM.from_pretrained(models / "qwen2-tied", dtype=torch.float32)
+    plain = AutoModelForCausalLM.from_pretrained(models / "qwen2-tied", **in_precision(torch.float32))
     other = Model(plain, CPU, 0.7)
     assert isinstance(one.forward, Forward) and one.forward.packs and one.forward.head_is_all
     torch.testing.assert_close(

@@ -26,6 +26,7 @@ from tests.trainer.runs import (
 )
 from trainer import export, findings, ppo, replay
 from trainer.config.schema import KlCtrlConfig
+from trainer.precision import in_precision
 
 pytestmark = pytest.mark.ray
 
@@ -178,8 +179,10 @@ def test_export_is_what_was_trained(whole: Path, tmp_path: Path, capsys: pytest.
     assert export.main([str(folder), "--output", str(tmp_path / "model")]) == 0
     assert "parameters" in capsys.readouterr().out
 
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32).state_dict()
-    beside = AutoModelForCausalLM.from_pretrained(folder / "actor/huggingface", dtype=torch.float32).state_dict()
+    loaded, beside = (
+        AutoModelForCausalLM.from_pretrained(path, **in_precision(torch.float32)).state_dict()
+        for path in (tmp_path / "model", folder / "actor/huggingface")
+    )
     trained = read_model(folder / "actor")
     assert loaded.keys() == beside.keys() >= trained.keys()
     assert all(torch.equal(loaded[name], trained[name]) for name in trained)

@@ -117,7 +117,8 @@ class Forward:
             found = self._tried(packed)
             _require_alike(found, expected)
         except (attention.NotPackable, AttributeError, TypeError, ValueError) as error:
-            self.backbone.set_attn_implementation(before)
+            if self.backbone.config._attn_implementation != before:
+                self.backbone.set_attn_implementation(before)
             name, why = type(self.backbone).__name__, (str(error) or type(error).__name__).splitlines()[0]
             self.inert.append(f"{name}: use_remove_padding has no effect, its batches are padded: {why}")
             note(self.inert[-1])

@@ -30,6 +30,7 @@ from trainer.learner.compiling import compile_layers
 from trainer.learner.scaling import LossScale
 from trainer.learner.tensor_files import save_tensors
 from trainer.model_path import local_path
+from trainer.precision import in_precision
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 VALUE_HEAD_FILE = "value_head.safetensors"
@@ -103,7 +104,7 @@ def read_causal_lm(source: Source, config: PretrainedConfig, dtype: torch.dtype)
     """The whole language model with its weights, on the host."""
     try:
         return AutoModelForCausalLM.from_pretrained(
-            local_path(source.path), config=config, dtype=dtype, trust_remote_code=source.trust_remote_code
+            local_path(source.path), config=config, trust_remote_code=source.trust_remote_code, **in_precision(dtype)
         )
     except UNREADABLE as error:
         raise unusable(source.path, error) from error
@@ -111,7 +112,7 @@ def read_causal_lm(source: Source, config: PretrainedConfig, dtype: torch.dtype)
 
 def empty_causal_lm(source: Source, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(  # type: ignore[no-any-return]
-        config, dtype=dtype, trust_remote_code=source.trust_remote_code
+        config, trust_remote_code=source.trust_remote_code, **in_precision(dtype)
     )
 
 
@@ -119,7 +120,7 @@ def read_value_model(source: Source, config: PretrainedConfig, dtype: torch.dtyp
     """The backbone with its weights and the value head: the folder's own if it has one, a new one otherwise."""
     try:
         backbone = AutoModel.from_pretrained(
-            local_path(source.path), config=config, dtype=dtype, trust_remote_code=source.trust_remote_code
+            local_path(source.path), config=config, trust_remote_code=source.trust_remote_code, **in_precision(dtype)
         )
     except UNREADABLE as error:
         raise unusable(source.path, error) from error
@@ -132,7 +133,8 @@ def read_value_model(source: Source, config: PretrainedConfig, dtype: torch.dtyp
 
 
 def empty_value_model(source: Source, config: PretrainedConfig, dtype: torch.dtype) -> ValueModel:
-    return ValueModel(AutoModel.from_config(config, dtype=dtype, trust_remote_code=source.trust_remote_code)).to(dtype)
+    backbone = AutoModel.from_config(config, trust_remote_code=source.trust_remote_code, **in_precision(dtype))
+    return ValueModel(backbone).to(dtype)
 
 
 def sharded(
