@@ -25,7 +25,7 @@ demo: setup ## a tiny model learns to add on this machine, in two minutes; ARGS=
 	@$(BIN)/python -m trainer.demo $(ARGS)
 
 test: setup ## the quick tests (10 minutes on two cores); a file that is named runs whole: ARGS="-n0 tests/test_cli.py"
-	@$(BIN)/python -m pytest --tier=quick --once-more $(ARGS)
+	@$(BIN)/python -m pytest --tier=quick --once-more --durations=40 --durations-min=5 $(ARGS)
 
 test-ray: setup ## the tests that start Rays and trainers of their own (half an hour); ARGS=tests/debug
 	@$(BIN)/python -m pytest --tier=ray --once-more $(ARGS)
