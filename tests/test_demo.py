@@ -18,13 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from devkit.debug.inworker import specs
-from tests.trainer.runs import Run, metrics_of, running, wait_until_gone
+from tests.trainer.runs import Run, metrics_of, running, running_on_a_terminal, wait_until_gone
 from trainer import roles
 from trainer.config import check_command
 from trainer.demo import __main__ as demo
 from trainer.demo import task
 
 LEARNED = 0.25  # the reward of the last three steps over that of the first three; it is about 0.45
+SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 DEADLINE_S = 400.0  # of half a minute on two idle cores
 
 
@@ -100,11 +101,17 @@ def test_a_folder_that_is_not_new_is_refused(tmp_path: Path, capsys: pytest.Capt
 # -- the whole of it, on a Ray of its own
 
 
+COMMAND = ["env", "--unset=RAY_AUTH_MODE", sys.executable, "-m", "trainer.demo"]
+
+
+def made_home(path: Path) -> Path:
+    """An empty one. No variable is set, but for where Ray's files go: other Rays run on this machine."""
+    path.mkdir()
+    return path
+
+
 def started(home: Path) -> AbstractContextManager[Run]:
-    """In an empty home without a variable, but for where Ray's files go: other Rays run on this machine."""
-    home.mkdir()
-    command = ["env", "--unset=RAY_AUTH_MODE", sys.executable, "-m", "trainer.demo"]
-    return running(command, home, HOME=str(home), LANG="C.UTF-8")
+    return running(COMMAND, made_home(home), HOME=str(home), LANG="C.UTF-8")
 
 
 @pytest.mark.ray
@@ -146,3 +153,22 @@ def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
         assert run.wait(DEADLINE_S) == 130, run.text
         assert wait_until_gone(run.mark) == [], run.text
     assert "Traceback" not in run.text
+
+
+@pytest.mark.ray
+def test_ctrl_c_in_a_terminal_says_one_word_and_gives_the_terminal_back(tmp_path: Path) -> None:
+    home = made_home(tmp_path / "home")
+    with running_on_a_terminal(COMMAND, home, HOME=str(home), LANG="C.UTF-8") as run:
+        run.wait_for_line("step 2: ", DEADLINE_S)
+        run.press("\x03")
+        assert run.wait(DEADLINE_S) == 130, run.text
+        assert wait_until_gone(run.mark) == [], run.text
+        assert run.modes_are_kept
+    assert "Traceback" not in run.text and "Writing model shards" not in run.text
+    assert run.text.rfind(SHOW_CURSOR) > run.text.rfind(HIDE_CURSOR) >= 0
+    drawn = run.text[run.text.rfind(SHOW_CURSOR) :].splitlines()
+    said = [
+        line for line in drawn[1:] if line.strip() and "meanwhile is in" not in line and not line.startswith("\x1b")
+    ]
+    assert [line.split(":")[0] for line in said] == ["error", "hint"], drawn
+    assert said[0] == "error: interrupted"

@@ -41,5 +41,5 @@ def tell_skipped(result: ppo.StepResult, tracker: Tracker) -> None:
         if report is not None and report.skipped and report.loss_scale is None:
             tracker.note(
                 f"step {result.progress.step}: {report.skipped} of {len(report.steps)} optimizer steps of the {role} "
-                "were left out, as their gradient was not finite"
+                "were skipped: their gradient was not finite"
             )

@@ -222,7 +222,7 @@ class Capsule:
             why = " ".join(said.split())[:300]
             raise CapsuleError(
                 f"cannot read the capsule {self.path}: {why}",
-                hint="give a step_N.capsule of this version, whole; one that ends in .partial is of a step that failed",
+                hint="give a complete step_N.capsule of this version; a .partial file belongs to a step that failed",
             ) from error
 
 

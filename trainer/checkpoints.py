@@ -136,7 +136,7 @@ def recover(root: Path) -> list[str]:
         if _NAME.fullmatch(partial.name.removesuffix(PARTIAL)) and _is_written(partial):
             final = partial.with_name(partial.name.removesuffix(PARTIAL))
             _put_in_place(partial, final)
-            said.append(f"{final} has got its name: its save was cut short when all was written")
+            said.append(f"{final} is complete: its save was interrupted after everything was written")
     said += _put_back(root)
     beside = root / (LATEST_FILE + NEW)
     if beside.exists():
@@ -163,7 +163,7 @@ def _put_back(root: Path) -> list[str]:
         final = aside.with_name(aside.name.removesuffix(REPLACED))
         if _NAME.fullmatch(final.name) and not final.exists():
             aside.rename(final)
-            said.append(f"{final} is back in its place: a save of the same step was cut short")
+            said.append(f"{final} was restored: a save of the same step was interrupted")
     return said
 
 

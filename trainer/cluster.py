@@ -50,7 +50,7 @@ def start_ray(config: Config) -> None:
             named = "RAY_ADDRESS=" if os.environ.get("RAY_ADDRESS") else ""
             raise ClusterError(
                 f"no Ray cluster answers at {named}{address}: {first_line(error)}",
-                hint="start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone; "
+                hint="start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine only; "
                 "where Ray asks for a token, RAY_AUTH_TOKEN must be the cluster's",
             ) from error
         return
@@ -70,7 +70,7 @@ def start_ray(config: Config) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(
             f"Ray does not start on this machine: {first_line(error)}",
-            hint="its logs are in the newest session below /tmp/ray (RAY_TMPDIR); `devkit doctor --here` looks at it",
+            hint="its logs are in the newest session below /tmp/ray (RAY_TMPDIR); `devkit doctor --here` checks it",
         ) from error
 
 
@@ -84,7 +84,7 @@ def in_time() -> Iterator[None]:
             raise
         raise DeadlineError(
             f"Ray did not come up in time: {first_line(error)}",
-            hint="the machine is overloaded: end what else runs on it, or try again; `devkit doctor --here` looks",
+            hint="the machine is overloaded: stop other programs on it, or try again; `devkit doctor --here` checks it",
         ) from error
 
 

@@ -59,7 +59,7 @@ def outcome(command: Callable[[], int], *, verbose: bool = False) -> int:
             sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        report_error(Interrupted("interrupted", hint="nothing was begun: give the same command again"))
+        report_error(Interrupted("interrupted", hint="nothing had started: run the same command again"))
         return Interrupted.exit_code
     except BrokenPipeError:
         forget_output()

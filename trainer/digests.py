@@ -73,7 +73,7 @@ def misfit(written: Mapping[str, Digest], found: Found) -> str | None:
         if there.size != digest.size:
             return f"{name} has {there.size:,} bytes, and had {digest.size:,} when it was written"
         if there != digest:
-            return f"{name} is not what was written: its checksum differs"
+            return f"{name} has changed since it was written: its checksum differs"
     return None
 
 

@@ -112,7 +112,7 @@ def excess(step: int, batch: TrainBatch, config: Config) -> DriftError | None:
         f"{limit:g}; at most {seen['training/rollout_logp_diff_max']:.3g}, KL (k3) {seen['rollout_corr/k3_kl']:.3g}, "
         f"perplexity ratio {seen['rollout_corr/ppl_ratio']:.3g}; worst: {'; '.join(_worst(rollout, apart_BT))}",
         hint=f"usual causes: {', '.join(_causes(config))}; trainer.max_rollout_drift is the limit, "
-        "trainer.rollout_drift_action=warn goes on",
+        "trainer.rollout_drift_action=warn continues",
     )
 
 

@@ -59,9 +59,10 @@ class Failure:
             return self._ended(dead, death)
         if pending and waited_in_vain(cause):
             return DeadlineError(
-                f"{self.phase}: {self.name(rank)} waited in a collective in vain ({first_line(cause)}) for "
-                f"{', '.join(self.name(other) for other in pending)}",
-                hint="see what they do with `ray stack` on their node; actor_rollout_ref.nccl_timeout sets the limit",
+                f"{self.phase}: {self.name(rank)} timed out in a collective ({first_line(cause)}) waiting "
+                f"for {', '.join(self.name(other) for other in pending)}",
+                hint="`ray stack` on their node shows what they are doing; "
+                "actor_rollout_ref.nccl_timeout sets the limit",
             )
         return WorkerFailed(
             f"{self.name(rank)} failed during {self.phase}: {type(cause).__name__}: {first_line(cause)}",
@@ -73,7 +74,7 @@ class Failure:
         """Of the calls in `pending`, which are not done at their deadline."""
         return DeadlineError(
             f"{self.phase}: no answer within {timeout_s:.0f} s from {self.names(pending)}",
-            hint="see what they do with `ray stack` on their node; trainer.step_timeout and "
+            hint="`ray stack` on their node shows what they are doing; trainer.step_timeout and "
             "trainer.ray_wait_register_center_timeout set the limits",
         )
 
@@ -112,13 +113,13 @@ class Failure:
             ranks = ", ".join(str(info.rank) for info in self.everyone if info.node_id == node)
             return NodeLost(
                 f"node {name} was lost during {self.phase}, and with it rank(s) {ranks}",
-                hint="see whether it is up and reachable, and restart Ray there",
+                hint="check that it is up and reachable, and restart Ray there",
                 trace=f"{error}\n",
             )
-        why = ": its node ran out of memory, and Ray ended it" if isinstance(error, OutOfMemoryError) else ""
+        why = ": its node ran out of memory, and Ray killed it" if isinstance(error, OutOfMemoryError) else ""
         return WorkerDied(
             f"{self.name(rank)} died during {self.phase}{why}",
-            hint="look for 'Out of memory' or a signal in Ray's logs of that node",
+            hint="look for 'Out of memory' or a signal in Ray's logs on that node",
             trace=f"{error}\n",
         )
 

@@ -17,10 +17,10 @@ from trainer.errors import NotFinite
 from trainer.records import Rollout, TrainBatch
 
 _DIVERGED = (
-    "the weights have diverged, or a precision is too low: go on from an earlier checkpoint with a smaller optim.lr, "
-    "or compute in fp32 (fsdp_config.dtype); trainer.capsule_dir records a step for trainer.replay"
+    "the weights have diverged, or a precision is too low: continue from an earlier checkpoint with a smaller "
+    "optim.lr, or compute in fp32 (fsdp_config.dtype); trainer.capsule_dir records a step for trainer.replay"
 )
-_TOO_LARGE = "rewards, or what is made of them, are too large for fp32: scale them down in the reward function"
+_TOO_LARGE = "rewards, or values computed from them, are too large for fp32: scale them down in the reward function"
 
 
 def require_batch(batch: TrainBatch) -> None:
@@ -62,7 +62,7 @@ def _require_loss(key: str, loss: Tensor, rollout: Rollout, parts: Mapping[str, 
     name, x_BT = max(parts.items(), key=lambda part: float(_inside(part[1], rollout).abs().max()))
     row, token = divmod(int(_inside(x_BT, rollout).abs().argmax()), x_BT.shape[1])
     raise NotFinite(
-        f"{key} is {value}; the largest number that it is made of is {name} of {_label(rollout, row)}: "
+        f"{key} is {value}; the largest number that goes into it is {name} of {_label(rollout, row)}: "
         f"{float(x_BT[row, token]):.4g} at token {token}",
         hint=_TOO_LARGE,
     )

@@ -31,4 +31,4 @@ def of_first_step(config: Config) -> str | None:
     compiled = [role for role, is_compiled in with_fsdp.items() if is_compiled]
     if not compiled:
         return None
-    return f"the first step compiles layers ({', '.join(compiled)}): expect a minute more than a later one takes"
+    return f"the first step compiles layers ({', '.join(compiled)}): expect it to take a minute longer than later ones"

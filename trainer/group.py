@@ -57,7 +57,7 @@ class WorkerGroup(InspectedGroup):
             if revived == REVIVALS:
                 raise EngineError(
                     f"a rollout engine died {REVIVALS + 1} times in one generation",
-                    hint="Ray's logs of its node have its last words; too little memory is the usual reason",
+                    hint="see Ray's logs on its node; running out of memory is the usual cause",
                 )
             self.everywhere("revive_engines")
             again = self._answers(take(prompts, open_), sampling)

@@ -76,7 +76,7 @@ class Leaving:
         self._timer = threading.Timer(self._grace_s, self._end_grace)
         self._timer.daemon = True
         self._timer.start()
-        self.note(f"SIGTERM: the step in progress is finished and saved within {self._grace_s:.0f} s, then this ends")
+        self.note(f"SIGTERM: finishing and saving the step in progress within {self._grace_s:.0f} s, then this ends")
 
     def _end_grace(self) -> None:
         self._asked_at = -math.inf

@@ -22,9 +22,11 @@ from trainer.errors import ConfigError, WeightMismatch, WorkerDied
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m trainer.main_ppo", description="PPO on Ray. Keys are verl's, overrides Hydra's.")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for example data.train_batch_size=64")
-    parser.add_argument("--check", action="store_true", help="report every problem of the command, and stop there")
-    parser.add_argument("--print-config", action="store_true", help="show each value and its origin, and stop there")
-    parser.add_argument("--dialect", metavar="NAME", help=f"whose meaning the keys have: {', '.join(DIALECTS)}")
+    parser.add_argument("--check", action="store_true", help="report every problem with the command and exit")
+    parser.add_argument("--print-config", action="store_true", help="show each value and where it comes from, and exit")
+    parser.add_argument(
+        "--dialect", metavar="NAME", help=f"which release's meaning of the keys to use: {', '.join(DIALECTS)}"
+    )
     parser.add_argument("--verbose", action="store_true", help="tracebacks of errors")
     return parser.parse_intermixed_args(argv)
 

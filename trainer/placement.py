@@ -63,7 +63,7 @@ def place(demand: Demand, timeout_s: float, note: Callable[[str], None]) -> list
         if missing:
             raise DeadlineError(
                 f"{missing} of {demand} were not found within {timeout_s:.0f} s: {shortage(demand, rooms())}",
-                hint="add nodes, end what holds theirs, or lower trainer.nnodes or trainer.n_gpus_per_node; "
+                hint="add nodes, free what is in use, or lower trainer.nnodes or trainer.n_gpus_per_node; "
                 "trainer.ray_wait_register_center_timeout sets how long to wait",
             )
     except BaseException:  # whatever it is: a group that comes late would hold its place for ever

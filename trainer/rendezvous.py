@@ -53,9 +53,9 @@ def in_time(who: str, host: str, port: int, timeout_s: float) -> Iterator[None]:
         yield
     except RuntimeError as error:  # of torch's store, gloo or NCCL: a broken line, a closed port, a time limit
         raise DeadlineError(
-            f"{who} on {socket.gethostname()} did not reach the other ranks by way of {host}:{port} within "
+            f"{who} on {socket.gethostname()} could not reach the other ranks at {host}:{port} within "
             f"{timeout_s:.0f} s: {str(error).splitlines()[0]}",
-            hint="nodes must reach each other at all ports: `devkit doctor` tries each pair; NCCL_SOCKET_IFNAME and "
+            hint="nodes must reach each other on all ports: `devkit doctor` tests each pair; NCCL_SOCKET_IFNAME and "
             "GLOO_SOCKET_IFNAME choose the network",
         ) from error
 

@@ -43,7 +43,7 @@ def replay(
         ExitStack() as stack,
     ):
         if capsule.trusts_code and not trust_remote_code:
-            note(f"the capsule asks for trust_remote_code; its models are loaded without code of their own ({TRUST})")
+            note(f"the capsule asks for trust_remote_code; its models are loaded without their own code ({TRUST})")
             capsule.distrust()
         yield from Restaging(capsule, Path(folder), stack, tolerance, checkpoint).run(stages or tuple(STAGES))
 
@@ -54,12 +54,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--stage", action="append", choices=STAGES, metavar="NAME", help=f"may be repeated: {', '.join(STAGES)}"
     )
-    parser.add_argument("--tolerance", type=float, help="how far apart what a model computes may be")
+    parser.add_argument("--tolerance", type=float, help="tolerance for what a model computes")
     parser.add_argument(
-        "--checkpoint", type=Path, help="the global_step_N before the step, where weights are not inside"
+        "--checkpoint", type=Path, help="the global_step_N before the step, if the capsule holds no weights"
     )
     parser.add_argument(
-        TRUST, action="store_true", help="run what code the models of the capsule bring along, where it asks for it"
+        TRUST, action="store_true", help="run code that comes with the capsule's models, if the capsule asks for it"
     )
     parser.add_argument("--json", action="store_true", help="one document on stdout")
     return parser.parse_args(argv)

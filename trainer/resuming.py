@@ -49,7 +49,7 @@ def choose(
     if damaged:
         raise CheckpointError(
             f"none of the {len(damaged)} checkpoint(s) in {root} can be read: {damaged[0].name}: {faults[damaged[0]]}",
-            hint="trainer.resume_mode=disable starts anew, and replaces those whose steps it saves",
+            hint="trainer.resume_mode=disable starts over, and replaces those whose steps it saves",
         )
     return None
 
@@ -91,7 +91,7 @@ def way_on(config: TrainerConfig) -> str:
 def damage(folder: Path, state: State, digest_files: DigestFiles, note: Note = lambda text: None) -> str | None:
     """What is wrong with the files of a checkpoint; None if they are what was written. Reads all of them."""
     if state.files is None:
-        note(f"{folder} was written without digests: its files are taken as they are")
+        note(f"{folder} was written without digests: its files are used unchecked")
         return None
     if (why := checkpoints.shortcoming(folder, state)) is not None:
         return why
@@ -104,7 +104,7 @@ def require_whole(folder: Path, note: Note = lambda text: None) -> None:
     Without a `state.json`, as where somebody has taken the actor's folder alone, nothing is known.
     """
     if not (folder / STATE_FILE).exists():
-        note(f"{folder} has no {STATE_FILE}: its files are taken as they are")
+        note(f"{folder} has no {STATE_FILE}: its files are used unchecked")
         return
     _asked_for(folder, digests.of_files, note)
 
@@ -145,7 +145,7 @@ def _newest_first(root: Path) -> list[tuple[Path, State | str]]:
 def _say(faults: dict[Path, str], root: Path, chosen: int, note: Note) -> None:
     """What was passed over, of what is newer than the step that was chosen."""
     for partial in sorted(root.glob(f"global_step_*{checkpoints.PARTIAL}")):
-        faults[partial] = "its save was cut short"
+        faults[partial] = "its save was interrupted"
     for folder, why in faults.items():
         if checkpoints.step_of(folder) >= chosen:
-            note(f"passed over {folder}: {why}")
+            note(f"skipped {folder}: {why}")

@@ -195,7 +195,7 @@ def _require_dead(
     before = os.fstat(handle).st_mtime_ns
     if _now_of(path.parent) - before > 2e9 * WATCH_S:
         return
-    note(f"{path} names {holder}: looking for {WATCH_S:.0f} s whether it still runs")
+    note(f"{path} names {holder}: checking for {WATCH_S:.0f} s whether it is still running")
     deadline = time.monotonic() + WATCH_S
     while time.monotonic() < deadline:
         time.sleep(WATCH_S / 30)
@@ -236,7 +236,7 @@ def _read(handle: int) -> Holder | None:
 def _in_use(path: Path, key: str, holder: Holder | None) -> FolderInUse:
     return FolderInUse(
         f"another run writes to {path.parent}: {holder or 'its process is not named yet'}",
-        hint=f"give this one a folder of its own with {key}, or end the other one",
+        hint=f"give this one a folder of its own with {key}, or stop the other one",
     )
 
 

@@ -49,7 +49,7 @@ def read_state(folder: Path) -> State:
     except OSError as error:
         why = error.strerror or str(error)
     except UnicodeDecodeError:
-        why = "it is no text"
+        why = "it is not text"
     else:
         try:
             return parse(text)
@@ -63,20 +63,20 @@ def parse(text: str) -> State:
     try:
         record = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"it is no JSON ({str(error).splitlines()[0]:.80})") from error
+        raise ValueError(f"it is not valid JSON ({str(error).splitlines()[0]:.80})") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(record, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     if _OWN in record and record.pop(_OWN) != _crc(record):
-        raise ValueError("it is not what was written: its checksum differs")
+        raise ValueError("it has changed since it was written: its checksum differs")
     if odd := sorted(record.keys() - {"step", "kl_coef", "data", "saved", "files"}):
         raise ValueError(f"{odd[0]!r:.40} is not known here")
     coefficient = _of(record, "kl_coef", _is_coefficient, "a number from 0")
     progress = Progress(_of(record, "step", _is_count, "a count"), float(coefficient))
     data = _of(record, "data", lambda value: isinstance(value, dict), "an object")
     if not all(type(value) is int and abs(value) < 2**64 for value in data.values()):
-        raise ValueError("data holds something else than numbers")
+        raise ValueError("data holds something other than numbers")
     return State(progress, data, _files(record), _of({"saved": 0} | record, "saved", _is_count, "a count"))
 
 
@@ -86,7 +86,7 @@ def _files(record: Mapping[str, Any]) -> dict[str, Digest] | None:
     files = _of(record, "files", lambda value: isinstance(value, dict) and bool(value), "an object")
     for name in files:
         if not _is_below(name):
-            raise ValueError(f"it names a file outside of the checkpoint, {name!r:.80}")
+            raise ValueError(f"it names a file outside the checkpoint, {name!r:.80}")
     return {name: Digest.parse(value) for name, value in files.items()}
 
 

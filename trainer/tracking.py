@@ -187,7 +187,7 @@ class TerminalLog:
             return
         self.console.file = None  # type: ignore[assignment]  # sys.stderr again
         if (log := self.apart.close()) is not None:
-            text = f"note: what Ray and libraries wrote to stderr meanwhile is in {log}"
+            text = f"note: the stderr of Ray and other libraries is in {log}"
             self.console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 

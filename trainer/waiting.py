@@ -63,7 +63,10 @@ class UnderWay:
         if now >= self._deadline:
             raise self.failure.too_late(pending, self._timeout_s)
         self._patience = self._deadline
-        note(f"{self.phase} takes long: {now - self._began:.0f} s so far, no answer from {self.failure.names(pending)}")
+        note(
+            f"{self.phase} is taking long: {now - self._began:.0f} s so far, "
+            f"no answer from {self.failure.names(pending)}"
+        )
 
 
 def first_done(begun: Sequence[UnderWay], note: Callable[[str], None]) -> UnderWay:

@@ -188,7 +188,7 @@ def calls_in_ray(circle: Sequence[Link]) -> tuple[str, ...]:
 
 
 def crash(found: CrashFacts) -> str:
-    return f"crash {found.id}: {found.said}{at_frame(found.at)} (devkit crashes show {found.id} has its variables)"
+    return f"crash {found.id}: {found.said}{at_frame(found.at)} (variables: devkit crashes show {found.id})"
 
 
 def recorded(found: Stuck) -> tuple[str, ...]:

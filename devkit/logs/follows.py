@@ -9,7 +9,7 @@ from devkit.debug.inworker.records import DIED
 from devkit.logs.events import Event
 
 CAUSE, MAYBE, FOLLOWS = 0, 1, 2
-PEER = "the exit of a peer"
+PEER = "a peer that exited"
 
 
 class Weight(NamedTuple):
@@ -27,14 +27,14 @@ _TYPES = {
     "WorkerCrashedError": "a worker that died",
     "LocalRayletDiedError": "a node that died",
     "NodeDiedError": "a node that died",
-    "OwnerDiedError": "the exit of an object's owner",
-    "ObjectLostError": "the loss of an object",
-    "ObjectReconstructionFailedError": "the loss of an object",
-    "ReferenceCountingAssertionError": "the loss of an object",
+    "OwnerDiedError": "an object's owner that exited",
+    "ObjectLostError": "an object that was lost",
+    "ObjectReconstructionFailedError": "an object that was lost",
+    "ReferenceCountingAssertionError": "an object that was lost",
     "TaskCancelledError": "a task that was cancelled",
-    "KeyboardInterrupt": "an interruption",
-    "BrokenPipeError": "the exit of the other side",
-    "ConnectionResetError": "the exit of the other side",
+    "KeyboardInterrupt": "an interrupt",
+    "BrokenPipeError": "a peer that exited",
+    "ConnectionResetError": "a peer that exited",
     "ChildFailedError": "a child that failed",
     "GetTimeoutError": "a wait that timed out",
 }
@@ -45,24 +45,24 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
         (
             r"placement group .*(name|already) .*exist|placement group with name .* already exists",
             FOLLOWS,
-            "an earlier try",
+            "an earlier attempt",
         ),
-        (r"(actor|name).*already (exists|taken)|AlreadyExists", FOLLOWS, "an earlier try"),
+        (r"(actor|name).*already (exists|taken)|AlreadyExists", FOLLOWS, "an earlier attempt"),
         (r"connection closed by peer|connection reset by peer|broken pipe|socket closed", FOLLOWS, PEER),
         (r"remote process exited|ncclRemoteError|peer .* (has )?(failed|died|exited)", FOLLOWS, PEER),
         (
             r"watchdog caught collective operation timeout|watchdog (got stuck|timeout)",
             MAYBE,
-            "a rank that did not arrive",
+            "a rank that never arrived",
         ),
         (
             r"timed out waiting \d+ms for (recv|send)|timeout.*(barrier|collective|allreduce|all_reduce)",
             MAYBE,
-            "a rank that did not arrive",
+            "a rank that never arrived",
         ),
-        (r"(store|socket|rendezvous|wait).*(timed? ?out|timeout)", MAYBE, "a rank that did not arrive"),
-        (r"\bSIGTERM\b|was terminated|asked to (exit|end)", FOLLOWS, "being ended"),
-        (r"no answer within .* from", MAYBE, "a rank that did not arrive"),
+        (r"(store|socket|rendezvous|wait).*(timed? ?out|timeout)", MAYBE, "a rank that never arrived"),
+        (r"\bSIGTERM\b|was terminated|asked to (exit|end)", FOLLOWS, "a process that was terminated"),
+        (r"no answer within .* from", MAYBE, "a rank that never arrived"),
         (
             r"the actor died|actor .* is dead|its (node|worker|owner) (has )?died|died unexpectedly",
             FOLLOWS,
@@ -71,7 +71,7 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
         (r"\bdied during \w+", FOLLOWS, "an actor that died"),
         (r"process group .*(aborted|destroyed)|communicator was aborted", FOLLOWS, PEER),
         (r"health check failed|missing too many heartbeats", MAYBE, "a node that did not answer"),
-        (r"owner.*(died|exited)|driver (has )?exited|job .*(finished|has ended)", FOLLOWS, "the job ending"),
+        (r"owner.*(died|exited)|driver (has )?exited|job .*(finished|has ended)", FOLLOWS, "a job that ended"),
     )
 )
 _LOOKED_AT = 300  # characters: looking for two words in any order takes a time that is the square of this
@@ -85,7 +85,7 @@ def weigh(event: Event) -> Weight:
     >>> weigh(Event("task", Raised("ValueError", "bad"))).level
     0
     >>> weigh(Event("log", Raised("RuntimeError", "Connection closed by peer [10.0.0.2]:41"))).why
-    'the exit of a peer'
+    'a peer that exited'
     >>> weigh(Event("crash", Raised("ProcessDied", "the process died: RPC error: Socket closed"))).level
     0
     """
@@ -106,9 +106,9 @@ def weigh(event: Event) -> Weight:
     if event.source == "job" and not raised.type:  # the exit code of a driver, where nothing else is known
         return Weight(CAUSE)
     if event.source == "job":
-        return Weight(MAYBE, "what its processes did")
+        return Weight(MAYBE, "an error in its processes")
     if event.source == "actor" or raised.type in ("SystemExit", "RayTaskError"):
-        return Weight(MAYBE, "what its process did")
+        return Weight(MAYBE, "an error in its process")
     if event.source == "worker" and not event.raised.message:
-        return Weight(MAYBE, "an error of its program")
+        return Weight(MAYBE, "an error in its program")
     return Weight(CAUSE)

@@ -32,17 +32,17 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         return Text("\n").join([Text(f"no error was found in {head}", style="bold"), *_notes(left)])
     lines = [Text(head, style="dim"), Text(), *_cause(found.cause, "first error", cwd)]
     if left.job.status == "SUCCEEDED":
-        lines += [Text(), Text("the job's status is its driver's, and the driver ended without an error", "dim")]
+        lines += [Text(), Text("the job succeeded because its driver exited without an error", "dim")]
     if not found.sure:
-        word = "such an error usually follows from another one, but no trace of that one was found"
+        word = "an error of this kind is usually a consequence, but no trace of its cause was found"
         lines += [Text(), Text(word, style="yellow")]
     for other in found.others[:OTHERS]:
         lines += [Text(), *_cause(other, "at the same time", cwd)]
     if more := found.others[OTHERS:]:
-        lines += [Text(), Text(f"and {count(len(more), 'more error')} at the same time: --json has them", style="dim")]
+        lines += [Text(), Text(f"and {count(len(more), 'more error')} at the same time: see --json", style="dim")]
     if found.followed:
         total = sum(each.count for each in found.followed)
-        lines += [Text(), Text(f"then followed {count(total, 'error')}:")]
+        lines += [Text(), Text(f"{count(total, 'error')} followed:")]
         for each in found.followed[:FOLLOWED]:
             who = f" in {', '.join(each.roles[:4])}{' ...' if len(each.roles) > 4 else ''}" if each.roles else ""
             lines.append(Text(f"  {each.count} x {_short(each.said)}{who}  (consequence of {each.why})", style="dim"))
@@ -90,7 +90,7 @@ def _cause(problem: Problem, heading: str, cwd: str | None) -> list[Text]:
     ]
     lines.append(Text(f"  seen in {', '.join(_seen(problem)[:4])}", style="dim"))
     if crash := next((each.id for each in problem.events if each.id and each.raised.frames), ""):
-        lines.append(Text(f"  devkit crashes show {crash} has its variables", style="dim"))
+        lines.append(Text(f"  variables: devkit crashes show {crash}", style="dim"))
     return lines
 
 

@@ -251,13 +251,13 @@ def test_model_folders(command: Command, model_dir: Path, tmp_path: Path) -> Non
 def test_a_hub_id_is_a_note(command: Command) -> None:
     words = command("actor_rollout_ref.model.path=Qwen/Qwen2-7B-Instruct")
     assert problems(words) == {}
-    assert "taken from the hub" in notes(words)["actor_rollout_ref.model.path"]
+    assert "downloaded from the hub" in notes(words)["actor_rollout_ref.model.path"]
 
 
 def test_reward_functions(command: Command, tmp_path: Path) -> None:
     path, name = "custom_reward_function.path", "custom_reward_function.name"
     file = tmp_path / "reward.py"
-    assert "is no file" in problems(command(f"{path}={file}"))[path]
+    assert "is not a file" in problems(command(f"{path}={file}"))[path]
     file.write_text("def compute_scores(): raise SystemExit\n\nclass A:\n    def compute_score(self): ...\n")
     assert "is not defined in" in problems(command(f"{path}={file}"))[name]
     assert problems(command(f"{path}={file}", f"{name}=compute_scores")) == {}
@@ -269,7 +269,7 @@ def test_reward_functions(command: Command, tmp_path: Path) -> None:
 
 def test_settings(command: Command, tmp_path: Path) -> None:
     key = f"{ROLLOUT}.val_kwargs.temperature"
-    assert "can not be sampled from" in problems(command(f"{ROLLOUT}.val_kwargs.do_sample=True"))[key]
+    assert "cannot be sampled from" in problems(command(f"{ROLLOUT}.val_kwargs.do_sample=True"))[key]
     assert problems(command(f"{ROLLOUT}.val_kwargs.do_sample=True", f"{key}=0.6")) == {}
     key = "trainer.resume_from_path"
     assert "is not set" in problems(command("trainer.resume_mode=resume_path"))[key]
@@ -277,7 +277,7 @@ def test_settings(command: Command, tmp_path: Path) -> None:
     assert problems(command("trainer.resume_mode=resume_path", f"{key}={tmp_path}")) == {}
     assert "no effect" in notes(command(f"{key}={tmp_path}"))[key]
     assert "data.val_files" in problems(command("trainer.val_only=True", "data.val_files=[]"))
-    assert "nothing is validated" in notes(command("data.val_files=[]"))["data.val_files"]
+    assert "validation is off" in notes(command("data.val_files=[]"))["data.val_files"]
 
 
 OUTPUTS = ("default_local_dir", "rollout_data_dir", "validation_data_dir", "capsule_dir")
@@ -300,7 +300,7 @@ def test_a_folder_that_cannot_be_written(
     assert said("new/folder") is said(str(tmp_path)) is said("locked/new") is None
     assert said("/dev/full") == f"{key}=/dev/full is neither a file nor a folder"
     assert said("file") == f"{key}=file is a file"
-    assert said("file/new") == f"{key}=file/new cannot be made: {tmp_path}/file is a file"
+    assert said("file/new") == f"{key}=file/new cannot be created: {tmp_path}/file is a file"
     assert "a name in it has 300 bytes, and " in (said(f"new/{LONG}/deep") or "")
     assert "it has " in (said("long/" * 1000) or "")
     assert "is no path" in (said("~nobody-at-all/x") or "")
@@ -308,7 +308,7 @@ def test_a_folder_that_cannot_be_written(
     real = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path) and real(path, mode))
     assert said("locked") == f"{key}=locked cannot be written to"
-    assert said("locked/new") == f"{key}=locked/new cannot be made: {tmp_path}/locked cannot be written to"
+    assert said("locked/new") == f"{key}=locked/new cannot be created: {tmp_path}/locked cannot be written to"
 
 
 @pytest.mark.parametrize("key", ["trainer.experiment_name", "trainer.project_name"])
@@ -375,7 +375,7 @@ def test_what_does_nothing_as_the_rest_stands_is_told(
 
 def test_several_nodes_without_a_checkpoint_are_told(command: Command) -> None:
     key = "trainer.save_freq"
-    assert "writes no checkpoint: when one of 2 nodes" in notes(command("trainer.nnodes=2"))[key]
+    assert "writes no checkpoint: losing one of 2 nodes" in notes(command("trainer.nnodes=2"))[key]
     for fine in (["trainer.nnodes=1"], ["trainer.nnodes=2", f"{key}=5"], ["trainer.nnodes=2", "trainer.val_only=True"]):
         assert key not in notes(command(*fine))
 

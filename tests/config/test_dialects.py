@@ -235,7 +235,7 @@ def test_a_key_without_effect_is_noted_with_its_reason(word: str, why: str) -> N
 )
 def test_what_can_not_be_honoured_is_refused(word: str) -> None:
     (problem,) = resolve([word]).problems
-    assert problem.message.startswith(word.lstrip("+")) and "can not be honoured: " in problem.message
+    assert problem.message.startswith(word.lstrip("+")) and "is not supported: " in problem.message
     assert problem.hint
 
 

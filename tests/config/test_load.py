@@ -204,7 +204,7 @@ def test_a_reference_to_nowhere_is_told_once() -> None:
 
 
 def test_a_deletion_is_refused() -> None:
-    assert "can not be deleted" in only_problem("~trainer.logger")[0]
+    assert "cannot be deleted" in only_problem("~trainer.logger")[0]
     assert "there is no key" in only_problem("~trainer.loggers")[0]
 
 

@@ -112,7 +112,7 @@ def test_an_invented_name_in_a_free_section_is_an_unknown_key(word: str, near: s
 )
 def test_what_is_refused_is_refused_in_a_dictionary_too(word: str, key: str) -> None:
     (problem,) = resolve([word]).problems
-    assert problem.key == key and "can not be honoured" in problem.message
+    assert problem.key == key and "is not supported" in problem.message
 
 
 def test_a_text_for_a_whole_section_is_told_with_one_of_its_keys() -> None:

@@ -200,13 +200,13 @@ def test_a_driver_s_exit_code_alone_is_what_is_known() -> None:
         found.cause is not None and found.cause.best.raised.said == "the driver ended with exit code 3" and found.sure
     )
     page = view.page(Left(job, (), (), ()), found).plain
-    assert "such an error usually follows" not in page and "first error: the driver ended with exit code 3" in page
+    assert "no trace of its cause" not in page and "first error: the driver ended with exit code 3" in page
 
 
 def test_a_job_that_ended_well_is_said_to() -> None:
     job = JobRow(job_id="05", status="SUCCEEDED", entrypoint="python tune.py")
     found = first_error([Event("task", KEY, 1.0, "trial", pid=1)])
-    assert "the driver ended without an error" in view.page(Left(job, (), (), ()), found).plain
+    assert "its driver exited without an error" in view.page(Left(job, (), (), ()), found).plain
 
 
 # ---- which one is the cause
@@ -234,11 +234,11 @@ def test_what_only_follows_is_set_aside_though_its_clock_is_ahead() -> None:
     assert found.sure and not found.others
     assert sum(each.count for each in found.followed) == len(CAUSED)
     assert {each.why for each in found.followed} == {
-        "the exit of a peer",
-        "a rank that did not arrive",
+        "a peer that exited",
+        "a rank that never arrived",
         "an actor that died",
-        "an earlier try",
-        "being ended",
+        "an earlier attempt",
+        "a process that was terminated",
     }
 
 

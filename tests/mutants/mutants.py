@@ -533,7 +533,7 @@ MUTANTS = (
         old="    lengths = bounds.diff().tolist()\n",
         new="    lengths = [int(bounds[-1])]\n",
         caught_by="settings",
-        says="use_remove_padding has no effect, its batches are padded: two sequences in a row answer otherwise",
+        says="use_remove_padding has no effect, its batches are padded: two packed sequences give other results",
         words=EPOCHS,
     ),
     Mutant(

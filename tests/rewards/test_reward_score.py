@@ -241,7 +241,7 @@ def test_a_module_that_raises_names_the_line(source: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("def compute_score(text, truth): return 1", "compute_score(text, truth) in mine.py is no reward function"),
+        ("def compute_score(text, truth): return 1", "compute_score(text, truth) in mine.py is not a reward function"),
         ("def compute_score(solution_str): return 1", "unexpected keyword argument"),
         ("async def compute_score(**_): return 1", "is async"),
     ],

@@ -5,22 +5,27 @@ Every process of a run inherits a mark in its environment; they are found by it 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import queue
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 from tests.pace import stretched
 
@@ -79,6 +84,9 @@ def command_of(pid: int) -> str:
         return str(pid)
 
 
+R = TypeVar("R", bound="Run")
+
+
 class Run:
     """A process and everything that it starts."""
 
@@ -86,28 +94,35 @@ class Run:
         self.mark = uuid.uuid4().hex
         environment = {**os.environ, "RAY_AUTH_MODE": "disabled", **env, MARK: self.mark}
         environment.pop("RAY_AUTH_TOKEN", None)
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        self.process, self.stream = self.started(command, folder, environment)
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as stream:
+        with contextlib.suppress(OSError), self.stream as stream:  # a terminal whose last program has gone is an error
             for line in stream:
                 self.lines.append(line.rstrip("\n"))
                 self._queue.put(line)
         self._queue.put(None)
+
+    def started(
+        self, command: Sequence[str], folder: Path, environ: Mapping[str, str]
+    ) -> tuple[subprocess.Popen[str], IO[str]]:
+        """The process, and what it says."""
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        return process, process.stdout
 
     @property
     def text(self) -> str:
@@ -151,11 +166,48 @@ class Run:
         self._reader.join(GONE_S)
 
 
-@contextmanager
-def running(command: Sequence[str], folder: Path, **env: str) -> Iterator[Run]:
+class TerminalRun(Run):
+    """The same on a terminal of its own, of 80 columns and 24 rows. What is drawn in place is a line each time."""
+
+    def started(
+        self, command: Sequence[str], folder: Path, environ: Mapping[str, str]
+    ) -> tuple[subprocess.Popen[str], IO[str]]:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self._modes = termios.tcgetattr(self._master)
+        environ = {**environ, "TERM": "xterm-256color"}
+        process = subprocess.Popen(
+            ["setsid", "--ctty", *command], cwd=folder, env=environ, stdin=slave, stdout=slave, stderr=slave, text=True
+        )
+        os.close(slave)
+        return process, open(self._master, encoding="utf-8", errors="replace", closefd=False)
+
+    def press(self, key: str) -> None:
+        os.write(self._master, key.encode())
+
+    @property
+    def modes_are_kept(self) -> bool:
+        """Whether the terminal takes and shows what is typed as it did before."""
+        return termios.tcgetattr(self._master) == self._modes
+
+    def close(self) -> None:
+        super().close()
+        os.close(self._master)
+
+
+def running(command: Sequence[str], folder: Path, **env: str) -> AbstractContextManager[Run]:
     """A run with a Ray temp folder of its own, short enough for sockets; all of it is gone afterwards."""
+    return _running(Run, command, folder, env)
+
+
+def running_on_a_terminal(command: Sequence[str], folder: Path, **env: str) -> AbstractContextManager[TerminalRun]:
+    return _running(TerminalRun, command, folder, env)
+
+
+@contextmanager
+def _running(kind: type[R], command: Sequence[str], folder: Path, env: Mapping[str, str]) -> Iterator[R]:
     temporary = tempfile.mkdtemp(prefix="tr", dir="/tmp")
-    run = Run(command, folder, {"RAY_TMPDIR": temporary, "TMPDIR": temporary, "PYTHONPATH": str(ROOT), **env})
+    run = kind(command, folder, {"RAY_TMPDIR": temporary, "TMPDIR": temporary, "PYTHONPATH": str(ROOT), **env})
     try:
         yield run
     finally:

@@ -63,7 +63,7 @@ def test_nothing_tears_the_bar_of_a_run(tmp_path: Path) -> None:
     assert "torn" not in shown
     assert "starting Ray" in shown and "from a worker" in shown and "note: a note" in shown
     assert "score 0.75 ▁█" in shown
-    (line,) = [line for line in shown.splitlines() if "wrote to stderr meanwhile" in line]
+    (line,) = [line for line in shown.splitlines() if "stderr of Ray and other libraries" in line]
     log = Path(line.rpartition(" ")[2].strip().removesuffix("\x1b[0m"))
     assert log.read_text() == "network_util.cc: torn"
     log.unlink()

@@ -79,7 +79,7 @@ def test_each_phase_has_its_own_memory(cases: Cases) -> None:
 
 
 def test_who_is_late_is_noted_while_others_work(cases: Cases) -> None:
-    noted = [note for note in cases["note"]["notes"] if note.startswith("right takes long")]
+    noted = [note for note in cases["note"]["notes"] if note.startswith("right is taking long")]
     assert len(noted) == 1 and "rank 2, rank 3" in noted[0] and set(cases["note"]["results"]) == {"l", "r"}
 
 

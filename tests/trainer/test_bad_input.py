@@ -217,7 +217,7 @@ def test_a_model_of_the_hub_with_too_few_heads(
 def test_folder_that_cannot_be_written(words: Words, failed_early: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     said = failed_early(words(f"trainer.default_local_dir={tmp_path / 'file' / 'run'}"), 2)
-    assert f"cannot be made: {tmp_path / 'file'} is a file" in said
+    assert f"cannot be created: {tmp_path / 'file'} is a file" in said
 
 
 def test_a_folder_that_another_run_writes_to(words: Words, failed_early: Callable[..., str], tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_sigterm_with_a_grace_period(words: Words, reward: Callable[[str], list[
     with running(main_ppo(words(*changes)), tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
         read_fifo(tmp_path / "fifo")
         run.signal_group(signal.SIGTERM)
-        run.wait_for_line("note: SIGTERM: the step in progress is finished and saved within 100 s")
+        run.wait_for_line("note: SIGTERM: finishing and saving the step in progress within 100 s")
         (tmp_path / "go").write_text("")
         assert run.wait() == 130
         assert_one_error(run, "interrupted", "trainer.resume_mode=auto continues from run/global_step_1")

@@ -75,4 +75,4 @@ def test_what_takes_long_is_told_before(of: Of) -> None:
     assert said is not None and "SGLang" in said and "half a minute" in said
     compiled = of(f"{A}.fsdp_config.use_torch_compile=True", f"{CRITIC}.fsdp_config.use_torch_compile=True")
     said = forecast.of_first_step(compiled)
-    assert said is not None and "(actor, critic)" in said and "a minute more" in said
+    assert said is not None and "(actor, critic)" in said and "a minute longer" in said

@@ -154,7 +154,7 @@ def run(words: Words, folder: Path, score: str, length: str = "2.0") -> list[Met
 @pytest.mark.parametrize("score", ["1e39", "-3.5e38", "10**400", "10**5000", "float('inf')", "float('nan')"])
 def test_a_reward_that_fp32_does_not_hold(words: Words, tmp_path: Path, score: str) -> None:
     with pytest.raises(
-        RewardError, match=r"the reward of row 3 of .*train\.parquet .* is no finite number of fp32"
+        RewardError, match=r"the reward of row 3 of .*train\.parquet .* is not a finite fp32 number"
     ) as error:
         run(words, tmp_path, score)
     assert error.value.hint and len(error.value.message) < 400

@@ -167,9 +167,9 @@ def test_what_is_passed_over_is_said(save: Any, tmp_path: Path) -> None:
     found = resuming.choose(TrainerConfig(default_local_dir=str(tmp_path)), note=notes.append)
     assert found is not None and found[0] == tmp_path / "global_step_4"
     assert sorted(notes) == [
-        f"passed over {tmp_path}/global_step_10.partial: its save was cut short",
-        f"passed over {tmp_path}/global_step_6: actor/.metadata: No such file or directory",
-        f"passed over {tmp_path}/global_step_8: it has no state.json",
+        f"skipped {tmp_path}/global_step_10.partial: its save was interrupted",
+        f"skipped {tmp_path}/global_step_6: actor/.metadata: No such file or directory",
+        f"skipped {tmp_path}/global_step_8: it has no state.json",
     ]
     assert resuming.way_on(TrainerConfig(default_local_dir=str(tmp_path))).endswith("global_step_4")
 
@@ -183,8 +183,8 @@ def test_what_was_moved_aside_comes_back(save: Any, tmp_path: Path) -> None:
     assert resuming.way_on(config) == f"trainer.resume_mode=auto continues from {tmp_path}/global_step_6.replaced"
     assert resuming.choose(config, note=notes.append) == (folder, read_state(folder))
     assert notes == [
-        f"{folder} is back in its place: a save of the same step was cut short",
-        f"passed over {folder}.partial: its save was cut short",
+        f"{folder} was restored: a save of the same step was interrupted",
+        f"skipped {folder}.partial: its save was interrupted",
     ]
 
 
@@ -212,7 +212,7 @@ def test_one_that_is_asked_for_and_damaged_is_an_error(save: Any, tmp_path: Path
     folder = save(tmp_path, 4, "old")
     (folder / WEIGHTS).write_text("oId")
     config = TrainerConfig(resume_mode="resume_path", resume_from_path=str(folder))
-    with pytest.raises(CheckpointError, match=rf"global_step_4 is damaged: {WEIGHTS} is not what was written"):
+    with pytest.raises(CheckpointError, match=rf"global_step_4 is damaged: {WEIGHTS} has changed since it was written"):
         resuming.choose(config)
 
 
@@ -232,7 +232,7 @@ def test_one_without_digests_is_taken_with_a_word(save: Any, tmp_path: Path) -> 
     notes: list[str] = []
     found = resuming.choose(TrainerConfig(default_local_dir=str(tmp_path)), note=notes.append)
     assert found is not None and found[1] == State(Progress(4, 0.5), {"epoch": 0, "batch": 4})
-    assert notes == [f"{folder} was written without digests: its files are taken as they are"]
+    assert notes == [f"{folder} was written without digests: its files are used unchecked"]
 
 
 def test_the_newest_is_the_one_that_was_saved_last(save: Any, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_rank_that_the_others_wait_for_in_vain(words: Words, tmp_path: Path) -
     )
     with running(main_ppo(words(*changes)), tmp_path) as run:
         assert run.wait() == 4, run.text
-        said = assert_one_error(run, "update_critic: rank 0 ", "in vain", "nccl_timeout", "ray stack")
+        said = assert_one_error(run, "update_critic: rank 0 ", "timed out in a collective", "nccl_timeout", "ray stack")
         assert " for rank 1 (pid " in said
 
 

@@ -111,7 +111,7 @@ def test_what_is_no_state(text: str, tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_bytes(b"\xff\xfe{")
-    with pytest.raises(CheckpointError, match="it is no text"):
+    with pytest.raises(CheckpointError, match="it is not text"):
         read_state(tmp_path)
 
 
@@ -169,7 +169,10 @@ def test_digests_of_files(tmp_path: Path) -> None:
     written = {name: digest for name, digest in found.items() if isinstance(digest, Digest)}
     assert misfit(written, found) is None
     (tmp_path / "large").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert misfit(written, of_files(tmp_path, list(written))) == "large is not what was written: its checksum differs"
+    assert (
+        misfit(written, of_files(tmp_path, list(written)))
+        == "large has changed since it was written: its checksum differs"
+    )
     (tmp_path / "large").write_bytes(content[:-1])
     assert "has 4,194,320 bytes, and had 4,194,321" in str(misfit(written, of_files(tmp_path, list(written))))
     assert misfit(written, {}) == "large: not there"

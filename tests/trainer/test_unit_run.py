@@ -552,7 +552,7 @@ def test_optimizer_steps_that_are_left_out_are_said(go: Go, monkeypatch: pytest.
     said: list[str] = []
     monkeypatch.setattr(Tracker, "note", lambda _self, text: said.append(text))
     go(ranks=(Skipping(), Skipping()))
-    left_out = "1 of 2 optimizer steps of the critic were left out, as their gradient was not finite"
+    left_out = "1 of 2 optimizer steps of the critic were skipped: their gradient was not finite"
     assert said == [f"step 1: {left_out}"]
 
 

@@ -235,7 +235,7 @@ def _update_problems(kind: _Pass, mini_key: str, per_rank: int) -> Iterator[Prob
     if kind.budget is not None:
         return
     if not kind.given:
-        message = f"neither {kind.key}_per_gpu nor use_dynamic_bsz says how many sequences go through at once"
+        message = f"neither {kind.key}_per_gpu nor use_dynamic_bsz is set: the micro-batch size is missing"
         yield Problem(f"{kind.key}_per_gpu", message, f"set {kind.key}_per_gpu to a divisor of {per_rank}", (kind.key,))
     size = _size(kind)
     if len(kind.given) == 1 and size and size.rows and per_rank % size.rows:

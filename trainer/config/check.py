@@ -147,7 +147,7 @@ def setting_problems(config: Config) -> Iterator[Problem]:
     validation, trainer = config.actor_rollout_ref.rollout.val_kwargs, config.trainer
     prefix = "actor_rollout_ref.rollout.val_kwargs"
     if validation.do_sample and validation.temperature <= 0:
-        message = f"{prefix}.temperature={validation.temperature} can not be sampled from"
+        message = f"{prefix}.temperature={validation.temperature} cannot be sampled from"
         yield Problem(
             f"{prefix}.temperature", message, f"raise it, or set {prefix}.do_sample=False", (f"{prefix}.do_sample",)
         )
@@ -237,7 +237,7 @@ def setting_notes(config: Config) -> Iterator[Note]:
                 yield Note("inert", key, f"{key} has no effect: the engine hf {why}")
     yield from _restricted_notes(config)
     if not config.data.val_files:
-        yield Note("here", "data.val_files", "data.val_files is not set: nothing is validated")
+        yield Note("here", "data.val_files", "data.val_files is not set: validation is off")
     if trainer.resume_from_path is not None and trainer.resume_mode != "resume_path":
         key = "trainer.resume_from_path"
         yield Note("inert", key, f"{key} has no effect: trainer.resume_mode is {trainer.resume_mode}")
@@ -246,7 +246,9 @@ def setting_notes(config: Config) -> Iterator[Note]:
         yield Note("here", key, f"{key}={rollout.val_kwargs.n} greedy responses are all the same: set do_sample=True")
     if trainer.nnodes > 1 and trainer.save_freq < 1 and not trainer.val_only:
         key = "trainer.save_freq"
-        message = f"{key}={trainer.save_freq} writes no checkpoint: when one of {trainer.nnodes} nodes is lost, all is"
+        message = (
+            f"{key}={trainer.save_freq} writes no checkpoint: losing one of {trainer.nnodes} nodes loses the whole run"
+        )
         yield Note("here", key, message)
     yield from _watch_notes(config)
     missing = _gpus_missing(config)

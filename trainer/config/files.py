@@ -104,7 +104,7 @@ def _folder_findings(key: str, name: str, *, weights: bool, tokenizer: bool) -> 
     kind = kind_of(name)
     if kind != FOLDER:
         if _HUB_ID.fullmatch(name) and kind == NOTHING:
-            yield Note("here", key, f"{key}={name} is no local folder: it will be taken from the hub")
+            yield Note("here", key, f"{key}={name} is not a local folder: it will be downloaded from the hub")
         else:
             what = "does not exist" if kind == NOTHING else f"is {kind}"
             yield Problem(key, f"{key}={name} {what}", "give a model folder or a hub id such as org/name")
@@ -133,7 +133,7 @@ def reward_problems(function: RewardFunctionConfig) -> Iterator[Problem]:
     if function.path is None:
         return
     if kind_of(function.path) != FILE:
-        yield Problem(key, f"{key}={function.path} is no file", "give a Python file")
+        yield Problem(key, f"{key}={function.path} is not a file", "give a Python file")
         return
     path = Path(function.path).expanduser()
     try:

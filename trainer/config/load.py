@@ -148,7 +148,7 @@ def _take_one(given: _Given, written: str, key: str, value: Any) -> None:
     if reason is None:
         given.problems.append(_unknown_problem(written))
     elif not reason.allows(value):
-        message = f"{written}={format_value(value)} can not be honoured: {reason.why}"
+        message = f"{written}={format_value(value)} is not supported: {reason.why}"
         given.problems.append(Problem(written, message, reason.instead))
     else:
         if written in given.inert and given.inert[written] != value:
@@ -199,7 +199,7 @@ def _pair(before: Any, after: Any) -> str:
 def _deletion_problem(override: Override) -> Problem:
     if not tree.is_key(override.key) and no_effect(override.key) is None:
         return _unknown_problem(override.key)
-    return Problem(override.key, f"~{override.key}: keys can not be deleted", "leave it out, or set it to null")
+    return Problem(override.key, f"~{override.key}: keys cannot be deleted", "leave it out, or set it to null")
 
 
 def _unknown_problem(key: str) -> Problem:

@@ -17,7 +17,7 @@ SIZES = (
 )
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _LAYOUT = "give a folder in the layout of transformers"
-_COPY = "copy it once more: it has not come whole"
+_COPY = "copy it again: the file is incomplete"
 _POINTER = b"version https://git-lfs"
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight")
 
@@ -36,9 +36,9 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
-        raise Unreadable("it is no text") from error
+        raise Unreadable("it is not text") from error
     except ValueError as error:
-        raise Unreadable(f"it is no JSON ({str(error).splitlines()[0]:.80})") from error
+        raise Unreadable(f"it is not valid JSON ({str(error).splitlines()[0]:.80})") from error
     except RecursionError as error:
         raise Unreadable("it is nested too deeply") from error
     if not isinstance(found, dict):
@@ -50,7 +50,7 @@ def file_size(path: Path) -> int:
     """Raises OSError unless it is a file: a pipe would let its reader wait for ever."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(None, "it is no file")
+        raise OSError(None, "it is not a file")
     return status.st_size
 
 
@@ -166,7 +166,7 @@ def _tensor_faults(path: Path, size: int, sizes: Mapping[str, Any], wanted: set[
             shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no dict
     except (SafetensorError, OSError) as error:
         said = str(error).splitlines()[0].removeprefix("Error while deserializing header: ")
-        yield f"has a {path.name} of {size:,} bytes that is not whole ({said:.80})", _COPY
+        yield f"has a {path.name} of {size:,} bytes that is incomplete ({said:.80})", _COPY
         return
     lacking = sorted((wanted or set()) - shapes.keys())
     if lacking:

@@ -13,7 +13,7 @@ from trainer.config.files import FOLDER, NO_PATH, NOTHING, kind_of
 from trainer.config.problems import Problem
 from trainer.config.schema import Config, ProfilerConfig, TrainerConfig
 
-_HINT = "give a folder that can be made, and written to"
+_HINT = "give a folder that can be created and written to"
 _SHOWN = 200  # characters of a path
 _SHORT = 200  # bytes of a name that no file system refuses
 
@@ -56,7 +56,7 @@ def output_problems(config: Config) -> Iterator[Problem]:
 def _why_not(name: str) -> str:
     """Why a folder cannot be made, or be written to; empty if nothing speaks against it."""
     if "\0" in name:
-        return f"is {NO_PATH} (a zero byte is in it)"
+        return f"is {NO_PATH} (it contains a null byte)"
     try:
         folder = Path(name).expanduser().absolute()
     except RuntimeError as error:  # a home of nobody
@@ -66,7 +66,7 @@ def _why_not(name: str) -> str:
         missing.append(base.name)
         base = base.parent
     if (kind := kind_of(str(base))) != FOLDER:
-        return f"is {kind}" if base == folder else f"cannot be made: {_cut(str(base))} is {kind}"
+        return f"is {kind}" if base == folder else f"cannot be created: {_cut(str(base))} is {kind}"
     return _too_long(folder, base, missing) or _refused(folder, base)
 
 
@@ -76,14 +76,14 @@ def _too_long(folder: Path, base: Path, missing: list[str]) -> str:
         ("it", len(os.fsencode(folder)), "PC_PATH_MAX"),
     ):
         if length > (most := os.pathconf(base, limit)):
-            return f"cannot be made: {kind} has {length} bytes, and {_cut(str(base))} takes {most}"
+            return f"cannot be created: {kind} has {length} bytes, and {_cut(str(base))} takes {most}"
     return ""
 
 
 def _refused(folder: Path, base: Path) -> str:
     if os.access(base, os.W_OK | os.X_OK):
         return ""
-    return "cannot be written to" if base == folder else f"cannot be made: {_cut(str(base))} cannot be written to"
+    return "cannot be written to" if base == folder else f"cannot be created: {_cut(str(base))} cannot be written to"
 
 
 def _long_part(config: Config, name: str) -> str:

@@ -73,7 +73,7 @@ def _require_depth(text: str) -> None:
     """Raises ValueError for what would keep the parser busy until it gives up."""
     steps = (1 if char in "[{(" else -1 for char in text if char in "[{()}]")
     if max(accumulate(steps), default=0) > DEEPEST:
-        raise ValueError(f"more than {DEEPEST} brackets in each other")
+        raise ValueError(f"more than {DEEPEST} nested brackets")
 
 
 class _NotOverride(Exception):

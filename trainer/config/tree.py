@@ -133,7 +133,7 @@ def _resolve(built: Tree, key: str, value: Any) -> Problem | None:
             return _misfit(key, value)
     except OmegaConfBaseException as error:
         said = str(error).splitlines()[0]
-        return Problem(key, f"{key}={_shown(value)} can not be resolved: {said}", "check what it refers to")
+        return Problem(key, f"{key}={_shown(value)} cannot be resolved: {said}", "check what it refers to")
     except (OverflowError, RecursionError):
         return _misfit(key, value)
     return None

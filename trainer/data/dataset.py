@@ -137,7 +137,7 @@ def _text(prompt: Any, label: str, tokenizer: PreTrainedTokenizerBase) -> str:
     except jinja2.TemplateError as exc:
         raise DataError(
             f"{label}: the model's chat template refuses its prompt: {' '.join(str(exc).split())}",
-            hint="some templates take no system message, or want user and assistant to take turns",
+            hint="some templates take no system message, or require user and assistant to alternate",
         ) from exc
 
 

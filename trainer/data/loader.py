@@ -129,7 +129,7 @@ class PromptLoader:
             if not 0 <= state.get(name, -1) < MOST:
                 raise CheckpointError(
                     f"the saved data position has no {name}: {dict(state)!r:.80}",
-                    hint="choose another checkpoint, or start anew: trainer.resume_mode=disable",
+                    hint="choose another checkpoint, or start over: trainer.resume_mode=disable",
                 )
         changed = [
             f"{name} was {state.get(name)} and is {value}"
@@ -140,6 +140,6 @@ class PromptLoader:
             position = f"batch {state['batch']} of epoch {state['epoch']}"
             raise CheckpointError(
                 f"the saved data position, {position}, doesn't fit: {'; '.join(changed)}",
-                hint="resume with the data settings of the first run, or start anew: trainer.resume_mode=disable",
+                hint="resume with the data settings of the first run, or start over: trainer.resume_mode=disable",
             )
         self._epoch, self._batch = state["epoch"], state["batch"]

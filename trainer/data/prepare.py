@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         help="JSON-lines file or folder of them, as published; may be repeated; default: the data set on the hub",
     )
     parser.add_argument("--output", required=True, metavar="DIR", help="train.parquet and test.parquet go here")
-    parser.add_argument("--split", choices=SPLITS, help="what the input is; told from the file name by default")
+    parser.add_argument("--split", choices=SPLITS, help="format of the input [default: detected from the file name]")
     parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N rows of each split")
     return parser
 

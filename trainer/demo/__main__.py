@@ -34,7 +34,7 @@ STOP = "trainer.rewards.score:score_all"  # as devkit takes it
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m trainer.demo", description="A tiny model learns to add on this machine.")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for example algorithm.adv_estimator=gae")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="a new folder; checkpoints/demo-TIME without")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="a new folder [default: checkpoints/demo-TIME]")
     parser.add_argument("--verbose", action="store_true", help="tracebacks of errors")
     return parser.parse_intermixed_args(argv)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,23 @@ def write_model(folder: Path, seed: int) -> None:
     teach_to_write(model, tokenizer, random.Random(seed))
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model.save_pretrained(folder)
+    with without_bars():
+        model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """A bar of transformers for a file of half a megabyte would tear the display of the demo."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def teach_to_write(model: Any, tokenizer: Any, drawn: random.Random) -> None:

@@ -59,7 +59,7 @@ def require_optimizer(folder: Path) -> None:
         raise CheckpointError(
             f"the checkpoint {folder} holds no optimizer state, so no run can continue from it",
             hint="save with actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra]; "
-            "trainer.resume_mode=disable starts anew",
+            "trainer.resume_mode=disable starts over",
         )
 
 
@@ -80,7 +80,7 @@ def _load(trained: Trained, folder: Path) -> None:
     if "optimizer.steps" in _metadata(folder):
         raise CheckpointError(
             f"the checkpoint {folder} was written with strategy=megatron",
-            hint="go on with it, or export the model and start anew: python -m trainer.export",
+            hint="continue with it, or export the model and start over: python -m trainer.export",
         )
     model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
     updates = torch.tensor(0)
@@ -94,7 +94,8 @@ def _load(trained: Trained, folder: Path) -> None:
     except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
         raise CheckpointError(
             f"cannot read the checkpoint {folder}: {innermost(error)}",
-            hint="it may be of another model; choose one with trainer.resume_from_path, or trainer.resume_mode=disable",
+            hint="it may belong to another model; choose one with trainer.resume_from_path, "
+            "or trainer.resume_mode=disable",
         ) from error
     set_state_dict(
         trained.module, trained.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]

@@ -176,7 +176,7 @@ def _ends(metadata: Metadata, folder: Path) -> dict[str, int]:
             raise ValueError("what it says of files is of another kind")
         name = info.relative_path
         if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
-            raise _unreadable(folder, f"it names a file outside of it, {name!r:.80}")
+            raise _unreadable(folder, f"it names a file outside it, {name!r:.80}")
         if not (_is_count(info.offset) and _is_count(info.length)):
             raise ValueError(f"a place in {name:.80} is no number")
         if getattr(info, "transform_descriptors", None):

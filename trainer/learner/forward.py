@@ -163,7 +163,7 @@ class Forward:
 def _require_alike(found: Tensor, expected: Tensor) -> None:
     difference = float((found - expected).norm() / expected.norm())
     if not difference < ALIKE.get(expected.dtype, 1e-3):
-        raise attention.NotPackable(f"two sequences in a row answer otherwise than alone, by {difference:.1%}")
+        raise attention.NotPackable(f"two packed sequences give other results than each alone, by {difference:.1%}")
 
 
 def _run(module: nn.Module, compute: Callable[..., Any], *args: Any) -> Any:

@@ -94,7 +94,7 @@ class Checker:
         if code not in _OUT_OF_BOUNDS:
             raise RewardError(
                 f"the math checker process ended with exit code {code}",
-                hint="what it wrote to stderr says why; try: python -c 'import math_verify'",
+                hint="its stderr says why; try: python -c 'import math_verify'",
             )
 
     def forget(self) -> None:

@@ -94,4 +94,4 @@ def _check_signature(function: Any, path: str, name: str) -> None:
     try:
         signature.bind(**dict.fromkeys(_ARGUMENTS))
     except TypeError as exc:
-        raise ConfigError(f"{name}{signature} in {path} is no reward function: {exc}", hint=hint) from exc
+        raise ConfigError(f"{name}{signature} in {path} is not a reward function: {exc}", hint=hint) from exc

@@ -66,7 +66,7 @@ def _score_one(response: str, row: Row, scorer: Scorer) -> tuple[float, dict[str
         raise RewardError(
             f"the reward of {row.label} (data_source {row.data_source!r}) raised "
             f"{blame.what(exc)} at {blame.place(exc)}",
-            hint="call the function with that row and the response to see it happen",
+            hint="call the function with that row and the response to reproduce it",
         ) from exc
     return _checked(result, row)
 
@@ -117,6 +117,6 @@ def _number(value: Any) -> float | None:
 
 def _not_a_number(row: Row, what: str, which: str = "the reward") -> RewardError:
     return RewardError(
-        f"{which} of {row.label} (data_source {row.data_source!r}) is no finite number of fp32: {what}",
+        f"{which} of {row.label} (data_source {row.data_source!r}) is not a finite fp32 number: {what}",
         hint='a reward function returns a number, or a dict with the number under "score"',
     )

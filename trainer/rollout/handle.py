@@ -70,7 +70,7 @@ class EngineHandle:
         try:
             self._actor = ray.get_actor(name)
         except ValueError as error:
-            raise PartLost(f"{self} died before it had started", hint="Ray's logs of that node say more") from error
+            raise PartLost(f"{self} died before it had started", hint="see Ray's logs on that node") from error
 
     def started(self, answer: Any) -> EngineInfo:
         """Waits until the engine is up, on its node. Raises PartLost if another part of it ended."""
@@ -125,7 +125,7 @@ class EngineHandle:
     def alive(self) -> bool:
         """Whether its actor answers."""
         try:
-            self.call("reports", doing="say whether it lives")
+            self.call("reports", doing="report whether it is alive")
         except EngineDied:
             return False
         return True
@@ -176,9 +176,7 @@ class EngineHandle:
                 return
             for other in self.others:
                 if fate := other.lost():
-                    raise PartLost(
-                        f"{other} {fate}: {self} was to {doing}", hint="Ray's logs of that node have its last words"
-                    )
+                    raise PartLost(f"{other} {fate}: {self} was to {doing}", hint="see Ray's logs on that node")
             if left <= LOOK_S:
                 raise self._late(doing)
 
@@ -186,9 +184,7 @@ class EngineHandle:
         try:
             return ray.get(answer)
         except RayActorError as error:
-            raise EngineDied(
-                f"{self} died: it was to {doing}", hint="Ray's logs of that node have its last words"
-            ) from error
+            raise EngineDied(f"{self} died: it was to {doing}", hint="see Ray's logs on that node") from error
         except RayTaskError as error:
             if isinstance(error.cause, TrainerError):
                 raise error.cause from error
@@ -202,7 +198,8 @@ class EngineHandle:
     def _late(self, doing: str) -> DeadlineError:
         return DeadlineError(
             f"{self}: no answer within {self.timeout_s:.0f} s; it was to {doing}",
-            hint="see what it does with `ray stack` on its node; limit: actor_rollout_ref.rollout.engine_timeout, "
+            hint="`ray stack` on its node shows what it is doing; the limit is "
+            "actor_rollout_ref.rollout.engine_timeout, "
             "in an update at most nine tenths of actor_rollout_ref.nccl_timeout",
         )
 

@@ -126,7 +126,7 @@ class Push:
 
     def look(self, version: int) -> tuple[Report, ...]:
         """What stands in the engine now, by rank."""
-        reports = self.handles[0].call("send", wire.encode(Look(version)), doing="sum up its weights")
+        reports = self.handles[0].call("send", wire.encode(Look(version)), doing="checksum its weights")
         return all_reports(reports, self.handles)
 
     def _of_another_version(self, reports: Sequence[Report], version: int) -> list[Finding]:
@@ -197,7 +197,7 @@ def all_reports(first: tuple[Report, ...], handles: Sequence[EngineHandle]) -> t
 
 def combined(handles: Sequence[EngineHandle], group: Group, version: int) -> dict[str, Sums]:
     """The sums of each whole tensor that an engine holds. Raises WeightMismatch if its ranks don't agree."""
-    reports = handles[0].call("send", wire.encode(Look(version)), doing="sum up its weights")
+    reports = handles[0].call("send", wire.encode(Look(version)), doing="checksum its weights")
     whole, findings = whole_sums(all_reports(reports, handles))
     if findings:
         raise mismatch(findings, group, handles[0])

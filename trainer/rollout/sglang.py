@@ -166,7 +166,7 @@ class SglangEngine:
         if not ok:
             raise EngineError(
                 f"{self._name} refused {call}: {why}",
-                hint="its own log says more: actor_rollout_ref.rollout.engine_kwargs.sglang.log_level=info",
+                hint="its log says more: actor_rollout_ref.rollout.engine_kwargs.sglang.log_level=info",
             )
 
 

@@ -29,7 +29,8 @@ def dimensions(config: PretrainedConfig, *, value: bool) -> Dimensions:
     ]
     if odd:
         raise ModelError(
-            f"strategy=megatron does not know models with {', '.join(odd)}", hint="use Qwen2 or Llama, or strategy=fsdp"
+            f"strategy=megatron does not support models with {', '.join(odd)}",
+            hint="use Qwen2 or Llama, or strategy=fsdp",
         )
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return Dimensions(

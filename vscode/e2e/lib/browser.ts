@@ -22,6 +22,9 @@ const ARGUMENTS = [
 /** Big enough for all panes, small enough for a picture in the docs. */
 const VIEWPORT = { width: 1400, height: 900 };
 
+/** For a picture whose text is read at the width of a page. */
+export const SMALL = { width: 1000, height: 640 };
+
 const HOVER_MS = 1500;
 
 export class Browser {
@@ -52,12 +55,14 @@ export class Browser {
     return new Browser(context, page, folder);
   }
 
-  /** A picture in `shots/`, without what a mouse brings up. */
-  async shot(name: string): Promise<void> {
-    await this.page.mouse.move(VIEWPORT.width / 2, 1);
+  /** A picture in `shots/`, without what a mouse brings up; of a window of another size if one is given. */
+  async shot(name: string, size = VIEWPORT): Promise<void> {
+    await this.page.setViewportSize(size);
+    await this.page.mouse.move(size.width / 2, 1);
     const hover = this.page.locator('.workbench-hover-container:visible').first();
     await hover.waitFor({ state: 'hidden', timeout: HOVER_MS }).catch(() => undefined); // it is only for looks
     await this.page.screenshot({ path: path.join(SHOTS, `${name}.png`) });
+    await this.page.setViewportSize(VIEWPORT);
   }
 
   /** Closes it and opens another one with the same memory. */

@@ -115,9 +115,9 @@ export class Scene {
     this.closing.unshift(close);
   }
 
-  /** Keeps a picture. */
-  async shot(name: string): Promise<void> {
-    await this.browser?.shot(name);
+  /** Keeps a picture, of a window of another size if one is given. */
+  async shot(name: string, size?: { width: number; height: number }): Promise<void> {
+    await this.browser?.shot(name, size);
   }
 
   /** A line of the report. */

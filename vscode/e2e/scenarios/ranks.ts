@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 
+import { SMALL } from '../lib/browser.ts';
 import { mark } from '../lib/paths.ts';
 import { until } from '../lib/until.ts';
 import { type Scene, scenario } from '../lib/world.ts';
@@ -117,5 +118,6 @@ scenario('eight ranks, and the one whose loss is nan is marked', async (scene) =
   await scene.view.has(/^ranks 0-4,6[-,]7\s*0\.25/);
   const odd = await scene.view.has(/^rank 5\s*nan/);
   assert.match((await odd.getAttribute('aria-label')) ?? '', /differs from the rest/);
-  await scene.shot('values-on-all-ranks');
+  await scene.bench.command('View: Hide Panel');
+  await scene.shot('values-on-all-ranks', SMALL);
 });
