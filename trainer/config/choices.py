@@ -169,6 +169,7 @@ RANGES: dict[str, Range] = {
     **{f"{section}.lr_warmup_steps": Range(-1) for section in _OPTIM_SECTIONS},
     **{f"{section}.lr_warmup_steps_ratio": _SHARE for section in _OPTIM_SECTIONS},
     **{f"{section}.min_lr_ratio": _SHARE for section in _OPTIM_SECTIONS},
+    **{f"{section}.activation_memory_budget": _SHARE for section in ("actor_rollout_ref.model", "critic.model")},
 }
 
 # Other spellings of a value, in any verl generation, and what they are here.

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from trainer.config import tree
 from trainer.config.check import Report
+from trainer.config.expected import expected
 from trainer.config.load import Resolved
 from trainer.config.overrides import format_value
 from trainer.config.problems import Note, Problem
@@ -20,7 +21,10 @@ _INERT = " has no effect: "
 
 
 def config_text(resolved: Resolved) -> str:
-    """One `key = value   # origin` line per key, in the schema's order, aligned. A value is as an override takes it."""
+    """One `key = value   # origin` line per key, in the schema's order, aligned. A value is as an override takes it.
+
+    Before them, as comments: the dialect, and what will be chosen for keys that are null.
+    """
     return "".join(f"{line.plain.rstrip()}\n" for line in _config_lines(resolved))
 
 
@@ -29,6 +33,8 @@ def _config_lines(resolved: Resolved) -> list[Text]:
     key_width = max(map(len, values))
     value_width = min(40, max(map(len, values.values())))  # a few long paths must not push every origin away
     lines = [Text(f"# dialect {resolved.dialect}: {resolved.dialect_reason}", style="dim")]
+    for role, plan, why in expected(resolved.config).lines():
+        lines.append(Text(f"# {role}: {plan}: {why}", style="dim"))
     for key, value in values.items():
         origin = resolved.origins[key]
         plain = origin == "default"
@@ -104,6 +110,8 @@ def fact_lines(report: Report) -> Iterator[str]:
     yield f"ref_log_prob = {sizes.ref_log_prob}"
     yield f"critic_update = {sizes.critic_update}"
     yield f"critic_forward = {sizes.critic_forward}"
+    for role, plan, why in facts.expected.lines():
+        yield f"{role}_training = {plan}   # {why}"
 
 
 def print_lines(lines: Iterable[str], stream: TextIO) -> None:
