@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TextIO
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, TextIO
 
 from trainer.config import tree
 from trainer.config.check import Report
@@ -15,6 +12,10 @@ from trainer.config.expected import expected
 from trainer.config.load import Resolved
 from trainer.config.overrides import format_value
 from trainer.config.problems import Note, Problem
+
+if TYPE_CHECKING:  # a configuration is read in workers, too, which print none
+    from rich.console import Console
+    from rich.text import Text
 
 _STYLES = {"warning:": "bold yellow", "error:": "bold red", "hint:": "cyan", "note:": "yellow"}
 _INERT = " has no effect: "
@@ -29,6 +30,8 @@ def config_text(resolved: Resolved) -> str:
 
 
 def _config_lines(resolved: Resolved) -> list[Text]:
+    from rich.text import Text
+
     values = {key: format_value(value) for key, value in tree.flatten(resolved.config).items()}
     key_width = max(map(len, values))
     value_width = min(40, max(map(len, values.values())))  # a few long paths must not push every origin away
@@ -121,13 +124,19 @@ def print_lines(lines: Iterable[str], stream: TextIO) -> None:
         if console is None:
             stream.write(line + "\n")
         else:
+            from rich.text import Text
+
             word, _, rest = line.partition(" ")
             console.print(Text.assemble((word, _STYLES.get(word, "")), f" {rest}"))
 
 
 def _console(stream: TextIO) -> Console | None:
     """None where text stays plain. NO_COLOR stands for every style: rich alone would keep bold and dim."""
-    return Console(file=stream, soft_wrap=True) if stream.isatty() and not os.environ.get("NO_COLOR") else None
+    if not stream.isatty() or os.environ.get("NO_COLOR"):
+        return None
+    from rich.console import Console
+
+    return Console(file=stream, soft_wrap=True)
 
 
 def _one_line(text: str) -> str:
