@@ -15,6 +15,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from trainer.address import knock, running_cluster
+from trainer.config.chosen import Choice
 from trainer.config.schema import Config
 from trainer.descendants import descendants, end_descendants
 from trainer.errors import ClusterError, DeadlineError
@@ -219,9 +220,10 @@ class WorkerPool:
         size = len(self._bridge)
         return {rank: BridgeEnd(host, port, end, size, self._bridge_s) for end, rank in enumerate(self._bridge)}
 
-    def build(self, spec: RunSpec) -> None:
-        """Models on every rank; a second call starts over in the same processes."""
-        self._gather("build", [actor.build.remote(spec) for actor in self._actors], self.timeout_s)
+    def build(self, spec: RunSpec) -> tuple[Choice, ...]:
+        """Models on every rank; a second call starts over in the same processes. Gives how each role is trained."""
+        answers = self._gather("build", [actor.build.remote(spec) for actor in self._actors], self.timeout_s)
+        return tuple({choice.role: choice for chosen in answers for choice in chosen}.values())
 
     def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         """See `interfaces.Calls`. Raises WorkerDied, DeadlineError, or what a rank raised."""

@@ -5,6 +5,9 @@ Figures are those of small models on an H200; what a machine has compiled before
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from trainer.config.chosen import NOTHING_CHOSEN, Choice
 from trainer.config.schema import Config
 
 ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
@@ -18,17 +21,16 @@ def of_start(config: Config) -> str | None:
     return f"models and {name} start; kernels that {name} has not compiled here before take half a minute or more"
 
 
-def of_first_step(config: Config) -> str | None:
-    """Before the first step of this process, of a resumed run too."""
-    part, critic = config.actor_rollout_ref, config.critic
-    with_fsdp = {
-        "actor": part.actor.fsdp_config.use_torch_compile and part.actor.strategy != "megatron",
-        "reference": config.uses_reference
-        and part.ref.fsdp_config.use_torch_compile
-        and part.actor.strategy != "megatron",
-        "critic": config.uses_critic and critic.model.fsdp_config.use_torch_compile and critic.strategy != "megatron",
-    }
-    compiled = [role for role, is_compiled in with_fsdp.items() if is_compiled]
+def of_training(chosen: Sequence[Choice]) -> Iterator[str]:
+    """How each model is trained, and why; nothing on a CPU, where nothing is chosen."""
+    yield from (f"{choice.role}: {choice}" for choice in chosen if choice.why != NOTHING_CHOSEN)
+
+
+def of_first_step(config: Config, chosen: Sequence[Choice]) -> str | None:
+    """Before the first step of this process, of a resumed run too. It compiles with the first batch."""
+    compiled = [choice.role for choice in chosen if choice.plan.compiled]
+    if config.uses_reference and config.actor_rollout_ref.ref.fsdp_config.use_torch_compile is not False:
+        compiled[1:1] = ["reference"] * ("actor" in compiled)
     if not compiled:
         return None
     return f"the first step compiles layers ({', '.join(compiled)}): expect it to take a minute longer than later ones"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainer import rendezvous, roles
+from trainer.config.chosen import Choice
 from trainer.memory import Memory, most
 from trainer.spec import RunSpec
 from trainer.teams import Seat
@@ -21,8 +22,9 @@ class LocalPool:
         self._memory: list[Memory] = []
         rendezvous.connect(0, 1, "127.0.0.1", rendezvous.open_store(1, timeout_s), timeout_s)
 
-    def build(self, spec: RunSpec) -> None:
+    def build(self, spec: RunSpec) -> tuple[Choice, ...]:
         self.roles = roles.Roles(spec, Seat.alone())
+        return self.roles.chosen
 
     def all(self, phase: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         """Through the same packing as between processes, so that nothing is shared by accident."""

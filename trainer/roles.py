@@ -14,6 +14,7 @@ from torch import Tensor
 
 from trainer import ppo
 from trainer.digests import Found, of_files
+from trainer.fitting import settled
 from trainer.inspection import Inspected
 from trainer.interfaces import Engine, Loss, Sampling
 from trainer.learner import checkpoint
@@ -47,7 +48,6 @@ class Roles(Inspected):
     def __init__(self, spec: RunSpec, seat: Seat, bridge: Bridge | None = None) -> None:
         """`bridge` leads from the actor to engines on other ranks."""
         config = spec.config
-        self.config = config
         self.seat = seat
         device_type = device_of(config)
         self.device = torch.device("cuda:0" if device_type == "cuda" else "cpu")
@@ -57,10 +57,12 @@ class Roles(Inspected):
         self.score_response = build_scorer(config.custom_reward_function, spec.reward_source)
         part = config.actor_rollout_ref
         source = Source(part.model.path, part.model.trust_remote_code, config.trainer.seed)
-        has, build = seat.roles, Builder(config, self.device, spec.total_steps)
+        has = seat.roles
         self.engine: Engine | None = None
         if "rollout" in has:  # before the models: what it may have of a GPU is a share of the whole
             self.engine = build_engine(config, source, self.device, self.tokenizer)
+        self.config, self.chosen = settled(config, self.device, seat)
+        build = Builder(self.config, self.device, spec.total_steps)
         self.actor = build.actor(source) if "actor" in has else None
         self.reference = build.reference(source) if "ref" in has and config.uses_reference else None
         self.critic = build.critic() if "critic" in has and config.uses_critic else None

@@ -10,6 +10,7 @@ from typing import Protocol
 from trainer import checkpoints, forecast, metrics, ppo, resuming, runlock
 from trainer.aftermath import keep_samples, require_agreement, tell_skipped
 from trainer.config.absolute import absolute
+from trainer.config.chosen import Choice
 from trainer.config.schema import Config
 from trainer.data.loader import PromptLoader
 from trainer.data.reading import Data, endless, total_steps
@@ -32,7 +33,7 @@ from trainer.tracking import Tracker
 class Pool(Calls, Protocol):
     """The ranks of a run: `cluster.WorkerPool`, or a fake."""
 
-    def build(self, spec: RunSpec) -> None: ...
+    def build(self, spec: RunSpec) -> tuple[Choice, ...]: ...
 
     def take_memory(self) -> Memory | None:
         """The most memory that a rank took in the calls since it was last asked; None without any."""
@@ -72,7 +73,9 @@ def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: O
     steps = total_steps(config, data.train)
     spec = RunSpec(absolute(config), read_source(config.custom_reward_function), steps)
     tracker.phase("loading models", forecast.of_start(config))
-    pool.build(spec)
+    chosen = pool.build(spec)
+    for line in forecast.of_training(chosen):
+        tracker.note(line)
     workers = WorkerGroup(pool, config)
     progress, saved = resume(config, workers, data.train, tracker)
     observer.started(workers, progress)
@@ -88,7 +91,7 @@ def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: O
         return last
     recorder, profiler = Recorder(spec, workers), Profiler(config.global_profiler, workers.everywhere, tracker.note)
     loop = Loop(config, pool, workers, data, tracker, observer, recorder, profiler, leaving, endless(data.train), steps)
-    tracker.phase("first step", forecast.of_first_step(config))
+    tracker.phase("first step", forecast.of_first_step(config, chosen))
     while progress.step < steps:
         with leaving.step():
             progress, saved, last = loop.step(progress, saved)

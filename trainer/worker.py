@@ -16,6 +16,7 @@ from trainer.spec import BridgeEnd, RunSpec
 from trainer.teams import Seat
 
 if TYPE_CHECKING:
+    from trainer.config.chosen import Choice
     from trainer.transport import Packed
 
 
@@ -63,10 +64,11 @@ class PPOWorker:
         self._rendezvous.connect(self.seat.rank, self.seat.size, host, port, timeout_s)
         self._bridge = self._make_bridge(end) if end is not None else None
 
-    def build(self, spec: RunSpec) -> None:
+    def build(self, spec: RunSpec) -> tuple[Choice, ...]:
         """Load models and engine; again with another spec, it starts over in the same process. Collective."""
         self._roles = None  # frees the old models first
         self._roles = self._module.Roles(spec, self.seat, self._bridge)
+        return self._roles.chosen  # type: ignore[no-any-return]
 
     def call(self, phase: str, packed_args: Packed) -> Packed:
         """Run one phase of `Roles` on this rank's share; gives its answer and a `memory.Memory`, packed."""

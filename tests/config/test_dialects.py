@@ -19,10 +19,12 @@ OURS = {
     *("algorithm.masked_gae", "trainer.seed", "trainer.step_timeout", "trainer.max_rollout_drift"),
     *("trainer.rollout_drift_action", "trainer.capsule_dir", "trainer.capsule_freq", "trainer.capsule_weights"),
     *(f"trainer.device_mapping.{role}" for role in ("actor", "rollout", "ref", "critic")),
-    *("actor_rollout_ref.model.recompute_granularity", "critic.model.recompute_granularity"),
+    *(f"{model}.recompute_granularity" for model in ("actor_rollout_ref.model", "critic.model")),
+    *(f"{model}.activation_memory_budget" for model in ("actor_rollout_ref.model", "critic.model")),
     *("global_profiler.ranks", "global_profiler.all_ranks", f"{_ENGINE}_timeout", "trainer.grace_period"),
     "trainer.console_metrics",
     *(f"{_ENGINE}_kwargs.sglang.sampling_backend", f"{_ENGINE}_kwargs.sglang.log_level"),
+    f"{_ENGINE}_kwargs.sglang.cuda_graph_max_bs",  # verl hands it on with all the others
     *(f"{_ENGINE}_kwargs.vllm.attention_backend", f"{_ENGINE}_kwargs.vllm.log_level"),
 }
 
@@ -171,7 +173,7 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
     ("word", "why"),
     [
         (f"{ROLLOUT}.data_parallel_size=2", "tensor_model_parallel_size alone"),
-        (f"{ROLLOUT}.engine_kwargs.sglang.mm_attention_backend=fa3", "sampling_backend, log_level alone"),
+        (f"{ROLLOUT}.engine_kwargs.sglang.mm_attention_backend=fa3", "cuda_graph_max_bs, log_level alone"),
         (f"{ROLLOUT}.engine_kwargs.trtllm.max_batch_size=8", "engines are sglang and vllm"),
         (f"{ROLLOUT}.load_format=dummy", "weights from the actor"),
         (f"{ROLLOUT}.cudagraph_capture_sizes=[1,2]", "sizes and orders its own batches"),

@@ -14,6 +14,7 @@ from rich.console import Console
 from tests.trainer.conftest import Words
 from trainer import forecast
 from trainer.config import load
+from trainer.config.chosen import CPU, Device, choose
 from trainer.config.schema import Config
 from trainer.tracking import HEADLINE, METRICS_FILE, console_log, make_tracker
 
@@ -70,9 +71,19 @@ def test_on_a_terminal_the_other_metrics_are_there_if_asked_for(of: Of, wanted: 
 
 
 def test_what_takes_long_is_told_before(of: Of) -> None:
-    assert forecast.of_start(of()) is None and forecast.of_first_step(of()) is None
+    assert forecast.of_start(of()) is None and forecast.of_first_step(of(), ()) is None
     said = forecast.of_start(of("actor_rollout_ref.rollout.name=sglang"))
     assert said is not None and "SGLang" in said and "half a minute" in said
-    compiled = of(f"{A}.fsdp_config.use_torch_compile=True", f"{CRITIC}.fsdp_config.use_torch_compile=True")
-    said = forecast.of_first_step(compiled)
-    assert said is not None and "(actor, critic)" in said and "a minute longer" in said
+    config = of("algorithm.use_kl_in_reward=True")
+    on_cpu = choose(config, {}, CPU)
+    assert list(forecast.of_training(on_cpu)) == [] and forecast.of_first_step(config, on_cpu) is None
+    on_gpu = choose(config, {}, Device(cuda=True, compiles=True))
+    said = forecast.of_first_step(config, on_gpu)
+    assert said is not None and "(actor, reference, critic)" in said and "a minute longer" in said
+    alone = choose(of(f"{CRITIC}.fsdp_config.use_torch_compile=False"), {}, Device(cuda=True, compiles=True))
+    said = forecast.of_first_step(of(), alone)
+    assert said is not None and "(actor)" in said
+    assert [line.split(",")[0] for line in forecast.of_training(alone)] == [
+        "actor: layers compiled",
+        "critic: layers not compiled",
+    ]

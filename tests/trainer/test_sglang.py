@@ -89,11 +89,21 @@ def test_arguments_on_a_gpu() -> None:
     assert kept["disable_cuda_graph"] and not kept["enable_memory_saver"] and not kept["enable_weights_cpu_backup"]
 
 
+@pytest.mark.parametrize(("sequences", "graphed"), [(8, 8), (1024, 1024), (4096, 1024)])
+def test_graphs_are_captured_for_as_many_sequences_as_there_are(sequences: int, graphed: int) -> None:
+    """Under the name that SGLang 0.5.17 and later have; beyond 1,024 only where the command asks for it."""
+    spec = replace(ON_GPU, max_sequences=sequences)
+    assert arguments(spec, PART)["cuda_graph_max_bs_decode"] == graphed
+    assert "cuda_graph_max_bs_decode" not in arguments(replace(spec, cuda_graphs=False), PART)
+    asked = arguments(replace(spec, options={"cuda_graph_max_bs": 2048}), PART)
+    assert asked["cuda_graph_max_bs_decode"] == 2048 and "cuda_graph_max_bs" not in asked
+
+
 def test_arguments_on_a_cpu() -> None:
     given = arguments(ON_CPU, PART)
     assert (given["device"], given["sampling_backend"]) == ("cpu", "pytorch")
     assert given["attention_backend"] == "torch_native"
-    assert given["disable_cuda_graph"] and not given["enable_memory_saver"]
+    assert given["disable_cuda_graph"] and not given["enable_memory_saver"] and "cuda_graph_max_bs_decode" not in given
     assert given["max_total_tokens"] == 8 * 512
     assert arguments(replace(ON_CPU, max_sequences=10**6), PART)["max_total_tokens"] == sglang.CPU_TOKENS
 
@@ -146,6 +156,24 @@ def test_what_is_done_within_a_moment_travels_together(core: Core, monkeypatch: 
         turn.set()
     [part] = engine.generate([[3], [2], [1]], DRAW)
     assert sorted(answer.index for answer in part) == [0, 1, 2]
+
+
+def test_a_thousand_answers_are_not_looked_through_for_the_next(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come through one queue; `asyncio.wait` would ask every task each time that one is done."""
+    engine = engine_over(core, monkeypatch)
+    monkeypatch.setattr(sglang, "GATHER_S", 0.0)
+    monkeypatch.setattr(asyncio, "wait", None)
+    core.turns[1].set()
+    answers = [answer for part in engine.generate([[1, n] for n in range(1000)], DRAW) for answer in part]
+    assert sorted(answer.index for answer in answers) == list(range(1000))
+
+
+def test_what_waits_is_given_up_when_one_fails(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_over(core, monkeypatch)
+    with pytest.raises(EngineError):
+        list(engine.generate([[5, 5, 5, 5], [2]], DRAW))
+    core.loop.run_until_complete(asyncio.sleep(0))
+    assert [task for task in asyncio.all_tasks(core.loop) if not task.done()] == []
 
 
 def test_a_prompt_that_it_aborts_is_an_error_with_its_length(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import torch
 from tests.trainer.conftest import Words
 from trainer import checkpoints, main_ppo, phases, ppo
 from trainer.config import load
+from trainer.config.chosen import CPU, Choice, choose
 from trainer.config.schema import Config
 from trainer.data.reading import read_data
 from trainer.digests import Found, of_files
@@ -83,8 +84,9 @@ class Pool:
         taken, self._calls = self._calls, 0
         return Memory(len(self.phases) * GIB, 2 * len(self.phases) * GIB, 3 * GIB) if taken else None
 
-    def build(self, spec: RunSpec) -> None:
+    def build(self, spec: RunSpec) -> tuple[Choice, ...]:
         self.specs.append(spec)
+        return choose(spec.config, {}, CPU)
 
     def all(self, phase: str, args: Sequence[tuple[Any, ...]]) -> list[Any]:
         self.phases.append(phase)
@@ -504,8 +506,9 @@ class OneRank(Pool):
     def __init__(self) -> None:
         super().__init__([None])
 
-    def build(self, spec: RunSpec) -> None:
+    def build(self, spec: RunSpec) -> tuple[Choice, ...]:
         self.ranks = [Roles(spec, Seat.alone())]
+        return self.ranks[0].chosen
 
 
 @pytest.mark.parametrize("estimator", ["gae", "grpo", "rloo", "reinforce_plus_plus"])
@@ -586,7 +589,8 @@ def test_what_takes_long_is_told_before_it_begins(go: Go, monkeypatch: pytest.Mo
     said: list[str] = []
     generate = Pretender.generate
     monkeypatch.setattr(Tracker, "note", lambda _self, text: said.append(text))
-    monkeypatch.setattr(Pool, "build", lambda _self, spec: said.append("build"))
+    build = Pool.build
+    monkeypatch.setattr(Pool, "build", lambda self, spec: (said.append("build"), build(self, spec))[1])
     monkeypatch.setattr(
         Pretender, "generate", lambda self, *given: (said.append("generate"), generate(self, *given))[1]
     )

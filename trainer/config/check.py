@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.config.batches import MicroBatches, arithmetic_problems, micro_batch_sizes, size_notes
+from trainer.config.expected import Expected, expected
 from trainer.config.files import (
     FOLDER,
     NOTHING,
@@ -53,6 +54,7 @@ class Facts:
     steps_per_epoch: int
     total_steps: int
     micro_batches: MicroBatches
+    expected: Expected
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def own_findings(resolved: Resolved, found: Sequence[Problem], wrong_keys: Seque
 
 
 def _facts(config: Config, rows: Rows) -> Facts:
-    return Facts(config.world_size, rows, *_steps(config, rows), micro_batch_sizes(config))
+    return Facts(config.world_size, rows, *_steps(config, rows), micro_batch_sizes(config), expected(config))
 
 
 def _steps(config: Config, rows: Rows) -> tuple[int, int]:
@@ -262,16 +264,12 @@ def _speed_notes(resolved: Resolved) -> Iterator[Note]:
     models: dict[str, tuple[ModelConfig | CriticModelConfig, str]] = {
         "actor_rollout_ref.model": (part.model, part.actor.strategy)
     }
-    if resolved.config.uses_critic and critic.model.recompute_granularity != part.model.recompute_granularity:
+    if resolved.config.uses_critic and _recomputed(critic.model) != _recomputed(part.model):
         models["critic.model"] = (critic.model, critic.strategy)  # else what is said of the actor's says it
     for section, (model, strategy) in models.items():
-        key = f"{section}.recompute_granularity"
-        if model.recompute_granularity == "full":
-            continue
-        if strategy == "megatron":
-            yield Note("inert", key, f"{key} has no effect: strategy=megatron has a recompute_granularity of its own")
-        elif not model.enable_gradient_checkpointing:
-            yield Note("inert", key, f"{key} has no effect: {section}.enable_gradient_checkpointing is False")
+        for name in ("recompute_granularity", "activation_memory_budget"):
+            if getattr(model, name) not in (None, "full"):
+                yield from _recompute_notes(section, name, model, strategy)
     for name, compiles in {"actor": part.actor.use_torch_compile, "ref": part.ref.use_torch_compile}.items():
         key = f"actor_rollout_ref.{name}.use_torch_compile"
         given = resolved.origins[key].startswith("command line")
@@ -279,6 +277,23 @@ def _speed_notes(resolved: Resolved) -> Iterator[Note]:
             yield Note(
                 "inert", key, f"{key} has no effect: on a CPU nothing but fsdp_config.use_torch_compile compiles"
             )
+
+
+def _recomputed(model: ModelConfig | CriticModelConfig) -> tuple[str | None, float | None]:
+    return model.recompute_granularity, model.activation_memory_budget
+
+
+def _recompute_notes(section: str, name: str, model: ModelConfig | CriticModelConfig, strategy: str) -> Iterator[Note]:
+    """Of a key that says what is recomputed."""
+    key, why = f"{section}.{name}", ""
+    if strategy == "megatron":
+        why = "strategy=megatron has a recompute_granularity of its own"
+    elif model.enable_gradient_checkpointing is False:
+        why = f"{section}.enable_gradient_checkpointing is False"
+    elif name == "activation_memory_budget" and model.recompute_granularity == "full":
+        why = f"{section}.recompute_granularity is full"
+    if why:
+        yield Note("inert", key, f"{key} has no effect: {why}")
 
 
 def _step_notes(config: Config, rows: Rows) -> Iterator[Note]:

@@ -112,6 +112,7 @@ _COUNTS = (
     f" actor_rollout_ref.ref.log_prob_max_token_len_per_gpu {_ROLLOUT}.log_prob_max_token_len_per_gpu"
     f" {_ROLLOUT}.log_prob_micro_batch_size {_ROLLOUT}.log_prob_micro_batch_size_per_gpu {_ROLLOUT}.n"
     f" {_ROLLOUT}.max_num_seqs {_ROLLOUT}.tensor_model_parallel_size"
+    f" {_ROLLOUT}.engine_kwargs.sglang.cuda_graph_max_bs"
     f" {_ROLLOUT}.engine_timeout {_ROLLOUT}.val_kwargs.n critic.ppo_mini_batch_size critic.ppo_micro_batch_size"
     " critic.ppo_micro_batch_size_per_gpu critic.ppo_max_token_len_per_gpu critic.forward_micro_batch_size"
     " critic.forward_max_token_len_per_gpu"
@@ -169,6 +170,7 @@ RANGES: dict[str, Range] = {
     **{f"{section}.lr_warmup_steps": Range(-1) for section in _OPTIM_SECTIONS},
     **{f"{section}.lr_warmup_steps_ratio": _SHARE for section in _OPTIM_SECTIONS},
     **{f"{section}.min_lr_ratio": _SHARE for section in _OPTIM_SECTIONS},
+    **{f"{section}.activation_memory_budget": _SHARE for section in ("actor_rollout_ref.model", "critic.model")},
 }
 
 # Other spellings of a value, in any verl generation, and what they are here.

@@ -98,7 +98,7 @@ def megatron_notes(config: Config) -> Iterator[Note]:
     }
     for section, megatron in on_megatron.items():
         model, wanted = checkpointing[section]
-        if wanted and megatron.override_transformer_config.recompute_granularity is None:
+        if wanted is not False and megatron.override_transformer_config.recompute_granularity is None:
             key = f"{model}.enable_gradient_checkpointing"
             decides = f"{section}.override_transformer_config.recompute_granularity"
             yield Note("inert", key, f"{key} has no effect with strategy=megatron: {decides} decides")

@@ -51,9 +51,10 @@ class CriticOptimConfig(OptimConfig):
 class FsdpConfig:
     model_dtype: str = "fp32"  # of the parameters and the optimizer state: fp32 | bf16
     dtype: str = "auto"  # of the computation: auto (bf16 on CUDA, fp16 before Ampere; fp32 on CPU) | fp32 | bf16 | fp16
-    reshard_after_forward: bool = True  # False: parameters stay whole until the optimizer steps
+    # False: parameters stay whole until the optimizer steps; null: so where they fit, on a GPU
+    reshard_after_forward: bool | None = None
     param_offload: bool = False  # parameters wait in host memory while other phases run
-    use_torch_compile: bool = False  # compile each transformer layer; verl's default is True, of its log-probs alone
+    use_torch_compile: bool | None = None  # compile each transformer layer; null: on a GPU whose compiler works
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ class ValKwargs:
 class SglangKwargs:
     attention_backend: str | None = None  # null: SGLang chooses; torch_native on a CPU
     sampling_backend: str | None = None  # ours: null is SGLang chooses; pytorch on a CPU
+    cuda_graph_max_bs: int | None = None  # sequences that CUDA graphs are captured for; null: max_num_seqs, up to 1024
     log_level: str | None = None  # ours: null is error
 
 
@@ -194,8 +196,9 @@ class ModelConfig:
     tokenizer_path: str | None = None  # null: path
     trust_remote_code: bool = False
     use_remove_padding: bool = True  # pack the sequences of a pass into one row: no padding is computed
-    enable_gradient_checkpointing: bool = True
-    recompute_granularity: str = "full"  # ours: of checkpointed layers, full | selective (keeps matrix products)
+    enable_gradient_checkpointing: bool | None = None  # null: the least recomputing that fits; on a CPU all
+    recompute_granularity: str | None = None  # ours: of checkpointed layers, full | selective; null: what fits
+    activation_memory_budget: float | None = None  # ours: of selective, the share of activations kept; null: what fits
 
 
 @dataclass(frozen=True)
@@ -203,8 +206,9 @@ class CriticModelConfig:
     path: str = II("actor_rollout_ref.model.path")
     trust_remote_code: bool = II("actor_rollout_ref.model.trust_remote_code")
     use_remove_padding: bool = True
-    enable_gradient_checkpointing: bool = True
-    recompute_granularity: str = II("actor_rollout_ref.model.recompute_granularity")
+    enable_gradient_checkpointing: bool | None = None
+    recompute_granularity: str | None = II("actor_rollout_ref.model.recompute_granularity")
+    activation_memory_budget: float | None = II("actor_rollout_ref.model.activation_memory_budget")
     fsdp_config: TrainedFsdpConfig = field(default_factory=TrainedFsdpConfig)
 
 

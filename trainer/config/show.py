@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TextIO
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, TextIO
 
 from trainer.config import tree
 from trainer.config.check import Report
+from trainer.config.expected import expected
 from trainer.config.load import Resolved
 from trainer.config.overrides import format_value
 from trainer.config.problems import Note, Problem
+
+if TYPE_CHECKING:  # a configuration is read in workers, too, which print none
+    from rich.console import Console
+    from rich.text import Text
 
 _STYLES = {"warning:": "bold yellow", "error:": "bold red", "hint:": "cyan", "note:": "yellow"}
 _INERT = " has no effect: "
 
 
 def config_text(resolved: Resolved) -> str:
-    """One `key = value   # origin` line per key, in the schema's order, aligned. A value is as an override takes it."""
+    """One `key = value   # origin` line per key, in the schema's order, aligned. A value is as an override takes it.
+
+    Before them, as comments: the dialect, and what will be chosen for keys that are null.
+    """
     return "".join(f"{line.plain.rstrip()}\n" for line in _config_lines(resolved))
 
 
 def _config_lines(resolved: Resolved) -> list[Text]:
+    from rich.text import Text
+
     values = {key: format_value(value) for key, value in tree.flatten(resolved.config).items()}
     key_width = max(map(len, values))
     value_width = min(40, max(map(len, values.values())))  # a few long paths must not push every origin away
     lines = [Text(f"# dialect {resolved.dialect}: {resolved.dialect_reason}", style="dim")]
+    for role, plan, why in expected(resolved.config).lines():
+        lines.append(Text(f"# {role}: {plan}: {why}", style="dim"))
     for key, value in values.items():
         origin = resolved.origins[key]
         plain = origin == "default"
@@ -104,6 +113,8 @@ def fact_lines(report: Report) -> Iterator[str]:
     yield f"ref_log_prob = {sizes.ref_log_prob}"
     yield f"critic_update = {sizes.critic_update}"
     yield f"critic_forward = {sizes.critic_forward}"
+    for role, plan, why in facts.expected.lines():
+        yield f"{role}_training = {plan}   # {why}"
 
 
 def print_lines(lines: Iterable[str], stream: TextIO) -> None:
@@ -113,13 +124,19 @@ def print_lines(lines: Iterable[str], stream: TextIO) -> None:
         if console is None:
             stream.write(line + "\n")
         else:
+            from rich.text import Text
+
             word, _, rest = line.partition(" ")
             console.print(Text.assemble((word, _STYLES.get(word, "")), f" {rest}"))
 
 
 def _console(stream: TextIO) -> Console | None:
     """None where text stays plain. NO_COLOR stands for every style: rich alone would keep bold and dim."""
-    return Console(file=stream, soft_wrap=True) if stream.isatty() and not os.environ.get("NO_COLOR") else None
+    if not stream.isatty() or os.environ.get("NO_COLOR"):
+        return None
+    from rich.console import Console
+
+    return Console(file=stream, soft_wrap=True)
 
 
 def _one_line(text: str) -> str:

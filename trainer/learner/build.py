@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from trainer.config.fits import FULL
 from trainer.config.schema import (
     ActorConfig,
     Config,
@@ -92,8 +93,9 @@ class Builder:
         return Trained(
             sharded(
                 *(kind, source, memory, self.mesh),
-                checkpointing=model.enable_gradient_checkpointing,
-                recompute=model.recompute_granularity,
+                checkpointing=model.enable_gradient_checkpointing is not False,
+                recompute=model.recompute_granularity or FULL,
+                budget=model.activation_memory_budget,
             ),
             self.device,
             role.optim,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,22 +16,48 @@ from torch import Tensor, nn
 GRAPHS = 64
 
 
-def compile_layers(layers: Iterable[nn.Module], device: str) -> None:
+def inductor(graph: Any, inputs: Any) -> Any:
+    """What torch.compile compiles with by default."""
+    from torch._inductor.compile_fx import compile_fx
+
+    return compile_fx(graph, inputs)
+
+
+@dataclass(frozen=True)
+class Budgeted:
+    """A backend whose graphs keep a share of their activations for the gradient, and compute the rest again.
+
+    torch reads the share while it compiles, from a setting of the whole process; here it is that of these graphs alone.
+    Graphs of equal backends are shared: of the layers of a model, not of two models with different shares.
+    """
+
+    share: float
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        from torch._functorch import config
+
+        with config.patch(activation_memory_budget=self.share):
+            return inductor(graph, inputs)
+
+
+def compile_layers(layers: Iterable[nn.Module], share: float = 1.0) -> None:
     """Each layer's `forward`, within FSDP's hooks, which are not traced. All layers of a kind share their graphs.
 
-    After sharding: FSDP gives a layer a new class, and transformers checkpoints only in the `forward` of that. Where
-    this machine's compiler does not work, a warning says why, and the layers run as they are.
+    After sharding: FSDP gives a layer a new class, and transformers checkpoints only in the `forward` of that. `share`
+    is that of the activations which are kept for the gradient. Only where `compiler_works`.
     """
-    if not compiler_works(device):
-        return
     torch._dynamo.config.recompile_limit = GRAPHS
     for layer in layers:
-        layer.forward = torch.compile(layer.forward)
+        compiled = torch.compile(layer.forward, backend=Budgeted(share)) if share < 1 else torch.compile(layer.forward)
+        layer.forward = compiled
 
 
 @cache
 def compiler_works(device: str) -> bool:
-    """Tried on a small function: it needs a C++ compiler, and on CUDA Triton and the driver's library."""
+    """Tried on a small function; where that fails, a warning says why.
+
+    It takes a C++ compiler, and on CUDA Triton and the driver's library.
+    """
 
     def small(x: Tensor) -> Tensor:
         return (x.sin() * x).sum()

@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from trainer.config.fits import CHUNK_LOGITS, KEPT_LOGITS
 from trainer.learner.compiling import reason
 
-CHUNK_LOGITS = 2**28  # logits at once: 1 GiB in float32
-KEPT_SHARE = 1 / 16  # of a GPU's memory, for logits that are kept: 5 GiB of 80
 INDEXED_BY_32_BITS = 2**31 - 1  # elements of a tensor: kernels that count further are slower
 TILE = 128  # rows of a matrix product
 
@@ -47,7 +46,7 @@ def plan(weight_VD: Tensor, *, chunk_logits: int = CHUNK_LOGITS, kept_bytes: int
     """`kept_bytes` is the budget of logits that are kept; by default a share of the GPU's memory, and none on a CPU."""
     vocabulary = len(weight_VD)
     if kept_bytes is None:
-        kept_bytes = int(KEPT_SHARE * _memory(weight_VD.device)) if weight_VD.is_cuda else 0
+        kept_bytes = int(KEPT_LOGITS * _memory(weight_VD.device)) if weight_VD.is_cuda else 0
     kept = min(kept_bytes // weight_VD.element_size(), INDEXED_BY_32_BITS) // vocabulary
     rows = max(1, chunk_logits // vocabulary)
     return Plan(kept // TILE * TILE or kept, rows // TILE * TILE or rows)

@@ -24,9 +24,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
+from trainer.config.fits import BUDGETS
 from trainer.config.schema import ActorConfig, Config, FsdpConfig, MegatronConfig
 from trainer.errors import ModelError, TrainerError
-from trainer.learner.compiling import compile_layers
+from trainer.learner.compiling import compile_layers, compiler_works
 from trainer.learner.scaling import LossScale
 from trainer.learner.tensor_files import save_tensors
 from trainer.model_path import local_path
@@ -145,11 +146,13 @@ def sharded(
     *,
     checkpointing: bool,
     recompute: str = "full",
+    budget: float | None = None,
 ) -> nn.Module:
     """A "causal_lm" or "value" model as FSDP2 shards over `mesh`, weights in place, on the mesh's device.
 
     With `checkpointing`, `recompute` says what of a layer is computed again for the gradient: "full" or "selective".
-    What is kept of a compiled layer for "selective", its compiler chooses: products, and what it cannot fuse.
+    For "selective" a compiled layer keeps the share `budget` of its activations, those that cost most to compute; one
+    that is not compiled keeps its products.
 
     Collective. Raises ModelError on every rank if rank 0 cannot read the model.
     """
@@ -163,11 +166,13 @@ def sharded(
     with torch.device("meta"):
         model = empty(source, structure, dtype)
     selective = recompute == "selective"
-    if checkpointing and not (selective and config.use_torch_compile):
+    compiles = bool(config.use_torch_compile) and compiler_works(mesh.device_type)
+    if checkpointing and not (selective and compiles):
         _checkpoint_activations(_language_model(model), selective=selective)
     _shard(model, config, mesh)
-    if config.use_torch_compile:
-        compile_layers(_layers(model), mesh.device_type)
+    if compiles:
+        share = BUDGETS[0] if budget is None else budget
+        compile_layers(_layers(model), share if checkpointing and selective else 1.0)
     _fill(model, whole, torch.device(mesh.device_type))
     return model
 
@@ -248,12 +253,12 @@ def _shard(model: nn.Module, config: FsdpConfig, mesh: DeviceMesh) -> None:
     options: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
-        "reshard_after_forward": config.reshard_after_forward,
+        "reshard_after_forward": config.reshard_after_forward is not False,
     }
     for layer in _layers(model):
         fully_shard(layer, **options)
     fully_shard(model, **options)
-    if not config.reshard_after_forward:  # then not between the passes of a mini-batch either
+    if config.reshard_after_forward is False:  # then not between the passes of a mini-batch either
         model.set_reshard_after_backward(False)  # type: ignore[operator]
 
 

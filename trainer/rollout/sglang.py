@@ -6,9 +6,9 @@ A failing child of SGLang's ends the process that it is in, which is why that pr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Any
@@ -18,6 +18,9 @@ from trainer.rollout.server import GATHER_S, Answer, Draw, EngineSpec, PartSpec,
 from trainer.rollout.versions import require_version
 
 LOADER = "trainer.rollout.inside.sglang_load"
+# verl's name, SGLang's own once, and today's: it has graphs for prompts too.
+SPELLINGS = {"cuda_graph_max_bs": "cuda_graph_max_bs_decode"}
+MOST_GRAPHED = 1024  # sequences: beyond it each size that is captured costs more memory and time than it saves
 CPU_TOKENS = 2**17  # of the KV cache at most; without a limit SGLang takes a share of the host's whole memory
 
 
@@ -75,6 +78,9 @@ def arguments(spec: EngineSpec, part: PartSpec) -> dict[str, Any]:
         "sleep_on_idle": True,  # else an idle engine takes a whole core while the trainer works
         "log_level": "error",
     }
+    if not chosen["disable_cuda_graph"]:
+        # Without graphs for as many sequences as there are, SGLang decodes without any, four times slower.
+        chosen["cuda_graph_max_bs_decode"] = min(spec.max_sequences, MOST_GRAPHED)
     if not cuda:
         tokens = min(CPU_TOKENS, spec.max_sequences * spec.max_tokens)
         chosen |= {"attention_backend": "torch_native", "sampling_backend": "pytorch", "max_total_tokens": tokens}
@@ -87,7 +93,7 @@ def arguments(spec: EngineSpec, part: PartSpec) -> dict[str, Any]:
         }
     else:
         chosen["nccl_port"] = int(part.address.rpartition(":")[2])  # engines that start at once must not meet
-    return chosen | dict(spec.options)
+    return chosen | {SPELLINGS.get(name, name): value for name, value in spec.options.items()}
 
 
 class SglangEngine:
@@ -100,19 +106,20 @@ class SglangEngine:
         self._updating = False
 
     def generate(self, prompts: Sequence[Sequence[int]], draw: Draw) -> Iterator[list[Answer]]:
-        loop = self._engine.loop
-        parameters = sampling_parameters(draw)
+        """All at once. Each is left in one queue when it is done: nobody looks through a thousand for it."""
+        loop, parameters = self._engine.loop, sampling_parameters(draw)
+        finished: asyncio.Queue[asyncio.Task[Answer]] = asyncio.Queue()
         pending = {loop.create_task(self._answer(i, ids, parameters)) for i, ids in enumerate(prompts)}
-        done: list[Answer] = []
-        sent = time.monotonic()
-        while pending:
-            left = max(0.0, sent + GATHER_S - time.monotonic()) if done else None
-            first = asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            finished, pending = loop.run_until_complete(first)
-            done += [task.result() for task in finished]
-            if not pending or (done and time.monotonic() - sent >= GATHER_S):
-                yield done
-                done, sent = [], time.monotonic()
+        for task in pending:
+            task.add_done_callback(finished.put_nowait)
+        try:
+            while pending:
+                done = loop.run_until_complete(_gathered(finished, len(pending)))
+                pending -= done
+                yield [task.result() for task in done]
+        finally:
+            for task in pending:  # after one that failed
+                task.cancel()
 
     async def _answer(self, index: int, prompt: Sequence[int], parameters: dict[str, Any]) -> Answer:
         output = await self._engine.async_generate(
@@ -168,6 +175,16 @@ class SglangEngine:
                 f"{self._name} refused {call}: {why}",
                 hint="its log says more: actor_rollout_ref.rollout.engine_kwargs.sglang.log_level=info",
             )
+
+
+async def _gathered(finished: asyncio.Queue[asyncio.Task[Answer]], most: int) -> set[asyncio.Task[Answer]]:
+    """The first that is done, and what else is within a moment of it."""
+    done = {await finished.get()}
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GATHER_S):
+            while len(done) < most:
+                done.add(await finished.get())
+    return done
 
 
 def accepted(answer: Any) -> tuple[bool, str]:
