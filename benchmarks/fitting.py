@@ -143,8 +143,9 @@ def show(found: Measured) -> None:
 def show_layers(results: list[Measured], shapes: dict[int, Shape], tokens: int) -> None:
     """Of a layer: two depths differ by so many of them."""
     few, many = DEPTHS
-    of = {(each.case.depth, each.case.plan): each.held for each in results if each.case.rows == ROWS[-1]}
-    for plan in dict.fromkeys(each.case.plan for each in results if each.case.passes == 1):
+    single = [each for each in results if each.case.passes == 1]
+    of = {(each.case.depth, each.case.plan): each.held for each in single if each.case.rows == ROWS[-1]}
+    for plan in dict.fromkeys(each.case.plan for each in single):
         layer = (of[many, plan] - of[few, plan]) / (many - few) / tokens
         ours = 2 * kept(shapes[many], plan)
         every = 2 * activations(shapes[many])
