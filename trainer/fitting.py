@@ -21,7 +21,7 @@ def settled(config: Config, device: torch.device, seat: Seat) -> tuple[Config, t
 
     Before models are loaded, while an engine rests. Collective on CUDA.
     """
-    if seat.only_generates:
+    if seat.only_generates or not choose(config, {}, CPU):  # all that trains is on Megatron
         return config, ()
     if device.type != "cuda":
         there = CPU

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer import finite
+from trainer import finite, scan
 from trainer import metrics as report
 from trainer.asked import Asked
 from trainer.averages import group_mean_std, masked_whiten, wide, within
@@ -111,9 +111,13 @@ def gae(
     `masked` skips the tokens outside the mask: they pass on the next token's value and advantage. Without it every
     column counts, as verl did until July 2025; the two differ only where masked tokens stand between or after others.
     """
+    real_BT = mask.bool() if masked else torch.ones_like(values, dtype=torch.bool)
+    if values.shape[1] >= scan.LONG and scan.has_no_gaps(real_BT):
+        long_BT = scan.gae(wide(rewards), wide(values), real_BT, gamma, lam)
+        return long_BT.to(values.dtype), (long_BT + wide(values)).to(values.dtype)
     # Time first: each step of the recursion reads one line.
     rewards_TB, values_TB = wide(rewards).T.contiguous(), wide(values).T.contiguous()
-    real_TB = mask.T.bool() if masked else torch.ones_like(values_TB, dtype=torch.bool)
+    real_TB = real_BT.T
     advantages_TB = torch.empty_like(values_TB)
     next_value, advantage = torch.zeros_like(values_TB[0]), torch.zeros_like(values_TB[0])
     for t in reversed(range(len(values_TB))):

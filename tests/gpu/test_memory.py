@@ -14,13 +14,16 @@ import torch.distributed as dist
 from devkit.smoke.tiny import TinySpec, build
 from tests.trainer.batches import train_batch
 from trainer import ppo
+from trainer.config import load
 from trainer.config.schema import ActorConfig, OptimConfig, TrainedFsdpConfig
+from trainer.fitting import settled
 from trainer.learner import checkpoint
 from trainer.learner.fsdp import Trained, forward_only
 from trainer.learner.models import Source, first_loss_scale, sharded
 from trainer.learner.offload import Offload
 from trainer.memory import measured
 from trainer.records import MiniBatch, UpdateReport
+from trainer.teams import Seat
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,9 +50,10 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
     dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh("cuda", (1,))
 
-    def trained(**options: Any) -> Trained:
+    def trained(recompute: str = "full", budget: float | None = None, **options: Any) -> Trained:
         config = TrainedFsdpConfig(**options)
-        module = sharded("causal_lm", Source(str(folder), False, 1), config, mesh, checkpointing=True)
+        source = Source(str(folder), False, 1)
+        module = sharded("causal_lm", source, config, mesh, checkpointing=True, recompute=recompute, budget=budget)
         return Trained(
             module,
             DEVICE,
@@ -144,6 +148,28 @@ def test_compiled_layers_give_the_same(make: Make) -> None:
     assert torch.allclose(evaluate(compiled), evaluate(plain), atol=2e-5)
     for found, expected in zip(update(compiled).steps, update(plain).steps, strict=True):
         assert found == pytest.approx(expected, rel=2e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("budget", [0.5, 0.25])
+def test_layers_with_a_budget_give_the_same(make: Make, budget: float) -> None:
+    plain = make(dtype="fp32")
+    kept = make(dtype="fp32", use_torch_compile=True, recompute="selective", budget=budget)
+    assert torch.allclose(evaluate(kept), evaluate(plain), atol=2e-5)
+    for found, expected in zip(update(kept).steps, update(plain).steps, strict=True):
+        assert found == pytest.approx(expected, rel=2e-3, abs=1e-5)
+
+
+def test_a_rank_chooses_by_what_its_gpu_has(make: Make, tmp_path: Path) -> None:
+    """A tiny model leaves nothing to save: layers are compiled, and nothing is recomputed or sharded again."""
+    build(TinySpec(str(tmp_path / "model"), None, TEXTS, 0, 512))
+    words = [f"actor_rollout_ref.model.path={tmp_path / 'model'}", "trainer.n_gpus_per_node=1"]
+    words += ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", "critic.ppo_micro_batch_size_per_gpu=4"]
+    config, choices = settled(load(words).config, DEVICE, Seat.alone())
+    assert [choice.role for choice in choices] == ["actor", "critic"]
+    for choice in choices:
+        assert (choice.plan.compiled, choice.plan.recompute, choice.plan.reshard) == (True, "none", False), choice
+    part = config.actor_rollout_ref
+    assert part.model.enable_gradient_checkpointing is False and part.actor.fsdp_config.use_torch_compile is True
 
 
 def test_a_phases_peak_is_its_own() -> None:

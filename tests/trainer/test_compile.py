@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -94,9 +95,27 @@ def test_a_machine_without_a_compiler_runs_the_layers_as_they_are(
     assert said == ["layers are not compiled: FileNotFoundError: No C++ compiler"]
 
 
+def test_a_layer_that_cannot_be_compiled_runs_as_it_is(
+    models: Path, mesh: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Compilation is on by default: an architecture that the compiler does not know must not end a run."""
+
+    def only_small(graph: Any, inputs: Any) -> Any:
+        if len(graph.graph.nodes) > 20:
+            raise NotImplementedError("this layer")
+        return graph.forward
+
+    plain = figures_of("causal_lm", models, mesh, False)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=only_small))
+    same(figures_of("causal_lm", models, mesh, True), plain)
+    assert "this layer" in caplog.text
+
+
 @pytest.fixture(autouse=True)
-def tried_anew() -> None:
+def tried_anew() -> Iterator[None]:
     compiling.compiler_works.cache_clear()
+    yield
+    torch._dynamo.config.suppress_errors = False
 
 
 @dataclass(frozen=True)

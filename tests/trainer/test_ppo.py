@@ -287,6 +287,29 @@ def test_masked_gae_is_unmasked_gae_when_every_token_counts(shape: tuple[int, in
         close(a, b, atol=1e-12)
 
 
+@pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (0.99, 0.95), (1.0, 0.0), (0.0, 0.9)])
+@pytest.mark.parametrize("kind", ["ragged", "gaps", "unmasked"])
+@pytest.mark.parametrize("width", [512, 1000])
+def test_gae_of_long_rows_is_that_of_the_recursion(width: int, kind: str, gamma: float, lam: float) -> None:
+    """In float64 to 1e-10; in float32 as near to that as the recursion itself, and to 1e-6 of the largest."""
+    rewards, values = numbers((5, width), 5), numbers((5, width), 6)
+    mask = (torch.arange(width) < torch.tensor([width, 1, 700, 64, 0])[:, None]).long()
+    if kind == "gaps":
+        mask[0, 100:130] = 0
+    found, returns = ppo.gae(rewards, values, mask, gamma, lam, masked=kind != "unmasked")
+    real = mask if kind != "unmasked" else torch.ones_like(mask)
+    expected, advantage, later = torch.zeros_like(values), torch.zeros(5).double(), torch.zeros(5).double()
+    for t in reversed(range(width)):
+        step = rewards[:, t] + gamma * later - values[:, t] + gamma * lam * advantage
+        advantage = torch.where(real[:, t].bool(), step, advantage)
+        later = torch.where(real[:, t].bool(), values[:, t], later)
+        expected[:, t] = advantage
+    close(found, expected, atol=1e-10)
+    close(returns, expected + values, atol=1e-10)
+    single, _ = ppo.gae(rewards.float(), values.float(), mask, gamma, lam, masked=kind != "unmasked")
+    assert (single - expected).abs().max() <= 1e-6 * max(1.0, float(expected.abs().max()))
+
+
 @given(mask=masks(), mode=st.sampled_from(MODES), cut=st.integers(0, 5), seed=st.integers(0, 99))
 @settings(max_examples=100, deadline=None)
 def test_parts_add_up_to_the_whole_under_its_totals(mask: Tensor, mode: str, cut: int, seed: int) -> None:

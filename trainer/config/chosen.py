@@ -125,7 +125,7 @@ def _choose(
 ) -> Choice:
     model, fsdp = _settings(config, role)
     compiled, wanted = _compiles(fsdp, device), wanted_of(model, fsdp)
-    given, shape = _given(role, model, fsdp), shapes.get(role)
+    given, shape = _given(model, fsdp), shapes.get(role)
     broken = device.cuda and not device.compiles and fsdp.use_torch_compile is not False
     slow = "; torch's compiler does not work here" if broken else ""
     if not device.cuda or shape is None:
@@ -156,7 +156,7 @@ def wanted_of(model: ModelConfig | CriticModelConfig, fsdp: FsdpConfig) -> Plans
     return Plans(recompute, some, model.activation_memory_budget, fsdp.reshard_after_forward)
 
 
-def _given(role: str, model: ModelConfig | CriticModelConfig, fsdp: FsdpConfig) -> tuple[str, ...]:
+def _given(model: ModelConfig | CriticModelConfig, fsdp: FsdpConfig) -> tuple[str, ...]:
     names = ("enable_gradient_checkpointing", "recompute_granularity", "activation_memory_budget")
     found = [name for name in names if getattr(model, name) is not None]
     found += [name for name in ("use_torch_compile", "reshard_after_forward") if getattr(fsdp, name) is not None]

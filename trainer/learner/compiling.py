@@ -47,6 +47,7 @@ def compile_layers(layers: Iterable[nn.Module], share: float = 1.0) -> None:
     is that of the activations which are kept for the gradient. Only where `compiler_works`.
     """
     torch._dynamo.config.recompile_limit = GRAPHS
+    torch._dynamo.config.suppress_errors = True  # a layer that cannot be compiled runs as it is, with torch's warning
     for layer in layers:
         compiled = torch.compile(layer.forward, backend=Budgeted(share)) if share < 1 else torch.compile(layer.forward)
         layer.forward = compiled
