@@ -174,7 +174,7 @@ def inert_keys() -> tuple[str, ...]:
 
 
 _REASONS: dict[str, str] = {
-    "each rank generates by itself, without processes for agents": f"{_O}.agent.num_workers",
+    "each rank generates independently, without agent processes": f"{_O}.agent.num_workers",
     "the engine sizes and orders its own batches": (
         f"{_O}.enable_prefix_caching {_O}.max_num_batched_tokens"
         f" {_O}.enable_chunked_prefill {_O}.max_model_len {_O}.scheduling_policy {_O}.multi_stage_wake_up"
@@ -198,7 +198,7 @@ _REASONS: dict[str, str] = {
     "FSDP2 leaves buffers as they are": "FSDP.mixed_precision.buffer_dtype",
     "every rollout has its log-probs": f"{_O}.calculate_log_probs",
     "it follows actor_rollout_ref.model.use_remove_padding": f"{_A}.use_remove_padding",
-    "log-probs and entropy always take a chunk of logits at a time, and compute it anew for the gradient": (
+    "log-probs and entropy always take a chunk of logits at a time, and recompute it for the gradient": (
         "FSDP.entropy_checkpointing FSDP.entropy_from_logits_with_chunking"
         f" {_A}.entropy_checkpointing {_A}.entropy_from_logits_with_chunking"
         f" {_R}.entropy_checkpointing {_R}.entropy_from_logits_with_chunking"
