@@ -15,7 +15,7 @@ help: ## this list
 setup: ## make .venv and install everything into it as in requirements.lock, once; LATEST=1 for the newest of everything
 	@bash scripts/setup
 
-lock: setup ## write requirements.lock anew from pyproject.toml; ARGS=--upgrade for the newest of everything
+lock: setup ## rewrite requirements.lock from pyproject.toml; ARGS=--upgrade for the newest of everything
 	@scripts/lock $(ARGS)
 
 smoke: setup ## a whole PPO run on a tiny model through Ray, with checks; ARGS="KEY=VALUE ..."
@@ -46,7 +46,7 @@ test-programs: setup ## programs of Ray's libraries under devkit, in a virtual e
 	@BASE=$(VENV) VENV=.venv-programs HEAVY=$(HEAVY) scripts/setup-programs
 	@.venv-programs/bin/python -m pytest --once-more -n0 tests/programs $(ARGS)
 
-record-faults: setup ## make every fault of the gallery, and write docs/faults.md anew
+record-faults: setup ## reproduce every fault of the gallery, and rewrite docs/faults.md
 	@rm -f docs/results/faults.jsonl
 	@DEVKIT_FAULTS_RECORD=$(CURDIR)/docs/results/faults.jsonl $(BIN)/python -m pytest -n0 tests/faults
 	@$(BIN)/python scripts/generate_docs.py
@@ -69,11 +69,11 @@ lint: setup ## style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: setup ## put the code in shape
+format: setup ## format the code, and fix what ruff can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: setup ## write what is made from the code anew: parts of the documentation, the extension's types
+docs: setup ## regenerate what is made from the code: parts of the documentation, the extension's types
 	@$(BIN)/python scripts/generate_docs.py
 	@$(BIN)/python scripts/generate_vscode_types.py
 
@@ -91,7 +91,7 @@ $(VSIX): $(VSIX_SOURCES)
 	@cd vscode && npm run --silent package
 	@cp vscode/dist/ray-devkit.vsix $@
 
-test-latest: ## the quick tests with the newest of every package, in .venv-latest: what moved, and what that broke
+test-latest: ## the quick tests with the newest of every package, in .venv-latest: what changed, and what broke
 	@scripts/test-latest $(ARGS)
 
 test-all: setup ## every suite, whatever fails, and a table of them at the end; ARGS="test smoke" for some

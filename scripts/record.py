@@ -1,9 +1,10 @@
 """Records what the README shows, on real terminals, as animated pictures: `docs/images/*.svg`.
 
-    uv run --with pyte python scripts/record.py [debug] [smoke]
+    pip install pyte && python scripts/record.py [debug] [smoke]
 
-As root: each scene is typed into shells of a virtual host (`tests/hosts`), whose user has an empty home. `pyte` is the
-terminal; what it shows is drawn frame by frame, and one animation goes from frame to frame. Pauses are cut short.
+As root: the README's sessions are typed into shells of a virtual host (`tests/hosts`), whose user has an empty home.
+`pyte` is the terminal; what it shows is drawn frame by frame, and one animation goes from frame to frame. Pauses are
+cut short.
 """
 
 from __future__ import annotations
@@ -18,18 +19,26 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyte
+if TYPE_CHECKING:
+    import pyte
 
 ROOT = Path(__file__).resolve().parent.parent
 if __package__ in (None, ""):
     sys.path.insert(0, str(ROOT))
 
-BOTH_RANKS = r"^(?=[\s\S]*PPOWorker\[0\])(?=[\s\S]*PPOWorker\[1\])"
+from tests.walks.pages import Typed, compare, steps  # noqa: E402 - found once the path is set
+from tests.walks.typist import CONTROL, bash  # noqa: E402
+
+README = ROOT / "README.md"
 IMAGES = ROOT / "docs/images"
+PROMPT = "$ "
+CLONED = ("devkit", "trainer", "docs", "tests")  # of a clone: what the commands need, where they may write
+RANKS = 2  # that the README's run has
 DEADLINE = 240.0  # seconds until a line of a scene has been printed
 PAUSE = 1.0  # seconds, at most, that nothing changes in the picture
 LAST = 5.0  # seconds that the last frame stays
@@ -51,53 +60,30 @@ PALETTE = {
 
 
 @dataclass(frozen=True)
-class Line:
-    """What is typed into which terminal, once so many ranks are stopped, and what is seen there before the next."""
-
-    terminal: int
-    text: str
-    sees: str
-    stops: int = 0
-
-
-@dataclass(frozen=True)
 class Scene:
+    """Lines of a page, as somebody types them, and the terminals that they are typed into."""
+
     name: str
     rows: tuple[int, ...]  # of each terminal
     columns: int
-    lines: tuple[Line, ...]
+    lines: tuple[Typed, ...]
     before: str = ""  # a command that is not shown
 
 
-def scores() -> str:
-    from scripts.generate_docs import with_stops
-
-    return with_stops("trainer/roles.py:0")
-
-
 def scenes() -> list[Scene]:
-    trainer = f"devkit run --break {scores()} --hits 3 -- bash ~/nan-hunt/train.sh"
+    """The README's own sessions."""
+    page = README.read_text(encoding="utf-8")
+    preparation, *debug = typed(page, "Debug")
     return [
-        Scene(
-            "debug",
-            (9, 17),
-            118,
-            (
-                Line(0, "head -n 4 ~/nan-hunt/train.sh", r"\$ $"),
-                Line(0, trainer, r"look at it with"),
-                Line(1, "devkit ps", BOTH_RANKS, stops=2),
-                Line(1, "devkit eval 'min(scores.scores)'", r"rank 1 "),
-                Line(1, "devkit attach --ranks 1", r"\(devkit rank 1\) $"),
-                Line(1, "p scores.scores", r"\(devkit rank 1\) $"),
-                Line(1, "scores.scores[1] = 0.0", r"\(devkit rank 1\) $"),
-                Line(1, "q", r"\$ $"),
-                Line(1, "devkit continue --all", r"continued"),
-                Line(0, "", r"step 5:[\s\S]*\$ $"),
-            ),
-            before=f"python {ROOT}/docs/examples/nan_hunt.py nan-hunt",
-        ),
-        Scene("smoke", (34,), 110, (Line(0, "devkit smoke --tiny", r"smoke: \w+ in"),)),
+        Scene("debug", (12, 15), 100, tuple(debug), before=preparation.text),
+        Scene("smoke", (34,), 100, tuple(typed(page, "Smoke test"))),
     ]
+
+
+def typed(page: str, heading: str) -> list[Typed]:
+    """What a section of the page says to type."""
+    _, _, rest = page.partition(f"\n## {heading}\n")
+    return [step for step in steps(rest.partition("\n## ")[0]) if isinstance(step, Typed)]
 
 
 @dataclass
@@ -106,18 +92,26 @@ class Screen:
 
     master: int  # the terminal's other end
     screen: pyte.Screen
-    stream: pyte.ByteStream = field(init=False)
+    stream: pyte.ByteStream
 
-    def __post_init__(self) -> None:
-        self.stream = pyte.ByteStream(self.screen)
+    printed: str = ""  # since the last line was typed
 
-    def take(self) -> str:
-        """Shows what was printed since, and gives it."""
+    def type(self, text: str) -> None:
+        self.printed = ""
+        os.write(self.master, f"{text}\n".encode())
+
+    def take(self) -> None:
+        """Shows what was printed since."""
         piece = b""
         while select.select([self.master], [], [], 0)[0]:
             piece += os.read(self.master, 1 << 16)
         self.stream.feed(piece)
-        return piece.decode("utf-8", "replace")
+        self.printed += CONTROL.sub("", piece.decode("utf-8", "replace"))
+
+    def is_ready(self) -> bool:
+        """Whether the shell waits for a line; it says so in its last one."""
+        line: str = self.screen.display[self.screen.cursor.y]
+        return line.rstrip() == PROMPT.rstrip()
 
     def text(self) -> str:
         return "\n".join(line.rstrip() for line in self.screen.display).rstrip() + " "
@@ -147,48 +141,73 @@ def _colour(cell: Any) -> str:
 
 def play(scene: Scene) -> list[tuple[float, Picture]]:
     """What is seen when: one picture for each change."""
+    import pyte
+
     from tests.hosts import hosts
     from tests.walks.terminals import HOME, Terminal
-    from tests.walks.typist import bash
 
     with hosts.up(1) as lan, ExitStack() as stack:
-        lan[0].run("mkdir", "-p", HOME)
         terminal = Terminal(lan[0])
+        clone = f"{HOME}/ray-devkit"
+        lan[0].run("mkdir", "-p", clone)
+        terminal.run(f"cd {ROOT} && cp -r {' '.join(CLONED)} {clone}")
         if scene.before:
-            terminal.run(scene.before)
+            terminal.run(f"cd {clone} && {scene.before}")
         screens = []
         for rows in scene.rows:
-            _, master = stack.enter_context(bash(terminal, rows, scene.columns, "$ ", str(ROOT)))
-            screens.append(Screen(master, pyte.Screen(scene.columns, rows)))
-        return list(_frames(scene, screens, lambda: _stopped(terminal.try_("devkit ps --json").stdout)))
+            _, master = stack.enter_context(bash(terminal, rows, scene.columns, PROMPT, clone))
+            screen = pyte.Screen(scene.columns, rows)
+            screens.append(Screen(master, screen, pyte.ByteStream(screen)))
+        player = Player(scene, screens, lambda: _stopped(terminal.try_("devkit ps --json").stdout))
+        return list(player.frames())
 
 
 def _stopped(printed: str) -> int:
     return len(json.loads(printed).get("stops", ())) if printed else 0
 
 
-def _frames(scene: Scene, screens: Sequence[Screen], stopped: Callable[[], int]) -> Iterator[tuple[float, Picture]]:
-    start = time.monotonic()
+@dataclass
+class Player:
+    """Types a scene, and looks at all terminals meanwhile."""
+
+    scene: Scene
+    screens: Sequence[Screen]
+    stopped: Callable[[], int]  # how many ranks are
+    start: float = field(default_factory=time.monotonic)
     last: Picture | None = None
-    for line in scene.lines:
-        here = screens[line.terminal]
-        keys = f"{line.text}\n".encode() if line.text else b""
-        end, sent, fresh = time.monotonic() + DEADLINE, False, ""
+
+    def frames(self) -> Iterator[tuple[float, Picture]]:
+        for line in self.scene.lines:
+            yield from self._until(line.text, partial(self._may_type, line))
+            self._screen(line).type(line.text)
+            yield from self._until(line.text, partial(self._is_answered, line))
+        yield from self._until("the prompts", self._is_over)
+
+    def _screen(self, line: Typed) -> Screen:
+        return self.screens[line.terminal - 1]
+
+    def _may_type(self, line: Typed) -> bool:
+        """Its shell is ready and, for a second terminal, all ranks are stopped."""
+        return self._screen(line).is_ready() and (line.terminal == 1 or self.stopped() >= RANKS)
+
+    def _is_answered(self, line: Typed) -> bool:
+        return compare(line.shown, self._screen(line).printed).missing is None
+
+    def _is_over(self) -> bool:
+        return all(each.is_ready() for each in self.screens)
+
+    def _until(self, what: str, holds: Callable[[], bool]) -> Iterator[tuple[float, Picture]]:
+        end = time.monotonic() + DEADLINE
         while True:
-            for each in screens:
-                printed = each.take()
-                fresh += printed if each is here and sent else ""
-            picture = tuple(rows_of(each.screen) for each in screens)
-            if picture != last:
-                last = picture
-                yield time.monotonic() - start, picture
-            seen = here.text()
-            if sent and re.search(line.sees, seen) and fresh.strip():
-                break
-            if not sent and re.search(r"(\$|\)) $", seen) and (not line.stops or stopped() >= line.stops):
-                os.write(here.master, keys)
-                sent, fresh = True, "" if keys else "-"
-            assert time.monotonic() < end, f"{line} is not seen in:\n{seen}"
+            for each in self.screens:
+                each.take()
+            picture = tuple(rows_of(each.screen) for each in self.screens)
+            if picture != self.last:
+                self.last = picture
+                yield time.monotonic() - self.start, picture
+            if holds():
+                return
+            assert time.monotonic() < end, f"{what}: not over in\n" + "\n".join(each.text() for each in self.screens)
             time.sleep(FRAME)
 
 
@@ -227,7 +246,8 @@ def svg(scene: Scene, frames: Sequence[tuple[float, Picture]]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>text{{font:14px {FONT};white-space:pre}}'
         f"@keyframes play{{{''.join(steps)}}}"
-        f".strip{{animation:play {whole:.2f}s steps(1,end) infinite}}</style>"
+        f".strip{{animation:play {whole:.2f}s steps(1,end) infinite}}"
+        "@media (prefers-reduced-motion:reduce){.strip{animation:none}}</style>"
         f'<defs>{rows}</defs>{panes}<g class="strip" transform="translate({last:g})">{"".join(strip)}</g></svg>\n'
     )
 

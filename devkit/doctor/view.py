@@ -43,8 +43,10 @@ def _headline(record: DoctorRecord) -> str:
 
 def _nodes(record: DoctorRecord) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("node", "ip", "Python", "ray", "torch", "GPUs", "CPUs", "memory", "/dev/shm", "disk free", "clock"):
+    for heading in ("node", "ip", "Python", "ray", "torch", "GPUs", "CPUs", "memory", "shm", "disk free"):
         table.add_column(heading, no_wrap=True)
+    if any(node.clock_offset is not None for node in record.nodes):
+        table.add_column("clock", no_wrap=True)
     for node in record.nodes:
         name = node.name + (" (head)" if node.head and node.node_id else "")
         if not node.alive or node.facts is None:
@@ -64,7 +66,8 @@ def _cells(node: DoctorNode, facts: NodeFacts) -> Iterator[str]:
     yield _gib(facts.limits.memory_total)
     yield _gib(facts.limits.shm_total)
     yield _gib(min((disk.free for disk in facts.disks if disk.total), default=0))
-    yield f"{node.clock_offset:+.3f} s" if node.clock_offset is not None else ""
+    if node.clock_offset is not None:
+        yield f"{node.clock_offset:+.3f} s"
 
 
 def _gpus(node: DoctorNode, facts: NodeFacts) -> str:

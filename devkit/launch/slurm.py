@@ -113,7 +113,7 @@ def check(options: SlurmOptions) -> None:
         if not _NAME.fullmatch(name):
             raise UsageError(f"--env {name!r} is not a variable name", hint="--env NAME=VALUE")
         if name.startswith("RAY_AUTH_"):
-            raise UsageError(f"--env {name}: each job creates its own token", hint="leave it out")
+            raise UsageError(f"--env {name}: each job creates its own token", hint="remove it")
     for word in options.sbatch:
         _check_sbatch(word)
     for text in _texts(options):

@@ -27,7 +27,7 @@ DAY, HOUR = timeouts.DAY, timeouts.MEETING
 
 # Numbers without devkit, with it, and where you have set the variable (to 77 seconds): what the program gave is 5.
 NUMBERS: dict[str, tuple[Any, Any, Any]] = {
-    "process groups (meeting: an hour)": (False, True, True),
+    "process groups (rendezvous: an hour)": (False, True, True),
     "NCCL's heartbeat": (None, "86400", "77"),
     "vLLM's iterations": (None, "86400", "77"),
     "vLLM's workers": (None, "86400", "77"),
@@ -38,8 +38,8 @@ NUMBERS: dict[str, tuple[Any, Any, Any]] = {
     "compiled graphs: teardown(kill_actors=True)": ([30, 30], [DAY, DAY], [77, 77]),
     "compiled graphs: the error of an actor": (10, DAY, DAY),
     "device objects": ([60], [DAY], [77]),
-    "collective groups: meeting, gloo": ([None, 5, 30000], [HOUR * 1000] * 3, [None, 5, 30000]),
-    "collective groups: meeting, NCCL": ([180, 1], [HOUR, HOUR], [HOUR, HOUR]),
+    "collective groups: rendezvous, gloo": ([None, 5, 30000], [HOUR * 1000] * 3, [None, 5, 30000]),
+    "collective groups: rendezvous, NCCL": ([180, 1], [HOUR, HOUR], [HOUR, HOUR]),
     "Train: a worker's health": (600, DAY, 77),
     "Train: the others at a report": (None, "86400", "77"),
     "Train: a validation": ([5, None], [DAY, None], [DAY, None]),
@@ -60,7 +60,7 @@ NUMBERS: dict[str, tuple[Any, Any, Any]] = {
     "Serve with HAProxy: a request": ([3600, 5], [DAY, DAY], [77, 5]),
     "Serve with HAProxy: the program's router": ([5], [DAY], [77]),
     "Serve for LLMs: a request": ([600], [DAY], [77]),
-    "Serve for LLMs: meeting": (120, HOUR, HOUR),
+    "Serve for LLMs: rendezvous": (120, HOUR, HOUR),
 }
 SGLANG = "import dataclasses\n@dataclasses.dataclass\nclass ServerArgs:\n    watchdog_timeout: float = 300\n"
 

@@ -94,8 +94,8 @@ def bash(
 
 
 @contextmanager
-def shell(terminal: Terminal) -> Iterator[Shell]:
-    with bash(terminal, ROWS, COLUMNS, "<$?>$ ") as (process, master):
+def shell(terminal: Terminal, columns: int) -> Iterator[Shell]:
+    with bash(terminal, ROWS, columns, "<$?>$ ") as (process, master):
         yield Shell(process, master)
 
 
@@ -139,11 +139,11 @@ class Reader:
         self.meant |= compared.meant
 
 
-def walk(terminal: Terminal, steps: list[Saved | Typed]) -> Reader:
+def walk(terminal: Terminal, steps: list[Saved | Typed], columns: int = COLUMNS) -> Reader:
     """Types all of a page."""
     with contextlib.ExitStack() as stack:
         numbers = sorted({step.terminal for step in steps if isinstance(step, Typed)})
-        reader = Reader(terminal, {number: stack.enter_context(shell(terminal)) for number in numbers})
+        reader = Reader(terminal, {number: stack.enter_context(shell(terminal, columns)) for number in numbers})
         for step in steps:
             reader.do(step)
         for shell_of in reader.shells.values():

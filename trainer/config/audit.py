@@ -143,7 +143,7 @@ def _absent(dialect: str, release: str, key: str) -> Remark:
     other = next((name for name in spellings(key) if name != key and _can_be(release, name)), None)
     if other is not None:
         return Remark("renamed", key, f"{key} is {other} in {dialect}", f"write {other}")
-    return Remark("absent", key, f"{dialect} has no key {key}, and Hydra refuses it", "leave it out")
+    return Remark("absent", key, f"{dialect} has no key {key}, and Hydra refuses it", "remove it")
 
 
 def _can_be(release: str, name: str) -> bool:
@@ -161,11 +161,11 @@ def _effects(dialect: str, resolved: Resolved, overrides: Sequence[Override]) ->
         yield from _kl_effects(dialect, given, config)
     if "data.val_batch_size" in given and dialect in _SINCE_V04:
         message = f"data.val_batch_size is deprecated and has no effect in {dialect}: validation is one batch"
-        yield Remark("inert", "data.val_batch_size", message, "leave it out")
+        yield Remark("inert", "data.val_batch_size", message, "remove it")
     critic = [key for key in given if key.startswith("critic.")]
     if critic and "algorithm.adv_estimator" in given and given["algorithm.adv_estimator"] not in ("gae", None):
         why = f"algorithm.adv_estimator={given['algorithm.adv_estimator']} has no critic"
-        yield _without_effect(critic, why, "leave it out")
+        yield _without_effect(critic, why, "remove it")
     for note in (*size_notes(config), *setting_notes(config)):
         if (
             note.key in given
@@ -189,7 +189,7 @@ def _missing(dialect: str, resolved: Resolved, overrides: Sequence[Override]) ->
 
 
 def _kl_effects(dialect: str, given: Mapping[str, Any], config: Config) -> Iterator[Remark]:
-    turn_on = "add algorithm.use_kl_in_reward=True, or leave it out"
+    turn_on = "add algorithm.use_kl_in_reward=True, or remove it"
     switches = ("algorithm.use_kl_in_reward", f"{_A}.use_kl_loss")
     if any(switch in given for switch in switches) and not config.uses_reference:
         return  # turned off by its author
@@ -204,10 +204,10 @@ def _kl_effects(dialect: str, given: Mapping[str, Any], config: Config) -> Itera
     reference = [key for key in given if key.startswith(f"{_R}.")]
     if reference and dialect in _SINCE_V04 and not config.uses_reference:
         why = "neither KL in the reward nor a KL loss is on, so there is no reference"
-        yield _without_effect(reference, why, "turn one of them on, or leave it out")
+        yield _without_effect(reference, why, "turn one of them on, or remove it")
     loss = [key for key in given if key in (f"{_A}.kl_loss_coef", f"{_A}.kl_loss_type")]
     if loss and not config.actor_rollout_ref.actor.use_kl_loss:
-        yield _without_effect(loss, f"{_A}.use_kl_loss is False", f"add {_A}.use_kl_loss=True, or leave it out")
+        yield _without_effect(loss, f"{_A}.use_kl_loss is False", f"add {_A}.use_kl_loss=True, or remove it")
 
 
 def _without_effect(keys: Sequence[str], why: str, hint: str) -> Remark:
@@ -219,7 +219,7 @@ def _without_effect(keys: Sequence[str], why: str, hint: str) -> Remark:
 
 def _of_note(note: Note) -> Remark:
     kind: RemarkKind = "deprecated" if note.kind == "deprecated" else "inert"
-    hint = "write it with _per_gpu" if kind == "deprecated" else "leave it out"
+    hint = "write it with _per_gpu" if kind == "deprecated" else "remove it"
     return Remark(kind, note.key, note.message, hint)
 
 
@@ -239,18 +239,18 @@ def _ours(resolved: Resolved, blind: Sequence[Override], given: Collection[str])
         if note.kind == "inert":
             shared.setdefault(note.message.partition(" has no effect: ")[2], []).append(note)
         elif note.kind == "absent":
-            yield Remark("inert", note.key, note.message, "leave it out")
+            yield Remark("inert", note.key, note.message, "remove it")
         elif note.kind == "unmet":
-            yield Remark("unmet", note.key, note.message, "leave it out, or train with verl or Search-R1")
+            yield Remark("unmet", note.key, note.message, "remove it, or train with verl or Search-R1")
         elif note.kind == "renamed":
             new, _ = rename(note.key, None)
             yield Remark("renamed", note.key, note.message, f"write {new}")
         elif note.kind == "deprecated" and note.key in given:
             yield _of_note(note)
         elif note.kind == "dialect" and " has no effect in " in note.message:
-            yield Remark("inert", note.key, note.message, "turn it on, or leave it out")
+            yield Remark("inert", note.key, note.message, "turn it on, or remove it")
     for why, notes in shared.items():
-        yield _without_effect([note.key for note in notes], why, "leave it out")
+        yield _without_effect([note.key for note in notes], why, "remove it")
 
 
 def _is_split_otherwise(overrides: Sequence[Override], resolved: Resolved) -> bool:

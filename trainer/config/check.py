@@ -35,7 +35,7 @@ _DEFAULT_ROLLOUT = RolloutConfig()
 _RESTRICTED = "with a temperature, its log-probs are of what top_p and top_k leave"
 _O = "actor_rollout_ref.rollout"
 ENGINE_ONLY = {
-    f"{_O}.tensor_model_parallel_size": "generates on each rank by itself",
+    f"{_O}.tensor_model_parallel_size": "generates on each rank independently",
     f"{_O}.gpu_memory_utilization": "has no KV-cache pool",
     f"{_O}.free_cache_engine": "has no KV-cache pool",
     f"{_O}.enforce_eager": "has no CUDA graphs",

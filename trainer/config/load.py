@@ -199,7 +199,7 @@ def _pair(before: Any, after: Any) -> str:
 def _deletion_problem(override: Override) -> Problem:
     if not tree.is_key(override.key) and no_effect(override.key) is None:
         return _unknown_problem(override.key)
-    return Problem(override.key, f"~{override.key}: keys cannot be deleted", "leave it out, or set it to null")
+    return Problem(override.key, f"~{override.key}: keys cannot be deleted", "remove it, or set it to null")
 
 
 def _unknown_problem(key: str) -> Problem:

@@ -38,7 +38,7 @@ def team_problems(config: Config) -> Iterator[Problem]:
 
 def _list_problem(key: str, ranks: list[int], wrong: list[int], twice: list[int], world: int) -> Problem | None:
     if not ranks:
-        return Problem(key, f"{key}=[] names no rank", "leave it out, or name some")
+        return Problem(key, f"{key}=[] names no rank", "remove it, or name some")
     if wrong:
         return Problem(key, f"{key} names {wrong}, and there are {world} ranks", f"they count to {world - 1}", _WORLD)
     if twice:

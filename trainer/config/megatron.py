@@ -27,7 +27,7 @@ def megatron_problems(config: Config) -> Iterator[Problem]:
         if mine != other:
             key = f"critic.megatron.{name}"
             message = f"{key}={mine} is not the actor's {other}, and they share their ranks"
-            yield Problem(key, message, "leave it out: it follows the actor's", (f"{_ACTOR}.megatron.{name}",))
+            yield Problem(key, message, "remove it: it follows the actor's", (f"{_ACTOR}.megatron.{name}",))
     trainer = config.trainer
     if config.uses_megatron and trainer.capsule_dir is not None and trainer.capsule_weights == "checkpoint":
         key = "trainer.capsule_weights"
@@ -69,7 +69,7 @@ def _recompute_problems(key: str, megatron: MegatronConfig) -> Iterator[Problem]
         yield Problem(f"{key}.{missing}", message, f"set {key}.{missing}={value}", (f"{key}.recompute_granularity",))
     if override.recompute_granularity == "selective" and override.recompute_method is not None:
         message = f"{key}.recompute_method is of recompute_granularity=full, not of selective"
-        yield Problem(f"{key}.recompute_method", message, "leave it out", (f"{key}.recompute_granularity",))
+        yield Problem(f"{key}.recompute_method", message, "remove it", (f"{key}.recompute_granularity",))
 
 
 def megatron_notes(config: Config) -> Iterator[Note]:

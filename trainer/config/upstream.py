@@ -174,7 +174,7 @@ def inert_keys() -> tuple[str, ...]:
 
 
 _REASONS: dict[str, str] = {
-    "each rank generates by itself, without processes for agents": f"{_O}.agent.num_workers",
+    "each rank generates independently, without agent processes": f"{_O}.agent.num_workers",
     "the engine sizes and orders its own batches": (
         f"{_O}.enable_prefix_caching {_O}.max_num_batched_tokens"
         f" {_O}.enable_chunked_prefill {_O}.max_model_len {_O}.scheduling_policy {_O}.multi_stage_wake_up"
@@ -198,7 +198,7 @@ _REASONS: dict[str, str] = {
     "FSDP2 leaves buffers as they are": "FSDP.mixed_precision.buffer_dtype",
     "every rollout has its log-probs": f"{_O}.calculate_log_probs",
     "it follows actor_rollout_ref.model.use_remove_padding": f"{_A}.use_remove_padding",
-    "log-probs and entropy always take a chunk of logits at a time, and compute it anew for the gradient": (
+    "log-probs and entropy always take a chunk of logits at a time, and recompute it for the gradient": (
         "FSDP.entropy_checkpointing FSDP.entropy_from_logits_with_chunking"
         f" {_A}.entropy_checkpointing {_A}.entropy_from_logits_with_chunking"
         f" {_R}.entropy_checkpointing {_R}.entropy_from_logits_with_chunking"
@@ -278,7 +278,7 @@ _REASONS: dict[str, str] = {
 _OFF = (False, None)
 _NO_SEQUENCE_PARALLELISM = NoEffect("sequences are not split over ranks", (1,), "set it to 1")
 _FSDP2 = NoEffect("fsdp and fsdp2 both mean FSDP2", ("fsdp", "fsdp2"), "set it to fsdp")
-_NO_CUSTOM_CODE = NoEffect("this trainer has its own", (None,), "leave it out")
+_NO_CUSTOM_CODE = NoEffect("this trainer has its own", (None,), "remove it")
 _NO_REJECTION = NoEffect(
     "no token is rejected for its importance ratio", (None,), f"set it to null; {_IS} bounds each weight"
 )
@@ -295,14 +295,14 @@ _REFUSALS: dict[str, NoEffect] = {
     "FSDP.mixed_precision.reduce_dtype": NoEffect(
         "gradients are summed up in fp32", ("fp32", "float32", 32), "set it to fp32, verl's default"
     ),
-    f"{_R}.strategy": NoEffect("the reference is on the actor's engine", ("fsdp", "fsdp2", "megatron"), "leave it out"),
+    f"{_R}.strategy": NoEffect("the reference is on the actor's engine", ("fsdp", "fsdp2", "megatron"), "remove it"),
     "MEGATRON.virtual_pipeline_model_parallel_size": NoEffect("a rank has one stage", (None,), "set it to null"),
     "MEGATRON.context_parallel_size MEGATRON.expert_model_parallel_size": NoEffect(
         "models are dense and sequences whole", (1,), "set it to 1"
     ),
     "MEGATRON.expert_tensor_parallel_size": NoEffect("models are dense", (None, 1), "set it to null"),
     "MEGATRON.override_ddp_config.* MEGATRON.override_mcore_model_config.*": NoEffect(
-        "Megatron's buffers and model follow the other keys", (None, {}), "leave it out"
+        "Megatron's buffers and model follow the other keys", (None, {}), "remove it"
     ),
     f"{_A}.ulysses_sequence_parallel_size {_R}.ulysses_sequence_parallel_size critic.ulysses_sequence_parallel_size"
     " FSDP.ulysses_sequence_parallel_size": _NO_SEQUENCE_PARALLELISM,
@@ -330,7 +330,7 @@ _REFUSALS: dict[str, NoEffect] = {
         "routers are not replayed", ("disabled",), "disable it"
     ),
     f"{_O}.enable_rollout_routing_replay": NoEffect("routers are not replayed", _OFF, "set it to False"),
-    f"{_R}.model {_R}.model.*": NoEffect("the reference is the first actor", (None, {}), "leave it out"),
+    f"{_R}.model {_R}.model.*": NoEffect("the reference is the first actor", (None, {}), "remove it"),
     "MODELS.external_lib": _NO_CUSTOM_CODE,
     "MODELS.override_config MODELS.override_config.*": NoEffect(
         "the model is as its config.json says", ({}, None), "edit config.json in a copy of the model folder"
@@ -338,7 +338,7 @@ _REFUSALS: dict[str, NoEffect] = {
     f"{_M}.custom_chat_template": NoEffect(
         "the tokenizer has the chat template", (None,), "point actor_rollout_ref.model.tokenizer_path to a changed one"
     ),
-    f"{_M}.hf_config_path": NoEffect("config.json lies in the model folder", (None,), "leave it out"),
+    f"{_M}.hf_config_path": NoEffect("config.json lies in the model folder", (None,), "remove it"),
     f"{_M}.mtp.enable {_M}.mtp.enable_train {_M}.mtp.enable_rollout": NoEffect(
         "there is no multi-token prediction", _OFF, "set it to False"
     ),
@@ -358,11 +358,11 @@ _REFUSALS: dict[str, NoEffect] = {
     ),
     f"{_O}.multi_turn.enable": NoEffect("rollouts are single-turn", _OFF, "set it to False"),
     f"{_O}.multi_turn.tool_config_path data.tool_config_path": NoEffect(
-        "rollouts are single-turn", (None,), "leave it out"
+        "rollouts are single-turn", (None,), "remove it"
     ),
     f"{_O}.use_fire_sampling {_O}.skip_rollout": NoEffect("every response is sampled plainly", _OFF, "set it to False"),
     f"{_O}.over_sample_rate": NoEffect("every response is sampled plainly", (0, 0.0), "set it to 0"),
-    f"{_O}.quantization {_O}.quantization_config_file": NoEffect("the actor itself generates", (None,), "leave it out"),
+    f"{_O}.quantization {_O}.quantization_config_file": NoEffect("the actor itself generates", (None,), "remove it"),
     "actor_rollout_ref.hybrid_engine": NoEffect("all roles share their workers", (True,), "set it to True"),
     "data.tokenizer": NoEffect(
         "the model folder has the tokenizer", (None,), "use actor_rollout_ref.model.tokenizer_path"

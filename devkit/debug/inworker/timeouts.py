@@ -23,11 +23,11 @@ MEETING = 3600
 
 # How a limit is read.
 IMPORT = "the environment, when its module is imported"
-INIT = "an object's attribute, taken when it is made"
-USE = "the environment, when something is made or begun"
-ASKED = "a property of what the program has set, at each use"
+INIT = "an attribute, read when its object is created"
+USE = "the environment, at the start of each operation"
+ASKED = "a property of what the program configured, at each use"
 GIVEN = "an argument"
-FIXED = "a number in the code"
+FIXED = "a constant in the code"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ _NCCL = "ray.util.collective.collective_group.nccl_collective_group"
 TABLE = (
     # torch.distributed; what vLLM and sglang have for their own workers
     Limit(
-        "process groups (meeting: an hour)",
+        "process groups (rendezvous: an hour)",
         GIVEN,
         lifts=(ByHand("torch.distributed.distributed_c10d", torch_groups.lift),),
     ),
@@ -120,7 +120,7 @@ TABLE = (
         variable_unit=1000,
     ),
     Limit(
-        "collective groups: meeting, gloo",
+        "collective groups: rendezvous, gloo",
         GIVEN,
         "collective_gloo_timeout",
         (Argument("ray.util.collective.collective", "GroupManager.create_collective_group", "gloo_timeout"),),
@@ -130,7 +130,7 @@ TABLE = (
         no_limit=False,
     ),
     Limit(
-        "collective groups: meeting, NCCL",
+        "collective groups: rendezvous, NCCL",
         GIVEN,
         lifts=tuple(Argument(_NCCL, f"Rendezvous.{name}", "timeout_s") for name in ("meet", "get_nccl_id")),
         least=MEETING,
@@ -239,7 +239,7 @@ TABLE = (
         (Constant("ray.llm._internal.serve.constants", "DEFAULT_LLM_ROUTER_HTTP_TIMEOUT"),),
     ),
     Limit(
-        "Serve for LLMs: meeting",
+        "Serve for LLMs: rendezvous",
         GIVEN,
         lifts=(
             Argument(

@@ -278,7 +278,7 @@ def variable(name: str) -> Any:
 SERVE = "ray.serve._private."
 
 PROBES = {
-    "process groups (meeting: an hour)": lambda: (
+    "process groups (rendezvous: an hour)": lambda: (
         hasattr(sys.modules["torch.distributed"].new_group, "__devkit_raised__")
         or hasattr(sys.modules["torch.distributed.distributed_c10d"]._new_process_group_helper, "__devkit_raised__")
     ),
@@ -292,8 +292,8 @@ PROBES = {
     "compiled graphs: teardown(kill_actors=True)": lambda: compiled("teardown_timeout"),
     "compiled graphs: the error of an actor": actors_error,
     "device objects": lambda: numbers("RDT_FETCH_FAIL_TIMEOUT_SECONDS", "ray._private.ray_constants"),
-    "collective groups: meeting, gloo": gloo,
-    "collective groups: meeting, NCCL": nccl,
+    "collective groups: rendezvous, gloo": gloo,
+    "collective groups: rendezvous, NCCL": nccl,
     "Train: a worker's health": train_health,
     "Train: the others at a report": lambda: variable("RAY_TRAIN_REPORT_BARRIER_TIMEOUT_S"),
     "Train: a validation": train_validation,
@@ -320,7 +320,7 @@ PROBES = {
     "Serve for LLMs: a request": lambda: numbers(
         "DEFAULT_LLM_ROUTER_HTTP_TIMEOUT", "ray.llm._internal.serve.core.ingress.ingress"
     ),
-    "Serve for LLMs: meeting": llm_meeting,
+    "Serve for LLMs: rendezvous": llm_meeting,
 }
 
 
