@@ -103,6 +103,15 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'es' if noun.endswith(('s', 'sh', 'ch')) else 's'}"
 
 
+def size(number: int) -> str:
+    """Bytes to two or three figures.
+
+    >>> size(300), size(187 << 20), size(3 << 29)
+    ('0 MiB', '187 MiB', '1.5 GiB')
+    """
+    return f"{number / 2**30:.1f} GiB" if number >= 1 << 30 else f"{number >> 20} MiB"
+
+
 def ago(seconds: float) -> str:
     """A span of time to two figures at most.
 

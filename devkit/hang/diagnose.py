@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devkit.hang import blame, calls, chains, resources, words
+from devkit.hang import blame, calls, chains, polling, resources, words
 from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
@@ -26,6 +26,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
         _frozen,
         blame.collectives,
         blame.meetings,
+        polling.verdict,
         _moving,
         _resources,
         _standing,

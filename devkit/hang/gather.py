@@ -19,14 +19,16 @@ from devkit.errors import UsageError
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import PATIENCE
 from devkit.hang.diagnose import diagnose
-from devkit.hang.facts import Call, CrashFacts, Holder, NodeFacts, Pending, ProcessFacts, Sample
+from devkit.hang.facts import Call, CrashFacts, Holder, NamedActor, NodeFacts, Pending, ProcessFacts, Sample
 from devkit.hang.records import Verdict
+from devkit.hang.resources import add
 
 SAMPLE_SECONDS = 2.0  # between two samples
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
 OWN_ACTORS = "devkit-"
+_GROUP = "placement group"
 MOST_CALLS = 40  # that are looked up in Ray's table; a circle is short
 MOST_DRIVERS = 8  # of the driver's, which may wait for thousands
 
@@ -74,7 +76,8 @@ class Sampler:
         sample = Sample.of(answer, crashes, pending=pending, nodes=nodes, holders=held)
         if self._dashboard is not None:
             known, running = calls(self._dashboard, sample)
-            sample = replace(sample, calls=known, running=running)
+            found = named(self._dashboard) if any(each.lookups for each in sample.processes) else ()
+            sample = replace(sample, calls=known, running=running, named=found)
         return sample, answer
 
     def _crashes(self) -> Iterator[CrashFacts]:
@@ -157,6 +160,15 @@ def _awaited(processes: Iterable[ProcessFacts]) -> dict[str, None]:
     return dict.fromkeys(task for each in processes for wait in each.waits for task in wait.tasks)
 
 
+def named(dashboard: Dashboard) -> tuple[NamedActor, ...]:
+    """All actors that have or had a name."""
+    return tuple(
+        NamedActor(row.name, row.ray_namespace, row.class_name, row.state, row.job_id)
+        for row in dashboard.actors()
+        if row.name and not row.name.startswith(OWN_ACTORS)
+    )
+
+
 def holders(dashboard: Dashboard) -> tuple[Holder, ...]:
     """Living actors and tasks that hold something; those of jobs that have ended come first: nobody waits for these."""
     ended = {row.job_id for row in dashboard.jobs() if row.has_ended}
@@ -170,6 +182,11 @@ def holders(dashboard: Dashboard) -> tuple[Holder, ...]:
         for state in RUNNING_STATES
         for row in dashboard.tasks(("state", "=", state))
         if row.type == "NORMAL_TASK" and (own := _kept(row))
+    ]
+    found += [
+        Holder(row.name or row.placement_group_id[:12], row.creator_job_id, row.creator_job_id in ended, kept, _GROUP)
+        for row in dashboard.placement_groups(("state", "=", "CREATED"))
+        if (kept := _own(add(_bundles(row))))
     ]
     return tuple(sorted(found, key=lambda each: (not each.ended, each.job_id, each.name)))
 
@@ -188,9 +205,12 @@ def _free(row: NodeRow, used: Mapping[str, tuple[float, float]] | None) -> dict[
 
 
 def _group(row: PlacementGroupRow) -> Pending:
-    bundles = tuple(dict(bundle.get("unit_resources") or {}) for bundle in row.bundles)
     detail = str(row.stats.get("scheduling_state") or "")
-    return Pending("placement group", row.name, row.placement_group_id, bundles, detail=detail)
+    return Pending(_GROUP, row.name, row.placement_group_id, _bundles(row), detail=detail)
+
+
+def _bundles(row: PlacementGroupRow) -> tuple[dict[str, float], ...]:
+    return tuple(dict(bundle.get("unit_resources") or {}) for bundle in row.bundles)
 
 
 def _actor(row: ActorRow) -> Pending:

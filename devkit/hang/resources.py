@@ -40,8 +40,8 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
         return Verdict("deadlock", text, circle.culprit, None, (*lines, *notes(now), *evidence), decided)
     text = f"{title(each)} waits for resources that are in use: {wanted}"
     held = [holder for holder in now.holders if _wants(each, holder)]
-    if held and held[0].ended:
-        text += f"; {_holds(held[0])}"
+    if held:
+        text += f"; {_holds(held[0])}{f', and {len(held) - 1} more hold the rest' if len(held) > 1 else ''}"
     lines = tuple(_holds(holder) for holder in held[:HOLDERS_SHOWN])
     return Verdict("resource", text, what, None, (*lines, *notes(now), *evidence), decided)
 

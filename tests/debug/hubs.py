@@ -140,6 +140,7 @@ class FakeAgent:
         self.who = who
         self.answers: dict[str, Any] = answers or {}
         self.welcomed = threading.Event()
+        self.settled = threading.Event()
         self.breakpoints: list[Document] = []
         self.requests: list[Document] = []
         self.channels: list[Document] = []
@@ -160,6 +161,8 @@ class FakeAgent:
                 reply = answer(document) if isinstance(answer, Callable) else answer
                 if reply is not None:
                     self.connection.send({"type": "reply", "id": document["id"], **reply})
+            elif document["type"] == "settled":
+                self.settled.set()
             elif document["type"] == "channel":
                 self.channels.append(document)
                 if "message" in document:

@@ -128,7 +128,7 @@ def test_who_holds_what_is_asked_for() -> None:
     )
     assert "Reader" not in str(found)
     found = verdict([driver()], pending=pending, nodes=nodes, holders=[Holder("Other", "03", False, {"GPU": 1.0})])
-    assert "Other" not in found.sentence and "the actor Other of job 03 holds 1 GPU" in found.evidence
+    assert found.sentence.endswith("; the actor Other of job 03 holds 1 GPU") and len(found.evidence) > 1
 
 
 def test_a_rank_that_left_the_job() -> None:

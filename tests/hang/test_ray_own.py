@@ -85,9 +85,44 @@ def test_after_its_end_what_it_left_is_told() -> None:
         )
         code, out, _ = devkit(environ, "crashes", "show", root["id"])
         assert code == 0 and "word = 'b'" in out
+        [job] = json.loads(devkit(environ, "jobs", "--json")[1])["jobs"]
+        assert (job["status"], job["exit_code"]) == ("FAILED", 1), job
         code, out, _ = devkit(environ, "logs", "--first-error")
         assert (
             code == 1
             and "first error: KeyError: 'b'" in out
             and f"own_raises.py:{mark('own_raises.py', 'score')}" in out
         )
+
+
+@pytest.mark.parametrize("how", ["kill", "late", "caught", "closed", "quick", "exit"])
+def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
+    """Though its driver, and the Ray with it, ends as soon as it is told; or catches that, or ends Ray itself."""
+    program = str(PROGRAMS / "own_killed.py")
+    with short_folder() as folder:
+        environ = environment(folder)
+        code, out, err = devkit(environ, "run", "--", sys.executable, program, how)
+        assert code == (0 if how in ("caught", "closed") else 1), (out, err)
+        _, out, err = devkit(environ, "crashes", "--json")
+        crashes = json.loads(out)["crashes"]
+        [root] = [each for each in crashes if each["root"] is None]
+        assert (root["role"], root["kind"]) == ("Reader", "exit"), crashes
+        assert [each["role"] for each in crashes if each["root"]] == ([] if code == 0 else ["driver"]), crashes
+        _, shown, _ = devkit(environ, "crashes", "show", root["id"])
+        code, said, _ = devkit(environ, "logs", "--first-error")
+    assert code == 1 and "follows from another one" not in said, said
+    if how == "exit":
+        assert "first error: SystemExit: 7" in said, said
+        return
+    assert "first error: ProcessDied" in said and "without a word, as by SIGKILL" in said, said
+    for page in (shown, said):
+        assert "asked for by the driver" in page, page
+        if how != "quick":  # which is dead before it has told anything
+            assert root["rank"] == 3 and "actor reader-b: Reader(path='/data/part-7', rank=3, shards=[1, 2, 3])" in page
+            assert "memory when last told" in page
+        if how == "late":
+            assert root["line"] == mark("own_killed.py", "works") and "in read(how='late')" in page, page
+        if how in ("kill", "late", "quick"):
+            assert f"asked for by the driver, at {program}:{mark('own_killed.py', 'asks')}" in page.replace(
+                "tests/debug/programs/own_killed.py", program
+            ), page

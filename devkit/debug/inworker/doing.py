@@ -1,7 +1,7 @@
 """Where this process works, told every other second: of one that is killed nobody can ask it afterwards.
 
-Only frames and their lines are read. To look at the variables of a frame that runs would keep them alive: Python before
-3.13 keeps the dictionary that it makes of them until the frame ends, and large tensors with it.
+Of the program's frames only the lines are read. To look at the variables of a frame that runs would keep them alive:
+Python before 3.13 keeps the dictionary that it makes of them until the frame ends, and large tensors with it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ import time
 from types import FrameType
 from typing import Any
 
+from . import ownership
+from .made import Call, current_call, told
 from .sources import is_users
 from .stacks import OURS
+from .usage import memory
 
 EVERY_SECONDS = 2.0
 MOST_FRAMES = 5
+GROWN = 0.05  # by which part memory has changed when it is told again
 
 Document = dict[str, Any]
 
@@ -26,19 +30,63 @@ class Doing:
 
     def __init__(self) -> None:
         self._told: list[Document] = []
+        self._memory: dict[str, int] = {}
+        self._puts: list[Document] = []
+        self._next = 0.0
+        self._lock = threading.Lock()
+        self._making: Call | None = None
+        self._made: Document | None = None
+
+    def now(self) -> None:
+        """There is news that should not wait."""
         self._next = 0.0
 
+    def making(self, call: Call) -> None:
+        """The actor of this process is made in this way, which is told at once."""
+        self._making, self._next = call, 0.0
+
     def news(self) -> Document | None:
-        """What is to be told now: nothing where the process is where it was, or was looked at just now."""
+        """What is to be told now: nothing where the process is as it was, or was looked at just now."""
+        with self._lock:
+            return self._news()
+
+    def _news(self) -> Document | None:
         now = time.monotonic()
         if now < self._next:
             return None
         self._next = now + EVERY_SECONDS
-        frames = place_of_work(sys._current_frames().get(threading.main_thread().ident or 0))
-        if frames == self._told:
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        frames, used = place_of_work(frame), memory()
+        fresh, puts = self._learn(), ownership.puts()
+        if not fresh and (frames, puts) == (self._told, self._puts) and not _has_grown(self._memory, used):
             return None
-        self._told = frames
-        return {"type": "doing", "time": time.time(), "frames": frames}
+        self._told, self._memory, self._puts = frames, used, puts
+        said = {"made": self._made, "call": _call_of(frame), "memory": used, "puts": puts}
+        return {"type": "doing", "time": time.time(), "frames": frames, **{k: v for k, v in said.items() if v}}
+
+    def forget_told(self) -> None:
+        """There is another hub, which has been told nothing."""
+        self._told, self._memory, self._next = [], {}, 0.0
+
+    def _learn(self) -> bool:
+        """With what the actor is made, in words: the values themselves are not held any longer."""
+        call, self._making = self._making, None
+        if call is None:
+            return False
+        self._made = told(call)
+        return True
+
+
+def _call_of(frame: FrameType | None) -> Document | None:
+    try:
+        return current_call(frame)
+    except Exception:  # noqa: BLE001 - the stack moves on while it is read; then there is no word of its call
+        return None
+
+
+def _has_grown(before: dict[str, int], now: dict[str, int]) -> bool:
+    own = before.get("own", 0)
+    return abs(now.get("own", 0) - own) > own * GROWN
 
 
 def place_of_work(frame: FrameType | None) -> list[Document]:

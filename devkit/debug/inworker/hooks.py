@@ -14,13 +14,20 @@ from .words import say
 
 def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
-    from . import postmortem
+    from . import lookups, made, ownership, postmortem
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
-    core.watch(sys.modules.get("ray._private.worker"))
+    ray = sys.modules.get("ray._private.worker")
+    core.watch(ray)
+    lookups.watch(ray)
+    if driver and getattr(getattr(ray, "_global_node", None), "head", False):
+        core.at_end(agent.settle)  # this Ray is the driver's own
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         postmortem.install(agent.crashed, driver=driver)
+    if not driver and agent.settings.post_mortem != "off":
+        made.watch(agent.making)
+        ownership.watch(ray, agent.placed)
     if not agent.settings.keep_timeouts:
         from . import timeouts
 

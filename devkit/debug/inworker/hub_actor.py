@@ -197,15 +197,19 @@ def _fate(worker_id: str, node_id: str, job_id: str) -> Document | None:
         return None
     kind = _generated("common_pb2").WorkerExitType.Name(info.exit_type)
     detail = in_short(str(info.exit_detail))
+    ended = info.end_time_ms / 1000 if info.end_time_ms else None
     if kind in EXPECTED_EXITS or (ENDED_BY_RAY in detail and _is_over(job_id)):
-        return {"reason": f"the process died: {detail}", "kind": kind, "crashed": False}
+        return {"reason": f"the process died: {detail}", "kind": kind, "crashed": False, "time": ended}
+    actor = _actor_of(worker_id)
     return {
         "reason": f"the process died: {detail}",
         "kind": kind,
         "crashed": True,
-        "role": _class_of(worker_id),
+        "role": actor.class_name if actor else "",
+        "actor": actor.name if actor else "",
+        "pid": info.pid,
         "task": _task_of(worker_id, job_id),
-        "time": info.end_time_ms / 1000 if info.end_time_ms else None,
+        "time": ended,
     }
 
 
@@ -227,21 +231,21 @@ def _is_over(job_id: str) -> bool:
     return any(job["JobID"] == job_id and job["IsDead"] for job in ray._private.state.state.job_table())
 
 
-def _class_of(worker_id: str) -> str:
-    """The class of the actor that lived in a worker; it may have died before its agent could tell."""
+def _actor_of(worker_id: str) -> Any:
+    """Ray's record of the actor that lived in a worker; it may have died before its agent could tell."""
     import ray
 
     accessor = ray._private.state.state._connect_and_get_accessor()
     actor_data = _generated("gcs_pb2").ActorTableData
     actors = (actor_data.FromString(serialized) for serialized in accessor.get_actor_table(None, None))
-    return next((actor.class_name for actor in actors if actor.address.worker_id.hex() == worker_id), "")
+    return next((actor for actor in actors if actor.address.worker_id.hex() == worker_id), None)
 
 
 def _deaths(task_ids: list[str], job_id: str) -> list[Document]:
     """Workers that died at one of these tasks: {"identity"} beside their fate."""
     import ray
 
-    from .ray_tasks import of_ids
+    from .ray_tasks import asker_of, of_ids
 
     ips = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in ray.nodes()}
     found = []
@@ -249,8 +253,10 @@ def _deaths(task_ids: list[str], job_id: str) -> list[Document]:
         fate = _fate(row["worker_id"], row["node_id"], job_id) if row["worker_id"] else None
         if fate is not None and fate.get("crashed"):
             ip = ips.get(row["node_id"], "")
-            who = Identity(job_id, row["worker_id"], row["node_id"], ip, "", row["pid"], fate.get("role") or WORKER)
-            found.append({**fate, "identity": who.to_json(), "task": row})
+            role, pid = fate.get("role") or WORKER, row["pid"] or fate["pid"]
+            who = Identity(job_id, row["worker_id"], row["node_id"], ip, "", pid, role, actor=fate["actor"])
+            task = {**row, "asked_by": asker_of(row)}
+            found.append({**fate, "identity": who.to_json(), "task": task})
     return found
 
 
