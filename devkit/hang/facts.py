@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from devkit.debug.naming import Who
+from devkit.debug.object_stores import Stores
 from devkit.debug.stack_groups import Frame, Process, read
 
 Document = Mapping[str, Any]
@@ -235,6 +236,7 @@ class Sample:
     nodes: tuple[NodeFacts, ...] = ()
     holders: tuple[Holder, ...] = ()  # where something is pending
     crashes: tuple[CrashFacts, ...] = ()
+    stores: Stores = field(default_factory=Stores)
     named: tuple[NamedActor, ...] = ()  # where somebody looks for a name in vain
     calls: Mapping[str, Call] = field(default_factory=dict)  # by id: those that somebody waits for
     running: Mapping[str, int] = field(default_factory=dict)  # by actor: how many of its calls have begun

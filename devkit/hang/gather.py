@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +12,12 @@ from devkit import patience
 from devkit.debug.crash_table import said
 from devkit.debug.crashes import all_crashes
 from devkit.debug.dashboard import Dashboard
+from devkit.debug.object_stores import Stores
 from devkit.debug.protocols import Hub
 from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.debug.stack_groups import Frame
 from devkit.debug.stacks import nobody
-from devkit.errors import UsageError
+from devkit.errors import DevkitError, UsageError
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import PATIENCE
 from devkit.hang.diagnose import diagnose
@@ -73,12 +75,18 @@ class Sampler:
         pending, nodes = tables(self._dashboard, self.job)
         held = holders(self._dashboard) if self._dashboard is not None and pending else ()
         crashes = tuple(self._crashes())
-        sample = Sample.of(answer, crashes, pending=pending, nodes=nodes, holders=held)
+        stores = self._stores()
+        sample = Sample.of(answer, crashes, pending=pending, nodes=nodes, holders=held, stores=stores)
         if self._dashboard is not None:
             known, running = calls(self._dashboard, sample)
             found = named(self._dashboard) if any(each.lookups for each in sample.processes) else ()
             sample = replace(sample, calls=known, running=running, named=found)
         return sample, answer
+
+    def _stores(self) -> Stores:
+        with suppress(DevkitError):  # a hub of an older devkit does not tell
+            return Stores.of(self._hub.call("stores", timeout=patience.seconds(ASK_SECONDS)))
+        return Stores()
 
     def _crashes(self) -> Iterator[CrashFacts]:
         for each in all_crashes(self._hub):

@@ -53,6 +53,9 @@ class Surroundings(Protocol):
     async def deaths(self, task_ids: list[str], job_id: str) -> list[Document]:
         """The workers that died at one of these tasks: {"identity"} beside their fate."""
 
+    async def stores(self) -> list[Document]:
+        """The object stores of the nodes that answer, as `ray_stores.py` has them."""
+
     async def is_over(self, job_id: str) -> bool:
         """Whether a job's driver has ended."""
 

@@ -174,6 +174,12 @@ class RaySurroundings:
         found: list[Document] = await in_thread(_deaths, task_ids, job_id)
         return found
 
+    async def stores(self) -> list[Document]:
+        from .ray_stores import stores
+
+        found: list[Document] = await in_thread(stores)
+        return found
+
     async def is_over(self, job_id: str) -> bool:
         return bool(await until_done(partial(_is_over, job_id)))
 
