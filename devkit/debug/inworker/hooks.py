@@ -21,8 +21,8 @@ def install(agent: Agent, *, driver: bool) -> None:
     ray = sys.modules.get("ray._private.worker")
     core.watch(ray)
     lookups.watch(ray)
-    if driver and getattr(getattr(ray, "_global_node", None), "head", False):
-        core.at_end(agent.settle)  # this Ray is the driver's own
+    if driver:
+        core.at_end(lambda: agent.settle() if _is_own(ray) else None)
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         postmortem.install(agent.crashed, driver=driver)
     if not driver and agent.settings.post_mortem != "off":
@@ -34,6 +34,11 @@ def install(agent: Agent, *, driver: bool) -> None:
         timeouts.install()
     if sys.breakpointhook is sys.__breakpointhook__ and not agent.settings.leave_to_ray:
         sys.breakpointhook = _driver_breakpoint(agent) if driver else _worker_breakpoint(agent)
+
+
+def _is_own(ray: Any) -> bool:
+    """Whether this driver has started its Ray itself: then that ends with it."""
+    return bool(getattr(getattr(ray, "_global_node", None), "head", False))
 
 
 def _worker_breakpoint(agent: Agent) -> Any:

@@ -135,7 +135,7 @@ async def settle(hub: Hub, link: Link) -> None:
     hub.leaving.set()
     job_id = leaves.identity["job_id"]
     while time.monotonic() < until and (missing(hub, job_id) or unexplained(hub, job_id) or hub.explaining):
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
     for worker_id in missing(hub, job_id) if unexplained(hub, job_id) else ():
         identity = hub.table.workers[worker_id].identity
         await keep_death(hub, identity, {"reason": NO_WORD_YET}, hub.doing.get(worker_id))
