@@ -178,6 +178,19 @@ class ProcessFacts:
 
 
 @dataclass(frozen=True)
+class Room:
+    """What a placement group has, and who of its own is there."""
+
+    group: str
+    total: Mapping[str, float]
+    held: tuple[tuple[str, Mapping[str, float]], ...]  # "actor p0", and what it holds
+
+    @property
+    def free(self) -> dict[str, float]:
+        return {name: value - sum(own.get(name, 0.0) for _, own in self.held) for name, value in self.total.items()}
+
+
+@dataclass(frozen=True)
 class Pending:
     """Something that Ray was asked for and has not given."""
 
@@ -187,6 +200,7 @@ class Pending:
     bundles: tuple[Mapping[str, float], ...]
     strategy: str = ""
     detail: str = ""
+    inside: Room | None = None  # of a placement group that is there, where it may run alone
 
 
 @dataclass(frozen=True)

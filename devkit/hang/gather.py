@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +21,7 @@ from devkit.errors import DevkitError, UsageError
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import PATIENCE
 from devkit.hang.diagnose import diagnose
-from devkit.hang.facts import Call, CrashFacts, Holder, NamedActor, NodeFacts, Pending, ProcessFacts, Sample
+from devkit.hang.facts import Call, CrashFacts, Holder, NamedActor, NodeFacts, Pending, ProcessFacts, Room, Sample
 from devkit.hang.records import Verdict
 from devkit.hang.resources import add
 
@@ -123,11 +123,14 @@ def tables(dashboard: Dashboard | None, job: str) -> tuple[tuple[Pending, ...], 
         return (), ()
     groups = [_group(row) for row in dashboard.placement_groups(("state", "=", "PENDING")) if row.creator_job_id == job]
     waiting = {each.id for each in groups}
-    actors = [
-        _actor(row)
-        for row in dashboard.actors(("job_id", "=", job))
+    every = dashboard.actors(("job_id", "=", job))
+    wanted = [
+        row
+        for row in every
         if row.state in PENDING_STATES and not row.name.startswith(OWN_ACTORS) and row.placement_group_id not in waiting
     ]
+    rooms = _rooms(dashboard, every) if any(row.placement_group_id for row in wanted) else {}
+    actors = [_actor(row, rooms) for row in wanted]
     tasks = [
         _task(row)
         for row in dashboard.tasks(("job_id", "=", job), ("state", "=", "PENDING_NODE_ASSIGNMENT"))
@@ -221,8 +224,35 @@ def _bundles(row: PlacementGroupRow) -> tuple[dict[str, float], ...]:
     return tuple(dict(bundle.get("unit_resources") or {}) for bundle in row.bundles)
 
 
-def _actor(row: ActorRow) -> Pending:
-    return Pending("actor", row.name or row.class_name, row.actor_id, (_own(row.required_resources),))
+def _actor(row: ActorRow, rooms: Mapping[str, Room]) -> Pending:
+    inside = rooms.get(row.placement_group_id)
+    asked = _in_group(row.required_resources) if inside else _own(row.required_resources)
+    return Pending("actor", row.name or row.class_name, row.actor_id, (asked,), inside=inside)
+
+
+def _rooms(dashboard: Dashboard, actors: Sequence[ActorRow]) -> dict[str, Room]:
+    """The placement groups that are there, by their ids, and which actors are in them."""
+    found = {}
+    for row in dashboard.placement_groups(("state", "=", "CREATED")):
+        members = (each for each in actors if each.placement_group_id == row.placement_group_id)
+        held = tuple(
+            (f"actor {each.name or each.class_name}", _in_group(each.required_resources))
+            for each in members
+            if each.state == "ALIVE"
+        )
+        name = row.name or row.placement_group_id[:12]
+        found[row.placement_group_id] = Room(name, add(_bundles(row)), held)
+    return found
+
+
+def _in_group(resources: Mapping[str, float]) -> dict[str, float]:
+    """What is asked of a placement group, by the plain names: Ray's are `CPU_group_0_ID` and `CPU_group_ID`."""
+    found: dict[str, float] = {}
+    for name, value in resources.items():
+        plain, group, _ = name.partition("_group_")
+        if group and plain != "bundle":
+            found[plain] = max(found.get(plain, 0.0), float(value))
+    return found
 
 
 def _task(row: TaskRow) -> Pending:

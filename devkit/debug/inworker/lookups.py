@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -19,25 +21,27 @@ _failed: dict[tuple[str, str], Document] = {}
 
 
 def watch(module: Any) -> None:
-    """Counts what `ray.get_actor` does not find. `module` is `ray._private.worker`."""
-    original = getattr(module, "get_actor", None)
-    if original is None or hasattr(original, _MARK):
-        return
+    """Counts what `ray.get_actor` does not find. `module` is `ray._private.worker`; `ray` has one of its own."""
+    for holder in (module, sys.modules.get("ray")):
+        original = getattr(holder, "get_actor", None)
+        if original is not None and not hasattr(original, _MARK):
+            holder.get_actor = _watched(original, module)  # type: ignore[union-attr]
 
+
+def _watched(original: Callable[..., Any], module: Any) -> Callable[..., Any]:
+    @functools.wraps(original)
     def get_actor(name: str, namespace: str | None = None) -> Any:
+        key = str(name), namespace or str(getattr(module.global_worker, "namespace", "") or "")
         try:
             handle = original(name, namespace)
         except ValueError:
-            _note(str(name), namespace or str(getattr(module.global_worker, "namespace", "") or ""))
+            _note(*key)
             raise
-        _failed.pop((str(name), namespace or str(getattr(module.global_worker, "namespace", "") or "")), None)
+        _failed.pop(key, None)
         return handle
 
-    get_actor.__doc__ = original.__doc__
     setattr(get_actor, _MARK, True)
-    for each in (module, sys.modules.get("ray")):
-        if getattr(each, "get_actor", None) is original:
-            each.get_actor = get_actor  # type: ignore[union-attr]
+    return get_actor
 
 
 def _note(name: str, namespace: str) -> None:

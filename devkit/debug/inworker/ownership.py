@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -62,21 +63,22 @@ def is_put(name: str) -> bool:
 
 def watch(module: Any, on_new: Callable[[], object]) -> None:
     """Notes where `ray.put` is called. Calls back at each new place. `module` is `ray._private.worker`."""
-    original = getattr(module, "put", None)
-    if original is None or hasattr(original, _MARK):
-        return
+    for holder in (module, sys.modules.get("ray")):
+        original = getattr(holder, "put", None)
+        if original is not None and not hasattr(original, _MARK):
+            holder.put = _watched(original, on_new)  # type: ignore[union-attr]
 
+
+def _watched(original: Callable[..., Any], on_new: Callable[[], object]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def put(*arguments: Any, **options: Any) -> Any:
         reference = original(*arguments, **options)
         if options.get("_owner") is None and _note(reference.hex(), sys._getframe(1)):
             on_new()
         return reference
 
-    put.__doc__ = original.__doc__
     setattr(put, _MARK, True)
-    for each in (module, sys.modules.get("ray")):
-        if getattr(each, "put", None) is original:
-            each.put = put  # type: ignore[union-attr]
+    return put
 
 
 def _note(name: str, frame: FrameType | None) -> bool:
