@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 import ray
 import ray._private.function_manager as rays
 
-from devkit.debug.inworker import lookups, made, ownership
+from devkit.debug.inworker import lookups, made, ownership, unmet
 from devkit.debug.inworker.doing import Doing
+from tests.debug.hubs import identity
 
 
 class Reader:
@@ -32,7 +34,7 @@ def executors(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[made.Call]]:
         pass
 
     monkeypatch.setattr(rays, "FunctionActorManager", Manager)
-    made.watch(told.append)
+    made.watch(told.append, lambda: told.append((None, "made", (), {})))
     return Manager(None)._make_actor_method_executor, told
 
 
@@ -43,6 +45,7 @@ def test_with_what_an_actor_is_made(executors: tuple[Any, list[made.Call]]) -> N
     executor(actor, "/data/part-7", rank=3, api_token="sk-1234567890")
     assert (executor.name, executor.method) == ("__init__", Reader.__init__)
     assert actor.path == "/data/part-7"
+    assert [name for _, name, _, _ in told] == ["Reader", "made"]
     assert made.told(told[0]) == {
         "name": "Reader", "arguments": {"path": "/data/part-7", "rank": 3, "api_token": "<redacted>"},
     }  # fmt: skip
@@ -55,17 +58,39 @@ def test_which_call_an_actor_is_at(executors: tuple[Any, list[made.Call]]) -> No
     assert made.current_call(sys._getframe()) is None
 
 
+class Wire:
+    """A connection that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, document: dict[str, Any]) -> None:
+        self.sent.append(document)
+
+
 def test_what_is_told_once_is_told_again_to_another_hub() -> None:
-    doing = Doing()
-    first = doing.news()
-    assert first is not None and first["memory"]["own"] > 0
-    assert doing.news() is None  # just now
+    doing, first, second, who = Doing(), Wire(), Wire(), identity("w1")
+    doing.tell(first, who)
+    doing.tell(first, who)  # just now
+    assert len(first.sent) == 1 and first.sent[0]["memory"]["own"] > 0
     doing.making((Reader.__init__, "Reader", (None, "/data"), {}))
-    news = doing.news()
-    assert news is not None and news["made"] == {"name": "Reader", "arguments": {"path": "/data"}}
-    doing.forget_told()
-    again = doing.news()
-    assert again is not None and again["made"] == news["made"]
+    doing.tell(first, who)
+    assert first.sent[1]["made"] == {"name": "Reader", "arguments": {"path": "/data"}}
+    doing.tell(second, who)
+    assert second.sent[0]["made"] == first.sent[1]["made"]
+
+
+def test_what_no_hub_hears_is_in_a_file_until_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devkit.debug.inworker.hub_place.log_folder", lambda: tmp_path / "devkit")
+    doing, who = Doing(), identity("w1")
+    doing.making((Reader.__init__, "Reader", (None, "/data"), {}))
+    doing.tell(None, who)
+    [found] = unmet.found()
+    assert found["identity"] == who and found["seen"]["made"]["arguments"] == {"path": "/data"}
+    doing.tell(None, {**who, "rank": 3})  # it knows that now
+    assert [each["identity"]["rank"] for each in unmet.found()] == [3]
+    doing.tell(Wire(), who)
+    assert unmet.found() == []
 
 
 def test_where_objects_are_put(monkeypatch: pytest.MonkeyPatch) -> None:

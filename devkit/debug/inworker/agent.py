@@ -38,6 +38,7 @@ HEARTBEAT_SECONDS = 2.0  # how often the role and the rank are looked at again
 NAMELESS_SECONDS = 0.25  # the same, for a worker that may become an actor's at any moment
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 LEAVE_SECONDS = 0.3  # the most that the end of a process waits for its last report
+ALONE_SECONDS = 3.0  # the same, where the hub has not come up yet
 SETTLE_SECONDS = 4.0  # the same, of a driver whose Ray ends with it, for what the hub has to find out
 REPORT_SECONDS = 0.02  # the least time between two reports
 ASKED_TO_EXIT = "the process was asked to exit, as by the end of its job"
@@ -65,7 +66,6 @@ class Agent:
         self._crashes = Crashes(self)
         self._stop_lines = StopLines()
         self._doing: Doing | None = None
-        self._place_told: wire.Connection | None = None
         self.connection: wire.Connection | None = None
         self._channels = Channels(self)
         self._awake = threading.Event()
@@ -123,7 +123,7 @@ class Agent:
         self._crashes = Crashes(self)
         self._reached.forget_hits()
         self._published = None
-        self._doing = self._place_told = None
+        self._doing = None
         self._making = threading.RLock()
         self.card = None
         self._reporting = threading.Lock()
@@ -179,14 +179,16 @@ class Agent:
 
         At once where none is missing.
         """
+        from .settling import alone
+
         connection = self.connection
-        if connection is None:
-            return
-        self._settled.clear()
-        with suppress(OSError):
-            self._crashes.tell(len(self._crashes))
-            connection.send({"type": "leaving"})
-            self._settled.wait(SETTLE_SECONDS)
+        if connection is not None:
+            self._settled.clear()
+            with suppress(OSError):
+                self._crashes.tell(len(self._crashes))
+                connection.send({"type": "leaving"})
+                self._settled.wait(SETTLE_SECONDS)
+        alone(self._crashes.waited, ALONE_SECONDS if connection is None else 0.0)
 
     # ---- in the program's threads
 
@@ -299,13 +301,7 @@ class Agent:
 
     def _tell_place(self, connection: wire.Connection | None) -> None:
         """For who looks for the cause when this process has been killed."""
-        doing = self._look_at_place()
-        if connection is not None and connection is not self._place_told:
-            doing.forget_told()
-            self._place_told = connection
-        news = doing.news()
-        if news is not None and connection is not None:
-            connection.send(news)
+        self._look_at_place().tell(connection, self.identity.to_json())
 
     def _look_at_place(self) -> Doing:
         with self._making:
@@ -320,14 +316,15 @@ class Agent:
         if not self._standing:
             return
         self._look_at_place().making(call)
+        self.look_who()
         try:
             self._tell_place(self.connection)
         except Exception as error:  # noqa: BLE001 - the actor is made all the same
             self._complaints.tell("the agent could not tell what its actor is made with", error)
         self.wake()
 
-    def placed(self) -> None:
-        """It has put an object where it had put none before."""
+    def has_news(self) -> None:
+        """There is news of it: an object put where it had put none before, an actor that is made now."""
         if self._standing:
             self._look_at_place().now()
             self.wake()

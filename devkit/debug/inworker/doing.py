@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from . import ownership
+from . import ownership, unmet
+from .identity import DRIVER
 from .made import Call, current_call, told
 from .sources import is_users
 from .stacks import OURS
@@ -34,6 +36,9 @@ class Doing:
         self._puts: list[Document] = []
         self._next = 0.0
         self._lock = threading.Lock()
+        self._connection: Any = None
+        self._who: Document = {}
+        self._is_kept = False  # in a file
         self._making: Call | None = None
         self._made: Document | None = None
 
@@ -64,9 +69,27 @@ class Doing:
         said = {"made": self._made, "call": _call_of(frame), "memory": used, "puts": puts}
         return {"type": "doing", "time": time.time(), "frames": frames, **{k: v for k, v in said.items() if v}}
 
-    def forget_told(self) -> None:
-        """There is another hub, which has been told nothing."""
-        self._told, self._memory, self._next = [], {}, 0.0
+    def tell(self, connection: Any, identity: Document) -> None:
+        """To the hub, or to a file while there is none. Raises OSError when the way to the hub is gone."""
+        with self._lock:
+            if connection is not self._connection or (connection is None and identity != self._who):
+                self._told, self._memory, self._next = [], {}, 0.0  # who hears it has been told nothing
+            self._connection, self._who = connection, identity
+            news = self._news()
+            if news is not None:
+                self._send(connection, identity, news)
+
+    def _send(self, connection: Any, identity: Document, news: Document) -> None:
+        worker_id = str(identity["worker_id"])
+        if connection is not None:
+            connection.send(news)
+            if self._is_kept:
+                self._is_kept = False
+                unmet.forget(worker_id)
+        elif identity["role"] != DRIVER:
+            with suppress(OSError, KeyError, AttributeError):  # no folder to write to, as in a child without Ray
+                unmet.keep(worker_id, identity, news)
+                self._is_kept = True
 
     def _learn(self) -> bool:
         """With what the actor is made, in words: the values themselves are not held any longer."""

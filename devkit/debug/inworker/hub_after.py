@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from . import table
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
-from .lineage import link as linked
 from .ownership import OWNER_DIED, sentence
 from .records import CrashRecord, Identity
 from .words import say
@@ -149,10 +148,11 @@ def missing(hub: Hub, job_id: str) -> list[str]:
 
 
 def unexplained(hub: Hub, job_id: str) -> bool:
-    """Whether somebody was told of a death of which nothing is known."""
-    crashes = linked([CrashRecord.from_json(each) for each in hub.table.crashes if each["job_id"] == job_id])
-    told = (each for each in crashes if each.root is None and each.kind != "exit")
-    return any(is_of_a_death(each.exception["type"]) and OWNER_DIED not in each.exception["type"] for each in told)
+    """Whether somebody was told of a death, and nothing is known that may be why."""
+    crashes = [CrashRecord.from_json(each) for each in hub.table.crashes if each["job_id"] == job_id]
+    kinds = [each.exception["type"] for each in crashes]
+    told = [kind for kind in kinds if is_of_a_death(kind) and OWNER_DIED not in kind]
+    return bool(told) and all(map(is_of_a_death, kinds))
 
 
 async def retire(hub: Hub, job_id: str) -> None:

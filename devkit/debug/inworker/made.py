@@ -18,12 +18,13 @@ Call = tuple[Any, str, tuple[Any, ...], dict[str, Any]]  # function, its name, a
 _MARK = "__devkit_made__"
 
 
-def watch(on_made: Callable[[Call], object]) -> None:
-    """Calls back when the actor of this worker is about to be made. The arguments must not be kept for long."""
-    on_import("ray._private.function_manager", lambda module: _watch(module.FunctionActorManager, on_made))
+def watch(on_making: Callable[[Call], object], on_made: Callable[[], object]) -> None:
+    """Calls back before the actor of this worker is made, and when it is. The arguments must not be kept for long."""
+    name = "ray._private.function_manager"
+    on_import(name, lambda module: _watch(module.FunctionActorManager, on_making, on_made))
 
 
-def _watch(manager: Any, on_made: Callable[[Call], object]) -> None:
+def _watch(manager: Any, on_making: Callable[[Call], object], on_made: Callable[[], object]) -> None:
     original = getattr(manager, "_make_actor_method_executor", None)
     if original is None or hasattr(original, _MARK):
         return
@@ -34,8 +35,10 @@ def _watch(manager: Any, on_made: Callable[[Call], object]) -> None:
             return executor
 
         def making(__ray_actor: Any, *arguments: Any, **named: Any) -> Any:
-            on_made((method, type(__ray_actor).__name__, (None, *arguments), named))
-            return executor(__ray_actor, *arguments, **named)
+            on_making((method, type(__ray_actor).__name__, (None, *arguments), named))
+            result = executor(__ray_actor, *arguments, **named)
+            on_made()  # only now it may know its rank
+            return result
 
         making.name, making.method = executor.name, executor.method  # type: ignore[attr-defined]
         return making
