@@ -45,6 +45,9 @@ class Surroundings:
             raise TimeoutError("the GCS is busy")
         return [each for looks, each in self.died if looks < self.looks and each["task"]["task_id"] in task_ids]
 
+    async def unheard(self, worker_id: str) -> Document:
+        return {}
+
     async def stores(self) -> list[Document]:
         return self.full
 

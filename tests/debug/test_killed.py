@@ -384,9 +384,11 @@ def test_one_cause_and_its_followers_under_it(
     assert (cause["role"], cause["function"], cause["kind"]) == (role, function, "exit"), found
     assert cause["exception"]["type"] == "ProcessDied" and cause["task_id"]
     assert {each["role"] for each in found if each["root"] == cause["id"]} == followers
+    page = cluster.devkit("crashes", "show", cause["id"])
+    assert f"asked for by {'outer' if kind == 'nested' else 'the driver'}, at " in page, page
     if kind == "task":  # which ran for some seconds
         assert cause["line"] == mark("crash_killed.py", "works")
-        assert "as last seen" in cluster.devkit("crashes", "show", cause["id"])
+        assert "as last seen" in page and "memory when last told" in page
     error = cluster.json("logs", job.id, "--first-error", check=1)
     assert (error["cause"]["crash"], error["sure"], error["status"]) == (cause["id"], True, "FAILED"), (error, found)
     assert error["cause"]["role"] == role and not any("JobFailed" in each["said"] for each in error["followed"])

@@ -115,11 +115,12 @@ def test_whose_object_it_was_is_read_from_rays_error() -> None:
     from ray.core.generated.common_pb2 import Address
     from ray.exceptions import OwnerDiedError, RayTaskError
 
-    address = Address(worker_id=b"\x0a" * 28)
+    address = Address(worker_id=b"\x0a" * 28, node_id=b"\x0b" * 28)
     error = OwnerDiedError("00" * 28, address.SerializeToString(), "")
-    assert ownership.lost(error) == {"object": "00" * 28, "owner": "0a" * 28}
+    found = {"object": "00" * 28, "owner": "0a" * 28, "node": "0b" * 28}
+    assert ownership.lost(error) == found
     outer = RayTaskError("use", "", error).as_instanceof_cause()
-    assert ownership.lost(outer) == {"object": "00" * 28, "owner": "0a" * 28}
+    assert ownership.lost(outer) == found
     assert ownership.lost(ValueError("another")) is None
 
 

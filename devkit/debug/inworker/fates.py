@@ -28,19 +28,19 @@ def fate(worker_id: str, node_id: str, job_id: str) -> Document | None:
     kind = _generated("common_pb2").WorkerExitType.Name(info.exit_type)
     detail = in_short(str(info.exit_detail))
     ended = info.end_time_ms / 1000 if info.end_time_ms else None
-    if kind in EXPECTED_EXITS or (ENDED_BY_RAY in detail and is_over(job_id)):
-        return {"reason": f"the process died: {detail}", "kind": kind, "crashed": False, "time": ended}
     actor = _actor_of(worker_id)
-    return {
+    known = {
         "reason": f"the process died: {detail}",
         "kind": kind,
-        "crashed": True,
+        "crashed": False,
         "role": actor.class_name if actor else "",
         "actor": actor.name if actor else "",
         "pid": info.pid,
-        "task": _task_of(worker_id, job_id),
         "time": ended,
     }
+    if kind in EXPECTED_EXITS or (ENDED_BY_RAY in detail and is_over(job_id)):
+        return known
+    return {**known, "crashed": True, "task": _task_of(worker_id, job_id)}
 
 
 def _task_of(worker_id: str, job_id: str) -> Document | None:

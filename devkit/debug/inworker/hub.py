@@ -53,6 +53,9 @@ class Surroundings(Protocol):
     async def deaths(self, task_ids: list[str], job_id: str) -> list[Document]:
         """The workers that died at one of these tasks: {"identity"} beside their fate."""
 
+    async def unheard(self, worker_id: str) -> Document:
+        """What a worker of the hub's node has told of itself before there was a hub that heard it."""
+
     async def stores(self) -> list[Document]:
         """The object stores of the nodes that answer, as `ray_stores.py` has them."""
 

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import PROTOCOL, fates, private, threads
+from . import PROTOCOL, fates, private, threads, unmet
 from .auth import cluster_token
 from .blocking import in_thread, until_done
 from .hub import Hub
@@ -166,6 +166,9 @@ class RaySurroundings:
     async def deaths(self, task_ids: list[str], job_id: str) -> list[Document]:
         found: list[Document] = await in_thread(fates.deaths, task_ids, job_id)
         return found
+
+    async def unheard(self, worker_id: str) -> Document:
+        return next((each["seen"] for each in unmet.found() if each["identity"]["worker_id"] == worker_id), {})
 
     async def stores(self) -> list[Document]:
         from .ray_stores import stores

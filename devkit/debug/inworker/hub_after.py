@@ -92,24 +92,33 @@ async def explain(hub: Hub, document: Document) -> None:
         until = time.monotonic() + EXPLAIN_SECONDS
         while owner in hub.table.workers and time.monotonic() < until:  # nobody has missed it yet
             await asyncio.sleep(0.05)
-        message = sentence(str(document["lost"]["object"]), _end_of(hub, owner, document), _puts_of(hub, owner))
+        end = await _end_of(hub, owner, document)
+        message = sentence(str(document["lost"]["object"]), end, await _puts_of(hub, owner))
         said = {"exception": {**document["exception"], "message": message}, "lost": {**document["lost"], "known": True}}
         hub.replace_crash({**document, **said})
     finally:
         hub.explaining.discard(document["id"])
 
 
-def _end_of(hub: Hub, worker_id: str, document: Document) -> Document | None:
-    """Who a worker was that is gone, why it ended, and how long before a crash."""
+async def _end_of(hub: Hub, worker_id: str, document: Document) -> Document | None:
+    """Who a worker was that is gone, why it ended, and how long before a crash. Ray knows of one that never joined."""
     left = next((each for each in hub.table.left if each["identity"]["worker_id"] == worker_id), None)
-    if left is None:
-        return None
-    who, ago = left["identity"], float(document["time"]) - left["time"]
-    return {"who": who["role"], "pid": who["pid"], "reason": left["reason"], "ago": ago if ago > 0 else None}
+    if left is not None:
+        known = {**left["identity"], "reason": left["reason"], "time": left["time"]}
+    else:
+        node_id = str(document["lost"].get("node") or "")
+        found = await hub.surroundings.fate(worker_id, node_id, document["job_id"]) if worker_id else None
+        if found is None or "pid" not in found:
+            return None
+        known = found
+    ago = float(document["time"]) - known["time"] if known.get("time") else 0.0
+    who = known.get("role") or "a worker"
+    return {"who": who, "pid": known["pid"], "reason": known["reason"], "ago": ago if ago > 0 else None}
 
 
-def _puts_of(hub: Hub, worker_id: str) -> list[Document]:
-    found: list[Document] = hub.doing.get(worker_id, {}).get("puts", [])
+async def _puts_of(hub: Hub, worker_id: str) -> list[Document]:
+    seen = hub.doing.get(worker_id) or await hub.surroundings.unheard(worker_id)
+    found: list[Document] = seen.get("puts", [])
     return found
 
 

@@ -30,20 +30,22 @@ _sites: dict[Site, deque[str]] = {}
 
 
 def lost(error: BaseException) -> Document | None:
-    """{"object", "owner"}, by their ids, of an error that tells of an owner's end; None of any other."""
+    """{"object", "owner", "node"}, by their ids, of an error that tells of an owner's end; None of any other."""
     for _, each in chain_of(error):
         own = getattr(each, "cause", None) if type(each).__name__.startswith("RayTaskError") else each
         if type(own).__name__ == OWNER_DIED:
-            return {"object": str(getattr(own, "object_ref_hex", "")), "owner": _worker_of(own)}
+            worker_id, node_id = _owner_of(own)
+            return {"object": str(getattr(own, "object_ref_hex", "")), "owner": worker_id, "node": node_id}
     return None
 
 
-def _worker_of(error: Any) -> str:
+def _owner_of(error: Any) -> tuple[str, str]:
+    """The ids of the worker and of its node."""
     try:
         address = importlib.import_module("ray.core.generated.common_pb2").Address.FromString(error.owner_address)
-        return str(address.worker_id.hex())
+        return str(address.worker_id.hex()), str(address.node_id.hex())
     except Exception:  # noqa: BLE001 - another Ray's: then its owner is not known
-        return ""
+        return "", ""
 
 
 def is_put(name: str) -> bool:
@@ -117,7 +119,7 @@ def sentence(name: str, owner: Document | None, puts: list[Document]) -> str:
     """
     text = f"the object {name[:16]} is lost with its owner"
     if owner is not None:
-        text += f", {owner['who']} pid {owner['pid']}: {owner['reason']}"
+        text += f", {owner['who']} pid {owner['pid']}: {owner['reason'].rstrip('.')}"
         text += f", {owner['ago']:.1f} s before" if owner.get("ago") is not None else ""
     if not is_put(name):
         return f"{text}; it is the result of a task that its owner had called"
