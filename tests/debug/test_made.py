@@ -12,7 +12,7 @@ import pytest
 import ray
 import ray._private.function_manager as rays
 
-from devkit.debug.inworker import lookups, made, ownership, unmet
+from devkit.debug.inworker import core, lookups, made, ownership, unmet
 from devkit.debug.inworker.doing import Doing
 from tests.debug.hubs import identity
 
@@ -145,3 +145,15 @@ def test_names_that_are_looked_for_in_vain_are_counted(monkeypatch: pytest.Monke
     there.set()
     assert ray.get_actor("store") == "store"  # found at last: it is looked for no more
     assert lookups.in_vain() == []
+
+
+def test_before_ray_ends_what_is_missing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While Ray is still there, and once."""
+    order: list[str] = []
+    module = SimpleNamespace(disconnect=lambda: order.append("disconnected"))
+    monkeypatch.setattr(core, "_core", core._Core())
+    core.watch(module)
+    core.at_end(lambda: order.append(f"asked, open: {core._core.is_open}"))
+    module.disconnect()
+    module.disconnect()  # `ray.shutdown`, and then once more as Python ends
+    assert order == ["asked, open: True", "disconnected", "disconnected"]
