@@ -30,6 +30,12 @@ class Nowhere:
     async def deaths(self, task_ids: list[str], job_id: str) -> list[dict[str, Any]]:
         return []
 
+    async def unheard(self, worker_id: str) -> dict[str, Any]:
+        return {}
+
+    async def stores(self) -> list[dict[str, Any]]:
+        return []
+
     async def is_over(self, job_id: str) -> bool:
         return False
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from devkit.debug.crash_table import clip
+from devkit.debug.crash_table import clip, where
 from devkit.debug.inworker.arrays import facts_text
+from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import CrashRecord
-from devkit.debug.naming import Who, ago, count, is_library, label, short_path
+from devkit.debug.naming import Who, ago, count, is_library, label, short_path, size
 from devkit.debug.protocols import Document
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def crash_page(
     from rich.text import Text
 
     view = _View(width, everything, cwd)
-    found = [*_kin(document, crashes), *_last_look(document), *_way(document)]
+    found = [*_kin(document, crashes), *_last_look(document, crashes), *_way(document)]
     blocks = [_head(document, now), *found, *view.chain(document)]
     if everything:
         blocks += [view.thread(thread) for thread in document.get("threads") or ()]
@@ -67,16 +68,57 @@ def _head(document: Document, now: float) -> Text:
     return Text("\n").join(lines)
 
 
-def _last_look(document: Document) -> Iterator[Text]:
-    """Of a process that had no time to say anything: from when its frames are, and what nobody knows."""
+def _last_look(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
+    """Of a process that had no time to say anything."""
     from rich.text import Text
 
+    lines = list(told_of(document, [each.to_json() for each in crashes]))
+    if lines:
+        yield Text("\n").join(Text(line, style="dim") for line in lines)
+
+
+def told_of(document: Mapping[str, Any], crashes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What others know of a process that ended without a word, from when that is, and what nobody knows."""
     if document.get("kind") != "exit" or not document.get("reason"):
         return
+    yield from _last_known(document)
+    yield from _asked_by(document, crashes)
     if document.get("seen") is not None:
-        yield Text(f"as last seen, {document['seen']:.1f} s before its end", style="dim")
-    if document.get("task_id"):
-        yield Text("its arguments are unknown: Ray does not keep them", style="dim")
+        yield f"as last seen, {document['seen']:.1f} s before its end"
+
+
+def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
+    """Which actor it was, and with what; what it was at; how much memory it had."""
+    made, call, memory = document.get("made"), document.get("call"), document.get("memory")
+    if made:
+        name = document.get("actor") or ""
+        yield f"actor {name}{': ' if name else ''}{_called(made)}"
+    at = str((call or {}).get("name") or document.get("function") or "").rpartition(".")[2]
+    if call:
+        yield f"in {_called(call)}"
+    elif document.get("task_id"):
+        yield f"in {at}, the arguments of which are unknown: Ray does not keep them"
+    if memory:
+        used = f"{size(memory['used'])} of {size(memory['total'])}"
+        yield f"memory when last told: {size(memory['own'])} of its own; in use on its node: {used}"
+
+
+def _called(call: Mapping[str, Any]) -> str:
+    """
+    >>> _called({"name": "Reader", "arguments": {"path": "/data", "rank": 3}})
+    "Reader(path='/data', rank=3)"
+    """
+    return f"{call['name']}({', '.join(f'{name}={value_text(each)}' for name, each in call['arguments'].items())})"
+
+
+def _asked_by(document: Mapping[str, Any], crashes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Who asked for what it was at, and where that one waited for it, if it failed by it."""
+    asker = str(document.get("asked_by") or "")
+    if asker:
+        role = asker.rpartition(".")[0] or asker
+        mine = (each for each in crashes if each["root"] == document["id"] and each["role"] == role)
+        line = next((where(CrashRecord.from_json(dict(each)), None) for each in mine), "")
+        yield f"asked for by {'the driver' if asker == DRIVER else asker}{f', at {line}' if line else ''}"
 
 
 def _way(document: Document) -> Iterator[Text]:

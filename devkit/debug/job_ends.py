@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +13,8 @@ from dataclasses import dataclass, replace
 
 from devkit.debug.crash_table import said
 from devkit.debug.crashes import all_crashes
+from devkit.debug.inworker.records import CrashRecord
+from devkit.debug.kept import EndedRun
 from devkit.debug.protocols import Hub
 from devkit.debug.rows import JobRow
 from devkit.errors import INTERRUPTED, DevkitError
@@ -27,6 +30,16 @@ def corrected(rows: Sequence[JobRow], hub: Hub | None) -> list[JobRow]:
         return list(rows)
     known = {**_raised(hub), **_exits(hub)}
     return [_told(row, known) if row.job_id in doubtful else row for row in rows]
+
+
+def of_run(run: EndedRun) -> JobRow:
+    """A run whose Ray is gone, as a job with the status that its driver gave it."""
+    raised = next((each for each in run.crashes if each.kind == "driver"), None)
+    end = _of_code(run.code) if run.code else _of_error(raised) if raised else _End("SUCCEEDED", "", 0)
+    times = int(run.began * 1000), int(run.ended * 1000)
+    return JobRow(
+        run.job_id, "", "", end.status, shlex.join(run.command), end.message, "", *times, driver_exit_code=end.code
+    )
 
 
 def of_cluster(rows: Sequence[JobRow], url: str) -> list[JobRow]:
@@ -71,5 +84,9 @@ def _of_code(code: int) -> _End:
 def _raised(hub: Hub) -> dict[str, _End]:
     with suppress(DevkitError):
         crashes = [each for each in all_crashes(hub) if each.kind == "driver"]
-        return {each.job_id: _End("FAILED", f"the driver raised {said(each)}") for each in crashes}
+        return {each.job_id: _of_error(each) for each in crashes}
     return {}
+
+
+def _of_error(crash: CrashRecord) -> _End:
+    return _End("FAILED", f"the driver raised {said(crash)}")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devkit import console
+from devkit.debug import kept
 from devkit.debug.address import resolve
 from devkit.debug.crash_table import clip
 from devkit.debug.inworker.redaction import scrub
-from devkit.debug.job_ends import of_cluster
+from devkit.debug.job_ends import of_cluster, of_run
 from devkit.debug.naming import ago
-from devkit.errors import UsageError
+from devkit.errors import DevkitError, UsageError
 
 if TYPE_CHECKING:
     from devkit.debug.dashboard import Dashboard
@@ -26,16 +28,29 @@ DOCTORS_VARIABLE = "DEVKIT_DOCTOR"  # the survey's program is in it, and its com
 
 
 def list_main(*, address: str | None = None, json: bool = False) -> int:
-    """The jobs of the cluster, the newest first."""
-    cluster = resolve(address)
-    rows = of_cluster(cluster.dashboard().jobs(), cluster.dashboard_url)
+    """The jobs of the cluster, the newest first; without a cluster the runs of `devkit run` that have ended."""
+    try:
+        cluster = resolve(address)
+    except DevkitError as error:
+        return _tell(_of_runs(error, address), json)
+    return _tell(of_cluster(cluster.dashboard().jobs(), cluster.dashboard_url), json, cluster.dashboard_url)
+
+
+def _of_runs(error: DevkitError, address: str | None) -> list[JobRow]:
+    """Each by the name of its run, which `--job` takes elsewhere: each Ray begins to count anew. Raises that error."""
+    found = kept.without_cluster(error, address)
+    console.talk().print(f"devkit: {error.message}; these runs have ended", soft_wrap=True)
+    return [replace(of_run(run), job_id=run.name) for run in found]
+
+
+def _tell(rows: list[JobRow], json: bool, url: str | None = "") -> int:
     rows.sort(key=lambda row: row.start_time, reverse=True)
     if json:
         console.emit({"jobs": [record(row) for row in rows]})
         return 0
     out = console.result()
     if not rows:
-        out.print(f"no job has run on {cluster.dashboard_url}: devkit submit -- CMD starts one", soft_wrap=True)
+        out.print(f"no job has run on {url}: devkit submit -- CMD starts one", soft_wrap=True)
         return 0
     for line in _lines(rows, out.width if out.is_terminal else 200):
         out.print(line, soft_wrap=True)

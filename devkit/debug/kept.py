@@ -149,10 +149,7 @@ def instead(error: DevkitError, address: str | None, job: str | None) -> EndedRu
     """The run that is meant where there is no cluster to ask, which is said. Raises that error where there is none."""
     from devkit import console
 
-    asked = address or os.environ.get("RAY_ADDRESS") or os.environ.get("RAY_API_SERVER_ADDRESS")
-    found = () if asked else ended_runs()
-    if not found:
-        raise error
+    found = without_cluster(error, address)
     fitting = [run for run in found if job in (None, run.name, run.job_id)]
     if not fitting:
         known = ", ".join(run.name for run in found[:5])
@@ -163,6 +160,15 @@ def instead(error: DevkitError, address: str | None, job: str | None) -> EndedRu
     for line in lines:
         console.talk().print(f"devkit: {line}", soft_wrap=True, markup=False, highlight=False)
     return fitting[0]
+
+
+def without_cluster(error: DevkitError, address: str | None) -> tuple[EndedRun, ...]:
+    """The runs that may be meant without a cluster, the newest first. Raises that error where there are none."""
+    asked = address or os.environ.get("RAY_ADDRESS") or os.environ.get("RAY_API_SERVER_ADDRESS")
+    found = () if asked else ended_runs()
+    if not found:
+        raise error
+    return found
 
 
 def tell_of_another(gcs_address: str | None) -> None:

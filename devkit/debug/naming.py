@@ -14,6 +14,7 @@ from typing import Any
 UNPACKED = re.compile(r"^.*/(?:working_dir_files|py_modules_files)/_ray_pkg_[0-9a-f]+/")
 INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 TRAINER = re.compile(r"^.*/(?:site|dist)-packages/trainer/")
+INSIDE = re.compile(r"(^|/)devkit_inworker/")  # what devkit puts into the program's processes
 STANDARD = re.compile(r"^.*/lib(?:64)?/python3\.\d+/(?!site-packages/|dist-packages/)")
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -103,6 +104,15 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'es' if noun.endswith(('s', 'sh', 'ch')) else 's'}"
 
 
+def size(number: int) -> str:
+    """Bytes to two or three figures.
+
+    >>> size(300), size(187 << 20), size(3 << 29)
+    ('0 MiB', '187 MiB', '1.5 GiB')
+    """
+    return f"{number / 2**30:.1f} GiB" if number >= 1 << 30 else f"{number >> 20} MiB"
+
+
 def ago(seconds: float) -> str:
     """A span of time to two figures at most.
 
@@ -156,12 +166,14 @@ def is_library(path: str) -> bool:
     (True, True)
     >>> is_library("/home/a/train.py"), is_library("/v/lib/python3.11/site-packages/trainer/roles.py")
     (False, False)
+    >>> is_library("/home/a/.cache/devkit/0a1b/devkit_inworker/lookups.py")
+    True
     """
     if TRAINER.match(path):
         return False
     if path.startswith("<"):
         return not path.startswith(("<stdin>", "<ipython", "<string>"))
-    return bool(INSTALLED.match(path) or STANDARD.match(path))
+    return bool(INSTALLED.match(path) or STANDARD.match(path) or INSIDE.search(path))
 
 
 def nearest(wanted: str, known: Sequence[str], most: int = 3) -> list[str]:

@@ -8,14 +8,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from devkit import console
+from devkit.debug import object_stores
+from devkit.debug.object_stores import Stores
 from devkit.debug.protocols import Document, Hub
 from devkit.debug.ps_view import page
 from devkit.errors import DevkitError, UnreachableError, UsageError, describe
 
+Connect = Callable[[], AbstractContextManager[Hub]]
+
 PROMISED = ("stops", "breakpoints", "crashes", "gone", "workers")
+STORE_SECONDS = 4.0  # between two looks at the object stores
 REDRAWS = 2  # a second: the ages move on by themselves
 SOON, LATER = 0.4, 1.5  # seconds until --wait looks again: for a job in a cluster that is there, for a cluster
 
@@ -32,7 +37,7 @@ def main(*, address: str | None = None, json: bool = False, watch: bool = False,
             console.emit(document)
         return 0
     with connect(address) as hub:
-        return run_watch(hub, json=json) if watch else run(hub, json=json)
+        return run_watch(hub, json=json, connect=lambda: connect(address)) if watch else run(hub, json=json)
 
 
 def run(hub: Hub, *, json: bool = False) -> int:
@@ -45,13 +50,13 @@ def run(hub: Hub, *, json: bool = False) -> int:
     return 0
 
 
-def run_watch(hub: Hub, *, json: bool = False) -> int:
-    """News until the cluster ends or the user has seen enough."""
+def run_watch(hub: Hub, *, json: bool = False, connect: Connect | None = None) -> int:
+    """News until the cluster ends or the user has seen enough. By `connect`: what the object stores have to say."""
     if json:
         return _watch_json(hub.watch())
     result = console.result()
     if console.is_live(result):
-        return _watch_live(hub.watch())
+        return _watch_live(hub.watch(), StoreWatch(connect))
     for document in hub.watch():
         result.print(page(record(document), time.time(), width=None), soft_wrap=True)
     return _ended()
@@ -106,7 +111,24 @@ def _end_with_the_reader() -> None:
     os._exit(0)
 
 
-def _watch_live(news: Iterator[Document]) -> int:
+class StoreWatch:
+    """Looks at the object stores now and then, for the foot of the page."""
+
+    def __init__(self, connect: Connect | None) -> None:
+        self.lines: tuple[str, ...] = ()
+        if connect is not None:
+            threading.Thread(target=self._run, args=(connect,), name="devkit-stores", daemon=True).start()
+
+    def _run(self, connect: Connect) -> None:
+        with suppress(DevkitError), connect() as hub:  # an older hub does not tell, one that is gone neither
+            before = Stores.of(hub.call("stores"))
+            while True:
+                time.sleep(STORE_SECONDS)
+                now = Stores.of(hub.call("stores"))
+                self.lines, before = tuple(object_stores.lines(before, now)), now
+
+
+def _watch_live(news: Iterator[Document], stores: StoreWatch) -> int:
     from rich.live import Live
     from rich.text import Text
 
@@ -116,7 +138,7 @@ def _watch_live(news: Iterator[Document]) -> int:
     def draw() -> console.Plain:
         if not newest:
             return console.Plain(Text("waiting for the hub", style="dim"))
-        return console.Plain(page(newest[0], time.time(), width=result.width))
+        return console.Plain(page(newest[0], time.time(), width=result.width, foot=stores.lines))
 
     with Live(console=result, get_renderable=draw, refresh_per_second=REDRAWS, redirect_stdout=False) as live:
         for document in news:

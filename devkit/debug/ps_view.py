@@ -23,7 +23,9 @@ REASON = 160  # characters of why a stop is over
 Cells = tuple[str, ...]
 
 
-def page(document: Document, now: float, *, width: int | None, cwd: str | None = None) -> Text:
+def page(
+    document: Document, now: float, *, width: int | None, cwd: str | None = None, foot: Sequence[str] = ()
+) -> Text:
     """All that `ps` has to say, in `width` columns; None: as wide as it gets, one line a stop."""
     from rich.text import Text
 
@@ -36,6 +38,8 @@ def page(document: Document, now: float, *, width: int | None, cwd: str | None =
         blocks.append(gone_block(document["gone"], now))
     if document["crashes"]:
         blocks.append(Text(f"{count(document['crashes'], 'crash')}: devkit crashes lists them", style="red"))
+    if foot:
+        blocks.append(Text("\n").join(Text(clip(line, width), style="yellow") for line in foot))
     return Text("\n\n").join(blocks)
 
 

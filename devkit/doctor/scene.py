@@ -24,6 +24,9 @@ class Node:
     gpus: float = 0.0
     free_cpus: float = 0.0
     free_gpus: float = 0.0
+    store_used: int = 0  # bytes of Ray's object store
+    store_total: int = 0  # 0: not known
+    spilled: int = 0  # bytes that went from there to the disk since Ray was started
     problem: str = ""  # why there are no facts
     unacknowledged: int = 0  # how often what the survey sends there was sent again, over a connection that is open
     death: str = ""  # why it is dead, by Ray

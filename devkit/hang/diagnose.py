@@ -8,8 +8,10 @@ what Ray was asked for and has not given; last what just stands still. Whatever 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from devkit.hang import blame, calls, chains, resources, words
+from devkit.debug import object_stores
+from devkit.hang import blame, calls, chains, polling, resources, words
 from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
@@ -26,11 +28,23 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
         _frozen,
         blame.collectives,
         blame.meetings,
+        polling.verdict,
         _moving,
         _resources,
         _standing,
     )
-    return next(verdict for look in looks if (verdict := look(case)) is not None)
+    found = next(verdict for look in looks if (verdict := look(case)) is not None)
+    return _with_stores(found, first, now)
+
+
+def _with_stores(found: Verdict, first: Sample, now: Sample) -> Verdict:
+    """A run that spills is slow, and no hang; one that waits may wait for room in a store that is full."""
+    lines = tuple(object_stores.lines(first.stores, now.stores))
+    if not lines:
+        return found
+    spills = found.kind == "moves" and object_stores.is_spilling(first.stores, now.stores)
+    sentence = f"{found.sentence}, but it is slow: {lines[0]}" if spills else found.sentence
+    return replace(found, sentence=sentence, evidence=(*found.evidence, *lines))
 
 
 def _paused(case: Case) -> Verdict | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from devkit.debug.naming import Who
+from devkit.debug.object_stores import Stores
 from devkit.debug.stack_groups import Frame, Process, read
 
 Document = Mapping[str, Any]
@@ -99,6 +100,28 @@ class CallWait:
 
 
 @dataclass(frozen=True)
+class Lookup:
+    """A name of an actor that a process has asked for again and again, and not got."""
+
+    name: str
+    namespace: str
+    count: int
+    seconds: float  # from the first to the last time
+    at: Frame
+
+
+@dataclass(frozen=True)
+class NamedActor:
+    """An actor of Ray's table that has a name."""
+
+    name: str
+    namespace: str
+    class_name: str
+    state: str
+    job_id: str
+
+
+@dataclass(frozen=True)
 class Call:
     """A task, as Ray's table has it."""
 
@@ -132,6 +155,7 @@ class ProcessFacts:
     call: Document = field(default_factory=dict)  # the call of torch.distributed that it is in
     locks: tuple[LockWait, ...] = ()
     waits: tuple[CallWait, ...] = ()
+    lookups: tuple[Lookup, ...] = ()
     actor_id: str = ""  # empty: it is no actor
     concurrency: int = 0  # how many calls its actor takes at once; 0: not known
     stopped: bool = False  # by a debugger
@@ -154,6 +178,19 @@ class ProcessFacts:
 
 
 @dataclass(frozen=True)
+class Room:
+    """What a placement group has, and who of its own is there."""
+
+    group: str
+    total: Mapping[str, float]
+    held: tuple[tuple[str, Mapping[str, float]], ...]  # "actor p0", and what it holds
+
+    @property
+    def free(self) -> dict[str, float]:
+        return {name: value - sum(own.get(name, 0.0) for _, own in self.held) for name, value in self.total.items()}
+
+
+@dataclass(frozen=True)
 class Pending:
     """Something that Ray was asked for and has not given."""
 
@@ -163,6 +200,7 @@ class Pending:
     bundles: tuple[Mapping[str, float], ...]
     strategy: str = ""
     detail: str = ""
+    inside: Room | None = None  # of a placement group that is there, where it may run alone
 
 
 @dataclass(frozen=True)
@@ -212,6 +250,8 @@ class Sample:
     nodes: tuple[NodeFacts, ...] = ()
     holders: tuple[Holder, ...] = ()  # where something is pending
     crashes: tuple[CrashFacts, ...] = ()
+    stores: Stores = field(default_factory=Stores)
+    named: tuple[NamedActor, ...] = ()  # where somebody looks for a name in vain
     calls: Mapping[str, Call] = field(default_factory=dict)  # by id: those that somebody waits for
     running: Mapping[str, int] = field(default_factory=dict)  # by actor: how many of its calls have begun
 
@@ -252,6 +292,7 @@ def read_process(document: Document) -> ProcessFacts:
         call=facts.get("call") or {},
         locks=tuple(_lock(each) for each in facts.get("locks") or ()),
         waits=tuple(_call_wait(each) for each in facts.get("waits") or ()),
+        lookups=tuple(_lookup(each) for each in facts.get("lookups") or ()),
         actor_id=str(facts.get("actor_id") or ""),
         concurrency=int(facts.get("concurrency") or 0),
         stopped=bool(facts.get("stops")),
@@ -320,6 +361,11 @@ def _call_wait(document: Document) -> CallWait:
         bool(document["side"]),
         bool(document.get("blocks")),
     )
+
+
+def _lookup(document: Document) -> Lookup:
+    name, namespace = str(document["name"]), str(document["namespace"])
+    return Lookup(name, namespace, int(document["count"]), float(document["seconds"]), frame(document["at"]))
 
 
 def _lock(document: Document) -> LockWait:

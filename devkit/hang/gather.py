@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,22 +12,25 @@ from devkit import patience
 from devkit.debug.crash_table import said
 from devkit.debug.crashes import all_crashes
 from devkit.debug.dashboard import Dashboard
+from devkit.debug.object_stores import Stores
 from devkit.debug.protocols import Hub
 from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.debug.stack_groups import Frame
 from devkit.debug.stacks import nobody
-from devkit.errors import UsageError
+from devkit.errors import DevkitError, UsageError
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import PATIENCE
 from devkit.hang.diagnose import diagnose
-from devkit.hang.facts import Call, CrashFacts, Holder, NodeFacts, Pending, ProcessFacts, Sample
+from devkit.hang.facts import Call, CrashFacts, Holder, NamedActor, NodeFacts, Pending, ProcessFacts, Room, Sample
 from devkit.hang.records import Verdict
+from devkit.hang.resources import add
 
 SAMPLE_SECONDS = 2.0  # between two samples
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
 OWN_ACTORS = "devkit-"
+_GROUP = "placement group"
 MOST_CALLS = 40  # that are looked up in Ray's table; a circle is short
 MOST_DRIVERS = 8  # of the driver's, which may wait for thousands
 
@@ -71,11 +75,18 @@ class Sampler:
         pending, nodes = tables(self._dashboard, self.job)
         held = holders(self._dashboard) if self._dashboard is not None and pending else ()
         crashes = tuple(self._crashes())
-        sample = Sample.of(answer, crashes, pending=pending, nodes=nodes, holders=held)
+        stores = self._stores()
+        sample = Sample.of(answer, crashes, pending=pending, nodes=nodes, holders=held, stores=stores)
         if self._dashboard is not None:
             known, running = calls(self._dashboard, sample)
-            sample = replace(sample, calls=known, running=running)
+            found = named(self._dashboard) if any(each.lookups for each in sample.processes) else ()
+            sample = replace(sample, calls=known, running=running, named=found)
         return sample, answer
+
+    def _stores(self) -> Stores:
+        with suppress(DevkitError):  # a hub of an older devkit does not tell
+            return Stores.of(self._hub.call("stores", timeout=patience.seconds(ASK_SECONDS)))
+        return Stores()
 
     def _crashes(self) -> Iterator[CrashFacts]:
         for each in all_crashes(self._hub):
@@ -112,11 +123,14 @@ def tables(dashboard: Dashboard | None, job: str) -> tuple[tuple[Pending, ...], 
         return (), ()
     groups = [_group(row) for row in dashboard.placement_groups(("state", "=", "PENDING")) if row.creator_job_id == job]
     waiting = {each.id for each in groups}
-    actors = [
-        _actor(row)
-        for row in dashboard.actors(("job_id", "=", job))
+    every = dashboard.actors(("job_id", "=", job))
+    wanted = [
+        row
+        for row in every
         if row.state in PENDING_STATES and not row.name.startswith(OWN_ACTORS) and row.placement_group_id not in waiting
     ]
+    rooms = _rooms(dashboard, every) if any(row.placement_group_id for row in wanted) else {}
+    actors = [_actor(row, rooms) for row in wanted]
     tasks = [
         _task(row)
         for row in dashboard.tasks(("job_id", "=", job), ("state", "=", "PENDING_NODE_ASSIGNMENT"))
@@ -157,6 +171,15 @@ def _awaited(processes: Iterable[ProcessFacts]) -> dict[str, None]:
     return dict.fromkeys(task for each in processes for wait in each.waits for task in wait.tasks)
 
 
+def named(dashboard: Dashboard) -> tuple[NamedActor, ...]:
+    """All actors that have or had a name."""
+    return tuple(
+        NamedActor(row.name, row.ray_namespace, row.class_name, row.state, row.job_id)
+        for row in dashboard.actors()
+        if row.name and not row.name.startswith(OWN_ACTORS)
+    )
+
+
 def holders(dashboard: Dashboard) -> tuple[Holder, ...]:
     """Living actors and tasks that hold something; those of jobs that have ended come first: nobody waits for these."""
     ended = {row.job_id for row in dashboard.jobs() if row.has_ended}
@@ -170,6 +193,11 @@ def holders(dashboard: Dashboard) -> tuple[Holder, ...]:
         for state in RUNNING_STATES
         for row in dashboard.tasks(("state", "=", state))
         if row.type == "NORMAL_TASK" and (own := _kept(row))
+    ]
+    found += [
+        Holder(row.name or row.placement_group_id[:12], row.creator_job_id, row.creator_job_id in ended, kept, _GROUP)
+        for row in dashboard.placement_groups(("state", "=", "CREATED"))
+        if (kept := _own(add(_bundles(row))))
     ]
     return tuple(sorted(found, key=lambda each: (not each.ended, each.job_id, each.name)))
 
@@ -188,13 +216,43 @@ def _free(row: NodeRow, used: Mapping[str, tuple[float, float]] | None) -> dict[
 
 
 def _group(row: PlacementGroupRow) -> Pending:
-    bundles = tuple(dict(bundle.get("unit_resources") or {}) for bundle in row.bundles)
     detail = str(row.stats.get("scheduling_state") or "")
-    return Pending("placement group", row.name, row.placement_group_id, bundles, detail=detail)
+    return Pending(_GROUP, row.name, row.placement_group_id, _bundles(row), detail=detail)
 
 
-def _actor(row: ActorRow) -> Pending:
-    return Pending("actor", row.name or row.class_name, row.actor_id, (_own(row.required_resources),))
+def _bundles(row: PlacementGroupRow) -> tuple[dict[str, float], ...]:
+    return tuple(dict(bundle.get("unit_resources") or {}) for bundle in row.bundles)
+
+
+def _actor(row: ActorRow, rooms: Mapping[str, Room]) -> Pending:
+    inside = rooms.get(row.placement_group_id)
+    asked = _in_group(row.required_resources) if inside else _own(row.required_resources)
+    return Pending("actor", row.name or row.class_name, row.actor_id, (asked,), inside=inside)
+
+
+def _rooms(dashboard: Dashboard, actors: Sequence[ActorRow]) -> dict[str, Room]:
+    """The placement groups that are there, by their ids, and which actors are in them."""
+    found = {}
+    for row in dashboard.placement_groups(("state", "=", "CREATED")):
+        members = (each for each in actors if each.placement_group_id == row.placement_group_id)
+        held = tuple(
+            (f"actor {each.name or each.class_name}", _in_group(each.required_resources))
+            for each in members
+            if each.state == "ALIVE"
+        )
+        name = row.name or row.placement_group_id[:12]
+        found[row.placement_group_id] = Room(name, add(_bundles(row)), held)
+    return found
+
+
+def _in_group(resources: Mapping[str, float]) -> dict[str, float]:
+    """What is asked of a placement group, by the plain names: Ray's are `CPU_group_0_ID` and `CPU_group_ID`."""
+    found: dict[str, float] = {}
+    for name, value in resources.items():
+        plain, group, _ = name.partition("_group_")
+        if group and plain != "bundle":
+            found[plain] = max(found.get(plain, 0.0), float(value))
+    return found
 
 
 def _task(row: TaskRow) -> Pending:

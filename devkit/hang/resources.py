@@ -28,7 +28,9 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
         others = f"; {len(both) - 1} more are queued behind it" if len(both) > 1 else ""
         text = f"{title(each)} can never be scheduled: it requests {asks(each.bundles)}, and {why}{others}"
         return Verdict("resource", text, what, None, (*notes(now), *evidence))
-    starved = [each for each in both if not is_free(each, now.nodes)]
+    if inside := next((each for each in both if each.inside and not _has_room(each)), None):
+        return Verdict("resource", _no_room(inside), what, None, (*_in_room(inside), *evidence), decided)
+    starved = [each for each in both if not each.inside and not is_free(each, now.nodes)]
     if not starved:
         names = ", ".join(sorted({f"{each.kind} {each.name}".strip() for each in both}))
         return Verdict("moves", f"no hang: resources are free, and Ray is starting {names}", what, None, evidence)
@@ -40,10 +42,31 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
         return Verdict("deadlock", text, circle.culprit, None, (*lines, *notes(now), *evidence), decided)
     text = f"{title(each)} waits for resources that are in use: {wanted}"
     held = [holder for holder in now.holders if _wants(each, holder)]
-    if held and held[0].ended:
-        text += f"; {_holds(held[0])}"
+    if held:
+        text += f"; {_holds(held[0])}{f', and {len(held) - 1} more hold the rest' if len(held) > 1 else ''}"
     lines = tuple(_holds(holder) for holder in held[:HOLDERS_SHOWN])
     return Verdict("resource", text, what, None, (*lines, *notes(now), *evidence), decided)
+
+
+def _has_room(each: Pending) -> bool:
+    """Whether its placement group has free what it asks for."""
+    free = each.inside.free if each.inside else {}
+    return all(_fits(bundle, free) for bundle in each.bundles)
+
+
+def _in_room(each: Pending) -> Iterator[str]:
+    for name, own in each.inside.held[:HOLDERS_SHOWN] if each.inside else ():
+        yield f"the {name} holds {amount(own)} of the placement group"
+
+
+def _no_room(each: Pending) -> str:
+    assert each.inside is not None
+    room, asked = each.inside, add(each.bundles)
+    free = ", ".join(f"{room.free.get(name, 0.0):g} of {room.total.get(name, 0.0):g} {name}" for name in asked)
+    names = [f"the {name}" for name, _ in room.held[:HOLDERS_SHOWN]]
+    who = f"; {' and '.join(names)} hold{'s' if len(names) == 1 else ''} the rest" if names else ""
+    text = f"{title(each)} waits for room in the placement group {room.group}: it requests {asks(each.bundles)}"
+    return f"{text}, and {free} are free{who}"
 
 
 def _wants(each: Pending, holder: Holder) -> bool:

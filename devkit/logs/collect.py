@@ -6,8 +6,6 @@ It needs the dashboard and nothing else, so it works for a job that ran without 
 from __future__ import annotations
 
 import re
-import shlex
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -17,15 +15,15 @@ from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import in_short
+from devkit.debug.job_ends import of_run
 from devkit.debug.jobs import command_of
 from devkit.debug.kept import EndedRun, KeptHub
 from devkit.debug.protocols import Answers
 from devkit.debug.rows import ActorRow, JobRow, NodeRow, TaskRow, WorkerRow
 from devkit.debug.stack_groups import Frame
-from devkit.errors import INTERRUPTED, DevkitError
+from devkit.errors import DevkitError
 from devkit.logs import parse
 from devkit.logs.events import Event, Raised
-from devkit.signals import how_ended
 
 TAIL_LINES = 5000  # of one log; the error of a process is near its end
 MOST_FILES = 400  # logs that are read; of more, those of processes that failed come first
@@ -95,10 +93,7 @@ def collect(
 
 def of_ended(run: EndedRun) -> Left:
     """The same, of what was kept of a run whose Ray is gone: without Ray's tables."""
-    status = "SUCCEEDED" if run.code == 0 else "STOPPED" if run.code in (-signal.SIGINT, INTERRUPTED) else "FAILED"
-    message = "" if run.code == 0 else f"the driver {how_ended(run.code)}"
-    times = int(run.began * 1000), int(run.ended * 1000)
-    job = JobRow(run.job_id, "", "", status, shlex.join(run.command), message, "", *times)
+    job = of_run(run)
     found, missed = snapshots(KeptHub([run]), run.job_id)
     ip = next((str(each["node_ip"]) for each in found), "")
     files = tuple(LogFile("", ip, name, text) for name, text in run.texts())
@@ -208,7 +203,7 @@ def of_crash(document: Mapping[str, Any]) -> Event:
     kind, message = str(said["type"]).rpartition(".")[2], str(said["message"])
     return Event(
         source="crash",
-        raised=Raised(kind, message, tuple(innermost), own=parse.is_own(innermost, _code(document))),
+        raised=Raised(kind, message, tuple(innermost), own=_is_own(document, innermost)),
         time=float(document["time"]),
         role=str(document["role"]),
         rank=document["rank"],
@@ -219,6 +214,13 @@ def of_crash(document: Mapping[str, Any]) -> Event:
         root=str(document.get("root") or ""),
         id=str(document["id"]),
     )
+
+
+def _is_own(document: Mapping[str, Any], frames: Sequence[Frame]) -> bool:
+    """Whether the program raised it itself; so counts an object that was lost with an owner that did not crash."""
+    if (document.get("lost") or {}).get("known") and not document.get("root"):
+        return True
+    return parse.is_own(list(frames), _code(document))
 
 
 def _code(document: Mapping[str, Any]) -> str:

@@ -81,7 +81,12 @@ def first_error(events: Iterable[Event]) -> FirstError:
     others = [each for each in candidates if each is not cause]
     near = tuple(each for each in others if least == CAUSE and _is_near(cause, each))
     rest = [each for each in problems if each is not cause and each not in near]
-    return FirstError(cause, near, _followed(rest, cause), least == CAUSE)
+    return FirstError(cause, near, _followed(rest, cause), least == CAUSE or _has_ended_itself(cause))
+
+
+def _has_ended_itself(problem: Problem) -> bool:
+    """Whether the program left where a snapshot shows it, by `sys.exit` or `os._exit`."""
+    return problem.best.source == "crash" and problem.best.raised.type == "SystemExit" and not problem.best.root
 
 
 def _order(problem: Problem) -> tuple[float, int, int]:

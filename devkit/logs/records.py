@@ -22,6 +22,7 @@ class ErrorCause(TypedDict):
     pid: int
     time: float | None  # seconds since the epoch, by its node's clock
     seen: list[str]  # in which logs and tables
+    known: list[str]  # of a process that ended without a word: its actor, what it was at, its memory
     crash: str  # id of devkit's snapshot; empty: there is none
 
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from devkit.debug.crash_page import told_of
 from devkit.debug.naming import count, is_library, short_path
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
@@ -30,14 +31,14 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
     head, found = redact.text(title(left.job)), _without_secrets(found)
     if found.cause is None:
         return Text("\n").join([Text(f"no error was found in {head}", style="bold"), *_notes(left)])
-    lines = [Text(head, style="dim"), Text(), *_cause(found.cause, "first error", cwd)]
+    lines = [Text(head, style="dim"), Text(), *_cause(left, found.cause, "first error", cwd)]
     if left.job.status == "SUCCEEDED":
         lines += [Text(), Text("the job succeeded because its driver exited without an error", "dim")]
     if not found.sure:
         word = "an error of this kind is usually a consequence, but no trace of its cause was found"
         lines += [Text(), Text(word, style="yellow")]
     for other in found.others[:OTHERS]:
-        lines += [Text(), *_cause(other, "at the same time", cwd)]
+        lines += [Text(), *_cause(left, other, "at the same time", cwd)]
     if more := found.others[OTHERS:]:
         lines += [Text(), Text(f"and {count(len(more), 'more error')} at the same time: see --json", style="dim")]
     if found.followed:
@@ -66,7 +67,7 @@ def _told(problem: Problem) -> Problem:
     return replace(problem, events=tuple(replace(e, raised=r) for e, r in zip(problem.events, said, strict=True)))
 
 
-def _cause(problem: Problem, heading: str, cwd: str | None) -> list[Text]:
+def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[Text]:
     from rich.text import Text
 
     best = problem.best
@@ -88,10 +89,17 @@ def _cause(problem: Problem, heading: str, cwd: str | None) -> list[Text]:
     lines += [
         Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
     ]
+    lines += [Text(f"  {line}", style="dim") for line in _known(left, problem)]
     lines.append(Text(f"  seen in {', '.join(_seen(problem)[:4])}", style="dim"))
     if crash := next((each.id for each in problem.events if each.id and each.raised.frames), ""):
         lines.append(Text(f"  variables: devkit crashes show {crash}", style="dim"))
     return lines
+
+
+def _known(left: Left, problem: Problem) -> list[str]:
+    """Of a process that ended without a word."""
+    ids = {each.id for each in problem.events if each.id}
+    return [redact.text(line) for each in left.crashes if each["id"] in ids for line in told_of(each, left.crashes)]
 
 
 def _notes(left: Left) -> list[Text]:
@@ -115,16 +123,16 @@ def record(left: Left, found: FirstError, bundle: str = "") -> FirstErrorDocumen
         "job_id": left.job.job_id,
         "submission_id": left.job.submission_id,
         "status": left.job.status,
-        "cause": cause_record(found.cause) if found.cause else None,
+        "cause": cause_record(left, found.cause) if found.cause else None,
         "sure": found.sure,
-        "others": [cause_record(each) for each in found.others],
+        "others": [cause_record(left, each) for each in found.others],
         "followed": [{"said": e.said, "why": e.why, "count": e.count, "roles": list(e.roles)} for e in found.followed],
         "notes": [redact.text(note) for note in left.notes],
         "bundle": bundle,
     }
 
 
-def cause_record(problem: Problem) -> ErrorCause:
+def cause_record(left: Left, problem: Problem) -> ErrorCause:
     best, at = problem.best, problem.at
     frames = next((each.raised.frames for each in problem.events if own_frame(each.raised)), ())
     return {
@@ -140,5 +148,6 @@ def cause_record(problem: Problem) -> ErrorCause:
         "pid": problem.process[1],
         "time": problem.time,
         "seen": _seen(problem),
+        "known": _known(left, problem),
         "crash": next((each.id for each in problem.events if each.id), ""),
     }

@@ -27,6 +27,7 @@ class Surroundings:
         self.over: set[str] = set()
         self.died: list[tuple[int, Document]] = []  # after so many looks that did not find it
         self.looks = 0
+        self.full: list[Document] = []  # what the nodes' object stores have
         self.late: set[int] = set()  # looks that get no answer
 
     async def fate(self, worker_id: str, node_id: str, job_id: str) -> Document | None:
@@ -43,6 +44,12 @@ class Surroundings:
         if self.looks in self.late:
             raise TimeoutError("the GCS is busy")
         return [each for looks, each in self.died if looks < self.looks and each["task"]["task_id"] in task_ids]
+
+    async def unheard(self, worker_id: str) -> Document:
+        return {}
+
+    async def stores(self) -> list[Document]:
+        return self.full
 
     async def is_over(self, job_id: str) -> bool:
         return job_id in self.over
@@ -140,6 +147,7 @@ class FakeAgent:
         self.who = who
         self.answers: dict[str, Any] = answers or {}
         self.welcomed = threading.Event()
+        self.settled = threading.Event()
         self.breakpoints: list[Document] = []
         self.requests: list[Document] = []
         self.channels: list[Document] = []
@@ -160,6 +168,8 @@ class FakeAgent:
                 reply = answer(document) if isinstance(answer, Callable) else answer
                 if reply is not None:
                     self.connection.send({"type": "reply", "id": document["id"], **reply})
+            elif document["type"] == "settled":
+                self.settled.set()
             elif document["type"] == "channel":
                 self.channels.append(document)
                 if "message" in document:

@@ -117,7 +117,7 @@ def test_a_process_that_was_killed_is_called_after_its_task() -> None:
     assert document["seen"] == 1.5
     shown = printed(crash_page(complete(document, CrashRecord.from_json(document)), [], 100.0))
     assert "load · exit" in shown and "as last seen, 1.5 s before its end" in shown and "job.py:6 in load" in shown
-    assert "its arguments are unknown: Ray does not keep them" in shown
+    assert "in load, the arguments of which are unknown: Ray does not keep them" in shown
     assert "load  ProcessDied" in printed(crash_table([CrashRecord.from_json(document)], 100.0, width=None))
     words = {"signal": "SIGSEGV", "message": "x", "frames": [{"file": "/w/a.py", "line": 2, "function": "f"}]}
     signal = vanished(WHO, words, "died", task=task, seen=seen)
@@ -131,6 +131,31 @@ def test_a_process_that_was_killed_is_called_after_its_task() -> None:
         replace(WHO, role="Reader"), None, "died", task={"task_id": "t", "name": "Reader.read", "attempt": 0}
     )
     assert (actor["role"], actor["function"]) == ("Reader", "Reader.read")
+
+
+def test_what_was_told_of_an_actor_while_it_lived_is_on_its_page() -> None:
+    seen = {
+        "time": 95.5,
+        "frames": [{"file": "/w/job.py", "line": 6, "function": "Reader.read"}],
+        "made": {"name": "Reader", "arguments": {"path": "/data", "rank": 3}},
+        "call": {"name": "read", "arguments": {"how": "late"}},
+        "memory": {"own": 187 << 20, "used": 3 << 30, "total": 4 << 30},
+    }
+    task = {"task_id": "1" * 16 + ACTOR, "name": "Reader.read", "attempt": 0, "asked_by": "driver"}
+    who = replace(WHO, role="Reader", actor="reader-b")
+    death = vanished(who, None, "the process died: without a word", task=task, seen=seen, died=97.0)
+    driver = replace(
+        record("d", 97.2, CRASHED, root=death["id"]), role="driver", file="/w/job.py", line=40, function="main"
+    )
+    page = crash_page(complete(death, CrashRecord.from_json(death)), [driver], 100.0)
+    assert [line for line in printed(page).splitlines() if line.startswith(("actor", "in ", "memory", "asked"))] == [
+        "actor reader-b: Reader(path='/data', rank=3)",
+        "in read(how='late')",
+        "memory when last told: 187 MiB of its own; in use on its node: 3.0 GiB of 4.0 GiB",
+        "asked for by the driver, at /w/job.py:40 in main",
+    ]
+    earlier = vanished(who, None, "died", task={**task, "name": "Reader.other"}, seen=seen)
+    assert "call" not in earlier and earlier["made"]["name"] == "Reader"
 
 
 def test_where_a_process_works_is_told_by_its_frames_alone() -> None:
@@ -202,6 +227,78 @@ def test_a_driver_that_ended_as_it_was_to_is_no_crash(
             client.call("ended", job_id="01", code=code, pid=pid)
         eventually(lambda: not client.call("ps")["workers"])
         assert len(client.call("crashes")["crashes"]) == crashes
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_before_a_ray_ends_with_its_driver_a_death_is_kept(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """By Ray's word on it if that comes in time, else by what the worker has told while it lived."""
+    monkeypatch.setattr("devkit.debug.inworker.hub.REJOIN_SECONDS", 1000.0)
+    monkeypatch.setattr("devkit.debug.inworker.hub_after.SETTLE_SECONDS", 1000.0 if known else 0.3)
+    who = {**identity("w1", job_id="02"), "role": "Reader", "actor": "reader-b"}
+    reader = FakeAgent(hub, who, {"kept": {"documents": []}})
+    frames = [{"file": "/w/job.py", "line": 6, "function": "Reader.read"}]
+    made = {"name": "Reader", "arguments": {"path": "/data"}}
+    reader.connection.send({"type": "doing", "time": 3.0, "frames": frames, "made": made})
+    driver = FakeAgent(hub, {**identity("d1", job_id="02"), "role": "driver"}, {"kept": {"documents": []}})
+    if known:
+        hub.surroundings.fates["w1"] = {"reason": "the process died: without a word", "crashed": True, "time": 4.0}
+    with hub.client() as client:
+        eventually(lambda: len(client.call("ps")["workers"]) == 2)
+        reader.close()
+        eventually(lambda: not all(each["connected"] for each in client.call("ps")["workers"]))
+        crash = record("c1", 5.0, DIED, waited=("1" * 16 + ACTOR,), worker_id="d1").to_json()
+        driver.connection.send({"type": "crash", "document": {**crash, "frames": []}})
+        driver.connection.send({"type": "leaving"})
+        assert driver.settled.wait(stretched(20))
+        [death] = [each for each in client.call("crashes")["crashes"] if each["kind"] == "exit"]
+        document = client.call("crash", id=death["id"])
+    assert (death["role"], death["line"]) == ("Reader", 6)
+    assert (document["actor"], document["made"]) == ("reader-b", made)
+    assert ("without a word" in death["exception"]["message"]) is known
+
+
+PUT, RESULT = "00668a65bda616c1" + ACTOR + "02e1f505", "00668a65bda616c1" + ACTOR + "01000000"
+
+
+@pytest.mark.parametrize("name", [PUT, RESULT])
+def test_an_object_that_is_lost_is_told_by_its_owner_and_where_it_was_put(hub: RunningHub, name: str) -> None:
+    who = {**identity("w1", job_id="02"), "role": "Loader", "pid": 77}
+    owner = FakeAgent(hub, who, {"kept": {"documents": []}})
+    sites = [{"file": "/w/job.py", "line": 16, "function": "Loader.load", "objects": [PUT]}]
+    owner.connection.send({"type": "doing", "time": 3.0, "frames": [], "puts": sites})
+    asker = FakeAgent(hub, identity("w2", job_id="02"), {"kept": {"documents": []}})
+    hub.surroundings.fates["w1"] = {"reason": "the process died: killed by ray.kill", "crashed": False, "time": 3.0}
+    said = {"type": "OwnerDiedError", "message": "Failed to retrieve object ..."}
+    crash = record("c1", 5.0, said, worker_id="w2", kind="task").to_json()
+    with hub.client() as client:
+        eventually(lambda: len(client.call("ps")["workers"]) == 2)
+        owner.close()
+        chain = [{**said, "relation": "raised", "frames": []}]
+        document = {**crash, "frames": [], "chain": chain, "lost": {"object": name, "owner": "w1"}}
+        asker.connection.send({"type": "crash", "document": document})
+
+        def told() -> dict[str, Any] | None:
+            return next((each for each in client.call("crashes")["crashes"] if "lost with" in str(each)), None)
+
+        found = eventually(told)
+        kept = client.call("crash", id="c1")
+    end = "it was put at /w/job.py:16 in Loader.load" if name == PUT else "it is the result of a task that its owner"
+    head = "the object 00668a65bda616c1 is lost with its owner, Loader pid 77: the process died: killed by ray.kill"
+    message = found["exception"]["message"]
+    assert message.startswith(f"{head}, 2.0 s before; {end}"), message
+    assert kept["exception"]["message"] == message and kept["chain"][0]["message"] == said["message"]
+
+
+def test_a_driver_of_which_no_worker_is_missing_is_not_held_up(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devkit.debug.inworker.hub_after.SETTLE_SECONDS", 1000.0)
+    FakeAgent(hub, identity("w1"))
+    driver = FakeAgent(hub, {**identity("d1"), "role": "driver"})
+    driver.connection.send({"type": "leaving"})
+    assert driver.settled.wait(stretched(20))
 
 
 @pytest.mark.parametrize("late", [0, 3])
@@ -287,9 +384,11 @@ def test_one_cause_and_its_followers_under_it(
     assert (cause["role"], cause["function"], cause["kind"]) == (role, function, "exit"), found
     assert cause["exception"]["type"] == "ProcessDied" and cause["task_id"]
     assert {each["role"] for each in found if each["root"] == cause["id"]} == followers
+    page = cluster.devkit("crashes", "show", cause["id"])
+    assert f"asked for by {'outer' if kind == 'nested' else 'the driver'}, at " in page, page
     if kind == "task":  # which ran for some seconds
         assert cause["line"] == mark("crash_killed.py", "works")
-        assert "as last seen" in cluster.devkit("crashes", "show", cause["id"])
+        assert "as last seen" in page and "memory when last told" in page
     error = cluster.json("logs", job.id, "--first-error", check=1)
     assert (error["cause"]["crash"], error["sure"], error["status"]) == (cause["id"], True, "FAILED"), (error, found)
     assert error["cause"]["role"] == role and not any("JobFailed" in each["said"] for each in error["followed"])

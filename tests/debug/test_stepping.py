@@ -130,6 +130,30 @@ def test_an_exception_that_leaves_a_function_stops_where_it_is_caught(lot: Lot) 
     assert steps(lot, work, "next next", first="exc_hit") == ["exc_raise", "exc_except"]
 
 
+def test_what_a_line_raised_is_said_at_the_next_one(lot: Lot) -> None:
+    """As pdb does; a loop that has come to its end has raised nothing."""
+
+    def work() -> None:
+        try:
+            lot.hit()  # @swallow_hit
+            int("none")  # @swallow_raise
+        except ValueError:  # @swallow_except
+            for _ in iter(range(0)):  # @swallow_loop
+                pass
+            next(iter(()), None)  # @swallow_end
+
+    lot.start(work)
+    told = []
+    for line in ("hit", "raise", "except", "loop", "end"):
+        stop = lot.stop(line=_MARKS[f"swallow_{line}"])
+        told.append(stop.note)
+        if line == "except":
+            assert isinstance(stop.names["__exception__"], ValueError)
+        go(lot, stop.id, "continue" if line == "end" else "next")
+    assert lot.wait(lambda: finished(lot))
+    assert told == ["", "", "ValueError: invalid literal for int() with base 10: 'none'", "", ""]
+
+
 def test_a_function_that_no_code_of_the_program_called_is_shown_as_it_returns(lot: Lot) -> None:
     def work() -> int:
         lot.hit()  # @end_hit
@@ -237,7 +261,7 @@ def test_what_raised_has_returned_nothing(lot: Lot) -> None:
     lot.start(work)
     lot.stop(function="inner")
     stop = stepped(lot, "out")
-    assert lot.stops.record(stop).line == _MARKS["nothing_back"] and stop.note == ""
+    assert lot.stops.record(stop).line == _MARKS["nothing_back"] and stop.note == "ValueError"
 
 
 def test_another_tracer_is_back_after_the_step(lot: Lot) -> None:

@@ -97,6 +97,20 @@ CLUSTER = (
         changed({}, {"unseen": {}}),
     ),
     Case(
+        "object-store",
+        "warning",
+        "the object store of h1 is full: 9.8 GiB of 10.0 GiB",
+        cluster(node(0), node(1, store_used=98 * GIB // 10, store_total=10 * GIB)),
+        cluster(node(0), node(1, store_used=9 * GIB, store_total=10 * GIB)),
+    ),
+    Case(
+        "object-store",
+        "note",
+        "the object store of h1 has spilled",
+        cluster(node(0), node(1, store_used=9 * GIB, store_total=10 * GIB, spilled=GIB)),
+        cluster(node(0), node(1)),
+    ),
+    Case(
         "clock-skew",
         "error",
         "the clock of h2 is 3600.0 s ahead",

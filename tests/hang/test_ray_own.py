@@ -63,6 +63,56 @@ def test_what_is_held_by_who_waits_for_those_who_ask_for_it() -> None:
         assert found["culprit"]["line"] == mark("own_holds.py", "holds")
 
 
+def verdict(program: str, *options: str, until: str) -> dict[str, Any]:
+    """What `devkit hang` says of one that runs, once it says that."""
+    with short_folder() as folder:
+        environ = environment(folder)
+        with started(environ, folder, "--", sys.executable, str(PROGRAMS / program)) as said:
+            eventually(lambda: "debugging job" in said.read_text(), said.read_text, SECONDS)
+            heard: list[str] = []
+
+            def look() -> dict[str, Any] | None:
+                _, out, err = devkit(environ, "hang", "--json", *options)
+                heard[:] = [out[:3000], err]
+                return json.loads(out) if until in out else None
+
+            found: dict[str, Any] = eventually(look, lambda: "\n".join(heard), SECONDS)
+    return found
+
+
+def test_a_loop_that_looks_for_a_name_is_told_where_that_is() -> None:
+    found = verdict("own_polls.py", "--after", "3", until="looks for the actor")
+    assert (found["kind"], found["culprit"]["line"]) == ("stuck", mark("own_polls.py", "looks")), found["sentence"]
+    assert "in namespace 'mine'" in found["sentence"] and "pass namespace='other'" in found["sentence"]
+
+
+def test_a_placement_group_that_waits_says_who_holds_what() -> None:
+    found = verdict("own_groups.py", "--after", "3", until="placement group second")
+    assert found["kind"] == "resource" and found["hang"], found["sentence"]
+    assert "the placement group first of job 01000000 holds 2 CPU" in found["sentence"], found["sentence"]
+
+
+def test_a_run_that_spills_is_slow_and_by_whom() -> None:
+    found = verdict("own_spills.py", until="spills")
+    assert (found["kind"], found["hang"]) == ("moves", False), found["sentence"]
+    line = mark("own_spills.py", "puts")
+    assert "but it is slow: object store of" in found["sentence"], found
+    assert "Loader pid" in found["sentence"] and f"own_spills.py:{line} in Loader.load" in found["sentence"], found
+
+
+def test_an_object_that_is_lost_with_its_owner_is_told_by_that() -> None:
+    with short_folder() as folder:
+        environ = environment(folder)
+        code, out, err = devkit(environ, "run", "--", sys.executable, str(PROGRAMS / "own_owner.py"))
+        assert code == 1, (out, err)
+        code, out, _ = devkit(environ, "logs", "--first-error")
+        listed = devkit(environ, "crashes")[1]
+    assert code == 1 and "follows from another one" not in out, out
+    for page in (out, listed):
+        assert "is lost with its owner, Loader pid" in page and "ray.kill" in page, page
+        assert f"own_owner.py:{mark('own_owner.py', 'puts')} in Loader.load" in page, page
+
+
 def is_deadlock(out: str) -> dict[str, Any] | None:
     found: dict[str, Any] = json.loads(out or "{}")
     return found if found.get("kind") == "deadlock" else None
@@ -85,9 +135,44 @@ def test_after_its_end_what_it_left_is_told() -> None:
         )
         code, out, _ = devkit(environ, "crashes", "show", root["id"])
         assert code == 0 and "word = 'b'" in out
+        [job] = json.loads(devkit(environ, "jobs", "--json")[1])["jobs"]
+        assert (job["status"], job["exit_code"]) == ("FAILED", 1), job
         code, out, _ = devkit(environ, "logs", "--first-error")
         assert (
             code == 1
             and "first error: KeyError: 'b'" in out
             and f"own_raises.py:{mark('own_raises.py', 'score')}" in out
         )
+
+
+@pytest.mark.parametrize("how", ["kill", "late", "caught", "closed", "quick", "exit"])
+def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
+    """Though its driver, and the Ray with it, ends as soon as it is told; or catches that, or ends Ray itself."""
+    program = str(PROGRAMS / "own_killed.py")
+    with short_folder() as folder:
+        environ = environment(folder)
+        code, out, err = devkit(environ, "run", "--", sys.executable, program, how)
+        assert code == (0 if how in ("caught", "closed") else 1), (out, err)
+        _, out, err = devkit(environ, "crashes", "--json")
+        crashes = json.loads(out)["crashes"]
+        [root] = [each for each in crashes if each["root"] is None]
+        assert (root["role"], root["kind"]) == ("Reader", "exit"), crashes
+        assert [each["role"] for each in crashes if each["root"]] == ([] if code == 0 else ["driver"]), crashes
+        _, shown, _ = devkit(environ, "crashes", "show", root["id"])
+        code, said, _ = devkit(environ, "logs", "--first-error")
+    assert code == 1 and "follows from another one" not in said, said
+    if how == "exit":
+        assert "first error: SystemExit: 7" in said, said
+        return
+    assert "first error: ProcessDied" in said and "without a word, as by SIGKILL" in said, said
+    for page in (shown, said):
+        assert "asked for by the driver" in page, page
+        if how != "quick":  # which is dead before it has told anything
+            assert root["rank"] == 3 and "actor reader-b: Reader(path='/data/part-7', rank=3, shards=[1, 2, 3])" in page
+            assert "memory when last told" in page
+        if how == "late":
+            assert root["line"] == mark("own_killed.py", "works") and "in read(how='late')" in page, page
+        if how in ("kill", "late", "quick"):
+            assert f"asked for by the driver, at {program}:{mark('own_killed.py', 'asks')}" in page.replace(
+                "tests/debug/programs/own_killed.py", program
+            ), page

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .arming import Arming
     from .card import Card
     from .doing import Doing
+    from .made import Call
     from .records import Breakpoint
     from .stops import Stops
 
@@ -37,6 +38,8 @@ HEARTBEAT_SECONDS = 2.0  # how often the role and the rank are looked at again
 NAMELESS_SECONDS = 0.25  # the same, for a worker that may become an actor's at any moment
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 LEAVE_SECONDS = 0.3  # the most that the end of a process waits for its last report
+ALONE_SECONDS = 3.0  # the same, where the hub has not come up yet
+SETTLE_SECONDS = 4.0  # the same, of a driver whose Ray ends with it, for what the hub has to find out
 REPORT_SECONDS = 0.02  # the least time between two reports
 ASKED_TO_EXIT = "the process was asked to exit, as by the end of its job"
 REPORTED = ("break",)  # operations whose answer says how things are then
@@ -67,6 +70,7 @@ class Agent:
         self._channels = Channels(self)
         self._awake = threading.Event()
         self._told = threading.Event()  # nothing is left to report
+        self._settled = threading.Event()
         self._reporting = threading.Lock()  # the report that the hub hears last is the newest
         self._last: Document = {}
         self._standing = True
@@ -119,6 +123,7 @@ class Agent:
         self._crashes = Crashes(self)
         self._reached.forget_hits()
         self._published = None
+        self._doing = None
         self._making = threading.RLock()
         self.card = None
         self._reporting = threading.Lock()
@@ -169,6 +174,22 @@ class Agent:
             self.wake()
             self._told.wait(LEAVE_SECONDS)
 
+    def settle(self) -> None:
+        """This driver ends, and the hub with it: what became of workers that are gone is found out and kept first.
+
+        At once where none is missing.
+        """
+        from .settling import alone
+
+        connection = self.connection
+        if connection is not None:
+            self._settled.clear()
+            with suppress(OSError):
+                self._crashes.tell(len(self._crashes))
+                connection.send({"type": "leaving"})
+                self._settled.wait(SETTLE_SECONDS)
+        alone(self._crashes.waited, ALONE_SECONDS if connection is None else 0.0)
+
     # ---- in the program's threads
 
     def pause_here(self, frame: FrameType) -> None:
@@ -215,6 +236,7 @@ class Agent:
 
     def _lost_connection(self) -> None:
         self.connection = None
+        self._settled.set()  # nobody would say so
         self._channels.close()
 
     def _receive(self, document: Document) -> None:
@@ -232,6 +254,8 @@ class Agent:
             threads.start(lambda: self._answer(document), "devkit-request")
         elif kind == "channel":
             self._channels.receive(document)
+        elif kind == "settled":
+            self._settled.set()
 
     def _answer(self, document: Document) -> None:
         from .operations import OPERATIONS
@@ -277,15 +301,33 @@ class Agent:
 
     def _tell_place(self, connection: wire.Connection | None) -> None:
         """For who looks for the cause when this process has been killed."""
-        if connection is None:
-            return
-        if self._doing is None:
-            from .doing import Doing
+        self._look_at_place().tell(connection, self.identity.to_json())
 
-            self._doing = Doing()
-        news = self._doing.news()
-        if news is not None:
-            connection.send(news)
+    def _look_at_place(self) -> Doing:
+        with self._making:
+            if self._doing is None:
+                from .doing import Doing
+
+                self._doing = Doing()
+            return self._doing
+
+    def making(self, call: Call) -> None:
+        """The actor of this process is about to be made. By this thread: its first method may be the end of it."""
+        if not self._standing:
+            return
+        self._look_at_place().making(call)
+        self.look_who()
+        try:
+            self._tell_place(self.connection)
+        except Exception as error:  # noqa: BLE001 - the actor is made all the same
+            self._complaints.tell("the agent could not tell what its actor is made with", error)
+        self.wake()
+
+    def has_news(self) -> None:
+        """There is news of it: an object put where it had put none before, an actor that is made now."""
+        if self._standing:
+            self._look_at_place().now()
+            self.wake()
 
     def report(self) -> Document:
         before = self.identity

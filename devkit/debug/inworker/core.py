@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ class _Core:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.is_open = True
+        self.before_end: Callable[[], object] | None = None
 
 
 _core = _Core()
@@ -31,6 +32,7 @@ _core = _Core()
 def _reset() -> None:
     """A forked child has none of its parent's threads, and the lock may be held by one of them."""
     _core.lock = threading.RLock()
+    _core.before_end = None
 
 
 os.register_at_fork(after_in_child=_reset)
@@ -48,6 +50,11 @@ def asking() -> Iterator[bool]:
         yield _core.is_open
 
 
+def at_end(call: Callable[[], object]) -> None:
+    """Calls this before Ray ends in this process, while everything of it is still there. It must not raise."""
+    _core.before_end = call
+
+
 def watch(module: Any) -> None:
     """From now on, and again after each `ray.init`. `module` is `ray._private.worker`."""
     _core.is_open = True
@@ -56,6 +63,8 @@ def watch(module: Any) -> None:
         return
 
     def disconnect(*arguments: Any, **options: Any) -> Any:
+        if _core.before_end is not None and _core.is_open:
+            _core.before_end()
         lock = _core.lock
         held = lock.acquire(timeout=SHUTDOWN_SECONDS)
         _core.is_open = False

@@ -20,6 +20,7 @@ class Crashes:
     def __init__(self, agent: Any) -> None:
         self._agent = agent
         self._untold: list[Document] = []
+        self.waited: list[str] = []  # tasks whose results were asked for where this process was told of a death
         self._lock = threading.Lock()
         self._telling = threading.Lock()
         self.joined = threading.Event()  # there was a connection, at least once
@@ -38,6 +39,7 @@ class Crashes:
             return
         first, facts = snapshot.root_of(error) is None, task_facts()
         document = snapshot.take(error, identify(), kind, **facts)
+        self.waited += document["waited"]
         if first:
             snapshot.tag(error, document["id"])
         frame = snapshot.deepest_user_frame(error)

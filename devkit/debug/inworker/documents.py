@@ -146,6 +146,21 @@ class ChainedException(TypedDict):
     frames: list[ChainedFrame]
 
 
+class CallFacts(TypedDict):
+    """A call of an actor's method; the class stands for the making of the actor."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class MemoryFacts(TypedDict):
+    """Bytes."""
+
+    own: int  # of the process
+    used: int  # on its node, or in its container
+    total: int
+
+
 class CrashDetails(TypedDict):
     """What a snapshot has beside its line in the list."""
 
@@ -160,6 +175,11 @@ class CrashDetails(TypedDict):
     cut: list[str]  # what was left out for size or time, in words
     reason: NotRequired[str]  # why a process ended that left no exception
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent
+    actor: NotRequired[str]  # its name, or its id, of a process that ended without an exception
+    made: NotRequired[CallFacts]  # with what that actor was made
+    call: NotRequired[CallFacts]  # which method it was at when it was last looked at
+    asked_by: NotRequired[str]  # the task that asked for what it was at, or "driver"
+    memory: NotRequired[MemoryFacts]  # as it was last told
     seen: NotRequired[float]  # seconds between the last look at such a process, which the frames are of, and its end
 
 

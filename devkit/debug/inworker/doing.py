@@ -1,7 +1,7 @@
 """Where this process works, told every other second: of one that is killed nobody can ask it afterwards.
 
-Only frames and their lines are read. To look at the variables of a frame that runs would keep them alive: Python before
-3.13 keeps the dictionary that it makes of them until the frame ends, and large tensors with it.
+Of the program's frames only the lines are read. To look at the variables of a frame that runs would keep them alive:
+Python before 3.13 keeps the dictionary that it makes of them until the frame ends, and large tensors with it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,20 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from . import ownership, unmet
+from .identity import DRIVER
+from .made import Call, current_call, told
 from .sources import is_users
 from .stacks import OURS
+from .usage import memory
 
 EVERY_SECONDS = 2.0
 MOST_FRAMES = 5
+GROWN = 0.05  # by which part memory has changed when it is told again
 
 Document = dict[str, Any]
 
@@ -26,19 +32,84 @@ class Doing:
 
     def __init__(self) -> None:
         self._told: list[Document] = []
+        self._memory: dict[str, int] = {}
+        self._puts: list[Document] = []
+        self._next = 0.0
+        self._lock = threading.Lock()
+        self._connection: Any = None
+        self._who: Document = {}
+        self._is_kept = False  # in a file
+        self._making: Call | None = None
+        self._made: Document | None = None
+
+    def now(self) -> None:
+        """There is news that should not wait."""
         self._next = 0.0
 
+    def making(self, call: Call) -> None:
+        """The actor of this process is made in this way, which is told at once."""
+        self._making, self._next = call, 0.0
+
     def news(self) -> Document | None:
-        """What is to be told now: nothing where the process is where it was, or was looked at just now."""
+        """What is to be told now: nothing where the process is as it was, or was looked at just now."""
+        with self._lock:
+            return self._news()
+
+    def _news(self) -> Document | None:
         now = time.monotonic()
         if now < self._next:
             return None
         self._next = now + EVERY_SECONDS
-        frames = place_of_work(sys._current_frames().get(threading.main_thread().ident or 0))
-        if frames == self._told:
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        frames, used = place_of_work(frame), memory()
+        fresh, puts = self._learn(), ownership.puts()
+        if not fresh and (frames, puts) == (self._told, self._puts) and not _has_grown(self._memory, used):
             return None
-        self._told = frames
-        return {"type": "doing", "time": time.time(), "frames": frames}
+        self._told, self._memory, self._puts = frames, used, puts
+        said = {"made": self._made, "call": _call_of(frame), "memory": used, "puts": puts}
+        return {"type": "doing", "time": time.time(), "frames": frames, **{k: v for k, v in said.items() if v}}
+
+    def tell(self, connection: Any, identity: Document) -> None:
+        """To the hub, or to a file while there is none. Raises OSError when the way to the hub is gone."""
+        with self._lock:
+            if connection is not self._connection or (connection is None and identity != self._who):
+                self._told, self._memory, self._next = [], {}, 0.0  # who hears it has been told nothing
+            self._connection, self._who = connection, identity
+            news = self._news()
+            if news is not None:
+                self._send(connection, identity, news)
+
+    def _send(self, connection: Any, identity: Document, news: Document) -> None:
+        worker_id = str(identity["worker_id"])
+        if connection is not None:
+            connection.send(news)
+            if self._is_kept:
+                self._is_kept = False
+                unmet.forget(worker_id)
+        elif identity["role"] != DRIVER:
+            with suppress(OSError, KeyError, AttributeError):  # no folder to write to, as in a child without Ray
+                unmet.keep(worker_id, identity, news)
+                self._is_kept = True
+
+    def _learn(self) -> bool:
+        """With what the actor is made, in words: the values themselves are not held any longer."""
+        call, self._making = self._making, None
+        if call is None:
+            return False
+        self._made = told(call)
+        return True
+
+
+def _call_of(frame: FrameType | None) -> Document | None:
+    try:
+        return current_call(frame)
+    except Exception:  # noqa: BLE001 - the stack moves on while it is read; then there is no word of its call
+        return None
+
+
+def _has_grown(before: dict[str, int], now: dict[str, int]) -> bool:
+    own = before.get("own", 0)
+    return abs(now.get("own", 0) - own) > own * GROWN
 
 
 def place_of_work(frame: FrameType | None) -> list[Document]:

@@ -14,19 +14,31 @@ from .words import say
 
 def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
-    from . import postmortem
+    from . import lookups, made, ownership, postmortem
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
-    core.watch(sys.modules.get("ray._private.worker"))
+    ray = sys.modules.get("ray._private.worker")
+    core.watch(ray)
+    lookups.watch(ray)
+    if driver:
+        core.at_end(lambda: agent.settle() if _is_own(ray) else None)
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         postmortem.install(agent.crashed, driver=driver)
+    if not driver and agent.settings.post_mortem != "off":
+        made.watch(agent.making, agent.has_news)
+        ownership.watch(ray, agent.has_news)
     if not agent.settings.keep_timeouts:
         from . import timeouts
 
         timeouts.install()
     if sys.breakpointhook is sys.__breakpointhook__ and not agent.settings.leave_to_ray:
         sys.breakpointhook = _driver_breakpoint(agent) if driver else _worker_breakpoint(agent)
+
+
+def _is_own(ray: Any) -> bool:
+    """Whether this driver has started its Ray itself: then that ends with it."""
+    return bool(getattr(getattr(ray, "_global_node", None), "head", False))
 
 
 def _worker_breakpoint(agent: Agent) -> Any:

@@ -25,6 +25,7 @@ ANSWER_SECONDS = 10.0  # how long agents may take, unless the client says otherw
 REJOIN_SECONDS = 1.0  # an agent whose connection broke may come back
 ARM_SECONDS = 5.0
 NEARBY_SECONDS = 4.0  # for a neighbour; then another one is asked
+MOST_DOING = 2000  # processes of which the last look is kept, when some of them are gone
 GATHER_SECONDS = 3.0  # for agents to join a hub that was started again; they try at least every two seconds
 
 
@@ -52,6 +53,12 @@ class Surroundings(Protocol):
     async def deaths(self, task_ids: list[str], job_id: str) -> list[Document]:
         """The workers that died at one of these tasks: {"identity"} beside their fate."""
 
+    async def unheard(self, worker_id: str) -> Document:
+        """What a worker of the hub's node has told of itself before there was a hub that heard it."""
+
+    async def stores(self) -> list[Document]:
+        """The object stores of the nodes that answer, as `ray_stores.py` has them."""
+
     async def is_over(self, job_id: str) -> bool:
         """Whether a job's driver has ended."""
 
@@ -70,6 +77,8 @@ class Hub:
         self.watchers: set[Link] = set()
         self.doing: dict[str, Document] = {}  # by worker: where it was at the last look; nobody is told of a change
         self.numbers = itertools.count(1)
+        self.leaving = asyncio.Event()  # the driver to which this Ray belongs is about to end
+        self.explaining: set[str] = set()  # crashes of which more will be known in a moment
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._links = Links(key, self)
@@ -137,13 +146,13 @@ class Hub:
 
     async def _find_out(self, worker_id: str) -> None:
         """A worker that stays away is asked after until its fate is known."""
-        await asyncio.sleep(REJOIN_SECONDS)
+        await hub_after.pause(self, REJOIN_SECONDS)
         while worker_id not in self.agents and worker_id in self.table.workers:
             fate = await self._fate(worker_id)
             if fate is not None:
                 await self._gone(worker_id, fate)
                 return
-            await asyncio.sleep(REJOIN_SECONDS)
+            await hub_after.pause(self, REJOIN_SECONDS)
 
     async def settled(self, seconds: float) -> None:
         """Once the fate of all workers that went away is known, or after so many seconds."""
@@ -178,8 +187,9 @@ class Hub:
         crashed = fate.get("crashed") and not self._has_crashed(worker_id, fate)
         if crashed and not await hub_after.has_ended_well(self, identity):
             await hub_after.keep_death(self, identity, fate, self.doing.get(worker_id))
-        self.doing.pop(worker_id, None)
-        self.update(table.left(self.table, worker_id, fate["reason"], time.time()))
+        self.update(table.left(self.table, worker_id, fate["reason"], fate.get("time") or time.time()))
+        for old in list(self.doing.keys() - self.table.workers.keys())[: max(0, len(self.doing) - MOST_DOING)]:
+            del self.doing[old]
         self._spawn(hub_after.retire(self, identity["job_id"]))
 
     def _has_crashed(self, worker_id: str, fate: Document) -> bool:
@@ -217,6 +227,8 @@ class Hub:
             self.doing[link.worker_id] = document
         elif kind == "crash":
             self.keep_crash(document["document"])
+        elif kind == "leaving":
+            self._spawn(hub_after.settle(self, link))
         elif kind == "bye":
             self.update(table.left(self.table, link.worker_id, document["reason"], time.time()))
             self.agents.pop(link.worker_id, None)
@@ -250,8 +262,18 @@ class Hub:
             return
         snapshot.store(document, self.crash_folder)
         self.update(table.crashed(self.table, record.to_json()))
-        if document.get("waited"):
+        if document.get("lost"):
+            self.explaining.add(document["id"])
+            self._spawn(hub_after.explain(self, document))
+        elif document.get("waited"):
             self._spawn(hub_after.look_behind(self, document))
+
+    def replace_crash(self, document: Document) -> None:
+        """More is known of one that is listed."""
+        from . import snapshot
+
+        snapshot.store(document, self.crash_folder)
+        self.update(table.corrected(self.table, snapshot.record_of(document).to_json()))
 
     async def ask(self, worker_id: str, op: str, timeout: float, **arguments: Any) -> Document:
         """One agent's answer; one that does not come is an answer with an `error`."""

@@ -8,7 +8,6 @@ dashboard gives to who has the cluster's token. Clients that reach nothing but t
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import os
 import secrets
@@ -22,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import PROTOCOL, private, threads
+from . import PROTOCOL, fates, private, threads, unmet
 from .auth import cluster_token
 from .blocking import in_thread, until_done
 from .hub import Hub
@@ -39,22 +38,16 @@ from .hub_place import (
     published,
     signed,
 )
-from .identity import WORKER
 from .onlooker import Onlookers
-from .records import Identity
 from .relay import Relay
 from .table import Document
 from .wire import derive_key
-from .words import in_short, say
+from .words import say
 
 NAME = f"devkit-hub-{PROTOCOL}"
 NAMESPACE = "_devkit"
 HEAD_RESOURCE = "node:__internal_head__"
 START_SECONDS = 30.0
-
-ENDED_BY_RAY = "SIGTERM"  # in Ray's words on a worker's end
-# Ends that nobody needs to hear of: the job is over, the worker was idle, ray.kill, exit_actor.
-EXPECTED_EXITS = frozenset({"INTENDED_SYSTEM_EXIT", "INTENDED_USER_EXIT"})
 
 
 class HubActor:
@@ -156,7 +149,7 @@ class RaySurroundings:
         self._writing = asyncio.Lock()
 
     async def fate(self, worker_id: str, node_id: str, job_id: str) -> Document | None:
-        fate: Document | None = await in_thread(_fate, worker_id, node_id, job_id)
+        fate: Document | None = await in_thread(fates.fate, worker_id, node_id, job_id)
         return fate
 
     async def last_words(self, identity: Document) -> Document | None:
@@ -171,11 +164,20 @@ class RaySurroundings:
         return await self._onlookers.ask(node_id, op, timeout, arguments)
 
     async def deaths(self, task_ids: list[str], job_id: str) -> list[Document]:
-        found: list[Document] = await in_thread(_deaths, task_ids, job_id)
+        found: list[Document] = await in_thread(fates.deaths, task_ids, job_id)
+        return found
+
+    async def unheard(self, worker_id: str) -> Document:
+        return next((each["seen"] for each in unmet.found() if each["identity"]["worker_id"] == worker_id), {})
+
+    async def stores(self) -> list[Document]:
+        from .ray_stores import stores
+
+        found: list[Document] = await in_thread(stores)
         return found
 
     async def is_over(self, job_id: str) -> bool:
-        return bool(await until_done(partial(_is_over, job_id)))
+        return bool(await until_done(partial(fates.is_over, job_id)))
 
     async def keep(self, breakpoints: list[Document]) -> None:
         self._wanted = json.dumps({**self.place, "breakpoints": breakpoints}).encode()
@@ -184,91 +186,6 @@ class RaySurroundings:
 
     def _write(self) -> None:
         gcs().internal_kv_put(KV_HUB, self._wanted, True, KV_NAMESPACE, timeout=KV_SECONDS)
-
-
-def _fate(worker_id: str, node_id: str, job_id: str) -> Document | None:
-    """How a worker ended, as Ray has it; None while Ray thinks that it lives."""
-    import ray
-
-    if not any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes()):
-        return {"reason": "the node was lost"}
-    info = _worker_info(worker_id)
-    if info is None or info.is_alive:
-        return None
-    kind = _generated("common_pb2").WorkerExitType.Name(info.exit_type)
-    detail = in_short(str(info.exit_detail))
-    if kind in EXPECTED_EXITS or (ENDED_BY_RAY in detail and _is_over(job_id)):
-        return {"reason": f"the process died: {detail}", "kind": kind, "crashed": False}
-    return {
-        "reason": f"the process died: {detail}",
-        "kind": kind,
-        "crashed": True,
-        "role": _class_of(worker_id),
-        "task": _task_of(worker_id, job_id),
-        "time": info.end_time_ms / 1000 if info.end_time_ms else None,
-    }
-
-
-def _task_of(worker_id: str, job_id: str) -> Document | None:
-    """What it was at; None where Ray's table does not tell."""
-    from .ray_tasks import of_worker
-
-    try:
-        return of_worker(worker_id, job_id) if job_id else None
-    except Exception as error:  # noqa: BLE001 - a GCS that fails, or another Ray's: the crash is kept without a task
-        say(f"the task of worker {worker_id} is not known: {error!r}")
-        return None
-
-
-def _is_over(job_id: str) -> bool:
-    """Whether a job's driver has ended. Ray then ends its workers, and calls that unexpected now and then."""
-    import ray
-
-    return any(job["JobID"] == job_id and job["IsDead"] for job in ray._private.state.state.job_table())
-
-
-def _class_of(worker_id: str) -> str:
-    """The class of the actor that lived in a worker; it may have died before its agent could tell."""
-    import ray
-
-    accessor = ray._private.state.state._connect_and_get_accessor()
-    actor_data = _generated("gcs_pb2").ActorTableData
-    actors = (actor_data.FromString(serialized) for serialized in accessor.get_actor_table(None, None))
-    return next((actor.class_name for actor in actors if actor.address.worker_id.hex() == worker_id), "")
-
-
-def _deaths(task_ids: list[str], job_id: str) -> list[Document]:
-    """Workers that died at one of these tasks: {"identity"} beside their fate."""
-    import ray
-
-    from .ray_tasks import of_ids
-
-    ips = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in ray.nodes()}
-    found = []
-    for row in of_ids(task_ids):
-        fate = _fate(row["worker_id"], row["node_id"], job_id) if row["worker_id"] else None
-        if fate is not None and fate.get("crashed"):
-            ip = ips.get(row["node_id"], "")
-            who = Identity(job_id, row["worker_id"], row["node_id"], ip, "", row["pid"], fate.get("role") or WORKER)
-            found.append({**fate, "identity": who.to_json(), "task": row})
-    return found
-
-
-def _worker_info(worker_id: str) -> Any:
-    """Ray's record of a worker; None for a process that Ray does not know, such as a child of a worker."""
-    import ray
-
-    accessor = ray._private.state.state._connect_and_get_accessor()
-    try:
-        serialized = accessor.get_worker_info(ray.WorkerID.from_hex(worker_id))
-    except ValueError:
-        return None
-    return _generated("gcs_pb2").WorkerTableData.FromString(serialized) if serialized else None
-
-
-def _generated(name: str) -> Any:
-    """A module of Ray's messages; they have no types."""
-    return importlib.import_module(f"ray.core.generated.{name}")
 
 
 def announce(path: Path, place: Document, token: str) -> None:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import table
 from .identity import DRIVER
-from .lineage import is_of
-from .records import Identity
+from .lineage import is_of, is_of_a_death
+from .ownership import OWNER_DIED, sentence
+from .records import CrashRecord, Identity
 from .words import say
 
 if TYPE_CHECKING:
     from .hub import Hub
+    from .hub_links import Link
 
 # Between the looks for a death behind an error. The agent's own connection tells more, so it comes first; and Ray's
 # tables are filled by the processes' own reports, which are late on a busy machine.
 BEHIND_SECONDS = (3.0, 2.0, 5.0, 10.0, 20.0)
 MOST_BEHIND = 20  # tasks that are asked for
 TOLD_SECONDS = 3.0  # for `devkit run` to tell how its command has ended
+EXPLAIN_SECONDS = 3.0  # for an owner's end to be known
+SETTLE_SECONDS = 3.0  # for what is to be found out before a Ray ends with its driver
+HURRY_SECONDS = 0.2  # between the looks for it
+NO_WORD_YET = "its connection ended; Ray had not said why when the program ended"
 RETIRE_SECONDS = 20.0  # until the breakpoints of a job that has ended go
 
 Document = dict[str, Any]
@@ -60,7 +67,7 @@ async def look_behind(hub: Hub, document: Document) -> None:
     """
     waited = list(document["waited"])[:MOST_BEHIND]
     for seconds in BEHIND_SECONDS:
-        await asyncio.sleep(seconds)
+        await pause(hub, seconds)
         known = {crash["worker_id"] for crash in hub.table.crashes}
         try:
             fates = await hub.surroundings.deaths(waited, document["job_id"])
@@ -73,6 +80,88 @@ async def look_behind(hub: Hub, document: Document) -> None:
         deaths = [crash for crash in hub.table.crashes if crash["kind"] == "exit"]
         if not fresh and any(is_of(task, death["task_id"]) for death in deaths for task in waited):
             return
+
+
+async def explain(hub: Hub, document: Document) -> None:
+    """An object was lost with its owner: who that was, how it ended, and where it had put the object, is what to say.
+
+    What Ray says itself stays in the chain of the exception.
+    """
+    try:
+        owner = str(document["lost"]["owner"])
+        until = time.monotonic() + EXPLAIN_SECONDS
+        while owner in hub.table.workers and time.monotonic() < until:  # nobody has missed it yet
+            await asyncio.sleep(0.05)
+        end = await _end_of(hub, owner, document)
+        message = sentence(str(document["lost"]["object"]), end, await _puts_of(hub, owner))
+        said = {"exception": {**document["exception"], "message": message}, "lost": {**document["lost"], "known": True}}
+        hub.replace_crash({**document, **said})
+    finally:
+        hub.explaining.discard(document["id"])
+
+
+async def _end_of(hub: Hub, worker_id: str, document: Document) -> Document | None:
+    """Who a worker was that is gone, why it ended, and how long before a crash. Ray knows of one that never joined."""
+    left = next((each for each in hub.table.left if each["identity"]["worker_id"] == worker_id), None)
+    if left is not None:
+        known = {**left["identity"], "reason": left["reason"], "time": left["time"]}
+    else:
+        node_id = str(document["lost"].get("node") or "")
+        found = await hub.surroundings.fate(worker_id, node_id, document["job_id"]) if worker_id else None
+        if found is None or "pid" not in found:
+            return None
+        known = found
+    ago = float(document["time"]) - known["time"] if known.get("time") else 0.0
+    who = known.get("role") or "a worker"
+    return {"who": who, "pid": known["pid"], "reason": known["reason"], "ago": ago if ago > 0 else None}
+
+
+async def _puts_of(hub: Hub, worker_id: str) -> list[Document]:
+    seen = hub.doing.get(worker_id) or await hub.surroundings.unheard(worker_id)
+    found: list[Document] = seen.get("puts", [])
+    return found
+
+
+async def pause(hub: Hub, seconds: float) -> None:
+    """So long, or shorter once nobody has that much time any more."""
+    if not hub.leaving.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(hub.leaving.wait(), seconds)
+            return
+    else:
+        await asyncio.sleep(min(seconds, HURRY_SECONDS))
+
+
+async def settle(hub: Hub, link: Link) -> None:
+    """The driver to which this Ray belongs ends, and all that is known with it: what can be found out is kept before.
+
+    What Ray has no word on in time is kept by what is known without.
+    """
+    leaves, until = hub.table.workers.get(link.worker_id), time.monotonic() + SETTLE_SECONDS
+    if leaves is None or leaves.identity["role"] != DRIVER:
+        return
+    hub.leaving.set()
+    job_id = leaves.identity["job_id"]
+    while time.monotonic() < until and (missing(hub, job_id) or unexplained(hub, job_id) or hub.explaining):
+        await asyncio.sleep(0.05)
+    for worker_id in missing(hub, job_id) if unexplained(hub, job_id) else ():
+        identity = hub.table.workers[worker_id].identity
+        await keep_death(hub, identity, {"reason": NO_WORD_YET}, hub.doing.get(worker_id))
+    link.write({"type": "settled"})
+
+
+def missing(hub: Hub, job_id: str) -> list[str]:
+    """Workers of a job that went away, it is not known yet why."""
+    workers = hub.table.workers.items()
+    return [name for name, each in workers if not each.connected and each.identity["job_id"] == job_id]
+
+
+def unexplained(hub: Hub, job_id: str) -> bool:
+    """Whether somebody was told of a death, and nothing is known that may be why."""
+    crashes = [CrashRecord.from_json(each) for each in hub.table.crashes if each["job_id"] == job_id]
+    kinds = [each.exception["type"] for each in crashes]
+    told = [kind for kind in kinds if is_of_a_death(kind) and OWNER_DIED not in kind]
+    return bool(told) and all(map(is_of_a_death, kinds))
 
 
 async def retire(hub: Hub, job_id: str) -> None:

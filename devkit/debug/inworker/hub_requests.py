@@ -214,6 +214,16 @@ async def _seen_by_neighbour(hub: Hub, worker_id: str, identity: Document, timeo
     return {"fate": fate["reason"]} if fate else {}
 
 
+async def stores(hub: Hub, _link: Link, _request: Document) -> Document:
+    """The nodes' object stores, and of those who hold most who they are, and where they put it."""
+    found = await hub.surroundings.stores()
+    for holder in (each for store in found for each in store["holders"]):
+        worker = hub.table.workers.get(holder["worker_id"])
+        holder["role"] = worker.identity["role"] if worker else ""
+        holder["puts"] = hub.doing.get(holder["worker_id"], {}).get("puts", [])
+    return {"time": time.time(), "stores": found}
+
+
 async def crashes(hub: Hub, _link: Link, request: Document) -> CrashesDocument:
     await hub.settled(float(request.get("settle") or 0.0))
     await hub.collect({hub.table.workers[name].identity["node_id"] for name in hub.agents})
@@ -259,6 +269,7 @@ OPERATIONS: dict[str, Callable[[Hub, Link, Document], Awaitable[Mapping[str, Any
     "step": step,
     "stacks": stacks,
     "hang": hang,
+    "stores": stores,
     "crashes": crashes,
     "crash": crash,
     "channel": channel,

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
+from . import ownership
 from .affordable import Showing, order
 from .crash_files import KEPT, encode, list_folder, load, record_of, store
 from .lastwords import last_words
@@ -80,6 +81,8 @@ def take(
     }
     if way := way_of(error):
         document["way"] = scrub(way)
+    if found := ownership.lost(error):
+        document["lost"] = found
     document = without(document, shot.secrets)
     _shrink(document, size)
     return document

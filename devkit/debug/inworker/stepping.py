@@ -5,8 +5,9 @@ function that is called; `stepOut` at the next line of a caller. A coroutine tha
 away, and the future that it waits for brings it back just before the coroutine goes on: meanwhile the loop runs at
 full speed.
 
-What a function has returned is known where a step out of it ends, as `__return__`, pdb's name. A function that returns
-into Ray, or ends its thread, has no such place: it is shown once more as it returns. A step from there ends nowhere.
+What a line has raised is known at the next one, as `__exception__`. What a function has returned is known where a step
+out of it ends, as `__return__`, pdb's name. A function that returns into Ray, or ends its thread, has no such place: it
+is shown once more as it returns. A step from there ends nowhere.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from .frames import is_import, is_machinery, is_own
 from .inlining import HERE, HIT
 from .loops import running_loop
 
-RETURNED = "__return__"  # pdb's name
+RETURNED, RAISED = "__return__", "__exception__"  # pdb's names
+_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)  # by which loops end, and nothing goes wrong
 
 _GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
 _SUSPENDABLE = _GENERATOR | _COROUTINE | _ITERABLE_COROUTINE | _ASYNC_GENERATOR
@@ -37,6 +39,7 @@ class _Here(threading.local):
     shown: tuple[FrameType, int] | None = None  # the line at which a step stopped last, not begun yet
     returning: FrameType | None = None  # has come to its end, and has no caller that could be stepped in
     result: tuple[str, Any] | None = None  # the function that the last step left, and what it returned
+    error: BaseException | None = None  # that the last step's line raised
 
 
 _here = _Here()
@@ -79,6 +82,12 @@ def result() -> tuple[str, Any] | None:
     return found
 
 
+def error() -> BaseException | None:
+    """What the line of the step which ends now has raised."""
+    found, _here.error = _here.error, None
+    return found
+
+
 def was_shown(frame: FrameType) -> bool:
     """Whether a breakpoint of this frame's line need not stop, since a step has just stopped there."""
     shown, _here.shown = _here.shown, None
@@ -110,6 +119,7 @@ class _Step:
         self._how = how
         self._reached = reached
         self._raised: FrameType | None = None
+        self._error: BaseException | None = None
         self._start = frame
         self._result: tuple[str, Any] | None = None
         self._hidden: FrameType | None = None
@@ -174,6 +184,8 @@ class _Step:
             return self._on_line(frame) if self._is_new_line(frame) else self._local
         if event == "exception":
             self._raised = frame
+            if frame is self._start and not issubclass(argument[0], _ENDS):
+                self._error = argument[1]
         elif event == "return":
             self._begun()
             self._on_return(frame, argument)
@@ -199,7 +211,7 @@ class _Step:
         if _is_armed(frame):
             _here.shown = (frame, frame.f_lineno or 0)
         assert self._reached is not None
-        _here.result = self._result
+        _here.result, _here.error = self._result, self._error
         self._reached(frame)
         return None  # leaves `f_trace` as the next step may have set it
 

@@ -329,9 +329,14 @@ class Stops:
 
 
 def _note_result(stop: Stop) -> None:
-    """As pdb has it: the value that a function has returned, behind an arrow."""
-    result = stepping.result()
-    if result is not None:
+    """As pdb has it: the value that a function has returned, behind an arrow, or what the line has raised."""
+    result, error = stepping.result(), stepping.error()
+    if isinstance(error, BaseException):
+        from .values import error_line
+
+        stop.names = {stepping.RAISED: error}
+        stop.note = error_line(error)
+    elif result is not None:
         from .redaction import redact
         from .values import summarise
 

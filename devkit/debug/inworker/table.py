@@ -163,6 +163,11 @@ def crashed(table: Table, record: Document) -> Table:
     return replace(table, crashes=(*table.crashes, record))
 
 
+def corrected(table: Table, record: Document) -> Table:
+    """One of the crashes that are known, of which more is known now."""
+    return replace(table, crashes=tuple(record if each["id"] == record["id"] else each for each in table.crashes))
+
+
 def stops(table: Table) -> list[Document]:
     """Every stop there is, the oldest first."""
     return sorted((stop for worker in table.workers.values() for stop in worker.stops), key=lambda stop: stop["since"])

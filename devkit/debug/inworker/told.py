@@ -47,7 +47,11 @@ def _doing(document: Document) -> None:
     if not is_number(document["time"]):
         raise TypeError("its time is no number")
     kinds = {"file": str, "line": int, "function": str}
+    _list(document.get("puts", []), lambda each: _need(_kinds(each, {**kinds, "objects": list}), (*kinds, "objects")))
     _list(document["frames"], lambda each: _need(_kinds(each, kinds), kinds))
+    _kinds(document.get("memory", {}), {"own": int, "used": int, "total": int})
+    for each in (document[name] for name in ("made", "call") if name in document):
+        _need(_kinds(each, {"name": str, "arguments": dict}), ("name", "arguments"))
 
 
 def _bye(document: Document) -> None:

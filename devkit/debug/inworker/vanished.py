@@ -64,10 +64,24 @@ def vanished(
         "cut": [],
         "reason": reason,
     }
+    document.update(_known(identity, task, seen or {}))
     if last_seen is not None and bare:
         # While it stays in its place nothing is told: it was looked at no longer ago than that.
         document["seen"] = round(min(max(record.time - float(last_seen["time"]), 0.0), EVERY_SECONDS), 3)
     return document
+
+
+def _known(identity: Identity, task: Document, seen: Document) -> Document:
+    """What else there is, if anything: `actor`, `made` and `call` with their arguments, `memory`, `asked_by`."""
+    call, at = seen.get("call"), str(task.get("name") or "").rpartition(".")[2]
+    found = {
+        "actor": identity.actor,
+        "made": seen.get("made"),
+        "call": call if call and at in ("", call["name"]) else None,  # the last look may be at an earlier one
+        "memory": seen.get("memory"),
+        "asked_by": task.get("asked_by"),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _is_of_task(seen: Document | None, task: Document) -> bool:

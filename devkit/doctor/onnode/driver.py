@@ -5,6 +5,7 @@ A program: an order comes on stdin as JSON, what was found goes to stdout as one
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import secrets
@@ -27,6 +28,7 @@ CLOCK_READINGS = 3
 STREAMED_NODES = 12  # in a larger cluster each node streams to its next one only: it would take too long
 SLOW_MB_PER_S = 100.0  # what is slower is measured again
 _MEASURED = ("mb_per_s", "segments", "retransmitted")
+STORE_S = 2.0  # for a raylet to tell of its object store
 LOOKUP_S = 11.0  # a dead DNS server costs ten seconds
 Document = dict[str, Any]
 
@@ -296,6 +298,25 @@ def _probe_wait(look: Survey) -> float:
     return max(0.5, look.left - 0.5)
 
 
+def stores(ray: Any) -> dict[str, Document]:
+    """What each living node's raylet says of its object store; of one that does not answer nothing is known."""
+    found: dict[str, Document] = {}
+    with suppress(Exception):  # private functions of Ray, which may go
+        channel_to = importlib.import_module("ray._private.grpc_utils").init_grpc_channel
+        messages = importlib.import_module("ray.core.generated.node_manager_pb2")
+        stub = importlib.import_module("ray.core.generated.node_manager_pb2_grpc").NodeManagerServiceStub
+        living = [node for node in ray.nodes() if node["Alive"]]
+        channels = [channel_to(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}") for node in living]
+        request = messages.GetNodeStatsRequest(include_memory_info=False)
+        asked = [stub(channel).GetNodeStats.future(request, timeout=STORE_S) for channel in channels]
+        for node, answer in zip(living, asked, strict=True):
+            with suppress(Exception):
+                store = answer.result().store_stats
+                used, total = int(store.object_store_bytes_used), int(store.object_store_bytes_avail)
+                found[node["NodeID"]] = {"used": used, "total": total, "spilled": int(store.spilled_bytes_total)}
+    return found
+
+
 def cluster_nodes(ray: Any) -> list[Document]:
     """The nodes as the GCS has them, the head first."""
     try:
@@ -303,6 +324,7 @@ def cluster_nodes(ray: Any) -> list[Document]:
     except AttributeError:  # a private function of Ray, which may go
         available = {}
     rows = []
+    known = stores(ray)
     for node in ray.nodes():
         resources = {name: value for name, value in node["Resources"].items() if name in ("CPU", "GPU", "memory")}
         free = available.get(node["NodeID"])
@@ -314,6 +336,7 @@ def cluster_nodes(ray: Any) -> list[Document]:
                 "hostname": node["NodeManagerHostname"],
                 "head": "node:__internal_head__" in node["Resources"],
                 "alive": node["Alive"],
+                "store": known.get(node["NodeID"], {}),
                 "resources": resources,
                 "free": {name: free.get(name, 0.0) for name in resources} if free is not None else resources,
                 "death": node.get("DeathReasonMessage") or "",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from devkit.debug.naming import size
 from devkit.doctor.records import Finding
 from devkit.doctor.scene import Node, Scene, names
 
 LOST_TRIES = 3
+FULL_STORE = 0.95
 SKEW_S, LARGE_SKEW_S = 2.0, 300.0  # from 5 minutes on, Kerberos and object stores refuse
 _RESTART = "stop Ray there, unset {name}, and start it again; devkit debug-cluster does that automatically"
 
@@ -16,6 +18,7 @@ _RESTART = "stop Ray there, unset {name}, and start it again; devkit debug-clust
 def check(scene: Scene) -> Iterator[Finding]:
     yield from _cluster(scene)
     yield from _nodes(scene)
+    yield from _stores(scene)
     yield from _clocks(scene)
     yield from _tokens(scene)
     yield from _leftovers(scene)
@@ -49,6 +52,21 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
                 "not-looked-at", (name,), what, "a problem there would be missed", "devkit doctor --timeout 60", said
             )
     yield from _from_here(scene)
+
+
+def _stores(scene: Scene) -> Iterator[Finding]:
+    for node in scene.nodes:
+        full = node.store_total > 0 and node.store_used >= FULL_STORE * node.store_total
+        if not node.alive or not (full or node.spilled):
+            continue
+        name = scene.name(node.node_id)
+        held = f"{size(node.store_used)} of {size(node.store_total)}"
+        spilled = f"{size(node.spilled)} spilled to disk since Ray was started there"
+        what = f"the object store of {name} is full: {held}" if full else f"the object store of {name} has spilled"
+        why = "what does not fit goes to the disk and back, and a run is as slow as that"
+        mend = "devkit hang says who holds most; free references, or start Ray with a larger --object-store-memory"
+        evidence = (held, spilled) if node.spilled else (held,)
+        yield Finding("object-store", (name,), what, why, mend, evidence, None if full else "note")
 
 
 def _silent(name: str, node: Node) -> Finding:

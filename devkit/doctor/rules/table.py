@@ -20,6 +20,7 @@ _TABLE: tuple[Rule, ...] = (
     Rule("node-silent", "error", "a node that Ray considers alive but that does not answer"),
     Rule("node-dead", "note", "a node that has died"),
     Rule("not-looked-at", "note", "a part of a node that could not be checked in time"),
+    Rule("object-store", "warning", "an object store that is 95 % full; a note where it has spilled to disk"),
     Rule("clock-skew", "warning", "clocks that differ by 2 s; from 300 s on it is an error"),
     Rule("token-differs", "error", "nodes with different tokens for Ray"),
     Rule("token-file", "warning", "a token file on some nodes only: a head started there requires a token"),

@@ -33,6 +33,12 @@ export interface BreakpointState {
   readonly job_id: string;
 }
 
+/** A call of an actor's method; the class stands for the making of the actor. */
+export interface CallFacts {
+  readonly name: string;
+  readonly arguments: { readonly [name: string]: Json };
+}
+
 /** One exception of a chain. */
 export interface ChainedException {
   readonly type: string;
@@ -95,6 +101,16 @@ export interface CrashDetails {
   readonly reason?: string;
   /** to what could not be pickled, from what was to be sent */
   readonly way?: string;
+  /** its name, or its id, of a process that ended without an exception */
+  readonly actor?: string;
+  /** with what that actor was made */
+  readonly made?: CallFacts;
+  /** which method it was at when it was last looked at */
+  readonly call?: CallFacts;
+  /** the task that asked for what it was at, or "driver" */
+  readonly asked_by?: string;
+  /** as it was last told */
+  readonly memory?: MemoryFacts;
   /** seconds between the last look at such a process, which the frames are of, and its end */
   readonly seen?: number;
 }
@@ -330,6 +346,15 @@ export interface LintTarget {
   /** verl-head, ..., search-r1, ours */
   readonly target: string;
   readonly reason: string;
+}
+
+/** Bytes. */
+export interface MemoryFacts {
+  /** of the process */
+  readonly own: number;
+  /** on its node, or in its container */
+  readonly used: number;
+  readonly total: number;
 }
 
 /** One Ray node. */

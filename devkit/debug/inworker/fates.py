@@ -1,0 +1,107 @@
+"""How processes have ended, as Ray's tables have it: asked by the hub, and by a driver whose hub is not there yet."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from .identity import WORKER
+from .records import Identity
+from .words import in_short, say
+
+ENDED_BY_RAY = "SIGTERM"  # in Ray's words on a worker's end
+# Ends that nobody needs to hear of: the job is over, the worker was idle, ray.kill, exit_actor.
+EXPECTED_EXITS = frozenset({"INTENDED_SYSTEM_EXIT", "INTENDED_USER_EXIT"})
+
+Document = dict[str, Any]
+
+
+def fate(worker_id: str, node_id: str, job_id: str) -> Document | None:
+    """How a worker ended, as Ray has it; None while Ray thinks that it lives."""
+    import ray
+
+    if not any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes()):
+        return {"reason": "the node was lost"}
+    info = _worker_info(worker_id)
+    if info is None or info.is_alive:
+        return None
+    kind = _generated("common_pb2").WorkerExitType.Name(info.exit_type)
+    detail = in_short(str(info.exit_detail))
+    ended = info.end_time_ms / 1000 if info.end_time_ms else None
+    actor = _actor_of(worker_id)
+    known = {
+        "reason": f"the process died: {detail}",
+        "kind": kind,
+        "crashed": False,
+        "role": actor.class_name if actor else "",
+        "actor": actor.name if actor else "",
+        "pid": info.pid,
+        "time": ended,
+    }
+    if kind in EXPECTED_EXITS or (ENDED_BY_RAY in detail and is_over(job_id)):
+        return known
+    return {**known, "crashed": True, "task": _task_of(worker_id, job_id)}
+
+
+def _task_of(worker_id: str, job_id: str) -> Document | None:
+    """What it was at; None where Ray's table does not tell."""
+    from .ray_tasks import of_worker
+
+    try:
+        return of_worker(worker_id, job_id) if job_id else None
+    except Exception as error:  # noqa: BLE001 - a GCS that fails, or another Ray's: the crash is kept without a task
+        say(f"the task of worker {worker_id} is not known: {error!r}")
+        return None
+
+
+def is_over(job_id: str) -> bool:
+    """Whether a job's driver has ended. Ray then ends its workers, and calls that unexpected now and then."""
+    import ray
+
+    return any(job["JobID"] == job_id and job["IsDead"] for job in ray._private.state.state.job_table())
+
+
+def _actor_of(worker_id: str) -> Any:
+    """Ray's record of the actor that lived in a worker; it may have died before its agent could tell."""
+    import ray
+
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    actor_data = _generated("gcs_pb2").ActorTableData
+    actors = (actor_data.FromString(serialized) for serialized in accessor.get_actor_table(None, None))
+    return next((actor for actor in actors if actor.address.worker_id.hex() == worker_id), None)
+
+
+def deaths(task_ids: list[str], job_id: str) -> list[Document]:
+    """Workers that died at one of these tasks: {"identity"} beside their fate."""
+    import ray
+
+    from .ray_tasks import asker_of, of_ids
+
+    ips = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in ray.nodes()}
+    found = []
+    for row in of_ids(task_ids):
+        known = fate(row["worker_id"], row["node_id"], job_id) if row["worker_id"] else None
+        if known is not None and known.get("crashed"):
+            ip = ips.get(row["node_id"], "")
+            role, pid = known.get("role") or WORKER, row["pid"] or known["pid"]
+            who = Identity(job_id, row["worker_id"], row["node_id"], ip, "", pid, role, actor=known["actor"])
+            task = {**row, "asked_by": asker_of(row)}
+            found.append({**known, "identity": who.to_json(), "task": task})
+    return found
+
+
+def _worker_info(worker_id: str) -> Any:
+    """Ray's record of a worker; None for a process that Ray does not know, such as a child of a worker."""
+    import ray
+
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    try:
+        serialized = accessor.get_worker_info(ray.WorkerID.from_hex(worker_id))
+    except ValueError:
+        return None
+    return _generated("gcs_pb2").WorkerTableData.FromString(serialized) if serialized else None
+
+
+def _generated(name: str) -> Any:
+    """A module of Ray's messages; they have no types."""
+    return importlib.import_module(f"ray.core.generated.{name}")

@@ -1,0 +1,81 @@
+"""Which actors this process looks up by name in vain, and how often: a loop of that moves, and gets nowhere."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from .sources import is_users
+
+MOST_NAMES = 20
+FRESH_SECONDS = 60.0  # a name that nobody has asked for in this time is forgotten
+
+Document = dict[str, Any]
+_MARK = "__devkit_looks__"
+_failed: dict[tuple[str, str], Document] = {}
+
+
+def watch(module: Any) -> None:
+    """Counts what `ray.get_actor` does not find. `module` is `ray._private.worker`; `ray` has one of its own."""
+    for holder in (module, sys.modules.get("ray")):
+        original = getattr(holder, "get_actor", None)
+        if original is not None and not hasattr(original, _MARK):
+            holder.get_actor = _watched(original, module)  # type: ignore[union-attr]
+
+
+def _watched(original: Callable[..., Any], module: Any) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def get_actor(name: str, namespace: str | None = None) -> Any:
+        key = str(name), namespace or str(getattr(module.global_worker, "namespace", "") or "")
+        try:
+            handle = original(name, namespace)
+        except ValueError:
+            _note(*key)
+            raise
+        _failed.pop(key, None)
+        return handle
+
+    setattr(get_actor, _MARK, True)
+    return get_actor
+
+
+def _note(name: str, namespace: str) -> None:
+    now = time.time()
+    before = _failed.pop((name, namespace), None)
+    since = before if before is not None and now - before["last"] < FRESH_SECONDS else {"count": 0, "since": now}
+    at = _place() or (before or {}).get("at")
+    _failed[name, namespace] = {"count": since["count"] + 1, "since": since["since"], "last": now, "at": at}
+    while len(_failed) > MOST_NAMES:
+        _failed.pop(next(iter(_failed)))
+
+
+def _place() -> Document | None:
+    frame: FrameType | None = sys._getframe(2)
+    here = os.path.dirname(__file__)
+    while frame is not None:
+        code = frame.f_code
+        if is_users(code.co_filename) and not code.co_filename.startswith(here):
+            return {"file": code.co_filename, "line": frame.f_lineno or 0, "function": code.co_qualname}
+        frame = frame.f_back
+    return None
+
+
+def in_vain() -> list[Document]:
+    """[{"name", "namespace", "count", "seconds", "at"}], those that were asked for of late."""
+    now = time.time()
+    return [
+        {
+            "name": name,
+            "namespace": namespace,
+            "count": each["count"],
+            "seconds": each["last"] - each["since"],
+            "at": each["at"],
+        }
+        for (name, namespace), each in list(_failed.items())
+        if now - each["last"] < FRESH_SECONDS and each["at"]
+    ]

@@ -1,0 +1,81 @@
+"""With which arguments this process's actor was made, and which call it is at: of neither does Ray keep anything."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from .imports import on_import
+
+EXECUTOR = "actor_method_executor"  # Ray's function around each call of an actor's method
+BUDGET = 0.005  # seconds for the values of one call
+
+Document = dict[str, Any]
+Call = tuple[Any, str, tuple[Any, ...], dict[str, Any]]  # function, its name, and what it is called with
+
+_MARK = "__devkit_made__"
+
+
+def watch(on_making: Callable[[Call], object], on_made: Callable[[], object]) -> None:
+    """Calls back before the actor of this worker is made, and when it is. The arguments must not be kept for long."""
+    name = "ray._private.function_manager"
+    on_import(name, lambda module: _watch(module.FunctionActorManager, on_making, on_made))
+
+
+def _watch(manager: Any, on_making: Callable[[Call], object], on_made: Callable[[], object]) -> None:
+    original = getattr(manager, "_make_actor_method_executor", None)
+    if original is None or hasattr(original, _MARK):
+        return
+
+    def make(self: Any, method_name: str, method: Any) -> Any:
+        executor = original(self, method_name, method)
+        if method_name != "__init__":
+            return executor
+
+        def making(__ray_actor: Any, *arguments: Any, **named: Any) -> Any:
+            on_making((method, type(__ray_actor).__name__, (None, *arguments), named))
+            result = executor(__ray_actor, *arguments, **named)
+            on_made()  # only now it may know its rank
+            return result
+
+        making.name, making.method = executor.name, executor.method  # type: ignore[attr-defined]
+        return making
+
+    setattr(make, _MARK, True)
+    manager._make_actor_method_executor = make
+
+
+def current_call(frame: FrameType | None) -> Document | None:
+    """The actor's method that runs in a stack, by Ray's own frame around it: to look into the program's would keep what
+    it holds alive.
+    """
+    while frame is not None:
+        if frame.f_code.co_name == EXECUTOR:
+            inside = frame.f_locals
+            arguments, named = inside.get("args", ()), inside.get("kwargs", {})
+            # The actor itself is in no list of its arguments.
+            return told((inside.get("method"), str(inside.get("method_name") or ""), (None, *arguments), named))
+        frame = frame.f_back
+    return None
+
+
+def told(call: Call) -> Document:
+    """{"name", "arguments": {name: value as JSON}}, of which no more is kept than is shown; secrets are hidden."""
+    from .affordable import Showing
+    from .values import SMALL
+
+    function, name, arguments, named = call
+    showing = Showing(BUDGET)
+    pairs = _bound(function, arguments, named)
+    return {"name": name, "arguments": {key: showing.of(key, value, SMALL) for key, value in pairs[: SMALL.items]}}
+
+
+def _bound(function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Each by the name that the function has for it; by its number where that is not known."""
+    try:
+        bound = inspect.signature(function).bind(*arguments, **named).arguments
+    except (TypeError, ValueError):
+        return [*((str(at), each) for at, each in enumerate(arguments) if at), *named.items()]
+    return list(bound.items())[1:]

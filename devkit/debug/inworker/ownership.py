@@ -1,0 +1,129 @@
+"""Whose an object was that is lost with its owner, and where a process puts its objects: Ray keeps neither."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from .lineage import chain_of
+from .sources import is_users
+
+OWNER_DIED = "OwnerDiedError"
+TASK, INDEX = 48, 56  # digits of an object's id: those of its task, then its number among that one's objects
+FIRST_PUT = 100_000_000  # Ray's numbers of what `ray.put` makes are above this; below are results
+MOST_SITES, MOST_OBJECTS = 5, 20  # that are told
+
+Document = dict[str, Any]
+Site = tuple[str, int, str]  # file, line, function
+
+_MARK = "__devkit_puts__"
+_sites: dict[Site, deque[str]] = {}
+
+
+# ---- in the process that asks for it
+
+
+def lost(error: BaseException) -> Document | None:
+    """{"object", "owner", "node"}, by their ids, of an error that tells of an owner's end; None of any other."""
+    for _, each in chain_of(error):
+        own = getattr(each, "cause", None) if type(each).__name__.startswith("RayTaskError") else each
+        if type(own).__name__ == OWNER_DIED:
+            worker_id, node_id = _owner_of(own)
+            return {"object": str(getattr(own, "object_ref_hex", "")), "owner": worker_id, "node": node_id}
+    return None
+
+
+def _owner_of(error: Any) -> tuple[str, str]:
+    """The ids of the worker and of its node."""
+    try:
+        address = importlib.import_module("ray.core.generated.common_pb2").Address.FromString(error.owner_address)
+        return str(address.worker_id.hex()), str(address.node_id.hex())
+    except Exception:  # noqa: BLE001 - another Ray's: then its owner is not known
+        return "", ""
+
+
+def is_put(name: str) -> bool:
+    """Whether an object comes from `ray.put`, and not from a task.
+
+    >>> is_put("00668a65bda616c13375d36a50cd3f90f6e1c7650100000002e1f505"), is_put("f" * 48 + "01000000")
+    (True, False)
+    """
+    try:
+        return int.from_bytes(bytes.fromhex(name[TASK:INDEX]), "little") > FIRST_PUT
+    except ValueError:
+        return False
+
+
+# ---- in its owner
+
+
+def watch(module: Any, on_new: Callable[[], object]) -> None:
+    """Notes where `ray.put` is called. Calls back at each new place. `module` is `ray._private.worker`."""
+    for holder in (module, sys.modules.get("ray")):
+        original = getattr(holder, "put", None)
+        if original is not None and not hasattr(original, _MARK):
+            holder.put = _watched(original, on_new)  # type: ignore[union-attr]
+
+
+def _watched(original: Callable[..., Any], on_new: Callable[[], object]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def put(*arguments: Any, **options: Any) -> Any:
+        reference = original(*arguments, **options)
+        if options.get("_owner") is None and _note(reference.hex(), sys._getframe(1)):
+            on_new()
+        return reference
+
+    setattr(put, _MARK, True)
+    return put
+
+
+def _note(name: str, frame: FrameType | None) -> bool:
+    """Whether it is a new place."""
+    here = os.path.dirname(__file__)
+    while frame is not None and not (
+        is_users(frame.f_code.co_filename) and not frame.f_code.co_filename.startswith(here)
+    ):
+        frame = frame.f_back
+    if frame is None:
+        return False
+    site = (frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_qualname)
+    new = site not in _sites
+    if new and len(_sites) >= MOST_SITES:
+        _sites.pop(next(iter(_sites)))
+    _sites.setdefault(site, deque(maxlen=MOST_OBJECTS)).append(name)
+    return new
+
+
+def puts() -> list[Document]:
+    """[{"file", "line", "function", "objects"}], of the last ones."""
+    return [
+        {"file": file, "line": line, "function": function, "objects": list(names)}
+        for (file, line, function), names in list(_sites.items())
+    ]
+
+
+# ---- in the hub
+
+
+def sentence(name: str, owner: Document | None, puts: list[Document]) -> str:
+    """What became of an object's owner, and where the object is from.
+
+    Args:
+        owner: {"who", "pid", "reason", "ago"}; None: nothing is known of it.
+    """
+    text = f"the object {name[:16]} is lost with its owner"
+    if owner is not None:
+        text += f", {owner['who']} pid {owner['pid']}: {owner['reason'].rstrip('.')}"
+        text += f", {owner['ago']:.1f} s before" if owner.get("ago") is not None else ""
+    if not is_put(name):
+        return f"{text}; it is the result of a task that its owner had called"
+    site = next((each for each in puts if name in each["objects"]), puts[0] if len(puts) == 1 else None)
+    if site is None:
+        return f"{text}; it was put there by ray.put"
+    return f"{text}; it was put at {site['file']}:{site['line']} in {site['function']}"

@@ -1,0 +1,66 @@
+"""What a driver finds out itself before its own Ray ends with it: how those ended whom no hub has met."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import fates, unmet
+from .crash_files import list_folder, store
+from .hooks import crash_folder
+from .hub_place import error_log
+from .identity import identify
+from .kernel import killed_for_memory
+from .lastwords import last_words
+from .lineage import is_of_a_death
+from .records import Identity
+from .vanished import vanished
+from .words import say
+
+LOOK_SECONDS = 0.25
+
+Document = dict[str, Any]
+
+
+def alone(waited: Sequence[str], seconds: float) -> None:
+    """Keeps a record of each death that is in no file yet.
+
+    `waited` are tasks of which this driver was told that who ran them has died: unless something is known that may be
+    why, Ray is asked for that until it knows, for so many seconds.
+    """
+    try:
+        folder, until = crash_folder(), time.monotonic() + seconds
+        while True:
+            crashes = list_folder(folder)
+            known = {each.worker_id for each in crashes if each.kind == "exit"}
+            explained = any(not is_of_a_death(each.exception["type"]) for each in crashes)
+            for who, fate, seen in _deaths(() if explained else waited):
+                if who.worker_id not in known:
+                    _keep(folder, who, fate, seen)
+                    known.add(who.worker_id)
+                    explained = True
+            if explained or not waited or time.monotonic() > until:
+                return
+            time.sleep(LOOK_SECONDS)
+    except Exception as error:  # noqa: BLE001 - the program ends as it would have; what is missing is told
+        say(f"how this job's processes ended could not be found out: {error!r}")
+
+
+def _deaths(waited: Sequence[str]) -> Iterator[tuple[Identity, Document, Document | None]]:
+    """Of those that have left a file, then of those that ran what was waited for; each with its fate."""
+    for document in unmet.found():
+        who = Identity.from_json(document["identity"])
+        fate = fates.fate(who.worker_id, who.node_id, who.job_id)
+        if fate is not None and fate.get("crashed"):
+            yield who, fate, document["seen"]
+    if waited:
+        for fate in fates.deaths(list(dict.fromkeys(waited)), identify().job_id):
+            yield Identity.from_json(fate["identity"]), fate, None
+
+
+def _keep(folder: Path, who: Identity, fate: Document, seen: Document | None) -> None:
+    words = last_words(error_log(who.to_json())) or killed_for_memory(who.pid, who.role)
+    document = vanished(who, words, fate["reason"], task=fate.get("task"), died=fate.get("time"), seen=seen)
+    store(document, folder)

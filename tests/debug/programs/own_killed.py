@@ -1,0 +1,49 @@
+"""A program that starts its own Ray, an actor of which dies without a word; it ends at once, by an error or without."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import ray
+
+
+@ray.remote
+class Reader:
+    def __init__(self, path: str, rank: int, shards: list[int]) -> None:
+        self.path = path
+        self.rank = rank
+
+    def ready(self) -> str:
+        return self.path
+
+    def read(self, how: str) -> int:
+        if how == "late":
+            work(4.0)
+        if how == "exit":
+            os._exit(7)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+
+def work(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)  # @works
+
+
+how = sys.argv[1]
+ray.init(num_cpus=2)
+reader = Reader.options(name="reader-b").remote("/data/part-7", 3, [1, 2, 3])  # type: ignore[attr-defined]
+if how != "quick":
+    print(ray.get(reader.ready.remote()), flush=True)
+try:
+    ray.get(reader.read.remote(how))  # @asks
+except ray.exceptions.RayError as error:
+    if how not in ("caught", "closed"):
+        raise
+    print(f"gave up: {type(error).__name__}", flush=True)
+if how == "closed":
+    ray.shutdown()

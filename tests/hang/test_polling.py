@@ -1,0 +1,56 @@
+"""Loops that look for an actor by its name: told as that, and never where somebody is at work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from devkit.hang.diagnose import diagnose
+from devkit.hang.facts import NamedActor, Sample
+from devkit.hang.records import Verdict
+from tests.hang.jobs import NOW, TRAIN, answer, driver, facts, process
+
+Document = dict[str, Any]
+AT = {"file": TRAIN, "line": 12, "function": "find"}
+ELSEWHERE = NamedActor("store", "other", "Store", "ALIVE", "02000000")
+
+
+def polls(count: int, seconds: float, **changes: Any) -> Document:
+    """A driver that sleeps between two tries."""
+    found = driver()
+    lookup = {"name": "store", "namespace": "mine", "count": count, "seconds": seconds, "at": AT}
+    found["facts"] = {**facts(None, 13, "find"), "lookups": [lookup], **changes}
+    return found
+
+
+def told(
+    *others: Document, counts: tuple[int, int] = (30, 50), named: tuple[NamedActor, ...] = (ELSEWHERE,)
+) -> Verdict:
+    first = Sample.of(answer([polls(counts[0], 15.0), *others], NOW - 2.0), named=named)
+    last = Sample.of(answer([polls(counts[1], 25.0), *others], NOW), named=named)
+    return diagnose(first, last, 10.0)
+
+
+def test_it_is_told_what_it_looks_for_and_where_that_is() -> None:
+    found = told()
+    assert (found.kind, found.decided, found.culprit.line if found.culprit else 0) == ("stuck", True, 12)
+    assert found.sentence == (
+        "no progress: the driver looks for the actor 'store' in namespace 'mine' at /job/train.py:12 in find, "
+        "50 times in 25 s; there is one of that name in namespace 'other': pass namespace='other', "
+        "or the same namespace to ray.init in both programs"
+    )
+
+
+def test_what_is_known_of_the_name() -> None:
+    dead = replace(ELSEWHERE, namespace="mine", state="DEAD")
+    assert told(named=(dead,)).sentence.endswith("there was one, a Store, and it is dead")
+    near = replace(ELSEWHERE, name="stores", namespace="mine")
+    assert told(named=(near,)).sentence.endswith("there is none, but one called 'stores'")
+    assert told(named=()).sentence.endswith("there is none; named actors there: none")
+
+
+def test_who_looks_no_more_or_waits_for_somebody_at_work_does_not_poll() -> None:
+    assert "looks for" not in told(counts=(50, 50)).sentence
+    busy = process(facts(0, 5, "train", cpu=1.0), 0, "Trainer")
+    first = Sample.of(answer([polls(30, 15.0), process(facts(0, 4, "train", cpu=0.0), 0, "Trainer")], NOW - 2.0))
+    assert diagnose(first, Sample.of(answer([polls(50, 25.0), busy], NOW)), 10.0).kind == "moves"
