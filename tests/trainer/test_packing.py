@@ -226,7 +226,7 @@ def test_a_state_that_leaks_between_sequences_is_noticed(
     model = Model(module, CPU, 1.0, ForwardOptions(remove_padding=True))
     model.log_probs(rollout(), entropy=False)
     assert not model.forward.packs
-    assert "use_remove_padding has no effect" in caplog.text and "otherwise than alone" in caplog.text
+    assert "use_remove_padding has no effect" in caplog.text and "other results than each alone" in caplog.text
 
 
 def test_an_old_transformers_pads(models: Path, mesh: Any, monkeypatch: Any, caplog: pytest.LogCaptureFixture) -> None:
