@@ -311,20 +311,24 @@ class Agent:
                 self._doing = Doing()
             return self._doing
 
-    def making(self, call: Call) -> None:
-        """The actor of this process is about to be made. By this thread: its first method may be the end of it."""
+    def making(self, call: Call | None) -> None:
+        """The actor of this process is about to be made, or (None) is made. Told at once: the next may be its end."""
         if not self._standing:
             return
-        self._look_at_place().making(call)
-        self.look_who()
+        if call is not None:
+            self._look_at_place().making(call)
         try:
-            self._tell_place(self.connection)
+            with self._reporting:
+                report, connection = self.report(), self.connection
+                if connection is not None:
+                    connection.send({"type": "report", **report})
+            self._tell_place(connection)
         except Exception as error:  # noqa: BLE001 - the actor is made all the same
-            self._complaints.tell("the agent could not tell what its actor is made with", error)
+            self._complaints.tell("the agent could not tell of its actor", error)
         self.wake()
 
     def has_news(self) -> None:
-        """There is news of it: an object put where it had put none before, an actor that is made now."""
+        """It has put an object where it had put none before."""
         if self._standing:
             self._look_at_place().now()
             self.wake()
