@@ -89,10 +89,17 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
     lines += [
         Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
     ]
-    lines += [Text(f"  {line}", style="dim") for line in _known(left, problem)]
+    known = _known(left, problem)
+    lines += [Text(f"  {line}", style="dim") for line in known]
     lines.append(Text(f"  seen in {', '.join(_seen(problem)[:4])}", style="dim"))
+<<<<<<< HEAD
     if crash := next((each.id for each in problem.events if each.id and each.raised.frames), ""):
         lines.append(Text(f"  variables: devkit crashes show {crash}", style="dim"))
+=======
+    crash = next((each.id for each in problem.events if each.id and each.raised.frames), "")
+    if crash and not known:  # of a process that ended without a word there are none
+        lines.append(Text(f"  devkit crashes show {crash} has its variables", style="dim"))
+>>>>>>> verdict
     return lines
 
 

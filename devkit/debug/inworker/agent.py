@@ -39,7 +39,7 @@ NAMELESS_SECONDS = 0.25  # the same, for a worker that may become an actor's at 
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 LEAVE_SECONDS = 0.3  # the most that the end of a process waits for its last report
 ALONE_SECONDS = 3.0  # the same, where the hub has not come up yet
-SETTLE_SECONDS = 4.0  # the same, of a driver whose Ray ends with it, for what the hub has to find out
+SETTLE_SECONDS = 5.0  # the same, of a driver whose Ray ends with it, for what the hub has to find out
 REPORT_SECONDS = 0.02  # the least time between two reports
 ASKED_TO_EXIT = "the process was asked to exit, as by the end of its job"
 REPORTED = ("break",)  # operations whose answer says how things are then
@@ -311,20 +311,24 @@ class Agent:
                 self._doing = Doing()
             return self._doing
 
-    def making(self, call: Call) -> None:
-        """The actor of this process is about to be made. By this thread: its first method may be the end of it."""
+    def making(self, call: Call | None) -> None:
+        """The actor of this process is about to be made, or (None) is made. Told at once: the next may be its end."""
         if not self._standing:
             return
-        self._look_at_place().making(call)
-        self.look_who()
+        if call is not None:
+            self._look_at_place().making(call)
         try:
-            self._tell_place(self.connection)
+            with self._reporting:
+                report, connection = self.report(), self.connection
+                if connection is not None:
+                    connection.send({"type": "report", **report})
+            self._tell_place(connection)
         except Exception as error:  # noqa: BLE001 - the actor is made all the same
-            self._complaints.tell("the agent could not tell what its actor is made with", error)
+            self._complaints.tell("the agent could not tell of its actor", error)
         self.wake()
 
     def has_news(self) -> None:
-        """There is news of it: an object put where it had put none before, an actor that is made now."""
+        """It has put an object where it had put none before."""
         if self._standing:
             self._look_at_place().now()
             self.wake()

@@ -26,7 +26,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         postmortem.install(agent.crashed, driver=driver)
     if not driver and agent.settings.post_mortem != "off":
-        made.watch(agent.making, agent.has_news)
+        made.watch(agent.making, lambda: agent.making(None))
         ownership.watch(ray, agent.has_news)
     if not agent.settings.keep_timeouts:
         from . import timeouts

@@ -54,7 +54,7 @@ class Surroundings(Protocol):
         """The workers that died at one of these tasks: {"identity"} beside their fate."""
 
     async def unheard(self, worker_id: str) -> Document:
-        """What a worker of the hub's node has told of itself before there was a hub that heard it."""
+        """{"identity", "seen"} that a worker of the hub's node has left before there was a hub that heard it, or {}."""
 
     async def stores(self) -> list[Document]:
         """The object stores of the nodes that answer, as `ray_stores.py` has them."""

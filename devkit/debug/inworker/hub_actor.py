@@ -168,7 +168,7 @@ class RaySurroundings:
         return found
 
     async def unheard(self, worker_id: str) -> Document:
-        return next((each["seen"] for each in unmet.found() if each["identity"]["worker_id"] == worker_id), {})
+        return next((each for each in unmet.found() if each["identity"]["worker_id"] == worker_id), {})
 
     async def stores(self) -> list[Document]:
         from .ray_stores import stores

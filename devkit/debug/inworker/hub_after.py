@@ -24,7 +24,7 @@ BEHIND_SECONDS = (3.0, 2.0, 5.0, 10.0, 20.0)
 MOST_BEHIND = 20  # tasks that are asked for
 TOLD_SECONDS = 3.0  # for `devkit run` to tell how its command has ended
 EXPLAIN_SECONDS = 3.0  # for an owner's end to be known
-SETTLE_SECONDS = 3.0  # for what is to be found out before a Ray ends with its driver
+SETTLE_SECONDS = 4.0  # for what is to be found out before a Ray ends with its driver
 HURRY_SECONDS = 0.2  # between the looks for it
 NO_WORD_YET = "its connection ended; Ray had not said why when the program ended"
 RETIRE_SECONDS = 20.0  # until the breakpoints of a job that has ended go
@@ -43,6 +43,9 @@ async def keep_death(hub: Hub, identity: Document, fate: Document, seen: Documen
     worker_id = identity["worker_id"]
     if any(crash["worker_id"] == worker_id and crash["kind"] == "exit" for crash in hub.table.crashes):
         return
+    if seen is None:  # it may have told of itself before there was a hub that heard it
+        told = await hub.surroundings.unheard(worker_id)
+        identity, seen = told.get("identity", identity), told.get("seen")
     who = Identity.from_json(identity)
     hub.keep_crash(vanished(who, words, fate["reason"], task=fate.get("task"), died=fate.get("time"), seen=seen))
 
@@ -117,7 +120,7 @@ async def _end_of(hub: Hub, worker_id: str, document: Document) -> Document | No
 
 
 async def _puts_of(hub: Hub, worker_id: str) -> list[Document]:
-    seen = hub.doing.get(worker_id) or await hub.surroundings.unheard(worker_id)
+    seen = hub.doing.get(worker_id) or (await hub.surroundings.unheard(worker_id)).get("seen") or {}
     found: list[Document] = seen.get("puts", [])
     return found
 

@@ -13,13 +13,14 @@ from .hooks import crash_folder
 from .hub_place import error_log
 from .identity import identify
 from .kernel import killed_for_memory
-from .lastwords import last_words
+from .lastwords import last_words, lives
 from .lineage import is_of_a_death
 from .records import Identity
 from .vanished import vanished
 from .words import say
 
 LOOK_SECONDS = 0.25
+GONE_SECONDS = 3.0  # for Ray to hear of a process that is gone
 
 Document = dict[str, Any]
 
@@ -31,7 +32,7 @@ def alone(waited: Sequence[str], seconds: float) -> None:
     why, Ray is asked for that until it knows, for so many seconds.
     """
     try:
-        folder, until = crash_folder(), time.monotonic() + seconds
+        folder, begun = crash_folder(), time.monotonic()
         while True:
             crashes = list_folder(folder)
             known = {each.worker_id for each in crashes if each.kind == "exit"}
@@ -41,11 +42,20 @@ def alone(waited: Sequence[str], seconds: float) -> None:
                     _keep(folder, who, fate, seen)
                     known.add(who.worker_id)
                     explained = True
-            if explained or not waited or time.monotonic() > until:
+            spent = time.monotonic() - begun
+            late = bool(waited) and not explained and spent < seconds
+            if not late and not (spent < GONE_SECONDS and _are_gone(known)):
                 return
             time.sleep(LOOK_SECONDS)
     except Exception as error:  # noqa: BLE001 - the program ends as it would have; what is missing is told
         say(f"how this job's processes ended could not be found out: {error!r}")
+
+
+def _are_gone(known: set[str]) -> bool:
+    """Whether a process that no hub has met runs no more, and Ray may not have heard of it yet."""
+    unknown = [Identity.from_json(each["identity"]) for each in unmet.found()]
+    gone = [who for who in unknown if who.job_id and who.worker_id not in known and not lives(who.pid)]
+    return any(fates.fate(who.worker_id, who.node_id, who.job_id) is None for who in gone)
 
 
 def _deaths(waited: Sequence[str]) -> Iterator[tuple[Identity, Document, Document | None]]:
