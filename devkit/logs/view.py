@@ -92,14 +92,9 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
     known = _known(left, problem)
     lines += [Text(f"  {line}", style="dim") for line in known]
     lines.append(Text(f"  seen in {', '.join(_seen(problem)[:4])}", style="dim"))
-<<<<<<< HEAD
-    if crash := next((each.id for each in problem.events if each.id and each.raised.frames), ""):
-        lines.append(Text(f"  variables: devkit crashes show {crash}", style="dim"))
-=======
     crash = next((each.id for each in problem.events if each.id and each.raised.frames), "")
     if crash and not known:  # of a process that ended without a word there are none
-        lines.append(Text(f"  devkit crashes show {crash} has its variables", style="dim"))
->>>>>>> verdict
+        lines.append(Text(f"  variables: devkit crashes show {crash}", style="dim"))
     return lines
 
 
