@@ -30,6 +30,9 @@ class Nowhere:
     async def deaths(self, task_ids: list[str], job_id: str) -> list[dict[str, Any]]:
         return []
 
+    def is_gone(self, identity: dict[str, Any]) -> bool:
+        return False
+
     async def unheard(self, worker_id: str) -> dict[str, Any]:
         return {}
 

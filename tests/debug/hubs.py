@@ -29,9 +29,13 @@ class Surroundings:
         self.looks = 0
         self.full: list[Document] = []  # what the nodes' object stores have
         self.late: set[int] = set()  # looks that get no answer
+        self.gone: set[str] = set()  # workers whose processes run no more
 
     async def fate(self, worker_id: str, node_id: str, job_id: str) -> Document | None:
         return self.fates.get(worker_id)
+
+    def is_gone(self, identity: Document) -> bool:
+        return identity["worker_id"] in self.gone
 
     async def last_words(self, identity: Document) -> Document | None:
         return None

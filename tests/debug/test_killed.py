@@ -301,6 +301,25 @@ def test_a_driver_of_which_no_worker_is_missing_is_not_held_up(
     assert driver.settled.wait(stretched(20))
 
 
+def test_a_worker_that_is_dead_and_not_yet_missed_is_waited_for(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver caught the error, and ends at once: before the hub has heard that the worker's connection is over."""
+    monkeypatch.setattr("devkit.debug.inworker.hub_after.SETTLE_SECONDS", 1000.0)
+    reader = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Reader"}, {"kept": {"documents": []}})
+    driver = FakeAgent(hub, {**identity("d1", job_id="02"), "role": "driver"}, {"kept": {"documents": []}})
+    hub.surroundings.gone = {"w1"}
+    hub.surroundings.fates["w1"] = {"reason": "the process died: without a word", "crashed": True, "time": 4.0}
+    with hub.client() as client:
+        eventually(lambda: len(client.call("ps")["workers"]) == 2)
+        driver.connection.send({"type": "leaving"})
+        client.call("ps")  # the hub has had time to hear that
+        reader.close()
+        assert driver.settled.wait(stretched(20))
+        [death] = client.call("crashes")["crashes"]
+    assert (death["kind"], death["role"]) == ("exit", "Reader")
+
+
 @pytest.mark.parametrize("late", [0, 3])
 def test_workers_that_died_before_they_could_join_are_looked_for_behind_the_error(
     hub: RunningHub, monkeypatch: pytest.MonkeyPatch, late: int

@@ -56,6 +56,9 @@ class Surroundings(Protocol):
     async def unheard(self, worker_id: str) -> Document:
         """{"identity", "seen"} that a worker of the hub's node has left before there was a hub that heard it, or {}."""
 
+    def is_gone(self, identity: Document) -> bool:
+        """Whether a process of the hub's own machine runs no more, as far as that can be seen at once."""
+
     async def stores(self) -> list[Document]:
         """The object stores of the nodes that answer, as `ray_stores.py` has them."""
 

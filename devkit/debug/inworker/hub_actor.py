@@ -170,6 +170,11 @@ class RaySurroundings:
     async def unheard(self, worker_id: str) -> Document:
         return next((each for each in unmet.found() if each["identity"]["worker_id"] == worker_id), {})
 
+    def is_gone(self, identity: Document) -> bool:
+        from .lastwords import lives
+
+        return identity["node_id"] == self.place["node_id"] and not lives(identity["pid"])
+
     async def stores(self) -> list[Document]:
         from .ray_stores import stores
 

@@ -154,9 +154,13 @@ async def settle(hub: Hub, link: Link) -> None:
 
 
 def missing(hub: Hub, job_id: str) -> list[str]:
-    """Workers of a job that went away, it is not known yet why."""
+    """Workers of a job that went away, it is not known yet why; or that are dead, and the hub has not heard it yet."""
+
+    def away(worker: table.Worker) -> bool:
+        return not worker.connected or hub.surroundings.is_gone(worker.identity)
+
     workers = hub.table.workers.items()
-    return [name for name, each in workers if not each.connected and each.identity["job_id"] == job_id]
+    return [name for name, each in workers if each.identity["job_id"] == job_id and away(each)]
 
 
 def unexplained(hub: Hub, job_id: str) -> bool:
