@@ -320,6 +320,28 @@ def test_a_worker_that_is_dead_and_not_yet_missed_is_waited_for(
     assert (death["kind"], death["role"]) == ("exit", "Reader")
 
 
+def test_a_death_that_is_found_behind_an_error_has_what_the_worker_told_of_itself(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray knows no ranks, and may be asked before the connection is missed."""
+    monkeypatch.setattr("devkit.debug.inworker.hub_after.BEHIND_SECONDS", [0.0] * 6)
+    who = {**identity("w8", job_id="02"), "role": "Reader", "rank": 3}
+    reader = FakeAgent(hub, who, {"kept": {"documents": []}})
+    frames = [{"file": "/w/job.py", "line": 6, "function": "Reader.read"}]
+    reader.connection.send({"type": "doing", "time": 3.0, "frames": frames})
+    task = {"task_id": "1" * 16 + NIL, "name": "Reader.read", "attempt": 0}
+    of_ray = replace(WHO, worker_id="w8", role="Reader").to_json()
+    death = {"identity": of_ray, "reason": "the process died", "crashed": True, "task": task}
+    driver = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "driver"}, {"kept": {"documents": []}})
+    with hub.client() as client:
+        eventually(lambda: len(client.call("ps")["workers"]) == 2)
+        hub.surroundings.died.append((0, death))
+        crash = record("d1", 5.0, CRASHED, waited=(task["task_id"],), worker_id="w1").to_json()
+        driver.connection.send({"type": "crash", "document": {**crash, "frames": []}})
+        found = eventually(lambda: [each for each in all_crashes(client) if each.kind == "exit"])
+    assert [(each.rank, each.line) for each in found] == [(3, 6)]
+
+
 @pytest.mark.parametrize("late", [0, 3])
 def test_workers_that_died_before_they_could_join_are_looked_for_behind_the_error(
     hub: RunningHub, monkeypatch: pytest.MonkeyPatch, late: int

@@ -39,6 +39,7 @@ class Doing:
         self._connection: Any = None
         self._who: Document = {}
         self._is_kept = False  # in a file
+        self._since = 0.0  # who hears it now does
         self._making: Call | None = None
         self._made: Document | None = None
 
@@ -74,21 +75,23 @@ class Doing:
         with self._lock:
             if connection is not self._connection or (connection is None and identity != self._who):
                 self._told, self._memory, self._next = [], {}, 0.0  # who hears it has been told nothing
+            if connection is not self._connection:
+                self._since = time.monotonic()
             self._connection, self._who = connection, identity
             news = self._news()
             if news is not None:
                 self._send(connection, identity, news)
+            # Not at once: a hub that is busy starting hears what was sent only later, or no more.
+            if connection is not None and self._is_kept and time.monotonic() - self._since >= EVERY_SECONDS:
+                self._is_kept = False
+                unmet.forget(str(identity["worker_id"]))
 
     def _send(self, connection: Any, identity: Document, news: Document) -> None:
-        worker_id = str(identity["worker_id"])
         if connection is not None:
             connection.send(news)
-            if self._is_kept:
-                self._is_kept = False
-                unmet.forget(worker_id)
         elif identity["role"] != DRIVER:
             with suppress(OSError, KeyError, AttributeError):  # no folder to write to, as in a child without Ray
-                unmet.keep(worker_id, identity, news)
+                unmet.keep(str(identity["worker_id"]), identity, news)
                 self._is_kept = True
 
     def _learn(self) -> bool:

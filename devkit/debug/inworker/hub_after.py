@@ -43,6 +43,9 @@ async def keep_death(hub: Hub, identity: Document, fate: Document, seen: Documen
     worker_id = identity["worker_id"]
     if any(crash["worker_id"] == worker_id and crash["kind"] == "exit" for crash in hub.table.crashes):
         return
+    if worker_id in hub.table.workers:  # it knows of itself what Ray does not: its rank
+        identity = {**hub.table.workers[worker_id].identity, "role": identity["role"]}
+    seen = seen or hub.doing.get(worker_id)
     if seen is None:  # it may have told of itself before there was a hub that heard it
         told = await hub.surroundings.unheard(worker_id)
         identity, seen = told.get("identity", identity), told.get("seen")
