@@ -111,10 +111,11 @@ def _first_paragraph(text: str | None) -> str | None:
 def is_program(words: Sequence[str]) -> bool:
     """Whether this is a command of its own rather than a mistyped verb.
 
-    >>> is_program(["train.py"]), is_program(["smok"])
-    (True, False)
+    >>> is_program(["train.py"]), is_program(["python", "x.py"]), is_program(["smok"])
+    (True, True, False)
     """
-    return words[0].endswith((".py", ".sh")) or shutil.which(words[0]) is not None
+    # Where only python3 is there, python is a program all the same.
+    return words[0].endswith((".py", ".sh")) or words[0] == "python" or shutil.which(words[0]) is not None
 
 
 def meant(verb: str, words: Sequence[str]) -> str:

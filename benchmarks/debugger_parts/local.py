@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.debugger_parts.rows import Row, in_turn, median, ratio
+from benchmarks.vscode_parts.hub import Nowhere
 
 AGENTS = 1000
 
@@ -191,7 +192,7 @@ async def _hub(runs: int) -> list[Row]:
     from devkit.debug.inworker.hub_links import Link
 
     key = wire.derive_key("", "benchmark")
-    hub = Hub(key, Path(tempfile.mkdtemp()), _Nowhere())
+    hub = Hub(key, Path(tempfile.mkdtemp()), Nowhere())
     port = await hub.serve("127.0.0.1")
     agents = [asyncio.create_task(_agent(port, key, number)) for number in range(AGENTS)]
     while sum(len(worker.stops) for worker in hub.table.workers.values()) < AGENTS:
@@ -219,34 +220,6 @@ async def _hub(runs: int) -> list[Row]:
             f"bare lines over as many connections: {median(floor) * 1e3:.0f} ms",
         )
     ]
-
-
-class _Nowhere:
-    async def fate(self, worker_id: str, node_id: str, job_id: str) -> None:
-        return None
-
-    async def last_words(self, identity: dict[str, Any]) -> None:
-        return None
-
-    async def onlook(self, node_id: str, op: str, timeout: float, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {"error": "nobody is there"}
-
-    async def deaths(self, task_ids: list[str], job_id: str) -> list[dict[str, Any]]:
-        return []
-
-    def is_gone(self, identity: dict[str, Any]) -> bool:
-        return False
-
-    async def unheard(self, worker_id: str) -> dict[str, Any]:
-        return {}
-
-    async def stores(self) -> list[dict[str, Any]]:
-        return []
-
-    async def is_over(self, job_id: str) -> bool:
-        return False
-
-    async def keep(self, breakpoints: list[dict[str, Any]]) -> None: ...
 
 
 async def _agent(port: int, key: bytes, number: int) -> None:

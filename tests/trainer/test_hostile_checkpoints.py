@@ -6,7 +6,7 @@ import io
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed.checkpoint import metadata as kinds
 from torch.distributed.checkpoint.metadata import Metadata
 
 from tests.trainer.conftest import Words
@@ -198,6 +199,37 @@ def reads(actor: Path) -> str:
         read_tensors(actor)
     assert str(actor) in caught.value.message and caught.value.hint and "\n" not in caught.value.message
     return caught.value.message
+
+
+def rewrite_by_getattr(role_folder: Path, metadata: Metadata, names: Mapping[Any, tuple[Any, str]]) -> None:
+    """With each of `names` as `getattr` of those: so Python 3.11.0 to 3.11.3 pickle members of enums."""
+
+    class ByName(pickle.Pickler):
+        def reducer_override(self, value: Any) -> Any:
+            known = isinstance(value, Hashable) and value in names
+            return (getattr, names[value]) if known else NotImplemented
+
+    content = io.BytesIO()
+    ByName(content).dump(metadata)
+    assert b"getattr" in content.getvalue()
+    (role_folder / ".metadata").write_bytes(content.getvalue())
+
+
+def test_an_index_of_an_older_python_is_read(folder: Path) -> None:
+    actor = folder / "global_step_1/actor"
+    before = read_tensors(actor)
+    rewrite_by_getattr(
+        actor, metadata_of(actor), {each: (type(each), each.name) for each in kinds._MEM_FORMAT_ENCODING}
+    )
+    after = read_tensors(actor)
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("asked", [(kinds._MEM_FORMAT_ENCODING, "__class__"), (Metadata, "__init__"), (dict, "get")])
+def test_an_index_asks_for_no_other_attribute(folder: Path, asked: tuple[Any, str]) -> None:
+    actor, planned = folder / "global_step_1/actor", Evil(folder)
+    rewrite_by_getattr(actor, replace(metadata_of(actor), planner_data=planned), {planned: asked})
+    assert "no index consists of" in reads(actor)
 
 
 def test_no_file_outside_of_the_checkpoint_is_read(folder: Path, tmp_path: Path) -> None:

@@ -287,6 +287,17 @@ def test_masked_gae_is_unmasked_gae_when_every_token_counts(shape: tuple[int, in
         close(a, b, atol=1e-12)
 
 
+@pytest.mark.parametrize("width", [6, 600])
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_gae_takes_nothing_from_outside_the_mask(width: int, odd: float) -> None:
+    rewards, values = numbers((3, width), 7), numbers((3, width), 8)
+    mask = (torch.arange(width) < torch.tensor([width, width // 2, 0])[:, None]).long()
+    clean, _ = ppo.gae(rewards, values, mask, 0.99, 0.95)
+    outside = mask == 0
+    found, _ = ppo.gae(rewards.masked_fill(outside, odd), values.masked_fill(outside, odd), mask, 0.99, 0.95)
+    assert torch.equal(found[mask.bool()], clean[mask.bool()])
+
+
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (0.99, 0.95), (1.0, 0.0), (0.0, 0.9)])
 @pytest.mark.parametrize("kind", ["ragged", "gaps", "unmasked"])
 @pytest.mark.parametrize("width", [512, 1000])

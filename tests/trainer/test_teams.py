@@ -350,7 +350,7 @@ def test_nobody_at_the_other_end() -> None:
     from trainer.errors import DeadlineError
 
     port = open_store(2, 1.0)
-    with pytest.raises(DeadlineError, match=r"end 0 of the bridge on \S+ did not reach the other ranks"):
+    with pytest.raises(DeadlineError, match=r"end 0 of the bridge on \S+ could not reach the other ranks"):
         Bridge(BridgeEnd("127.0.0.1", port, 0, 2, 1.0))
 
 

@@ -36,7 +36,17 @@ from trainer.errors import CheckpointError
 
 INDEX = ".metadata"
 _PATHS = ("Path", "PosixPath", "PurePath", "PurePosixPath")
+
+
+def _member(kind: Any, name: Any) -> Any:
+    """What an index of Python 3.11.0 to 3.11.3 calls `getattr`: a member of an enum by its name, and nothing else."""
+    if kind is not kinds._MEM_FORMAT_ENCODING or name not in kind.__members__:
+        raise pickle.UnpicklingError("it asks for an attribute, which no index consists of")
+    return kind.__members__[name]
+
+
 _CLASSES: dict[tuple[str, str], Any] = {
+    ("builtins", "getattr"): _member,
     **{
         (kinds.__name__, name): getattr(kinds, name)
         for name in (
