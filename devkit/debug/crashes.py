@@ -43,16 +43,26 @@ def main(
         try:
             return run_show(hub, show, everything=everything, json=json)
         except UsageError:
-            if not any(each.id.startswith(show) for run in kept.ended_runs() for each in run.crashes):
+            if not _runs_with(show):
                 raise
-    return run_show(kept.KeptHub(kept.ended_runs()), show, everything=everything, json=json)
+    return _show_kept(show, everything=everything, json=json)
 
 
 def _run_kept(ended: kept.EndedRun, show: str | None, *, everything: bool, json: bool) -> int:
     """`show` finds a crash of whichever run."""
     if show is None:
         return run_list(kept.KeptHub([ended]), json=json)
-    return run_show(kept.KeptHub(kept.ended_runs()), show, everything=everything, json=json)
+    return _show_kept(show, everything=everything, json=json)
+
+
+def _show_kept(show: str, *, everything: bool, json: bool) -> int:
+    """What caused it is looked for in its own run: each Ray of a run's own counts its jobs and tasks from 1 again."""
+    runs = _runs_with(show) or kept.ended_runs()
+    return run_show(kept.KeptHub(runs), show, everything=everything, json=json)
+
+
+def _runs_with(show: str) -> tuple[kept.EndedRun, ...]:
+    return tuple(run for run in kept.ended_runs() if any(each.id.startswith(show) for each in run.crashes))
 
 
 def run_list(hub: Answers, *, job: str | None = None, json: bool = False) -> int:

@@ -43,6 +43,7 @@ class Forwarding:
 
     def start(self, command: Sequence[str], environ: Mapping[str, str]) -> int:
         """Starts the command, and gives its pid. Raises OSError where it cannot run."""
+        load_psutil()  # now: a second Ctrl-C would find it half imported by the first
         child = self._child = subprocess.Popen(command, env=dict(environ))
         while self._early:
             self._pass_on(child, self._early.pop(0))

@@ -117,6 +117,17 @@ def test_the_newest_run_and_its_newest_crash_come_first(alone: Path, capsys: pyt
     assert older.name in refused.value.hint
 
 
+def test_what_caused_a_crash_is_of_its_own_run(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each Ray of a run's own gives the same ids to its first job and to that one's first tasks."""
+    task, died = "1" * 48, {"type": "WorkerCrashedError", "message": "it died"}
+    kept_run(alone, crash("0001", kind="exit", task_id=task, exception={"type": "ProcessDied", "message": "gone"}))
+    later = alone.parent / "later"
+    later.mkdir()
+    kept_run(later, crash("0002", task_id="2" * 48, exception=died, waited=[task], root=None))
+    assert crashes.main("0002") == 0
+    assert "0001" not in capsys.readouterr().out
+
+
 def test_who_names_a_cluster_is_told_of_that(alone: Path) -> None:
     kept_run(alone, crash())
     with pytest.raises(UnreachableError):

@@ -168,3 +168,28 @@ def test_it_is_told_where_the_cluster_does_not_answer_too(begin: Begin, monkeypa
     assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
     _, said = process.communicate("go\n", timeout=stretched(60))
     assert process.returncode == 128 + signal.SIGTERM and said.startswith("error: the command was ended by SIGTERM\n")
+
+
+TWICE = """
+import os, signal, sys
+from devkit.debug.forwarding import Forwarding
+
+class Again:
+    def find_spec(self, name, path=None, target=None):
+        if name == "psutil._common":  # while psutil is imported
+            os.kill(os.getpid(), signal.SIGINT)
+
+forwarding = Forwarding()
+with forwarding.installed():
+    forwarding.start([sys.executable, "-c", "import time; time.sleep(100)"], os.environ)
+    sys.meta_path.insert(0, Again())
+    os.kill(os.getpid(), signal.SIGINT)
+    print(forwarding.wait())
+"""
+
+
+def test_a_second_ctrl_c_finds_nothing_half_imported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=stretched(60)
+    )
+    assert (done.stdout, done.returncode) == ("130\n", 0), done.stderr
