@@ -166,7 +166,8 @@ def _given(model: ModelConfig | CriticModelConfig, fsdp: FsdpConfig) -> tuple[st
 def _why(fit: Fit) -> str:
     needs, room = fit.needs / GIB, max(0, fit.room) / GIB
     if not fit.fits:
-        return f"an update takes about {needs:.1f} GiB, more than the {room:.1f} there are: smaller passes take less"
+        less = "smaller passes take" if fit.least <= fit.room else "only more GPUs, or offloading, take"
+        return f"an update takes about {needs:.1f} GiB, more than the {room:.1f} that are left: {less} less"
     why = f"an update takes about {needs:.1f} of {room:.1f} GiB"
     return why if fit.quickest is None else f"{why}, the quickest way {fit.quickest / GIB:.1f}"
 

@@ -30,7 +30,7 @@ class Expected:
         """Role, plan and reason of each."""
         for choice in self.choices:
             if choice.why == NO_SIZES:
-                yield choice.role, "chosen when the model is loaded", f"its configuration is not here; {self.where}"
+                yield choice.role, "chosen when the model is loaded", f"its sizes are not known here; {self.where}"
                 continue
             given = f"given: {', '.join(choice.given)}; " if choice.given else ""
             yield choice.role, str(choice.plan), f"{given}{choice.why}; {self.where}"

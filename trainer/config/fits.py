@@ -7,7 +7,7 @@ hidden, F feed-forward, A queries, K keys: numbers per token. Nothing here asks 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from trainer.config.shape import Shape
@@ -175,11 +175,15 @@ class Plans:
 
 @dataclass(frozen=True)
 class Fit:
-    """A plan, what it takes and what there is, in bytes; `quickest`: what the quickest takes, where it is not that."""
+    """A plan, what it takes and what there is, in bytes.
+
+    `least` is what it takes with the shortest passes; `quickest` what the quickest plan takes, where it is not that.
+    """
 
     plan: Plan
     needs: int
     room: int
+    least: int
     quickest: int | None = None
 
     @property
@@ -191,4 +195,5 @@ def first_fit(shape: Shape, load: Load, compiled: bool, wanted: Plans, room: int
     """The first of `plans` that fits into `room`; where none does, the one that takes least."""
     found = [(plan, peak(shape, load, plan)) for plan in plans(compiled, wanted)]
     plan, needs = next((each for each in found if each[1] <= room), min(found, key=lambda each: each[1]))
-    return Fit(plan, needs, room, found[0][1] if found[0][0] != plan else None)
+    least = peak(shape, replace(load, tokens=0, answers=0, several=False), plan)
+    return Fit(plan, needs, room, least, found[0][1] if found[0][0] != plan else None)

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from trainer.config.choices import RANGES, Range
+from trainer.config.overrides import format_value
 from trainer.config.problems import Problem
 from trainer.config.schema import Config
 
@@ -145,7 +146,9 @@ def _holds(found: ListConfig, kind: type) -> bool:
 
 
 def _misfit(key: str, value: Any) -> Problem:
-    return Problem(key, f"{key}={_shown(value)} is not {_type_name(key)}", f"the default is {key}={default(key)}")
+    return Problem(
+        key, f"{key}={_shown(value)} is not {_type_name(key)}", f"the default is {key}={format_value(default(key))}"
+    )
 
 
 def _shown(value: Any) -> str:
