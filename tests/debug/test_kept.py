@@ -117,6 +117,16 @@ def test_the_newest_run_and_its_newest_crash_come_first(alone: Path, capsys: pyt
     assert older.name in refused.value.hint
 
 
+def test_a_process_that_died_is_listed_once(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its hub and its driver may both have found that out, when their Ray ended."""
+    gone = {"type": "ProcessDied", "message": "gone"}
+    twice = [crash(f"000{at}", kind="exit", worker_id="w7", exception=gone, time=time.time() + at) for at in (1, 2)]
+    kept_run(alone, *twice, crash("0003", kind="exit", worker_id="w8", exception=gone))
+    assert crashes.main() == 0
+    out = capsys.readouterr().out
+    assert "0001" in out and "0003" in out and "0002" not in out
+
+
 def test_what_caused_a_crash_is_of_its_own_run(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each Ray of a run's own gives the same ids to its first job and to that one's first tasks."""
     task, died = "1" * 48, {"type": "WorkerCrashedError", "message": "it died"}

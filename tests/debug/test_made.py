@@ -90,11 +90,18 @@ def test_what_no_hub_hears_is_in_a_file_until_there_is_one(tmp_path: Path, monke
     doing.tell(None, {**who, "rank": 3})  # it knows that now
     assert [each["identity"]["rank"] for each in unmet.found()] == [3]
     hub = Wire()
-    doing.tell(hub, who)
-    assert unmet.found(), "a hub that is busy starting may not hear it any more"
+    doing.tell(hub, {**who, "rank": 5})
+    assert [each["identity"]["rank"] for each in unmet.found()] == [5], "a hub that is busy starting may hear nothing"
     monkeypatch.setattr("devkit.debug.inworker.doing.EVERY_SECONDS", 0.0)
     doing.tell(hub, who)
     assert unmet.found() == []
+
+
+def test_what_a_young_hub_is_told_is_in_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devkit.debug.inworker.hub_place.log_folder", lambda: tmp_path / "devkit")
+    hub = Wire()
+    Doing().tell(hub, identity("w1"))
+    assert len(hub.sent) == 1 and [each["identity"]["worker_id"] for each in unmet.found()] == ["w1"]
 
 
 def test_where_objects_are_put(monkeypatch: pytest.MonkeyPatch) -> None:

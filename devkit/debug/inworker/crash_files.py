@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from math import isfinite
@@ -92,7 +92,17 @@ def list_folder(folder: Path) -> list[CrashRecord]:
     except OSError:
         names = []
     records = [record for name in names if (record := _first_line(folder / name)) is not None]
-    return link(sorted(records, key=lambda record: record.time))
+    return link(list(_once(sorted(records, key=lambda record: record.time))))
+
+
+def _once(records: Iterable[CrashRecord]) -> Iterator[CrashRecord]:
+    """A process ends once: the hub and a driver whose Ray ends with it may both have found that out."""
+    ended: set[str] = set()
+    for record in records:
+        if record.kind != "exit" or record.worker_id not in ended:
+            yield record
+        if record.kind == "exit":
+            ended.add(record.worker_id)
 
 
 def _first_line(path: Path) -> CrashRecord | None:

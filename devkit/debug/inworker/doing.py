@@ -71,25 +71,28 @@ class Doing:
         return {"type": "doing", "time": time.time(), "frames": frames, **{k: v for k, v in said.items() if v}}
 
     def tell(self, connection: Any, identity: Document) -> None:
-        """To the hub, or to a file while there is none. Raises OSError when the way to the hub is gone."""
+        """To the hub; and to a file until it has surely heard it. Raises OSError when the way to the hub is gone.
+
+        A hub that is busy starting reads what was sent only later, or not any more.
+        """
         with self._lock:
-            if connection is not self._connection or (connection is None and identity != self._who):
-                self._told, self._memory, self._next = [], {}, 0.0  # who hears it has been told nothing
             if connection is not self._connection:
                 self._since = time.monotonic()
+            heard = connection is not None and time.monotonic() - self._since >= EVERY_SECONDS
+            if connection is not self._connection or (identity != self._who and not heard):
+                self._told, self._memory, self._next = [], {}, 0.0  # who hears it has been told nothing
             self._connection, self._who = connection, identity
             news = self._news()
-            if news is not None:
-                self._send(connection, identity, news)
-            # Not at once: a hub that is busy starting hears what was sent only later, or no more.
-            if connection is not None and self._is_kept and time.monotonic() - self._since >= EVERY_SECONDS:
+            if news is not None and connection is not None:
+                connection.send(news)
+            if heard and self._is_kept:
                 self._is_kept = False
                 unmet.forget(str(identity["worker_id"]))
+            elif news is not None and not heard:
+                self._keep(identity, news)
 
-    def _send(self, connection: Any, identity: Document, news: Document) -> None:
-        if connection is not None:
-            connection.send(news)
-        elif identity["role"] != DRIVER:
+    def _keep(self, identity: Document, news: Document) -> None:
+        if identity["role"] != DRIVER:
             with suppress(OSError, KeyError, AttributeError):  # no folder to write to, as in a child without Ray
                 unmet.keep(str(identity["worker_id"]), identity, news)
                 self._is_kept = True
