@@ -90,7 +90,7 @@ class _Calls:
             holder = self._holder(task, stuck)
             if holder is not None:
                 call = self._case.now.calls.get(task)
-                return Link(waiter, task, call, call is not None and runs(call), holder)
+                return Link(waiter, task, call, call is not None and _has_begun(call, holder), holder)
         return None
 
     def _holder(self, task: str, stuck: Sequence[Waiter]) -> Waiter | None:
@@ -114,11 +114,16 @@ class _Calls:
         return held[0] if len(held) == len(mine) and self._is_full(state, len(held)) else None
 
     def _runner(self, call: Call, mine: Sequence[Waiter], held: Sequence[Waiter], state: State) -> Waiter | None:
-        """The wait of a call that runs: the only one of its name, or of all that run in that process."""
+        """The wait of a call that runs: the only one of its name, or of all that run in that process.
+
+        Ray takes a coroutine for running that its actor's event loop has not come to.
+        """
         name = call.name.rpartition(".")[2]
         named = [each for each in mine if each.wait.call.rpartition(".")[2] == name]
         if len(named) == 1:
             return named[0] if any(named[0] is each for each in held) else None
+        if blocking := [each for each in held if each.wait.blocks]:
+            return blocking[0]
         return held[0] if len(held) == len(mine) >= self._running(state, 1) else None
 
     def _is_full(self, state: State, held: int) -> bool:
@@ -127,7 +132,13 @@ class _Calls:
         return held >= running and running >= max(state.facts.concurrency, 1)
 
     def _running(self, state: State, unknown: int) -> int:
-        return self._case.now.running.get(state.facts.actor_id, unknown)
+        running = self._case.now.running.get(state.facts.actor_id)
+        return unknown if running is None else len(running)
+
+
+def _has_begun(call: Call, holder: Waiter) -> bool:
+    own = call.name.rpartition(".")[2] == holder.wait.call.rpartition(".")[2]
+    return runs(call) and (own or not holder.wait.blocks)
 
 
 def runs(call: Call) -> bool:

@@ -6,7 +6,7 @@ nobody, or a call that no process has begun.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from devkit.hang import words
@@ -16,9 +16,15 @@ from devkit.hang.facts import Call, CallWait
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
 
+NO_PLACE = "PENDING_NODE_ASSIGNMENT"
+_QUEUES = {  # Ray's own queue is an actor with these methods
+    "_QueueActor.put": "to put something into a ray.util.queue.Queue that stays full: nobody takes from it",
+    "_QueueActor.get": "for something from a ray.util.queue.Queue that stays empty: nobody puts into it",
+}
+_PAUSED = "in no line of the program, as a generator is that waits until somebody takes what it has yielded"
 _NOT_BEGUN = {
     "PENDING_ARGS_AVAIL": "whose arguments are not there yet",
-    "PENDING_NODE_ASSIGNMENT": "for which Ray has found no place",
+    NO_PLACE: "for which Ray has found no place",
     "PENDING_OBJ_STORE_MEM_AVAIL": "for whose arguments the object store has no room",
     "FINISHED": "which has ended: its result does not come",
 }
@@ -39,7 +45,16 @@ class End(NamedTuple):
 
 def ends(case: Case) -> list[End]:
     """Of all chains; those of which most is known come first."""
-    found = [end for state in case.states if state.doing == "ray" for end in _of(case, state)]
+    return _best(end for end in _waits(case) if end.holder is None or end.holder.doing != "ray")
+
+
+def _waits(case: Case) -> Iterator[End]:
+    for state in case.states:
+        if state.doing == "ray":
+            yield from _of(case, state)
+
+
+def _best(found: Iterable[End]) -> list[End]:
     return sorted(found, key=lambda end: (not (end.runs and end.holder), end.call is None, end.holder is None))
 
 
@@ -50,31 +65,40 @@ def _of(case: Case, state: State) -> Iterator[End]:
         for task in wait.tasks:
             call, actor = case.now.calls.get(task), task[OWN_PART:]
             holder = actors.get(actor) if not actor.startswith(NO_ACTOR) else processes.get(call.worker if call else "")
-            if holder is None or holder.doing != "ray":
-                yield End(state, wait, call, holder)
+            yield End(state, wait, call, holder)
 
 
 def for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) -> Verdict:
     """All wait for results of Ray, and nobody is seen at work: what the last of them waits for."""
-    end = next(iter(ends(case)), None)
+    end = next(iter(ends(case) or _best(_waits(case))), None)  # in a circle there is no end
     first = end.waiter if end else words.first(waiters)
     at = words.at_frame(end.wait.at) if end else words.at(first)
-    text = f"no progress: {words.name(first)} waits{at} for {_awaited(end)}"
+    text = f"no progress: {words.name(first)} waits{at} {_awaited(end, case.now.running)}"
     blamed = end.holder if end and end.holder else first
     return Verdict("stuck", text, words.culprit(blamed), None, evidence, case.decided(0.0))
 
 
-def _awaited(end: End | None) -> str:
+def _awaited(end: End | None, running: Mapping[str, Sequence[str]]) -> str:
     """
-    >>> _awaited(None)
-    'a result of which Ray does not say who computes it'
+    >>> _awaited(None, {})
+    'for a result of which Ray does not say who computes it'
     """
     if end is None or end.call is None:
-        return "a result of which Ray does not say who computes it"
+        return "for a result of which Ray does not say who computes it"
     call, holder = end.call, end.holder
     if runs(call):
         where = f"which runs in {words.name(holder)}" if holder else "which runs in a process that devkit is not in"
-        return f"{call.name}, {where}{', in no line of the program' if holder and holder.doing == 'idle' else ''}"
+        lineless = ", in no line of the program" if holder and holder.doing == "idle" else ""
+        return _QUEUES.get(call.name) or f"for {call.name}, {where}{lineless}"
     if call.state in QUEUED:
-        return f"{call.name}, queued at {words.name(holder) if holder else 'an actor that devkit is not in'}"
-    return f"{call.name}, {_NOT_BEGUN.get(call.state, f'which is {call.state}')}"
+        where = words.name(holder) if holder else "an actor that devkit is not in"
+        return f"for {call.name}, queued at {where}{_before(holder, running)}"
+    if call.state == NO_PLACE and not call.id[OWN_PART:].startswith(NO_ACTOR):
+        return f"for {call.name}, whose actor has not started"
+    return f"for {call.name}, {_NOT_BEGUN.get(call.state, f'which is {call.state}')}"
+
+
+def _before(holder: State | None, running: Mapping[str, Sequence[str]]) -> str:
+    """What keeps an actor that is in no line of the program from taking the next call."""
+    begun = running.get(holder.facts.actor_id, ()) if holder and holder.doing == "idle" else ()
+    return f" behind {begun[0]}, which has begun and is {_PAUSED}" if len(begun) == 1 else ""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from devkit.debug import object_stores
-from devkit.hang import blame, calls, chains, polling, resources, words
+from devkit.hang import blame, calls, chains, polling, repeats, resources, words
 from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
@@ -34,7 +34,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
         _standing,
     )
     found = next(verdict for look in looks if (verdict := look(case)) is not None)
-    return _with_stores(found, first, now)
+    return _with_stores(repeats.explain(found, case), first, now)
 
 
 def _with_stores(found: Verdict, first: Sample, now: Sample) -> Verdict:

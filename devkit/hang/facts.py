@@ -103,7 +103,7 @@ class CallWait:
 class Lookup:
     """A name of an actor that a process has asked for again and again, and not got."""
 
-    name: str
+    name: str  # empty: it lists all names of the namespace, and they stay the same
     namespace: str
     count: int
     seconds: float  # from the first to the last time
@@ -223,6 +223,7 @@ class NodeFacts:
     ip: str
     total: Mapping[str, float]
     free: Mapping[str, float] | None = None  # None: not known
+    said: tuple[str, ...] = ()  # the last lines of its raylet's standard error: what a worker that did not start wrote
 
 
 @dataclass(frozen=True)
@@ -253,7 +254,7 @@ class Sample:
     stores: Stores = field(default_factory=Stores)
     named: tuple[NamedActor, ...] = ()  # where somebody looks for a name in vain
     calls: Mapping[str, Call] = field(default_factory=dict)  # by id: those that somebody waits for
-    running: Mapping[str, int] = field(default_factory=dict)  # by actor: how many of its calls have begun
+    running: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: its calls that have begun
 
     @classmethod
     def of(cls, answer: Document, crashes: Sequence[CrashFacts] = (), **tables: Any) -> Sample:

@@ -30,6 +30,8 @@ ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at
 PENDING_STATES = ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
 OWN_ACTORS = "devkit-"
+RAYLET_LOG, LOG_LINES, LOG_SECONDS = "raylet.err", 5, 3.0
+LINE = 300  # characters
 _GROUP = "placement group"
 MOST_CALLS = 40  # that are looked up in Ray's table; a circle is short
 MOST_DRIVERS = 8  # of the driver's, which may wait for thousands
@@ -139,31 +141,50 @@ def tables(dashboard: Dashboard | None, job: str) -> tuple[tuple[Pending, ...], 
     pending = (*groups, *actors, *tasks)
     used = dashboard.usage() if pending else {}
     nodes = (
-        NodeFacts(row.node_id, row.node_ip, dict(row.resources_total), _free(row, used.get(row.node_id)))
+        NodeFacts(
+            row.node_id,
+            row.node_ip,
+            dict(row.resources_total),
+            _free(row, used.get(row.node_id)),
+            _raylet(dashboard, row.node_id) if pending else (),
+        )
         for row in dashboard.nodes()
         if row.alive
     )
     return pending, tuple(nodes)
 
 
-def calls(dashboard: Dashboard, sample: Sample) -> tuple[dict[str, Call], dict[str, int]]:
-    """The tasks that workers wait for, and how many calls run in actors that wait: a circle is made of these.
+def _raylet(dashboard: Dashboard, node_id: str) -> tuple[str, ...]:
+    """What it wrote last. Workers that end before they are Ray's write there, too."""
+    with suppress(DevkitError):
+        text = dashboard.log_file(node_id, RAYLET_LOG, timeout=LOG_SECONDS, lines=LOG_LINES).decode(errors="replace")
+        return tuple(line.strip()[:LINE] for line in text.splitlines() if line.strip())
+    return ()
+
+
+def calls(dashboard: Dashboard, sample: Sample) -> tuple[dict[str, Call], dict[str, tuple[str, ...]]]:
+    """The tasks that workers wait for, and the calls that run in actors that are waited for: circles are made of these.
 
     Of what only the driver waits for, which is in no circle, the first ones tell who is at it.
     """
     waiting = [each for each in sample.processes if each.waits and each.role != "driver"]
-    tasks = list(_awaited(waiting))[:MOST_CALLS]
     drivers = _awaited(each for each in sample.processes if each.role == "driver")
+    asked = dict.fromkeys([*list(_awaited(waiting))[:MOST_CALLS], *list(drivers)[:MOST_DRIVERS]])
     found: dict[str, Call] = {}
-    for task_id in dict.fromkeys([*tasks, *list(drivers)[:MOST_DRIVERS]]):
+    for task_id in asked:
         rows = dashboard.tasks(("task_id", "=", task_id))
         if rows:
             row = max(rows, key=lambda row: row.attempt_number)
             found[task_id] = Call(row.task_id, row.name or row.func_or_class_name, row.state, row.worker_id)
-    asked = {task[OWN_PART:] for task in _awaited(waiting)}
-    actors = {each.actor_id for each in waiting} & asked  # that wait, and are waited for
-    running = {each: len(dashboard.tasks(("actor_id", "=", each), ("state", "=", "RUNNING"))) for each in actors}
-    return found, running
+    awaited = {task[OWN_PART:] for task in asked}
+    actors = [each.actor_id for each in sample.processes if each.actor_id in awaited]
+    return found, {each: _running(dashboard, each) for each in actors[:MOST_CALLS]}
+
+
+def _running(dashboard: Dashboard, actor: str) -> tuple[str, ...]:
+    """The names of an actor's calls that have begun."""
+    rows = dashboard.tasks(("actor_id", "=", actor), ("state", "=", "RUNNING"))
+    return tuple(row.name or row.func_or_class_name for row in rows)
 
 
 def _awaited(processes: Iterable[ProcessFacts]) -> dict[str, None]:

@@ -12,6 +12,7 @@ from devkit.hang.records import Verdict
 from devkit.hang.states import State
 
 ENDED = "DEAD"
+SHOWN = 5  # names
 _AT_REST = frozenset({"idle", "ray", "sleep", "wait", "lock", "io"})
 
 
@@ -23,8 +24,10 @@ def verdict(case: Case) -> Verdict | None:
     if not polls or any(state.advanced or state.moved or state.doing not in _AT_REST for state in others):
         return None
     state, found = min(polls, key=lambda each: words.rank(each[0]))
-    text = f"no progress: {words.name(state)} looks for the actor {_said(found)}{words.at_frame(found.at)}, "
-    text += f"{found.count} times in {words.span(found.seconds)}; {_known(found, case.now.named)}"
+    what = "looks for the actor" if found.name else "lists the named actors"
+    text = f"no progress: {words.name(state)} {what} {_said(found)}{words.at_frame(found.at)}, "
+    known = _known if found.name else _listed
+    text += f"{found.count} times in {words.span(found.seconds)}; {known(found, case.now.named)}"
     evidence = words.waits(case.states)
     return Verdict("stuck", text, words.culprit(state, found.at), None, evidence, case.decided(found.seconds))
 
@@ -42,7 +45,28 @@ def _in_vain(case: Case, state: State) -> Lookup | None:
 
 
 def _said(found: Lookup) -> str:
-    return f"{found.name!r} in namespace {found.namespace!r}"
+    return f"{found.name!r} in namespace {found.namespace!r}" if found.name else f"of namespace {found.namespace!r}"
+
+
+def _listed(found: Lookup, actors: Sequence[NamedActor]) -> str:
+    """What there is, here and elsewhere."""
+    living = [each for each in actors if each.state != ENDED]
+    here = sorted(each.name for each in living if each.namespace == found.namespace)
+    text = f"there {_are(here)}"
+    for namespace in sorted({each.namespace for each in living} - {found.namespace}):
+        there = sorted(each.name for each in living if each.namespace == namespace)
+        text += f"; in namespace {namespace!r} there {_are(there)}: all_namespaces=True lists them, too"
+    return text
+
+
+def _are(names: Sequence[str]) -> str:
+    """
+    >>> _are([]), _are(["a"]), _are(list("abcdefg"))
+    ('are none', "is 'a'", "are 'a', 'b', 'c', 'd', 'e' and 2 more")
+    """
+    shown = ", ".join(map(repr, names[:SHOWN]))
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{'is' if len(names) == 1 else 'are'} {shown}{more}" if names else "are none"
 
 
 def _known(found: Lookup, actors: Sequence[NamedActor]) -> str:
@@ -58,7 +82,7 @@ def _known(found: Lookup, actors: Sequence[NamedActor]) -> str:
     names = sorted({each.name for each in here if each.state != ENDED})
     if near := get_close_matches(found.name, names, 1):
         return f"there is none, but one called {near[0]!r}"
-    return f"there is none; named actors there: {', '.join(map(repr, names[:5])) or 'none'}"
+    return f"there is none; named actors there: {', '.join(map(repr, names[:SHOWN])) or 'none'}"
 
 
 def _pass(other: NamedActor) -> str:

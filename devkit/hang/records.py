@@ -23,6 +23,7 @@ Kind = Literal[
     "slow",  # a rank is at work, and far behind
     "network",  # all ranks are in the same collective, and nothing comes through
     "resource",  # what was asked of the cluster can't be had, or is not free
+    "failing",  # the same error comes again and again: something catches it, or tries again
     "stuck",  # nothing moves, and the cause is none of these
 ]
 NO_HANG: tuple[Kind, ...] = ("moves", "paused", "idle")

@@ -32,8 +32,7 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
         return Verdict("resource", _no_room(inside), what, None, (*_in_room(inside), *evidence), decided)
     starved = [each for each in both if not each.inside and not is_free(each, now.nodes)]
     if not starved:
-        names = ", ".join(sorted({f"{each.kind} {each.name}".strip() for each in both}))
-        return Verdict("moves", f"no hang: resources are free, and Ray is starting {names}", what, None, evidence)
+        return _starting(both, first, now, evidence, decided)
     each = starved[0]
     wanted = f"it requests {asks(each.bundles)}, and {free(now.nodes, add(each.bundles))}"
     if circle := circles.held(each, now):
@@ -46,6 +45,24 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
         text += f"; {_holds(held[0])}{f', and {len(held) - 1} more hold the rest' if len(held) > 1 else ''}"
     lines = tuple(_holds(holder) for holder in held[:HOLDERS_SHOWN])
     return Verdict("resource", text, what, None, (*lines, *notes(now), *evidence), decided)
+
+
+def _starting(
+    both: Iterable[Pending], first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
+) -> Verdict | None:
+    """What nothing keeps from starting, and has no process yet: an actor that has one is in its `__init__`."""
+    begun = {each.actor_id for each in now.processes}
+    names = ", ".join(sorted({f"{each.kind} {each.name}".strip() for each in both if each.id not in begun}))
+    what = Culprit("", None, "", 0, "", 0, "")
+    if not names:
+        return None
+    if not decided:
+        text = f"no hang: resources are free, and Ray is starting {names}"
+        return Verdict("moves", text, what, None, evidence, decided)
+    said = [f"the raylet of {node.ip} wrote: {node.said[-1]}" for node in now.nodes if node.said]
+    text = f"no progress: resources are free, and Ray has been starting {names} for {now.time - first.time:.0f} s, "
+    text += f"but no process for it comes up; {said[0] if said else 'a runtime_env that is being installed takes time'}"
+    return Verdict("stuck", text, what, None, (*said, *evidence))
 
 
 def _has_room(each: Pending) -> bool:

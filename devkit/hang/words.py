@@ -54,7 +54,9 @@ def named(states: Sequence[State]) -> str:
     ranks = [state.facts.rank for state in states if state.facts.rank is not None]
     if len(roles) == 1 and len(ranks) == len(states) == len(set(ranks)):
         return f"ranks {rank_list(ranks)}"
-    return name_members(Who(state.facts.role, state.facts.rank, f"pid {state.facts.pid}") for state in states)
+    members = name_members(Who(state.facts.role, state.facts.rank, f"pid {state.facts.pid}") for state in states)
+    names = ["the driver" if each == "driver" else each for each in members.split("; ")]
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else members
 
 
 def they(states: Sequence[State], one: str, many: str) -> str:

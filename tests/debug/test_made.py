@@ -158,6 +158,21 @@ def test_names_that_are_looked_for_in_vain_are_counted(monkeypatch: pytest.Monke
     assert lookups.in_vain() == []
 
 
+def test_lists_of_names_are_counted_while_they_stay_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["a"]
+    module = SimpleNamespace(global_worker=SimpleNamespace(namespace="mine"))
+    monkeypatch.setattr(ray.util, "list_named_actors", lambda all_namespaces=False: list(names))
+    monkeypatch.setattr(lookups, "_failed", {})
+    lookups.watch(module)
+    for each in (False, False, True):  # who asks for all namespaces looks everywhere
+        assert ray.util.list_named_actors(each) == ["a"]
+    [found] = lookups.in_vain()
+    assert (found["name"], found["namespace"], found["count"]) == ("", "mine", 2)
+    names.append("b")
+    ray.util.list_named_actors()
+    assert [each["count"] for each in lookups.in_vain()] == [1]
+
+
 def test_before_ray_ends_what_is_missing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """While Ray is still there, and once."""
     order: list[str] = []

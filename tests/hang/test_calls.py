@@ -60,7 +60,8 @@ ASK_A, ASK_B = task_id("askA", "a"), task_id("askB", "b")
 ANSWER_A, ANSWER_B = task_id("ansA", "a"), task_id("ansB", "b")
 TWO = [actor("a", wait(ANSWER_B)), actor("b", wait(ANSWER_A, line=9))]
 TABLE = calls((ANSWER_A, "Node.answer", QUEUED, "a"), (ANSWER_B, "Node.answer", QUEUED, "b"))
-ONE_EACH = {actor_id("a"): 1, actor_id("b"): 1}
+BEGUN = ("Node.ask",)
+ONE_EACH = {actor_id("a"): BEGUN, actor_id("b"): BEGUN}
 
 
 def is_deadlock(found: Verdict) -> bool:
@@ -68,7 +69,10 @@ def is_deadlock(found: Verdict) -> bool:
 
 
 def told(
-    processes: Iterable[Document], table: dict[str, Call] | None, running: dict[str, int] | None, **more: Any
+    processes: Iterable[Document],
+    table: dict[str, Call] | None,
+    running: dict[str, tuple[str, ...]] | None,
+    **more: Any,
 ) -> Verdict:
     tables = {} if table is None else {"calls": table, "running": running or {}}
     return verdict([driver(), *processes], patience=1.0, **tables, **more)
@@ -99,7 +103,7 @@ def test_an_actor_that_waits_for_itself() -> None:
     found = told(
         [actor("a", wait(inner, call="Me.outer"), role="Me")],
         calls((inner, "Me.inner", QUEUED, "a")),
-        {actor_id("a"): 1},
+        {actor_id("a"): BEGUN},
     )
     assert is_deadlock(found)
     assert found.sentence == "deadlock: Me pid 3097 waits at /job/train.py:6 in Me.outer for Me.inner, queued at itself"
@@ -112,7 +116,7 @@ def test_a_circle_through_a_task() -> None:
         actor("w", wait(answer_, line=15, call="through"), role="worker"),
     ]
     table = calls((through, "through", RUNNING, "w"), (answer_, "Tasker.answer", "SUBMITTED_TO_WORKER", "a"))
-    found = told(processes, table, {actor_id("a"): 1})
+    found = told(processes, table, {actor_id("a"): BEGUN})
     assert is_deadlock(found)
     assert found.sentence == (
         "deadlock: Tasker pid 3097 waits at /job/train.py:6 in Tasker.go for through, which runs in worker pid 3119; "
@@ -131,7 +135,7 @@ def test_three_in_a_circle_and_a_fourth_that_waits_for_one() -> None:
     table = calls(
         *((tasks[name], "Node.answer", QUEUED, name) for name in "abc"), (task_id("td", "a"), "Node.see", QUEUED, "a")
     )
-    found = told(processes, table, {actor_id(name): 1 for name in "abcd"})
+    found = told(processes, table, {actor_id(name): BEGUN for name in "abcd"})
     assert is_deadlock(found) and found.sentence.count("waits at") == 3 and "Onlooker" not in found.sentence
 
 
@@ -145,7 +149,7 @@ def test_a_threaded_actor_all_of_whose_threads_wait() -> None:
     both = [wait(ANSWER_B, thread="Dummy-1"), wait(more, thread="Dummy-2")]
     table = {**TABLE, **calls((more, "Node.answer", QUEUED, "b"))}
     processes = [actor("a", *both, concurrency=2), TWO[1]]
-    assert is_deadlock(told(processes, table, {actor_id("a"): 2, actor_id("b"): 1}))
+    assert is_deadlock(told(processes, table, {actor_id("a"): BEGUN * 2, actor_id("b"): BEGUN}))
 
 
 # ---- what is no deadlock
@@ -154,7 +158,7 @@ def test_a_threaded_actor_all_of_whose_threads_wait() -> None:
 def test_a_call_that_runs_already() -> None:
     table = {**TABLE, **calls((ANSWER_A, "Node.answer", RUNNING, "a"))}
     processes = [actor("a", wait(ANSWER_B), concurrency=2), TWO[1]]
-    assert told(processes, table, {actor_id("a"): 2, actor_id("b"): 1}).kind != "deadlock"
+    assert told(processes, table, {actor_id("a"): BEGUN * 2, actor_id("b"): BEGUN}).kind != "deadlock"
 
 
 @pytest.mark.parametrize("concurrency", [2, 1000])
@@ -167,7 +171,7 @@ def test_an_actor_that_can_still_take_the_call(concurrency: int) -> None:
 def test_another_group_of_calls_that_is_at_work() -> None:
     """Two calls run, and one of them waits: a group of the actor's own, with slots of its own, is busy."""
     processes = [actor("a", wait(ANSWER_B)), TWO[1]]
-    assert told(processes, TABLE, {actor_id("a"): 2, actor_id("b"): 1}).kind != "deadlock"
+    assert told(processes, TABLE, {actor_id("a"): BEGUN * 2, actor_id("b"): BEGUN}).kind != "deadlock"
 
 
 @pytest.mark.parametrize(
@@ -207,7 +211,7 @@ def test_a_process_that_is_at_work_or_stopped() -> None:
 def test_a_thread_of_the_actor_s_own_has_no_slot() -> None:
     """What a thread of the program's waits for keeps no call from being taken."""
     processes = [actor("a", wait(ANSWER_B, side=True, thread="Thread-3")), TWO[1]]
-    assert told(processes, TABLE, {actor_id("a"): 0, actor_id("b"): 1}).kind != "deadlock"
+    assert told(processes, TABLE, {actor_id("a"): (), actor_id("b"): BEGUN}).kind != "deadlock"
     beside = [actor("a", wait(ANSWER_B), wait(task_id("x"), side=True, thread="Thread-3")), TWO[1]]
     assert is_deadlock(told(beside, TABLE, ONE_EACH))
 
@@ -316,13 +320,20 @@ def test_an_actor_whose_call_waits_for_an_actor_that_gets_no_place() -> None:
 def test_a_ray_get_in_a_coroutine_holds_up_the_loop_of_its_actor() -> None:
     waits = wait(ANSWER_A, call="Buffer.report", blocks=True)
     table = calls((ANSWER_A, "Buffer.size", QUEUED, ""))
-    found = told([actor("a", waits, concurrency=1000)], table, {actor_id("a"): 1})
+    found = told([actor("a", waits, concurrency=1000)], table, {actor_id("a"): BEGUN})
     assert is_deadlock(found)
     assert found.sentence.endswith(
         "for Buffer.size, queued at itself, whose event loop a ray.get in a coroutine holds up"
     )
+    # Ray lists what a loop has not come to as running, too
+    scorer = actor("b", wait(ANSWER_A, line=9, call="Scorer.score"), role="Scorer")
+    waits_for_it = wait(ANSWER_B, call="Buffer.run", blocks=True)
+    both = calls((ANSWER_A, "Buffer.size", "RUNNING", ""), (ANSWER_B, "Scorer.score", "RUNNING", ""))
+    begun = {actor_id("a"): ("Buffer.run", "Buffer.size"), actor_id("b"): ("Scorer.score",)}
+    found = told([actor("a", waits_for_it, concurrency=1000), scorer], both, begun)
+    assert is_deadlock(found) and "for Buffer.size, queued at Node pid 3097, whose event loop" in found.sentence, found
     awaits = {**waits, "blocks": False, "thread": "task 1"}
-    assert not is_deadlock(told([actor("a", awaits, concurrency=1000)], table, {actor_id("a"): 1}))
+    assert not is_deadlock(told([actor("a", awaits, concurrency=1000)], table, {actor_id("a"): BEGUN}))
 
 
 @pytest.mark.parametrize(("thread", "blocks"), [("AsyncIO Thread: default", True), ("loader", False)])
@@ -340,3 +351,31 @@ def test_which_waits_block_an_event_loop(thread: str, blocks: bool) -> None:
 
     found = ray["get"]([Reference()])
     assert (found["tasks"], found["blocks"], found["side"]) == ([ANSWER_A], blocks, False)
+
+
+QUEUE_TASK = task_id("put", "a")
+
+
+@pytest.mark.parametrize(("method", "said"), [("put", "stays full: nobody takes"), ("get", "stays empty: nobody puts")])
+def test_ray_s_own_queue_is_called_by_its_name(method: str, said: str) -> None:
+    table = calls((QUEUE_TASK, f"_QueueActor.{method}", "RUNNING", ""))
+    found = told([actor("b", wait(QUEUE_TASK, line=9)), actor("a", role="_QueueActor")], table, {})
+    assert "waits at /job/train.py:9" in found.sentence and said in found.sentence, found
+
+
+def test_a_generator_that_nobody_reads_keeps_its_actor() -> None:
+    begun = {actor_id("a"): ("Node.stream",)}
+    found = told([actor("b", wait(ANSWER_A, line=9)), actor("a")], calls((ANSWER_A, "Node.answer", QUEUED, "")), begun)
+    assert "queued at Node pid 3097 behind Node.stream, which has begun and is in no line" in found.sentence, found
+
+
+def test_a_call_of_an_actor_that_has_not_started() -> None:
+    table = calls((ANSWER_A, "Node.answer", "PENDING_NODE_ASSIGNMENT", ""))
+    found = told([actor("b", wait(ANSWER_A, line=9))], table, {})
+    assert found.sentence.endswith("for Node.answer, whose actor has not started"), found
+
+
+def test_who_waits_in_a_circle_that_is_not_proved_is_told_what_it_waits_for() -> None:
+    table = calls((ANSWER_A, "Node.answer", "RUNNING", ""), (ANSWER_B, "Node.answer", "RUNNING", ""))
+    found = told(TWO, table, {actor_id("a"): BEGUN * 2, actor_id("b"): BEGUN * 2})
+    assert found.kind == "stuck" and "for Node.answer, which runs in Node pid 309" in found.sentence, found

@@ -365,6 +365,47 @@ def test_what_ray_has_not_given(name: str) -> None:
     assert found.kind == kind and said in found.sentence
 
 
+def test_what_nothing_keeps_from_starting_and_does_not_start() -> None:
+    pending = (Pending("task", "f", "t1", ({"CPU": 1.0},)), Pending("actor", "Worker", "a1", ({"CPU": 1.0},)))
+    nodes = [replace(node, said=("a first line", "error: no such package")) for node in NODES]
+    found = verdict([driver()], pending=pending, nodes=nodes, seconds=12.0)
+    assert (found.kind, found.hang, found.decided) == ("stuck", True, True)
+    assert "Ray has been starting actor Worker, task f for 12 s, but no process for it comes up" in found.sentence
+    assert found.sentence.endswith("wrote: error: no such package")
+    # when there is a process that is in the actor's __init__, it is told by the line where it stands
+    begun = elsewhere(1, 3, 41, call_in="read", target="a pipe")
+    begun["facts"]["actor_id"] = "a1"
+    found = verdict([driver(), begun], pending=pending[1:], nodes=nodes, seconds=12.0)
+    assert found.kind == "io" and "train.py:41" in found.sentence, found
+
+
+def failed(count: int, every: float, ended: float = 0.0, said: str = "KeyError: 'a'") -> tuple[CrashFacts, ...]:
+    """Crashes of one kind, the last one `ended` seconds before the later sample."""
+    at, last = Frame(TRAIN, 17, "Env.step"), NOW + 2.0 - ended
+    times = [last - every * back for back in reversed(range(count))]
+    return tuple(CrashFacts(f"c{n}", "w", "Env", None, f"{said}{n}", at, time, None) for n, time in enumerate(times))
+
+
+def test_what_fails_again_and_again_is_why_the_others_wait() -> None:
+    found = verdict([driver()], crashes=failed(12, 0.5), patience=1.0)
+    assert (found.kind, found.hang) == ("failing", True)
+    assert found.sentence.startswith(
+        "no progress: Env fails again and again, 12 times in 5.5 s: KeyError: 'a'11 at /job/train.py:17 in Env.step; "
+    ), found
+    assert found.evidence[0].endswith("(variables: devkit crashes show c11)")
+
+
+def test_what_fails_again_and_again_while_others_work_is_told_and_no_hang() -> None:
+    sleeps = process(facts(None, 26, "robust", call_in="clock_nanosleep"), None, "driver")
+    found = verdict([sleeps], crashes=failed(12, 0.5))
+    assert not found.hang and ", but Env fails again and again, 12 times" in found.sentence
+
+
+@pytest.mark.parametrize("crashes", [failed(2, 0.5), failed(5, 0.5, ended=60.0)], ids=["twice", "no more"])
+def test_what_has_failed_before_explains_nothing(crashes: tuple[CrashFacts, ...]) -> None:
+    assert "again and again" not in verdict([driver()], crashes=crashes, patience=1.0).sentence
+
+
 def test_an_idle_worker_that_has_to_wait_for_a_core_is_idle() -> None:
     """Given a busy machine, where Ray's loop wants a core again and again, and does not get one at once."""
 

@@ -49,6 +49,20 @@ def test_what_is_known_of_the_name() -> None:
     assert told(named=()).sentence.endswith("there is none; named actors there: none")
 
 
+def test_a_list_of_names_that_stays_the_same_is_told_with_what_there_is() -> None:
+    lists = {"name": "", "namespace": "mine", "count": 9, "seconds": 12.0, "at": AT}
+    more = [replace(ELSEWHERE, name=f"engine-{number}") for number in range(6)]
+    here = replace(ELSEWHERE, name="store", namespace="mine")
+    first, last = ([polls(0, 0.0, lookups=[{**lists, "count": count}])] for count in (5, 9))
+    named = (here, *more, replace(here, name="gone", state="DEAD"))
+    found = diagnose(Sample.of(answer(first, NOW - 2.0), named=named), Sample.of(answer(last), named=named), 10.0)
+    assert found.sentence == (
+        "no progress: the driver lists the named actors of namespace 'mine' at /job/train.py:12 in find, 9 times in "
+        "12 s; there is 'store'; in namespace 'other' there are 'engine-0', 'engine-1', 'engine-2', 'engine-3', "
+        "'engine-4' and 1 more: all_namespaces=True lists them, too"
+    )
+
+
 def test_who_looks_no_more_or_waits_for_somebody_at_work_does_not_poll() -> None:
     assert "looks for" not in told(counts=(50, 50)).sentence
     busy = process(facts(0, 5, "train", cpu=1.0), 0, "Trainer")

@@ -63,11 +63,11 @@ def test_what_is_held_by_who_waits_for_those_who_ask_for_it() -> None:
         assert found["culprit"]["line"] == mark("own_holds.py", "holds")
 
 
-def verdict(program: str, *options: str, until: str) -> dict[str, Any]:
-    """What `devkit hang` says of one that runs, once it says that."""
+def verdict(program: str, *options: str, until: str, words: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What `devkit hang` says of one that runs with these words, once it says that."""
     with short_folder() as folder:
         environ = environment(folder)
-        with started(environ, folder, "--", sys.executable, str(PROGRAMS / program)) as said:
+        with started(environ, folder, "--", sys.executable, str(PROGRAMS / program), *words) as said:
             eventually(lambda: "debugging job" in said.read_text(), said.read_text, SECONDS)
             heard: list[str] = []
 
@@ -84,6 +84,28 @@ def test_a_loop_that_looks_for_a_name_is_told_where_that_is() -> None:
     found = verdict("own_polls.py", "--after", "3", until="looks for the actor")
     assert (found["kind"], found["culprit"]["line"]) == ("stuck", mark("own_polls.py", "looks")), found["sentence"]
     assert "in namespace 'mine'" in found["sentence"] and "pass namespace='other'" in found["sentence"]
+
+
+WAITS = {
+    "retries": ("moves", "Env fails again and again, ", "times in"),
+    "restarts": ("failing", "Engine fails again and again, ", "for Engine.generate, whose actor has not started"),
+    "hook": ("io", "waits for the lock of ", "in warm_cache, and the driver waits for it"),
+    "command": ("stuck", "Ray has been starting task produce", "error: no such package"),
+    "queue": ("stuck", "a ray.util.queue.Queue that stays full", "in produce"),
+    "stream": ("stuck", "for Rollout.stats, queued at Rollout pid", "behind Rollout.stream, which has begun"),
+    "coroutine": ("deadlock", "for Manager.report, queued at Manager pid", "whose event loop a ray.get in a coroutine"),
+    "lists": ("stuck", "the driver lists the named actors of namespace 'trainer'", "in namespace 'serving' there is"),
+}
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_what_a_wait_that_does_not_end_is_for(how: str) -> None:
+    kind, says, more = WAITS[how]
+    found = verdict("own_waits.py", "--after", "5", until=says, words=(how,))
+    assert more in found["sentence"], found["sentence"]
+    assert found["kind"] == kind or (how == "retries" and not found["hang"]), found
+    if how not in ("command", "stream"):
+        assert f"own_waits.py:{mark('own_waits.py', how)} in " in json.dumps(found), found
 
 
 def test_a_placement_group_that_waits_says_who_holds_what() -> None:

@@ -239,7 +239,7 @@ def test_who_waits_for_an_engine_that_starts_is_not_to_blame() -> None:
 def test_who_keeps_another_team_waiting_is_named() -> None:
     found = verdict(crossing(engine(71, call_in="clock_nanosleep")))
     assert found.hang and found.culprit and (found.culprit.role, found.culprit.line) == ("RolloutWorker", 71), found
-    assert "ActorWorker ranks 0,1; driver wait for it" in found.sentence
+    assert "ActorWorker ranks 0,1 and the driver wait for it" in found.sentence
 
 
 def by_itself(function: str, inner: str, **changes: Any) -> Document:

@@ -85,6 +85,8 @@ def test_arguments_on_a_gpu() -> None:
     assert given["custom_weight_loader"] == [LOADER] and given["skip_tokenizer_init"]
     assert not given["disable_cuda_graph"] and given["enable_memory_saver"] and given["enable_weights_cpu_backup"]
     assert not {"nnodes", "dist_init_addr", "attention_backend", "max_total_tokens"} & given.keys()
+    assert given["gc_threshold"] == sglang.COLLECT_AFTER
+    assert arguments(replace(ON_GPU, options={"gc_threshold": [700, 10, 10]}), PART)["gc_threshold"] == [700, 10, 10]
     kept = arguments(replace(ON_GPU, cuda_graphs=False, releases_memory=False), PART)
     assert kept["disable_cuda_graph"] and not kept["enable_memory_saver"] and not kept["enable_weights_cpu_backup"]
 

@@ -245,7 +245,7 @@ def runtime_env_hook(runtime_env: Document | None) -> Document:
     """What RAY_RUNTIME_ENV_HOOK names: adds the agent to whatever the program asks for."""
     import ray.cloudpickle
 
-    from . import ship
+    from . import hub_actor, ship
 
     note_ray()
     environment = _with_other_hooks(dict(runtime_env or {}))
@@ -254,6 +254,7 @@ def runtime_env_hook(runtime_env: Document | None) -> Document:
     folder = Path(__file__).resolve().parent.parent
     bundle = (folder / "bundle.zip").read_bytes()
     user_hook = environment.get("worker_process_setup_hook")
+    hub_actor.spares_hook = user_hook is not None
     environment["worker_process_setup_hook"] = ship.make_hook(bundle, folder.name, settings, user_hook)
     return environment
 

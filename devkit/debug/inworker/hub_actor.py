@@ -48,6 +48,8 @@ NAME = f"devkit-hub-{PROTOCOL}"
 NAMESPACE = "_devkit"
 HEAD_RESOURCE = "node:__internal_head__"
 START_SECONDS = 30.0
+SPARE_HOOK = "DEVKIT_SPARE_HOOK"  # ship.py reads it
+spares_hook = False  # whether the job has a set-up hook of its own; a runtime_env for the hub costs a second
 
 
 class HubActor:
@@ -96,6 +98,7 @@ def create() -> Any:
             num_cpus=0,
             max_restarts=-1,
             resources={HEAD_RESOURCE: 0.001},
+            **({"runtime_env": {"env_vars": {SPARE_HOOK: "1"}}} if spares_hook else {}),
         )
         .remote()
     )

@@ -1,4 +1,7 @@
-"""Which actors this process looks up by name in vain, and how often: a loop of that moves, and gets nowhere."""
+"""Which actors this process looks up by name in vain, and how often: a loop of that moves, and gets nowhere.
+
+A list of all names is such a look, too, as long as it stays the same; it is noted under no name.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -21,11 +24,36 @@ _failed: dict[tuple[str, str], Document] = {}
 
 
 def watch(module: Any) -> None:
-    """Counts what `ray.get_actor` does not find. `module` is `ray._private.worker`; `ray` has one of its own."""
+    """Counts what `ray.get_actor` does not find, and how often `ray.util.list_named_actors` finds nothing new.
+
+    `module` is `ray._private.worker`; `ray` has a `get_actor` of its own.
+    """
     for holder in (module, sys.modules.get("ray")):
         original = getattr(holder, "get_actor", None)
         if original is not None and not hasattr(original, _MARK):
             holder.get_actor = _watched(original, module)  # type: ignore[union-attr]
+    util = sys.modules.get("ray.util")
+    original = getattr(util, "list_named_actors", None)
+    if original is not None and not hasattr(original, _MARK):
+        util.list_named_actors = _watched_list(original, module)  # type: ignore[union-attr]
+
+
+def _watched_list(original: Callable[..., Any], module: Any) -> Callable[..., Any]:
+    seen: dict[str, Sequence[str]] = {}
+
+    @functools.wraps(original)
+    def list_named_actors(all_namespaces: bool = False) -> Any:
+        found = original(all_namespaces)
+        if not all_namespaces:
+            namespace = str(getattr(module.global_worker, "namespace", "") or "")
+            if seen.get(namespace) != sorted(found):
+                _failed.pop(("", namespace), None)
+            seen[namespace] = sorted(found)
+            _note("", namespace)
+        return found
+
+    setattr(list_named_actors, _MARK, True)
+    return list_named_actors
 
 
 def _watched(original: Callable[..., Any], module: Any) -> Callable[..., Any]:

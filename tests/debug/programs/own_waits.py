@@ -1,0 +1,125 @@
+"""Starts a Ray of its own, and waits for what does not come, in the way that its word says."""
+
+import fcntl
+import os
+import stat
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import ray
+from ray.util.queue import Queue
+
+FOLDER = Path(tempfile.mkdtemp())
+LOCK = FOLDER / "cache.lock"
+
+
+def warm_cache():
+    with LOCK.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # @hook
+
+
+@ray.remote(num_cpus=0)
+class Env:
+    def step(self):
+        return {}["reward"]  # @retries
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+class Engine:
+    def __init__(self):
+        os._exit(1)  # @restarts
+
+    def generate(self):
+        return "text"
+
+
+@ray.remote(num_cpus=0)
+class Rollout:
+    @ray.method(num_returns="streaming")
+    def stream(self, rows):
+        for row in range(rows):  # noqa: UP028 - Ray uses `send`, which a range has not
+            yield row
+
+    def stats(self):
+        return 1
+
+
+@ray.remote(num_cpus=0)
+def produce(queue):
+    for row in range(9):
+        queue.put(row)  # @queue
+
+
+@ray.remote(num_cpus=0)
+class Manager:
+    async def report(self, value):
+        pass
+
+    async def run(self, scorer):
+        return ray.get(scorer.remote(ray.get_runtime_context().current_actor))  # @coroutine
+
+
+@ray.remote(num_cpus=0)
+def score(manager):
+    ray.get(manager.report.remote(1))
+
+
+def coroutine():
+    ray.get(Manager.remote().run.remote(score))
+
+
+def retries():
+    env = Env.remote()
+    while True:
+        try:
+            return ray.get(env.step.remote())
+        except KeyError:
+            time.sleep(0.2)
+
+
+def restarts():
+    ray.get(Engine.remote().generate.remote())
+
+
+def hook():
+    ray.get(produce.remote(None))
+
+
+def command():
+    launcher = FOLDER / "launcher"
+    launcher.write_text("#!/bin/sh\necho 'error: no such package' >&2\nexit 1\n")
+    launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR)
+    ray.get(produce.options(runtime_env={"py_executable": str(launcher)}).remote(None))
+
+
+def queue():
+    ray.get(produce.remote(Queue(maxsize=2, actor_options={"num_cpus": 0})))
+
+
+def stream():
+    rollout = Rollout.remote()
+    refs = rollout.stream.options(_generator_backpressure_num_objects=2).remote(20)
+    print(ray.get(next(refs)))
+    ray.get(rollout.stats.remote())  # @stream
+
+
+def lists():
+    rollout = Rollout.options(name="rollout-0", namespace="serving").remote()
+    ray.get(rollout.stats.remote())
+    while not ray.util.list_named_actors():  # @lists
+        time.sleep(0.2)
+
+
+def main(how):
+    held = LOCK.open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    environment = {"worker_process_setup_hook": warm_cache} if how == "hook" else {}
+    ray.init(num_cpus=2, namespace="trainer", object_store_memory=100 * 1024**2, runtime_env=environment)
+    globals()[how]()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    main(sys.argv[1])
