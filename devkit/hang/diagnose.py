@@ -148,7 +148,8 @@ def _standing(case: Case) -> Verdict:
     waiters = [state for state in at_work if state.waits_for_others]
     for_whom = "it" if len(alike) == 1 else "them"
     tail = f", and {words.they(waiters, 'waits', 'wait')} for {for_whom}" if waiters else ""
-    return Verdict(kind, f"no progress: {text}{tail}", words.culprit(first), None, evidence, decided)
+    why = words.ended(first) if first.doing in ("wait", "sleep", "io") else ""
+    return Verdict(kind, f"no progress: {text}{tail}{why}", words.culprit(first), None, evidence, decided)
 
 
 def _is_like(one: State, other: State) -> bool:

@@ -111,6 +111,16 @@ class Lookup:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """A thread of a process that has ended, or an asyncio task that has failed and that nobody awaits."""
+
+    kind: str  # thread, task
+    name: str
+    said: str = ""  # what it raised
+    at: Frame | None = None
+
+
+@dataclass(frozen=True)
 class NamedActor:
     """An actor of Ray's table that has a name."""
 
@@ -156,6 +166,7 @@ class ProcessFacts:
     locks: tuple[LockWait, ...] = ()
     waits: tuple[CallWait, ...] = ()
     lookups: tuple[Lookup, ...] = ()
+    ended: tuple[Ended, ...] = ()
     actor_id: str = ""  # empty: it is no actor
     concurrency: int = 0  # how many calls its actor takes at once; 0: not known
     stopped: bool = False  # by a debugger
@@ -294,6 +305,7 @@ def read_process(document: Document) -> ProcessFacts:
         locks=tuple(_lock(each) for each in facts.get("locks") or ()),
         waits=tuple(_call_wait(each) for each in facts.get("waits") or ()),
         lookups=tuple(_lookup(each) for each in facts.get("lookups") or ()),
+        ended=tuple(_ended(each) for each in facts.get("ended") or ()),
         actor_id=str(facts.get("actor_id") or ""),
         concurrency=int(facts.get("concurrency") or 0),
         stopped=bool(facts.get("stops")),
@@ -367,6 +379,11 @@ def _call_wait(document: Document) -> CallWait:
 def _lookup(document: Document) -> Lookup:
     name, namespace = str(document["name"]), str(document["namespace"])
     return Lookup(name, namespace, int(document["count"]), float(document["seconds"]), frame(document["at"]))
+
+
+def _ended(document: Document) -> Ended:
+    at = document.get("at")
+    return Ended(str(document["kind"]), str(document["name"]), str(document["said"]), frame(at) if at else None)
 
 
 def _lock(document: Document) -> LockWait:

@@ -144,6 +144,16 @@ def unlisted(state: State) -> str:
     return f"waits in {group.waiting.op} of a process group created without torch.distributed"
 
 
+def ended(state: State) -> str:
+    """What of a process that waits has ended: it may be what it waits for."""
+    tasks = [each for each in state.facts.ended if each.kind == "task"]
+    if tasks:
+        each = tasks[0]
+        return f"; its background task {each.name} has failed, and nobody awaits it: {each.said}{at_frame(each.at)}"
+    threads = [each.name for each in state.facts.ended]
+    return f"; its thread{'s' * (len(threads) > 1)} {', '.join(threads)} ended before" if threads else ""
+
+
 def io(state: State) -> str:
     """What an I/O wait is for: "the end of a child process", "a read from a pipe"."""
     return state.about or "I/O"

@@ -61,6 +61,9 @@ def _file(name: str, stdin: bytes | None) -> Source:
         if len(stdin or b"") > LARGEST:
             raise too_large
         return Source("stdin", stdin or b"")
+    if name.endswith(".py"):
+        hint = f"lint reads the script that starts it, or its command: devkit lint -- python {name} KEY=VALUE ..."
+        raise UsageError(f"{name} is a Python program, not a launch script", hint=hint)
     try:
         return Source(name, read_regular(name, LARGEST))
     except (OSError, ValueError) as error:

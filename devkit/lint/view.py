@@ -48,6 +48,7 @@ def _around(finding: LintFinding) -> tuple[str, int]:
 def summary(record: LintRecord) -> Text:
     counts = [(record.count(severity), severity) for severity in SEVERITIES]
     if not any(count for count, _ in counts):
-        return Text("lint: no problems found")
+        checked = "" if record.targets else "; there is no training command in it, so only its shell was checked"
+        return Text(f"lint: no problems found{checked}")
     said = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for count, severity in counts if count)
     return Text(f"lint: {said}")

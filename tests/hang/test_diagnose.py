@@ -379,6 +379,23 @@ def test_what_nothing_keeps_from_starting_and_does_not_start() -> None:
     assert found.kind == "io" and "train.py:41" in found.sentence, found
 
 
+ENDED = {
+    "thread": ({"kind": "thread", "name": "prefetch", "said": "", "at": None}, "; its thread prefetch ended before"),
+    "task": (
+        {"kind": "task", "name": "Server.apply", "said": "KeyError: 'a'", "at": LOOP},
+        "; its background task Server.apply has failed, and nobody awaits it: KeyError: 'a' at /job/train.py:50 in "
+        "load",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_what_has_ended_in_a_process_that_waits_is_told(name: str) -> None:
+    known, said = ENDED[name]
+    found = verdict([driver(), process(facts(1, 42, ended=[known]), 1)], patience=1.0)
+    assert found.kind == "stuck" and found.sentence.endswith(said), found
+
+
 def failed(count: int, every: float, ended: float = 0.0, said: str = "KeyError: 'a'") -> tuple[CrashFacts, ...]:
     """Crashes of one kind, the last one `ended` seconds before the later sample."""
     at, last = Frame(TRAIN, 17, "Env.step"), NOW + 2.0 - ended

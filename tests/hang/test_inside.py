@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import collectives, kernel_view, locks, progress
+from devkit.debug.inworker import collectives, ended, kernel_view, locks, progress
 from devkit.doctor.onnode import network
 from tests.debug.conftest import eventually
 from tests.pace import stretched
@@ -332,3 +333,36 @@ def test_peers_that_do_not_acknowledge(tmp_path: Path) -> None:
     mapped = TCP.format(own="0100004D:9999", inode=1).replace("0300004D", "0000000000000000FFFF00000300004D")
     (tmp_path / "tcp6").write_text(mapped.replace("00000005", "00000007"))
     assert network.unacknowledged("77.0.0.3", str(tmp_path)) == 7
+
+
+def test_a_thread_that_has_ended_and_a_task_that_failed_unheard_are_told() -> None:
+    done = threading.Thread(target=lambda: None, name="prefetch")
+    fresh = threading.Thread(target=lambda: None, name="not begun")
+    done.start()
+    done.join()
+
+    async def apply_updates() -> None:
+        raise KeyError("grad_norm")
+
+    async def fine() -> None:
+        pass
+
+    async def main() -> list[Document]:
+        tasks = [asyncio.get_running_loop().create_task(each()) for each in (apply_updates, fine)]
+        await asyncio.wait(tasks)
+        found = ended.ended()
+        assert ended.ended() == found, "to look is not to hear"
+        with pytest.raises(KeyError):
+            await tasks[0]
+        assert not [each for each in ended.ended() if each["name"].endswith("apply_updates")]
+        return found
+
+    found = asyncio.run(main())
+    [task] = [each for each in found if each["name"].endswith("apply_updates")]
+    assert (task["kind"], task["said"], task["at"]["function"].rpartition(".")[2]) == (
+        "task",
+        "KeyError: 'grad_norm'",
+        "apply_updates",
+    )
+    names = [each["name"] for each in ended._threads()]
+    assert done.name in names and fresh.name not in names and threading.current_thread().name not in names

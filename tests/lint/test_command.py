@@ -69,6 +69,25 @@ def test_a_clean_script_and_a_clean_command_give_0(script: Path, capsys: pytest.
     assert capsys.readouterr().out.count("lint: no problems found") == 4
 
 
+def test_the_page_shows_what_is_printed(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "lint.md").read_text()
+    script.write_text(page.partition("```bash\n")[2].partition("```")[0])
+    shown = page.partition("$ devkit lint run.sh\n")[2].partition("```")[0]
+    assert cli.main(["lint", "run.sh"]) == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in shown.splitlines() if line not in ("...", *printed)] == []
+
+
+def test_what_is_no_launch_script_is_not_called_right(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script.write_text("echo prepared\n")
+    assert cli.main(["lint", "run.sh"]) == 0
+    assert "there is no training command in it, so only its shell was checked" in capsys.readouterr().out
+    script.with_name("job.py").write_text("print(1)\n")
+    assert cli.main(["lint", "job.py"]) == 2
+    said = capsys.readouterr().err
+    assert "error: job.py is a Python program" in said and "devkit lint -- python job.py" in said
+
+
 def test_a_command_s_options_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["lint", "--json", "--", *WORDS, "--json", "trainer.tset_freq=1"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]

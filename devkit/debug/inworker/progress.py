@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from . import collectives, kernel_view, locks, lookups, waits
+from . import collectives, ended, kernel_view, locks, lookups, waits
 from .identity import identify
 from .sources import is_users
 from .stacks import OUR_THREADS, all_threads
@@ -40,6 +40,7 @@ def facts(agent: Any) -> Document:
         "locks": locks.describe(frames, names),
         "waits": waits.of_process(frames, names),
         "lookups": lookups.in_vain(),
+        "ended": ended.ended(),
         **waits.actor(),
         "process": kernel_view.process(os.getpid()),
         "unanswered": kernel_view.unanswered(),

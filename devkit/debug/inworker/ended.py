@@ -1,0 +1,65 @@
+"""What has ended in this process that somebody may still wait for: its threads, and asyncio tasks that failed unheard.
+
+Both are known as long as the program keeps the object, and nobody is told of it: an exception in a task that no one
+awaits appears when the task is collected, and a thread that returns leaves no word.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any
+
+from .sources import is_users
+
+MOST = 5  # of each kind
+TEXT = 200  # characters of an exception
+_TASKS = ("_all_tasks", "_scheduled_tasks")  # asyncio's own sets of living objects, up to Python 3.11 and from 3.12 on
+
+Document = dict[str, Any]
+
+
+def ended() -> list[Document]:
+    """[{"kind", "name", "said", "at"}]: "thread" or "task"; what was raised and where, of a task."""
+    return [*list(_tasks())[:MOST], *list(_threads())[:MOST]]
+
+
+def _threads() -> Iterator[Document]:
+    threading = sys.modules.get("threading")
+    for each in _copy(getattr(threading, "_dangling", ())):
+        if each.ident is not None and not each.is_alive() and not each.name.startswith(("devkit", "ray")):
+            yield {"kind": "thread", "name": str(each.name), "said": "", "at": None}
+
+
+def _tasks() -> Iterator[Document]:
+    tasks = sys.modules.get("asyncio.tasks")
+    for each in {id(task): task for name in _TASKS for task in _copy(getattr(tasks, name, ()))}.values():
+        # `exception()` would take it for heard.
+        raised = getattr(each, "_exception", None) if getattr(each, "_log_traceback", False) and each.done() else None
+        at = _place(raised.__traceback__) if raised is not None else None
+        if raised is not None and at is not None:
+            name = getattr(each.get_coro(), "__qualname__", each.get_name())
+            said = f"{type(raised).__name__}: {raised}"[:TEXT]
+            yield {"kind": "task", "name": str(name), "said": said, "at": at}
+
+
+def _place(trace: TracebackType | None) -> Document | None:
+    """The innermost line of the program."""
+    found = None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if is_users(code.co_filename):
+            found = {"file": code.co_filename, "line": trace.tb_lineno, "function": code.co_qualname}
+        trace = trace.tb_next
+    return found
+
+
+def _copy(weak: Iterable[Any]) -> list[Any]:
+    """Of a set to which other threads may add meanwhile."""
+    for _ in range(3):
+        try:
+            return list(weak)
+        except RuntimeError:
+            continue
+    return []
