@@ -21,6 +21,17 @@ def talk() -> Console:
     return _console(stderr=True, quiet=loudness.is_quiet())
 
 
+def interject(text: str) -> None:
+    """A line of talk while a program of the user's may have a bar on the same terminal: it draws that anew, below."""
+    from rich.control import Control
+    from rich.segment import ControlType
+
+    console = talk()
+    if console.is_terminal:
+        console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+    console.print(text, soft_wrap=True)
+
+
 def result() -> Console:
     """For what the user asked to see."""
     return _console(stderr=False)

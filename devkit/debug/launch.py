@@ -230,7 +230,7 @@ def _tell_where(told: _Told, ended: threading.Event) -> None:
             tokens.keep_private()
             if told.editor is not None:
                 told.editor.joined(run)
-            console.talk().print(f"devkit: debugging job {run.job_id}{_how_to_look(run)}", soft_wrap=True)
+            console.interject(f"devkit: debugging job {run.job_id}{_how_to_look(run)}")
             if not ended.is_set():
                 connect = partial(connect_to, run, deadline=aftermath.ASK_SECONDS)
                 aftermath.tell_armed_before(connect, told.breakpoints, run.job_id)

@@ -34,7 +34,8 @@ def run(sampler: Sampler, *, after: float = PATIENCE, json: bool = False, began:
     if json:
         console.emit(record(found, seconds))
     else:
-        console.result().print(view.page(found), soft_wrap=True)
+        out = console.result()
+        out.print(view.page(found, width=out.width if out.is_terminal else None), soft_wrap=True)
     return found.verdict.exit_code
 
 

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 ROWS = 16  # ranks of the table; of more only those that differ from most
 IDLE = ("idle",)
+HEADS = ("who", "pid", "doing", "step", "phase", "last collective", "where")
+LEAST = ("last collective", "phase", "pid")  # what goes first where the terminal is narrow
 
 
-def page(found: Diagnosis, cwd: str | None = None) -> Text:
-    """What a person reads."""
+def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> Text:
+    """What a person reads; `width` is the terminal's, if there is one."""
     from rich.text import Text
 
     from devkit.debug import stacks
@@ -31,7 +33,7 @@ def page(found: Diagnosis, cwd: str | None = None) -> Text:
     if verdict.evidence:
         blocks.append(Text("\n").join(Text(f"  {line}") for line in verdict.evidence))
     states = case_of(found.first, found.last, 0.0).states
-    blocks.append(Text("\n").join(table([progress(state) for state in states if state.doing not in IDLE], cwd)))
+    blocks.append(Text("\n").join(table([progress(state) for state in states if state.doing not in IDLE], cwd, width)))
     if verdict.hang:
         blocks.append(stacks.page(merge(stack_documents(found.raw)), cwd=cwd))
     return Text("\n\n").join(block for block in blocks if block.plain)
@@ -65,19 +67,31 @@ def _collective(state: State) -> str:
     return f"{entry.op}{'' if entry.p2p else f' #{entry.seq}'} of {group.description or group.name}"
 
 
-def table(rows: Sequence[RankProgress], cwd: str | None = None) -> Iterator[Text]:
-    """One line for each; equal ones of a large job in one."""
+def table(rows: Sequence[RankProgress], cwd: str | None = None, width: int | None = None) -> Iterator[Text]:
+    """One line for each; equal ones of a large job in one. Where it is too wide, what tells least is left out."""
     from rich.text import Text
 
-    heads = ("who", "pid", "doing", "step", "phase", "last collective", "where")
     cells = [_cells(row, cwd) for row in sorted(rows, key=lambda row: (row.role, -1 if row.rank is None else row.rank))]
     shown = cells if len(cells) <= ROWS else _unlike(cells)
-    widths = [max(len(line[column]) for line in (heads, *shown)) for column in range(len(heads))]
-    for number, line in enumerate((heads, *shown)):
-        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    sizes = [max(len(line[column]) for line in (HEADS, *shown)) for column in range(len(HEADS))]
+    kept = _kept(sizes, shown, width)
+    for number, line in enumerate((HEADS, *shown)):
+        text = "  ".join(line[column].ljust(sizes[column]) for column in kept).rstrip()
         yield Text(text, style="dim" if number == 0 else "")
     if len(shown) < len(cells):
         yield Text(f"and {len(cells) - len(shown)} more like one of these", style="dim")
+
+
+def _kept(sizes: Sequence[int], shown: Sequence[tuple[str, ...]], width: int | None) -> list[int]:
+    """The columns for which there is room: empty ones go first."""
+    kept = list(range(len(HEADS)))
+    empty = [column for column in kept if not any(line[column] for line in shown)]
+    for column in (*empty, *map(HEADS.index, LEAST)):
+        if width is None or sum(sizes[each] + 2 for each in kept) - 2 <= width:
+            break
+        if column in kept:
+            kept.remove(column)
+    return kept
 
 
 def _unlike(cells: list[tuple[str, ...]]) -> list[tuple[str, ...]]:

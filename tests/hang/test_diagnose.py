@@ -10,7 +10,8 @@ import pytest
 
 from devkit.debug.stack_groups import Frame
 from devkit.hang.facts import CrashFacts, Holder, NodeFacts, Pending, Room, Sample
-from devkit.hang.records import Verdict
+from devkit.hang.records import RankProgress, Verdict
+from devkit.hang.view import table
 from devkit.hang.watchdog import Watch, look
 from tests.hang import jobs
 from tests.hang.jobs import (
@@ -517,3 +518,22 @@ def test_ranks_that_do_not_come_to_a_meeting_are_all_named() -> None:
 
 
 TORCH_FILE, MEETS = jobs.TORCH, {"op": "init_process_group", "world_size": 3}
+
+
+@pytest.mark.parametrize(
+    ("width", "heads"),
+    [
+        (None, "who pid doing step phase last collective where"),
+        (200, "who pid doing step phase last collective where"),
+        (80, "who pid doing phase last collective where"),
+        (60, "who pid doing phase where"),
+        (40, "who doing where"),
+    ],
+)
+def test_a_table_that_is_too_wide_leaves_out_what_tells_least(width: int | None, heads: str) -> None:
+    row = RankProgress(
+        "PPOWorker", 0, "h", 301, "stopped", False, None, "score", "all_gather #2 of default_pg", TRAIN, 8, "f"
+    )
+    lines = [line.plain for line in table([row, replace(row, rank=1)], width=width)]
+    assert lines[0].split() == heads.split() and len(lines) == 3
+    assert all(len(line) <= (width or 200) and "/job/train.py:8" in line for line in lines[1:])
