@@ -81,7 +81,9 @@ def build(spec: TinySpec) -> None:
     """Writes configuration, weights and tokenizer into `spec.folder`."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # of a file that is written in no time
     tokenizer = make_tokenizer(spec.texts)
     config = AutoConfig.from_pretrained(spec.like) if spec.like else Qwen2Config(num_key_value_heads=HEADS // 2)
     shrink(config, tokenizer, spec.max_positions, spec.heads)

@@ -94,6 +94,8 @@ WAITS = {
     "queue": ("stuck", "a ray.util.queue.Queue that stays full", "in produce"),
     "stream": ("stuck", "for Rollout.stats, queued at Rollout pid", "behind Rollout.stream, which has begun"),
     "coroutine": ("deadlock", "for Manager.report, queued at Manager pid", "whose event loop a ray.get in a coroutine"),
+    "thread": ("stuck", "its thread prefetch ended before", "Loader.next"),
+    "task": ("stuck", "its background task Server.update has failed", "nobody awaits it: KeyError: 'grad_norm'"),
     "lists": ("stuck", "the driver lists the named actors of namespace 'trainer'", "in namespace 'serving' there is"),
 }
 

@@ -1,10 +1,13 @@
 """Starts a Ray of its own, and waits for what does not come, in the way that its word says."""
 
+import asyncio
 import fcntl
 import os
+import queue as std_queue
 import stat
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -64,6 +67,42 @@ class Manager:
 @ray.remote(num_cpus=0)
 def score(manager):
     ray.get(manager.report.remote(1))
+
+
+@ray.remote(num_cpus=0)
+class Loader:
+    def __init__(self):
+        self.ready = std_queue.Queue()
+        self.thread = threading.Thread(target=self.fill, name="prefetch", daemon=True)
+        self.thread.start()
+
+    def fill(self):
+        self.ready.put(1)
+
+    def next(self):
+        return self.ready.get()  # @thread
+
+
+@ray.remote(num_cpus=0)
+class Server:
+    def __init__(self):
+        self.version = asyncio.Event()
+
+    async def update(self):
+        raise KeyError("grad_norm")  # @task
+
+    async def wait(self):
+        self.loop_task = asyncio.get_running_loop().create_task(self.update())
+        await self.version.wait()
+
+
+def thread():
+    loader = Loader.remote()
+    ray.get([loader.next.remote() for _ in range(2)])
+
+
+def task():
+    ray.get(Server.remote().wait.remote())
 
 
 def coroutine():
