@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from devkit.debug.briefly import Brief, brief
 from devkit.debug.crash_table import clip, where
 from devkit.debug.inworker.arrays import facts_text
 from devkit.debug.inworker.identity import DRIVER
@@ -37,26 +38,38 @@ def crash_page(
 
     view = _View(width, everything, cwd)
     found = [*_kin(document, crashes), *_last_look(document, crashes), *_way(document)]
-    blocks = [_head(document, now), *found, *view.chain(document)]
+    blocks = [_head(document, now, everything), *found, *view.chain(document)]
     if everything:
         blocks += [view.thread(thread) for thread in document.get("threads") or ()]
-    elif document.get("threads"):
-        blocks.append(
-            Text(f"{count(len(document['threads']), 'thread')}, library frames: --all shows them", style="dim")
-        )
+    elif folded := _folded(document):
+        blocks.append(Text(f"{', '.join(folded)}: --all shows them", style="dim"))
     if document.get("cut"):
         blocks.append(Text(f"left out: {'; '.join(document['cut'])}", style="dim"))
     return Text("\n\n").join(blocks)
 
 
-def _head(document: Document, now: float) -> Text:
+def _folded(document: Document) -> list[str]:
+    """What the page leaves out unless everything is wanted."""
+    threads = document.get("threads") or ()
+    folded = [count(len(threads), "thread"), "library frames"] if threads else []
+    said = document["exception"]
+    return folded + (["Ray's own words"] if _words(said, everything=False) != _words(said, everything=True) else [])
+
+
+def _words(said: Mapping[str, Any], *, everything: bool) -> Brief:
+    """Of an exception, Ray's long ones in short unless everything is wanted."""
+    kind, message = str(said.get("type", "")), str(said.get("message") or "").strip()
+    return Brief(kind, message) if everything else brief(kind, message)
+
+
+def _head(document: Document, now: float, everything: bool) -> Text:
     """What happened to whom."""
     from rich.text import Text
 
-    exception = document["exception"]
-    text = Text(str(exception.get("type", "")), style="bold red")
-    if exception.get("message"):
-        text.append(f": {str(exception['message']).strip()}", style="not bold red")
+    words = _words(document["exception"], everything=everything)
+    text = Text(words.type, style="bold red")
+    if words.message:
+        text.append(f": {words.message}", style="not bold red")
     who = label(Who.of(document))
     facts = [who, document.get("kind", ""), f"{document['node_ip']} pid {document['pid']}"]
     facts += [f"job {document['job_id']}" if document.get("job_id") else "", f"{ago(now - document['time'])} ago"]
@@ -122,11 +135,15 @@ def _asked_by(document: Mapping[str, Any], crashes: Iterable[Mapping[str, Any]])
 
 
 def _way(document: Document) -> Iterator[Text]:
-    """To what could not be pickled."""
     from rich.text import Text
 
+    yield from (Text(line, style="yellow") for line in way_of(document))
+
+
+def way_of(document: Mapping[str, Any]) -> Iterator[str]:
+    """To what could not be pickled."""
     if document.get("way"):
-        yield Text(f"what cannot be pickled: {document['way']}", style="yellow")
+        yield f"what cannot be pickled: {document['way']}"
 
 
 def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
@@ -169,7 +186,8 @@ class _View:
         chain = chain_of(document)
         for index in reversed(range(len(chain))):
             each = chain[index]
-            said = f"{each['type']}: {each['message']}" if each.get("message") else str(each["type"])
+            words = _words(each, everything=self._everything)
+            said = f"{words.type}: {words.message}" if words.message else words.type
             lines = [Text(said, style="bold red")] if len(chain) > 1 else []
             lines += self._frames(each["frames"]) if each["frames"] else [Text("  no frames available", style="dim")]
             yield Text("\n").join(lines)

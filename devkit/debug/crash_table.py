@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from devkit.debug.briefly import brief
 from devkit.debug.inworker.records import CrashRecord
 from devkit.debug.naming import Who, ago, count, label, short_path
 
@@ -53,9 +54,8 @@ SAID = 300  # characters
 
 def said(crash: CrashRecord) -> str:
     """Type and message, in one line."""
-    message = " ".join(crash.exception.get("message", "").split())
-    kind, message = crash.exception.get("type", ""), clip(message, SAID)  # `show` has all of it
-    return f"{kind}: {message}" if message else kind
+    found = brief(crash.exception.get("type", ""), crash.exception.get("message", ""))
+    return clip(found.said, SAID)  # `show` has all of it
 
 
 def where(crash: CrashRecord, cwd: str | None) -> str:

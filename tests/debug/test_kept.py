@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devkit.debug import crashes, kept
+from devkit.debug import crashes, kept, launch
 from devkit.debug.hub_file import HubPlace
 from devkit.debug.inworker import crash_files
 from devkit.debug.runs import Run
-from devkit.errors import NoJobError, UnreachableError, UsageError
+from devkit.errors import FailedError, NoJobError, UnreachableError, UsageError
 from devkit.logs import run as first_error
 from tests.debug.test_crashes_view import take
 
@@ -69,6 +70,58 @@ def test_after_the_end_of_its_ray_a_run_s_crashes_are_listed(alone: Path, capsys
     assert (
         f"no Ray cluster found; this is the run {run.name} of `python raises.py`, which ended with exit code 1" in err
     )
+
+
+def test_a_newest_run_that_left_no_crash_is_named(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    older = kept_run(alone, crash())
+    later = alone.parent / "later"
+    later.mkdir()
+    newest = kept_run(later)
+    assert crashes.main() == 0
+    out, err = capsys.readouterr()
+    assert "no crashes" in out and "abc1" not in out
+    assert f"this is the run {newest.name} of" in err and "and left no crash: its own output says why" in err
+    assert f"earlier runs left crashes: --job {older.name}\n" in err
+
+
+def test_a_crash_of_an_earlier_run_is_said_to_be_of_that(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    older = kept_run(alone, crash())
+    later = alone.parent / "later"
+    later.mkdir()
+    kept_run(later)
+    assert crashes.main("abc1") == 0
+    assert f"this is the run {older.name} of" in capsys.readouterr().err
+
+
+EARLY_END = """
+import json, os, sys
+from pathlib import Path
+from devkit_inworker import boot, crash_files
+logs = Path(sys.argv[1])
+crash_files.store(json.loads(sys.argv[2]), logs / "devkit" / "crashes")
+boot.note_ray({"gcs_address": "127.0.0.1:1", "job_id": "01000000", "logs": str(logs)})
+sys.exit(1)
+"""
+
+
+def test_a_program_that_ends_before_its_hub_listens_leaves_its_crash(
+    alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = (sys.executable, "-c", EARLY_END, str(alone), json.dumps(crash(kind="driver")))
+    with pytest.raises(FailedError) as failed:
+        launch.main(launch.DebugOptions(command))
+    assert failed.value.hint == launch.CRASHED
+    assert crashes.main() == 0
+    assert "abc1" in capsys.readouterr().out
+
+
+def test_a_program_that_fails_before_any_ray_is_the_newest_run(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept_run(alone, crash())
+    with pytest.raises(FailedError):
+        launch.main(launch.DebugOptions((sys.executable, "-c", "raise SystemExit(7)")))
+    assert crashes.main() == 0
+    out, err = capsys.readouterr()
+    assert "abc1" not in out and "exit code 7" in err
 
 
 def test_one_of_them_is_shown_with_its_variables(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
