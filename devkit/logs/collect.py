@@ -13,6 +13,7 @@ from typing import Any
 
 from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dashboard import Dashboard
+from devkit.debug.inworker.hub_place import HUB_NAME
 from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import in_short
 from devkit.debug.job_ends import of_run
@@ -32,7 +33,6 @@ EXPECTED = frozenset({"INTENDED_USER_EXIT", "INTENDED_SYSTEM_EXIT", "USER_ERROR"
 _FILE = re.compile(r"^worker-(?P<worker>[0-9a-f]+)-(?P<job>[0-9a-f]+)-(?P<pid>\d+)\.(?:out|err)$")
 _ACTOR = re.compile(r"^:actor_name:(.+)$", re.MULTILINE)
 _TASK = re.compile(r"^:task_name:(.+)$", re.MULTILINE)
-_OURS = "devkit-hub"
 _NO_CAUSE = re.compile(r"Failed to (get|delete)|No such actor", re.IGNORECASE)
 
 
@@ -70,8 +70,8 @@ def collect(
     of_job = (("job_id", "=", job.job_id),) if job.job_id else ()
     tasks = dashboard.tasks(*of_job, ("state", "=", "FAILED")) if of_job else ()
     actors = dashboard.actors(*of_job, ("state", "=", "DEAD")) if of_job else ()
-    tasks = tuple(row for row in tasks if not row.name.startswith(_OURS))
-    actors = tuple(row for row in actors if not row.name.startswith(_OURS))
+    tasks = tuple(row for row in tasks if not row.name.startswith(HUB_NAME))
+    actors = tuple(row for row in actors if not row.name.startswith(HUB_NAME))
     files, unread = _files(dashboard, job, nodes)
     notes = missed + unread
     mine = {match["worker"] for file in files if (match := _FILE.match(file.name))}

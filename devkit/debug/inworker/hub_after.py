@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import table
+from .hub_place import is_hub
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
 from .ownership import OWNER_DIED, sentence
@@ -39,6 +40,8 @@ async def keep_death(hub: Hub, identity: Document, fate: Document, seen: Documen
     """
     from .vanished import vanished
 
+    if is_hub(identity):
+        return
     words = await hub.last_words(identity)
     worker_id = identity["worker_id"]
     if any(crash["worker_id"] == worker_id and crash["kind"] == "exit" for crash in hub.table.crashes):
