@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from devkit.debug.inworker.words import in_short
+from devkit.debug.naming import is_library
 
 _UNPICKLED = re.compile(r"(Could not serialize the [^\n]{1,300}?):\n.*?FAIL serialization: ([^\n]{1,300})", re.DOTALL)
 # Ray's memory monitor, since Ray 2.5x: what was used, what may be; before that in other words.
@@ -18,6 +21,19 @@ _OVER_BEFORE = re.compile(
 )
 _USERS = re.compile(r"memory users:\s+PID\s+MEM\(GB\)\s+COMMAND\s+(.*)", re.DOTALL)
 _USER = re.compile(r"(\d+)\s+(\d+\.\d\d)\s+(\S.*?)(?=\s+\d+\s+\d+\.\d\d\s|\s*$)", re.DOTALL)
+# A task's error, as Ray passes it on: who raised it, a traceback, the exception's own line.
+_SECTION = re.compile(r"ray::(?P<who>[^\s(]{1,200})\(\) \(pid=\d+")
+_CREATION = "error raised in its creation task"
+_LINKS = re.compile(r"(?:The above exception was the direct cause|During handling of the above exception)[^\n]*\n")
+_FRAME = re.compile(r'^\s+File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)$', re.MULTILINE)
+_ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_RAISED = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
+# An actor's death, as Ray tells who called it.
+_DIED = "The actor died unexpectedly before finishing this task."
+_FIELD = re.compile(r"^\s*(class_name|actor_id|pid|name|namespace|ip): (.*)$", re.MULTILINE)
+_KILLED = "it was killed by `ray.kill`"
+_DEAD = re.compile(r"^The actor is dead because (?:its worker process has died\.)?")
+_EXIT = re.compile(r"Worker exit type: \w+ Worker exit detail: ")
 MOST_USERS, WORTH_GIB, COMMAND = 3, 0.1, 40
 
 
@@ -27,6 +43,9 @@ class Brief:
 
     type: str
     message: str
+    file: str = ""  # where it was raised, if that is another process's
+    line: int = 0
+    function: str = ""
 
     @property
     def said(self) -> str:
@@ -45,11 +64,59 @@ def brief(kind: str, message: str) -> Brief:
     >>> brief("ValueError", "no")
     Brief(type='ValueError', message='no')
     """
+    if (kind.startswith("RayTaskError") or _CREATION in message) and (inner := _of_task(kind, message)):
+        return inner
     if found := _UNPICKLED.search(message):
         return Brief(kind, f"{found[1]}: {found[2]}")
     if _MONITOR.search(message) or _OVER_BEFORE.search(message):
         return Brief(kind, "; ".join(["killed by Ray's memory monitor", *_of_monitor(message)]))
+    if _DIED in message or _KILLED in message:
+        return Brief(kind, _of_actor(message))
     return Brief(kind, message)
+
+
+def _of_task(kind: str, message: str) -> Brief | None:
+    """What the innermost of nested tasks raised, and where; None where the text does not tell."""
+    sections = list(_SECTION.finditer(message))
+    if not sections:
+        return None
+    who, text = sections[-1]["who"], message[sections[-1].end() :]
+    lines = text.splitlines()
+    wanted = kind.removeprefix("RayTaskError").strip("()") if kind.startswith("RayTaskError") else ""
+    for at in range(len(lines) - 1, 0, -1):
+        found = _ERROR.match(lines[at])
+        name = found["type"].rpartition(".")[2] if found else ""
+        if found and (name == wanted or (not wanted and name.endswith(_RAISED))):
+            inner = brief(name, "\n".join([found["message"] or "", *lines[at + 1 :]]).strip())
+            place = _place("\n".join(lines[:at]), who)
+            return inner if inner.file else replace(inner, file=place[0], line=place[1], function=place[2])
+    return None
+
+
+def _place(text: str, who: str) -> tuple[str, int, str]:
+    """The program's innermost frame of the last exception in a text, else any."""
+    frames = [(file, int(line), name) for file, line, name in _FRAME.findall(_LINKS.split(text)[-1])]
+    own = [each for each in frames if not is_library(each[0])] or frames
+    if not own:
+        return "", 0, ""
+    file, line, name = own[-1]
+    return file, line, who if who.rpartition(".")[2] == name else name
+
+
+def _of_actor(message: str) -> str:
+    """Which actor it was, and how it ended.
+
+    >>> _of_actor("The actor is dead because it was killed by `ray.kill`.")
+    'the actor was killed by ray.kill'
+    """
+    known = dict(_FIELD.findall(message))
+    named = " ".join(filter(None, (known.get("class_name", "").rpartition(".")[2], known.get("name"))))
+    who = (named or "the actor") + (f" (pid {known['pid']})" if "pid" in known else "")
+    if _KILLED in message:
+        return f"{who} was killed by ray.kill"
+    rest = _EXIT.sub("", " ".join(_FIELD.sub("", message).replace(_DIED, "").split()))
+    why = in_short(_DEAD.sub("", rest).strip())
+    return f"{who} died: {why}" if why else f"{who} died"
 
 
 def _of_monitor(message: str) -> Iterator[str]:

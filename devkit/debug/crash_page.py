@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from devkit.debug.briefly import Brief, brief
-from devkit.debug.crash_table import clip, where
+from devkit.debug.crash_table import clip, place_of, where
 from devkit.debug.inworker.arrays import facts_text
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import CrashRecord
@@ -38,7 +38,7 @@ def crash_page(
 
     view = _View(width, everything, cwd)
     found = [*_kin(document, crashes), *_last_look(document, crashes), *_way(document)]
-    blocks = [_head(document, now, everything), *found, *view.chain(document)]
+    blocks = [_head(document, now, view), *found, *view.chain(document)]
     if everything:
         blocks += [view.thread(thread) for thread in document.get("threads") or ()]
     elif folded := _folded(document):
@@ -62,14 +62,16 @@ def _words(said: Mapping[str, Any], *, everything: bool) -> Brief:
     return Brief(kind, message) if everything else brief(kind, message)
 
 
-def _head(document: Document, now: float, everything: bool) -> Text:
+def _head(document: Document, now: float, view: _View) -> Text:
     """What happened to whom."""
     from rich.text import Text
 
-    words = _words(document["exception"], everything=everything)
+    words = _words(document["exception"], everything=view.everything)
     text = Text(words.type, style="bold red")
     if words.message:
         text.append(f": {words.message}", style="not bold red")
+    if words.file:
+        text.append(f"\nraised at {place_of(words, view.cwd)}", style="not bold")
     who = label(Who.of(document))
     facts = [who, document.get("kind", ""), f"{document['node_ip']} pid {document['pid']}"]
     facts += [f"job {document['job_id']}" if document.get("job_id") else "", f"{ago(now - document['time'])} ago"]
@@ -177,7 +179,7 @@ class _View:
     """How wide and how much."""
 
     def __init__(self, width: int | None, everything: bool, cwd: str | None) -> None:
-        self._width, self._everything, self._cwd = width, everything, cwd
+        self._width, self.everything, self.cwd = width, everything, cwd
 
     def chain(self, document: Document) -> Iterator[Text]:
         """From the first cause to what was raised at last."""
@@ -186,7 +188,7 @@ class _View:
         chain = chain_of(document)
         for index in reversed(range(len(chain))):
             each = chain[index]
-            words = _words(each, everything=self._everything)
+            words = _words(each, everything=self.everything)
             said = f"{words.type}: {words.message}" if words.message else words.type
             lines = [Text(said, style="bold red")] if len(chain) > 1 else []
             lines += self._frames(each["frames"]) if each["frames"] else [Text("  no frames available", style="dim")]
@@ -205,7 +207,7 @@ class _View:
         lines: list[Text] = []
         for library, run in groupby(frames, key=_is_library):
             every = list(run)
-            if library and not self._everything:
+            if library and not self.everything:
                 folded = f"  (+{len(every) - 1} more)" if len(every) > 1 else ""
                 lines.append(self._place(every[-1], dim=True, more=folded))
             else:
@@ -219,7 +221,7 @@ class _View:
         source = frame.get("source")
         for number, line in enumerate(source["lines"], source["first"]) if source else ():
             here = number == frame["line"]
-            if innermost or self._everything or abs(number - frame["line"]) <= CALLER_LINES:
+            if innermost or self.everything or abs(number - frame["line"]) <= CALLER_LINES:
                 mark = "->" if here else "  "
                 yield Text(clip(f"  {mark} {number:>4}  {line}", self._width), style="bold" if here else "dim")
         for name, value in (frame.get("locals") or {}).items():
@@ -229,7 +231,7 @@ class _View:
         from rich.text import Text
 
         text = Text("  " if dim else "", style="dim" if dim else "")
-        text.append(f"{short_path(frame['file'], self._cwd)}:{frame['line']}", style="" if dim else "bold cyan")
+        text.append(f"{short_path(frame['file'], self.cwd)}:{frame['line']}", style="" if dim else "bold cyan")
         return text.append(f" in {frame['function']}{more}")
 
     def _variable(self, name: str, value: Any) -> Text:
@@ -242,7 +244,7 @@ class _View:
         said = value_text(value)
         if self._width is not None:
             room = max(20, self._width - len(head))
-            most = None if self._everything else VALUE_LINES
+            most = None if self.everything else VALUE_LINES
             said = f"\n{' ' * len(head)}".join(textwrap.wrap(said, room, max_lines=most, placeholder=" …"))
         return Text.assemble((head, "green"), said)
 

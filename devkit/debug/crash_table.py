@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from devkit.debug.briefly import brief
+from devkit.debug.briefly import Brief, brief
 from devkit.debug.inworker.records import CrashRecord
 from devkit.debug.naming import Who, ago, count, label, short_path
 
@@ -59,10 +59,10 @@ def _block(
     head = f"{root.id}  {label(Who(root.role, root.rank, root.id))}  "
     lines = [Text.assemble((root.id, "cyan"), head[len(root.id) :], (clip(said(root), width, len(head)), "red"))]
     indent = " " * (len(root.id) + 2)
-    facts = [where(root, cwd), _times(group), f"{ago(now - root.time)} ago", f"{root.node_ip} pid {root.pid}"]
+    facts = [*_places(root, cwd), _times(group), f"{ago(now - root.time)} ago", f"{root.node_ip} pid {root.pid}"]
     lines.append(Text(indent + clip(" · ".join(fact for fact in facts if fact), width, len(indent)), style="dim"))
     for each in followers[:FOLLOWERS_SHOWN]:
-        text = f"then {each.id}  {label(Who(each.role, each.rank, each.id))}  {each.exception.get('type', '')}"
+        text = f"then {each.id}  {label(Who(each.role, each.rank, each.id))}  {_brief(each).type}"
         lines.append(Text(indent + clip(text, width, len(indent)), style="dim"))
     if len(followers) > FOLLOWERS_SHOWN:
         lines.append(Text(f"{indent}then {count(len(followers) - FOLLOWERS_SHOWN, 'more crash')}", style="dim"))
@@ -74,8 +74,21 @@ SAID = 300  # characters
 
 def said(crash: CrashRecord) -> str:
     """Type and message, in one line."""
-    found = brief(crash.exception.get("type", ""), crash.exception.get("message", ""))
-    return clip(found.said, SAID)  # `show` has all of it
+    return clip(_brief(crash).said, SAID)  # `show` has all of it
+
+
+def _brief(crash: CrashRecord) -> Brief:
+    return brief(crash.exception.get("type", ""), crash.exception.get("message", ""))
+
+
+def _places(crash: CrashRecord, cwd: str | None) -> list[str]:
+    """Where it was raised; of what another process raised, also where that was asked for."""
+    inner, own = place_of(_brief(crash), cwd), where(crash, cwd)
+    return [inner, f"asked for at {own}" if own else ""] if inner else [own]
+
+
+def place_of(words: Brief, cwd: str | None) -> str:
+    return f"{short_path(words.file, cwd)}:{words.line} in {words.function}" if words.file else ""
 
 
 def where(crash: CrashRecord, cwd: str | None) -> str:

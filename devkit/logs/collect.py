@@ -201,9 +201,10 @@ def of_crash(document: Mapping[str, Any]) -> Event:
     own = Frame(str(document["file"]), int(document["line"] or 0), str(document["function"]))
     innermost = frames or ([own] if own.file else [])
     kind, message = str(said["type"]).rpartition(".")[2], str(said["message"])
+    raised = Raised(kind, message, tuple(innermost), own=_is_own(document, innermost))
     return Event(
         source="crash",
-        raised=Raised(kind, message, tuple(innermost), own=_is_own(document, innermost)),
+        raised=(None if document.get("root") else _of_another(kind, message)) or raised,
         time=float(document["time"]),
         role=str(document["role"]),
         rank=document["rank"],
@@ -214,6 +215,12 @@ def of_crash(document: Mapping[str, Any]) -> Event:
         root=str(document.get("root") or ""),
         id=str(document["id"]),
     )
+
+
+def _of_another(kind: str, message: str) -> Raised | None:
+    """What a task raised of which nothing is kept but what Ray told who asked for it."""
+    inner = parse.innermost(f"{kind}: {message}") if kind.startswith("RayTaskError") else None
+    return inner if inner and inner.who and inner.frames else None
 
 
 def _is_own(document: Mapping[str, Any], frames: Sequence[Frame]) -> bool:

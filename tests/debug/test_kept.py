@@ -158,7 +158,7 @@ def test_the_newest_run_and_its_newest_crash_come_first(alone: Path, capsys: pyt
     older = kept_run(alone, crash("0001", time=now - 90))
     later = alone.parent / "later"  # another session's
     later.mkdir()
-    kept_run(later, crash("0002", time=now - 30), crash("0003", time=now - 10))
+    kept_run(later, crash("0002", time=now - 30, line=1), crash("0003", time=now - 10))
     crashes.main()
     out, err = capsys.readouterr()
     assert [line[:4] for line in out.splitlines() if line.startswith("000")] == ["0003", "0002"]
@@ -174,7 +174,7 @@ def test_a_process_that_died_is_listed_once(alone: Path, capsys: pytest.CaptureF
     """Its hub and its driver may both have found that out, when their Ray ended."""
     gone = {"type": "ProcessDied", "message": "gone"}
     twice = [crash(f"000{at}", kind="exit", worker_id="w7", exception=gone, time=time.time() + at) for at in (1, 2)]
-    kept_run(alone, *twice, crash("0003", kind="exit", worker_id="w8", exception=gone))
+    kept_run(alone, *twice, crash("0003", kind="exit", worker_id="w8", exception=gone, role="Other"))
     assert crashes.main() == 0
     out = capsys.readouterr().out
     assert "0001" in out and "0003" in out and "0002" not in out
