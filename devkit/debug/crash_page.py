@@ -37,7 +37,7 @@ def crash_page(
     from rich.text import Text
 
     view = _View(width, everything, cwd)
-    found = [*_kin(document, crashes), *_last_look(document, crashes), *_way(document)]
+    found = [*_kin(document, crashes), *_last_look(document, crashes), *_clues(document)]
     blocks = [_head(document, now, view), *found, *view.chain(document)]
     if everything:
         blocks += [view.thread(thread) for thread in document.get("threads") or ()]
@@ -136,16 +136,20 @@ def _asked_by(document: Mapping[str, Any], crashes: Iterable[Mapping[str, Any]])
         yield f"asked for by {'the driver' if asker == DRIVER else asker}{f', at {line}' if line else ''}"
 
 
-def _way(document: Document) -> Iterator[Text]:
+def _clues(document: Document) -> Iterator[Text]:
     from rich.text import Text
 
-    yield from (Text(line, style="yellow") for line in way_of(document))
+    yield from (Text(line, style="yellow") for line in clues_of(document))
 
 
-def way_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """To what could not be pickled."""
+def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
+    """The way to what could not be pickled; what was open when no more could be."""
     if document.get("way"):
         yield f"what cannot be pickled: {document['way']}"
+    if found := document.get("descriptors"):
+        kinds = ", ".join(count(number, kind) for kind, number in found["kinds"].items())
+        yield f"open: {found['open']} of {found['limit']} file descriptors: {kinds}"
+        yield from (f"open {number} times: {name}" for name, number in found["often"].items())
 
 
 def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from devkit.debug.crash_page import told_of, way_of
+from devkit.debug.crash_page import clues_of, told_of
 from devkit.debug.naming import count, is_library, short_path
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
@@ -90,7 +90,7 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
         Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
     ]
     known = _known(left, problem)
-    lines += [Text(f"  {line}", style="yellow") for line in _ways(left, problem)]
+    lines += [Text(f"  {line}", style="yellow") for line in _clues(left, problem)]
     lines += [Text(f"  {line}", style="dim") for line in known]
     lines.append(Text(f"  seen in {', '.join(_seen(problem)[:4])}", style="dim"))
     crash = next((each.id for each in problem.events if each.id and each.raised.frames), "")
@@ -105,10 +105,10 @@ def _known(left: Left, problem: Problem) -> list[str]:
     return [redact.text(line) for each in mine for line in told_of(each, left.crashes)]
 
 
-def _ways(left: Left, problem: Problem) -> list[str]:
-    """To what could not be pickled."""
+def _clues(left: Left, problem: Problem) -> list[str]:
+    """What a snapshot says beside its frames."""
     mine = _snapshots(left, problem)
-    return list(dict.fromkeys(redact.text(line) for each in mine for line in way_of(each)))
+    return list(dict.fromkeys(redact.text(line) for each in mine for line in clues_of(each)))
 
 
 def _snapshots(left: Left, problem: Problem) -> list[Mapping[str, Any]]:
