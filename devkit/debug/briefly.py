@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from devkit.debug.inworker.kills import BY_KILL, called, fields, without_fields
 from devkit.debug.inworker.words import in_short
 from devkit.debug.naming import is_library
 
@@ -30,8 +31,6 @@ _ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _RAISED = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
 # An actor's death, as Ray tells who called it.
 _DIED = "The actor died unexpectedly before finishing this task."
-_FIELD = re.compile(r"^\s*(class_name|actor_id|pid|name|namespace|ip): (.*)$", re.MULTILINE)
-_KILLED = "it was killed by `ray.kill`"
 _DEAD = re.compile(r"^The actor is dead because (?:its worker process has died\.)?")
 _EXIT = re.compile(r"Worker exit type: \w+ Worker exit detail: ")
 MOST_USERS, WORTH_GIB, COMMAND = 3, 0.1, 40
@@ -70,7 +69,7 @@ def brief(kind: str, message: str) -> Brief:
         return Brief(kind, f"{found[1]}: {found[2]}")
     if _MONITOR.search(message) or _OVER_BEFORE.search(message):
         return Brief(kind, "; ".join(["killed by Ray's memory monitor", *_of_monitor(message)]))
-    if _DIED in message or _KILLED in message:
+    if _DIED in message or BY_KILL in message:
         return Brief(kind, _of_actor(message))
     return Brief(kind, message)
 
@@ -109,12 +108,10 @@ def _of_actor(message: str) -> str:
     >>> _of_actor("The actor is dead because it was killed by `ray.kill`.")
     'the actor was killed by ray.kill'
     """
-    known = dict(_FIELD.findall(message))
-    named = " ".join(filter(None, (known.get("class_name", "").rpartition(".")[2], known.get("name"))))
-    who = (named or "the actor") + (f" (pid {known['pid']})" if "pid" in known else "")
-    if _KILLED in message:
+    who = called(fields(message))
+    if BY_KILL in message:
         return f"{who} was killed by ray.kill"
-    rest = _EXIT.sub("", " ".join(_FIELD.sub("", message).replace(_DIED, "").split()))
+    rest = _EXIT.sub("", " ".join(without_fields(message).replace(_DIED, "").split()))
     why = in_short(_DEAD.sub("", rest).strip())
     return f"{who} died: {why}" if why else f"{who} died"
 

@@ -224,8 +224,11 @@ def _of_another(kind: str, message: str) -> Raised | None:
 
 
 def _is_own(document: Mapping[str, Any], frames: Sequence[Frame]) -> bool:
-    """Whether the program raised it itself; so counts an object that was lost with an owner that did not crash."""
-    if (document.get("lost") or {}).get("known") and not document.get("root"):
+    """Whether the program raised it itself; so counts an object that was lost with an owner that did not crash, and an
+    actor that the program has killed.
+    """
+    explained = (document.get("lost") or document.get("killed") or {}).get("known")
+    if explained and not document.get("root"):
         return True
     return parse.is_own(list(frames), _code(document))
 
