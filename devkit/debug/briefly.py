@@ -69,7 +69,7 @@ def brief(kind: str, message: str) -> Brief:
         return Brief(kind, f"{found[1]}: {found[2]}")
     if _MONITOR.search(message) or _OVER_BEFORE.search(message):
         return Brief(kind, "; ".join(["killed by Ray's memory monitor", *_of_monitor(message)]))
-    if _DIED in message or BY_KILL in message:
+    if _DIED in message or BY_KILL in message or _DEAD.match(message):
         return Brief(kind, _of_actor(message))
     return Brief(kind, message)
 

@@ -62,7 +62,7 @@ def _block(
     facts = [*_places(root, cwd), _times(group), f"{ago(now - root.time)} ago", f"{root.node_ip} pid {root.pid}"]
     lines.append(Text(indent + clip(" · ".join(fact for fact in facts if fact), width, len(indent)), style="dim"))
     for each in followers[:FOLLOWERS_SHOWN]:
-        text = f"then {each.id}  {label(Who(each.role, each.rank, each.id))}  {_brief(each).type}"
+        text = f"then {each.id}  {label(Who(each.role, each.rank, each.id))}  {each.exception.get('type', '')}"
         lines.append(Text(indent + clip(text, width, len(indent)), style="dim"))
     if len(followers) > FOLLOWERS_SHOWN:
         lines.append(Text(f"{indent}then {count(len(followers) - FOLLOWERS_SHOWN, 'more crash')}", style="dim"))
