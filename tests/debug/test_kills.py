@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from devkit.debug.briefly import brief
-from devkit.debug.inworker import kills, told
+from devkit.debug.inworker import hub_after, kills, table, told
+from devkit.debug.inworker.hub import Hub
 from devkit.logs.collect import of_crash
 from devkit.logs.order import first_error
-from tests.debug.hubs import FakeAgent, RunningHub, identity, running_hub
+from tests.debug.hubs import FakeAgent, RunningHub, Surroundings, identity, running_hub
 from tests.debug.test_briefly import DEAD
 from tests.debug.test_hub import eventually
 from tests.debug.test_killed import record
@@ -76,6 +77,15 @@ def test_who_was_told_of_the_death_hears_who_did_it(hub: RunningHub) -> None:
     found = first_error([of_crash(kept)])
     assert found.sure and found.cause is not None and found.cause.best.raised.message == SENTENCE
     assert not first_error([of_crash(document)]).sure
+
+
+def test_a_driver_does_not_wait_for_what_is_told_already(tmp_path: Path) -> None:
+    hub = Hub(b"key", tmp_path, Surroundings())
+    hub.update(table.crashed(hub.table, record("c1", 5.0, SAID).to_json()))
+    assert hub_after.unexplained(hub, "02")
+    known = {**SAID, "message": SENTENCE}
+    hub.update(table.corrected(hub.table, record("c1", 5.0, known).to_json()))
+    assert not hub_after.unexplained(hub, "02")
 
 
 def test_of_a_death_of_another_kind_no_killer_is_looked_for() -> None:

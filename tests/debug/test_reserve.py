@@ -46,11 +46,29 @@ def test_a_crash_for_want_of_descriptors_is_kept_with_what_is_open(tmp_path: Pat
     assert len(found) == 2, "the reserve is there again for the next one"
     assert first["frames"][0]["source"]["lines"][-1 - 4].endswith("# @leak")
     opened = first["descriptors"]
+    assert opened["open"] == 64 == sum(opened["kinds"].values())
     assert opened["limit"] == 64 and opened["kinds"]["Unix socket"] == 20
     assert opened["often"] == {str(program): int(done.stdout)}
     lines = list(clues_of(first))
     assert lines[0].startswith("open: ") and " of 64 file descriptors: " in lines[0] and "20 Unix sockets" in lines[0]
     assert lines[1] == f"open {done.stdout.strip()} times: {program}"
+
+
+def test_a_number_that_the_program_has_taken_over_is_left_alone(tmp_path: Path) -> None:
+    program = (
+        "import os\n"
+        "from devkit.debug.inworker import reserve\n"
+        "reserve.hold()\n"
+        "os.closerange(3, 100)\n"  # as a program does that makes a daemon of itself
+        "mine = [os.open('/dev/null', os.O_RDONLY) for _ in range(20)]\n"
+        "with reserve.lent() as free:\n"
+        "    assert free == 0\n"
+        "    assert all(os.fstat(each) for each in mine)\n"
+        "with reserve.lent() as free:\n"
+        "    assert free == reserve.KEPT\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_a_process_has_open_stays_open() -> None:

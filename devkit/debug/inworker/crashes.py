@@ -36,11 +36,11 @@ class Crashes:
         settings = self._agent.settings
         if settings.post_mortem == "off":  # the cluster watches; this job does not want it
             return
-        with reserve.lent():  # the program may have none left: that may be the crash
+        with reserve.lent() as free:  # the program may have none left: that may be the crash
             from . import snapshot
 
             first = snapshot.root_of(error) is None
-            document = _taken(error, kind)
+            document = _taken(error, kind, free)
             _store(document)
         self.waited += document["waited"]
         if first:
@@ -91,14 +91,14 @@ class Crashes:
             self._untold.append(document)
 
 
-def _taken(error: BaseException, kind: str) -> Document:
+def _taken(error: BaseException, kind: str, lent_now: int) -> Document:
     from . import snapshot
     from .hooks import task_facts
 
     document = snapshot.take(error, identify(), kind, **task_facts())
     if any(reserve.is_exhausted(each) for _, each in snapshot.chain_of(error)):
         with suppress(OSError):  # a system without /proc
-            document["descriptors"] = reserve.what_is_open()
+            document["descriptors"] = reserve.what_is_open(lent_now)
     return document
 
 

@@ -199,9 +199,9 @@ def missing(hub: Hub, job_id: str) -> list[str]:
 def unexplained(hub: Hub, job_id: str) -> bool:
     """Whether somebody was told of a death, and nothing is known that may be why."""
     crashes = [CrashRecord.from_json(each) for each in hub.table.crashes if each["job_id"] == job_id]
-    kinds = [each.exception["type"] for each in crashes]
-    told = [kind for kind in kinds if is_of_a_death(kind) and OWNER_DIED not in kind]
-    return bool(told) and all(map(is_of_a_death, kinds))
+    deaths = [each.exception for each in crashes if is_of_a_death(each.exception["type"])]
+    told = [each for each in deaths if OWNER_DIED not in each["type"] and not kills.is_told(each["message"])]
+    return bool(told) and len(deaths) == len(crashes)
 
 
 async def retire(hub: Hub, job_id: str) -> None:

@@ -15,6 +15,7 @@ from .stacks import OURS
 
 MOST = 20  # that are told, the last ones
 BY_KILL = "killed by `ray.kill`"  # in Ray's words
+_BY = " was killed by ray.kill, which "
 _FIELD = re.compile(r"^\s*(class_name|actor_id|pid|name|namespace|ip): (.*)$", re.MULTILINE)
 
 Document = dict[str, Any]
@@ -109,4 +110,9 @@ def sentence(known: dict[str, str], killer: Document, site: Document) -> str:
     """
     by = "the driver" if killer["role"] == "driver" else f"{killer['role']} pid {killer['pid']}"
     place = f"{site['file']}:{site['line']} in {site['function']}"
-    return f"{called(known)} was killed by ray.kill, which {by} called at {place}"
+    return f"{called(known)}{_BY}{by} called at {place}"
+
+
+def is_told(message: str) -> bool:
+    """Whether it is such a sentence: then nothing else is to be found out about that death."""
+    return _BY in message

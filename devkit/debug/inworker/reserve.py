@@ -21,29 +21,54 @@ _KINDS = {stat.S_IFREG: "file", stat.S_IFIFO: "pipe", stat.S_IFDIR: "folder", st
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 
 _held: list[int] = []
+_mine: tuple[int, int] | None = None  # the device and the number of the file that all of them are of
 _lock = threading.Lock()
 
 
+def _reset() -> None:
+    """A forked child has none of its parent's threads, and the lock may be held by one of them."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_reset)
+
+
 def hold() -> None:
-    """As many as can be had."""
-    with _lock, suppress(OSError):
+    """As many as can be had, of a file that nobody else has; none where the system knows no such files."""
+    global _mine
+    with _lock, suppress(OSError, AttributeError):
         while len(_held) < KEPT:
-            _held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            own = _held[0] if _held else None
+            _held.append(os.memfd_create("devkit", os.MFD_CLOEXEC) if own is None else os.dup(own))
+        _mine = _file_of(_held[0])
+
+
+def _file_of(number: int) -> tuple[int, int]:
+    info = os.fstat(number)
+    return info.st_dev, info.st_ino
 
 
 @contextmanager
-def lent() -> Iterator[None]:
-    """Whatever is done here may use them; afterwards they are kept again, as far as the program has left any."""
+def lent() -> Iterator[int]:
+    """So many. Whatever is done here may use them; afterwards they are kept again, as far as any are left then."""
     with _lock:
-        freed, _held[:] = list(_held), []
-    for each in freed:
-        with suppress(OSError):  # the program closes what it never opened, as a daemon does
-            os.close(each)
+        known, _held[:] = list(_held), []
+    freed = sum(map(_close, known))
     try:
-        yield
+        yield freed
     finally:
-        if freed:
+        if known:
             hold()
+
+
+def _close(number: int) -> bool:
+    """Not what has the number now, where the program has closed what it never opened, as a daemon does."""
+    with suppress(OSError):
+        if _file_of(number) == _mine:
+            os.close(number)
+            return True
+    return False
 
 
 def is_exhausted(error: BaseException) -> bool:
@@ -54,8 +79,11 @@ def is_exhausted(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _EXHAUSTED
 
 
-def what_is_open() -> dict[str, Any]:
-    """{"open", "limit", "kinds": {"Unix socket": 190}, "often": {"/data/train.bin": 40}}: of this process, now."""
+def what_is_open(lent_now: int = 0) -> dict[str, Any]:
+    """{"open", "limit", "kinds": {"Unix socket": 190}, "often": {"/data/train.bin": 40}}: of this process, now.
+
+    `lent_now` of those that are kept are not open at this moment.
+    """
     import resource
 
     numbers = [int(name) for name in os.listdir("/proc/self/fd")]
@@ -66,7 +94,9 @@ def what_is_open() -> dict[str, Any]:
             kinds[kind] += 1
             if kind == "file":
                 files[os.readlink(f"/proc/self/fd/{each}")] += 1
+    kinds["file"] += lent_now
     often = {name: count for name, count in files.most_common(3) if count >= OFTEN}
+    kinds = +kinds
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return {"open": kinds.total(), "limit": limit, "kinds": dict(kinds.most_common()), "often": often}
 
