@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from devkit.debug.crash_table import clip, where
+from devkit.debug.briefly import Brief, brief
+from devkit.debug.crash_table import clip, place_of, where
 from devkit.debug.inworker.arrays import facts_text
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import CrashRecord
@@ -36,27 +37,41 @@ def crash_page(
     from rich.text import Text
 
     view = _View(width, everything, cwd)
-    found = [*_kin(document, crashes), *_last_look(document, crashes), *_way(document)]
-    blocks = [_head(document, now), *found, *view.chain(document)]
+    found = [*_kin(document, crashes), *_last_look(document, crashes), *_clues(document)]
+    blocks = [_head(document, now, view), *found, *view.chain(document)]
     if everything:
         blocks += [view.thread(thread) for thread in document.get("threads") or ()]
-    elif document.get("threads"):
-        blocks.append(
-            Text(f"{count(len(document['threads']), 'thread')}, library frames: --all shows them", style="dim")
-        )
+    elif folded := _folded(document):
+        blocks.append(Text(f"{', '.join(folded)}: --all shows them", style="dim"))
     if document.get("cut"):
         blocks.append(Text(f"left out: {'; '.join(document['cut'])}", style="dim"))
     return Text("\n\n").join(blocks)
 
 
-def _head(document: Document, now: float) -> Text:
+def _folded(document: Document) -> list[str]:
+    """What the page leaves out unless everything is wanted."""
+    threads = document.get("threads") or ()
+    folded = [count(len(threads), "thread"), "library frames"] if threads else []
+    said = document["exception"]
+    return folded + (["Ray's own words"] if _words(said, everything=False) != _words(said, everything=True) else [])
+
+
+def _words(said: Mapping[str, Any], *, everything: bool) -> Brief:
+    """Of an exception, Ray's long ones in short unless everything is wanted."""
+    kind, message = str(said.get("type", "")), str(said.get("message") or "").strip()
+    return Brief(kind, message) if everything else brief(kind, message)
+
+
+def _head(document: Document, now: float, view: _View) -> Text:
     """What happened to whom."""
     from rich.text import Text
 
-    exception = document["exception"]
-    text = Text(str(exception.get("type", "")), style="bold red")
-    if exception.get("message"):
-        text.append(f": {str(exception['message']).strip()}", style="not bold red")
+    words = _words(document["exception"], everything=view.everything)
+    text = Text(words.type, style="bold red")
+    if words.message:
+        text.append(f": {words.message}", style="not bold red")
+    if words.file:
+        text.append(f"\nraised at {place_of(words, view.cwd)}", style="not bold")
     who = label(Who.of(document))
     facts = [who, document.get("kind", ""), f"{document['node_ip']} pid {document['pid']}"]
     facts += [f"job {document['job_id']}" if document.get("job_id") else "", f"{ago(now - document['time'])} ago"]
@@ -121,12 +136,20 @@ def _asked_by(document: Mapping[str, Any], crashes: Iterable[Mapping[str, Any]])
         yield f"asked for by {'the driver' if asker == DRIVER else asker}{f', at {line}' if line else ''}"
 
 
-def _way(document: Document) -> Iterator[Text]:
-    """To what could not be pickled."""
+def _clues(document: Document) -> Iterator[Text]:
     from rich.text import Text
 
+    yield from (Text(line, style="yellow") for line in clues_of(document))
+
+
+def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
+    """The way to what could not be pickled; what was open when no more could be."""
     if document.get("way"):
-        yield Text(f"what cannot be pickled: {document['way']}", style="yellow")
+        yield f"what cannot be pickled: {document['way']}"
+    if found := document.get("descriptors"):
+        kinds = ", ".join(count(number, kind) for kind, number in found["kinds"].items())
+        yield f"open: {found['open']} of {found['limit']} file descriptors: {kinds}"
+        yield from (f"open {number} times: {name}" for name, number in found["often"].items())
 
 
 def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
@@ -160,7 +183,7 @@ class _View:
     """How wide and how much."""
 
     def __init__(self, width: int | None, everything: bool, cwd: str | None) -> None:
-        self._width, self._everything, self._cwd = width, everything, cwd
+        self._width, self.everything, self.cwd = width, everything, cwd
 
     def chain(self, document: Document) -> Iterator[Text]:
         """From the first cause to what was raised at last."""
@@ -169,7 +192,8 @@ class _View:
         chain = chain_of(document)
         for index in reversed(range(len(chain))):
             each = chain[index]
-            said = f"{each['type']}: {each['message']}" if each.get("message") else str(each["type"])
+            words = _words(each, everything=self.everything)
+            said = f"{words.type}: {words.message}" if words.message else words.type
             lines = [Text(said, style="bold red")] if len(chain) > 1 else []
             lines += self._frames(each["frames"]) if each["frames"] else [Text("  no frames available", style="dim")]
             yield Text("\n").join(lines)
@@ -187,7 +211,7 @@ class _View:
         lines: list[Text] = []
         for library, run in groupby(frames, key=_is_library):
             every = list(run)
-            if library and not self._everything:
+            if library and not self.everything:
                 folded = f"  (+{len(every) - 1} more)" if len(every) > 1 else ""
                 lines.append(self._place(every[-1], dim=True, more=folded))
             else:
@@ -201,7 +225,7 @@ class _View:
         source = frame.get("source")
         for number, line in enumerate(source["lines"], source["first"]) if source else ():
             here = number == frame["line"]
-            if innermost or self._everything or abs(number - frame["line"]) <= CALLER_LINES:
+            if innermost or self.everything or abs(number - frame["line"]) <= CALLER_LINES:
                 mark = "->" if here else "  "
                 yield Text(clip(f"  {mark} {number:>4}  {line}", self._width), style="bold" if here else "dim")
         for name, value in (frame.get("locals") or {}).items():
@@ -211,7 +235,7 @@ class _View:
         from rich.text import Text
 
         text = Text("  " if dim else "", style="dim" if dim else "")
-        text.append(f"{short_path(frame['file'], self._cwd)}:{frame['line']}", style="" if dim else "bold cyan")
+        text.append(f"{short_path(frame['file'], self.cwd)}:{frame['line']}", style="" if dim else "bold cyan")
         return text.append(f" in {frame['function']}{more}")
 
     def _variable(self, name: str, value: Any) -> Text:
@@ -224,7 +248,7 @@ class _View:
         said = value_text(value)
         if self._width is not None:
             room = max(20, self._width - len(head))
-            most = None if self._everything else VALUE_LINES
+            most = None if self.everything else VALUE_LINES
             said = f"\n{' ' * len(head)}".join(textwrap.wrap(said, room, max_lines=most, placeholder=" …"))
         return Text.assemble((head, "green"), said)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from devkit.debug.briefly import Brief, brief
 from devkit.debug.inworker.records import CrashRecord
 from devkit.debug.naming import Who, ago, count, label, short_path
 
@@ -15,7 +16,7 @@ FOLLOWERS_SHOWN = 3
 
 
 def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None, cwd: str | None = None) -> Text:
-    """Two lines for each cause, the newest first, one for each crash that followed from it.
+    """Two lines for each cause, the newest first, one for each crash that followed from it. Equal causes are one.
 
     In a pipe lines are as long as they are.
     """
@@ -26,19 +27,39 @@ def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None
         return Text.assemble("no crashes\n", (hint, "dim"))
     ids = {crash.id for crash in crashes}
     roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
-    newest = sorted(roots, key=lambda crash: crash.time, reverse=True)
-    blocks = [_block(root, [each for each in crashes if each.root == root.id], now, width, cwd) for root in newest]
+    blocks = [_block(group, _followers(group, crashes), now, width, cwd) for group in _alike(roots)]
     blocks.append(Text("see frames and variables with devkit crashes show ID", style="dim"))
     return Text("\n").join(blocks)
 
 
-def _block(root: CrashRecord, followers: Sequence[CrashRecord], now: float, width: int | None, cwd: str | None) -> Text:
+def _alike(roots: Sequence[CrashRecord]) -> list[list[CrashRecord]]:
+    """Those that say the same of the same place, as of a call that is tried again and again; the newest first."""
+    groups: dict[tuple[object, ...], list[CrashRecord]] = {}
+    for each in sorted(roots, key=lambda crash: crash.time, reverse=True):
+        who = (each.job_id, each.kind, each.role, each.rank)
+        groups.setdefault((*who, said(each), each.file, each.line, each.function), []).append(each)
+    return list(groups.values())
+
+
+def _followers(group: Sequence[CrashRecord], crashes: Sequence[CrashRecord]) -> list[CrashRecord]:
+    causes = {each.id for each in group}
+    return [each for each in crashes if each.root in causes]
+
+
+def _times(group: Sequence[CrashRecord]) -> str:
+    return f"{len(group)} times in {ago(group[0].time - group[-1].time)}" if len(group) > 1 else ""
+
+
+def _block(
+    group: Sequence[CrashRecord], followers: Sequence[CrashRecord], now: float, width: int | None, cwd: str | None
+) -> Text:
     from rich.text import Text
 
+    root = group[0]
     head = f"{root.id}  {label(Who(root.role, root.rank, root.id))}  "
     lines = [Text.assemble((root.id, "cyan"), head[len(root.id) :], (clip(said(root), width, len(head)), "red"))]
     indent = " " * (len(root.id) + 2)
-    facts = [where(root, cwd), f"{ago(now - root.time)} ago", f"{root.node_ip} pid {root.pid}"]
+    facts = [*_places(root, cwd), _times(group), f"{ago(now - root.time)} ago", f"{root.node_ip} pid {root.pid}"]
     lines.append(Text(indent + clip(" · ".join(fact for fact in facts if fact), width, len(indent)), style="dim"))
     for each in followers[:FOLLOWERS_SHOWN]:
         text = f"then {each.id}  {label(Who(each.role, each.rank, each.id))}  {each.exception.get('type', '')}"
@@ -53,9 +74,21 @@ SAID = 300  # characters
 
 def said(crash: CrashRecord) -> str:
     """Type and message, in one line."""
-    message = " ".join(crash.exception.get("message", "").split())
-    kind, message = crash.exception.get("type", ""), clip(message, SAID)  # `show` has all of it
-    return f"{kind}: {message}" if message else kind
+    return clip(_brief(crash).said, SAID)  # `show` has all of it
+
+
+def _brief(crash: CrashRecord) -> Brief:
+    return brief(crash.exception.get("type", ""), crash.exception.get("message", ""))
+
+
+def _places(crash: CrashRecord, cwd: str | None) -> list[str]:
+    """Where it was raised; of what another process raised, also where that was asked for."""
+    inner, own = place_of(_brief(crash), cwd), where(crash, cwd)
+    return [inner, f"asked for at {own}" if own else ""] if inner else [own]
+
+
+def place_of(words: Brief, cwd: str | None) -> str:
+    return f"{short_path(words.file, cwd)}:{words.line} in {words.function}" if words.file else ""
 
 
 def where(crash: CrashRecord, cwd: str | None) -> str:

@@ -35,7 +35,7 @@ def main(
             cluster = resolve(address)
             hub = stack.enter_context(connect(cluster))
         except DevkitError as error:
-            return _run_kept(kept.instead(error, address, job), show, everything=everything, json=json)
+            return _run_kept(kept.instead(error, address, job, show), show, everything=everything, json=json)
         if show is None:
             code = run_list(hub, job=job, json=json)
             kept.tell_of_another(cluster.gcs_address)
@@ -62,7 +62,7 @@ def _show_kept(show: str, *, everything: bool, json: bool) -> int:
 
 
 def _runs_with(show: str) -> tuple[kept.EndedRun, ...]:
-    return tuple(run for run in kept.ended_runs() if any(each.id.startswith(show) for each in run.crashes))
+    return tuple(run for run in kept.ended_runs() if kept.has(run, show))
 
 
 def run_list(hub: Answers, *, job: str | None = None, json: bool = False) -> int:

@@ -145,21 +145,37 @@ def named(job: str | None) -> EndedRun | None:
     return next((run for run in ended_runs() if run.name == job), None) if job else None
 
 
-def instead(error: DevkitError, address: str | None, job: str | None) -> EndedRun:
-    """The run that is meant where there is no cluster to ask, which is said. Raises that error where there is none."""
-    from devkit import console
+def instead(error: DevkitError, address: str | None, job: str | None, crash: str | None = None) -> EndedRun:
+    """The run that is meant where there is no cluster to ask, which is said. Raises that error where there is none.
 
+    It is the newest, but for a `crash` whose id is, or begins with, this.
+    """
     found = without_cluster(error, address)
     fitting = [run for run in found if job in (None, run.name, run.job_id)]
     if not fitting:
         known = ", ".join(run.name for run in found[:5])
         raise NoJobError(f"no run {job} is kept, and {error.message}", hint=f"--job takes one of these: {known}")
-    lines = [f"{error.message}; this is {said(fitting[0])}"]
-    if job is None and (more := [run.name for run in found[1:] if run.crashes]):
-        lines.append(f"earlier runs left crashes, too: --job {', '.join(more[:5])}")
+    meant = next((run for run in fitting if crash and has(run, crash)), fitting[0])
+    _tell(error.message, meant, () if job or crash else [run.name for run in found[1:] if run.crashes])
+    return meant
+
+
+def has(run: EndedRun, crash: str) -> bool:
+    """Whether the run left the crash whose id is, or begins with, this."""
+    return any(each.id.startswith(crash) for each in run.crashes)
+
+
+def _tell(why: str, run: EndedRun, earlier: Sequence[str]) -> None:
+    """Which run an answer is of, and whose crashes an answer that has none may have been asked for."""
+    from devkit import console
+
+    left = bool(run.crashes)
+    nothing = "" if left or not run.code else ", and left no crash: its own output says why"
+    lines = [f"{why}; this is {said(run)}{nothing}"]
+    if earlier:
+        lines.append(f"earlier runs left crashes{', too' if left else ''}: --job {', '.join(earlier[:5])}")
     for line in lines:
         console.talk().print(f"devkit: {line}", soft_wrap=True, markup=False, highlight=False)
-    return fitting[0]
 
 
 def without_cluster(error: DevkitError, address: str | None) -> tuple[EndedRun, ...]:

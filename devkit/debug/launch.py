@@ -11,7 +11,9 @@ import secrets
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -153,15 +155,14 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     begun = announce.with_suffix(boot.BEGUN)
     state.write(settings_file, boot.settings_to_json(settings))
     runs.begin(options.command)
+    since = time.time()
     try:
         environ = environment(os.environ, bundle.folder(), settings_file, announce, options)
         told = _Told(announce, settings.breakpoints, editor, options.hang_timeout)
         code = _run([program, *options.command[1:]], environ, told)
-        crashed = False
-        if told.run:
-            connect = partial(connect_to, told.run, deadline=aftermath.ASK_SECONDS)
-            crashed = aftermath.tell_end(connect, told.run.job_id, code, told.pid)
-            left = kept.keep(told.run, options.command, code)  # its Ray may have gone with it
+        crashed = _told_end(told, code)
+        if last := told.run or _unannounced(begun, code, since):
+            left = kept.keep(last, options.command, code)  # its Ray may have gone with it
             crashed = crashed or (code != 0 and left is not None and bool(left.crashes))
         missed = told.witness.never_hit() if told.witness else []
         if told.run is None and not begun.exists():
@@ -174,6 +175,22 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         editor.ended(code)
     aftermath.tell_missed(missed)
     return _end(code, options, told.run, crashed=crashed)
+
+
+def _told_end(told: _Told, code: int) -> bool:
+    """Whether the hub, which is told of the end, has crashes."""
+    if told.run is None:
+        return False
+    connect = partial(connect_to, told.run, deadline=aftermath.ASK_SECONDS)
+    return aftermath.tell_end(connect, told.run.job_id, code, told.pid)
+
+
+def _unannounced(begun: Path, code: int, since: float) -> runs.Run | None:
+    """Of a program that told at most which Ray it joined. One that did well without any has left nothing."""
+    joined = {}
+    with suppress(OSError, ValueError):
+        joined = json.loads(private.read(begun))
+    return replace(runs.unannounced(joined), since=since) if code or joined else None
 
 
 def _meant(command: tuple[str, ...]) -> str:

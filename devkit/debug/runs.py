@@ -54,6 +54,13 @@ def remember(announced: Mapping[str, Any], dashboard_url: str) -> Run:
     return run
 
 
+def unannounced(joined: Mapping[str, Any]) -> Run:
+    """One whose program ended before its hub listened; an empty mapping: before there was a Ray. Not remembered."""
+    nowhere = HubPlace("", "", 0, "")
+    job_id, logs = str(joined.get("job_id", "")), str(joined.get("logs", ""))
+    return Run(os.getpid(), "", str(joined.get("gcs_address", "")), "", time.time(), nowhere, job_id, logs=logs)
+
+
 def forget() -> None:
     for kind in ("run", "begun"):
         state.remove("runs", f"{kind}-{os.getpid()}.json")

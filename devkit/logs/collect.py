@@ -13,6 +13,7 @@ from typing import Any
 
 from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dashboard import Dashboard
+from devkit.debug.inworker.hub_place import HUB_NAME
 from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import in_short
 from devkit.debug.job_ends import of_run
@@ -32,7 +33,6 @@ EXPECTED = frozenset({"INTENDED_USER_EXIT", "INTENDED_SYSTEM_EXIT", "USER_ERROR"
 _FILE = re.compile(r"^worker-(?P<worker>[0-9a-f]+)-(?P<job>[0-9a-f]+)-(?P<pid>\d+)\.(?:out|err)$")
 _ACTOR = re.compile(r"^:actor_name:(.+)$", re.MULTILINE)
 _TASK = re.compile(r"^:task_name:(.+)$", re.MULTILINE)
-_OURS = "devkit-hub"
 _NO_CAUSE = re.compile(r"Failed to (get|delete)|No such actor", re.IGNORECASE)
 
 
@@ -70,8 +70,8 @@ def collect(
     of_job = (("job_id", "=", job.job_id),) if job.job_id else ()
     tasks = dashboard.tasks(*of_job, ("state", "=", "FAILED")) if of_job else ()
     actors = dashboard.actors(*of_job, ("state", "=", "DEAD")) if of_job else ()
-    tasks = tuple(row for row in tasks if not row.name.startswith(_OURS))
-    actors = tuple(row for row in actors if not row.name.startswith(_OURS))
+    tasks = tuple(row for row in tasks if not row.name.startswith(HUB_NAME))
+    actors = tuple(row for row in actors if not row.name.startswith(HUB_NAME))
     files, unread = _files(dashboard, job, nodes)
     notes = missed + unread
     mine = {match["worker"] for file in files if (match := _FILE.match(file.name))}
@@ -201,9 +201,10 @@ def of_crash(document: Mapping[str, Any]) -> Event:
     own = Frame(str(document["file"]), int(document["line"] or 0), str(document["function"]))
     innermost = frames or ([own] if own.file else [])
     kind, message = str(said["type"]).rpartition(".")[2], str(said["message"])
+    raised = Raised(kind, message, tuple(innermost), own=_is_own(document, innermost))
     return Event(
         source="crash",
-        raised=Raised(kind, message, tuple(innermost), own=_is_own(document, innermost)),
+        raised=(None if document.get("root") else _of_another(kind, message)) or raised,
         time=float(document["time"]),
         role=str(document["role"]),
         rank=document["rank"],
@@ -216,9 +217,18 @@ def of_crash(document: Mapping[str, Any]) -> Event:
     )
 
 
+def _of_another(kind: str, message: str) -> Raised | None:
+    """What a task raised of which nothing is kept but what Ray told who asked for it."""
+    inner = parse.innermost(f"{kind}: {message}") if kind.startswith("RayTaskError") else None
+    return inner if inner and inner.who and inner.frames else None
+
+
 def _is_own(document: Mapping[str, Any], frames: Sequence[Frame]) -> bool:
-    """Whether the program raised it itself; so counts an object that was lost with an owner that did not crash."""
-    if (document.get("lost") or {}).get("known") and not document.get("root"):
+    """Whether the program raised it itself; so counts an object that was lost with an owner that did not crash, and an
+    actor that the program has killed.
+    """
+    explained = (document.get("lost") or document.get("killed") or {}).get("known")
+    if explained and not document.get("root"):
         return True
     return parse.is_own(list(frames), _code(document))
 

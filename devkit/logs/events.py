@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from devkit.debug.briefly import brief
 from devkit.debug.stack_groups import Frame
 
 Source = Literal["crash", "task", "actor", "worker", "node", "log", "job"]
@@ -25,8 +26,14 @@ class Raised:
 
     @property
     def said(self) -> str:
-        first = self.message.strip().splitlines()[0] if self.message.strip() else ""
-        return ": ".join(part for part in (self.type, first) if part)
+        """Type and first line; of what Ray says at length, one sentence."""
+        words = brief(self.type, self.message.strip())
+        return ": ".join(part for part in (words.type, *words.message.splitlines()[:1]) if part)
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """The further lines."""
+        return tuple(brief(self.type, self.message.strip()).message.splitlines()[1:])
 
 
 @dataclass(frozen=True)

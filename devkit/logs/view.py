@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from devkit.debug.crash_page import told_of
+from devkit.debug.crash_page import clues_of, told_of
 from devkit.debug.naming import count, is_library, short_path
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
@@ -71,9 +72,8 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
     from rich.text import Text
 
     best = problem.best
-    message = (best.raised.message or "").strip().splitlines()
     lines = [Text.assemble((f"{heading}: ", "bold"), (best.raised.said, "bold red"))]
-    lines += [Text(f"  {line}") for line in message[1:MESSAGE_LINES]]
+    lines += [Text(f"  {line}") for line in best.raised.more[: MESSAGE_LINES - 1]]
     where = [
         f"{called(problem)}".strip(),
         f"pid {problem.process[1]}" if problem.process[1] else "",
@@ -90,6 +90,7 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
         Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
     ]
     known = _known(left, problem)
+    lines += [Text(f"  {line}", style="yellow") for line in _clues(left, problem)]
     lines += [Text(f"  {line}", style="dim") for line in known]
     lines.append(Text(f"  seen in {', '.join(_seen(problem)[:4])}", style="dim"))
     crash = next((each.id for each in problem.events if each.id and each.raised.frames), "")
@@ -100,8 +101,19 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
 
 def _known(left: Left, problem: Problem) -> list[str]:
     """Of a process that ended without a word."""
+    mine = _snapshots(left, problem)
+    return [redact.text(line) for each in mine for line in told_of(each, left.crashes)]
+
+
+def _clues(left: Left, problem: Problem) -> list[str]:
+    """What a snapshot says beside its frames."""
+    mine = _snapshots(left, problem)
+    return list(dict.fromkeys(redact.text(line) for each in mine for line in clues_of(each)))
+
+
+def _snapshots(left: Left, problem: Problem) -> list[Mapping[str, Any]]:
     ids = {each.id for each in problem.events if each.id}
-    return [redact.text(line) for each in left.crashes if each["id"] in ids for line in told_of(each, left.crashes)]
+    return [each for each in left.crashes if each["id"] in ids]
 
 
 def _notes(left: Left) -> list[Text]:

@@ -180,6 +180,18 @@ def test_no_crashes_is_said() -> None:
     assert printed(crash_table([], 0, width=80)).startswith("no crashes\n")
 
 
+def test_equal_crashes_are_one_row_with_their_number() -> None:
+    once = CrashRecord.from_json(take(time=100.0))
+    again = [replace(once, id=f"again{at:02}", time=70 + at / 2, pid=at) for at in range(43)]
+    elsewhere = replace(once, id="elsewhere", line=once.line + 1, time=40.0)
+    follower = replace(once, id="follower", root="again03", role="driver", rank=None, kind="driver")
+    page = printed(crash_table([*again, elsewhere, follower], 100.0, width=None, cwd=HERE))
+    rows = [line for line in page.splitlines() if line.startswith(("again", "elsewhere"))]
+    assert [row.partition(" ")[0] for row in rows] == ["again42", "elsewhere"], page
+    assert page.count(" · 43 times in 21 s · 9 s ago") == 1 and page.count(" times in ") == 1, page
+    assert "then follower  driver" in page
+
+
 def test_a_list_fits_its_terminal() -> None:
     record = CrashRecord.from_json(take())
     long = replace(record, exception={"type": "ValueError", "message": "no " * 200 + "\nsecond line"})

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devkit.debug import crashes, kept
+from devkit.debug import crashes, kept, launch
 from devkit.debug.hub_file import HubPlace
 from devkit.debug.inworker import crash_files
 from devkit.debug.runs import Run
-from devkit.errors import NoJobError, UnreachableError, UsageError
+from devkit.errors import FailedError, NoJobError, UnreachableError, UsageError
 from devkit.logs import run as first_error
 from tests.debug.test_crashes_view import take
 
@@ -71,6 +72,58 @@ def test_after_the_end_of_its_ray_a_run_s_crashes_are_listed(alone: Path, capsys
     )
 
 
+def test_a_newest_run_that_left_no_crash_is_named(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    older = kept_run(alone, crash())
+    later = alone.parent / "later"
+    later.mkdir()
+    newest = kept_run(later)
+    assert crashes.main() == 0
+    out, err = capsys.readouterr()
+    assert "no crashes" in out and "abc1" not in out
+    assert f"this is the run {newest.name} of" in err and "and left no crash: its own output says why" in err
+    assert f"earlier runs left crashes: --job {older.name}\n" in err
+
+
+def test_a_crash_of_an_earlier_run_is_said_to_be_of_that(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    older = kept_run(alone, crash())
+    later = alone.parent / "later"
+    later.mkdir()
+    kept_run(later)
+    assert crashes.main("abc1") == 0
+    assert f"this is the run {older.name} of" in capsys.readouterr().err
+
+
+EARLY_END = """
+import json, os, sys
+from pathlib import Path
+from devkit_inworker import boot, crash_files
+logs = Path(sys.argv[1])
+crash_files.store(json.loads(sys.argv[2]), logs / "devkit" / "crashes")
+boot.note_ray({"gcs_address": "127.0.0.1:1", "job_id": "01000000", "logs": str(logs)})
+sys.exit(1)
+"""
+
+
+def test_a_program_that_ends_before_its_hub_listens_leaves_its_crash(
+    alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = (sys.executable, "-c", EARLY_END, str(alone), json.dumps(crash(kind="driver")))
+    with pytest.raises(FailedError) as failed:
+        launch.main(launch.DebugOptions(command))
+    assert failed.value.hint == launch.CRASHED
+    assert crashes.main() == 0
+    assert "abc1" in capsys.readouterr().out
+
+
+def test_a_program_that_fails_before_any_ray_is_the_newest_run(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept_run(alone, crash())
+    with pytest.raises(FailedError):
+        launch.main(launch.DebugOptions((sys.executable, "-c", "raise SystemExit(7)")))
+    assert crashes.main() == 0
+    out, err = capsys.readouterr()
+    assert "abc1" not in out and "exit code 7" in err
+
+
 def test_one_of_them_is_shown_with_its_variables(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept_run(alone, crash())
     kept_run(alone)  # a later one, which left nothing more
@@ -105,7 +158,7 @@ def test_the_newest_run_and_its_newest_crash_come_first(alone: Path, capsys: pyt
     older = kept_run(alone, crash("0001", time=now - 90))
     later = alone.parent / "later"  # another session's
     later.mkdir()
-    kept_run(later, crash("0002", time=now - 30), crash("0003", time=now - 10))
+    kept_run(later, crash("0002", time=now - 30, line=1), crash("0003", time=now - 10))
     crashes.main()
     out, err = capsys.readouterr()
     assert [line[:4] for line in out.splitlines() if line.startswith("000")] == ["0003", "0002"]
@@ -121,7 +174,7 @@ def test_a_process_that_died_is_listed_once(alone: Path, capsys: pytest.CaptureF
     """Its hub and its driver may both have found that out, when their Ray ended."""
     gone = {"type": "ProcessDied", "message": "gone"}
     twice = [crash(f"000{at}", kind="exit", worker_id="w7", exception=gone, time=time.time() + at) for at in (1, 2)]
-    kept_run(alone, *twice, crash("0003", kind="exit", worker_id="w8", exception=gone))
+    kept_run(alone, *twice, crash("0003", kind="exit", worker_id="w8", exception=gone, role="Other"))
     assert crashes.main() == 0
     out = capsys.readouterr().out
     assert "0001" in out and "0003" in out and "0002" not in out

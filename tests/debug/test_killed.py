@@ -15,7 +15,8 @@ import pytest
 from devkit.debug.crash_page import crash_page
 from devkit.debug.crash_table import crash_table
 from devkit.debug.crashes import all_crashes, complete
-from devkit.debug.inworker import hub_after
+from devkit.debug.inworker import hub_after, settling
+from devkit.debug.inworker.crash_files import list_folder
 from devkit.debug.inworker.doing import place_of_work
 from devkit.debug.inworker.hub import Hub
 from devkit.debug.inworker.lineage import awaited, link
@@ -380,6 +381,28 @@ def test_a_death_that_is_found_in_two_ways_at_once_is_one_crash(tmp_path: Path) 
     both, hub = asyncio.Barrier(2), Hub(b"key", tmp_path, Slow())
     asyncio.run(twice())
     assert [crash["worker_id"] for crash in hub.table.crashes] == [WHO.worker_id]
+
+
+NONE_OF_THE_PROGRAM = {"reason": "the process died: out of memory", "crashed": True, "kind": "NODE_OUT_OF_MEMORY"}
+
+
+def test_the_hub_itself_is_no_crash_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hubs = replace(WHO, role="HubActor", actor="devkit-hub-1")
+    # given a memory monitor that killed the hub and an actor before the hub could say so
+    told = [{"identity": each.to_json(), "seen": None} for each in (hubs, replace(WHO, worker_id="w2", role="Buffer"))]
+    monkeypatch.setattr(settling.unmet, "found", lambda: told)
+    monkeypatch.setattr(settling.fates, "fate", lambda *_: NONE_OF_THE_PROGRAM)
+    monkeypatch.setattr(settling, "crash_folder", lambda: tmp_path)
+    monkeypatch.setattr(settling, "error_log", lambda _: tmp_path / "none")
+    settling.alone((), 0.0)
+    assert [each.role for each in list_folder(tmp_path)] == ["Buffer"]
+
+    async def missed_by_another_hub() -> list[Any]:
+        hub = Hub(b"key", tmp_path, Surroundings())
+        await hub_after.keep_death(hub, hubs.to_json(), NONE_OF_THE_PROGRAM)
+        return list(hub.table.crashes)
+
+    assert asyncio.run(missed_by_another_hub()) == []
 
 
 # ---- with a real Ray

@@ -328,7 +328,7 @@ class Agent:
         self.wake()
 
     def has_news(self) -> None:
-        """It has put an object where it had put none before."""
+        """It has put an object where it had put none before, or is about to kill an actor."""
         if self._standing:
             self._look_at_place().now()
             self.wake()

@@ -26,7 +26,7 @@ from .words import say
 SETTINGS = VARIABLE
 CHILD_OF = "DEVKIT_CHILD_OF"  # "pid:worker id" of the worker whose child this is
 ANNOUNCE = "DEVKIT_ANNOUNCE"  # where to write which cluster the driver is in
-BEGUN = ".begun"  # a file beside that one: the program has called `ray.init`
+BEGUN = ".begun"  # a file beside that one: the program has called `ray.init`, and where it is then, without the hub
 USER_ENV_HOOK = "DEVKIT_USER_ENV_HOOK"  # the RAY_RUNTIME_ENV_HOOK that was set before ours
 UV = "DEVKIT_UV"  # whether Ray's own hook for `uv run` was on
 WAIT = "DEVKIT_WAIT"  # a driver's breakpoint() waits without a terminal
@@ -163,11 +163,13 @@ def _follow_init(module: Any) -> None:
     module._post_init_hooks.append(_connected)
 
 
-def note_ray() -> None:
-    """Tells `devkit run` that its program has come to `ray.init`, whatever becomes of that."""
+def note_ray(joined: Document | None = None) -> None:
+    """Tells `devkit run` that its program has come to `ray.init`, whatever becomes of that; then what it has `joined`:
+    a program that fails at once has ended before there is a hub to announce.
+    """
     if path := os.environ.get(ANNOUNCE):
         with suppress(OSError):
-            private.write(Path(path).with_suffix(BEGUN), "")
+            private.write(Path(path).with_suffix(BEGUN), json.dumps(joined) if joined else "")
 
 
 def _connected() -> None:
@@ -181,6 +183,7 @@ def _connected() -> None:
         from .hub_actor import create
 
         watch(worker)
+        note_ray(_joined(worker))
         settings = settings_from_json(given(os.environ))
         hub = create()
         if current() is None:
@@ -191,15 +194,22 @@ def _connected() -> None:
         say(f"the debugger could not start in the driver: {type(error).__name__}: {error}")
 
 
+def _joined(worker: Any) -> Document:
+    info = worker._global_node.address_info
+    return {
+        "gcs_address": info["gcs_address"],
+        "dashboard_url": info.get("webui_url", ""),
+        "job_id": worker.global_worker.current_job_id.hex(),
+        "logs": worker._global_node.get_logs_dir_path(),
+    }
+
+
 def _announce(worker: Any, hub: Any) -> None:
     """Tells `devkit run`, which waits for it, where the cluster is, once the hub answers there."""
     path = os.environ.get(ANNOUNCE)
     if not path:
         return
-    info = worker._global_node.address_info
-    job = worker.global_worker.current_job_id.hex()
-    document = {"gcs_address": info["gcs_address"], "dashboard_url": info.get("webui_url", ""), "job_id": job}
-    document["logs"] = worker._global_node.get_logs_dir_path()
+    document = _joined(worker)
 
     def tell() -> None:
         from .auth import cluster_token, is_made_up

@@ -7,7 +7,9 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from . import reserve
 from .identity import identify
+from .words import say
 
 JOIN_SECONDS = 0.5  # the most that the first crash of a new process waits for the way to the hub
 
@@ -31,23 +33,24 @@ class Crashes:
 
     def happened(self, error: BaseException, kind: str) -> None:
         """Keeps a snapshot of it, and stops there if that is wished."""
-        from . import snapshot
-        from .hooks import task_facts
-
         settings = self._agent.settings
         if settings.post_mortem == "off":  # the cluster watches; this job does not want it
             return
-        first, facts = snapshot.root_of(error) is None, task_facts()
-        document = snapshot.take(error, identify(), kind, **facts)
+        with reserve.lent() as free:  # the program may have none left: that may be the crash
+            from . import snapshot
+
+            first = snapshot.root_of(error) is None
+            document = _taken(error, kind, free)
+            _store(document)
         self.waited += document["waited"]
         if first:
             snapshot.tag(error, document["id"])
         frame = snapshot.deepest_user_frame(error)
-        once = first and facts["attempt"] == 0  # who looked at the first try need not look at the others
+        once = first and document["attempt"] == 0  # who looked at the first try need not look at the others
         if settings.post_mortem == "pause" and once and frame is not None:
             self._pause(error, frame, document)
         else:
-            self._keep(document)
+            self._tell_now(document)
 
     def tell(self, count: int) -> None:
         """The oldest ones, so many at most. Raises OSError when the way to the hub is gone."""
@@ -59,7 +62,6 @@ class Crashes:
 
     def _pause(self, error: BaseException, frame: FrameType, document: Document) -> None:
         """The stop is told before its snapshot: who sees that first would look at it as at something dead."""
-        _store(document)
         listed: list[Document] = []
 
         def queue() -> None:
@@ -71,11 +73,6 @@ class Crashes:
         self._agent.stops.park(frame, "exception", exception=error, traceback=traceback, timeout=timeout, listed=queue)
         if not listed:  # it could not stop here
             self._tell_now(document)
-
-    def _keep(self, document: Document) -> None:
-        """A snapshot goes to this node's folder at once, and to the hub when it can be reached."""
-        _store(document)
-        self._tell_now(document)
 
     def _tell_now(self, document: Document) -> None:
         """By this very thread if it can: once the driver has seen the exception, the job may end, and this process with
@@ -94,8 +91,23 @@ class Crashes:
             self._untold.append(document)
 
 
+def _taken(error: BaseException, kind: str, lent_now: int) -> Document:
+    from . import snapshot
+    from .hooks import task_facts
+
+    document = snapshot.take(error, identify(), kind, **task_facts())
+    if any(reserve.is_exhausted(each) for _, each in snapshot.chain_of(error)):
+        with suppress(OSError):  # a system without /proc
+            document["descriptors"] = reserve.what_is_open(lent_now)
+    return document
+
+
 def _store(document: Document) -> None:
+    """To this node's folder at once; to the hub it goes, too, even where that cannot be written to."""
     from . import snapshot
     from .hooks import crash_folder
 
-    snapshot.store(document, crash_folder())
+    try:
+        snapshot.store(document, crash_folder())
+    except OSError as error:
+        say(f"crash {document['id']} could not be written to a file: {error!r}")

@@ -14,7 +14,7 @@ from .words import say
 
 def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
-    from . import lookups, made, ownership, postmortem
+    from . import kills, lookups, made, ownership, postmortem, reserve
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
@@ -24,7 +24,10 @@ def install(agent: Agent, *, driver: bool) -> None:
     if driver:
         core.at_end(lambda: agent.settle() if _is_own(ray) else None)
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
+        reserve.hold()
         postmortem.install(agent.crashed, driver=driver)
+    if agent.settings.post_mortem != "off":
+        kills.watch(ray, agent.has_news)
     if not driver and agent.settings.post_mortem != "off":
         made.watch(agent.making, lambda: agent.making(None))
         ownership.watch(ray, agent.has_news)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import hub_after, table, told
+from . import hub_after, kills, table, told
 from .hub_links import Link, Links
 from .records import is_breakpoint
 from .table import Document, Table
@@ -268,6 +268,9 @@ class Hub:
         if document.get("lost"):
             self.explaining.add(document["id"])
             self._spawn(hub_after.explain(self, document))
+        elif kills.victim(document):
+            self.explaining.add(document["id"])
+            self._spawn(hub_after.name_killer(self, document))
         elif document.get("waited"):
             self._spawn(hub_after.look_behind(self, document))
 

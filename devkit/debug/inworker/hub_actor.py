@@ -29,6 +29,7 @@ from .hub_links import raise_files
 from .hub_place import (
     CRASH_FOLDER,
     HUB_FILE,
+    HUB_NAME,
     KV_HUB,
     KV_NAMESPACE,
     KV_SECONDS,
@@ -44,7 +45,7 @@ from .table import Document
 from .wire import derive_key
 from .words import say
 
-NAME = f"devkit-hub-{PROTOCOL}"
+NAME = f"{HUB_NAME}-{PROTOCOL}"
 NAMESPACE = "_devkit"
 HEAD_RESOURCE = "node:__internal_head__"
 START_SECONDS = 30.0

@@ -7,7 +7,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import table
+from . import kills, table
+from .hub_place import is_hub
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
 from .ownership import OWNER_DIED, sentence
@@ -24,6 +25,7 @@ BEHIND_SECONDS = (3.0, 2.0, 5.0, 10.0, 20.0)
 MOST_BEHIND = 20  # tasks that are asked for
 TOLD_SECONDS = 3.0  # for `devkit run` to tell how its command has ended
 EXPLAIN_SECONDS = 3.0  # for an owner's end to be known
+KILLER_SECONDS = 1.0  # for the one who has killed an actor to tell of it
 SETTLE_SECONDS = 4.0  # for what is to be found out before a Ray ends with its driver
 HURRY_SECONDS = 0.2  # between the looks for it
 NO_WORD_YET = "its connection ended; Ray had not said why when the program ended"
@@ -39,6 +41,8 @@ async def keep_death(hub: Hub, identity: Document, fate: Document, seen: Documen
     """
     from .vanished import vanished
 
+    if is_hub(identity):
+        return
     words = await hub.last_words(identity)
     worker_id = identity["worker_id"]
     if any(crash["worker_id"] == worker_id and crash["kind"] == "exit" for crash in hub.table.crashes):
@@ -106,6 +110,32 @@ async def explain(hub: Hub, document: Document) -> None:
         hub.explaining.discard(document["id"])
 
 
+async def name_killer(hub: Hub, document: Document) -> None:
+    """Of an actor that was killed Ray does not say by whom: who called `ray.kill` has noted where, and tells that."""
+    known = kills.victim(document)
+    try:
+        until = time.monotonic() + KILLER_SECONDS
+        while (found := _killer_of(hub, known["actor_id"])) is None and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        if found is not None:
+            said = {**document["exception"], "message": kills.sentence(known, *found)}
+            hub.replace_crash({**document, "exception": said, "killed": {"known": True, **found[1]}})
+    finally:
+        hub.explaining.discard(document["id"])
+
+
+def _killer_of(hub: Hub, actor_id: str) -> tuple[Document, Document] | None:
+    """The identity of who killed an actor, and the note of it."""
+    for worker_id, seen in list(hub.doing.items()):
+        site = next((each for each in reversed(seen.get("kills", [])) if each["actor"] == actor_id), None)
+        if site is not None:
+            left = (each["identity"] for each in hub.table.left if each["identity"]["worker_id"] == worker_id)
+            worker = hub.table.workers.get(worker_id)
+            who = worker.identity if worker else next(left, {"role": "a worker that is gone", "pid": 0})
+            return who, site
+    return None
+
+
 async def _end_of(hub: Hub, worker_id: str, document: Document) -> Document | None:
     """Who a worker was that is gone, why it ended, and how long before a crash. Ray knows of one that never joined."""
     left = next((each for each in hub.table.left if each["identity"]["worker_id"] == worker_id), None)
@@ -169,9 +199,9 @@ def missing(hub: Hub, job_id: str) -> list[str]:
 def unexplained(hub: Hub, job_id: str) -> bool:
     """Whether somebody was told of a death, and nothing is known that may be why."""
     crashes = [CrashRecord.from_json(each) for each in hub.table.crashes if each["job_id"] == job_id]
-    kinds = [each.exception["type"] for each in crashes]
-    told = [kind for kind in kinds if is_of_a_death(kind) and OWNER_DIED not in kind]
-    return bool(told) and all(map(is_of_a_death, kinds))
+    deaths = [each.exception for each in crashes if is_of_a_death(each.exception["type"])]
+    told = [each for each in deaths if OWNER_DIED not in each["type"] and not kills.is_told(each["message"])]
+    return bool(told) and len(deaths) == len(crashes)
 
 
 async def retire(hub: Hub, job_id: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 KV_NAMESPACE = b"devkit"
 KV_HUB = b"hub"
+HUB_NAME = "devkit-hub"  # what its actor's name begins with
 LOG_FOLDER = "devkit"  # in the logs folder of the session
 HUB_FILE = "hub.json"
 CRASH_FOLDER = "crashes"
@@ -41,6 +42,15 @@ def published() -> dict[str, Any] | None:
     """Where the hub listens and which breakpoints there are; None without a hub. Needs a connected Ray."""
     value = gcs().internal_kv_get(KV_HUB, KV_NAMESPACE, timeout=KV_SECONDS)
     return json.loads(value) if value else None
+
+
+def is_hub(identity: dict[str, Any]) -> bool:
+    """Whether a worker is devkit's own actor: its end is no crash of the program.
+
+    >>> is_hub({"actor": "devkit-hub-1"}), is_hub({"actor": "trainer_1"})
+    (True, False)
+    """
+    return str(identity.get("actor") or "").startswith(f"{HUB_NAME}-")
 
 
 def log_folder() -> Path:

@@ -37,8 +37,8 @@ from .values import Limits
 from .words import plain
 
 __all__ = [
-    "KEPT", "deepest_user_frame", "last_words", "link", "list_folder", "load", "record_of", "root_of", "store", "tag",
-    "take",
+    "KEPT", "chain_of", "deepest_user_frame", "last_words", "link", "list_folder", "load", "record_of", "root_of",
+    "store", "tag", "take",
 ]  # fmt: skip
 
 SIZE = 64 * 1024 - 1  # bytes of the document

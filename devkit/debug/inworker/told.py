@@ -48,6 +48,8 @@ def _doing(document: Document) -> None:
         raise TypeError("its time is no number")
     kinds = {"file": str, "line": int, "function": str}
     _list(document.get("puts", []), lambda each: _need(_kinds(each, {**kinds, "objects": list}), (*kinds, "objects")))
+    killed = {**kinds, "actor": str}
+    _list(document.get("kills", []), lambda each: _need(_kinds(each, killed), killed))
     _list(document["frames"], lambda each: _need(_kinds(each, kinds), kinds))
     _kinds(document.get("memory", {}), {"own": int, "used": int, "total": int})
     for each in (document[name] for name in ("made", "call") if name in document):

@@ -1,0 +1,136 @@
+"""What Ray says at length, in one sentence: an exception as it is listed and headed. Pure.
+
+The whole text stays in the snapshot; `devkit crashes show --all` has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from devkit.debug.inworker.kills import BY_KILL, called, fields, without_fields
+from devkit.debug.inworker.words import in_short
+from devkit.debug.naming import is_library
+
+_UNPICKLED = re.compile(r"(Could not serialize the [^\n]{1,300}?):\n.*?FAIL serialization: ([^\n]{1,300})", re.DOTALL)
+# Ray's memory monitor, since Ray 2.5x: what was used, what may be; before that in other words.
+_MONITOR = re.compile(r"killed due to the node running low on memory")
+_OVER = re.compile(r"Memory usage (\d+)B exceeded threshold of (\d+)B \(([\d.]+%) of (\d+)B limit\)")
+_OVER_BEFORE = re.compile(
+    r"was ([\d.]+)GB / ([\d.]+)GB \([\d.]+\), which exceeds the memory usage threshold of (\d(?:\.\d+)?)"
+)
+_USERS = re.compile(r"memory users:\s+PID\s+MEM\(GB\)\s+COMMAND\s+(.*)", re.DOTALL)
+_USER = re.compile(r"(\d+)\s+(\d+\.\d\d)\s+(\S.*?)(?=\s+\d+\s+\d+\.\d\d\s|\s*$)", re.DOTALL)
+# A task's error, as Ray passes it on: who raised it, a traceback, the exception's own line.
+_SECTION = re.compile(r"ray::(?P<who>[^\s(]{1,200})\(\) \(pid=\d+")
+_CREATION = "error raised in its creation task"
+_LINKS = re.compile(r"(?:The above exception was the direct cause|During handling of the above exception)[^\n]*\n")
+_FRAME = re.compile(r'^\s+File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)$', re.MULTILINE)
+_ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_RAISED = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
+# An actor's death, as Ray tells who called it.
+_DIED = "The actor died unexpectedly before finishing this task."
+_DEAD = re.compile(r"^The actor is dead because (?:its worker process has died\.)?")
+_EXIT = re.compile(r"Worker exit type: \w+ Worker exit detail: ")
+MOST_USERS, WORTH_GIB, COMMAND = 3, 0.1, 40
+
+
+@dataclass(frozen=True)
+class Brief:
+    """An exception in few words."""
+
+    type: str
+    message: str
+    file: str = ""  # where it was raised, if that is another process's
+    line: int = 0
+    function: str = ""
+
+    @property
+    def said(self) -> str:
+        """In one line.
+
+        >>> Brief("ValueError", "no such\\n  word").said, Brief("KeyError", "").said
+        ('ValueError: no such word', 'KeyError')
+        """
+        message = " ".join(self.message.split())
+        return f"{self.type}: {message}" if message else self.type
+
+
+def brief(kind: str, message: str) -> Brief:
+    """Of whatever is not known here, what was given.
+
+    >>> brief("ValueError", "no")
+    Brief(type='ValueError', message='no')
+    """
+    if (kind.startswith("RayTaskError") or _CREATION in message) and (inner := _of_task(kind, message)):
+        return inner
+    if found := _UNPICKLED.search(message):
+        return Brief(kind, f"{found[1]}: {found[2]}")
+    if _MONITOR.search(message) or _OVER_BEFORE.search(message):
+        return Brief(kind, "; ".join(["killed by Ray's memory monitor", *_of_monitor(message)]))
+    if _DIED in message or BY_KILL in message or _DEAD.match(message):
+        return Brief(kind, _of_actor(message))
+    return Brief(kind, message)
+
+
+def _of_task(kind: str, message: str) -> Brief | None:
+    """What the innermost of nested tasks raised, and where; None where the text does not tell."""
+    sections = list(_SECTION.finditer(message))
+    if not sections:
+        return None
+    who, text = sections[-1]["who"], message[sections[-1].end() :]
+    lines = text.splitlines()
+    wanted = kind.removeprefix("RayTaskError").strip("()") if kind.startswith("RayTaskError") else ""
+    for at in range(len(lines) - 1, 0, -1):
+        found = _ERROR.match(lines[at])
+        name = found["type"].rpartition(".")[2] if found else ""
+        if found and (name == wanted or (not wanted and name.endswith(_RAISED))):
+            inner = brief(name, "\n".join([found["message"] or "", *lines[at + 1 :]]).strip())
+            place = _place("\n".join(lines[:at]), who)
+            return inner if inner.file else replace(inner, file=place[0], line=place[1], function=place[2])
+    return None
+
+
+def _place(text: str, who: str) -> tuple[str, int, str]:
+    """The program's innermost frame of the last exception in a text, else any."""
+    frames = [(file, int(line), name) for file, line, name in _FRAME.findall(_LINKS.split(text)[-1])]
+    own = [each for each in frames if not is_library(each[0])] or frames
+    if not own:
+        return "", 0, ""
+    file, line, name = own[-1]
+    return file, line, who if who.rpartition(".")[2] == name else name
+
+
+def _of_actor(message: str) -> str:
+    """Which actor it was, and how it ended.
+
+    >>> _of_actor("The actor is dead because it was killed by `ray.kill`.")
+    'the actor was killed by ray.kill'
+    """
+    who = called(fields(message))
+    if BY_KILL in message:
+        return f"{who} was killed by ray.kill"
+    rest = _EXIT.sub("", " ".join(without_fields(message).replace(_DIED, "").split()))
+    why = in_short(_DEAD.sub("", rest).strip())
+    return f"{who} died: {why}" if why else f"{who} died"
+
+
+def _of_monitor(message: str) -> Iterator[str]:
+    """How much the node used of what it may, and who used most of it, as far as the text says."""
+    if found := _OVER.search(message):
+        used, allowed, limit = (int(found[at]) / 2**30 for at in (1, 2, 4))
+        share = f"{found[3].removesuffix('%')} % of {limit:.1f} GiB"
+        yield f"the node used {used:.2f} of {allowed:.2f} GiB allowed ({share})"
+    elif found := _OVER_BEFORE.search(message):
+        yield f"the node used {found[1]} of {found[2]} GiB, and {100 * float(found[3]):g} % are allowed"
+    listed = _USERS.search(message)
+    users = [(pid, used, command) for pid, used, command in _USER.findall(listed[1] if listed else "")]
+    most = [each for at, each in enumerate(users[:MOST_USERS]) if at == 0 or float(each[1]) >= WORTH_GIB]
+    if most:
+        yield "most by " + ", ".join(f"{_command(command)} (pid {pid}: {used} GiB)" for pid, used, command in most)
+
+
+def _command(line: str) -> str:
+    line = " ".join(line.removeprefix("ray::").split())
+    return line if len(line) <= COMMAND else f"{line[: COMMAND - 1]}…"
