@@ -23,7 +23,7 @@ from devkit.debug.inworker import crash_files, hub_place, private
 from devkit.debug.inworker.records import CrashRecord
 from devkit.debug.naming import ago
 from devkit.debug.runs import Run
-from devkit.errors import DevkitError, NoJobError, UsageError
+from devkit.errors import INTERRUPTED, DevkitError, NoJobError, UsageError
 from devkit.reading import json_of, record_of
 
 FOLDER, RUN_FILE, LOGS = "ended", "run.json", "logs"
@@ -170,8 +170,9 @@ def _tell(why: str, run: EndedRun, earlier: Sequence[str]) -> None:
     from devkit import console
 
     left = bool(run.crashes)
-    nothing = "" if left or not run.code else ", and left no crash: its own output says why"
-    lines = [f"{why}; this is {said(run)}{nothing}"]
+    nothing = "" if left or not run.code else ", and left no crash"
+    hint = ": its own output says why" if nothing and 0 < run.code < INTERRUPTED else ""  # no signal ended it
+    lines = [f"{why}; this is {said(run)}{nothing}{hint}"]
     if earlier:
         lines.append(f"earlier runs left crashes{', too' if left else ''}: --job {', '.join(earlier[:5])}")
     for line in lines:

@@ -84,6 +84,15 @@ def test_a_newest_run_that_left_no_crash_is_named(alone: Path, capsys: pytest.Ca
     assert f"earlier runs left crashes: --job {older.name}\n" in err
 
 
+@pytest.mark.parametrize("code", [-9, 130])
+def test_of_a_run_that_a_signal_ended_its_output_says_nothing(
+    alone: Path, capsys: pytest.CaptureFixture[str], code: int
+) -> None:
+    kept_run(alone, code=code)
+    crashes.main()
+    assert capsys.readouterr().err.endswith("ago, and left no crash\n")
+
+
 def test_a_crash_of_an_earlier_run_is_said_to_be_of_that(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     older = kept_run(alone, crash())
     later = alone.parent / "later"
