@@ -245,6 +245,12 @@ def test_a_login_in_a_command_or_a_message(form: str, password: str) -> None:
         assert_hidden(secret, value_views(form.format(password).split(" ")), form)
 
 
+def test_a_password_that_begins_like_a_variable_is_hidden() -> None:
+    assert "PvedUTvDAn9cY" not in scrub("the password '$PvedUTvDAn9cY' was refused")
+    for name in ("$DB_PASSWORD", "$pw", "${TOKEN}"):  # the variable's name, and not its value
+        assert name in scrub(f"docker login -u me -p {name} registry")
+
+
 def test_arguments_that_only_look_like_a_login_are_shown() -> None:
     for words in (
         ["ssh", "-p", "2222", "node1"],

@@ -88,7 +88,7 @@ _KEY_ENDS = re.compile(r"""\\*["']?\s?:""")
 _NEXT = re.compile(r"""[,;&|](?=["']?[\w.-]+["']?\s?[:=])""")
 _TAIL = ",;:)]}&|."
 _EMPTY = re.compile(
-    r"(?:none|null|nil|true|false|undefined|str|bytes|int|\*+|<[\w-]+>|\{\w*\}|%s|\.\.\.|\$\w*[A-Z_]+|\$\{.*|\$\(.*|)",
+    r"(?:none|null|nil|true|false|undefined|str|bytes|int|\*+|<[\w-]+>|\{\w*\}|%s|\.\.\.|\$(?-i:[A-Z_][A-Z0-9_]*|[a-z_]+)|\$\{.*|\$\(.*|)",
     re.IGNORECASE,
 )
 
