@@ -28,7 +28,7 @@ def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None
     ids = {crash.id for crash in crashes}
     roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
     blocks = [_block(group, _followers(group, crashes), now, width, cwd) for group in _alike(roots)]
-    blocks.append(Text("see frames and variables with devkit crashes show ID", style="dim"))
+    blocks.append(Text("see frames and variables with devkit crashes show [ID]", style="dim"))
     return Text("\n").join(blocks)
 
 

@@ -25,7 +25,10 @@ def main(
     show: str | None = None, *, everything: bool = False, job: str | None = None, address: str | None = None,
     json: bool = False,
 ) -> int:  # fmt: skip
-    """List the crashes, or `show` the one whose id is, or begins with, this. Without a cluster: those of ended runs."""
+    """List the crashes, or `show` the one whose id is, or begins with, this; empty: the cause of the newest one.
+
+    Without a cluster: those of ended runs.
+    """
     from devkit.debug.client import connect
 
     if ended := kept.named(job):
@@ -43,15 +46,17 @@ def main(
         try:
             return run_show(hub, show, everything=everything, json=json)
         except UsageError:
-            if not _runs_with(show):
+            if not show or not _runs_with(show):
                 raise
     return _show_kept(show, everything=everything, json=json)
 
 
 def _run_kept(ended: kept.EndedRun, show: str | None, *, everything: bool, json: bool) -> int:
-    """`show` finds a crash of whichever run."""
+    """`show` finds a crash of whichever run by its id."""
     if show is None:
         return run_list(kept.KeptHub([ended]), json=json)
+    if not show:
+        return run_show(kept.KeptHub([ended]), show, everything=everything, json=json)
     return _show_kept(show, everything=everything, json=json)
 
 
@@ -78,7 +83,7 @@ def run_list(hub: Answers, *, job: str | None = None, json: bool = False) -> int
 
 def run_show(hub: Answers, wanted: str, *, everything: bool = False, json: bool = False) -> int:
     crashes = all_crashes(hub)
-    known = find_id(wanted, [crash.id for crash in crashes], "crash")
+    known = find_id(wanted, [crash.id for crash in crashes], "crash") if wanted else _newest(crashes)
     [record] = [crash for crash in crashes if crash.id == known]
     snapshot = hub.call("crash", id=known)
     result = console.result()
@@ -91,6 +96,13 @@ def run_show(hub: Answers, wanted: str, *, everything: bool = False, json: bool 
     else:
         result.print(page, soft_wrap=True)
     return 0
+
+
+def _newest(crashes: Sequence[CrashRecord]) -> str:
+    """What caused the newest crash, or that itself."""
+    if not crashes:
+        raise UsageError("there is no crash to show", hint="devkit crashes lists those of all runs that are known")
+    return crashes[-1].root or crashes[-1].id
 
 
 @contextmanager

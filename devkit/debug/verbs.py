@@ -336,7 +336,12 @@ def crashes(
 @asking
 def show(
     context: typer.Context,
-    crash: Annotated[str, typer.Argument(metavar="ID", help="The crash ID, or a prefix of it.")],
+    crash: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="The crash ID, or a prefix of it.", show_default="what caused the newest crash"
+        ),
+    ] = "",
     everything: Annotated[bool, typer.Option("--all", help="Include library frames.")] = False,
     address: Address = None,
     json: Json = False,

@@ -72,6 +72,12 @@ def test_after_the_end_of_its_ray_a_run_s_crashes_are_listed(alone: Path, capsys
     )
 
 
+def test_without_an_id_the_cause_of_the_newest_crash_is_shown(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept_run(alone, crash("abc1"), crash("abc2", time=time.time() + 1.0, message="step 18 failed"))
+    assert crashes.main("") == 0
+    assert "crash abc2" in capsys.readouterr().out
+
+
 def test_a_newest_run_that_left_no_crash_is_named(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     older = kept_run(alone, crash())
     later = alone.parent / "later"
