@@ -28,7 +28,7 @@ from devkit.debug.dashboard import Dashboard
 from devkit.debug.inworker import boot
 from devkit.debug.inworker.settings import MOST_IN_ENVIRONMENT
 from devkit.debug.launch import ENV_HOOK, NEVER_MERGED, OUR_HOOK, UV_SWITCH, DebugOptions, never_merged, settings_of
-from devkit.errors import DevkitError, FailedError, UsageError
+from devkit.errors import INTERRUPTED, DevkitError, FailedError, UsageError
 from devkit.reading import json_of
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -130,8 +130,15 @@ def main(options: SubmitOptions) -> int:
     if not options.wait:
         return _tell(job, dashboard, options.debug.json)
     witness = Witness(settings.breakpoints, lambda: connect(cluster))
-    with watching(cluster, lambda: _job_id(dashboard, job), options.debug.hang_timeout):
-        _follow(dashboard, job, sys.stderr if options.debug.json else sys.stdout)
+    try:
+        with watching(cluster, lambda: _job_id(dashboard, job), options.debug.hang_timeout):
+            _follow(dashboard, job, sys.stderr if options.debug.json else sys.stdout)
+    except KeyboardInterrupt:
+        hint = f"devkit logs {job} shows what it prints, and devkit stop {job} ends it"
+        facts = {"submission_id": job, "status": dashboard.job(job).status}
+        raise FailedError(
+            f"interrupted, but the job {job} goes on", hint=hint, facts=facts, exit_code=INTERRUPTED
+        ) from None
     tell_missed(witness.never_hit())
     return _end(dashboard, job, options.debug.json)
 

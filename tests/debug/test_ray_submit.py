@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -178,6 +179,22 @@ def test_a_job_can_be_left_alone_and_stopped_later(cluster: Cluster, submit: Sub
         ((), "command"),
     ],
 )
+def test_who_stops_following_is_told_that_the_job_goes_on(cluster: Cluster, submit: Submit) -> None:
+    following = submit("--submission-id", "followed", "--", sys.executable, "job.py", "forever")
+    try:
+        assert following.stdout is not None
+        said = iter(following.stdout)
+        assert any("got [1, 3]" in line for line in said)
+        following.send_signal(signal.SIGINT)
+        rest = "".join(said)
+        assert following.wait(DEADLINE) == 130
+        assert "error: interrupted, but the job followed goes on\nhint: devkit logs followed shows" in rest, rest
+        [row] = [each for each in cluster.json("jobs")["jobs"] if each["submission_id"] == "followed"]
+        assert row["status"] == "RUNNING"
+    finally:
+        cluster.devkit("stop", "followed")
+
+
 def test_what_cannot_be_meant_fails_before_anything_starts(
     cluster: Cluster, submit: Submit, arguments: tuple[str, ...], said: str
 ) -> None:

@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
@@ -179,7 +180,8 @@ def _watch_driver(report: _Reporter) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, entry: Any) -> None:
         if not isinstance(error, KeyboardInterrupt):
-            report(error, "driver")
+            with suppress(KeyboardInterrupt):  # who is impatient sees the program's own error all the same
+                report(error, "driver")
         previous(kind, error, entry)
 
     sys.excepthook = hook
