@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from devkit import console
-from devkit.hang import view
+from devkit.errors import NoJobError
+from devkit.hang import unwatched, view
 from devkit.hang.case import PATIENCE, case_of
 from devkit.hang.gather import Diagnosis, Sampler, choose_job, watch_until_decided
 from devkit.hang.records import HangDocument
@@ -22,15 +23,25 @@ def main(
 
     began = time.monotonic()
     cluster = resolve(address)
-    with connect(cluster) as hub, cluster.dashboard_if_any() as dashboard:
-        sampler = Sampler(hub, dashboard, choose_job(hub, dashboard, job))
-        return run(sampler, after=after, json=json, began=began)
+    try:
+        with connect(cluster) as hub, cluster.dashboard_if_any() as dashboard:
+            sampler = Sampler(hub, dashboard, choose_job(hub, dashboard, job))
+            return run(sampler, after=after, json=json, began=began)
+    except NoJobError:
+        with cluster.dashboard_if_any() as dashboard:
+            found = unwatched.look(dashboard, job) if dashboard is not None else None
+        if found is None:
+            raise
+        return tell(found, time.monotonic() - began, json=json)
 
 
 def run(sampler: Sampler, *, after: float = PATIENCE, json: bool = False, began: float | None = None) -> int:
     began = time.monotonic() if began is None else began
     found = watch_until_decided(sampler, after)
-    seconds = time.monotonic() - began
+    return tell(found, time.monotonic() - began, json=json)
+
+
+def tell(found: Diagnosis, seconds: float, *, json: bool = False) -> int:
     if json:
         console.emit(record(found, seconds))
     else:

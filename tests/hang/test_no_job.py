@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from devkit.debug.hub_file import no_hub
+from devkit.debug.rows import JobRow, NodeRow, PlacementGroupRow
 from devkit.errors import DevkitError
+from devkit.hang import unwatched
 from devkit.hang.gather import choose_job
 from devkit.logs.run import choose
 from tests.debug.hub_fake import FakeHub, ps_document
@@ -37,3 +39,41 @@ def test_the_first_error_of_no_job() -> None:
 
 def test_a_cluster_on_which_no_job_was_started_under_devkit() -> None:
     assert no_hub().exit_code == 3
+
+
+class Starved:
+    """A dashboard of a Ray on which a job without devkit waits for what no node has."""
+
+    def jobs(self) -> list[JobRow]:
+        return [JobRow(job_id="01000000", status="SUCCEEDED"), JobRow(job_id="02000000", status="RUNNING")]
+
+    def placement_groups(self, *_: Any) -> list[PlacementGroupRow]:
+        bundles = ({"unit_resources": {"CPU": 3.0}},)
+        return [PlacementGroupRow(placement_group_id="a1", creator_job_id="02000000", state="PENDING", bundles=bundles)]
+
+    def nodes(self) -> list[NodeRow]:
+        return [NodeRow(node_id="n", node_ip="10.0.0.1", state="ALIVE", resources_total={"CPU": 2.0})]
+
+    def actors(self, *_: Any) -> list[Any]:
+        return []
+
+    def tasks(self, *_: Any) -> list[Any]:
+        return []
+
+    def usage(self) -> dict[str, Any]:
+        return {}
+
+    def log_file(self, *_: Any, **__: Any) -> bytes:
+        return b""
+
+
+def test_what_a_job_without_devkit_can_never_have_is_told() -> None:
+    waited: list[float] = []
+    found = unwatched.look(Starved(), wait=waited.append)  # type: ignore[arg-type]
+    assert found is not None and found.verdict.hang and waited
+    assert found.verdict.sentence == (
+        "job 02000000: the placement group a1 can never be scheduled: it requests 3 CPU, "
+        "and no node has more than 2 CPU"
+    )
+    assert found.verdict.evidence[-1] == unwatched.NOT_IN_IT
+    assert unwatched.look(Starved(), "01000000", waited.append) is None  # type: ignore[arg-type]
