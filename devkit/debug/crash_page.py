@@ -143,9 +143,11 @@ def _clues(document: Document) -> Iterator[Text]:
 
 
 def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """The way to what could not be pickled; what was open when no more could be."""
+    """The way to what could not be pickled; another copy of a module; what was open when no more could be."""
     if document.get("way"):
         yield f"what cannot be pickled: {document['way']}"
+    for each in document.get("differs") or ():
+        yield f"another copy of {each['module']} than the driver's: here {each['here']}, there {each['there']}"
     if found := document.get("descriptors"):
         kinds = ", ".join(count(number, kind) for kind, number in found["kinds"].items())
         yield f"open: {found['open']} of {found['limit']} file descriptors: {kinds}"

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from . import reserve
-from .identity import identify
+from .identity import DRIVER, identify
 from .words import say
 
 JOIN_SECONDS = 0.5  # the most that the first crash of a new process waits for the way to the hub
@@ -92,10 +92,15 @@ class Crashes:
 
 
 def _taken(error: BaseException, kind: str, lent_now: int) -> Document:
-    from . import snapshot
+    from . import editions, snapshot
     from .hooks import task_facts
+    from .lineage import places_of
 
     document = snapshot.take(error, identify(), kind, **task_facts())
+    if kind != DRIVER and not document["light"]:
+        chain = snapshot.chain_of(error)
+        known = editions.of_error(frame for _, each in chain for frame, _ in places_of(each.__traceback__))
+        document |= {"modules": known} if known else {}
     if any(reserve.is_exhausted(each) for _, each in snapshot.chain_of(error)):
         with suppress(OSError):  # a system without /proc
             document["descriptors"] = reserve.what_is_open(lent_now)

@@ -271,8 +271,12 @@ class Hub:
         elif kills.victim(document):
             self.explaining.add(document["id"])
             self._spawn(hub_after.name_killer(self, document))
-        elif document.get("waited"):
-            self._spawn(hub_after.look_behind(self, document))
+        else:
+            if document.get("modules"):
+                self.explaining.add(document["id"])
+                self._spawn(hub_after.compare(self, document))
+            if document.get("waited"):
+                self._spawn(hub_after.look_behind(self, document))
 
     def replace_crash(self, document: Document) -> None:
         """More is known of one that is listed."""

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import kills, table
+from . import editions, kills, table
 from .hub_place import is_hub
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
@@ -26,6 +26,7 @@ MOST_BEHIND = 20  # tasks that are asked for
 TOLD_SECONDS = 3.0  # for `devkit run` to tell how its command has ended
 EXPLAIN_SECONDS = 3.0  # for an owner's end to be known
 KILLER_SECONDS = 1.0  # for the one who has killed an actor to tell of it
+MODULES_SECONDS = 2.0  # for the driver to look at its modules
 SETTLE_SECONDS = 4.0  # for what is to be found out before a Ray ends with its driver
 HURRY_SECONDS = 0.2  # between the looks for it
 NO_WORD_YET = "its connection ended; Ray had not said why when the program ended"
@@ -120,6 +121,21 @@ async def name_killer(hub: Hub, document: Document) -> None:
         if found is not None:
             said = {**document["exception"], "message": kills.sentence(known, *found)}
             hub.replace_crash({**document, "exception": said, "killed": {"known": True, **found[1]}})
+    finally:
+        hub.explaining.discard(document["id"])
+
+
+async def compare(hub: Hub, document: Document) -> None:
+    """Whether the driver has the same copies of the modules in which a worker has failed."""
+    try:
+        mine = document["modules"]
+        workers = hub.table.workers.items()
+        drivers = [name for name, each in workers if each.identity["role"] == DRIVER]
+        drivers = [name for name in drivers if hub.table.workers[name].identity["job_id"] == document["job_id"]]
+        for name in drivers[:1]:
+            answer = await hub.ask(name, "modules", MODULES_SECONDS, names=list(mine))
+            if differs := editions.differing(mine, answer.get("modules", {})):
+                hub.replace_crash({**document, "differs": differs})
     finally:
         hub.explaining.discard(document["id"])
 

@@ -119,6 +119,13 @@ def kept(agent: Any, document: Document) -> Document:
     return {"documents": [snapshot.load(folder / f"{name}.json") for name in missing[:KEPT_TOLD]]}
 
 
+def modules(_agent: Any, document: Document) -> Document:
+    """Which copies of these modules this process has."""
+    from . import editions
+
+    return {"modules": editions.of_modules(map(str, document["names"]))}
+
+
 OPERATIONS: dict[str, Callable[[Any, Document], Document]] = {
     "break": break_,
     "clear": clear,
@@ -133,4 +140,5 @@ OPERATIONS: dict[str, Callable[[Any, Document], Document]] = {
     "last_words": last_words,
     "source": source,
     "kept": kept,
+    "modules": modules,
 }
