@@ -60,8 +60,8 @@ class Brief:
 def brief(kind: str, message: str) -> Brief:
     """Of whatever is not known here, what was given.
 
-    >>> brief("ValueError", "no")
-    Brief(type='ValueError', message='no')
+    >>> brief("ValueError", "no").message
+    'no'
     """
     if (kind.startswith("RayTaskError") or _CREATION in message) and (inner := _of_task(kind, message)):
         return inner
