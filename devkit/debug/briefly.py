@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from devkit.debug.inworker.kills import BY_KILL, called, fields, without_fields
+from devkit.debug.inworker.ownership import LOST
 from devkit.debug.inworker.words import in_short
 from devkit.debug.naming import is_library
 
@@ -65,6 +66,8 @@ def brief(kind: str, message: str) -> Brief:
     """
     if (kind.startswith("RayTaskError") or _CREATION in message) and (inner := _of_task(kind, message)):
         return inner
+    if LOST in message:  # devkit's own sentence, which quotes how the owner died
+        return Brief(kind, message)
     if found := _UNPICKLED.search(message):
         return Brief(kind, f"{found[1]}: {found[2]}")
     if _MONITOR.search(message) or _OVER_BEFORE.search(message):

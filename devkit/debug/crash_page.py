@@ -115,7 +115,7 @@ def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"in {at}, the arguments of which are unknown: Ray does not keep them"
     if memory:
         used = f"{size(memory['used'])} of {size(memory['total'])}"
-        yield f"memory when last told: {size(memory['own'])} of its own; in use on its node: {used}"
+        yield f"memory when last reported: {size(memory['own'])} of its own; in use on its node: {used}"
 
 
 def _called(call: Mapping[str, Any]) -> str:

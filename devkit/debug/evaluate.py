@@ -86,13 +86,27 @@ def results_of(
     return results + missing(wanted, results)
 
 
+def _how_to_stop(armed: Sequence[str]) -> str:
+    """
+    >>> _how_to_stop(["job.py:3"])
+    'job.py:3 is armed; devkit ps --watch shows when it is hit'
+    """
+    if not armed:
+        return "pause ranks with devkit break FILE:LINE; devkit ps lists them"
+    more = f" and {len(armed) - 1} more are" if len(armed) > 1 else " is"
+    return f"{armed[0]}{more} armed; devkit ps --watch shows when it is hit"
+
+
 def stops_of(hub: Hub, job: str | None = None, *, named: bool = False) -> list[StopRecord]:
     """All stops, or those of a job. Raises DevkitError when nothing is stopped, but if one is named: that is wrong."""
-    stops = [StopRecord.from_json(stop) for stop in hub.call("ps")["stops"]]
+    document = hub.call("ps")
+    stops = [StopRecord.from_json(stop) for stop in document["stops"]]
     if not stops and named:
         return []
     if not stops:
-        raise DevkitError("nothing is stopped", hint="pause ranks with devkit break FILE:LINE; devkit ps lists them")
+        raise DevkitError(
+            "nothing is stopped", hint=_how_to_stop([str(each["spec"]) for each in document.get("breakpoints", ())])
+        )
     found = [stop for stop in stops if job in (None, stop.job_id)]
     if not found:
         raise UsageError(f"nothing is stopped in job {job}", hint=f"stopped: {', '.join(jobs_of(stops))}")

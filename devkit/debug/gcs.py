@@ -20,7 +20,10 @@ from devkit.debug.tokens import MODE, TOKEN, TOKEN_PATH, Token
 from devkit.errors import UnreachableError, UsageError
 
 ADDRESS_HINT = "a GCS address is HOST:PORT, as in 10.0.0.5:6379"
-TOKEN_HINT = f"set {TOKEN} to the cluster's token; it is in ~/.ray/auth_token of the user who started the head"
+TOKEN_HINT = (
+    f"set {TOKEN} to the cluster's token, from ~/.ray/auth_token of the user who started its head; or start a Ray of "
+    "your own with devkit run -- CMD"
+)
 
 
 class RefusedError(UnreachableError):

@@ -140,11 +140,15 @@ def _watch_live(news: Iterator[Document], stores: StoreWatch) -> int:
             return console.Plain(Text("waiting for the hub", style="dim"))
         return console.Plain(page(newest[0], time.time(), width=result.width, foot=stores.lines))
 
-    with Live(console=result, get_renderable=draw, refresh_per_second=REDRAWS, redirect_stdout=False) as live:
+    with (
+        suppress(KeyboardInterrupt),  # that is how one leaves it
+        Live(console=result, get_renderable=draw, refresh_per_second=REDRAWS, redirect_stdout=False) as live,
+    ):
         for document in news:
             newest[:] = [record(document)]
             live.refresh()
-    return _ended()
+        return _ended()
+    return 0
 
 
 def _ended() -> int:

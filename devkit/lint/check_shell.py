@@ -12,7 +12,7 @@ from devkit.lint.shell import Command
 from devkit.lint.source import Span
 from devkit.lint.words import Word
 
-_LOST = "the trainer never sees them and uses its defaults"
+_LOST = "the trainer never sees the lines below and uses its defaults"
 _CURLY = re.compile("[\u2018\u2019\u201c\u201d\u201e]")
 _OVERRIDES = re.compile(r"(?<![\w.+~])[+~]{0,2}[a-z_]\w*+(?:\.\w++)+=")
 _MOST_COMMENTS = 1000  # one under the other

@@ -59,7 +59,9 @@ def _divided(training: Training, nodes: int, gpus: int, tp: int) -> Iterator[Fin
     span = span_of(training, _TP, "trainer.n_gpus_per_node")
     if nodes * gpus % tp:
         default = "" if _TP in training.by_key else ", its default,"
-        message = f"{_TP}={tp}{default} does not divide the {nodes * gpus} GPUs ({nodes} nodes x {gpus})"
+        message = (
+            f"{_TP}={tp}{default} does not divide the {nodes * gpus} GPUs ({nodes} node{'s' * (nodes > 1)} x {gpus})"
+        )
         why = "the engines can't be spread evenly over the GPUs, and the run stops"
         yield Finding("tensor-parallel", span, message, why, f"choose a divisor of {nodes * gpus}")
     elif tp > gpus:

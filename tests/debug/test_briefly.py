@@ -9,6 +9,7 @@ import pytest
 from devkit.debug.briefly import Brief, brief
 from devkit.debug.crash_page import crash_page
 from devkit.debug.crash_table import crash_table
+from devkit.debug.inworker import ownership
 from devkit.debug.inworker.records import CrashRecord
 from devkit.debug.inworker.words import plain
 from devkit.logs.collect import of_crash
@@ -141,7 +142,8 @@ The actor is dead because """
         (
             "its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits "
             "with a connection error code 2. End of file. Some common causes include: OOM",
-            "Trainer trainer_1 (pid 15587) died: without a word, as by SIGKILL or the kernel's out-of-memory killer",
+            "Trainer trainer_1 (pid 15587) died: without a message, as after SIGKILL or the kernel's "
+            "out-of-memory killer",
         ),
         (
             "all references to it were removed.",
@@ -168,3 +170,9 @@ def test_rays_own_words_are_folded_on_the_page_and_in_the_list() -> None:
     row = printed(crash_table([CrashRecord.from_json(document)], document["time"], width=None, cwd="/job"))
     assert "12_fd_leak.py:33 in Rollout.save · asked for at " in row and "test_crashes_view.py" in row
     assert first_error([of_crash(document)]).cause.at.line == 33  # type: ignore[union-attr]
+
+
+def test_a_lost_object_is_told_by_its_owner_and_not_by_how_that_died() -> None:
+    owner = {"who": "Loader", "pid": 7, "reason": "the actor was killed by `ray.kill`.", "ago": 1.0}
+    said = ownership.sentence("ab" * 14, owner, [])
+    assert brief("OwnerDiedError", said).message == said and "is lost with its owner, Loader pid 7" in said

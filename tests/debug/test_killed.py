@@ -152,7 +152,7 @@ def test_what_was_told_of_an_actor_while_it_lived_is_on_its_page() -> None:
     assert [line for line in printed(page).splitlines() if line.startswith(("actor", "in ", "memory", "asked"))] == [
         "actor reader-b: Reader(path='/data', rank=3)",
         "in read(how='late')",
-        "memory when last told: 187 MiB of its own; in use on its node: 3.0 GiB of 4.0 GiB",
+        "memory when last reported: 187 MiB of its own; in use on its node: 3.0 GiB of 4.0 GiB",
         "asked for by the driver, at /w/job.py:40 in main",
     ]
     earlier = vanished(who, None, "died", task={**task, "name": "Reader.other"}, seen=seen)
@@ -452,7 +452,7 @@ def test_one_cause_and_its_followers_under_it(
     assert f"asked for by {'outer' if kind == 'nested' else 'the driver'}, at " in page, page
     if kind == "task":  # which ran for some seconds
         assert cause["line"] == mark("crash_killed.py", "works")
-        assert "as last seen" in page and "memory when last told" in page
+        assert "as last seen" in page and "memory when last reported" in page
     error = cluster.json("logs", job.id, "--first-error", check=1)
     assert (error["cause"]["crash"], error["sure"], error["status"]) == (cause["id"], True, "FAILED"), (error, found)
     assert error["cause"]["role"] == role and not any("JobFailed" in each["said"] for each in error["followed"])

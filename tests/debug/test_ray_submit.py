@@ -169,16 +169,6 @@ def test_a_job_can_be_left_alone_and_stopped_later(cluster: Cluster, submit: Sub
     assert cluster.json("stop", name) == {"submission_id": name, "stopped": False}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--break", "parts.py:2", "--", "python", "job.py"), "parts.py"),
-        (("--break", "absent.py:1", "--", "python", "job.py"), "absent.py"),
-        (("--break", "parts.py:7 if (", "--", "python", "job.py"), "condition"),
-        (("--runtime-env", "[1", "--", "python", "job.py"), "--runtime-env"),
-        ((), "command"),
-    ],
-)
 def test_who_stops_following_is_told_that_the_job_goes_on(cluster: Cluster, submit: Submit) -> None:
     following = submit("--submission-id", "followed", "--", sys.executable, "job.py", "forever")
     try:
@@ -195,6 +185,16 @@ def test_who_stops_following_is_told_that_the_job_goes_on(cluster: Cluster, subm
         cluster.devkit("stop", "followed")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--break", "parts.py:2", "--", "python", "job.py"), "parts.py"),
+        (("--break", "absent.py:1", "--", "python", "job.py"), "absent.py"),
+        (("--break", "parts.py:7 if (", "--", "python", "job.py"), "condition"),
+        (("--runtime-env", "[1", "--", "python", "job.py"), "--runtime-env"),
+        ((), "command"),
+    ],
+)
 def test_what_cannot_be_meant_fails_before_anything_starts(
     cluster: Cluster, submit: Submit, arguments: tuple[str, ...], said: str
 ) -> None:

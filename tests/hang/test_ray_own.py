@@ -191,12 +191,12 @@ def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
     if how == "exit":
         assert "first error: SystemExit: 7" in said, said
         return
-    assert "first error: ProcessDied" in said and "without a word, as by SIGKILL" in said, said
+    assert "first error: ProcessDied" in said and "without a message, as after SIGKILL" in said, said
     for page in (shown, said):
         assert "asked for by the driver" in page, page
         if how != "quick":  # which is dead before it has told anything
             assert root["rank"] == 3 and "actor reader-b: Reader(path='/data/part-7', rank=3, shards=[1, 2, 3])" in page
-            assert "memory when last told" in page
+            assert "memory when last reported" in page
         if how == "late":
             assert root["line"] == mark("own_killed.py", "works") and "in read(how='late')" in page, page
         if how in ("kill", "late", "quick"):

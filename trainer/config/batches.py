@@ -228,7 +228,8 @@ def _step_problems(config: Config, batch: int, n: int) -> Iterator[Problem]:
 
 
 def _world(config: Config) -> str:
-    return f"{config.world_size} ranks ({config.trainer.nnodes} nodes x {config.trainer.n_gpus_per_node})"
+    nodes = config.trainer.nnodes
+    return f"{config.world_size} ranks ({nodes} node{'s' * (nodes > 1)} x {config.trainer.n_gpus_per_node})"
 
 
 def _update_problems(kind: _Pass, mini_key: str, per_rank: int) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ from typing import Any
 from .lineage import chain_of
 from .sources import is_users
 
+LOST = " is lost with its owner"
 OWNER_DIED = "OwnerDiedError"
 TASK, INDEX = 48, 56  # digits of an object's id: those of its task, then its number among that one's objects
 FIRST_PUT = 100_000_000  # Ray's numbers of what `ray.put` makes are above this; below are results
@@ -117,7 +118,7 @@ def sentence(name: str, owner: Document | None, puts: list[Document]) -> str:
     Args:
         owner: {"who", "pid", "reason", "ago"}; None: nothing is known of it.
     """
-    text = f"the object {name[:16]} is lost with its owner"
+    text = f"the object {name[:16]}{LOST}"
     if owner is not None:
         text += f", {owner['who']} pid {owner['pid']}: {owner['reason'].rstrip('.')}"
         text += f", {owner['ago']:.1f} s before" if owner.get("ago") is not None else ""

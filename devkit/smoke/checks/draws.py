@@ -188,7 +188,7 @@ def validation(draws: Draws) -> Outcome:
     if changed:
         said = f"validation with the same weights answered {changed} of {len(one)} prompts differently the second time"
         return Outcome(False, f"{said}: {_where(draws)}")
-    return Outcome(True, f"{told}, and twice the same")
+    return Outcome(True, f"{told}, and the same both times")
 
 
 def _wrongly_sampled(request: Request, seen: Judged) -> str:
