@@ -73,6 +73,8 @@ def table(rows: Sequence[RankProgress], cwd: str | None = None, width: int | Non
 
     cells = [_cells(row, cwd) for row in sorted(rows, key=lambda row: (row.role, -1 if row.rank is None else row.rank))]
     shown = cells if len(cells) <= ROWS else _unlike(cells)
+    if not shown:
+        return
     sizes = [max(len(line[column]) for line in (HEADS, *shown)) for column in range(len(HEADS))]
     kept = _kept(sizes, shown, width)
     for number, line in enumerate((HEADS, *shown)):

@@ -26,7 +26,8 @@ MOST_BEHIND = 20  # tasks that are asked for
 TOLD_SECONDS = 3.0  # for `devkit run` to tell how its command has ended
 EXPLAIN_SECONDS = 3.0  # for an owner's end to be known
 KILLER_SECONDS = 1.0  # for the one who has killed an actor to tell of it
-MODULES_SECONDS = 2.0  # for the driver to look at its modules
+DRIVER_SECONDS = 2.0  # for the driver to join, where its job fails at once
+MODULES_SECONDS = 2.0  # for it to look at its modules
 SETTLE_SECONDS = 4.0  # for what is to be found out before a Ray ends with its driver
 HURRY_SECONDS = 0.2  # between the looks for it
 NO_WORD_YET = "its connection ended; Ray had not said why when the program ended"
@@ -129,15 +130,20 @@ async def compare(hub: Hub, document: Document) -> None:
     """Whether the driver has the same copies of the modules in which a worker has failed."""
     try:
         mine = document["modules"]
-        workers = hub.table.workers.items()
-        drivers = [name for name, each in workers if each.identity["role"] == DRIVER]
-        drivers = [name for name in drivers if hub.table.workers[name].identity["job_id"] == document["job_id"]]
-        for name in drivers[:1]:
-            answer = await hub.ask(name, "modules", MODULES_SECONDS, names=list(mine))
-            if differs := editions.differing(mine, answer.get("modules", {})):
-                hub.replace_crash({**document, "differs": differs})
+        until = time.monotonic() + DRIVER_SECONDS
+        while (driver := _driver_of(hub, document["job_id"])) is None and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        answer = await hub.ask(driver, "modules", MODULES_SECONDS, names=list(mine)) if driver else {}
+        if differs := editions.differing(mine, answer.get("modules", {})):
+            hub.replace_crash({**document, "differs": differs})
     finally:
         hub.explaining.discard(document["id"])
+
+
+def _driver_of(hub: Hub, job_id: str) -> str | None:
+    """The driver of a job, if it can be asked."""
+    known = ((name, hub.table.workers[name].identity) for name in list(hub.agents) if name in hub.table.workers)
+    return next((name for name, each in known if each["role"] == DRIVER and each["job_id"] == job_id), None)
 
 
 def _killer_of(hub: Hub, actor_id: str) -> tuple[Document, Document] | None:
