@@ -169,10 +169,7 @@ def test_after_its_end_what_it_left_is_told() -> None:
         )
 
 
-RACE = pytest.mark.xfail(strict=False, reason="beside other work the record can be missing")
-
-
-@pytest.mark.parametrize("how", ["kill", "late", "caught", pytest.param("closed", marks=RACE), "quick", "exit"])
+@pytest.mark.parametrize("how", ["kill", "late", "caught", "closed", "quick", "exit"])
 def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
     """Though its driver, and the Ray with it, ends as soon as it is told; or catches that, or ends Ray itself."""
     program = str(PROGRAMS / "own_killed.py")
