@@ -16,8 +16,7 @@ from typing import Any
 from . import kills, ownership, unmet
 from .identity import DRIVER
 from .made import Call, current_call, told
-from .sources import is_users
-from .stacks import OURS
+from .stacks import users_lines
 from .usage import memory
 
 EVERY_SECONDS = 2.0
@@ -122,10 +121,5 @@ def _has_grown(before: dict[str, int], now: dict[str, int]) -> bool:
 
 def place_of_work(frame: FrameType | None) -> list[Document]:
     """The program's own frames of a stack, innermost first; of many, those at both ends."""
-    found: list[Document] = []
-    while frame is not None:
-        code = frame.f_code
-        if is_users(code.co_filename) and not code.co_filename.startswith(OURS):
-            found.append({"file": code.co_filename, "line": frame.f_lineno or 0, "function": code.co_qualname})
-        frame = frame.f_back
+    found = list(users_lines(frame))
     return found if len(found) <= MOST_FRAMES else [*found[: MOST_FRAMES - 1], found[-1]]

@@ -7,11 +7,9 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
-from .sources import is_users
-from .stacks import OURS
+from .stacks import users_lines
 
 MOST = 20  # that are told, the last ones
 BY_KILL = "killed by `ray.kill`"  # in Ray's words
@@ -38,7 +36,7 @@ def watch(module: Any, on_new: Callable[[], object]) -> None:
 def _watched(original: Callable[..., Any], on_new: Callable[[], object]) -> Callable[..., Any]:
     @functools.wraps(original)
     def kill(actor: Any, *arguments: Any, **options: Any) -> Any:
-        if (name := _id_of(actor)) and (site := _site(sys._getframe(1))):
+        if (name := _id_of(actor)) and (site := next(users_lines(sys._getframe(1)), None)):
             _noted.append({"actor": name, **site})
             on_new()
         return original(actor, *arguments, **options)
@@ -53,16 +51,6 @@ def _id_of(actor: Any) -> str:
         return str(object.__getattribute__(actor, "__dict__")["_ray_actor_id"].hex())
     except (AttributeError, KeyError, TypeError):
         return ""
-
-
-def _site(frame: FrameType | None) -> Document | None:
-    """The program's innermost line; None for what Ray's libraries do by themselves."""
-    while frame is not None:
-        code = frame.f_code
-        if is_users(code.co_filename) and not code.co_filename.startswith(OURS):
-            return {"file": code.co_filename, "line": frame.f_lineno or 0, "function": code.co_qualname}
-        frame = frame.f_back
-    return None
 
 
 def noted() -> list[Document]:

@@ -6,14 +6,12 @@ A list of all names is such a look, too, as long as it stays the same; it is not
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
-from .sources import is_users
+from .stacks import users_lines
 
 MOST_NAMES = 20
 FRESH_SECONDS = 60.0  # a name that nobody has asked for in this time is forgotten
@@ -76,21 +74,10 @@ def _note(name: str, namespace: str) -> None:
     now = time.time()
     before = _failed.pop((name, namespace), None)
     since = before if before is not None and now - before["last"] < FRESH_SECONDS else {"count": 0, "since": now}
-    at = _place() or (before or {}).get("at")
+    at = next(users_lines(sys._getframe(2)), None) or (before or {}).get("at")
     _failed[name, namespace] = {"count": since["count"] + 1, "since": since["since"], "last": now, "at": at}
     while len(_failed) > MOST_NAMES:
         _failed.pop(next(iter(_failed)))
-
-
-def _place() -> Document | None:
-    frame: FrameType | None = sys._getframe(2)
-    here = os.path.dirname(__file__)
-    while frame is not None:
-        code = frame.f_code
-        if is_users(code.co_filename) and not code.co_filename.startswith(here):
-            return {"file": code.co_filename, "line": frame.f_lineno or 0, "function": code.co_qualname}
-        frame = frame.f_back
-    return None
 
 
 def in_vain() -> list[Document]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from .lineage import chain_of
-from .sources import is_users
+from .stacks import users_lines
 
 LOST = " is lost with its owner"
 OWNER_DIED = "OwnerDiedError"
@@ -86,14 +85,10 @@ def _watched(original: Callable[..., Any], on_new: Callable[[], object]) -> Call
 
 def _note(name: str, frame: FrameType | None) -> bool:
     """Whether it is a new place."""
-    here = os.path.dirname(__file__)
-    while frame is not None and not (
-        is_users(frame.f_code.co_filename) and not frame.f_code.co_filename.startswith(here)
-    ):
-        frame = frame.f_back
-    if frame is None:
+    at = next(users_lines(frame), None)
+    if at is None:
         return False
-    site = (frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_qualname)
+    site = (at["file"], at["line"], at["function"])
     new = site not in _sites
     if new and len(_sites) >= MOST_SITES:
         _sites.pop(next(iter(_sites)))

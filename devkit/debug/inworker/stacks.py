@@ -11,8 +11,9 @@ from types import FrameType
 from typing import Any
 
 from .lastwords import last_words
+from .sources import is_users
 
-__all__ = ["PySpyError", "Thread", "all_threads", "describe", "is_ours", "last_words", "py_spy"]
+__all__ = ["PySpyError", "Thread", "all_threads", "describe", "is_ours", "last_words", "py_spy", "users_lines"]
 
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 STOPS = OURS + "stops.py"
@@ -24,6 +25,15 @@ PTRACE_HINT = "py-spy lacks permission for this process (it needs SYS_PTRACE)"
 _PR_SET_PTRACER = 0x59616D61
 
 Thread = dict[str, Any]  # a `documents.ThreadStack`
+
+
+def users_lines(frame: FrameType | None) -> Iterator[dict[str, Any]]:
+    """{"file", "line", "function"} of a stack's frames that are the program's own, innermost first."""
+    while frame is not None:
+        code = frame.f_code
+        if is_users(code.co_filename) and not code.co_filename.startswith(OURS):
+            yield {"file": code.co_filename, "line": frame.f_lineno or 0, "function": code.co_qualname}
+        frame = frame.f_back
 
 
 def all_threads() -> list[Thread]:
