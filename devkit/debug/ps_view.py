@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from devkit.debug import caught_view
 from devkit.debug.crash_table import clip
 from devkit.debug.inworker.records import StopRecord
 from devkit.debug.naming import Who, ago, count, fit_path, label, short_path
@@ -17,6 +18,7 @@ WIDE = ("ID", "JOB", "ROLE", "RANK", "HOST", "PID", "WHERE", "FUNCTION", "REASON
 NARROW = ("ID", "WHO", "WHERE", "FUNCTION", "SINCE")
 WHERE = {WIDE: 6, NARROW: 2}
 GAP = 2
+INDENT = "  "
 SHORTEST_PATH = 12
 GONE_SHOWN = 5
 REASON = 160  # characters of why a stop is over
@@ -36,6 +38,8 @@ def page(
         blocks.append(breakpoints_block(document["breakpoints"]))
     if document["gone"]:
         blocks.append(gone_block(document["gone"], now))
+    if caught := caught_view.rows(document["workers"], cwd):
+        blocks.append(caught_block(caught, width))
     if document["crashes"]:
         blocks.append(Text(f"{count(document['crashes'], 'crash')}: devkit crashes lists them", style="red"))
     if foot:
@@ -188,6 +192,14 @@ def armed(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
     if not note or not breakpoint.get("armed"):
         return f"{text}: {note}" if note else text
     return f"{text} ({note if breakpoint['armed'] >= breakpoint.get('workers', 0) else f'the others: {note}'})"
+
+
+def caught_block(rows: list[caught_view.Row], width: int | None) -> Text:
+    from rich.text import Text
+
+    room = None if width is None else width - len(INDENT)
+    lines = [f"{INDENT}{line}" for line in caught_view.lines(rows, room)]
+    return Text("\n").join([Text("caught by the program", style="bold"), *map(Text, lines)])
 
 
 def gone_block(gone: Sequence[Document], now: float) -> Text:

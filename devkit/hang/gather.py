@@ -18,6 +18,7 @@ from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.debug.stack_groups import Frame
 from devkit.debug.stacks import nobody
 from devkit.errors import DevkitError, UsageError
+from devkit.hang.answers import read_sample
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import PATIENCE
 from devkit.hang.diagnose import diagnose
@@ -78,7 +79,7 @@ class Sampler:
         held = holders(self._dashboard) if self._dashboard is not None and pending else ()
         crashes = tuple(self._crashes())
         stores = self._stores()
-        sample = Sample.of(answer, crashes, pending=pending, nodes=nodes, holders=held, stores=stores)
+        sample = read_sample(answer, crashes, pending=pending, nodes=nodes, holders=held, stores=stores)
         if self._dashboard is not None:
             known, running = calls(self._dashboard, sample)
             found = named(self._dashboard) if any(each.lookups for each in sample.processes) else ()

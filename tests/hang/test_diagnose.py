@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.stack_groups import Frame
+from devkit.hang.answers import read_sample
 from devkit.hang.facts import CrashFacts, Holder, NodeFacts, Pending, Room, Sample
 from devkit.hang.records import RankProgress, Verdict
 from devkit.hang.view import table
@@ -414,9 +415,45 @@ def test_what_fails_again_and_again_is_why_the_others_wait() -> None:
 
 
 def test_what_fails_again_and_again_while_others_work_is_told_and_no_hang() -> None:
+    first, last = (process(facts(0, line, "robust"), 0, "Trainer") for line in (26, 27))
+    found = verdict([first], [last], crashes=failed(12, 0.5))
+    assert not found.hang and ", but Env fails again and again, 12 times" in found.sentence
+
+
+def test_a_driver_that_tries_again_and_again_gets_nowhere() -> None:
     sleeps = process(facts(None, 26, "robust", call_in="clock_nanosleep"), None, "driver")
     found = verdict([sleeps], crashes=failed(12, 0.5))
-    assert not found.hang and ", but Env fails again and again, 12 times" in found.sentence
+    assert found.kind == "failing" and found.sentence.startswith("no progress: Env fails again and again, 12 times")
+    assert found.sentence.endswith("; no process has anything to do: the driver sleeps at /job/train.py:26 in robust")
+
+
+def catching(count: int = 20, seconds: float = 10.0, ago: float = 0.5, line: int = 30) -> Document:
+    """A worker that catches the same error again and again, and sleeps in between."""
+    at = {"file": TRAIN, "line": 12, "function": "score"}
+    row = {"kind": "KeyError", "text": "'x'", "at": at, "by": {**at, "line": 20}}
+    caught = [{**row, "count": count, "seconds": seconds, "ago": ago}]
+    return process(facts(1, line, "run", call_in="clock_nanosleep", caught=caught), 1)
+
+
+def test_what_a_process_catches_again_and_again_is_why_the_others_wait() -> None:
+    found = verdict([driver(), catching()], patience=1.0)
+    assert (found.kind, found.hang) == ("failing", True)
+    assert found.sentence.startswith(
+        "no progress: Worker rank 1 catches the same error again and again, 20 times in 10 s: "
+        "KeyError: 'x' at /job/train.py:12 in score, caught at /job/train.py:20 in score; "
+    ), found
+    assert found.evidence[0] == "Worker rank 1 has caught KeyError: 'x' 20 times at /job/train.py:20 in score"
+
+
+def test_what_is_caught_while_the_job_moves_is_evidence_and_no_news() -> None:
+    found = verdict([driver(), catching()], [driver(), catching(line=31)])
+    assert not found.hang and "again and again" not in found.sentence and "KeyError" in found.evidence[0]
+
+
+@pytest.mark.parametrize("caught", [catching(2), catching(ago=60.0)], ids=["twice", "no more"])
+def test_what_was_caught_before_explains_nothing(caught: Document) -> None:
+    found = verdict([driver(), caught], patience=1.0)
+    assert found.kind == "stuck" and "KeyError" not in found.sentence and "KeyError" not in "".join(found.evidence)
 
 
 @pytest.mark.parametrize("crashes", [failed(2, 0.5), failed(5, 0.5, ended=60.0)], ids=["twice", "no more"])
@@ -453,7 +490,7 @@ def test_256_ranks(odd: int) -> None:
 
 
 def samples(*documents: tuple[float, list[Document]]) -> list[Sample]:
-    return [Sample.of(answer(ranks, NOW + at)) for at, ranks in documents]
+    return [read_sample(answer(ranks, NOW + at)) for at, ranks in documents]
 
 
 def alarms(found: list[Sample], timeout: float) -> list[tuple[float, str]]:

@@ -41,6 +41,7 @@ def facts(agent: Any) -> Document:
         "waits": waits.of_process(frames, names),
         "lookups": lookups.in_vain(),
         "ended": ended.ended(),
+        "caught": agent.caught(),
         **waits.actor(),
         "process": kernel_view.process(os.getpid()),
         "unanswered": kernel_view.unanswered(),
