@@ -16,8 +16,10 @@ from devkit.hang.facts import (
     Ended,
     Entry,
     GroupFacts,
+    InnerWait,
     LockWait,
     Lookup,
+    Poll,
     ProcessFacts,
     Sample,
     ThreadFacts,
@@ -65,6 +67,10 @@ def read_process(document: Document) -> ProcessFacts:
         lookups=tuple(_lookup(each) for each in facts.get("lookups") or ()),
         ended=tuple(_ended(each) for each in facts.get("ended") or ()),
         caught=tuple(_caught(each) for each in facts.get("caught") or ()),
+        inner=tuple(_inner_wait(each) for each in facts.get("primitives") or ()),
+        polls=tuple(_poll(each) for each in facts.get("polls") or ()),
+        coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
+        running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
         actor_id=str(facts.get("actor_id") or ""),
         concurrency=int(facts.get("concurrency") or 0),
         stopped=bool(facts.get("stops")),
@@ -135,6 +141,26 @@ def _call_wait(document: Document) -> CallWait:
     )
 
 
+def _inner_wait(document: Document) -> InnerWait:
+    held = document.get("held_at")
+    return InnerWait(
+        str(document["thread"]),
+        str(document["call"]),
+        frame(document["at"]),
+        str(document["what"]),
+        int(document["count"]),
+        bool(document["free"]),
+        str(document.get("holder") or ""),
+        str(document.get("holder_call") or ""),
+        frame(held) if held else None,
+    )
+
+
+def _poll(document: Document) -> Poll:
+    values = tuple((str(name), str(value)) for name, value in document["values"].items())
+    return Poll(frame(document["at"]), frame(document["by"]), str(document["loop"]), values)
+
+
 def _lookup(document: Document) -> Lookup:
     name, namespace = str(document["name"]), str(document["namespace"])
     return Lookup(name, namespace, int(document["count"]), float(document["seconds"]), frame(document["at"]))
@@ -160,6 +186,7 @@ def _lock(document: Document) -> LockWait:
         frame(document["at"]),
         document.get("holder"),
         frame(held) if held else None,
+        str(document.get("call") or ""),
     )
 
 

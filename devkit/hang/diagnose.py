@@ -7,7 +7,7 @@ what Ray was asked for and has not given; last what just stands still. Whatever 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from devkit.debug import object_stores
@@ -16,6 +16,8 @@ from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
 from devkit.hang.states import State
+
+MOST_TOLD = 2  # who waits for something else than who is blamed
 
 
 def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
@@ -104,7 +106,16 @@ def _moving(case: Case) -> Verdict | None:
     how = "made progress" if advanced else f"{words.verb(shown, 'is', 'are')} working"
     sentence = f"no hang: the job is making progress; {words.named(shown)} {how}"
     notes = tuple(resources.notes(case.now))
-    return Verdict("moves", f"{sentence} within {words.span(case.seconds)}", words.culprit(shown[0]), evidence=notes)
+    slow = next(
+        (
+            f", but {words.do([each])}{words.at(each)}{words.held_up(each)}"
+            for each in case.states
+            if words.held_up(each)
+        ),
+        "",
+    )
+    text = f"{sentence} within {words.span(case.seconds)}{slow}"
+    return Verdict("moves", text, words.culprit(shown[0]), evidence=notes)
 
 
 def _resources(case: Case) -> Verdict | None:
@@ -116,7 +127,8 @@ def _standing(case: Case) -> Verdict:
     at_work = [state for state in case.states if state.doing != "idle"]
     leaves = [state for state in at_work if not state.waits_for_others]
     workers = [state for state in leaves if state.facts.role != "driver"]
-    evidence, decided = words.waits(case.states), case.decided(0.0)
+    awaited = chains.awaited(case)
+    evidence, decided = words.waits(case.states, awaited), case.decided(0.0)
     if not case.states:
         return Verdict(
             "idle", "no hang: no process of the job is left; devkit logs --first-error says whether it failed"
@@ -144,12 +156,20 @@ def _standing(case: Case) -> Verdict:
         text, kind = f"{words.they(alike, 'waits', 'wait')} for {words.io(first)}{words.at(first)}", "io"
     else:
         kind = first.doing if first.doing in ("dead", "unreachable", "silent") else "stuck"
-        text = f"{words.do(alike)}{words.at(first)}"
-    waiters = [state for state in at_work if state.waits_for_others]
-    for_whom = "it" if len(alike) == 1 else "them"
-    tail = f", and {words.they(waiters, 'waits', 'wait')} for {for_whom}" if waiters else ""
+        text = f"{words.do(alike)}{words.at(first)}{words.why(first)}"
     why = words.ended(first) if first.doing in ("wait", "sleep", "io") else ""
+    tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited)
     return Verdict(kind, f"no progress: {text}{tail}{why}", words.culprit(first), None, evidence, decided)
+
+
+def _who_waits(waiters: Sequence[State], blamed: Sequence[State], awaited: Mapping[str, tuple[str, str]]) -> str:
+    """Those who wait for who is blamed, as far as is known, and for what the others wait."""
+    theirs = {state.facts.id for state in blamed} | {""}
+    direct = [state for state in waiters if awaited.get(state.facts.id, ("", ""))[1] in theirs]
+    others = [state for state in waiters if state not in direct]
+    whom = "it" if len(blamed) == 1 else "them"
+    text = f", and {words.they(direct, 'waits', 'wait')} for {whom}" if direct else ""
+    return text + "".join(f"; {words.name(state)} waits {awaited[state.facts.id][0]}" for state in others[:MOST_TOLD])
 
 
 def _is_like(one: State, other: State) -> bool:

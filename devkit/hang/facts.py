@@ -82,6 +82,7 @@ class LockWait:
     at: Frame
     holder: str | None
     held_at: Frame | None
+    call: str = ""  # the outermost function of the program
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,38 @@ class CallWait:
     ends: bool  # by itself: it has a time-out
     side: bool  # in a thread of the program's own, which takes no calls
     blocks: bool = False  # the event loop of an async actor, which begins no call meanwhile
+    what: str = ""  # in place of a result: what it waits for in its own process, such as a lock
+    holder: str = ""  # the thread or the task of its process that has that
+
+
+@dataclass(frozen=True)
+class InnerWait:
+    """What threads or asyncio tasks of a process wait for among themselves."""
+
+    thread: str
+    call: str  # the outermost function of the program
+    at: Frame
+    what: str  # "an asyncio.Lock"
+    count: int  # so many wait for it at that line
+    free: bool  # a lock or a semaphore that nobody who is there holds
+    holder: str = ""  # the thread or the task that holds it
+    holder_call: str = ""
+    held_at: Frame | None = None  # where the holder is now
+
+
+@dataclass(frozen=True)
+class Poll:
+    """A thread or a task that sleeps in a loop."""
+
+    at: Frame  # the program's line
+    by: Frame  # the line in the loop, which may be a library's
+    loop: str  # "while not self.ready", "until done"
+    values: tuple[tuple[str, str], ...]  # of the names in that
+
+    @property
+    def said(self) -> str:
+        values = ", ".join(f"{name} = {value}" for name, value in self.values)
+        return f'"{self.loop}"' + (f" ({values})" if values else "")
 
 
 @dataclass(frozen=True)
@@ -179,6 +212,10 @@ class ProcessFacts:
     lookups: tuple[Lookup, ...] = ()
     ended: tuple[Ended, ...] = ()
     caught: tuple[Caught, ...] = ()
+    inner: tuple[InnerWait, ...] = ()
+    polls: tuple[Poll, ...] = ()
+    coroutines: int = 0  # asyncio tasks of the program that wait for something
+    running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call
     actor_id: str = ""  # empty: it is no actor
     concurrency: int = 0  # how many calls its actor takes at once; 0: not known
     stopped: bool = False  # by a debugger
@@ -278,3 +315,5 @@ class Sample:
     named: tuple[NamedActor, ...] = ()  # where somebody looks for a name in vain
     calls: Mapping[str, Call] = field(default_factory=dict)  # by id: those that somebody waits for
     running: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: its calls that have begun
+    held_up: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: calls without their arguments
+    tasks: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by process: tasks of Ray that run in it

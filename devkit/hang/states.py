@@ -8,7 +8,7 @@ from typing import Literal
 
 from devkit.debug.naming import is_library
 from devkit.debug.stack_groups import Frame
-from devkit.hang.facts import FROZEN, GroupFacts, LockWait, ProcessFacts
+from devkit.hang.facts import FROZEN, GroupFacts, InnerWait, LockWait, ProcessFacts
 
 Doing = Literal[
     "stopped",  # by a debugger
@@ -62,7 +62,7 @@ class State:
     moved: bool  # a counter, its place or its step changed
     advanced: bool  # a collective ended or a step was made: the job goes on
     place: Frame | None  # where it is in the program's own code
-    about: str = ""  # of an I/O wait: the call and its target
+    about: str = ""  # of an I/O wait: the call and its target; of a wait or a sleep: for what
     circle: tuple[LockWait, ...] = ()
 
     @property
@@ -74,7 +74,7 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
     """`before` is the same process in the earlier sample, `seconds` before; None if it was not there."""
     advanced = before is not None and has_advanced(before, now)
     # A process that is new and is idle yet is no sign of progress: Ray starts some in advance.
-    moved = advanced or _place(before) != _place(now) if before is not None else bool(now.stack.stack)
+    moved = advanced or _has_come_on(before, now) if before is not None else bool(now.stack.stack)
     state = State(now, "idle", moved, advanced, _place(now))
     if now.dead:
         return replace(state, doing="dead", moved=False)
@@ -124,11 +124,21 @@ def _waiting(state: State, computes: bool) -> State:
         return replace(state, doing="io" if thread.state == "D" else "busy", about="the disk")
     call = thread.call if thread is not None else ""
     if call in SLEEP_CALLS:
-        return replace(state, doing="sleep")
+        return replace(state, doing="sleep", about=_polled(state))
     if call in IO_CALLS and thread is not None:
         return replace(state, doing="io", about=_io(call, thread.target))
     # Last, since another thread may keep such a group busy.
-    return replace(state, doing="collective" if now.unlisted else "wait")
+    inner = inner_wait(state)
+    return replace(state, doing="collective" if now.unlisted else "wait", about=inner.what if inner else "")
+
+
+def inner_wait(state: State) -> InnerWait | None:
+    """What it waits for of its own, at the line at which it stands."""
+    return next((each for each in state.facts.inner if each.at == state.place), None)
+
+
+def _polled(state: State) -> str:
+    return next((each.said for each in state.facts.polls if each.at == state.place), "")
 
 
 def _io(call: str, target: str) -> str:
@@ -157,6 +167,11 @@ def has_advanced(before: ProcessFacts, now: ProcessFacts) -> bool:
         return True
     earlier = {group.place: _count(group) for group in before.groups}
     return any(_count(group) != earlier.get(group.place) for group in now.groups)
+
+
+def _has_come_on(before: ProcessFacts, now: ProcessFacts) -> bool:
+    """It is at another line, or at the same one in another call: an asyncio task has its name for itself."""
+    return _place(before) != _place(now) or bool(before.running and now.running and before.running != now.running)
 
 
 def _count(group: GroupFacts) -> tuple[int, int, int]:

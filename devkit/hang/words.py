@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from devkit.debug.grouping import group
-from devkit.debug.naming import Who, ago, label, name_members, rank_list, short_path
+from devkit.debug.naming import Who, ago, count, label, name_members, rank_list, short_path
 from devkit.debug.stack_groups import Frame
 from devkit.hang.calls import Link
 from devkit.hang.facts import CrashFacts, LockWait
 from devkit.hang.groups import Stuck
 from devkit.hang.records import Culprit
-from devkit.hang.states import State
+from devkit.hang.states import State, inner_wait
 
 DOES = {
     "sleep": "sleeps",
@@ -26,6 +26,7 @@ DOES = {
     "collective": "is in a different collective",
     "meeting": "is creating a process group",
 }
+LOOP_THREAD = "AsyncIO Thread"  # in which an async actor's coroutines run
 _MANY = {"sleeps": "sleep", "waits": "wait", "has": "have", "is": "are", "does": "do", "makes": "make"}
 EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them
 
@@ -67,6 +68,8 @@ def they(states: Sequence[State], one: str, many: str) -> str:
 def do(states: Sequence[State]) -> str:
     """What all of them do: "Rank ranks 0,1 sleep", as "Rank rank 0 sleeps"."""
     does = DOES.get(states[0].doing, "is")
+    if states[0].doing == "wait" and states[0].about:
+        does = f"waits for {states[0].about}"
     first, _, rest = does.partition(" ")
     return f"{they(states, first, _MANY.get(first, first))} {rest}".rstrip()
 
@@ -154,6 +157,30 @@ def ended(state: State) -> str:
     return f"; its thread{'s' * (len(threads) > 1)} {', '.join(threads)} ended before" if threads else ""
 
 
+def why(state: State) -> str:
+    """What keeps a process that waits or sleeps where it is, as far as that can be seen in it."""
+    if state.doing == "sleep":
+        return (f", in the loop {state.about}" if state.about else "") + held_up(state)
+    inner = inner_wait(state) if state.doing == "wait" else None
+    if inner is None:
+        return held_up(state) if state.doing == "io" else ""
+    slots = state.facts.concurrency
+    if "Barrier" in inner.what and 1 < slots <= inner.count:
+        return f"; all {slots} calls that it takes at once (max_concurrency) are there, so the others cannot come"
+    more = f"; {inner.count} of its calls wait there" if inner.count > 1 else ""
+    if inner.holder:
+        return f"{more}; {inner.holder_call} holds it{at_frame(inner.held_at)}"
+    return f"{more}; no call that is under way holds it: one that has ended did not release it" if inner.free else more
+
+
+def held_up(state: State) -> str:
+    """Of a coroutine that blocks its event loop."""
+    if not state.facts.stack.thread.startswith(LOOP_THREAD) or state.doing not in ("sleep", "io"):
+        return ""
+    others = f", where {count(state.facts.coroutines, 'call')} wait{'s' * (state.facts.coroutines == 1)}"
+    return f"; that blocks the event loop of its actor{others if state.facts.coroutines else ''}"
+
+
 def io(state: State) -> str:
     """What an I/O wait is for: "the end of a child process", "a read from a pipe"."""
     return state.about or "I/O"
@@ -185,6 +212,9 @@ def calls(circle: Sequence[Link]) -> str:
 
 
 def _call(link: Link) -> str:
+    own = link.waiter.wait
+    if own.holder:
+        return f"{name(link.waiter.state)} waits{at_frame(own.at)} for {own.what}, which {link.holder.wait.call} holds"
     waiter, holder = link.waiter.state, link.holder.state
     whose = "itself" if holder is waiter else name(holder)
     where = f"which runs in {whose}" if link.runs else f"queued at {whose}"
@@ -222,10 +252,14 @@ def _last_of(found: Stuck, each: int) -> str:
     return f"last is {entry.op} #{entry.seq} {entry.sizes}, {'done' if entry.done else 'not done'}"
 
 
-def waits(states: Iterable[State]) -> tuple[str, ...]:
-    """What everybody does, equal ones in one line; those with nothing to do are left out."""
+def waits(states: Iterable[State], awaited: Mapping[str, tuple[str, str]] | None = None) -> tuple[str, ...]:
+    """What everybody does, equal ones in one line; those with nothing to do are left out.
+
+    `awaited`: by process, for which result it waits, as `chains.awaited` has it.
+    """
     busy = [state for state in states if state.doing != "idle"]
-    groups = group((state.facts.who, _does(state)) for state in busy)
+    known = awaited or {}
+    groups = group((state.facts.who, _does(state, known.get(state.facts.id, ("",))[0])) for state in busy)
     everyone = [state.facts.who for state in busy]
     pids = {state.facts.who: state.facts.pid for state in busy}
     lines = []
@@ -239,13 +273,17 @@ def waits(states: Iterable[State]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _does(state: State) -> str:
+def _does(state: State, awaited: str = "") -> str:
     if state.doing == "collective":
         does = f"in {state.facts.call.get('op') or 'a collective'}"
     elif state.doing == "io":
         does = f"waits for {io(state)}"
     elif state.doing == "deadlock":
         does = "threads wait for each other"
+    elif state.doing == "wait" and state.about:
+        does = f"waits for {state.about}"
+    elif state.doing == "ray" and awaited:
+        does = f"waits {awaited},"
     else:
         does = DOES.get(state.doing, state.doing)
     step = f" (step {state.facts.step})" if state.facts.step is not None else ""
