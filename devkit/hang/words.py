@@ -218,9 +218,11 @@ def _call(link: Link) -> str:
     waiter, holder = link.waiter.state, link.holder.state
     whose = "itself" if holder is waiter else name(holder)
     where = f"which runs in {whose}" if link.runs else f"queued at {whose}"
-    what = link.call.name if link.call else "a call"
+    if link.call is None:
+        return f"{name(waiter)} waits{at_frame(own.at)} for a call to {whose}"
+    what = link.call.name
     why = "" if link.runs or not link.holder.wait.blocks else ", whose event loop a ray.get in a coroutine holds up"
-    return f"{name(waiter)} waits{at_frame(link.waiter.wait.at)} for {what}, {where}{why}"
+    return f"{name(waiter)} waits{at_frame(own.at)} for {what}, {where}{why}"
 
 
 def calls_in_ray(circle: Sequence[Link]) -> tuple[str, ...]:

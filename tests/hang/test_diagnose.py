@@ -10,6 +10,7 @@ import pytest
 
 from devkit.debug.stack_groups import Frame
 from devkit.hang.answers import read_sample
+from devkit.hang.diagnose import diagnose
 from devkit.hang.facts import CrashFacts, Holder, NodeFacts, Pending, Room, Sample
 from devkit.hang.records import RankProgress, Verdict
 from devkit.hang.view import table
@@ -396,6 +397,78 @@ def test_what_has_ended_in_a_process_that_waits_is_told(name: str) -> None:
     known, said = ENDED[name]
     found = verdict([driver(), process(facts(1, 42, ended=[known]), 1)], patience=1.0)
     assert found.kind == "stuck" and found.sentence.endswith(said), found
+
+
+def waits_inside(what: str, line: int = 42, **changes: Any) -> Document:
+    """A process that waits for something of its own at that line."""
+    at = {"file": TRAIN, "line": line, "function": "step"}
+    inner = {"thread": "MainThread", "call": "Client.score", "at": at, "what": what, "count": 1, "free": False}
+    concurrency = changes.pop("concurrency", 1)
+    return process(facts(1, line, primitives=[{**inner, **changes}], concurrency=concurrency), 1)
+
+
+def test_what_a_process_waits_for_of_its_own_is_named() -> None:
+    found = verdict([driver(), waits_inside("an item from a queue.Queue that is empty")], patience=1.0)
+    assert found.sentence.startswith(
+        "no progress: Worker rank 1 waits for an item from a queue.Queue that is empty at "
+    )
+    assert any("waits for an item from" in line for line in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        ({"free": True, "count": 48}, "; 48 of its calls wait there; no call that is under way holds it: one that has"),
+        (
+            {"holder": "t", "holder_call": "W.publish", "held_at": {"file": TRAIN, "line": 7, "function": "publish"}},
+            "; W.publish holds it at /job/train.py:7 in publish",
+        ),
+    ],
+    ids=["nobody", "somebody"],
+)
+def test_who_holds_what_a_process_waits_for(known: Document, says: str) -> None:
+    assert says in verdict([driver(), waits_inside("an asyncio.Semaphore", **known)], patience=1.0).sentence
+
+
+def test_a_barrier_for_more_than_an_actor_takes_at_once() -> None:
+    barrier = "a threading.Barrier for 6, at which 4 have arrived"
+    found = verdict([driver(), waits_inside(barrier, count=4, concurrency=4)], patience=1.0)
+    assert (
+        "; all 4 calls that it takes at once (max_concurrency) are there, so the others cannot come" in found.sentence
+    )
+    assert "takes at once" not in verdict([driver(), waits_inside(barrier, count=4)], patience=1.0).sentence
+
+
+def test_a_sleep_in_a_loop_says_what_it_looks_at() -> None:
+    at = {"file": TRAIN, "line": 42, "function": "step"}
+    poll = {"thread": "MainThread", "at": at, "by": at, "loop": "while not ready", "values": {"ready": "False"}}
+    found = verdict([driver(), process(facts(1, 42, call_in="clock_nanosleep", polls=[poll]), 1)], patience=1.0)
+    assert 'sleeps at /job/train.py:42 in step, in the loop "while not ready" (ready = False), and' in found.sentence
+
+
+def in_the_loop_thread(running: str) -> Document:
+    known = facts(None, 13, "score", call_in="clock_nanosleep", coroutines={"count": 0, "running": [running]})
+    known["threads"][0]["name"] = "AsyncIO Thread: default"
+    return process(known, None, "Judge")
+
+
+def test_another_call_at_the_same_line_is_progress_and_what_blocks_the_loop_is_told() -> None:
+    found = verdict([driver(), in_the_loop_thread("Task-7")], [driver(), in_the_loop_thread("Task-9")])
+    assert not found.hang and found.sentence.endswith(
+        ", but Judge pid 1900 sleeps at /job/train.py:13 in score; that blocks the event loop of its actor"
+    ), found.sentence
+    found = verdict([driver(), in_the_loop_thread("Task-7")], patience=1.0)
+    assert found.kind == "stuck" and "; that blocks the event loop of its actor, and the driver waits" in found.sentence
+
+
+def test_another_task_of_ray_at_the_same_line_is_progress() -> None:
+    sleeps = process(facts(None, 13, "load", call_in="clock_nanosleep"), None, "worker")
+    first, last = (
+        read_sample(answer([driver(), sleeps], at), tasks={"worker-900": frozenset({task})})
+        for at, task in ((NOW, "t1"), (NOW + 2.0, "t2"))
+    )
+    assert diagnose(first, last, 1.0).kind == "moves"
+    assert diagnose(replace(first, tasks=last.tasks), last, 1.0).kind == "stuck"
 
 
 def failed(count: int, every: float, ended: float = 0.0, said: str = "KeyError: 'a'") -> tuple[CrashFacts, ...]:
