@@ -92,7 +92,7 @@ def test_two_actors_that_wait_for_each_other() -> None:
 
 def test_without_ray_s_table_single_slots_tell() -> None:
     found = told(TWO, None, None)
-    assert is_deadlock(found) and "for a call, queued at Node pid 3098" in found.sentence
+    assert is_deadlock(found) and "for a call to Node pid 3098" in found.sentence
     busy = process(facts(5, 70, call_in="", cpu=1.0), 5, "Loader")
     later = process(facts(5, 71, call_in="", cpu=9.0), 5, "Loader")
     first, last = [driver(), *TWO, busy], [driver(), *TWO, later]
