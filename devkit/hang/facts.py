@@ -128,7 +128,7 @@ class Poll:
     @property
     def said(self) -> str:
         values = ", ".join(f"{name} = {value}" for name, value in self.values)
-        return f'"{self.loop}"' + (f" ({values})" if values else "")
+        return f"`{self.loop}`" + (f" ({values})" if values else "")
 
 
 @dataclass(frozen=True)

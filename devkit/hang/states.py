@@ -128,7 +128,9 @@ def _waiting(state: State, computes: bool) -> State:
     if call in IO_CALLS and thread is not None:
         return replace(state, doing="io", about=_io(call, thread.target))
     # Last, since another thread may keep such a group busy.
-    inner = inner_wait(state)
+    inner, polled = inner_wait(state), _polled(state)
+    if inner is None and polled:  # it was seen between two sleeps
+        return replace(state, doing="sleep", about=polled)
     return replace(state, doing="collective" if now.unlisted else "wait", about=inner.what if inner else "")
 
 

@@ -443,7 +443,7 @@ def test_a_sleep_in_a_loop_says_what_it_looks_at() -> None:
     at = {"file": TRAIN, "line": 42, "function": "step"}
     poll = {"thread": "MainThread", "at": at, "by": at, "loop": "while not ready", "values": {"ready": "False"}}
     found = verdict([driver(), process(facts(1, 42, call_in="clock_nanosleep", polls=[poll]), 1)], patience=1.0)
-    assert 'sleeps at /job/train.py:42 in step, in the loop "while not ready" (ready = False), and' in found.sentence
+    assert "sleeps at /job/train.py:42 in step, in the loop `while not ready` (ready = False), and" in found.sentence
 
 
 def in_the_loop_thread(running: str) -> Document:

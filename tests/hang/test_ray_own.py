@@ -90,7 +90,7 @@ WAITS = {
     "permits": (
         "stuck",
         "an asyncio.Semaphore with no permit left",
-        "4 of its calls wait there; no call that is",
+        "3 of its calls wait there; no call that is",
     ),
     "barrier": ("stuck", "a threading.Barrier for 3, at which 2 have arrived", "all 2 calls that it takes at once"),
     "lock": (
@@ -98,7 +98,11 @@ WAITS = {
         "for an asyncio.Lock, which Weights.publish holds",
         "for Replica.update, which runs in Replica",
     ),
-    "polls": ("stuck", 'in the loop "until version >= 1" (version = 0)', "queued at Learner pid"),
+    "polls": (
+        "stuck",
+        "in the loop `until version >= 1` (version = 0)",
+        "behind Learner.train, whose arguments are not there yet",
+    ),
     "blocks": ("moves", "that blocks the event loop of its actor", "but Judge pid"),
     "retries": ("failing", "Env fails again and again, ", "times in"),
     "restarts": ("failing", "Engine fails again and again, ", "for Engine.generate, whose actor has not started"),
