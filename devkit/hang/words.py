@@ -87,7 +87,7 @@ def paused(states: Sequence[State]) -> str:
         return f"{they(states, 'is', 'are')} paused by the debugger{at(states[0])}"
     parts = [f"{named(there)}{at_frame(place)}" for place, there in places.items()]
     more = f"; and at {len(parts) - PLACES} more places" if len(parts) > PLACES else ""
-    return f"the debugger has paused {'; '.join(parts[:PLACES])}{more}"
+    return f"paused by the debugger: {'; '.join(parts[:PLACES])}{more}"
 
 
 def they(states: Sequence[State], one: str, many: str) -> str:

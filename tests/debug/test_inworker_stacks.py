@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import stacks
+from devkit.debug.inworker import progress, stacks
 from tests.debug.parking_lot import Lot
 from tests.pace import stretched
 
@@ -157,6 +157,14 @@ def test_a_task_of_another_threads_loop_is_shown() -> None:
         loop.close()
 
     assert any(name.endswith("patient") for name in found)
+
+
+@pytest.mark.parametrize(("actor_id", "task"), [("", "load"), ("ab12", "")])
+def test_a_task_is_named_only_where_no_actor_lives(actor_id: str, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor that is being made has the title `ray::Engine.__init__`, as if that were a task."""
+    monkeypatch.setattr(progress, "task_name", lambda: "load")
+    monkeypatch.setattr(progress.waits, "actor", lambda: {"actor_id": actor_id, "concurrency": 1})
+    assert progress.task_function() == task
 
 
 # ---- py-spy

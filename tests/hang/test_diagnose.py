@@ -645,7 +645,7 @@ def test_where_each_of_those_is_that_the_debugger_has_paused() -> None:
     main = paused(1, 38, "train", "driver")
     shards = [paused(number, 26, "shard_loss", "worker", task="shard_loss") for number in (2, 3)]
     assert verdict([main, *shards]).sentence == (
-        "no hang: the debugger has paused the driver at /job/train.py:38 in train; "
+        "no hang: paused by the debugger: the driver at /job/train.py:38 in train; "
         "task shard_loss pid 2 and task shard_loss pid 3 at /job/train.py:26 in shard_loss"
     )
     assert verdict([main]).sentence == "no hang: the driver is paused by the debugger at /job/train.py:38 in train"
