@@ -290,7 +290,9 @@ def continue_(
 def stacks(
     job: OfJob = None,
     native: Annotated[bool, typer.Option("--native", help="Include native frames (uses py-spy).")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Include library frames and idle threads.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show library frames, and every stack of the program.")
+    ] = False,
     address: Address = None,
     json: Json = False,
 ) -> int:

@@ -59,6 +59,7 @@ def read_process(document: Document) -> ProcessFacts:
         io=int(kernel.get("io") or 0),
         step=facts.get("step"),
         phase=str(facts.get("phase") or ""),
+        task=str(facts.get("task") or ""),
         threads=tuple(_thread(each) for each in threads),
         groups=tuple(_group(each, str(who.get("node_ip") or "")) for each in facts.get("groups") or ()),
         call=facts.get("call") or {},

@@ -121,7 +121,7 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
     elif state.doing == "silent" and not state.moved:
         kind, text = "silent", f"{name} does not respond: a call holds its Python (the GIL){at}; {since}"
     elif state.doing == "io":
-        kind, text = "io", f"{name} waits for {words.io(state)}{at}; {since}"
+        kind, text = "io", f"{name} waits {words.io(state)}{at}; {since}"
     elif _is_at_work(case, state):
         kind, text = _slow_or_moving(found, name, at, since)
         decided = True
@@ -280,7 +280,7 @@ def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
     if state.doing == "unreachable":
         return Verdict("unreachable", f"{words.name(state)} {words.lost(state)}; {since}", words.culprit(state))
     kind: Kind = "io" if state.doing == "io" else "silent" if state.doing == "silent" else "missing"
-    does = f"waits for {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
+    does = f"waits {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
     return Verdict(
         kind, f"{words.name(state)} has not reached {op}: it {does}{words.at(state)}, and {since}", words.culprit(state)
     )

@@ -53,8 +53,8 @@ def _paused(case: Case) -> Verdict | None:
     stopped = [state for state in case.states if state.doing == "stopped"]
     if not stopped:
         return None
-    sentence = f"no hang: {words.they(stopped, 'is', 'are')} paused by the debugger{words.at(stopped[0])}"
-    return Verdict("paused", sentence, words.culprit(stopped[0]), evidence=("devkit ps lists the paused ranks",))
+    evidence = ("devkit ps lists the paused ranks",)
+    return Verdict("paused", f"no hang: {words.paused(stopped)}", words.culprit(stopped[0]), evidence=evidence)
 
 
 def _deadlocked(case: Case) -> Verdict | None:
@@ -153,7 +153,7 @@ def _standing(case: Case) -> Verdict:
     alike = [each for each in workers or leaves if _is_like(each, first)]
     kind: Kind
     if first.doing == "io":
-        text, kind = f"{words.they(alike, 'waits', 'wait')} for {words.io(first)}{words.at(first)}", "io"
+        text, kind = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}", "io"
     else:
         kind = first.doing if first.doing in ("dead", "unreachable", "silent") else "stuck"
         text = f"{words.do(alike)}{words.at(first)}{words.why(first)}"

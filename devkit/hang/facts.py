@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from devkit.debug.naming import Who
 from devkit.debug.object_stores import Stores
-from devkit.debug.stack_groups import Frame, Process
+from devkit.debug.stack_groups import Frame, Process, task_role
 
 Document = Mapping[str, Any]
 FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or by a tracer
@@ -204,6 +204,7 @@ class ProcessFacts:
     io: int = 0  # bytes that it has read and written
     step: int | None = None
     phase: str = ""
+    task: str = ""  # the Ray task that it is at, if it is no actor
     threads: tuple[ThreadFacts, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     call: Document = field(default_factory=dict)  # the call of torch.distributed that it is in
@@ -222,8 +223,13 @@ class ProcessFacts:
     unanswered: tuple[tuple[str, int], ...] = ()  # addresses that do not acknowledge what is sent, and the tries
 
     @property
+    def title(self) -> str:
+        """What it is called in a sentence: its role, or the task that it is at."""
+        return task_role(self.role, self.task)
+
+    @property
     def who(self) -> Who:
-        return Who(self.role, self.rank, self.id)
+        return Who(self.title, self.rank, self.id)
 
     @property
     def unlisted(self) -> GroupFacts | None:

@@ -37,14 +37,15 @@ IO_CALLS = frozenset(
         *("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "wait4", "waitid"),
     }
 )
-_READ, _WRITE, _ACCEPT, _LOCK = "a read from", "a write to", "a peer to connect to", "the lock of"
-_IO_WORDS = {
+_READ, _WRITE, _ACCEPT, _LOCK = "for data from", "to write to", "for a peer to connect to", "for the lock of"
+_IO_WORDS = {  # behind "waits"
     **dict.fromkeys(("read", "pread64", "readv", "recvfrom", "recvmsg"), _READ),
     **dict.fromkeys(("write", "sendto", "sendmsg"), _WRITE),
     **dict.fromkeys(("accept", "accept4"), _ACCEPT),
     **dict.fromkeys(("flock", "fcntl"), _LOCK),
-    **{"connect": "a connection by", "openat": "the opening of", "fsync": "the disk to accept"},
+    **{"connect": "to connect over", "openat": "to open", "fsync": "for the disk to take"},
 }  # of the others, such as `poll`, nobody knows what they wait for
+_UNKNOWN = {"openat": "a file", "connect": "a socket"}
 SLEEP_CALLS = frozenset({"nanosleep", "clock_nanosleep"})
 CHILD_CALLS = frozenset({"wait4", "waitid"})
 MEETINGS = frozenset(
@@ -62,7 +63,7 @@ class State:
     moved: bool  # a counter, its place or its step changed
     advanced: bool  # a collective ended or a step was made: the job goes on
     place: Frame | None  # where it is in the program's own code
-    about: str = ""  # of an I/O wait: the call and its target; of a wait or a sleep: for what
+    about: str = ""  # of an I/O wait: what for, or on what, "for data from a pipe"; of others: for what
     circle: tuple[LockWait, ...] = ()
 
     @property
@@ -121,7 +122,7 @@ def _waiting(state: State, computes: bool) -> State:
         return replace(state, doing="ray")
     thread = now.thread
     if thread is not None and thread.state in ("R", "D") and thread.call not in IO_CALLS:
-        return replace(state, doing="io" if thread.state == "D" else "busy", about="the disk")
+        return replace(state, doing="io" if thread.state == "D" else "busy", about="for the disk")
     call = thread.call if thread is not None else ""
     if call in SLEEP_CALLS:
         return replace(state, doing="sleep", about=_polled(state))
@@ -146,11 +147,15 @@ def _polled(state: State) -> str:
 def _io(call: str, target: str) -> str:
     """
     >>> _io("read", "a pipe"), _io("wait4", ""), _io("ppoll", "TCP a:1 to b:2")
-    ('a read from a pipe', 'the end of a child process', 'something to happen on TCP a:1 to b:2')
+    ('for data from a pipe', 'for the end of a child process', 'on TCP a:1 to b:2 (poll)')
+    >>> _io("openat", ""), _io("epoll_wait", "")
+    ('to open a file', 'on file descriptors (epoll_wait)')
     """
     if call in CHILD_CALLS:
-        return "the end of a child process"
-    return f"{_IO_WORDS.get(call, 'something to happen on')} {target or 'a file descriptor'}"
+        return "for the end of a child process"
+    if call not in _IO_WORDS:
+        return f"on {target or 'file descriptors'} ({'poll' if call == 'ppoll' else call})"
+    return f"{_IO_WORDS[call]} {target or _UNKNOWN.get(call, 'a file descriptor')}"
 
 
 def _waits_for_ray(now: ProcessFacts) -> bool:

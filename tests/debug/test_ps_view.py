@@ -108,11 +108,24 @@ def test_what_ended_is_told_the_newest_first_and_no_endless_list() -> None:
     assert "2 crashes: devkit crashes" in text
 
 
+def test_stops_of_a_job_that_has_ended_go_when_a_later_job_runs() -> None:
+    gone = [
+        {"id": f"s{job}", "job_id": f"{job:02x}000000", "role": "W", "rank": 0, "reason": "continued", "time": NOW}
+        for job in (1, 2, 3)
+    ]
+    both = [{"job_id": "02000000"}, {"job_id": ""}]
+    text = shown(80, gone=gone, workers=both)
+    assert "s1 " not in text and "s2 " in text and "s3 " in text, "the third has ended just now, beside the second"
+    assert "s1 " in shown(80, gone=gone, workers=[*both, {"job_id": "01000000"}])
+    assert "s1 " in shown(80, gone=gone) and "no longer" not in shown(80, gone=gone[:1], workers=both)
+
+
 @pytest.mark.parametrize(
     ("state", "hint"),
     [
         ({}, "devkit run -- CMD"),
         ({"workers": [{}]}, "devkit break FILE:LINE"),
+        ({"workers": [{}]}, "\ndevkit hang says why nothing moves\n"),
         ({"workers": [{}], "breakpoints": [{"id": "b", "spec": "a:1"}]}, "when they hit a breakpoint"),
     ],
 )

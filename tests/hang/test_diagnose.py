@@ -12,8 +12,9 @@ from devkit.debug.stack_groups import Frame
 from devkit.hang.answers import read_sample
 from devkit.hang.diagnose import diagnose
 from devkit.hang.facts import CrashFacts, Holder, NodeFacts, Pending, Room, Sample
+from devkit.hang.gather import Diagnosis
 from devkit.hang.records import RankProgress, Verdict
-from devkit.hang.view import table
+from devkit.hang.view import page, table
 from devkit.hang.watchdog import Watch, look
 from tests.hang import jobs
 from tests.hang.jobs import (
@@ -70,7 +71,7 @@ SILENT = process(None, 1, process={"state": "R", "cpu": 1.0}, threads=HOLDS)
 ABSENTEES = {
     "sleeps": (elsewhere(1, 3, 41, call_in="clock_nanosleep"), "missing", 41, "it sleeps at"),
     "waits for an event": (elsewhere(1, 3, 42), "missing", 42, "waits for a condition"),
-    "reads": (elsewhere(1, 3, 43, call_in="read", target="a pipe"), "io", 43, "a read from a pipe"),
+    "reads": (elsewhere(1, 3, 43, call_in="read", target="a pipe"), "io", 43, "waits for data from a pipe at"),
     "asks a host": (
         elsewhere(1, 3, 43, call_in="poll", target="TCP 10.0.0.1:9 to 10.0.0.2:80"),
         "io",
@@ -647,3 +648,117 @@ def test_a_table_that_is_too_wide_leaves_out_what_tells_least(width: int | None,
     lines = [line.plain for line in table([row, replace(row, rank=1)], width=width)]
     assert lines[0].split() == heads.split() and len(lines) == 3
     assert all(len(line) <= (width or 200) and "/job/train.py:8" in line for line in lines[1:])
+
+
+# ---- how processes are called, and what they wait for
+
+
+def named(number: int, line: int, function: str, role: str, **changes: Any) -> Document:
+    """A process without a rank, at work on a task or as an actor."""
+    found = process(facts(None, line, function, **changes), None, role)
+    return {**found, "identity": {**found["identity"], "pid": number, "worker_id": f"w{number}"}}
+
+
+def in_get(number: int, role: str) -> Document:
+    return named(number, 40, "update", role, inner=[(RAY, 7, "get")])
+
+
+def test_several_of_a_role_are_counted_and_a_single_one_has_its_pid() -> None:
+    waits = {"call_in": "futex"}
+    found = verdict([driver(), in_get(7, "Engine"), in_get(8, "Engine"), named(9, 29, "fetch", "Manager", **waits)])
+    assert found.evidence == (
+        "2 Engines: wait for a Ray result at /job/train.py:40 in update",
+        "Manager pid 9: waits for a condition or an event at /job/train.py:29 in fetch",
+        "driver: waits for a Ray result at /job/train.py:12 in main",
+    )
+
+
+def test_many_of_a_role_are_counted_in_the_sentence() -> None:
+    shards = [in_get(number, "Shard") for number in range(4)]
+    found = verdict([*shards, named(9, 29, "arrive", "Rendezvous"), driver()])
+    assert found.sentence.endswith("in arrive, and 4 Shards and the driver wait for it"), found
+    found = verdict([*shards[:2], named(9, 29, "arrive", "Rendezvous"), driver()])
+    assert found.sentence.endswith("in arrive, and Shard pid 0, Shard pid 1 and the driver wait for it"), found
+
+
+def test_ranks_that_do_the_same_do_it_in_the_plural() -> None:
+    at_event = [process(facts(rank, 14, "train"), rank) for rank in (0, 1)]
+    found = verdict([driver(), *at_event], seconds=12.0)
+    assert "ranks 0,1: wait for a condition" in " ".join(found.evidence).replace("Worker ", "")
+
+
+def test_those_who_meet_are_many() -> None:
+    call = {"inner": [(TORCH_FILE, 9, "init_process_group")], "call": {**MEETS, "world_size": 5}}
+    engines = [named(number, 17, "join", "EngineWorker", **call) for number in range(4)]
+    found = verdict([*engines, named(9, 17, "join", "Trainer", **call)], seconds=12.0)
+    assert "4 EngineWorkers, Trainer pid 9: are creating a process group at /job/train.py:17 in join" in found.evidence
+
+
+def test_a_task_is_called_by_its_function() -> None:
+    sleeps = {"call_in": "clock_nanosleep"}
+    tasks = [named(number, 37, "load_kernel", "worker", task="load_kernel", **sleeps) for number in (7, 8)]
+    found = verdict(tasks, seconds=12.0)
+    said = "no progress: task load_kernel pid 7 and task load_kernel pid 8 sleep at /job/train.py:37 in load_kernel"
+    assert found.sentence == said and found.culprit and found.culprit.role == "worker"
+    assert found.evidence == ("2 tasks load_kernel: sleep at /job/train.py:37 in load_kernel",)
+
+
+def test_a_collective_without_sizes_has_no_gap() -> None:
+    odd = in_collective(1, 3)
+    odd["facts"]["groups"] = [group([entry(6, "barrier", done=False, sizes=())], range(3))]
+    found = verdict([*waiting(0, 2), odd])
+    assert "group default_pg (3 ranks): rank 1: last is barrier #6, not done" in found.evidence
+
+
+def test_where_each_of_those_is_that_the_debugger_has_paused() -> None:
+    def paused(number: int, line: int, function: str, role: str, **changes: Any) -> Document:
+        return named(number, line, function, role, stops=[f"s{number}"], **changes)
+
+    main = paused(1, 38, "train", "driver")
+    shards = [paused(number, 26, "shard_loss", "worker", task="shard_loss") for number in (2, 3)]
+    assert verdict([main, *shards]).sentence == (
+        "no hang: paused by the debugger: the driver at /job/train.py:38 in train; "
+        "task shard_loss pid 2 and task shard_loss pid 3 at /job/train.py:26 in shard_loss"
+    )
+    assert verdict([main]).sentence == "no hang: the driver is paused by the debugger at /job/train.py:38 in train"
+    four = [paused(number, number, "f", "Engine") for number in range(1, 6)]
+    assert verdict(four).sentence.endswith("; Engine pid 3 at /job/train.py:3 in f; and at 2 more places")
+
+
+@pytest.mark.parametrize(
+    ("call", "target", "said"),
+    [
+        ("poll", "a pipe", "waits on a pipe (poll) at"),
+        ("epoll_wait", "", "waits on file descriptors (epoll_wait) at"),
+        ("recvfrom", "TCP a:1 to b:2", "waits for data from TCP a:1 to b:2 at"),
+        ("write", "a pipe", "waits to write to a pipe at"),
+        ("accept4", "TCP a:1", "waits for a peer to connect to TCP a:1 at"),
+        ("connect", "TCP a:1 to b:2", "waits to connect over TCP a:1 to b:2 at"),
+        ("openat", "", "waits to open a file at"),
+        ("flock", "/job/lock", "waits for the lock of /job/lock at"),
+        ("wait4", "", "waits for the end of a child process at"),
+    ],
+)
+def test_what_an_io_wait_is_for(call: str, target: str, said: str) -> None:
+    found = verdict([named(7, 9, "fit", "Trainer", call_in=call, target=target), driver()], seconds=12.0)
+    assert found.kind == "io" and f"Trainer pid 7 {said}" in found.sentence
+    assert f"Trainer pid 7: {said}" in found.evidence[0]
+
+
+def test_the_page_shows_first_what_the_sentence_is_about() -> None:
+    """The page's stack of a process is the one whose line the verdict gives, also where a lock is waited for."""
+    names = ("MainThread", "loader")
+    at = [{"file": TRAIN, "line": line, "function": name} for line, name in zip((51, 61), names, strict=True)]
+    threads = [
+        {"name": name, "frames": [place], "stopped": False, "state": "S", "wait": {"call": "futex"}}
+        for name, place in zip(names, at, strict=True)
+    ]
+    locks = [{"thread": "loader", "lock": "a", "at": at[1], "holder": None, "held_at": None}]
+    raw = answer([process(facts(None, 51, threads=threads, locks=locks), None, "Trainer")])
+    first, last = read_sample(raw), read_sample({**raw, "time": NOW + 12.0})
+    found = Diagnosis(diagnose(first, last), first, last, raw)
+    text = page(found, cwd="/job").plain
+    assert "waits for a lock at /job/train.py:61 in loader" in text.splitlines()[0]
+    assert (
+        "Trainer pid 1900  10.0.0.112\n  loader  train.py:61\n  thread MainThread\n    MainThread  train.py:51" in text
+    )

@@ -119,6 +119,7 @@ class StackProcess(TypedDict):
     job_id: str
     threads: list[ThreadStack]
     error: str | None
+    task: NotRequired[str]  # the Ray task that it is at; empty in an actor, and between tasks
 
 
 class CrashesDocument(TypedDict):

@@ -35,6 +35,7 @@ def facts(agent: Any) -> Document:
         "rank": identify().rank,  # what the hub knows may be two seconds old
         "step": step,
         "phase": phase or (running_calls(threads) if waits.is_async_actor() else task_name()),
+        "task": task_function(),
         "threads": threads,
         "groups": collectives.groups(),
         "call": _call(frames),
@@ -148,6 +149,11 @@ def running_calls(threads: list[Document]) -> str:
 
 def _outermost(frames: list[Document]) -> str:
     return next((str(each["function"]).rpartition(".")[2] for each in reversed(frames) if is_users(each["file"])), "")
+
+
+def task_function() -> str:
+    """The task that runs in a process that is no actor, nor becomes one."""
+    return "" if waits.actor()["actor_id"] else task_name()
 
 
 def task_name() -> str:

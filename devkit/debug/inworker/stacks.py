@@ -138,7 +138,17 @@ def asyncio_tasks() -> list[Any]:
             except RuntimeError:  # the set grew meanwhile, in its own thread
                 continue
     unique = {id(task): task for task in found}
-    return list(unique.values())
+    return sorted(unique.values(), key=_age)
+
+
+def _age(task: Any) -> tuple[int, str]:
+    """The oldest first, as far as names tell: asyncio numbers the tasks that nobody has named."""
+    try:
+        name = str(task.get_name())
+    except Exception:  # noqa: BLE001 - a task of somebody's own make
+        name = ""
+    number = name.removeprefix("Task-")
+    return (int(number) if number.isdecimal() else sys.maxsize), name
 
 
 def awaiting(coroutine: Any) -> list[tuple[FrameType, int]]:

@@ -460,6 +460,8 @@ export interface StackProcess {
   readonly job_id: string;
   readonly threads: readonly ThreadStack[];
   readonly error: string | null;
+  /** the Ray task that it is at; empty in an actor, and between tasks */
+  readonly task?: string;
 }
 
 /** `devkit stacks`. */
