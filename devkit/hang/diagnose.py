@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from devkit.debug import object_stores
-from devkit.hang import blame, calls, chains, polling, repeats, resources, words
+from devkit.hang import blame, calls, chains, ends, meetings, polling, repeats, resources, words
 from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
@@ -29,7 +29,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
         _waiting_for_each_other,
         _frozen,
         blame.collectives,
-        blame.meetings,
+        meetings.verdict,
         polling.verdict,
         _moving,
         _resources,
@@ -141,19 +141,23 @@ def _standing(case: Case) -> Verdict:
     running = {end.holder.facts.id for end in chains.ends(case) if end.holder and end.runs}
     order = ("dead", "unreachable", "silent", "io", "lock", "wait", "sleep")
 
-    def likely(state: State) -> tuple[bool, bool, int, int]:
+    def likely(state: State) -> tuple[bool, bool, bool, int, int]:
         """Who runs what the others wait for comes first.
 
-        A child that serves a worker often waits for ever, and is blamed where there is nobody else.
+        A child that serves a worker often waits for ever, as a server does, and is blamed where there is nobody else.
         """
         place = order.index(state.doing) if state.doing in order else 9
-        return case.is_child(state), state.facts.id not in running, place, words.rank(state)
+        serves = ends.is_server(state)
+        return case.is_child(state), serves, state.facts.id not in running, place, words.rank(state)
 
     first = min(workers or leaves, key=likely)
     alike = [each for each in workers or leaves if _is_like(each, first)]
     kind: Kind
     if first.doing == "io":
-        text, kind = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}", "io"
+        text, kind = (
+            f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{ends.other_end(case, first)}",
+            "io",
+        )
     else:
         kind = first.doing if first.doing in ("dead", "unreachable", "silent") else "stuck"
         text = f"{words.do(alike)}{words.at(first)}{words.why(first)}"

@@ -37,11 +37,11 @@ IO_CALLS = frozenset(
         *("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "wait4", "waitid"),
     }
 )
-_READ, _WRITE, _ACCEPT, _LOCK = "for data from", "to write to", "for a peer to connect to", "for the lock of"
+_READ, _WRITE, ACCEPTS, _LOCK = "for data from", "to write to", "for a peer to connect to", "for the lock of"
 _IO_WORDS = {  # behind "waits"
     **dict.fromkeys(("read", "pread64", "readv", "recvfrom", "recvmsg"), _READ),
     **dict.fromkeys(("write", "sendto", "sendmsg"), _WRITE),
-    **dict.fromkeys(("accept", "accept4"), _ACCEPT),
+    **dict.fromkeys(("accept", "accept4"), ACCEPTS),
     **dict.fromkeys(("flock", "fcntl"), _LOCK),
     **{"connect": "to connect over", "openat": "to open", "fsync": "for the disk to take"},
 }  # of the others, such as `poll`, nobody knows what they wait for

@@ -550,7 +550,58 @@ def test_a_rank_that_is_never_started_is_missed_by_those_who_meet() -> None:
     meeting = process(facts(0, 20, "join", call={"op": "init_process_group", "world_size": 2}), None)
     pending = PENDING["a GPU"][0]
     assert verdict([driver(), meeting], pending=(pending,), nodes=NODES).kind == "resource"
-    assert "only 1 have arrived" in verdict([driver(), meeting], nodes=NODES).sentence
+    assert "only 1 has arrived" in verdict([driver(), meeting], nodes=NODES).sentence
+
+
+def meeting(number: int, role: str, **call: Any) -> Document:
+    """A process that makes a group, as the rank that it was given."""
+    known = facts(None, 17, "join", call={"op": "init_process_group", "world_size": 5, "rank": number, **call})
+    return process(known, number + 50, role)
+
+
+def test_ranks_of_several_roles_come_to_one_group() -> None:
+    there = [meeting(0, "Trainer"), *(meeting(rank, "Engine") for rank in (1, 2, 3))]
+    found = verdict([driver(), *there], patience=1.0)
+    assert (
+        found.kind == "missing" and "for 5 ranks, but only 4 have arrived: no other process of theirs" in found.sentence
+    )
+
+
+def test_a_rank_that_was_given_twice() -> None:
+    there = [meeting(0, "Trainer"), *(meeting(rank, "Engine") for rank in (1, 2, 3))]
+    twin = meeting(2, "Engine")
+    twin["identity"] |= {"worker_id": "Engine-99", "pid": 1099}
+    found = verdict([driver(), *there, twin], patience=1.0)
+    assert found.kind == "missing" and found.sentence.endswith(
+        "for 5 ranks, as ranks 0, 1, 2, 2, 3: rank 2 is taken by Engine pid 1052 and by Engine pid 1099, "
+        "and rank 4 is missing"
+    ), found.sentence
+
+
+def on_tcp(rank: int, call: str, local: str, remote: str = "0.0.0.0:0") -> Document:
+    return process(facts(rank, 24, "serve", call_in=call, target=f"TCP {local} to {remote}"), rank)
+
+
+def test_whoever_waits_for_data_comes_before_a_server_and_is_told_whose_the_other_end_is() -> None:
+    server, client = on_tcp(0, "accept4", "0.0.0.0:29671"), on_tcp(1, "recvfrom", "127.0.0.1:5", "127.0.0.1:29671")
+    found = verdict([driver(), server, client], patience=1.0)
+    assert found.kind == "io" and found.culprit is not None and found.culprit.rank == 1
+    assert "; 127.0.0.1:29671 is Worker rank 0's" in found.sentence, found.sentence
+    alone = verdict([driver(), server], patience=1.0)
+    assert alone.culprit is not None and alone.culprit.rank == 0
+    elsewhere_ = on_tcp(1, "recvfrom", "127.0.0.1:5", "127.0.0.1:29672")
+    assert "is Worker" not in verdict([driver(), server, elsewhere_], patience=1.0).sentence
+
+
+def test_groups_of_other_sizes_and_at_other_addresses_are_told() -> None:
+    here, there = "tcp://127.0.0.1:29500", "tcp://127.0.0.1:29501"
+    one, two = meeting(0, "Trainer", init_method=here), meeting(1, "Engine", init_method=there)
+    assert f"Engine pid 1051 is in init_process_group for 5 ranks at {there}" in verdict([driver(), one, two]).sentence
+    two = meeting(1, "Engine", world_size=4)
+    assert (
+        "Engine pid 1051 is in init_process_group for 4 ranks"
+        in verdict([driver(), meeting(0, "Trainer"), two]).sentence
+    )
 
 
 # ---- large jobs, and the watchdog
