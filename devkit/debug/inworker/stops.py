@@ -238,6 +238,8 @@ class Stops:
             stop.breakpoints, stop.timeout, stop.listed = breakpoints, timeout, listed
             if raised is not None:
                 _note_raised(stop, raised)
+            elif reason == "breakpoint":
+                _note_handled(stop, frame, sys.exception())
         except Exception:  # noqa: BLE001 - keeps the program running: it passes this stop by, and says so
             _complain("could not stop")
             return
@@ -360,6 +362,15 @@ def _note_raised(stop: Stop, error: BaseException) -> None:
     stop.raised = error
     stop.names = {stepping.RAISED: error}
     stop.note = error_line(error)
+
+
+def _note_handled(stop: Stop, frame: FrameType, error: BaseException | None) -> None:
+    """Of a stop in an `except`: what came to this frame, and is handled in it, can be asked for."""
+    if error is not None and error.__traceback__ is not None and error.__traceback__.tb_frame is frame:
+        from .values import error_line
+
+        stop.names = {stepping.RAISED: error}
+        stop.note = f"handling {error_line(error)}"
 
 
 def _refresh(frame: FrameType) -> None:
