@@ -70,7 +70,8 @@ class Swallowed(NamedTuple):
     @property
     def evidence(self) -> str:
         each = self.caught
-        return f"{words.name(self.state)} has caught {each.said} {each.count} times{words.at_frame(each.by)}"
+        times = "once" if each.count == 1 else f"{each.count} times"
+        return f"{words.name(self.state)} has caught {each.said} {times}{words.at_frame(each.by)}"
 
 
 def explain(found: Verdict, case: Case) -> Verdict:
@@ -82,7 +83,8 @@ def explain(found: Verdict, case: Case) -> Verdict:
     swallowed: list[Repeated] = sorted(_swallowed(case), key=lambda each: -each.times)
     moves = not found.hang and found.kind not in _EXPLAINED
     repeat = next(iter(failing if moves else [*failing, *swallowed]), None)
-    evidence = (*(each.evidence for each in [*failing[:1], *swallowed[:MOST]]), *found.evidence)
+    told = [*failing[:1], *swallowed[:MOST]] or list(_once(found, case))[:MOST]
+    evidence = (*(each.evidence for each in told), *found.evidence)
     if repeat is None:
         return replace(found, evidence=evidence)
     if moves:
@@ -91,6 +93,14 @@ def explain(found: Verdict, case: Case) -> Verdict:
         return replace(found, evidence=evidence)
     rest = found.sentence.removeprefix("no hang: ").rpartition("no progress: ")[2]
     return replace(found, kind="failing", sentence=f"no progress: {repeat.said}; {rest}", evidence=evidence)
+
+
+def _once(found: Verdict, case: Case) -> Iterator[Swallowed]:
+    """What the one who is blamed has caught, be it once: that may be why it is elsewhere."""
+    blamed = found.culprit.pid if found.hang and found.culprit else None
+    for state in case.states:
+        if state.facts.pid == blamed:
+            yield from (Swallowed(state, each) for each in state.facts.caught)
 
 
 def _swallowed(case: Case) -> Iterator[Swallowed]:

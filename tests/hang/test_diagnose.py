@@ -525,9 +525,11 @@ def test_what_is_caught_while_the_job_moves_is_evidence_and_no_news() -> None:
 
 
 @pytest.mark.parametrize("caught", [catching(2), catching(ago=60.0)], ids=["twice", "no more"])
-def test_what_was_caught_before_explains_nothing(caught: Document) -> None:
+def test_what_was_caught_before_explains_nothing_and_is_evidence(caught: Document) -> None:
     found = verdict([driver(), caught], patience=1.0)
-    assert found.kind == "stuck" and "KeyError" not in found.sentence and "KeyError" not in "".join(found.evidence)
+    assert found.kind == "stuck" and "KeyError" not in found.sentence
+    times = "2 times" if caught["facts"]["caught"][0]["count"] == 2 else "20 times"
+    assert found.evidence[0] == f"Worker rank 1 has caught KeyError: 'x' {times} at /job/train.py:20 in score"
 
 
 @pytest.mark.parametrize("crashes", [failed(2, 0.5), failed(5, 0.5, ended=60.0)], ids=["twice", "no more"])
