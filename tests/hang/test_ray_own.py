@@ -205,7 +205,7 @@ def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
     if how == "exit":
         assert "first error: SystemExit: 7" in said, said
         return
-    assert "first error: ProcessDied" in said and "without a message, as after SIGKILL" in said, said
+    assert "first error: ProcessDied" in said and "without a message: by SIGKILL" in said, said
     for page in (shown, said):
         assert "asked for by the driver" in page, page
         if how != "quick":  # which is dead before it has told anything
