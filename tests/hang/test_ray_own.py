@@ -90,7 +90,7 @@ WAITS = {
     "permits": (
         "stuck",
         "an asyncio.Semaphore with no permit left",
-        "3 of its calls wait there; no call that is",
+        "of its calls wait there; no call that is under",
     ),
     "barrier": ("stuck", "a threading.Barrier for 3, at which 2 have arrived", "all 2 calls that it takes at once"),
     "lock": (
@@ -105,7 +105,7 @@ WAITS = {
     ),
     "blocks": ("moves", "that blocks the event loop of its actor", "but Judge pid"),
     "retries": ("failing", "Env fails again and again, ", "times in"),
-    "restarts": ("failing", "Engine fails again and again, ", "for Engine.generate, whose actor has not started"),
+    "restarts": ("failing", "for Engine.generate, whose actor has not started", "Engine fails again and again, "),
     "hook": ("io", "waits for the lock of ", "in warm_cache, and the driver waits for it"),
     "command": ("stuck", "Ray has been starting task produce", "error: no such package"),
     "queue": ("stuck", "a ray.util.queue.Queue that stays full", "in produce"),
