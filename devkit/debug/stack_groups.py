@@ -18,7 +18,7 @@ STARTERS = re.compile(
     r"|/concurrent/futures/|<frozen |/runpy\.py$|/asyncio/|/multiprocessing/|(^|/)_raylet\.py)"
 )
 CHILD = "child of "  # what a worker has started has its role and rank, and is not the rank
-CHILDS_ID = re.compile(r"[0-9a-f]+-\d+")  # its worker's, and its own process number
+CHILDS_ID = re.compile(r"[0-9a-f]+(-\d+)+")  # its worker's, and its own process number
 # What stands around a call into Ray or torch, and says nothing of it.
 WRAPPERS = re.compile(
     r"/ray/_private/(auto_init_hook|client_mode_hook)\.py$|/torch/distributed/c10d_logger\.py$"
@@ -82,11 +82,8 @@ def read(document: Mapping[str, Any]) -> Process:
     stopped = [name for name, thread in named if thread.get("stopped")]
     parked = [name for name in stopped if name in telling] or stopped[:1]  # one of libraries' frames is stopped, too
     chosen = next(iter([*parked, *sorted(telling, key=lambda name: name != MAIN)]), "")
-    role = str(document.get("role") or "")
-    if CHILDS_ID.fullmatch(str(document.get("worker_id"))):
-        role = f"{CHILD}{role or 'worker'}"
     return Process(
-        who=Who(role, document.get("rank"), f"pid {document['pid']}"),
+        who=Who(role_of(document), document.get("rank"), f"pid {document['pid']}"),
         node_ip=str(document.get("node_ip") or ""),
         pid=int(document["pid"]),
         stack=telling.get(chosen, ()),
@@ -96,6 +93,28 @@ def read(document: Mapping[str, Any]) -> Process:
         idle=len(threads) - len(telling),
         error=document.get("error"),
     )
+
+
+def role_of(document: Mapping[str, Any]) -> str:
+    """What a process is called; a child after whom it descends from.
+
+    >>> role_of({"role": "Scorer", "worker_id": "0a-17", "parent": 7, "rank": None}), role_of({"role": "Scorer"})
+    ('child of Scorer pid 7', 'Scorer')
+    """
+    role = str(document.get("role") or "")
+    if not CHILDS_ID.fullmatch(str(document.get("worker_id"))):
+        return role
+    parent = document.get("parent")
+    of = f" pid {parent}" if parent and document.get("rank") is None and role != "driver" else ""
+    return f"{CHILD}{role or 'worker'}{of}"
+
+
+def parents_role(role: str) -> str:
+    """
+    >>> parents_role("child of Scorer pid 7"), parents_role("Scorer")
+    ('Scorer', 'Scorer')
+    """
+    return role.removeprefix(CHILD).partition(" pid ")[0] if role.startswith(CHILD) else role
 
 
 def _unique(name: str, number: int) -> str:

@@ -9,7 +9,7 @@ from devkit import console, patience
 from devkit.debug.grouping import Group
 from devkit.debug.naming import count, label, name_members, short_path
 from devkit.debug.protocols import Hub
-from devkit.debug.stack_groups import CHILD, Frame, Key, Line, Merged, Process, fold, merge
+from devkit.debug.stack_groups import Frame, Key, Line, Merged, Process, fold, merge, parents_role
 from devkit.errors import NoJobError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def record(ranks: Sequence[StackProcess], merged: Merged) -> StacksDocument:
     """The document of `--json`."""
     groups: list[StackGroup] = [
         {
-            "role": one.key.role.removeprefix(CHILD),
+            "role": parents_role(one.key.role),
             "ranks": one.ranks,
             "pids": [merged.by_who[who].pid for who in one.members],
             "frames": [_frame(each) for each in merged.by_who[one.members[0]].own],
@@ -147,4 +147,4 @@ def _line(line: Line, indent: str, cwd: str | None) -> Text:
 
 
 def _named(process: Process) -> str:
-    return f"{label(process.who)} pid {process.pid}"
+    return f"{label(process.who)}{',' * (' pid ' in process.who.role)} pid {process.pid}"

@@ -78,5 +78,6 @@ def stack_documents(raw: Mapping[str, Any]) -> list[Any]:
         keys = ("role", "node_ip", "pid", "worker_id", "job_id")
         rank = facts["rank"] if facts else who["rank"]
         error = None if threads else each.get("error") or each.get("fate")
-        found.append({**{key: who[key] for key in keys}, "rank": rank, "threads": threads, "error": error})
+        own = {key: who[key] for key in keys} | {"parent": who.get("parent", 0)}
+        found.append({**own, "rank": rank, "threads": threads, "error": error})
     return found

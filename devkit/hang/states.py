@@ -74,7 +74,7 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
     """`before` is the same process in the earlier sample, `seconds` before; None if it was not there."""
     advanced = before is not None and has_advanced(before, now)
     # A process that is new and is idle yet is no sign of progress: Ray starts some in advance.
-    moved = advanced or _place(before) != _place(now) if before is not None else bool(now.stack.stack)
+    moved = advanced or _line(before) != _line(now) if before is not None else bool(now.stack.stack)
     state = State(now, "idle", moved, advanced, _place(now))
     if now.dead:
         return replace(state, doing="dead", moved=False)
@@ -170,6 +170,12 @@ def _count(group: GroupFacts) -> tuple[int, int, int]:
 
 def _place(facts: ProcessFacts) -> Frame | None:
     return next((each for each in facts.stack.stack if not is_library(each.file)), None)
+
+
+def _line(facts: ProcessFacts) -> Frame | None:
+    """Its place, without the classes of methods: not every view of a process has them."""
+    place = _place(facts)
+    return place and place._replace(function=place.function.rpartition(".")[2])
 
 
 def lock_circle(waits: tuple[LockWait, ...]) -> tuple[LockWait, ...]:

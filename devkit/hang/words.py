@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from devkit.debug.grouping import group
 from devkit.debug.naming import Who, ago, label, name_members, rank_list, short_path
-from devkit.debug.stack_groups import Frame
+from devkit.debug.stack_groups import CHILD, Frame
 from devkit.hang.calls import Link
 from devkit.hang.facts import CrashFacts, LockWait
 from devkit.hang.groups import Stuck
@@ -27,6 +27,7 @@ DOES = {
     "meeting": "is creating a process group",
 }
 _MANY = {"sleeps": "sleep", "waits": "wait", "has": "have", "is": "are", "does": "do", "makes": "make"}
+PROGRAM_LINES = 4
 EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them
 
 
@@ -35,6 +36,9 @@ def name(state: State) -> str:
     role = state.facts.role or "process"
     if role == "driver":
         return "the driver"
+    if role.startswith(CHILD):
+        of = role.replace(f"{CHILD}driver", f"{CHILD}the driver")
+        return f"{of}{'' if state.facts.rank is None else f' rank {state.facts.rank}'}, pid {state.facts.pid}"
     return f"{role} pid {state.facts.pid}" if state.facts.rank is None else of_role(role, state.facts.rank)
 
 
@@ -224,7 +228,8 @@ def _last_of(found: Stuck, each: int) -> str:
 
 def waits(states: Iterable[State]) -> tuple[str, ...]:
     """What everybody does, equal ones in one line; those with nothing to do are left out."""
-    busy = [state for state in states if state.doing != "idle"]
+    every = tuple(states)
+    busy = [state for state in every if state.doing != "idle"]
     groups = group((state.facts.who, _does(state)) for state in busy)
     everyone = [state.facts.who for state in busy]
     pids = {state.facts.who: state.facts.pid for state in busy}
@@ -236,7 +241,20 @@ def waits(states: Iterable[State]) -> tuple[str, ...]:
         lines.append(f"{who if plain else f'{who} pid {pids[one.members[0]]}'}: {one.key}")
     if len(groups) > EVIDENCE_LINES:
         lines.append(f"and {len(groups) - EVIDENCE_LINES} more")
-    return tuple(lines)
+    return (*lines, *_programs(every))
+
+
+def _programs(states: Sequence[State]) -> list[str]:
+    """Children that run another program, and what the kernel says that they wait for."""
+    found = [state for state in states if state.facts.command]
+    lines = [f"{name(state)} runs {state.facts.command} ({_in(state)})" for state in found[:PROGRAM_LINES]]
+    return lines + ([f"and {len(found) - PROGRAM_LINES} more programs"] if len(found) > PROGRAM_LINES else [])
+
+
+def _in(state: State) -> str:
+    main = next(iter(state.facts.threads), None)
+    call = f", in {main.call}" if main and main.call else ""
+    return f"state {state.facts.state}{call}" + (f" on {main.target}" if main and main.target else "")
 
 
 def _does(state: State) -> str:

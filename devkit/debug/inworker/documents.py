@@ -119,6 +119,7 @@ class StackProcess(TypedDict):
     job_id: str
     threads: list[ThreadStack]
     error: str | None
+    parent: int  # pid of the worker or the driver that it is a child of; 0: of none
 
 
 class CrashesDocument(TypedDict):

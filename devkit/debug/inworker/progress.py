@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from . import collectives, ended, kernel_view, locks, lookups, waits
+from . import collectives, ended, forked, kernel_view, locks, lookups, waits
 from .identity import identify
 from .sources import is_users
 from .stacks import OUR_THREADS, all_threads
@@ -35,7 +35,7 @@ def facts(agent: Any) -> Document:
         "step": step,
         "phase": phase or (running_calls(threads) if waits.is_async_actor() else task_name()),
         "threads": threads,
-        "groups": collectives.groups(),
+        "groups": [] if forked.is_child() else collectives.groups(),  # its parent's, if any: their locks may be held
         "call": _call(frames),
         "locks": locks.describe(frames, names),
         "waits": waits.of_process(frames, names),
@@ -46,6 +46,7 @@ def facts(agent: Any) -> Document:
         "process": kernel_view.process(os.getpid()),
         "unanswered": kernel_view.unanswered(),
         "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],
+        "forked": {"at": forked.at()} if forked.is_child() else None,
     }
 
 
@@ -67,7 +68,9 @@ def _natives() -> dict[str, int]:
     for thread in list(getattr(threading, "_active", {}).values()):
         if thread.name in found:
             twice.add(thread.name)
-        if thread.native_id is not None:
+        if forked.is_child() and thread is threading.main_thread():
+            found[thread.name] = os.getpid()  # Python keeps its parent's
+        elif thread.native_id is not None:
             found[thread.name] = int(thread.native_id)
     return {name: number for name, number in found.items() if name not in twice}
 
