@@ -56,7 +56,7 @@ def child(how):
             time.sleep(600)
         time.sleep(600)
 
-os.register_at_fork(after_in_child=boot._prepare_forks(Agent(Settings(), lambda: None)))
+boot._prepare_forks(Agent(Settings(), lambda: None))
 if "--offer" in sys.argv:
     sys.executable = "/nowhere/python"  # where no py-spy is beside it
     offering.offer(at_a_signal=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -191,7 +190,7 @@ def _connected() -> None:
         if current() is None:
             agent = launch(settings, _published)
             hooks.install(agent, driver=True)
-            os.register_at_fork(after_in_child=_prepare_forks(agent))
+            _prepare_forks(agent)
         _announce(worker, hub)
     except Exception as error:  # noqa: BLE001 - the user's `ray.init` must succeed without us; they are told
         say(f"the debugger could not start in the driver: {type(error).__name__}: {error}")
@@ -303,11 +302,10 @@ def _cover_children(agent: Agent, document: Document) -> None:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder / "site"), before)))
     os.register_at_fork(after_in_child=lambda: agent.restart_in_child(_from_environment))
-    os.register_at_fork(after_in_child=_prepare_forks(agent))
+    _prepare_forks(agent)
 
 
-def _prepare_forks(agent: Agent) -> Callable[[], None]:
-    """What a forked child is to call first."""
+def _prepare_forks(agent: Agent) -> None:
     from . import forked
 
     def facts() -> Document:
@@ -316,7 +314,6 @@ def _prepare_forks(agent: Agent) -> Callable[[], None]:
         return facts(agent)
 
     forked.prepare(facts)
-    return forked.born
 
 
 def start_in_child() -> None:

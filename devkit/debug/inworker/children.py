@@ -185,10 +185,11 @@ def _answers(began: float) -> Iterator[tuple[int, Document]]:
 
 def _seen(pid: int, end: float) -> Document:
     """From outside: its stacks, and what the kernel says of its main thread."""
+    main = kernel_view.thread(pid, pid)  # before somebody stops it for a look
     threads = _stacks(pid, end)
     for each in threads:
         if each["name"] == "MainThread":
-            each.update(kernel_view.thread(pid, pid))
+            each.update(main)
     return {"time": time.time(), "threads": threads, "forked": {"at": None}}
 
 

@@ -32,6 +32,7 @@ number = 0  # the signal at which they do
 _facts: Callable[[], Document] | None = None
 _forked_at: Document | None = None
 _is_child = False
+_about: dict[int, tuple[Document | None, bool]] = {}  # by thread that forks: where, and whether the signal is free
 
 
 def prepare(facts: Callable[[], Document]) -> None:
@@ -47,6 +48,7 @@ def prepare(facts: Callable[[], Document]) -> None:
             box = os.memfd_create(name(os.getpid()))
             fcntl.fcntl(box, fcntl.F_SETFL, fcntl.fcntl(box, fcntl.F_GETFL) | os.O_APPEND)
             _facts = facts
+            os.register_at_fork(before=_about_to_fork, after_in_parent=_has_forked, after_in_child=_born)
 
 
 def name(pid: int) -> str:
@@ -63,14 +65,25 @@ def at() -> Document | None:
     return _forked_at
 
 
-def born() -> None:
+def _about_to_fork() -> None:
+    """In the parent, where it costs a tenth of what it would in the child, which copies each page that it touches."""
+    at = next(islice(users_lines(sys._getframe(1)), 1), None)
+    ours = signal.getsignal(number) is _asked  # a child that forks: it has been born with it
+    _about[_thread.get_ident()] = at, ours or number not in offering.signals("self", "SigCgt")
+
+
+def _has_forked() -> None:
+    _about.pop(_thread.get_ident(), None)
+
+
+def _born() -> None:
     """In each forked child, at once. Takes no lock, loads nothing, starts nothing."""
     global _is_child, _forked_at
     _is_child = True
-    _forked_at = next(islice(users_lines(sys._getframe(1)), 1), None)
+    _forked_at, is_free = _about.get(_thread.get_ident(), (None, False))
+    _about.clear()
     with suppress(ValueError, OSError):  # in an interpreter of its own: then it can only be looked at
-        # A grandchild has the handler already; another one at this signal is the program's.
-        if box >= 0 and signal.getsignal(number) is signal.SIG_DFL and number not in offering.signals("self", "SigCgt"):
+        if is_free and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _asked)
 
 

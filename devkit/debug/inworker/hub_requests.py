@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +146,7 @@ async def stacks(hub: Hub, _link: Link, request: Document) -> Document:
 
 def _stack_of_child(child: Document) -> StackProcess:
     identity, threads = child["identity"], child["facts"]["threads"]
-    shown = [{name: each[name] for name in ("name", "frames", "stopped")} for each in threads]
+    shown = [{name: each.get(name) for name in ("name", "frames", "stopped")} for each in threads]
     keys = ("role", "rank", "node_ip", "pid", "parent", "worker_id", "job_id")
     return {**{key: identity[key] for key in keys}, "threads": shown, "error": child["error"]}  # type: ignore[typeddict-item]
 
@@ -153,15 +154,16 @@ def _stack_of_child(child: Document) -> StackProcess:
 async def _children(hub: Hub, workers: list[str], timeout: float) -> list[Document]:
     """Descendants of these that have no agent, as a sample has processes; each says who its `parent` is."""
     replies = await asyncio.gather(*(_asked_for_children(hub, each, timeout) for each in workers))
-    owners = [hub.table.workers[each].identity for each in workers if each in hub.table.workers]
-    known = {(each["node_id"], each["pid"]) for each in owners}
+    both = zip(workers, replies, strict=True)
+    there = [(hub.table.workers[each].identity, reply) for each, reply in both if each in hub.table.workers]
+    known = {(owner["node_id"], owner["pid"]) for owner, _ in there}
     found = []
-    for worker, reply in zip(workers, replies, strict=True):
-        owner = hub.table.workers[worker].identity if worker in hub.table.workers else None
-        for child in reply.get("children", ()) if owner else ():
-            if owner is not None and (owner["node_id"], child["pid"]) not in known:
-                known.add((owner["node_id"], child["pid"]))
-                found.append(_child(owner, child))
+    for owner, reply in there:
+        for child in reply.get("children", ()):
+            with suppress(KeyError, TypeError, AttributeError):  # another devkit's
+                if (owner["node_id"], child["pid"]) not in known:
+                    found.append(_child(owner, child))
+                    known.add((owner["node_id"], child["pid"]))
     return found
 
 

@@ -33,7 +33,7 @@ def facts(agent: Any) -> Document:
         "time": time.time(),
         "rank": identify().rank,  # what the hub knows may be two seconds old
         "step": step,
-        "phase": phase or (running_calls(threads) if waits.is_async_actor() else task_name()),
+        "phase": phase or _call_name(threads),
         "threads": threads,
         "groups": [] if forked.is_child() else collectives.groups(),  # its parent's, if any: their locks may be held
         "call": _call(frames),
@@ -48,6 +48,13 @@ def facts(agent: Any) -> Document:
         "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],
         "forked": {"at": forked.at()} if forked.is_child() else None,
     }
+
+
+def _call_name(threads: list[Document]) -> str:
+    """A forked child has its parent's title, of the moment of the fork."""
+    if forked.is_child():
+        return ""
+    return running_calls(threads) if waits.is_async_actor() else task_name()
 
 
 def _threads() -> list[Document]:
