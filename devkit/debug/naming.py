@@ -84,8 +84,8 @@ def name_members(members: Iterable[Who], among: Iterable[Who] = ()) -> str:
 
 
 def _single(who: Who, count: int) -> str:
-    if who.rank is not None:
-        return f"{label(who)} {who.id}"
+    if who.rank is not None or " pid " in who.role:  # of a child of that process
+        return f"{label(who)}{',' * (' pid ' in who.role)} {who.id}"
     return label(who) if count == 1 and who.role == "driver" else f"{label(who)} {who.id}"
 
 

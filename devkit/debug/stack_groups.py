@@ -21,7 +21,7 @@ STARTERS = re.compile(
     r"|/concurrent/futures/|<frozen |/runpy\.py$|/asyncio/|/multiprocessing/|(^|/)_raylet\.py)"
 )
 CHILD = "child of "  # what a worker has started has its role and rank, and is not the rank
-CHILDS_ID = re.compile(r"[0-9a-f]+-\d+")  # its worker's, and its own process number
+CHILDS_ID = re.compile(r"[0-9a-f]+(-\d+)+")  # its worker's, and its own process number
 # What stands around a call of the program's, or one into Ray or torch, and says nothing of it.
 WRAPPERS = re.compile(
     r"/ray/_private/(auto_init_hook|client_mode_hook|async_compat)\.py$|/ray/util/tracing/|/ray/util/annotations\.py$"
@@ -96,13 +96,9 @@ def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
     parked = [name for name in stopped if name in telling] or stopped[:1]  # one of libraries' frames is stopped, too
     there = [name for name, stack in telling.items() if place is not None and _place(stack) == place]
     chosen = next(iter([*parked, *there, *sorted(telling, key=lambda name: name != MAIN)]), "")
-    given = str(document.get("role") or "")
-    role = task_role(given, str(document.get("task") or ""))
-    if CHILDS_ID.fullmatch(str(document.get("worker_id"))):
-        role = f"{CHILD}{given or WORKER}"
     idle = [name for name, stack in stacks if not has_own(stack)]
     return Process(
-        who=Who(role, document.get("rank"), f"pid {document['pid']}"),
+        who=Who(role_of(document), document.get("rank"), f"pid {document['pid']}"),
         node_ip=str(document.get("node_ip") or ""),
         pid=int(document["pid"]),
         stack=telling.get(chosen, ()),
@@ -112,8 +108,22 @@ def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
         idle=sum(not is_task(name) for name in idle),
         idle_tasks=sum(is_task(name) for name in idle),
         error=document.get("error"),
-        role=given,
+        role=str(document.get("role") or ""),
     )
+
+
+def role_of(document: Mapping[str, Any]) -> str:
+    """What a process is called; a child after whom it descends from.
+
+    >>> role_of({"role": "Scorer", "worker_id": "0a-17", "parent": 7, "rank": None}), role_of({"role": "Scorer"})
+    ('child of Scorer pid 7', 'Scorer')
+    """
+    role, task = str(document.get("role") or ""), str(document.get("task") or "")
+    if not CHILDS_ID.fullmatch(str(document.get("worker_id"))):
+        return task_role(role, task)
+    parent = document.get("parent")
+    of = f" pid {parent}" if parent and document.get("rank") is None and role != "driver" else ""
+    return f"{CHILD}{role or WORKER}{of}"
 
 
 def task_role(role: str, task: str) -> str:

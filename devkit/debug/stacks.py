@@ -158,4 +158,4 @@ def _line(line: Line, indent: str, cwd: str | None) -> Text:
 
 
 def _named(process: Process) -> str:
-    return f"{label(process.who)} pid {process.pid}"
+    return f"{label(process.who)}{',' * (' pid ' in process.who.role)} pid {process.pid}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from devkit.debug.stack_groups import Frame
+from devkit.debug.stack_groups import MAIN, Frame, role_of
 from devkit.debug.stack_groups import read as read_stack
 from devkit.hang.facts import (
     DEAD,
@@ -15,6 +15,7 @@ from devkit.hang.facts import (
     Document,
     Ended,
     Entry,
+    Fork,
     GroupFacts,
     InnerWait,
     LockWait,
@@ -45,7 +46,7 @@ def read_process(document: Document) -> ProcessFacts:
     gone = bool(document.get("fate")) or ("process" in document and document["process"] is None)
     return ProcessFacts(
         id=str(who["worker_id"]),
-        role=str(who.get("role") or ""),
+        role=role_of(who),
         rank=rank,
         node_ip=str(who.get("node_ip") or ""),
         pid=int(who["pid"]),
@@ -60,7 +61,7 @@ def read_process(document: Document) -> ProcessFacts:
         step=facts.get("step"),
         phase=str(facts.get("phase") or ""),
         task=str(facts.get("task") or ""),
-        threads=tuple(_thread(each) for each in threads),
+        threads=tuple(_thread(each) for each in threads or _main(facts)),
         groups=tuple(_group(each, str(who.get("node_ip") or "")) for each in facts.get("groups") or ()),
         call=facts.get("call") or {},
         locks=tuple(_lock(each) for each in facts.get("locks") or ()),
@@ -75,8 +76,16 @@ def read_process(document: Document) -> ProcessFacts:
         actor_id=str(facts.get("actor_id") or ""),
         concurrency=int(facts.get("concurrency") or 0),
         stopped=bool(facts.get("stops")),
+        parent=int(who.get("parent") or 0),
+        fork=_fork(facts.get("forked")),
+        command=str(document.get("command") or ""),
         unanswered=tuple((str(each["peer"]), int(each["tries"])) for each in facts.get("unanswered") or ()),
     )
+
+
+def _main(facts: Document) -> list[Document]:
+    """Of a process without stacks: what the kernel says of its main thread."""
+    return [{**facts["main"], "name": MAIN}] if facts.get("main") else []
 
 
 def _left(document: Document) -> ProcessFacts:
@@ -179,8 +188,14 @@ def _caught(document: Document) -> Caught:
     return Caught(said, frame(document["at"]), frame(document["by"]), count, seconds, ago)
 
 
+def _fork(document: Document | None) -> Fork | None:
+    if document is None:
+        return None
+    return Fork(frame(document["at"]) if document.get("at") else None)
+
+
 def _lock(document: Document) -> LockWait:
-    held = document.get("held_at")
+    held, then = document.get("held_at"), document.get("then")
     return LockWait(
         str(document["thread"]),
         str(document["lock"]),
@@ -188,6 +203,7 @@ def _lock(document: Document) -> LockWait:
         document.get("holder"),
         frame(held) if held else None,
         str(document.get("call") or ""),
+        (str(then["thread"]), frame(then["at"])) if then else None,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from devkit.debug import object_stores
-from devkit.hang import blame, calls, chains, ends, meetings, polling, repeats, resources, words
+from devkit.hang import blame, calls, chains, ends, families, meetings, polling, repeats, resources, words
 from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
@@ -33,10 +33,12 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
         polling.verdict,
         _moving,
         _resources,
+        families.verdict,
         _standing,
     )
     found = next(verdict for look in looks if (verdict := look(case)) is not None)
-    return _with_stores(repeats.explain(found, case), first, now)
+    explained = families.explain(found, case) if "its child" not in found.sentence else found
+    return _with_stores(repeats.explain(explained, case), first, now)
 
 
 def _with_stores(found: Verdict, first: Sample, now: Sample) -> Verdict:

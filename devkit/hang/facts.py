@@ -83,6 +83,7 @@ class LockWait:
     holder: str | None
     held_at: Frame | None
     call: str = ""  # the outermost function of the program
+    then: tuple[str, Frame] | None = None  # the thread of the process that this one was forked from, which holds it
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,13 @@ class Caught:
 
 
 @dataclass(frozen=True)
+class Fork:
+    """What is known of a forked child."""
+
+    at: Frame | None  # where it was forked
+
+
+@dataclass(frozen=True)
 class NamedActor:
     """An actor of Ray's table that has a name."""
 
@@ -220,6 +228,9 @@ class ProcessFacts:
     actor_id: str = ""  # empty: it is no actor
     concurrency: int = 0  # how many calls its actor takes at once; 0: not known
     stopped: bool = False  # by a debugger
+    parent: int = 0  # pid of the process of the job that it descends from; 0: of none
+    fork: Fork | None = None  # it was forked, and has executed no other program since
+    command: str = ""  # of another program
     unanswered: tuple[tuple[str, int], ...] = ()  # addresses that do not acknowledge what is sent, and the tries
 
     @property

@@ -78,7 +78,6 @@ def stack_documents(raw: Mapping[str, Any]) -> list[Any]:
         keys = ("role", "node_ip", "pid", "worker_id", "job_id")
         rank = facts["rank"] if facts else who["rank"]
         error = None if threads else each.get("error") or each.get("fate")
-        task = str(facts.get("task") or "")
-        known = {**{key: who[key] for key in keys}, "rank": rank, "threads": threads, "error": error, "task": task}
-        found.append(known)
+        known = {key: who[key] for key in keys} | {"parent": who.get("parent", 0), "task": str(facts.get("task") or "")}
+        found.append({**known, "rank": rank, "threads": threads, "error": error})
     return found

@@ -178,7 +178,7 @@ def has_advanced(before: ProcessFacts, now: ProcessFacts) -> bool:
 
 def _has_come_on(before: ProcessFacts, now: ProcessFacts) -> bool:
     """It is at another line, or at the same one in another call: an asyncio task has its name for itself."""
-    return _place(before) != _place(now) or bool(before.running and now.running and before.running != now.running)
+    return _line(before) != _line(now) or bool(before.running and now.running and before.running != now.running)
 
 
 def _count(group: GroupFacts) -> tuple[int, int, int]:
@@ -192,6 +192,12 @@ def _count(group: GroupFacts) -> tuple[int, int, int]:
 
 def _place(facts: ProcessFacts) -> Frame | None:
     return next((each for each in facts.stack.stack if not is_library(each.file)), None)
+
+
+def _line(facts: ProcessFacts) -> Frame | None:
+    """Its place, without the classes of methods: not every view of a process has them."""
+    place = _place(facts)
+    return place and place._replace(function=place.function.rpartition(".")[2])
 
 
 def lock_circle(waits: tuple[LockWait, ...]) -> tuple[LockWait, ...]:

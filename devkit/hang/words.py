@@ -7,7 +7,7 @@ from itertools import groupby
 
 from devkit.debug.grouping import group
 from devkit.debug.naming import Who, ago, count, label, name_members, rank_list, several, short_path
-from devkit.debug.stack_groups import Frame
+from devkit.debug.stack_groups import CHILD, Frame
 from devkit.hang.calls import Link
 from devkit.hang.facts import CrashFacts, LockWait
 from devkit.hang.groups import Stuck
@@ -29,6 +29,7 @@ DOES = {
 }
 LOOP_THREAD = "AsyncIO Thread"  # in which an async actor's coroutines run
 _MANY = {"sleeps": "sleep", "waits": "wait", "has": "have", "is": "are", "does": "do", "makes": "make"}
+PROGRAM_LINES = 4
 EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them
 PLACES = 3  # at which processes are paused
 SINGLY = 3  # processes of one role without ranks that a sentence names one by one
@@ -39,6 +40,9 @@ def name(state: State) -> str:
     role = state.facts.title or "process"
     if role == "driver":
         return "the driver"
+    if role.startswith(CHILD):
+        of = role.replace(f"{CHILD}driver", f"{CHILD}the driver")
+        return f"{of}{'' if state.facts.rank is None else f' rank {state.facts.rank}'}, pid {state.facts.pid}"
     return f"{role} pid {state.facts.pid}" if state.facts.rank is None else of_role(role, state.facts.rank)
 
 
@@ -291,8 +295,8 @@ def waits(states: Iterable[State], awaited: Mapping[str, tuple[str, str]] | None
 
     `awaited`: by process, for which result it waits, as `chains.awaited` has it.
     """
-    busy = [state for state in states if state.doing != "idle"]
-    known = awaited or {}
+    every, known = tuple(states), awaited or {}
+    busy = [state for state in every if state.doing != "idle"]
     groups = group((state.facts.who, _does(state, known.get(state.facts.id, ("",))[0])) for state in busy)
     everyone = [state.facts.who for state in busy]
     pids = {state.facts.who: state.facts.pid for state in busy}
@@ -302,7 +306,20 @@ def waits(states: Iterable[State], awaited: Mapping[str, tuple[str, str]] | None
         lines.append(f"{_members(one.members, everyone, pids)}: {does}")
     if len(groups) > EVIDENCE_LINES:
         lines.append(f"and {len(groups) - EVIDENCE_LINES} more")
-    return tuple(lines)
+    return (*lines, *_programs(every))
+
+
+def _programs(states: Sequence[State]) -> list[str]:
+    """Children that run another program, and what the kernel says that they wait for."""
+    found = [state for state in states if state.facts.command]
+    lines = [f"{name(state)} runs {state.facts.command} ({_in(state)})" for state in found[:PROGRAM_LINES]]
+    return lines + ([f"and {len(found) - PROGRAM_LINES} more programs"] if len(found) > PROGRAM_LINES else [])
+
+
+def _in(state: State) -> str:
+    main = next(iter(state.facts.threads), None)
+    call = f", in {main.call}" if main and main.call else ""
+    return f"state {state.facts.state}{call}" + (f" on {main.target}" if main and main.target else "")
 
 
 def _members(members: Sequence[Who], everyone: Sequence[Who], pids: Mapping[Who, int]) -> str:

@@ -123,6 +123,7 @@ def identity(worker_id: str, rank: int = 0, job_id: str = "01", node_id: str = "
         "actor": "",
         "rank": rank,
         "python": "3.11.7",
+        "parent": 0,
     }
 
 

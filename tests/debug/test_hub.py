@@ -219,6 +219,32 @@ def test_a_client_that_leaves_closes_its_channel(hub: RunningHub) -> None:
     eventually(lambda: any(each.get("closed") for each in agent.channels))
 
 
+def test_children_without_an_agent_are_told_by_their_parents(hub: RunningHub) -> None:
+    main = {"state": "S", "wait": {"call": "read", "target": "a pipe"}}
+    frames = [{"file": "/p/job.py", "line": 3, "function": "f"}]
+    forked = {"threads": [{"name": "MainThread", "frames": frames, "stopped": False}], "main": main}
+    other = {"threads": [], "process": {"state": "S"}, "main": main}
+    told = [
+        {"pid": 7, "command": "", "facts": forked},
+        {"pid": 8, "command": "sort", "facts": other},
+        {"pid": 101, "command": "", "facts": forked},  # one with an agent: it tells of itself
+        {"pid": 9, "command": "broken"},
+    ]
+    answers = {"stacks": {"threads": []}, "progress": {"facts": {}}, "children": {"count": 4, "children": told}}
+    FakeAgent(hub, identity("0a"), answers)
+    FakeAgent(hub, identity("0b", rank=1), {**answers, "children": {"count": 0}})
+    with hub.client() as client:
+        ranks = client.call("stacks", timeout=5.0)["ranks"]
+        seen = client.call("hang", timeout=5.0)["ranks"]
+    assert [(each["pid"], each["parent"], each["worker_id"]) for each in ranks] == [
+        (100, 0, "0a"), (101, 0, "0b"), (7, 100, "0a-7"), (8, 100, "0a-8")
+    ]  # fmt: skip
+    assert ranks[2]["threads"] == forked["threads"] and ranks[2]["error"] is None
+    assert ranks[3]["error"] == "sort (state S, in read on a pipe)"
+    assert [each["identity"]["pid"] for each in seen] == [100, 101, 7, 8]
+    assert seen[3]["command"] == "sort" and seen[3]["identity"]["role"] == "Worker"
+
+
 def test_stacks_of_a_silent_worker_come_from_a_neighbour_on_its_node(hub: RunningHub) -> None:
     threads = [{"name": "MainThread", "frames": [], "stopped": False}]
     FakeAgent(hub, identity("w1"), {})

@@ -217,3 +217,25 @@ def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
             assert f"asked for by the driver, at {program}:{mark('own_killed.py', 'asks')}" in page.replace(
                 "tests/debug/programs/own_killed.py", program
             ), page
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("lock", "held it when they were forked, and no thread of a child holds it"),
+        ("ray", "Ray does not work in a forked child"),
+    ],
+)
+def test_children_that_were_forked_are_named_with_what_they_lack(how: str, why: str) -> None:
+    found = verdict("own_forks.py", "--after", "3", until="for its children pids", words=(how,))
+    sentence, program = found["sentence"], "own_forks.py"
+    assert (found["kind"], found["culprit"]["line"]) == ("io", mark(program, how)), sentence
+    assert why in sentence and f"own_forks.py:{mark(program, 'fork')}" in sentence, sentence
+    assert f"own_forks.py:{mark(program, 'waits')}" in sentence and "the driver waits for Owner pid" in sentence
+    if how == "lock":
+        assert "thread flusher, which takes it at" in sentence and f"{program}:{mark(program, 'takes')}" in sentence
+    [owner] = [each for each in found["ranks"] if each["role"] == "Owner"]
+    children = [each for each in found["ranks"] if each["role"] == f"child of Owner pid {owner['pid']}"]
+    assert len(children) == 2 and found["culprit"]["pid"] in {each["pid"] for each in children}
+    stacks = [each for each in found["stacks"]["ranks"] if each["parent"] == owner["pid"]]
+    assert [each["threads"][0]["frames"] != [] for each in stacks] == [True, True]

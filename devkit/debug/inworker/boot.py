@@ -3,7 +3,8 @@
 driver    `devkit run` puts the bundle's folder on PYTHONPATH; its `sitecustomize` calls `start_in_process`, and Ray,
           told by RAY_RUNTIME_ENV_HOOK, calls `runtime_env_hook`, which adds the workers' hook (`ship.py`) to the job
 worker    Ray calls the hook before the first task
-child     of a worker, forked or spawned: it inherits the folder, or the agent itself
+child     of a worker, forked or spawned: it inherits the folder, or the agent itself; a forked one, also of a driver,
+          starts nothing before it is asked (`forked.py`)
 """
 
 from __future__ import annotations
@@ -189,6 +190,7 @@ def _connected() -> None:
         if current() is None:
             agent = launch(settings, _published)
             hooks.install(agent, driver=True)
+            _prepare_forks(agent)
         _announce(worker, hub)
     except Exception as error:  # noqa: BLE001 - the user's `ray.init` must succeed without us; they are told
         say(f"the debugger could not start in the driver: {type(error).__name__}: {error}")
@@ -300,6 +302,18 @@ def _cover_children(agent: Agent, document: Document) -> None:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder / "site"), before)))
     os.register_at_fork(after_in_child=lambda: agent.restart_in_child(_from_environment))
+    _prepare_forks(agent)
+
+
+def _prepare_forks(agent: Agent) -> None:
+    from . import forked
+
+    def facts() -> Document:
+        from .progress import facts
+
+        return facts(agent)
+
+    forked.prepare(facts)
 
 
 def start_in_child() -> None:

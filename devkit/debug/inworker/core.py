@@ -30,9 +30,13 @@ _core = _Core()
 
 
 def _reset() -> None:
-    """A forked child has none of its parent's threads, and the lock may be held by one of them."""
+    """A forked child has none of its parent's threads, and a lock of ours or of Ray's core may be held by one of them.
+
+    Nothing is asked of the core until the child calls `ray.init` itself.
+    """
     _core.lock = threading.RLock()
     _core.before_end = None
+    _core.is_open = False
 
 
 os.register_at_fork(after_in_child=_reset)

@@ -120,6 +120,7 @@ class StackProcess(TypedDict):
     threads: list[ThreadStack]
     error: str | None
     task: NotRequired[str]  # the Ray task that it is at; empty in an actor, and between tasks
+    parent: int  # pid of the worker or the driver that it is a child of; 0: of none
 
 
 class CrashesDocument(TypedDict):

@@ -83,6 +83,15 @@ def ask(pid: int) -> list[Thread]:
         os.close(process)
 
 
+def of_child(pid: int, number: int, file: int) -> list[Thread]:
+    """The dump of a child that this process has forked, into its own file. Raises NoDumpError, OSError."""
+    process = os.pidfd_open(pid)
+    try:
+        return _read(_dump(process, Offer(number, 0, Path(f"/proc/{pid}/fd/{file}"))))
+    finally:
+        os.close(process)
+
+
 def find(pid: int) -> Offer | None:
     """What it offers; None also for another user's process, and for a child that has what its parent offered."""
     folder = Path(f"/proc/{pid}/fd")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from .table import Document
 
 STACK_SECONDS = 1.0  # after which a neighbour is asked, too
 LATE_SECONDS = 3.0  # that a process has more, when nobody else can see it
+CHILDREN_SECONDS = 4.0  # for a process to tell of its descendants: they have a second, and who looks at them two
 PROGRESS_SECONDS = 1.5  # an agent that has not answered by then cannot run: frozen, or a call holds Python's lock
 
 if TYPE_CHECKING:
@@ -135,7 +137,57 @@ async def stacks(hub: Hub, _link: Link, request: Document) -> Document:
     timeout = float(request.get("timeout") or ANSWER_SECONDS)
     workers = hub.meant(request.get("job_id"))
     native = bool(request.get("native"))
-    return {"ranks": list(await asyncio.gather(*(_stack(hub, worker, native, timeout) for worker in workers)))}
+    ranks, born = await asyncio.gather(
+        asyncio.gather(*(_stack(hub, worker, native, timeout) for worker in workers)),
+        _children(hub, workers, timeout),
+    )
+    return {"ranks": [*ranks, *map(_stack_of_child, born)]}
+
+
+def _stack_of_child(child: Document) -> StackProcess:
+    identity, threads = child["identity"], child["facts"]["threads"]
+    shown = [{name: each.get(name) for name in ("name", "frames", "stopped")} for each in threads]
+    keys = ("role", "rank", "node_ip", "pid", "parent", "worker_id", "job_id")
+    return {**{key: identity[key] for key in keys}, "threads": shown, "error": child["error"]}  # type: ignore[typeddict-item]
+
+
+async def _children(hub: Hub, workers: list[str], timeout: float) -> list[Document]:
+    """Descendants of these that have no agent, as a sample has processes; each says who its `parent` is."""
+    replies = await asyncio.gather(*(_asked_for_children(hub, each, timeout) for each in workers))
+    both = zip(workers, replies, strict=True)
+    there = [(hub.table.workers[each].identity, reply) for each, reply in both if each in hub.table.workers]
+    known = {(owner["node_id"], owner["pid"]) for owner, _ in there}
+    found = []
+    for owner, reply in there:
+        for child in reply.get("children", ()):
+            with suppress(KeyError, TypeError, AttributeError):  # another devkit's
+                if (owner["node_id"], child["pid"]) not in known:
+                    found.append(_child(owner, child))
+                    known.add((owner["node_id"], child["pid"]))
+    return found
+
+
+async def _asked_for_children(hub: Hub, worker: str, timeout: float) -> Document:
+    """Who does not answer now will not later; an older agent knows of no children."""
+    first = await hub.ask(worker, "children", min(PROGRESS_SECONDS, timeout), count=True)
+    return await hub.ask(worker, "children", min(CHILDREN_SECONDS, timeout)) if first.get("count") else first
+
+
+def _child(owner: Document, child: Document) -> Document:
+    own = {"worker_id": f"{owner['worker_id']}-{child['pid']}", "pid": child["pid"], "parent": owner["pid"]}
+    facts, command = {**child["facts"], "rank": owner["rank"]}, child["command"]
+    return {"identity": {**owner, **own}, "facts": facts, "command": command, "error": _unseen(facts, command)}
+
+
+def _unseen(facts: Document, command: str) -> str | None:
+    """Why there are no stacks, and what the kernel tells instead."""
+    if facts["threads"]:
+        return None
+    main = facts["main"]
+    wait = main.get("wait", {})
+    state = f"state {facts['process']['state']}" + (f", in {wait['call']}" if wait else "")
+    on = f" on {wait['target']}" if wait.get("target") else ""
+    return f"{command or 'it does not answer, and py-spy is not there to look'} ({state}{on})"
 
 
 async def _stack(hub: Hub, worker_id: str, native: bool, timeout: float) -> StackProcess:
@@ -150,6 +202,7 @@ async def _stack(hub: Hub, worker_id: str, native: bool, timeout: float) -> Stac
         "rank": identity["rank"],
         "node_ip": identity["node_ip"],
         "pid": identity["pid"],
+        "parent": identity.get("parent", 0),  # an older agent's has none
         "worker_id": identity["worker_id"],
         "job_id": identity["job_id"],
         "threads": reply.get("threads", []),
@@ -189,9 +242,11 @@ async def hang(hub: Hub, _link: Link, request: Document) -> Document:
     timeout = float(request.get("timeout") or ANSWER_SECONDS)
     job_id = request.get("job_id")
     workers = hub.meant(job_id)
-    ranks = await asyncio.gather(*(_progress(hub, worker, timeout) for worker in workers))
+    ranks, born = await asyncio.gather(
+        asyncio.gather(*(_progress(hub, worker, timeout) for worker in workers)), _children(hub, workers, timeout)
+    )
     left = [each for each in hub.table.left if job_id in (None, each["identity"]["job_id"])]
-    return {"time": time.time(), "ranks": list(ranks), "left": left}
+    return {"time": time.time(), "ranks": [*ranks, *born], "left": left}
 
 
 async def _progress(hub: Hub, worker_id: str, timeout: float) -> Document:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from dataclasses import replace
 from typing import Any
 
 from .card import read
@@ -20,6 +21,17 @@ RAYS_OWN = "_ray_internal_"  # with this, the names of Ray's own actors begin
 PARENT = "DEVKIT_PARENT"  # where a worker has its card (`card.py`), for children that it spawns
 
 _last: Identity | None = None  # for who asks when Ray has ended
+
+
+def _forked() -> None:
+    """A forked child is who its parent was, but for what is its own."""
+    global _last
+    if _last is not None:
+        parent, _, _ = _last.worker_id.partition("-")
+        _last = replace(_last, pid=os.getpid(), worker_id=f"{parent}-{os.getpid()}", parent=_last.parent or _last.pid)
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def identify() -> Identity:
@@ -54,7 +66,12 @@ def _of_parent() -> Identity:
     """Who a process without Ray is: the worker that spawned it, but for what is its own."""
     me = Identity("", worker_id(), "", "", socket.gethostname(), os.getpid(), WORKER)
     parent = read(os.environ.get(PARENT, ""))
-    own = {"worker_id": me.worker_id, "pid": me.pid, "python": ".".join(map(str, sys.version_info[:3]))}
+    own = {
+        "worker_id": me.worker_id,
+        "pid": me.pid,
+        "parent": parent.get("pid", 0),
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
     rank = _rank(None)
     return Identity.from_json({**me.to_json(), **parent, **own, "rank": parent.get("rank") if rank is None else rank})
 

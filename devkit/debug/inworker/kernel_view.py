@@ -179,7 +179,7 @@ def _family_seconds(pid: int) -> list[float]:
         with suppress(OSError):
             for tid in os.listdir(f"/proc/{parent}/task"):
                 for child in _text(f"/proc/{parent}/task/{tid}/children").split():
-                    if _is_rays(child):
+                    if is_rays(child):
                         continue
                     waiting.append(int(child))
                     stat = _stat(f"/proc/{child}/stat")
@@ -188,7 +188,7 @@ def _family_seconds(pid: int) -> list[float]:
     return found
 
 
-def _is_rays(pid: str) -> bool:
+def is_rays(pid: str) -> bool:
     """Whether a program of Ray's package runs there: `.../ray/raylet/raylet`, `python -u .../ray/dashboard.py`."""
     rays = getattr(sys.modules.get("ray"), "__file__", None)
     words = _text(f"/proc/{pid}/cmdline").split("\0")[:4]

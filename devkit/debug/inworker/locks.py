@@ -65,7 +65,7 @@ def _document(ident: int, place: Place, held: list[tuple[int, Place]], names: Ma
     who, at = holders[0] if holders else (None, None)
     return {
         "thread": names.get(ident, f"thread {ident}"),
-        "lock": f"{type(place.lock).__name__} {id(place.lock):#x}",
+        "lock": _name(place.lock),
         "at": _at(place),
         "holder": None if who is None else names.get(who, f"thread {who}"),
         "held_at": None if at is None else _at(at),
@@ -80,6 +80,24 @@ def _outermost(frame: FrameType | None) -> str:
         found = frame.f_code.co_qualname if is_users(frame.f_code.co_filename) else found
         frame = frame.f_back
     return found
+
+
+def holders(wanted: set[str]) -> dict[str, Document]:
+    """The threads of this process that hold these locks just now: {lock: {"thread", "at"}}. The asking one has none."""
+    if not wanted:
+        return {}
+    frames, names = innermost("devkit")
+    found = {}
+    for ident, frame in frames.items():
+        for place in holdings(frame):
+            if _name(place.lock) in wanted:
+                found[_name(place.lock)] = {"thread": names.get(ident, f"thread {ident}"), "at": _at(place)}
+    return found
+
+
+def _name(lock: Any) -> str:
+    """The same in a process and in a child that it has forked."""
+    return f"{type(lock).__name__} {id(lock):#x}"
 
 
 def _at(place: Place) -> Document:

@@ -28,7 +28,7 @@ def offer(at_a_signal: bool) -> None:
     if _pid == os.getpid() or not sys.platform.startswith("linux"):
         return
     withdraw()
-    number = (_signal or _free()) if at_a_signal else 0
+    number = (_signal or free()) if at_a_signal else 0
     _pid, _file = os.getpid(), os.memfd_create(f"devkit-stacks-{number}-{os.getpid()}-{threading.get_native_id()}")
     if number:
         import faulthandler
@@ -54,11 +54,17 @@ def withdraw() -> None:
             os.close(number)
 
 
-def _free() -> int:
-    """A signal that this process neither catches, ignores nor blocks; 0 if there is none."""
+def inherited() -> tuple[int, int]:
+    """The signal and the file that forked children have of this process; the signal is 0 where there is none."""
+    return (_signal, _file) if _pid == os.getpid() and _file >= 0 else (0, -1)
+
+
+def free(*, lowest: bool = False) -> int:
+    """A signal that this process neither catches, ignores nor blocks, from the top or from the bottom; 0: none is."""
     taken = signals("self", "SigCgt") | signals("self", "SigIgn") | signals("self", "SigBlk")
-    free = (number for number in range(TOP, BOTTOM, -1) if number not in taken)
-    return next((number for number in free if signal.SIGRTMIN < number < signal.SIGRTMAX), 0)
+    numbers = range(BOTTOM + 1, TOP + 1)
+    free = (each for each in (numbers if lowest else reversed(numbers)) if each not in taken)
+    return next((each for each in free if signal.SIGRTMIN < each < signal.SIGRTMAX), 0)
 
 
 def signals(pid: int | str, mask: str) -> set[int]:

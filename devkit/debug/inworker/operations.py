@@ -81,6 +81,13 @@ def progress(agent: Any, _document: Document) -> Document:
     return {"facts": facts(agent)}
 
 
+def children(_agent: Any, document: Document) -> Document:
+    """The living descendants of this process that have no agent; at first only how many there are."""
+    from .children import count, look
+
+    return {"count": count()} if document.get("count") else {"children": look()}
+
+
 def look(agent: Any, document: Document) -> Document:
     """What the kernel knows of a neighbour that does not answer itself."""
     from .kernel_view import process
@@ -136,6 +143,7 @@ OPERATIONS: dict[str, Callable[[Any, Document], Document]] = {
     "stacks": stacks,
     "spy": spy,
     "progress": progress,
+    "children": children,
     "look": look,
     "lives": lives,
     "last_words": last_words,

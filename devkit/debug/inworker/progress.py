@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from . import collectives, ended, kernel_view, locks, lookups, polls, primitives, waits
+from . import collectives, ended, forked, kernel_view, locks, lookups, polls, primitives, waits
 from .identity import identify
 from .sources import is_users
 from .stacks import OUR_THREADS, all_threads, asyncio_tasks, awaiting
@@ -34,10 +34,10 @@ def facts(agent: Any) -> Document:
         "time": time.time(),
         "rank": identify().rank,  # what the hub knows may be two seconds old
         "step": step,
-        "phase": phase or (running_calls(threads) if waits.is_async_actor() else task_name()),
-        "task": task_function(),
+        "phase": phase or _call_name(threads),
+        "task": "" if forked.is_child() else task_function(),
         "threads": threads,
-        "groups": collectives.groups(),
+        "groups": [] if forked.is_child() else collectives.groups(),  # its parent's, if any: their locks may be held
         "call": _call(frames),
         "locks": locks.describe(frames, names),
         "waits": waits.of_process(frames, names),
@@ -51,6 +51,7 @@ def facts(agent: Any) -> Document:
         "process": kernel_view.process(os.getpid()),
         "unanswered": kernel_view.unanswered(),
         "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],
+        "forked": {"at": forked.at()} if forked.is_child() else None,
     }
 
 
@@ -67,6 +68,13 @@ def _is_programs(task: Any) -> bool:
         return not task.done() and any(is_users(frame.f_code.co_filename) for frame, _ in awaiting(task.get_coro()))
     except Exception:  # noqa: BLE001 - a task of somebody's own make
         return False
+
+
+def _call_name(threads: list[Document]) -> str:
+    """A forked child has its parent's title, of the moment of the fork."""
+    if forked.is_child():
+        return ""
+    return running_calls(threads) if waits.is_async_actor() else task_name()
 
 
 def _threads() -> list[Document]:
@@ -87,7 +95,9 @@ def _natives() -> dict[str, int]:
     for thread in list(getattr(threading, "_active", {}).values()):
         if thread.name in found:
             twice.add(thread.name)
-        if thread.native_id is not None:
+        if forked.is_child() and thread is threading.main_thread():
+            found[thread.name] = os.getpid()  # Python keeps its parent's
+        elif thread.native_id is not None:
             found[thread.name] = int(thread.native_id)
     return {name: number for name, number in found.items() if name not in twice}
 

@@ -35,3 +35,4 @@ class Identity(Record):
     actor: str = ""  # the actor's name, else its id; empty for a task
     rank: int | None = None
     python: str = ""  # "3.11.7"
+    parent: int = 0  # pid of the worker or the driver that this is a child of; 0: of none

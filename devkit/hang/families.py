@@ -1,0 +1,110 @@
+"""Processes that wait for children which they have forked, where those can never go on. Pure.
+
+A fork copies memory and one thread. What another thread held is held for ever in the child, and Ray's client, which
+lives in threads, does not work there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from devkit.debug.naming import is_library
+from devkit.hang import words
+from devkit.hang.case import Case
+from devkit.hang.facts import LockWait
+from devkit.hang.records import Kind, Verdict
+from devkit.hang.states import Doing, State
+
+WAITING: frozenset[Doing] = frozenset({"io", "wait", "sleep", "lock"})
+EXPLAINED: frozenset[Kind] = frozenset({"io", "stuck", "missing"})
+CALLS = ("get", "wait")  # of Ray
+
+
+class Family(NamedTuple):
+    """Children that stand at the same place for the same reason, and who has forked them."""
+
+    parent: State
+    children: tuple[State, ...]
+
+
+def families(case: Case) -> list[Family]:
+    """The largest first."""
+    found: dict[object, list[State]] = {}
+    for state in case.states:
+        if state.facts.fork is not None and not state.moved and _cause(state):
+            owner = state.facts.id.rpartition("-")[0]
+            found.setdefault((owner, state.place, _cause(state), state.facts.fork), []).append(state)
+    parents = {state.facts.id: state for state in case.states}
+    known = [
+        Family(parents[owner], tuple(children))
+        for children in sorted(found.values(), key=len, reverse=True)
+        if (owner := children[0].facts.id.rpartition("-")[0]) in parents
+    ]
+    return [each for each in known if each.parent.doing in WAITING]
+
+
+def verdict(case: Case) -> Verdict | None:
+    """A parent that waits while its children can't go on."""
+    found = families(case)
+    if not found:
+        return None
+    parent, children = found[0]
+    others = [each for each in case.states if each.waits_for_others and each.facts.fork is None and each is not parent]
+    tail = f"; {words.they(others, 'waits', 'wait')} for {words.name(parent)}" if others else ""
+    text = f"no progress: {words.name(parent)} waits{words.at(parent)} for {_told(children)}{tail}"
+    return Verdict("io", text, words.culprit(children[0]), None, words.waits(case.states), case.decided(0.0))
+
+
+def explain(found: Verdict, case: Case) -> Verdict:
+    """Of who is to blame for something else, and waits for such children."""
+    if found.kind not in EXPLAINED or found.culprit is None:
+        return found
+    for parent, children in families(case):
+        if (parent.facts.pid, parent.facts.node_ip) == (found.culprit.pid, found.culprit.node_ip):
+            return replace(found, sentence=f"{found.sentence}; it waits for {_told(children)}")
+    return found
+
+
+def _cause(state: State) -> str:
+    """Why a forked child can't go on; empty where that is not known.
+
+    Who waits for a lock that only now another process or thread could give back is not meant: it has a holder.
+    """
+    if state.doing == "lock" and _orphan(state) is not None:
+        return "lock"
+    return "ray" if state.doing == "ray" else ""
+
+
+def _orphan(state: State) -> LockWait | None:
+    return next((each for each in state.facts.locks if each.holder is None), None)
+
+
+def _told(children: Sequence[State]) -> str:
+    first, many = children[0], len(children) > 1
+    pids = ", ".join(str(each.facts.pid) for each in children)
+    fork = first.facts.fork
+    forked = f" (forked{words.at_frame(fork.at)})" if fork is not None and fork.at is not None else ""
+    who = f"its {'children pids' if many else 'child pid'} {pids}{forked}"
+    return f"{who}, which {_why(first, many)}"
+
+
+def _why(state: State, many: bool) -> str:
+    orphan = _orphan(state)
+    if orphan is None:
+        call = next(iter(_calls(state)), "a call of Ray")
+        return f"{'stand' if many else 'stands'} in {call}{words.at(state)}: Ray does not work in a forked child"
+    waits = f"{'wait' if many else 'waits'} for a lock{words.at_frame(orphan.at)}"
+    they, owners = ("they were", "a child") if many else ("it was", "the child")
+    then = orphan.then
+    held = f"thread {then[0]}, which takes it{words.at_frame(then[1])}, held it" if then else "it was held"
+    return f"{waits}: {held} when {they} forked, and no thread of {owners} holds it"
+
+
+def _calls(state: State) -> Iterator[str]:
+    """The function of Ray that the program has called."""
+    for frame in reversed([each for each in state.facts.stack.stack if is_library(each.file)]):
+        name = frame.function.rpartition(".")[2]
+        if "/ray/" in frame.file and name in CALLS:
+            yield f"ray.{name}"

@@ -1,0 +1,106 @@
+"""Processes that wait for children which they have forked, and children that run another program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.hang.jobs import RAY, TRAIN, Document, driver, elsewhere, facts, in_collective, process, verdict
+
+PIPE = {"call_in": "read", "target": "a pipe"}
+QUEUE = "/usr/lib/python3.11/multiprocessing/queues.py"
+
+
+def at(line: int, function: str) -> Document:
+    return {"file": TRAIN, "line": line, "function": function}
+
+
+def owner(**changes: Any) -> Document:
+    return named(process(facts(None, 56, "Scorer.run", **{**PIPE, **changes}), None, "Scorer"), "0a")
+
+
+def named(document: Document, worker_id: str) -> Document:
+    document["identity"].update(worker_id=worker_id, pid=7)
+    return document
+
+
+def child(pid: int, known: Document, of: Document) -> Document:
+    found = process({**known, "forked": {"at": at(43, "Scorer.__init__")}}, of["identity"]["rank"])
+    found["identity"] = {**of["identity"], "worker_id": f"{of['identity']['worker_id']}-{pid}", "pid": pid, "parent": 7}
+    return found
+
+
+def orphaned(then: Document | None = None, holder: str | None = None) -> Document:
+    lock = {"thread": "MainThread", "lock": "lock 0x7", "at": at(20, "Writer.add"), "holder": holder, "held_at": None}
+    return facts(None, 20, "Writer.add", locks=[{**lock, "then": then}])
+
+
+def test_a_lock_that_was_held_at_the_fork_is_named_with_who_held_it() -> None:
+    of = owner()
+    held = orphaned({"thread": "metrics", "at": at(25, "Writer.flush")})
+    found = verdict([of, child(11, held, of), child(12, held, of), driver()], seconds=20.0)
+    assert found.sentence == (
+        "no progress: Scorer pid 7 waits at /job/train.py:56 in Scorer.run for its children pids 11, 12 (forked at "
+        "/job/train.py:43 in Scorer.__init__), which wait for a lock at /job/train.py:20 in Writer.add: thread "
+        "metrics, which takes it at /job/train.py:25 in Writer.flush, held it when they were forked, and no thread of "
+        "a child holds it; the driver waits for Scorer pid 7"
+    )
+    assert found.kind == "io" and found.culprit is not None
+    assert (found.culprit.role, found.culprit.pid, found.culprit.line) == ("child of Scorer pid 7", 11, 20)
+    assert any(line.startswith("child of Scorer pid 7") for line in found.evidence), found.evidence
+
+
+def test_one_child_and_nobody_known_to_have_held_it() -> None:
+    of = owner()
+    sentence = verdict([of, child(11, orphaned(), of)], seconds=20.0).sentence
+    assert "for its child pid 11 (forked at" in sentence
+    assert sentence.endswith(
+        "which waits for a lock at /job/train.py:20 in Writer.add: it was held when it was forked, and no thread of "
+        "the child holds it"
+    )
+
+
+def test_a_lock_that_a_thread_of_the_child_holds_is_no_matter_of_the_fork() -> None:
+    of = owner()
+    assert "for its child" not in verdict([of, child(11, orphaned(holder="other"), of)], seconds=20.0).sentence
+
+
+def test_ray_in_a_forked_child() -> None:
+    of = owner(call_in="poll")
+    asks = facts(None, 27, "Data.__iter__", inner=[(RAY, 1007, "Worker.get_objects"), (RAY, 3009, "get")])
+    sentence = verdict([of, child(11, asks, of), driver()], seconds=20.0).sentence
+    assert "for its child pid 11 (forked at" in sentence
+    assert (
+        "which stands in ray.get at /job/train.py:27 in Data.__iter__: Ray does not work in a forked child" in sentence
+    )
+
+
+def test_children_that_wait_for_work_are_not_the_cause() -> None:
+    of = owner()
+    serves = facts(None, 30, "Scorer.work", inner=[(QUEUE, 365, "SimpleQueue.get")], **PIPE)
+    found = verdict([of, child(11, serves, of)], seconds=20.0)
+    assert found.sentence.startswith("no progress: Scorer pid 7 waits for a read from a pipe at /job/train.py:56")
+
+
+def test_who_holds_up_a_collective_is_said_to_wait_for_such_children() -> None:
+    late = named(elsewhere(1, 2, 56, call_in="read", target="a pipe"), "0b")
+    found = verdict([in_collective(0, 2), late, child(11, orphaned(), late)], seconds=20.0)
+    assert found.kind == "io" and found.culprit is not None and found.culprit.rank == 1
+    assert "; it waits for its child pid 11 (forked at" in found.sentence, found.sentence
+
+
+def test_a_child_with_its_ranks_role_and_rank_is_not_taken_for_the_rank() -> None:
+    """It is no peer that has not come to where a group is made."""
+    ranks = [process(facts(rank, 9, call={"op": "init_process_group", "world_size": 3}), rank) for rank in (0, 1)]
+    of = named(ranks[1], "0b")
+    found = verdict([*ranks, child(11, facts(1, 30, "serve", **PIPE), of)], seconds=20.0)
+    assert found.kind == "missing" and "only 2 have arrived" in found.sentence, found.sentence
+
+
+def test_another_program_is_evidence_and_no_process_that_does_not_respond() -> None:
+    of = owner(call_in="wait4", target="")
+    main = {"state": "S", "cpu": 0.1, "wait": {"call": "read", "target": "a pipe"}}
+    tool = child(11, {"time": 0.0, "rank": None, "threads": [], "process": {"state": "S"}, "main": main}, of)
+    tool["facts"]["forked"], tool["command"] = None, "sort -u"
+    found = verdict([of, tool], seconds=20.0)
+    assert "Scorer pid 7 waits for the end of a child process" in found.sentence
+    assert "child of Scorer pid 7, pid 11 runs sort -u (state S, in read on a pipe)" in found.evidence
