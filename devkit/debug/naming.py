@@ -107,11 +107,12 @@ def count(number: int, noun: str) -> str:
 def several(number: int, role: str) -> str:
     """So many of a role, which is a name and has no plural of its own.
 
-    >>> several(2, "Engine"), several(4, "task load"), several(2, "Policy")
-    ('2 Engines', '4 tasks load', '2 x Policy')
+    >>> several(2, "Engine"), several(4, "task load"), several(2, "child of Engine pid 7"), several(2, "Policy")
+    ('2 Engines', '4 tasks load', '2 children of Engine pid 7', '2 x Policy')
     """
-    if role.startswith("task "):
-        return f"{number} tasks {role.removeprefix('task ')}"
+    for one, many in (("task ", "tasks "), ("child ", "children ")):
+        if role.startswith(one):
+            return f"{number} {many}{role.removeprefix(one)}"
     return f"{number} x {role}" if role.endswith(("s", "x", "z", "y", "h", "_")) else f"{number} {role}s"
 
 

@@ -2,87 +2,170 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from devkit.debug.naming import rank_list
 from devkit.hang import resources, words
 from devkit.hang.blame import cut_off, of_peers, recorded
 from devkit.hang.case import Case
-from devkit.hang.records import Verdict
+from devkit.hang.records import Kind, Verdict
 from devkit.hang.states import State
+
+# What is told of several meetings: one that cannot be held before one that may only be late.
+_GRAVITY: tuple[Kind, ...] = (
+    "dead",
+    "raised",
+    "missing",
+    "unreachable",
+    "silent",
+    "io",
+    "resource",
+    "network",
+    "moves",
+)
+
+
+class Meeting(NamedTuple):
+    """For whom ranks wait in a call. 0 and empty: not known, so it may be any."""
+
+    op: str
+    size: int
+    place: str
+
+    def may_be(self, other: Meeting) -> bool:
+        """
+        >>> Meeting("init_process_group", 2, "").may_be(Meeting("init_process_group", 0, "10.0.0.1:29500"))
+        True
+        """
+        sizes = {self.size, other.size} - {0}
+        return self.op == other.op and len(sizes) < 2 and _is_one(self.place, other.place)
+
+
+def _is_one(place: str, other: str) -> bool:
+    """A host may have a name beside its address.
+
+    >>> _is_one("localhost:29500", "127.0.0.1:29500"), _is_one("10.0.0.1:29500", "127.0.0.1:29500")
+    (True, False)
+    """
+    if not (place and other) or place == other:
+        return True
+    (host, _, port), (host2, _, port2) = place.rpartition(":"), other.rpartition(":")
+    return port == port2 and not (_is_address(host) and _is_address(host2))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def verdict(case: Case) -> Verdict | None:
     """Ranks that make a process group, or are in a collective that torch has no record of."""
-    there = [
+    waiting = [
         state
         for state in case.states
         if state.doing in ("meeting", "collective") and not state.moved and state.facts.call and not recorded(state)
     ]
-    if not there:
-        return None
-    op = str(there[0].facts.call.get("op"))
-    there = [state for state in there if _meets(state) == _meets(there[0])]
+    found = [_judge(case, there, waiting) for there in _gathered(waiting)]
+    return min(found, key=_gravity, default=None)
+
+
+def _gravity(found: Verdict) -> int:
+    return _GRAVITY.index(found.kind) if found.kind in _GRAVITY else len(_GRAVITY)
+
+
+def _gathered(states: Sequence[State]) -> list[list[State]]:
+    """Who may be waiting for each other; those who know most about where they meet come first."""
+    found: list[list[State]] = []
+    for state in sorted(states, key=lambda each: -sum(map(bool, _meeting(each)))):
+        own = next((there for there in found if _meeting(there[0]).may_be(_meeting(state))), None)
+        if own is None:
+            found.append([state])
+        else:
+            own.append(state)
+    return [[state for state in states if state in there] for there in found]
+
+
+def _meeting(state: State) -> Meeting:
+    """As torch knows it by now: of `env://` it has the size and the address only once it has read them."""
+    call = state.facts.call
+    place = str(call.get("place") or call.get("init_method") or "")
+    return Meeting(
+        str(call.get("op")),
+        max(int(call.get("world_size") or 0), 0),
+        "" if place.startswith("env://") else place.removeprefix("tcp://").partition("?")[0],
+    )
+
+
+def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verdict:
+    op = _meeting(there[0]).op
     roles = {state.facts.role for state in there}
-    peers = [state for state in case.states if state.facts.role in roles and state not in there]
-    size = max(int(state.facts.call.get("world_size") or 0) for state in there) or len(there) + len(peers)
-    since = f"{words.they(there, 'waits', 'wait')} in {op}{words.at(there[0])}"
+    apart = _apart(there, waiting)
+    peers = [each for each in case.states if each.facts.role in roles and each not in there and each not in apart]
+    size = max(_meeting(state).size for state in there) or len(there) + len(peers)
+    since = f"{words.they(there, 'waits', 'wait')} in {op}{words.at(words.first(there))}"
     evidence, decided = words.waits(case.states), case.decided(0.0)
+    culprit = words.culprit(words.first(there))
     if given := _given_twice(there, size):
-        return Verdict(
-            "missing", f"{since} for {size} ranks, {given}", words.culprit(there[0]), None, evidence, decided
-        )
+        return Verdict("missing", f"{since} for {size} ranks, {given}", culprit, None, evidence, decided)
     if pending := resources.verdict(case.first, case.now, evidence, decided):
         return pending  # those who have not come may not have been started
     frank = [state for state in peers if not (state.moved or state.doing == "busy")] if len(there) < size else []
     if len(there) < size and len(peers) > len(frank):
-        return Verdict(
-            "moves", f"no hang: {words.named([s for s in peers if s not in frank])} is making progress, and {since}"
-        )
+        late = words.named([state for state in peers if state not in frank])
+        return Verdict("moves", f"no hang: {late} is making progress, and {since}")
     if frank:
         return replace(of_peers(case, frank, op, since), evidence=evidence, decided=decided)
     if len(there) < size:
         arrived = f"only {len(there)} {'has' if len(there) == 1 else 'have'} arrived"
         who = f"no other {there[0].facts.role} process is" if len(roles) == 1 else "no other process of theirs is"
-        elsewhere = _elsewhere(case, there, op)
-        text = f"{since} for {size} ranks, but {arrived}: {elsewhere or f'{who} in this job'}"
-        return Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
-    all_of = f"all {len(there)} ranks are in {op}{words.at(there[0])}"
-    return cut_off(case, there, all_of, words.culprit(there[0]), None, evidence)
-
-
-def _meets(state: State) -> tuple[str, int, str]:
-    """The same for those who come together: the call, for how many, and where they meet, if they say so."""
-    call = state.facts.call
-    return str(call.get("op")), int(call.get("world_size") or 0), str(call.get("init_method") or "")
+        why = _elsewhere(there[0], apart) or f"{who} in this job"
+        text = f"{since} for {size} ranks, but {arrived}: {why}"
+        return Verdict("missing", text, culprit, None, evidence, decided)
+    all_of = f"all {len(there)} ranks are in {op}{words.at(words.first(there))}"
+    return cut_off(case, there, all_of, culprit, None, evidence)
 
 
 def _given_twice(there: Sequence[State], size: int) -> str:
-    """That a rank was given to two, and which is missing for it; empty where that is not so."""
+    """Which ranks were given to two, and which are missing for it; empty where that is not so."""
     ranks = [state.facts.call.get("rank") for state in there]
     known = [rank for rank in ranks if isinstance(rank, int) and rank >= 0]
     twice = sorted({rank for rank in known if known.count(rank) > 1})
     if len(known) < len(there) or not twice:
         return ""
     missing = sorted(set(range(size)) - set(known))
-    takers = [words.name(state) for state in there if state.facts.call.get("rank") == twice[0]]
     are = "rank {} is" if len(missing) == 1 else "ranks {} are"
     absent = f", and {are.format(rank_list(missing))} missing" if missing else ""
     given = f"as ranks {', '.join(map(str, sorted(known)))}"
-    return f"{given}: rank {twice[0]} is taken by {' and by '.join(takers)}{absent}"
+    taken = "; ".join(_takers(there, rank) for rank in twice)
+    return f"{given}: {taken}{absent}"
 
 
-def _elsewhere(case: Case, there: Sequence[State], op: str) -> str:
+def _takers(there: Sequence[State], rank: int) -> str:
+    takers = [words.name(state) for state in there if state.facts.call.get("rank") == rank]
+    return f"rank {rank} is taken by {' and by '.join(takers)}"
+
+
+def _apart(there: Sequence[State], waiting: Sequence[State]) -> list[State]:
     """Who is in the same call for another number of ranks, or at another address."""
-    others = [
-        state
-        for state in case.states
-        if state not in there and state.facts.call.get("op") == op and state.doing == "meeting"
-    ]
-    if not others:
+    op = _meeting(there[0]).op
+    others = (state for state in waiting if state not in there)
+    return [state for state in others if state.doing == "meeting" and _meeting(state).op == op]
+
+
+def _elsewhere(state: State, apart: Sequence[State]) -> str:
+    """The first of these groups that lacks somebody, too."""
+    mine = _meeting(state)
+    by_meeting = {_meeting(each): [one for one in apart if _meeting(one) == _meeting(each)] for each in apart}
+    lacking = [found for found in by_meeting.items() if len(found[1]) < (found[0].size or len(apart) + 1)]
+    if not lacking:
         return ""
-    _, size, place = _meets(others[0])
-    alike = [state for state in others if _meets(state) == _meets(others[0])]
-    where = f" at {place}" if place and place != _meets(there[0])[2] else ""
-    return f"{words.they(alike, 'is', 'are')} in {op} for {size} ranks{where}"
+    theirs, alike = lacking[0]
+    size = f" for {theirs.size} ranks" if theirs.size else ""
+    where = f" at {theirs.place}" if theirs.place and theirs.place != mine.place else ""
+    return f"{words.they(alike, 'is', 'are')} in {mine.op}{size}{where}"

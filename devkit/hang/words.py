@@ -329,7 +329,7 @@ def _members(members: Sequence[Who], everyone: Sequence[Who], pids: Mapping[Who,
     others = sorted((who for who in members if who.rank is None), key=_role)
     for role, found in groupby(others, key=_role):
         same = list(found)
-        pid = "" if role == "driver" else f" pid {pids[same[0]]}"
+        pid = "" if role == "driver" else f"{',' * role.startswith(CHILD)} pid {pids[same[0]]}"
         parts.append(f"{label(same[0])}{pid}" if len(same) == 1 else several(len(same), label(same[0])))
     return ", ".join(parts)
 

@@ -598,12 +598,62 @@ def test_whoever_waits_for_data_comes_before_a_server_and_is_told_whose_the_othe
 def test_groups_of_other_sizes_and_at_other_addresses_are_told() -> None:
     here, there = "tcp://127.0.0.1:29500", "tcp://127.0.0.1:29501"
     one, two = meeting(0, "Trainer", init_method=here), meeting(1, "Engine", init_method=there)
-    assert f"Engine pid 1051 is in init_process_group for 5 ranks at {there}" in verdict([driver(), one, two]).sentence
+    assert (
+        "Engine pid 1051 is in init_process_group for 5 ranks at 127.0.0.1:29501"
+        in verdict([driver(), one, two]).sentence
+    )
     two = meeting(1, "Engine", world_size=4)
     assert (
         "Engine pid 1051 is in init_process_group for 4 ranks"
         in verdict([driver(), meeting(0, "Trainer"), two]).sentence
     )
+
+
+def told_by_the_environment(number: int, **call: Any) -> Document:
+    """As torch calls it for `env://`: -1 for what it has not read yet."""
+    return meeting(number, "Worker", **{"world_size": -1, "rank": -1, "init_method": "env://", **call})
+
+
+def test_a_rank_that_stays_away_from_a_group_whose_size_is_not_known_yet() -> None:
+    away = process(facts(None, 41, "load", call_in="clock_nanosleep"), 51)
+    found = verdict([driver(), told_by_the_environment(0), away], patience=1.0)
+    assert found.kind == "missing"
+    assert "Worker pid 1051 has not reached init_process_group: it sleeps" in found.sentence, found.sentence
+    known = told_by_the_environment(0, world_size=2, rank=0, place="10.0.0.1:29500")
+    assert verdict([driver(), known, away], patience=1.0).sentence == found.sentence
+    both = verdict([driver(), known, told_by_the_environment(1)], patience=1.0)
+    assert both.kind == "network" and "all 2 ranks are in init_process_group" in both.sentence, both.sentence
+
+
+def test_of_two_groups_the_one_that_lacks_a_rank_is_told() -> None:
+    whole = [meeting(rank, "Engine", world_size=2, init_method="tcp://10.0.0.1:1") for rank in (0, 1)]
+    lacks = [meeting(rank, "Trainer", world_size=3, init_method="tcp://10.0.0.1:2") for rank in (0, 1)]
+    for every in ([*whole, *lacks], [*lacks, *whole]):
+        found = verdict([driver(), *every], patience=1.0)
+        assert (
+            found.kind == "missing"
+            and found.sentence.startswith("Trainer pid 1050 and Trainer pid 1051 wait")
+            and "for 3 ranks" in found.sentence
+        )
+
+
+def test_two_ranks_that_were_given_twice() -> None:
+    there = [meeting(rank, role, rank=rank % 2) for role in ("Trainer", "Engine") for rank in (0, 1)]
+    assert verdict([driver(), *there], patience=1.0).sentence.endswith(
+        "as ranks 0, 0, 1, 1: rank 0 is taken by Trainer pid 1050 and by Engine pid 1050; "
+        "rank 1 is taken by Trainer pid 1051 and by Engine pid 1051, and ranks 2-4 are missing"
+    )
+
+
+def test_an_address_of_the_node_itself_is_nobodys_on_another_node() -> None:
+    server, client = on_tcp(0, "accept4", "127.0.0.1:29671"), on_tcp(20, "recvfrom", "127.0.0.1:5", "127.0.0.1:29671")
+    assert server["identity"]["node_ip"] != client["identity"]["node_ip"]
+    assert "29671 is" not in verdict([driver(), server, client], patience=1.0).sentence
+    at = server["identity"]["node_ip"]
+    everywhere = on_tcp(0, "poll", "0.0.0.0:29671")
+    client = on_tcp(20, "recvfrom", "10.0.0.9:5", f"{at}:29671")
+    found = verdict([driver(), everywhere, client], patience=1.0)
+    assert found.culprit is not None and found.culprit.rank == 20 and "is Worker rank 0's" in found.sentence
 
 
 # ---- large jobs, and the watchdog

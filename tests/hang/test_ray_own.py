@@ -127,6 +127,20 @@ def test_what_a_wait_that_does_not_end_is_for(how: str) -> None:
         assert f"own_waits.py:{mark('own_waits.py', how)} in " in json.dumps(found), found
 
 
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("away", "has not reached init_process_group: it sleeps"),
+        ("twice", "for 3 ranks, as ranks 0, 1, 1: rank 1 is taken by Trainer"),
+    ],
+)
+def test_ranks_that_meet_as_the_environment_says(how: str, says: str) -> None:
+    found = verdict("own_meets.py", "--after", "3", until=says, words=(how,))
+    line = mark("own_meets.py", "away" if how == "away" else "meets")
+    assert (found["kind"], found["culprit"]["line"]) == ("missing", line), found["sentence"]
+    assert how == "away" or "and rank 2 is missing" in found["sentence"], found["sentence"]
+
+
 def test_a_placement_group_that_waits_says_who_holds_what() -> None:
     found = verdict("own_groups.py", "--after", "3", until="placement group second")
     assert found["kind"] == "resource" and found["hang"], found["sentence"]

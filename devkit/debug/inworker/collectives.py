@@ -23,6 +23,7 @@ _TRANSFER = re.compile(r"(?P<op>send|recv) \d+(->|<-)(?P<peer>\d+)")  # numbers 
 _TORCH = ("/torch/distributed/", "/torch/_ops.py")
 # Arguments of a collective's call that must be equal on all ranks, or say who is waited for.
 _TOLD = ("src", "dst", "group_src", "group_dst", "tag", "world_size", "rank", "init_method")
+_MEETS = "_create_c10d_store"  # in which ranks wait for each other; it knows what `env://` means
 
 
 def groups() -> list[Document]:
@@ -176,6 +177,8 @@ def call_of(frame: FrameType) -> Document | None:
     for name in _TOLD:
         if isinstance(values.get(name), (int, str, bool)):
             found[name] = values[name]
+    if place := _meeting_place(values.get("store")):
+        found["place"] = place
     group = values.get("group")
     if group is not None and hasattr(group, "group_name"):
         found["group"] = str(group.group_name)
@@ -183,6 +186,18 @@ def call_of(frame: FrameType) -> Document | None:
     if shapes := [shape for shape in shapes if shape is not None]:
         found["sizes"] = shapes
     return found
+
+
+def meeting_of(frame: FrameType) -> Document | None:
+    """What ranks that wait for each other were told, by the environment or by an address; None for another frame.
+
+    `init_process_group` has -1 for what it was not given, until all of them have come.
+    """
+    code, values = frame.f_code, frame.f_locals
+    if _TORCH[0] not in code.co_filename or code.co_name != _MEETS:
+        return None
+    found = {name: values[name] for name in ("rank", "world_size") if isinstance(values.get(name), int)}
+    return {**found, "place": f"{values.get('hostname')}:{values.get('port')}"}
 
 
 def _shape(value: Any) -> list[int] | None:

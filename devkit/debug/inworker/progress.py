@@ -105,11 +105,12 @@ def _natives() -> dict[str, int]:
 def _call(frames: dict[int, FrameType]) -> Document | None:
     """The outermost call of torch.distributed that is under way, whichever thread is in it."""
     for frame in frames.values():
-        found = None
+        found, meeting = None, None
         for each in _outwards(frame):
             found = collectives.call_of(each) or found
+            meeting = meeting or collectives.meeting_of(each)
         if found is not None:
-            return found
+            return {**found, **(meeting or {})}
     return None
 
 

@@ -1,0 +1,31 @@
+"""Ranks that make a group as the environment says; one of them stays away, or comes as a rank that is taken."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+
+import ray
+
+
+@ray.remote(num_cpus=0)
+class Trainer:
+    def join(self, rank, port):
+        import torch.distributed as dist
+
+        os.environ.update(RANK=str(rank), WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        dist.init_process_group("gloo")  # @meets
+
+    def load(self):
+        time.sleep(3600)  # @away
+
+
+ray.init(num_cpus=1)
+with socket.create_server(("127.0.0.1", 0)) as free:
+    PORT = free.getsockname()[1]
+first, second, third = (Trainer.remote() for _ in range(3))
+calls = [first.join.remote(0, PORT), second.join.remote(1, PORT)]
+calls.append(third.load.remote() if sys.argv[1] == "away" else third.join.remote(1, PORT))
+ray.get(calls)
