@@ -302,6 +302,8 @@ export interface Identity {
   readonly rank: number | null;
   /** "3.11.7" */
   readonly python: string;
+  /** pid of the worker or the driver that this is a child of; 0: of none */
+  readonly parent: number;
 }
 
 /** One job of a cluster. */
@@ -462,6 +464,8 @@ export interface StackProcess {
   readonly error: string | null;
   /** the Ray task that it is at; empty in an actor, and between tasks */
   readonly task?: string;
+  /** pid of the worker or the driver that it is a child of; 0: of none */
+  readonly parent: number;
 }
 
 /** `devkit stacks`. */
