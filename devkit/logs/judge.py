@@ -1,4 +1,4 @@
-"""Which crashes only follow from another of their run: the judgement of `logs --first-error`, for the list of crashes."""
+"""Which crashes only follow from another of their run: `logs --first-error` judges so, for the list of crashes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_causes(crashes: Sequence[CrashRecord], read: ReadDocument) -> list[Cras
 
 def _last(root: str | None, roots: Mapping[str, str]) -> str | None:
     seen: set[str] = set()
-    while root in roots and root not in seen:
+    while root is not None and root in roots and root not in seen:
         seen.add(root)
         root = roots[root]
     return root

@@ -20,7 +20,7 @@ def natively(events: Iterable[Event]) -> tuple[list[list[Event]], list[Event]]:
     for event in events:
         (groups[event.process[1]] if event.is_native else others).append(event)
     dead = {pid: group for pid, group in groups.items() if any(map(_is_end, group))}
-    rest = []
+    rest: list[Event] = []
     for event in others:
         pid = event.process[1]
         (dead[pid] if pid in dead and event.raised.type == DIED else rest).append(event)

@@ -40,7 +40,9 @@ _WORDS = (
     (re.compile(r"^error: (.+)"), "error"),
 )
 _FATAL = re.compile(r"Fatal Python error: (.+)")
-_CPP = re.compile(r"terminate called after throwing an instance of|Unhandled exception: \S+\. what\(\): |\bCheck failed: ")
+_CPP = re.compile(
+    r"terminate called after throwing an instance of|Unhandled exception: \S+\. what\(\): |\bCheck failed: "
+)
 _DUMPED = re.compile(r'\s*$|  (?:File "|\.\.\.)|(?:Stack|(?:Current )?[Tt]hread .*) \(most recent call first\):$')
 _RAISES = re.compile(r"(raise|assert)\b|(sys\.)?exit\(")
 KEPT_LINES = 200  # of one traceback

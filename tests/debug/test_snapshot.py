@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from devkit.debug.crash_page import crash_page
+from devkit.debug.crashes import complete
 from devkit.debug.inworker import affordable, crash_files, snapshot, stacks
 from devkit.debug.inworker.records import CrashRecord, Identity
 from devkit.debug.inworker.vanished import vanished
+from tests.debug.hub_fake import printed
 
 WHO = Identity("01", "w" * 8, "n1", "10.0.0.5", "host", 7, role="Worker", rank=1, python="3.11.7")
 

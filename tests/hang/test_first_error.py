@@ -228,17 +228,21 @@ Stack (most recent call first):
 Extension modules: msgpack._cmsgpack, ray._raylet (total: 2)
 """
 ABORT = """\
-[2026-11-25 17:41:48,478 E 19999 20494] logging.cc:118: Unhandled exception: N4gloo13EnforceNotMetE. what(): [enforce \
-fail at tcp/pair.cc:456] op.preamble.length <= op.nbytes. 16 vs 14 /v/ray/_raylet.so(+0x1812b9a) [0x7f01] ray::operator()
+[2026-11-25 17:41:48,478 E 19999 20494] logging.cc:118: Unhandled exception: N4gloo13EnforceNotMetE. what(): \
+[enforce fail at tcp/pair.cc:456] op.preamble.length <= op.nbytes. \
+16 vs 14 /v/ray/_raylet.so(+0x1812b9a) [0x7f01] ray::operator()
 *** SIGABRT received at time=1795628508 on cpu 1 ***
 Fatal Python error: Aborted
 
 
 Extension modules: msgpack._cmsgpack (total: 1)
 """
-DIED = "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\n\tpid: 7\nThe actor is dead because \
-its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a \
-connection error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer"
+DIED = (
+    "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\n\tpid: 7\nThe actor is dead "
+    "because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with "
+    "a connection error code 2. End of file. Some common causes include: "
+    "(1) the process was killed by the OOM killer"
+)
 
 
 def of_worker(text: str, pid: int = 7) -> list[Event]:

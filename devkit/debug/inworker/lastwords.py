@@ -25,7 +25,7 @@ _NAMES = {
     "Floating-point exception": "SIGFPE",
     "Illegal instruction": "SIGILL",
 }
-# What C++ says before it aborts: the runtime of the language, Ray's handler in its place, and checks of Ray, torch, glog.
+# What C++ says before it aborts: the language's runtime, Ray's handler in its place, and checks of Ray, torch, glog.
 _UNCAUGHT = re.compile(
     r"terminate called after throwing an instance of '(?P<type>[^'\n]{1,300})'(?:\s+what\(\):\s+(?P<what>[^\n]*))?"
     r"|Unhandled exception: (?P<rays>\S{1,300}?)\. what\(\): (?P<said>[^\n]*)"
@@ -103,11 +103,10 @@ def said_by_cpp(text: str) -> str:
     >>> said_by_cpp("gcs.cc:3:  Check failed: node.alive() it is gone"), said_by_cpp("fine")
     ('Check failed: node.alive() it is gone', '')
     """
-    found = None
-    for found in _UNCAUGHT.finditer(text):
-        pass
-    if found is None:
+    all_found = list(_UNCAUGHT.finditer(text))
+    if not all_found:
         return ""
+    found = all_found[-1]
     kind, what = demangled(found["type"] or found["rays"] or ""), found["what"] or found["said"] or found["check"] or ""
     return ": ".join(filter(None, (kind, _TRACE.sub("", what).strip())))[:LONGEST]
 
