@@ -239,8 +239,8 @@ Extension modules: msgpack._cmsgpack (total: 1)
 """
 DIED = (
     "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\n\tpid: 7\nThe actor is dead "
-    "because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with "
-    "a connection error code 2. End of file. Some common causes include: "
+    "because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits "
+    "with a connection error code 2. End of file. Some common causes include: "
     "(1) the process was killed by the OOM killer"
 )
 
