@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from devkit.debug.inworker.kills import BY_KILL, called, fields, without_fields
 from devkit.debug.inworker.ownership import LOST
-from devkit.debug.inworker.words import in_short
+from devkit.debug.inworker.words import NO_WORD, in_short
 from devkit.debug.naming import is_library
 
 _UNPICKLED = re.compile(r"(Could not serialize the [^\n]{1,300}?):\n.*?FAIL serialization: ([^\n]{1,300})", re.DOTALL)
@@ -25,6 +25,7 @@ _USERS = re.compile(r"memory users:\s+PID\s+MEM\(GB\)\s+COMMAND\s+(.*)", re.DOTA
 _USER = re.compile(r"(\d+)\s+(\d+\.\d\d)\s+(\S.*?)(?=\s+\d+\s+\d+\.\d\d\s|\s*$)", re.DOTALL)
 # A task's error, as Ray passes it on: who raised it, a traceback, the exception's own line.
 _SECTION = re.compile(r"ray::(?P<who>[^\s(]{1,200})\(\) \(pid=\d+")
+_NOT_READ = "Failed to deserialize exception"  # of a class that the one who asked cannot make again
 _CREATION = "error raised in its creation task"
 _LINKS = re.compile(r"(?:The above exception was the direct cause|During handling of the above exception)[^\n]*\n")
 _FRAME = re.compile(r'^\s+File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)$', re.MULTILINE)
@@ -58,23 +59,49 @@ class Brief:
         return f"{self.type}: {message}" if message else self.type
 
 
-def brief(kind: str, message: str) -> Brief:
-    """Of whatever is not known here, what was given.
+def brief(kind: str, message: str, end: str = "") -> Brief:
+    """Of whatever is not known here, what was given. `end` is how a process ended of which Ray has no word.
 
     >>> brief("ValueError", "no").message
     'no'
     """
+    words = _brief(kind, message)
+    return replace(words, message=words.message.replace(NO_WORD, end)) if end else words
+
+
+def _brief(kind: str, message: str) -> Brief:
+    if is_unpickled(message) and (found := _of_unread(message)):
+        return found
     if (kind.startswith("RayTaskError") or _CREATION in message) and (inner := _of_task(kind, message)):
         return inner
     if LOST in message:  # devkit's own sentence, which quotes how the owner died
         return Brief(kind, message)
-    if found := _UNPICKLED.search(message):
-        return Brief(kind, f"{found[1]}: {found[2]}")
+    if sent := _UNPICKLED.search(message):
+        return Brief(kind, f"{sent[1]}: {sent[2]}")
     if _MONITOR.search(message) or _OVER_BEFORE.search(message):
         return Brief(kind, "; ".join(["killed by Ray's memory monitor", *_of_monitor(message)]))
     if _DIED in message or BY_KILL in message or _DEAD.match(message):
         return Brief(kind, _of_actor(message))
     return Brief(kind, message)
+
+
+def is_unpickled(message: str) -> bool:
+    """Whether Ray shows an error of its own in place of one that could not be unpickled."""
+    return _NOT_READ in message
+
+
+def _of_unread(message: str) -> Brief | None:
+    """What was raised in truth, and where; Ray has the text of it."""
+    sections = list(_SECTION.finditer(message))
+    lines = message[sections[-1].end() :].splitlines() if sections else []
+    for at in range(len(lines) - 1, 0, -1):
+        if (found := _ERROR.match(lines[at])) and found["type"].endswith(_RAISED):
+            file, line, function = _place("\n".join(lines[:at]), sections[-1]["who"])
+            kind = found["type"].rpartition(".")[2]
+            told = " ".join([found["message"] or "", *lines[at + 1 :]]).strip()
+            shown = f"{kind} cannot be unpickled, and Ray shows this in its place: {told}"
+            return Brief("UnserializableException", shown, file, line, function)
+    return None
 
 
 def _of_task(kind: str, message: str) -> Brief | None:

@@ -7,10 +7,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from devkit.debug.briefly import Brief, brief
-from devkit.debug.crash_table import clip, place_of, where
+from devkit.debug.crash_table import clip, place_of, said, where
 from devkit.debug.inworker.arrays import facts_text
 from devkit.debug.inworker.identity import DRIVER
-from devkit.debug.inworker.records import CrashRecord
+from devkit.debug.inworker.records import DIED, CrashRecord
 from devkit.debug.naming import Who, ago, count, is_library, label, short_path, size
 from devkit.debug.protocols import Document
 
@@ -36,7 +36,7 @@ def crash_page(
     """The exception and where it is from, its chain with the first cause on top, and what was left out."""
     from rich.text import Text
 
-    view = _View(width, everything, cwd)
+    view = _View(width, everything, cwd, end_of(document.get("root"), crashes))
     found = [*_kin(document, crashes), *_last_look(document, crashes), *_clues(document)]
     blocks = [_head(document, now, view), *found, *view.chain(document)]
     if everything:
@@ -56,17 +56,23 @@ def _folded(document: Document) -> list[str]:
     return folded + (["Ray's own words"] if _words(said, everything=False) != _words(said, everything=True) else [])
 
 
-def _words(said: Mapping[str, Any], *, everything: bool) -> Brief:
+def end_of(root: str | None, crashes: Sequence[CrashRecord]) -> str:
+    """How the process ended that brought another down with it, where more is known of that than Ray knows."""
+    cause = next((each for each in crashes if each.id == root and each.kind == "exit"), None)
+    return said(cause) if cause and cause.exception["type"] != DIED else ""
+
+
+def _words(said: Mapping[str, Any], *, everything: bool, end: str = "") -> Brief:
     """Of an exception, Ray's long ones in short unless everything is wanted."""
     kind, message = str(said.get("type", "")), str(said.get("message") or "").strip()
-    return Brief(kind, message) if everything else brief(kind, message)
+    return Brief(kind, message) if everything else brief(kind, message, end)
 
 
 def _head(document: Document, now: float, view: _View) -> Text:
     """What happened to whom."""
     from rich.text import Text
 
-    words = _words(document["exception"], everything=view.everything)
+    words = _words(document["exception"], everything=view.everything, end=view.end)
     text = Text(words.type, style="bold red")
     if words.message:
         text.append(f": {words.message}", style="not bold red")
@@ -98,6 +104,8 @@ def told_of(document: Mapping[str, Any], crashes: Iterable[Mapping[str, Any]]) -
         return
     yield from _last_known(document)
     yield from _asked_by(document, crashes)
+    if document.get("elsewhere"):
+        yield "the signal came in a thread that runs no Python; its main thread was then here"
     if document.get("seen") is not None:
         yield f"as last seen, {document['seen']:.1f} s before its end"
 
@@ -184,8 +192,8 @@ def chain_of(document: Document) -> list[Document]:
 class _View:
     """How wide and how much."""
 
-    def __init__(self, width: int | None, everything: bool, cwd: str | None) -> None:
-        self._width, self.everything, self.cwd = width, everything, cwd
+    def __init__(self, width: int | None, everything: bool, cwd: str | None, end: str) -> None:
+        self._width, self.everything, self.cwd, self.end = width, everything, cwd, end
 
     def chain(self, document: Document) -> Iterator[Text]:
         """From the first cause to what was raised at last."""
@@ -194,7 +202,7 @@ class _View:
         chain = chain_of(document)
         for index in reversed(range(len(chain))):
             each = chain[index]
-            words = _words(each, everything=self.everything)
+            words = _words(each, everything=self.everything, end=self.end)
             said = f"{words.type}: {words.message}" if words.message else words.type
             lines = [Text(said, style="bold red")] if len(chain) > 1 else []
             lines += self._frames(each["frames"]) if each["frames"] else [Text("  no frames available", style="dim")]

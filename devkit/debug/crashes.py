@@ -71,7 +71,7 @@ def _runs_with(show: str) -> tuple[kept.EndedRun, ...]:
 
 
 def run_list(hub: Answers, *, job: str | None = None, json: bool = False) -> int:
-    crashes = [crash for crash in all_crashes(hub) if job in (None, crash.job_id)]
+    crashes = [crash for crash in judged(hub) if job in (None, crash.job_id)]
     if json:
         console.emit({"crashes": [crash.to_json() for crash in crashes]})
         return 0
@@ -82,7 +82,7 @@ def run_list(hub: Answers, *, job: str | None = None, json: bool = False) -> int
 
 
 def run_show(hub: Answers, wanted: str, *, everything: bool = False, json: bool = False) -> int:
-    crashes = all_crashes(hub)
+    crashes = judged(hub)
     known = find_id(wanted, [crash.id for crash in crashes], "crash") if wanted else _newest(crashes)
     [record] = [crash for crash in crashes if crash.id == known]
     snapshot = hub.call("crash", id=known)
@@ -96,6 +96,13 @@ def run_show(hub: Answers, wanted: str, *, everything: bool = False, json: bool 
     else:
         result.print(page, soft_wrap=True)
     return 0
+
+
+def judged(hub: Answers) -> list[CrashRecord]:
+    """Every crash, the oldest first; what only follows from another one has that as its root."""
+    from devkit.logs.judge import with_causes
+
+    return with_causes(all_crashes(hub), lambda name: hub.call("crash", id=name))
 
 
 def _newest(crashes: Sequence[CrashRecord]) -> str:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from devkit.debug.briefly import is_unpickled
 from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.inworker.hub_place import HUB_NAME
@@ -214,12 +215,14 @@ def of_crash(document: Mapping[str, Any]) -> Event:
         where=f"devkit's snapshot {document['id']}",
         root=str(document.get("root") or ""),
         id=str(document["id"]),
+        kind=str(document.get("kind") or ""),
     )
 
 
 def _of_another(kind: str, message: str) -> Raised | None:
     """What a task raised of which nothing is kept but what Ray told who asked for it."""
-    inner = parse.innermost(f"{kind}: {message}") if kind.startswith("RayTaskError") else None
+    is_told = kind.startswith("RayTaskError") or is_unpickled(message)
+    inner = parse.innermost(f"{kind}: {message}") if is_told else None
     return inner if inner and inner.who and inner.frames else None
 
 

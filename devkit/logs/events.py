@@ -8,7 +8,11 @@ from typing import Literal
 from devkit.debug.briefly import brief
 from devkit.debug.stack_groups import Frame
 
+SIGNAL, FATAL, CPP = "signal", "fatal error", "C++ exception"  # types of what a log has of a deadly signal
+SIGNALS = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
 Source = Literal["crash", "task", "actor", "worker", "node", "log", "job"]
+# Where an error is told best: a snapshot has variables, Ray's table a time and the whole text.
+BEST: tuple[Source, ...] = ("crash", "task", "worker", "node", "log", "actor", "job")
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,13 @@ class Event:
     text: str = ""  # what was found, as it stood
     root: str = ""  # of a crash snapshot: the id of the one that caused it
     id: str = ""  # of a crash snapshot
+    kind: str = ""  # of a crash snapshot: task, actor, thread, train, driver, exit
     order: int = 0  # place in its file, where no time is known
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it tells of a deadly signal, at which no Python code can say anything any more."""
+        return self.raised.type in SIGNALS or (self.source == "log" and self.raised.type in (SIGNAL, FATAL, CPP))
 
     @property
     def process(self) -> tuple[str, int]:

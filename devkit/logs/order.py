@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
+from devkit.debug.briefly import brief
+from devkit.debug.inworker.kills import fields
+from devkit.debug.inworker.records import DIED
+from devkit.debug.inworker.words import NO_WORD
 from devkit.debug.stack_groups import Frame
-from devkit.logs.events import Event
+from devkit.logs.events import BEST, SIGNALS, Event, Raised
 from devkit.logs.follows import CAUSE, Weight, weigh
+from devkit.logs.native import natively
 from devkit.logs.parse import own_frame
 
-# Where an error is told best: a snapshot has variables, Ray's table a time and the whole text.
-_BEST = ("crash", "task", "worker", "node", "log", "actor", "job")
 ALIKE = 500  # errors with one message: of more, not all are compared with each other
 TOGETHER = 2.0  # seconds: clocks of nodes differ, and nothing is said of which of two was first
 
@@ -71,7 +74,7 @@ class FirstError:
 
 def first_error(events: Iterable[Event]) -> FirstError:
     """The earliest of what is most likely a cause."""
-    problems = merge(events)
+    problems = with_ends(merge(events))
     if not problems:
         return FirstError(None, (), (), True)
     least = min(problem.weight.level for problem in problems)
@@ -91,7 +94,7 @@ def _has_ended_itself(problem: Problem) -> bool:
 
 def _order(problem: Problem) -> tuple[float, int, int]:
     time = problem.time if problem.time is not None else float("inf")
-    return time, _BEST.index(problem.best.source), problem.best.order
+    return time, BEST.index(problem.best.source), problem.best.order
 
 
 def _is_near(cause: Problem, other: Problem) -> bool:
@@ -103,12 +106,12 @@ def _is_near(cause: Problem, other: Problem) -> bool:
 
 def merge(events: Iterable[Event]) -> list[Problem]:
     """Sightings of one error together: same process and exception, at the same line where both know it."""
-    known = list(events)
+    signals, others = natively(list(events))
     heads: dict[tuple[object, ...], list[Event]] = defaultdict(list)
-    for event in known:
+    for event in others:
         heads[_identity(event)].append(event)
     groups = _join_nameless(heads)
-    return [_problem(group) for group in groups]
+    return [*map(_problem, groups), *map(_signal, signals)]
 
 
 def _identity(event: Event) -> tuple[object, ...]:
@@ -142,9 +145,38 @@ def _is_echo(events: Sequence[Event]) -> bool:
 
 
 def _problem(group: Sequence[Event]) -> Problem:
-    ordered = tuple(sorted(group, key=lambda event: (_BEST.index(event.source), event.time or float("inf"))))
+    ordered = tuple(sorted(group, key=lambda event: (BEST.index(event.source), event.time or float("inf"))))
     times = [event.time for event in ordered if event.time is not None]
     return Problem(ordered, _weight(ordered), min(times, default=None))
+
+
+def _signal(group: Sequence[Event]) -> Problem:
+    times = [event.time for event in group if event.time is not None]
+    return Problem(tuple(group), weigh(group[0]), min(times, default=None))
+
+
+def with_ends(problems: Sequence[Problem]) -> list[Problem]:
+    """Of a process that Ray knows to be dead and no more, what others know of its end."""
+    ends = {each.process[1]: each.best.raised for each in problems if _is_known_end(each)}
+    return [_with_end(each, ends) for each in problems] if ends else list(problems)
+
+
+def _is_known_end(problem: Problem) -> bool:
+    best = problem.best
+    return best.raised.type in SIGNALS or (best.source == "crash" and best.kind == "exit" and best.raised.type != DIED)
+
+
+def _with_end(problem: Problem, ends: Mapping[int, Raised]) -> Problem:
+    raised = problem.best.raised
+    words = brief(raised.type, raised.message)
+    if NO_WORD not in words.message:
+        return problem
+    pid = int(fields(raised.message).get("pid") or 0)
+    end = ends.get(pid) or (next(iter(ends.values())) if len(ends) == 1 and not pid else None)
+    if end is None:
+        return problem
+    told = replace(raised, type=words.type, message=words.message.replace(NO_WORD, end.said))
+    return replace(problem, events=(replace(problem.best, raised=told), *problem.events[1:]))
 
 
 def _weight(events: Sequence[Event]) -> Weight:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from devkit.debug.inworker.lastwords import frames_of_dump, said_by_cpp, signal_of
 from devkit.debug.inworker.words import plain
 from devkit.debug.naming import is_library
 from devkit.debug.stack_groups import Frame
-from devkit.logs.events import Raised
+from devkit.logs.events import CPP, FATAL, SIGNAL, Raised
 
 # What Ray puts before a worker's line in the driver's log, and torch before a rank's.
 _PREFIX = re.compile(
@@ -33,13 +34,16 @@ _CALLED = re.compile(
 )
 # Last words that are no traceback: (pattern, the name of it)
 _WORDS = (
-    (re.compile(r"Fatal Python error: (.+)"), "fatal error"),
-    (re.compile(r"\*\*\* (SIG(?:SEGV|ABRT|BUS|FPE|ILL)) received"), "signal"),
-    (re.compile(r"terminate called after throwing an instance of (.+)"), "C++ exception"),
+    (re.compile(r"\*\*\* (SIG(?:SEGV|ABRT|BUS|FPE|ILL)) received"), SIGNAL),
     (re.compile(r"(Watchdog caught collective operation timeout.*)"), "DistBackendError"),
     (re.compile(r"(CUDA error: .+)"), "CUDA error"),
     (re.compile(r"^error: (.+)"), "error"),
 )
+_FATAL = re.compile(r"Fatal Python error: (.+)")
+_CPP = re.compile(
+    r"terminate called after throwing an instance of|Unhandled exception: \S+\. what\(\): |\bCheck failed: "
+)
+_DUMPED = re.compile(r'\s*$|  (?:File "|\.\.\.)|(?:Stack|(?:Current )?[Tt]hread .*) \(most recent call first\):$')
 _RAISES = re.compile(r"(raise|assert)\b|(sys\.)?exit\(")
 KEPT_LINES = 200  # of one traceback
 LONGEST_LINE = 10_000  # characters: what tells stands at a line's beginning
@@ -87,7 +91,13 @@ def _found(lines: list[tuple[str, re.Match[str] | None]]) -> Iterator[Found]:
             )
             number = end
             continue
-        if (raised := _words(line)) is not None:
+        if _FATAL.search(line):
+            end = _end_of_dump(lines, number + 1)
+            block = [text for text, _ in lines[number:end]]
+            yield Found(_with_prefix(_of_dump(block), prefix), number, "\n".join(block[:KEPT_LINES]), last_time)
+            number = end
+            continue
+        if (raised := _words(line) or _by_cpp(lines, number)) is not None:
             yield Found(_with_prefix(raised, prefix), number, line, last_time)
         number += 1
 
@@ -99,6 +109,30 @@ def _words(line: str) -> Raised | None:
         if found := pattern.search(line):
             return Raised(kind, found[1])
     return None
+
+
+def _by_cpp(lines: list[tuple[str, re.Match[str] | None]], number: int) -> Raised | None:
+    """What C++ said before it gave up; the next line may have the exception's text."""
+    if not _CPP.search(lines[number][0]):
+        return None
+    said = said_by_cpp("\n".join(line for line, _ in lines[number : number + 2]))
+    return Raised(CPP, said) if said else None
+
+
+def _end_of_dump(lines: list[tuple[str, re.Match[str] | None]], number: int) -> int:
+    """Behind the stacks that Python writes at a deadly signal."""
+    while number < len(lines) and _DUMPED.match(lines[number][0]):
+        number += 1
+    return number
+
+
+def _of_dump(block: Sequence[str]) -> Raised:
+    """The signal, where Python names one, and the stack."""
+    found = _FATAL.search(block[0])
+    said = found[1].strip() if found else ""
+    frames, _ = frames_of_dump("\n".join(block[1:]))
+    places = tuple(Frame(each["file"], each["line"], each["function"]) for each in frames)
+    return Raised(signal_of(said) or FATAL, said, places)
 
 
 def _end_of_chain(lines: list[tuple[str, re.Match[str] | None]], start: int) -> int:

@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from devkit.debug.crash_page import crash_page
+from devkit.debug.crashes import complete
 from devkit.debug.inworker import affordable, crash_files, snapshot, stacks
 from devkit.debug.inworker.records import CrashRecord, Identity
 from devkit.debug.inworker.vanished import vanished
+from tests.debug.hub_fake import printed
 
 WHO = Identity("01", "w" * 8, "n1", "10.0.0.5", "host", 7, role="Worker", rank=1, python="3.11.7")
 
@@ -418,9 +421,27 @@ def test_of_a_dump_of_all_threads_the_current_one_is_taken(tmp_path: Path) -> No
     assert words["frames"] == [{"file": "b.py", "line": 0, "function": "b"}]
 
 
+def test_where_a_thread_without_python_aborts_the_main_thread_is_shown_and_what_was_said(tmp_path: Path) -> None:
+    log, job = tmp_path / "worker.err", tmp_path / "job.py"
+    job.write_text("def train():\n    gather()\n")
+    log.write_text(
+        "E 1 2] logging.cc:118: Unhandled exception: St13runtime_error. what(): 16 vs 14 /v/r.so(+0x1) [0x7f] f()\n"
+        "*** SIGABRT received at time=1 on cpu 1 ***\nFatal Python error: Aborted\n\n"
+        'Thread 0x01 (most recent call first):\n  File "agent.py", line 1 in wait\n\n'
+        f'Thread 0x02 (most recent call first):\n  File "{job}", line 2 in train\n'
+    )
+    document = vanished(WHO, snapshot.last_words(log), "the process died")
+    assert document["exception"] == {"type": "SIGABRT", "message": "std::runtime_error: 16 vs 14"}
+    assert (document["file"], document["line"], document["function"]) == (str(job), 2, "train")
+    assert document["frames"][0]["source"] == {"first": 1, "lines": ["def train():", "    gather()"]}
+    page = printed(crash_page(complete(document, CrashRecord.from_json(document)), [], 100.0))
+    assert "runs no Python; its main thread was then here" in page and "->    2      gather()" in page
+
+
 @pytest.mark.parametrize(
     ("text", "detail", "signal"),
     [
+        ("terminate called after throwing an instance of 'X'\n*** SIGABRT received at time=1\n", "", "SIGABRT"),
         ("terminate called after throwing 'std::bad_alloc'\n", "", "SIGKILL"),
         ("", "Task was killed due to the node running low on memory: OOM", "SIGKILL"),
         ("*** SIGBUS received at time=1\n", "", "SIGBUS"),

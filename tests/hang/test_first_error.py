@@ -102,7 +102,8 @@ def test_nested_tasks_go_back_to_the_innermost() -> None:
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("Fatal Python error: Segmentation fault", "fatal error"),
+        ("Fatal Python error: Segmentation fault", "SIGSEGV"),
+        ("Fatal Python error: the interpreter is broken", "fatal error"),
         ("bash: line 1: torchrunn: command not found", "command"),
         ("/bin/sh: 1: torchrunn: not found", "command"),
         ("[rank0]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4", "DistBackendError"),
@@ -210,6 +211,69 @@ def test_a_job_that_ended_well_is_said_to() -> None:
     page = view.page(Left(replace(job, is_untold=True), (), (), ()), found).plain
     assert "job 05 (ENDED): python tune.py" in page and "its driver has ended; Ray does not record how" in page
     assert "succeeded" not in page.lower()
+
+
+# ---- deadly signals
+
+SEGFAULT = """\
+*** SIGSEGV received at time=1795628461 on cpu 1 ***
+PC: @     0x7f46f3385ad8  (unknown)  (unknown)
+[2026-11-25 17:41:01,052 E 16270 16270] logging.cc:474: *** SIGSEGV received at time=1795628461 on cpu 1 ***
+Fatal Python error: Segmentation fault
+
+Stack (most recent call first):
+  File "/job/count.py", line 20 in count
+  File "/job/count.py", line 33 in <genexpr>
+
+Extension modules: msgpack._cmsgpack, ray._raylet (total: 2)
+"""
+ABORT = """\
+[2026-11-25 17:41:48,478 E 19999 20494] logging.cc:118: Unhandled exception: N4gloo13EnforceNotMetE. what(): \
+[enforce fail at tcp/pair.cc:456] op.preamble.length <= op.nbytes. \
+16 vs 14 /v/ray/_raylet.so(+0x1812b9a) [0x7f01] ray::operator()
+*** SIGABRT received at time=1795628508 on cpu 1 ***
+Fatal Python error: Aborted
+
+
+Extension modules: msgpack._cmsgpack (total: 1)
+"""
+DIED = (
+    "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\n\tpid: 7\nThe actor is dead "
+    "because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits "
+    "with a connection error code 2. End of file. Some common causes include: "
+    "(1) the process was killed by the OOM killer"
+)
+
+
+def of_worker(text: str, pid: int = 7) -> list[Event]:
+    return list(of_log(LogFile("n", "10.0.0.1", f"worker-ab-01-{pid}.err", text)))
+
+
+@pytest.mark.parametrize("with_devkit", [False, True])
+def test_a_deadly_signal_is_one_error_with_its_line(with_devkit: bool) -> None:
+    exit_ = Raised("SIGSEGV", "Segmentation fault", tuple(of_worker(SEGFAULT)[-1].raised.frames))
+    crash = Event("crash", exit_, 1.0, "Worker", 2, "10.0.0.1", 7, id="c1", kind="exit")
+    known_to_ray = Event("worker", Raised("ProcessDied", "the process died: no word"), 1.0, pid=7)
+    told = Event("task", Raised("ActorDiedError", DIED), 1.2, "driver", pid=1)
+    found = first_error([*of_worker(SEGFAULT), told, *([crash] if with_devkit else [known_to_ray])])
+    assert found.cause is not None and not found.others
+    assert found.cause.best.raised.said == "SIGSEGV: Segmentation fault"
+    assert found.cause.at is not None and found.cause.at.line == 20 and found.cause.process[1] == 7
+    assert [each.said for each in found.followed] == [
+        "ActorDiedError: Worker (pid 7) died: SIGSEGV: Segmentation fault"
+    ], "and nobody says that it went without a word"
+
+
+def test_an_abort_says_what_c_plus_plus_said() -> None:
+    found = first_error(of_worker(ABORT))
+    said = "SIGABRT: gloo::EnforceNotMet: [enforce fail at tcp/pair.cc:456] op.preamble.length <= op.nbytes. 16 vs 14"
+    assert found.cause is not None and found.cause.best.raised.said == said and not found.others
+
+
+def test_a_check_that_only_warns_is_no_error_and_two_signals_are_two() -> None:
+    assert first_error(of_worker("W x.cc:3] Check failed: a == b\n")).cause is None
+    found = first_error([*of_worker(SEGFAULT), *of_worker(ABORT, pid=8)])
+    assert found.cause is not None and len(found.others) + sum(each.count for each in found.followed) == 1
 
 
 # ---- which one is the cause

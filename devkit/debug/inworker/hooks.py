@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     if agent.settings.post_mortem != "off":
         kills.watch(ray, agent.has_news)
     if not driver and agent.settings.post_mortem != "off":
+        _dump_all_threads()
         made.watch(agent.making, lambda: agent.making(None))
         ownership.watch(ray, agent.has_news)
     if not agent.settings.keep_timeouts:
@@ -37,6 +39,18 @@ def install(agent: Agent, *, driver: bool) -> None:
         timeouts.install()
     if sys.breakpointhook is sys.__breakpointhook__ and not agent.settings.leave_to_ray:
         sys.breakpointhook = _driver_breakpoint(agent) if driver else _worker_breakpoint(agent)
+
+
+def _dump_all_threads() -> None:
+    """At a deadly signal: it may come in a thread of C++, and then where Python was is what a person can read.
+
+    As Python does it by itself; Ray asks for the thread that died alone. A program that wants no dump gets none.
+    """
+    import faulthandler
+
+    if faulthandler.is_enabled():
+        with suppress(OSError, ValueError, RuntimeError, AttributeError):  # no stderr
+            faulthandler.enable(all_threads=True)
 
 
 def _is_own(ray: Any) -> bool:

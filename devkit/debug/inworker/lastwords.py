@@ -10,6 +10,8 @@ from typing import Any
 from . import private
 
 TAIL = 1 << 17  # bytes of the log that are read
+LONGEST = 1000  # characters of what C++ said
+ABORT = "SIGABRT"
 
 _FATAL = re.compile(r"^(?:Fatal Python error: |Windows fatal exception: )(.+)$", re.MULTILINE)
 _SIGNAL = re.compile(r"\*\*\* (SIG[A-Z0-9]+) received")
@@ -23,6 +25,14 @@ _NAMES = {
     "Floating-point exception": "SIGFPE",
     "Illegal instruction": "SIGILL",
 }
+# What C++ says before it aborts: the language's runtime, Ray's handler in its place, and checks of Ray, torch, glog.
+_UNCAUGHT = re.compile(
+    r"terminate called after throwing an instance of '(?P<type>[^'\n]{1,300})'(?:\s+what\(\):\s+(?P<what>[^\n]*))?"
+    r"|Unhandled exception: (?P<rays>\S{1,300}?)\. what\(\): (?P<said>[^\n]*)"
+    r"|(?P<check>\bCheck failed: [^\n]*)"
+)
+_TRACE = re.compile(r"\s/\S+\.so[.\d]*\(\S*\) \[0x.*")  # of Ray's, in the same line
+_NESTED = re.compile(r"(\d{1,3})(.*)")
 _MEMORY = re.compile(r"std::bad_alloc|Cannot allocate memory|[Oo]ut of memory|OOM|MemoryError")
 
 
@@ -53,7 +63,8 @@ def last_words(path: str | os.PathLike[str], detail: str = "") -> dict[str, Any]
         return _of_dump(text, fatal[-1])
     signals = _SIGNAL.findall(text)
     if signals:  # Ray's own handler came so far, Python's did not
-        return {"kind": "signal", "signal": signals[-1], "message": f"{signals[-1]} received", "frames": []}
+        said = (said_by_cpp(text) if signals[-1] == ABORT else "") or f"{signals[-1]} received"
+        return {"kind": "signal", "signal": signals[-1], "message": said, "frames": []}
     memory = _memory_line(text) or _memory_line(detail.partition("Some common causes")[0])
     return {"kind": "memory", "signal": "SIGKILL", "message": memory, "frames": []} if memory else None
 
@@ -63,19 +74,66 @@ def _of_dump(text: str, fatal: re.Match[str]) -> dict[str, Any]:
     signals = _SIGNAL.findall(text[: fatal.start()])
     signal = _NAMES.get(message) or (signals[-1] if signals else "")
     memory = _memory_line(text[: fatal.end()][-4000:])
+    said = said_by_cpp(text[: fatal.start()]) if signal == ABORT and not memory else ""
+    frames, is_own = frames_of_dump(text[fatal.end() :])
     return {
-        "kind": "memory" if memory and signal in ("SIGABRT", "") else "signal",
+        "kind": "memory" if memory and signal in (ABORT, "") else "signal",
         "signal": signal,
-        "message": f"{message}: {memory}" if memory else message,
-        "frames": _frames(text[fatal.end() :]),
+        "message": said or (f"{message}: {memory}" if memory else message),
+        "frames": frames,
+        **({} if is_own else {"elsewhere": True}),
     }
 
 
-def _frames(text: str) -> list[dict[str, Any]]:
-    """Those of the thread that died: with all threads dumped it is called `Current`, else it is alone."""
+def signal_of(message: str) -> str:
+    """
+    >>> signal_of("Segmentation fault"), signal_of("deadlock")
+    ('SIGSEGV', '')
+    """
+    return _NAMES.get(message.strip(), "")
+
+
+def said_by_cpp(text: str) -> str:
+    """What C++ wrote last, before it gave up: the exception that nobody caught, the check that failed; or nothing.
+
+    >>> said_by_cpp("terminate called after throwing an instance of 'std::runtime_error'\\n  what():  no device\\n")
+    'std::runtime_error: no device'
+    >>> said_by_cpp("logging.cc:118: Unhandled exception: N4gloo8MismatchE. what(): 16 vs 14 /v/r.so(+0x1) [0x7f] f()")
+    'gloo::Mismatch: 16 vs 14'
+    >>> said_by_cpp("gcs.cc:3:  Check failed: node.alive() it is gone"), said_by_cpp("fine")
+    ('Check failed: node.alive() it is gone', '')
+    """
+    all_found = list(_UNCAUGHT.finditer(text))
+    if not all_found:
+        return ""
+    found = all_found[-1]
+    kind, what = demangled(found["type"] or found["rays"] or ""), found["what"] or found["said"] or found["check"] or ""
+    return ": ".join(filter(None, (kind, _TRACE.sub("", what).strip())))[:LONGEST]
+
+
+def demangled(name: str) -> str:
+    """A C++ type as its source calls it, where that is easy.
+
+    >>> demangled("N4gloo13EnforceNotMetE"), demangled("St13runtime_error"), demangled("std::bad_alloc")
+    ('gloo::EnforceNotMet', 'std::runtime_error', 'std::bad_alloc')
+    """
+    rest = name[1:-1] if name.startswith("N") and name.endswith("E") else name
+    parts, rest = (["std"], rest[2:]) if rest.startswith("St") else ([], rest)
+    while found := _NESTED.match(rest):
+        size = int(found[1])
+        parts.append(found[2][:size])
+        rest = found[2][size:]
+    return "::".join(parts) if parts and not rest else name
+
+
+def frames_of_dump(text: str) -> tuple[list[dict[str, Any]], bool]:
+    """Those of the thread that died, innermost first; of one that runs no Python, those of the main thread and False.
+
+    With all threads dumped the one that died is called `Current`, else it is alone; the main thread comes last.
+    """
     stacks = dumped(text)
     own = [frames for head, frames in stacks if not head.startswith("Thread")]
-    return own[0] if own else next((frames for _, frames in stacks), [])
+    return (own[0], True) if own else (stacks[-1][1], False) if stacks else ([], True)
 
 
 def dumped(text: str) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,10 @@ from .identity import WORKER
 from .records import DIED, Identity, Raised
 from .redaction import scrub
 from .snapshot import record_at
-from .sources import is_users
+from .sources import is_users, source_around
 from .words import plain
+
+AROUND = 4  # lines of source before and after
 
 Document = dict[str, Any]
 
@@ -37,7 +40,8 @@ def vanished(
     words, task = words or {}, task or {}
     last_seen = None if words.get("frames") or not _is_of_task(seen, task) else seen
     bare = words.get("frames") or (last_seen or {}).get("frames") or []
-    frames = [{**frame, "user": is_users(frame["file"]), "source": None, "locals": {}} for frame in bare]
+    is_near = bool(words.get("frames"))  # its log was on this machine, and so is what it ran
+    frames = list(_told(bare, is_near))
     at = next((index for index, frame in enumerate(frames) if frame["user"]), 0)
     where = (frames[at]["file"], frames[at]["line"], frames[at]["function"]) if frames else ("", 0, "")
     name = str(task.get("name") or "")
@@ -65,10 +69,18 @@ def vanished(
         "reason": reason,
     }
     document.update(_known(identity, task, seen or {}))
+    document.update({"elsewhere": True} if words.get("elsewhere") else {})
     if last_seen is not None and bare:
         # While it stays in its place nothing is told: it was looked at no longer ago than that.
         document["seen"] = round(min(max(record.time - float(last_seen["time"]), 0.0), EVERY_SECONDS), 3)
     return document
+
+
+def _told(frames: list[Document], is_near: bool) -> Iterator[Document]:
+    for each in frames:
+        user = is_users(each["file"])
+        source = source_around(each["file"], each["line"], AROUND) if user and is_near else None
+        yield {**each, "user": user, "source": source, "locals": {}}
 
 
 def _known(identity: Identity, task: Document, seen: Document) -> Document:
