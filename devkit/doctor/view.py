@@ -156,7 +156,7 @@ def _finding(finding: DoctorFinding) -> Iterator[Text]:
     for said in finding.evidence:
         yield Text.assemble((" found: ", "bold"), said)
     yield Text.assemble(("   why: ", "bold"), finding.why)
-    yield Text.assemble(("   fix: ", "bold"), finding.mend)
+    yield Text.assemble(("   fix: ", "bold"), finding.fix)
 
 
 def summary(record: DoctorRecord) -> Text:
