@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib
+import math
 import os
 import socket
 import statistics
@@ -28,15 +28,17 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: as Ray sets it in a worker
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from trainer.interfaces import Sampling
 from trainer.precision import in_precision
 from trainer.records import Prompts, Row
+from trainer.rollout import memory, replicas
 from trainer.rollout.hf import HfEngine
-from trainer.rollout.server import ADAPTERS, Draw, EngineSpec, PartSpec
+from trainer.rollout.server import ADAPTERS, Draw, EngineSpec, PartSpec, start_engine
 
 Generate = Callable[[int], int]  # of so many prompts; the number of tokens that came back
 
@@ -60,6 +62,11 @@ def model_folder(folder: Path, sizes: Sizes, dtype: torch.dtype) -> str:
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(config, **in_precision(dtype)).save_pretrained(folder)
     return str(folder)
+
+
+def parameters_in(folder: str) -> int:
+    with safe_open(f"{folder}/model.safetensors", framework="pt") as file:
+        return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
 
 
 def prompts_of(sizes: Sizes, count: int) -> torch.Tensor:
@@ -99,12 +106,21 @@ def with_server(
         cuda_graphs=True,
         releases_memory=False,
         seed=0,
-        options=options,
+        options={option: value for option, value in options.items() if option != "replicas"},
     )
     with socket.create_server(("127.0.0.1", 0)) as lent:
         port = lent.getsockname()[1]
     part = PartSpec(engine=0, node_rank=0, nodes=1, gpus="0", address=f"127.0.0.1:{port}")
-    adapter = importlib.import_module(ADAPTERS[name]).start(spec, part)
+    structure = AutoConfig.from_pretrained(folder)
+    itemsize = 2 if device.type == "cuda" else 4
+    needed = memory.needed(
+        parameters_in(folder), structure, tokens=spec.max_tokens, itemsize=itemsize, tensor_parallel=1
+    )
+    total = torch.cuda.mem_get_info()[1] if device.type == "cuda" else 0
+    asked = int(options["replicas"]) if "replicas" in options else None
+    spec = replicas.suited(spec, asked, needed, int(spec.memory_share * total), len(os.sched_getaffinity(0)))
+    print(f"{name}: {spec.replicas} of it" + (", as for a small model" if spec.small else ""))
+    adapter = start_engine(spec, part)
     draw = Draw(max_new_tokens=sizes.response, temperature=1.0, top_p=1.0, top_k=-1, stop_ids=(), seed=0)
 
     def generate(count: int) -> int:

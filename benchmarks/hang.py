@@ -20,8 +20,8 @@ from pathlib import Path
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from devkit.hang.answers import read_sample
 from devkit.hang.diagnose import diagnose
-from devkit.hang.facts import Sample
 from devkit.hang.gather import Diagnosis
 from devkit.hang.records import Verdict
 from devkit.hang.view import page
@@ -45,7 +45,7 @@ def samples(ranks: int, odd: int) -> tuple[bytes, bytes]:
 def judge(raw: tuple[bytes, bytes]) -> Verdict:
     """What `devkit hang` does with two answers, up to the printed page."""
     first, last = (json.loads(each) for each in raw)
-    before, now = Sample.of(first), Sample.of(last)
+    before, now = read_sample(first), read_sample(last)
     verdict = diagnose(before, now)
     assert page(Diagnosis(verdict, before, now, last)).plain.startswith(verdict.sentence)
     return verdict

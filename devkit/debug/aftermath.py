@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from devkit import console
+from devkit.debug import caught_view
 from devkit.debug.client import HubClient
 from devkit.debug.inworker.records import Breakpoint
 from devkit.errors import DevkitError, UnreachableError, UsageError
@@ -50,6 +51,12 @@ def tell_missed(specs: Sequence[str]) -> None:
         console.talk().print(f"devkit: never hit: {spec}", soft_wrap=True, markup=False)
 
 
+def tell_caught(workers: Sequence[Mapping[str, Any]]) -> None:
+    """What the program has caught itself, as far as its processes have told of it before they ended."""
+    for line in caught_view.lines(caught_view.rows(workers), None):
+        console.talk().print(f"devkit: caught by the program: {line}", soft_wrap=True, markup=False, highlight=False)
+
+
 def tell_end(connect: Callable[[], HubClient], job_id: str, code: int, pid: int) -> bool:
     """To the hub, which nobody else tells how a driver has ended. It may have gone with it, or be an older one.
 
@@ -83,15 +90,20 @@ def armed_before(states: Sequence[Mapping[str, Any]], own: Collection[str], job_
 
 
 class Witness:
-    """Sees what becomes of a job's breakpoints while it runs: the hub may go with the job."""
+    """Sees what becomes of a job's breakpoints, and what it catches, while it runs: the hub may go with the job."""
 
-    def __init__(self, points: Sequence[Breakpoint], connect: Callable[[], HubClient]) -> None:
-        """`connect` makes a client of the hub."""
+    def __init__(self, points: Sequence[Breakpoint], connect: Callable[[], HubClient], *, counts: bool = False) -> None:
+        """`connect` makes a client of the hub; `counts`: somebody wants to know at the end what was caught."""
         self._points = points
+        self._caught: dict[str, Mapping[str, Any]] = {}  # by worker
         self._connect = connect
         self._seen: dict[str, Mapping[str, Any]] = {}
-        if points:
+        if points or counts:
             threading.Thread(target=self._watch, name="devkit-witness", daemon=True).start()
+
+    def caught(self, job_id: str) -> list[Mapping[str, Any]]:
+        """The job's processes that have caught something, as `ps` had them last."""
+        return [each for each in self._caught.values() if each["job_id"] == job_id]
 
     def never_hit(self) -> list[str]:
         """Once the job has ended: removes its breakpoints, and tells which nothing came to, as they were written."""
@@ -116,3 +128,4 @@ class Witness:
 
     def _look(self, document: Mapping[str, Any]) -> None:
         self._seen = {each["id"]: each for each in document["breakpoints"]}
+        self._caught |= {str(each["worker_id"]): each for each in document.get("workers", ()) if each.get("caught")}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from devkit import console
-from devkit.debug.break_files import Ask, find, find_module
+from devkit.debug.break_files import Ask, Found, find, find_module
 from devkit.debug.inworker import instrument, specs
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.naming import count
@@ -54,7 +54,7 @@ def make(
     """The breakpoint that `text` asks for. Raises `UsageError` for one that cannot be meant.
 
     Args:
-        text: LOCATION [@TARGET] [if EXPR].
+        text: LOCATION [@TARGET] [if EXPR], or raise TYPE [@TARGET] [if EXPR].
         hits: which hits stop, per process: "3", ">=3", ">3", "%3".
         log: an expression to print instead of stopping.
         timeout: seconds that a stop may last; 0: without end.
@@ -66,9 +66,7 @@ def make(
         spec = specs.parse(text)
         specs.check_hits(hits)
         specs.check_log(log)
-        found = find(spec, folder or Path.cwd(), ask)
-        code = instrument.Source(found.text, str(spec.file or found.name))
-        code.sites(instrument.Mark("", spec.line, spec.qualname, spec.condition, log))
+        found = None if spec.raises else _found(spec, log, folder or Path.cwd(), ask)
     except specs.SpecError as error:
         raise UsageError(str(error), hint=error.hint) from None
     except (OSError, UnicodeDecodeError, SyntaxError) as error:
@@ -76,7 +74,7 @@ def make(
     return Breakpoint(
         id=secrets.token_hex(ID_BYTES),
         spec=text,
-        paths=found.paths,
+        paths=found.paths if found else (),
         line=spec.line,
         module=spec.module,
         qualname=spec.qualname,
@@ -87,8 +85,17 @@ def make(
         log=log,
         timeout=timeout,
         job_id=job,
-        source=found.text,
+        source=found.text if found else None,
+        raises=spec.raises,
     )
+
+
+def _found(spec: specs.Spec, log: str, folder: Path, ask: Ask | None) -> Found:
+    """The file of a breakpoint that has a place. Raises as `find` does, and where there is no code at its place."""
+    found = find(spec, folder, ask)
+    code = instrument.Source(found.text, str(spec.file or found.name))
+    code.sites(instrument.Mark("", spec.line, spec.qualname, spec.condition, log))
+    return found
 
 
 def make_all(texts: Sequence[str], **options: object) -> tuple[Breakpoint, ...]:

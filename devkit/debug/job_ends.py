@@ -24,12 +24,14 @@ HUB_SECONDS = 3.0
 
 
 def corrected(rows: Sequence[JobRow], hub: Hub | None) -> list[JobRow]:
-    """The jobs with what the hub knows of their ends; without one, as Ray has them."""
-    doubtful = {row.job_id for row in rows if row.status == "SUCCEEDED" and not row.submission_id}
-    if hub is None or not doubtful:
-        return list(rows)
-    known = {**_raised(hub), **_exits(hub)}
+    """The jobs with what the hub knows of their ends; of others that Ray calls a success, nobody knows it."""
+    doubtful = {row.job_id for row in rows if _is_doubtful(row)}
+    known = {**_raised(hub), **_exits(hub)} if hub is not None and doubtful else {}
     return [_told(row, known) if row.job_id in doubtful else row for row in rows]
+
+
+def _is_doubtful(row: JobRow) -> bool:
+    return row.status == "SUCCEEDED" and not row.submission_id
 
 
 def of_run(run: EndedRun) -> JobRow:
@@ -46,10 +48,10 @@ def of_cluster(rows: Sequence[JobRow], url: str) -> list[JobRow]:
     """The same, of the hub of the cluster whose dashboard this is, where it has one."""
     from devkit.debug.client import connect
 
-    if any(row.status == "SUCCEEDED" and not row.submission_id for row in rows):
+    if any(map(_is_doubtful, rows)):
         with suppress(DevkitError), connect(url, deadline=HUB_SECONDS) as hub:
             return corrected(rows, hub)
-    return list(rows)
+    return corrected(rows, None)
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,15 @@ class _End:
 
 def _told(row: JobRow, known: Mapping[str, _End]) -> JobRow:
     end = known.get(row.job_id)
-    return row if end is None else replace(row, status=end.status, message=end.message, driver_exit_code=end.code)
+    if end is None:
+        return replace(row, is_untold=True)
+    return replace(row, status=end.status, message=end.message, driver_exit_code=end.code)
 
 
 def _exits(hub: Hub) -> dict[str, _End]:
     with suppress(DevkitError):  # a hub of an older devkit does not know
         ends: Mapping[str, int] = hub.call("ends")["ends"]
-        return {job: _of_code(int(code)) for job, code in ends.items() if code}
+        return {job: _of_code(int(code)) if code else _End("SUCCEEDED", "", 0) for job, code in ends.items()}
     return {}
 
 

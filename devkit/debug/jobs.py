@@ -125,7 +125,7 @@ def _lines(rows: list[JobRow], width: int) -> Iterator[str]:
     now = time.time()
     heads = ("job", "status", "since", "command")
     cells = [
-        (row.submission_id or row.job_id, row.status, ago(now - row.start_time / 1000), scrub(command_of(row)))
+        (row.submission_id or row.job_id, row.ending, ago(now - row.start_time / 1000), scrub(command_of(row)))
         for row in rows
     ]
     widths = [max(len(line[column]) for line in (heads, *cells)) for column in range(3)]

@@ -26,7 +26,7 @@ from devkit.debug.dap_exchange import Exchange
 from devkit.debug.forwarding import Forwarding
 from devkit.debug.inworker import auth, boot, private
 from devkit.debug.inworker.records import Breakpoint
-from devkit.debug.inworker.settings import Settings
+from devkit.debug.inworker.settings import AUTO, OFF, ON, Settings
 from devkit.errors import INTERRUPTED, DevkitError, FailedError, TerminatedError, UsageError
 from devkit.menu import meant
 from devkit.signals import as_shell, how_ended
@@ -53,6 +53,8 @@ class DebugOptions:
     post_mortem: str = "snapshot"
     keep_timeouts: bool = False
     ray_extension: str = "local"
+    break_on: tuple[str, ...] = ()  # types of exceptions
+    count_caught: bool | None = None  # None: where it costs next to nothing
     wait: bool = False  # a driver's breakpoint() waits although there is no terminal
     hang_timeout: float = 0.0  # seconds without progress until the watchdog says why; 0: there is none
     address: str | None = None
@@ -69,13 +71,15 @@ def settings_of(options: DebugOptions, folder: Path | None = None, *, verb: str 
     ):
         if value not in known:
             raise UsageError(f"{name} is {value!r}", hint=f"{name} takes {', '.join(known)}")
-    points = tuple(breaks.make(text, hits=options.hits, log=options.log, folder=folder) for text in options.specs)
+    texts = (*options.specs, *(f"raise {each}" for each in options.break_on))
+    points = tuple(breaks.make(text, hits=options.hits, log=options.log, folder=folder) for text in texts)
     return Settings(
         breakpoints=points,
         post_mortem=options.post_mortem,
         stop_timeout=options.timeout,
         keep_timeouts=options.keep_timeouts,
         ray_extension=options.ray_extension,
+        caught=AUTO if options.count_caught is None else ON if options.count_caught else OFF,
     )
 
 
@@ -158,7 +162,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     since = time.time()
     try:
         environ = environment(os.environ, bundle.folder(), settings_file, announce, options)
-        told = _Told(announce, settings.breakpoints, editor, options.hang_timeout)
+        told = _Told(announce, settings.breakpoints, editor, options.hang_timeout, counts=bool(options.count_caught))
         code = _run([program, *options.command[1:]], environ, told)
         crashed = _told_end(told, code)
         if last := told.run or _unannounced(begun, code, since):
@@ -174,6 +178,8 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     if editor is not None:
         editor.ended(code)
     aftermath.tell_missed(missed)
+    if options.count_caught and told.witness is not None and told.run is not None:
+        aftermath.tell_caught(told.witness.caught(told.run.job_id))
     return _end(code, options, told.run, crashed=crashed)
 
 
@@ -201,7 +207,12 @@ def _meant(command: tuple[str, ...]) -> str:
 
 def asked_of_ray(options: DebugOptions) -> list[str]:
     """Options that only a Ray program gives a meaning to."""
-    given = {"--break": options.specs, "--hang-timeout": options.hang_timeout}
+    given = {
+        "--break": options.specs,
+        "--break-on": options.break_on,
+        "--count-caught": options.count_caught,
+        "--hang-timeout": options.hang_timeout,
+    }
     return [name for name, value in given.items() if value]
 
 
@@ -216,6 +227,7 @@ class _Told:
     pid: int = 0  # the program's
     run: runs.Run | None = None
     witness: aftermath.Witness | None = None
+    counts: bool = False  # what is caught is told at the end
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str], told: _Told) -> int:
@@ -243,7 +255,7 @@ def _tell_where(told: _Told, ended: threading.Event) -> None:
             announced = json.loads(private.read(told.announce))
             url = announced["dashboard_url"]
             told.run = run = runs.remember(announced, f"http://{url.removeprefix('http://')}" if url else "")
-            told.witness = aftermath.Witness(told.breakpoints, partial(connect_to, run))
+            told.witness = aftermath.Witness(told.breakpoints, partial(connect_to, run), counts=told.counts)
             tokens.keep_private()
             if told.editor is not None:
                 told.editor.joined(run)

@@ -104,6 +104,17 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'es' if noun.endswith(('s', 'sh', 'ch')) else 's'}"
 
 
+def several(number: int, role: str) -> str:
+    """So many of a role, which is a name and has no plural of its own.
+
+    >>> several(2, "Engine"), several(4, "task load"), several(2, "Policy")
+    ('2 Engines', '4 tasks load', '2 x Policy')
+    """
+    if role.startswith("task "):
+        return f"{number} tasks {role.removeprefix('task ')}"
+    return f"{number} x {role}" if role.endswith(("s", "x", "z", "y", "h", "_")) else f"{number} {role}s"
+
+
 def size(number: int) -> str:
     """Bytes to two or three figures.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from devkit.debug import caught_view
 from devkit.debug.crash_table import clip
 from devkit.debug.inworker.records import StopRecord
 from devkit.debug.naming import Who, ago, count, fit_path, label, short_path
@@ -17,9 +18,11 @@ WIDE = ("ID", "JOB", "ROLE", "RANK", "HOST", "PID", "WHERE", "FUNCTION", "REASON
 NARROW = ("ID", "WHO", "WHERE", "FUNCTION", "SINCE")
 WHERE = {WIDE: 6, NARROW: 2}
 GAP = 2
+INDENT = "  "
 SHORTEST_PATH = 12
 GONE_SHOWN = 5
 REASON = 160  # characters of why a stop is over
+NEXT = "pause them with devkit break FILE:LINE, or see devkit stacks\ndevkit hang says why nothing moves"
 Cells = tuple[str, ...]
 
 
@@ -34,8 +37,10 @@ def page(
     blocks = [stops_block(stops, now, width, cwd, lost) if stops else empty_block(document)]
     if document["breakpoints"]:
         blocks.append(breakpoints_block(document["breakpoints"]))
-    if document["gone"]:
-        blocks.append(gone_block(document["gone"], now))
+    if gone := of_now(document["gone"], document["workers"]):
+        blocks.append(gone_block(gone, now))
+    if caught := caught_view.rows(document["workers"], cwd):
+        blocks.append(caught_block(caught, width))
     if document["crashes"]:
         blocks.append(Text(f"{count(document['crashes'], 'crash')}: devkit crashes lists them", style="red"))
     if foot:
@@ -58,7 +63,7 @@ def empty_block(document: Document) -> Text:
     elif document["breakpoints"]:
         hint = f"{count(workers, 'process')} running; ranks appear here when they hit a breakpoint"
     else:
-        hint = f"{count(workers, 'process')} running; pause them with devkit break FILE:LINE, or see devkit stacks"
+        hint = f"{count(workers, 'process')} running; {NEXT}"
     return Text.assemble("nothing is stopped\n", (hint, "dim"))
 
 
@@ -188,6 +193,33 @@ def armed(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
     if not note or not breakpoint.get("armed"):
         return f"{text}: {note}" if note else text
     return f"{text} ({note if breakpoint['armed'] >= breakpoint.get('workers', 0) else f'the others: {note}'})"
+
+
+def caught_block(rows: list[caught_view.Row], width: int | None) -> Text:
+    from rich.text import Text
+
+    room = None if width is None else width - len(INDENT)
+    lines = [f"{INDENT}{line}" for line in caught_view.lines(rows, room)]
+    return Text("\n").join([Text("caught by the program", style="bold"), *map(Text, lines)])
+
+
+def of_now(gone: Sequence[Document], workers: Sequence[Document]) -> list[Document]:
+    """Without the stops of jobs that have ended, once a later job runs on the same cluster."""
+    jobs = {str(one.get("job_id") or "") for one in workers}
+    newest = max(map(_age_of, jobs), default=0)
+    return [one for one in gone if str(one.get("job_id")) in jobs or _age_of(str(one.get("job_id"))) >= newest]
+
+
+def _age_of(job_id: str) -> int:
+    """Ray counts jobs, with the low byte first; what is no such number is as new as can be, if it is a job at all.
+
+    >>> _age_of("02000000") < _age_of("00010000"), _age_of(""), _age_of("None") > _age_of("ffffff7f")
+    (True, 0, True)
+    """
+    try:
+        return int.from_bytes(bytes.fromhex(job_id), "little")
+    except ValueError:
+        return 1 << 64
 
 
 def gone_block(gone: Sequence[Document], now: float) -> Text:

@@ -157,6 +157,12 @@ class JobRow(Row):
     driver_node_id: str = ""
     driver_exit_code: int | None = None
     driver_info: Mapping[str, Any] = field(default_factory=dict)
+    is_untold: bool = False  # nobody knows how its driver ended; Ray calls that a success
+
+    @property
+    def ending(self) -> str:
+        """How it goes with it, as a person reads it."""
+        return "ENDED" if self.is_untold else self.status
 
     @property
     def has_ended(self) -> bool:

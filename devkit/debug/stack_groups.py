@@ -12,6 +12,9 @@ from devkit.debug.grouping import Group, group, odd
 from devkit.debug.naming import Who, is_library
 
 MAIN = "MainThread"
+TASK = "task "  # so the name of an asyncio task begins among those of threads, and what a Ray task's process is called
+WORKER = "worker"  # the role of a process that is no actor
+NUMBER = " #"  # tells threads of one name apart
 # What calls the user's code, or waits for it: Ray's own loops, and how Python starts a thread or a program.
 STARTERS = re.compile(
     r"(/ray/_private/|/ray/_raylet|/ray/actor\.py$|/ray/util/tracing/|/ray/train/.*thread_runner|/threading\.py$"
@@ -19,10 +22,10 @@ STARTERS = re.compile(
 )
 CHILD = "child of "  # what a worker has started has its role and rank, and is not the rank
 CHILDS_ID = re.compile(r"[0-9a-f]+-\d+")  # its worker's, and its own process number
-# What stands around a call into Ray or torch, and says nothing of it.
+# What stands around a call of the program's, or one into Ray or torch, and says nothing of it.
 WRAPPERS = re.compile(
-    r"/ray/_private/(auto_init_hook|client_mode_hook)\.py$|/torch/distributed/c10d_logger\.py$"
-    r"|/torch/utils/_contextlib\.py$"
+    r"/ray/_private/(auto_init_hook|client_mode_hook|async_compat)\.py$|/ray/util/tracing/|/ray/util/annotations\.py$"
+    r"|/torch/distributed/c10d_logger\.py$|/torch/utils/_contextlib\.py$"
 )
 OURS = re.compile(r"(^|/)devkit_inworker/|/devkit/debug/inworker/|/devkit/smoke/warm(_client)?\.py$")
 
@@ -54,37 +57,50 @@ class Process:
     stack: Stack  # of the thread that works, without what started it; empty: idle
     thread: str
     stopped: bool
-    others: Mapping[str, Stack] = field(default_factory=dict)  # other threads with frames of the user's
+    others: Mapping[str, Stack] = field(default_factory=dict)  # other threads and tasks with frames of the user's
     idle: int = 0  # threads that have none
+    idle_tasks: int = 0
     error: str | None = None
+    role: str = ""  # as the hub has it
 
     @property
     def own(self) -> Stack:
-        """The user's frames; all, if there are none of the user's."""
-        return tuple(frame for frame in self.stack if not is_library(frame.file)) or self.stack
+        return own_of(self.stack)
 
     @property
     def key(self) -> Key:
-        frames = tuple(frame._replace(function=frame.function.rpartition(".")[2]) for frame in self.own)
-        return Key(self.who.role, frames, self.stopped)
+        return Key(self.who.role, without_classes(self.own), self.stopped)
 
     @property
     def is_child(self) -> bool:
         return self.who.role.startswith(CHILD)
 
 
-def read(document: Mapping[str, Any]) -> Process:
-    """A process as the hub has it."""
+def own_of(stack: Stack) -> Stack:
+    """The user's frames; all, if there are none of the user's."""
+    return tuple(frame for frame in stack if not is_library(frame.file)) or stack
+
+
+def without_classes(stack: Stack) -> Stack:
+    """Functions by their bare names: not every view of a process has the classes of methods."""
+    return tuple(frame._replace(function=frame.function.rpartition(".")[2]) for frame in stack)
+
+
+def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
+    """A process as the hub has it. `place`: where the thread or the task stands that it is about, if that is known."""
     threads = document.get("threads") or ()
     named = [(_unique(str(thread["name"]), number), thread) for number, thread in enumerate(threads)]
     stacks = [(name, _frames(thread["frames"])) for name, thread in named]
     telling = {name: trim(stack) for name, stack in stacks if has_own(stack)}
     stopped = [name for name, thread in named if thread.get("stopped")]
     parked = [name for name in stopped if name in telling] or stopped[:1]  # one of libraries' frames is stopped, too
-    chosen = next(iter([*parked, *sorted(telling, key=lambda name: name != MAIN)]), "")
-    role = str(document.get("role") or "")
+    there = [name for name, stack in telling.items() if place is not None and _place(stack) == place]
+    chosen = next(iter([*parked, *there, *sorted(telling, key=lambda name: name != MAIN)]), "")
+    given = str(document.get("role") or "")
+    role = task_role(given, str(document.get("task") or ""))
     if CHILDS_ID.fullmatch(str(document.get("worker_id"))):
-        role = f"{CHILD}{role or 'worker'}"
+        role = f"{CHILD}{given or WORKER}"
+    idle = [name for name, stack in stacks if not has_own(stack)]
     return Process(
         who=Who(role, document.get("rank"), f"pid {document['pid']}"),
         node_ip=str(document.get("node_ip") or ""),
@@ -93,13 +109,33 @@ def read(document: Mapping[str, Any]) -> Process:
         thread=chosen,
         stopped=chosen in parked,
         others={name: stack for name, stack in telling.items() if name != chosen},
-        idle=len(threads) - len(telling),
+        idle=sum(not is_task(name) for name in idle),
+        idle_tasks=sum(is_task(name) for name in idle),
         error=document.get("error"),
+        role=given,
     )
 
 
+def task_role(role: str, task: str) -> str:
+    """What a process is called that has no name but Ray's own: by the task that it is at.
+
+    >>> task_role("worker", "load_kernel"), task_role("worker", ""), task_role("Engine", "update")
+    ('task load_kernel', 'worker', 'Engine')
+    """
+    return f"{TASK}{task}" if task and role == WORKER else role
+
+
+def is_task(name: str) -> bool:
+    """Whether it is the name of an asyncio task, and not of a thread."""
+    return name.startswith(TASK)
+
+
+def _place(stack: Stack) -> Frame | None:
+    return next((frame for frame in stack if not is_library(frame.file)), None)
+
+
 def _unique(name: str, number: int) -> str:
-    return name if name == MAIN else f"{name or 'thread'} #{number}"
+    return name if name == MAIN else f"{name or 'thread'}{NUMBER}{number}"
 
 
 def _frames(documents: Iterable[Mapping[str, Any]]) -> Stack:
@@ -131,29 +167,33 @@ class Merged:
 
     groups: tuple[Group[Key], ...]  # of those that do something
     odd: tuple[Who, ...]
-    idle: tuple[Process, ...]  # whole roles in which nobody does anything, and children
+    idle: tuple[Process, ...]  # whole roles in which nobody does anything, children, and those without a rank
     silent: tuple[Process, ...]  # no stack could be had
     by_who: Mapping[Who, Process]
 
 
-def merge(documents: Iterable[Mapping[str, Any]]) -> Merged:
+def merge(documents: Iterable[Mapping[str, Any]], places: Mapping[tuple[str, int], Frame] | None = None) -> Merged:
     """Equal stacks together, role by role; odd is who differs from most of its role.
 
-    A rank that does nothing while its peers work is a group of its own: it may be the one they wait for. A child of a
-    rank is no peer of anybody.
+    A rank that does nothing while its peers work is a group of its own: it may be the one they wait for. It is not odd
+    for that, and neither is one that stands in no line of the program. A child of a rank is no peer of anybody.
+    `places`: what some processes are about, by their node's address and their pid.
     """
-    processes = [read(document) for document in documents]
+    known = places or {}
+    processes = [
+        read(document, known.get((str(document.get("node_ip")), int(document["pid"])))) for document in documents
+    ]
     answered = [process for process in processes if not process.error]
     busy_roles = {process.who.role for process in answered if process.stack or process.stopped}
     unused = [one for one in answered if not (one.stack or one.stopped)]
-    idle = [one for one in unused if one.who.role not in busy_roles or one.is_child]
+    idle = [one for one in unused if one.who.role not in busy_roles or one.is_child or one.who.rank is None]
     shown = [one for one in answered if one not in idle]
     groups: list[Group[Key]] = []
     different: list[Who] = []
     for role, members in groupby(sorted(shown, key=lambda one: one.who.role), key=lambda one: one.who.role):
         found = group((process.who, process.key) for process in members)
         groups += found
-        different += () if role.startswith(CHILD) else odd(found)
+        different += () if role.startswith(CHILD) else odd(one for one in found if one.key.frames)
     return Merged(
         groups=tuple(groups),
         odd=tuple(different),
@@ -174,6 +214,8 @@ class Line(NamedTuple):
 def fold(stack: Sequence[Frame]) -> list[Line]:
     """Each frame of the user's, and for each run of a library's the one that was called, with how many are below it.
 
+    A run of nothing but wrappers is left out.
+
     >>> torch = "/v/lib/python3.11/site-packages/torch/distributed.py"
     >>> stack = [Frame(torch, 9, "wait"), Frame(torch, 5, "all_reduce"), Frame("/job/train.py", 3, "step")]
     >>> [(line.frame.function, line.folded) for line in fold(stack)]
@@ -181,10 +223,13 @@ def fold(stack: Sequence[Frame]) -> list[Line]:
     >>> logger = Frame("/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", 83, "wrapper")
     >>> [(line.frame.function, line.folded) for line in fold((*stack[:2], logger, stack[2]))]
     [('all_reduce', 1), ('step', 0)]
+    >>> tracing = Frame("/v/lib/python3.11/site-packages/ray/util/tracing/tracing_helper.py", 487, "_resume_span")
+    >>> [line.frame.function for line in fold((stack[2], tracing, Frame("/job/train.py", 9, "fit")))]
+    ['step', 'fit']
     """
     lines: list[Line] = []
-    for library, run in groupby(stack, key=lambda frame: is_library(frame.file)):
-        run_of = list(run)
-        frames = [frame for frame in run_of if not WRAPPERS.search(frame.file)] or run_of
+    telling = [frame for frame in stack if not WRAPPERS.search(frame.file)] or stack
+    for library, run in groupby(telling, key=lambda frame: is_library(frame.file)):
+        frames = list(run)
         lines += [Line(frames[-1], True, len(frames) - 1)] if library else [Line(frame, False) for frame in frames]
     return lines

@@ -9,7 +9,8 @@ from devkit import console, patience
 from devkit.debug.grouping import Group
 from devkit.debug.naming import count, label, name_members, short_path
 from devkit.debug.protocols import Hub
-from devkit.debug.stack_groups import CHILD, Frame, Key, Line, Merged, Process, fold, merge
+from devkit.debug.stack_bundles import MOST, bundles, heading, number_of
+from devkit.debug.stack_groups import Frame, Key, Line, Merged, Process, Stack, fold, merge
 from devkit.errors import NoJobError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def main(
     *, job: str | None = None, native: bool = False, everything: bool = False, address: str | None = None,
     json: bool = False,
 ) -> int:  # fmt: skip
-    """Show the stacks of all ranks; `everything` shows frames of libraries and further threads too."""
+    """Show the stacks of all ranks; `everything` shows frames of libraries, and every stack of the program's."""
     from devkit.debug.client import connect
 
     with connect(address) as hub:
@@ -54,7 +55,7 @@ def record(ranks: Sequence[StackProcess], merged: Merged) -> StacksDocument:
     """The document of `--json`."""
     groups: list[StackGroup] = [
         {
-            "role": one.key.role.removeprefix(CHILD),
+            "role": merged.by_who[one.members[0]].role,
             "ranks": one.ranks,
             "pids": [merged.by_who[who].pid for who in one.members],
             "frames": [_frame(each) for each in merged.by_who[one.members[0]].own],
@@ -99,20 +100,27 @@ def _group_block(one: Group[Key], merged: Merged, everything: bool, cwd: str | N
     if not first.stack:
         does = "devkit ps shows where" if one.key.stopped else "idle: no code of the program is running"
         lines.append(Text(f"  {does}", style="yellow" if is_odd else "dim"))
-    lines += stack_lines(first, everything, cwd)
-    for name, stack in first.others.items() if everything else ():
-        lines.append(Text(f"  thread {name}", style="dim"))
-        lines += [_line(Line(frame, False), "    ", cwd) for frame in stack]
-    if first.idle or first.others:
-        lines.append(Text(f"  + {_threads(first, everything)}", style="dim"))
+    found = bundles(processes, whole=everything)
+    shown = found if everything else found[:MOST]
+    for bundle in shown:
+        alone = bundle is found[0] and len(bundle.names) == len(processes)
+        if not alone:
+            lines.append(Text(f"  {heading(bundle, processes)}", style="dim"))
+        lines += stack_lines(bundle.stack, everything, cwd, "  " if alone else "    ")
+    if rest := _rest([name for bundle in found[len(shown) :] for name in bundle.names], first):
+        lines.append(Text(f"  + {rest}", style="dim"))
     return Text("\n").join(lines)
 
 
-def _threads(process: Process, everything: bool) -> str:
-    shown = [f"{count(process.idle, 'idle thread')}"] if process.idle else []
-    if process.others and not everything:
-        shown.insert(0, f"{count(len(process.others), 'other thread')} working (shown with --all)")
-    return ", ".join(shown) or "no idle thread"
+def _rest(hidden: Sequence[str], process: Process) -> str:
+    """What is not shown of a process: further stacks, and who runs none of the program's code."""
+    parts = [f"{number_of(hidden)} (shown with --all)"] if hidden else []
+    parts += [count(number, noun) for number, noun in _idle(process) if number]
+    return ", ".join(parts)
+
+
+def _idle(process: Process) -> tuple[tuple[int, str], ...]:
+    return (process.idle, "idle thread"), (process.idle_tasks, "idle task")
 
 
 def _heading(one: Group[Key], processes: Sequence[Process], is_odd: bool) -> Text:
@@ -121,9 +129,12 @@ def _heading(one: Group[Key], processes: Sequence[Process], is_odd: bool) -> Tex
 
     named = one.key.role.lower() not in ("", "rank") and any(who.rank is not None for who in one.members)
     role = f"{one.key.role} " if named else ""
-    text = Text(f"{role}{name_members(one.members)}", style="bold yellow" if is_odd else "bold")
+    name = f"{role}{name_members(one.members)}"
+    text = Text(name, style="bold yellow" if is_odd else "bold")
     if len(processes) == 1:
-        text.append(f"  {processes[0].node_ip} pid {processes[0].pid}", style="not bold dim")
+        pid = f"pid {processes[0].pid}"
+        place = processes[0].node_ip if name.endswith(pid) else f"{processes[0].node_ip} {pid}"
+        text.append(f"  {place}", style="not bold dim")
     if one.key.stopped:
         text.append("  stopped by devkit", style="not bold cyan")
     if is_odd:
@@ -131,9 +142,9 @@ def _heading(one: Group[Key], processes: Sequence[Process], is_odd: bool) -> Tex
     return text
 
 
-def stack_lines(process: Process, everything: bool, cwd: str | None) -> list[Text]:
-    lines = [Line(frame, False) for frame in process.stack] if everything else fold(process.stack)
-    return [_line(line, "  ", cwd) for line in lines]
+def stack_lines(stack: Stack, everything: bool, cwd: str | None, indent: str = "  ") -> list[Text]:
+    lines = [Line(frame, False) for frame in stack] if everything else fold(stack)
+    return [_line(line, indent, cwd) for line in lines]
 
 
 def _line(line: Line, indent: str, cwd: str | None) -> Text:

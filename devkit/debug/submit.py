@@ -22,7 +22,7 @@ from typing import Any
 from devkit import console
 from devkit.debug import bundle, state
 from devkit.debug.address import resolve
-from devkit.debug.aftermath import Witness, tell_missed
+from devkit.debug.aftermath import Witness, tell_caught, tell_missed
 from devkit.debug.client import connect
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.inworker import boot
@@ -129,7 +129,7 @@ def main(options: SubmitOptions) -> int:
     )
     if not options.wait:
         return _tell(job, dashboard, options.debug.json)
-    witness = Witness(settings.breakpoints, lambda: connect(cluster))
+    witness = Witness(settings.breakpoints, lambda: connect(cluster), counts=bool(options.debug.count_caught))
     try:
         with watching(cluster, lambda: _job_id(dashboard, job), options.debug.hang_timeout):
             _follow(dashboard, job, sys.stderr if options.debug.json else sys.stdout)
@@ -140,6 +140,8 @@ def main(options: SubmitOptions) -> int:
             f"interrupted, but the job {job} goes on", hint=hint, facts=facts, exit_code=INTERRUPTED
         ) from None
     tell_missed(witness.never_hit())
+    if options.debug.count_caught:
+        tell_caught(witness.caught(_job_id(dashboard, job)))
     return _end(dashboard, job, options.debug.json)
 
 

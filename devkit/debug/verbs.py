@@ -27,6 +27,17 @@ Break = Annotated[
     list[str] | None,
     typer.Option("--break", metavar="SPEC", help="FILE:LINE or MODULE:NAME [@ROLE[RANKS]] [if EXPR]; repeatable."),
 ]
+BreakOn = Annotated[
+    list[str] | None,
+    typer.Option("--break-on", metavar="TYPE", help="Pause where an exception of this type is raised; repeatable."),
+]
+CountCaught = Annotated[
+    bool | None,
+    typer.Option(
+        "--count-caught/--no-count-caught",
+        help="Count the exceptions that the program catches [default: on Python 3.12 and later].",
+    ),
+]
 Hits = Annotated[
     str, typer.Option(metavar="N", help="Pause only on these hits, counted per process: 3, >=3, >3 or %3.")
 ]
@@ -67,10 +78,12 @@ def register(app: typer.Typer) -> None:
 def run(
     command: Command = None,
     specs: Break = None,
+    break_on: BreakOn = None,
     hits: Hits = "",
     log: Log = "",
     timeout: StopTimeout = 0.0,
     post_mortem: PostMortem = "snapshot",
+    count_caught: CountCaught = None,
     keep_timeouts: KeepTimeouts = False,
     ray_extension: RayExtension = "local",
     wait: Wait = False,
@@ -88,6 +101,8 @@ def run(
         DebugOptions(
             command=tuple(command or ()),
             specs=tuple(specs or ()),
+            break_on=tuple(break_on or ()),
+            count_caught=count_caught,
             hits=hits,
             log=log,
             timeout=timeout,
@@ -105,10 +120,12 @@ def run(
 def submit(
     command: Command = None,
     specs: Break = None,
+    break_on: BreakOn = None,
     hits: Hits = "",
     log: Log = "",
     timeout: StopTimeout = 0.0,
     post_mortem: PostMortem = "snapshot",
+    count_caught: CountCaught = None,
     keep_timeouts: KeepTimeouts = False,
     ray_extension: RayExtension = "local",
     wait: Wait = False,
@@ -134,6 +151,8 @@ def submit(
     options = DebugOptions(
         command=tuple(command or ()),
         specs=tuple(specs or ()),
+        break_on=tuple(break_on or ()),
+        count_caught=count_caught,
         hits=hits,
         log=log,
         timeout=timeout,
@@ -271,7 +290,9 @@ def continue_(
 def stacks(
     job: OfJob = None,
     native: Annotated[bool, typer.Option("--native", help="Include native frames (uses py-spy).")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Include library frames and idle threads.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show library frames, and every stack of the program.")
+    ] = False,
     address: Address = None,
     json: Json = False,
 ) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from devkit.hang import resources, words
+from devkit.hang import words
 from devkit.hang.case import Case
 from devkit.hang.groups import Group, Stuck, groups_of, stuck
 from devkit.hang.records import Culprit, Kind, Verdict
@@ -121,7 +121,7 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
     elif state.doing == "silent" and not state.moved:
         kind, text = "silent", f"{name} does not respond: a call holds its Python (the GIL){at}; {since}"
     elif state.doing == "io":
-        kind, text = "io", f"{name} waits for {words.io(state)}{at}; {since}"
+        kind, text = "io", f"{name} waits {words.io(state)}{at}; {since}"
     elif _is_at_work(case, state):
         kind, text = _slow_or_moving(found, name, at, since)
         decided = True
@@ -203,10 +203,10 @@ def _together(case: Case, found: Stuck) -> Verdict:
     since = f"{words.they(members, 'is', 'are')} in {found.name}{words.at(first)} for {words.span(found.age)}"
     everybody = list(found.group.members.values())
     evidence = (*words.recorded(found), *words.waits(case.states))
-    return _cut_off(case, everybody, f"{since} and no rank is missing", words.culprit(first), found.age, evidence)
+    return cut_off(case, everybody, f"{since} and no rank is missing", words.culprit(first), found.age, evidence)
 
 
-def _cut_off(
+def cut_off(
     case: Case, states: Sequence[State], since: str, who: Culprit, age: float | None, evidence: tuple[str, ...]
 ) -> Verdict:
     """Nothing comes through between these; which two do not hear each other, where their connections tell."""
@@ -220,42 +220,11 @@ def _cut_off(
     return Verdict("network", text, who, age, lines, case.decided(age or 0.0))
 
 
-def meetings(case: Case) -> Verdict | None:
-    """Ranks that make a process group, or are in a collective that torch has no record of."""
-    there = [
-        state
-        for state in case.states
-        if state.doing in ("meeting", "collective") and not state.moved and state.facts.call and not _recorded(state)
-    ]
-    if not there:
-        return None
-    role, op = there[0].facts.role, str(there[0].facts.call.get("op"))
-    there = [state for state in there if state.facts.role == role]
-    peers = [state for state in case.states if state.facts.role == role and state not in there]
-    size = max(int(state.facts.call.get("world_size") or 0) for state in there) or len(there) + len(peers)
-    since = f"{words.they(there, 'waits', 'wait')} in {op}{words.at(there[0])}"
-    evidence, decided = words.waits(case.states), case.decided(0.0)
-    if pending := resources.verdict(case.first, case.now, evidence, decided):
-        return pending  # those who have not come may not have been started
-    frank = [state for state in peers if not (state.moved or state.doing == "busy")]
-    if len(peers) > len(frank):
-        return Verdict(
-            "moves", f"no hang: {words.named([s for s in peers if s not in frank])} is making progress, and {since}"
-        )
-    if frank:
-        return replace(_of_peers(case, frank, op, since), evidence=evidence, decided=decided)
-    if len(there) < size:
-        text = f"{since} for {size} ranks, but only {len(there)} have arrived: no other {role} process is in this job"
-        return Verdict("missing", text, words.culprit(there[0]), None, evidence, decided)
-    all_of = f"all {len(there)} ranks are in {op}{words.at(there[0])}"
-    return _cut_off(case, there, all_of, words.culprit(there[0]), None, evidence)
-
-
-def _recorded(state: State) -> bool:
+def recorded(state: State) -> bool:
     return state.facts.rank is not None and any(group.waiting for group in state.facts.groups if group.ranks)
 
 
-def _of_peers(case: Case, peers: Sequence[State], op: str, since: str) -> Verdict:
+def of_peers(case: Case, peers: Sequence[State], op: str, since: str) -> Verdict:
     """Of the first of them, with those who are missing for the same reason."""
     first = words.first(peers)
     found = _of_peer(case, first, op, since)
@@ -280,7 +249,7 @@ def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
     if state.doing == "unreachable":
         return Verdict("unreachable", f"{words.name(state)} {words.lost(state)}; {since}", words.culprit(state))
     kind: Kind = "io" if state.doing == "io" else "silent" if state.doing == "silent" else "missing"
-    does = f"waits for {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
+    does = f"waits {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
     return Verdict(
         kind, f"{words.name(state)} has not reached {op}: it {does}{words.at(state)}, and {since}", words.culprit(state)
     )

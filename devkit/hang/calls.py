@@ -3,7 +3,8 @@
 A call is stuck when every slot of the actor that is to take it is held by a call that is stuck, too; or when it runs,
 and waits for one that is stuck. All waits are taken for stuck at first, and those that can still end are taken out
 until none is left that can. What is not known counts as something that may end. A coroutine that waits in `ray.get`
-holds up its actor's event loop: that actor begins no call, however many it takes at once.
+holds up its actor's event loop: that actor begins no call, however many it takes at once. A call that waits for a lock
+is stuck when the call that holds it is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from devkit.hang.case import Case
-from devkit.hang.facts import Call, CallWait
+from devkit.hang.facts import Call, CallWait, ProcessFacts
 from devkit.hang.states import State
 
 OWN_PART, NO_ACTOR = 16, "f" * 24  # an id of a task ends with that of its actor; of a task that is no call, with this
@@ -70,8 +71,9 @@ class _Calls:
         before = self._case.before.get(state.facts.id)
         if before is None or state.moved or state.doing in _NO_WAITER:
             return []
-        earlier = {(each.thread, each.tasks) for each in before.waits}
-        return [each for each in state.facts.waits if not each.ends and (each.thread, each.tasks) in earlier]
+        earlier = {_key(each) for each in (*before.waits, *_for_locks(before))}
+        now = (*state.facts.waits, *_for_locks(state.facts))
+        return [each for each in now if not each.ends and _key(each) in earlier]
 
     def stuck(self) -> list[Waiter]:
         found = self._waits
@@ -82,10 +84,20 @@ class _Calls:
             found = kept
 
     def _is_stuck(self, waiter: Waiter, stuck: Sequence[Waiter]) -> bool:
+        if waiter.wait.holder:
+            return self._holder_of_lock(waiter, stuck) is not None
         may_end = sum(self._holder(task, stuck) is None for task in waiter.wait.tasks)
         return may_end < waiter.wait.needed
 
+    def _holder_of_lock(self, waiter: Waiter, stuck: Sequence[Waiter]) -> Waiter | None:
+        """The wait of the thread or the task of the same process that has what this one waits for."""
+        mine = (each for each in stuck if each.state is waiter.state)
+        return next((each for each in mine if each.wait.thread == waiter.wait.holder), None)
+
     def link(self, waiter: Waiter, stuck: Sequence[Waiter]) -> Link | None:
+        if waiter.wait.holder:
+            holder = self._holder_of_lock(waiter, stuck)
+            return Link(waiter, "", None, True, holder) if holder is not None else None
         for task in waiter.wait.tasks:
             holder = self._holder(task, stuck)
             if holder is not None:
@@ -103,6 +115,8 @@ class _Calls:
             return None
         mine = [each for each in self._waits if each.state is state and not each.wait.side]
         held = [each for each in mine if any(each is other for other in stuck)]
+        if call is None and not self._moves and _are_all_coroutines(state, held):
+            return next((each for each in held if each.wait.holder), held[0])
         if not held or (call is None and (self._moves or state.facts.concurrency != 1)):
             return None
         if call is not None and runs(call):
@@ -134,6 +148,32 @@ class _Calls:
     def _running(self, state: State, unknown: int) -> int:
         running = self._case.now.running.get(state.facts.actor_id)
         return unknown if running is None else len(running)
+
+
+def _key(wait: CallWait) -> tuple[str, tuple[str, ...], str]:
+    return wait.thread, wait.tasks, wait.holder
+
+
+def _for_locks(facts: ProcessFacts) -> tuple[CallWait, ...]:
+    """Waits for what another thread or task of the same process has."""
+    inner = (
+        CallWait(each.thread, each.call, each.at, (), 1, False, False, False, each.what, each.holder)
+        for each in facts.inner
+        if each.holder
+    )
+    locks = (
+        CallWait(each.thread, each.call, each.at, (), 1, False, False, False, "a lock", each.holder)
+        for each in facts.locks
+        if each.holder
+    )
+    return (*inner, *locks)
+
+
+def _are_all_coroutines(state: State, held: Sequence[Waiter]) -> bool:
+    """Whether these waits are all that an async actor is at: then a call of it is one of them, since it takes many."""
+    equal = {(each.thread, each.at): each.count for each in state.facts.inner}
+    count = sum(equal.get((each.wait.thread, each.wait.at), 1) for each in held)
+    return 0 < state.facts.coroutines <= count < state.facts.concurrency
 
 
 def _has_begun(call: Call, holder: Waiter) -> bool:

@@ -43,8 +43,15 @@ def case_of(first: Sample, now: Sample, patience: float) -> Case:
     now = replace(now, processes=tuple(_with_ranks(now.processes)))
     before = {each.id: each for each in first.processes}
     seconds = now.time - first.time
-    states = tuple(state_of(before.get(each.id), each, seconds) for each in now.processes)
+    states = tuple(_with_tasks(state_of(before.get(each.id), each, seconds), first, now) for each in now.processes)
     return Case(before, first, now, states, patience)
+
+
+def _with_tasks(state: State, first: Sample, now: Sample) -> State:
+    """A process that stands at one line in another task than before has done one: it moves."""
+    earlier, later = first.tasks.get(state.facts.id), now.tasks.get(state.facts.id)
+    moved = bool(earlier and later and earlier != later) and not state.facts.dead
+    return replace(state, moved=True) if moved else state
 
 
 def _with_ranks(processes: Sequence[ProcessFacts]) -> Iterator[ProcessFacts]:

@@ -68,19 +68,32 @@ def _of(case: Case, state: State) -> Iterator[End]:
             yield End(state, wait, call, holder)
 
 
+def awaited(case: Case) -> dict[str, tuple[str, str]]:
+    """By process that waits for results: for what, in words, and the process that has that call to do, or ""."""
+    found: dict[str, tuple[str, str]] = {}
+    for end in _best(_waits(case)):
+        if end.call is not None and end.waiter.facts.id not in found:
+            holder = end.holder.facts.id if end.holder else ""
+            found[end.waiter.facts.id] = _awaited(end, case.now.running, case.now.held_up), holder
+    return found
+
+
 def for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) -> Verdict:
     """All wait for results of Ray, and nobody is seen at work: what the last of them waits for."""
     end = next(iter(ends(case) or _best(_waits(case))), None)  # in a circle there is no end
     first = end.waiter if end else words.first(waiters)
     at = words.at_frame(end.wait.at) if end else words.at(first)
-    text = f"no progress: {words.name(first)} waits{at} {_awaited(end, case.now.running)}"
+    text = f"no progress: {words.name(first)} waits{at} {_awaited(end, case.now.running, case.now.held_up)}"
     blamed = end.holder if end and end.holder else first
     return Verdict("stuck", text, words.culprit(blamed), None, evidence, case.decided(0.0))
 
 
-def _awaited(end: End | None, running: Mapping[str, Sequence[str]]) -> str:
+Calls = Mapping[str, Sequence[str]]  # by actor, their names
+
+
+def _awaited(end: End | None, running: Calls, held_up: Calls) -> str:
     """
-    >>> _awaited(None, {})
+    >>> _awaited(None, {}, {})
     'for a result of which Ray does not say who computes it'
     """
     if end is None or end.call is None:
@@ -90,15 +103,19 @@ def _awaited(end: End | None, running: Mapping[str, Sequence[str]]) -> str:
         where = f"which runs in {words.name(holder)}" if holder else "which runs in a process that devkit is not in"
         lineless = ", in no line of the program" if holder and holder.doing == "idle" else ""
         return _QUEUES.get(call.name) or f"for {call.name}, {where}{lineless}"
-    if call.state in QUEUED:
+    if call.state in QUEUED or (holder is not None and call.state == NO_PLACE):
         where = words.name(holder) if holder else "an actor that devkit is not in"
-        return f"for {call.name}, queued at {where}{_before(holder, running)}"
+        return f"for {call.name}, queued at {where}{_before(holder, running, held_up)}"
     if call.state == NO_PLACE and not call.id[OWN_PART:].startswith(NO_ACTOR):
         return f"for {call.name}, whose actor has not started"
     return f"for {call.name}, {_NOT_BEGUN.get(call.state, f'which is {call.state}')}"
 
 
-def _before(holder: State | None, running: Mapping[str, Sequence[str]]) -> str:
+def _before(holder: State | None, running: Calls, held_up: Calls) -> str:
     """What keeps an actor that is in no line of the program from taking the next call."""
-    begun = running.get(holder.facts.actor_id, ()) if holder and holder.doing == "idle" else ()
-    return f" behind {begun[0]}, which has begun and is {_PAUSED}" if len(begun) == 1 else ""
+    if holder is None or holder.doing != "idle":
+        return ""
+    begun, waiting = running.get(holder.facts.actor_id, ()), held_up.get(holder.facts.actor_id, ())
+    if len(begun) == 1:
+        return f" behind {begun[0]}, which has begun and is {_PAUSED}"
+    return f" behind {waiting[0]}, {_NOT_BEGUN['PENDING_ARGS_AVAIL']}" if waiting else ""

@@ -7,15 +7,17 @@ what Ray was asked for and has not given; last what just stands still. Whatever 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from devkit.debug import object_stores
-from devkit.hang import blame, calls, chains, polling, repeats, resources, words
+from devkit.hang import blame, calls, chains, ends, meetings, polling, repeats, resources, words
 from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
 from devkit.hang.states import State
+
+MOST_TOLD = 2  # who waits for something else than who is blamed
 
 
 def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
@@ -27,7 +29,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
         _waiting_for_each_other,
         _frozen,
         blame.collectives,
-        blame.meetings,
+        meetings.verdict,
         polling.verdict,
         _moving,
         _resources,
@@ -51,8 +53,8 @@ def _paused(case: Case) -> Verdict | None:
     stopped = [state for state in case.states if state.doing == "stopped"]
     if not stopped:
         return None
-    sentence = f"no hang: {words.they(stopped, 'is', 'are')} paused by the debugger{words.at(stopped[0])}"
-    return Verdict("paused", sentence, words.culprit(stopped[0]), evidence=("devkit ps lists the paused ranks",))
+    evidence = ("devkit ps lists the paused ranks",)
+    return Verdict("paused", f"no hang: {words.paused(stopped)}", words.culprit(stopped[0]), evidence=evidence)
 
 
 def _deadlocked(case: Case) -> Verdict | None:
@@ -104,7 +106,16 @@ def _moving(case: Case) -> Verdict | None:
     how = "made progress" if advanced else f"{words.verb(shown, 'is', 'are')} working"
     sentence = f"no hang: the job is making progress; {words.named(shown)} {how}"
     notes = tuple(resources.notes(case.now))
-    return Verdict("moves", f"{sentence} within {words.span(case.seconds)}", words.culprit(shown[0]), evidence=notes)
+    slow = next(
+        (
+            f", but {words.do([each])}{words.at(each)}{words.held_up(each)}"
+            for each in case.states
+            if words.held_up(each)
+        ),
+        "",
+    )
+    text = f"{sentence} within {words.span(case.seconds)}{slow}"
+    return Verdict("moves", text, words.culprit(shown[0]), evidence=notes)
 
 
 def _resources(case: Case) -> Verdict | None:
@@ -116,7 +127,8 @@ def _standing(case: Case) -> Verdict:
     at_work = [state for state in case.states if state.doing != "idle"]
     leaves = [state for state in at_work if not state.waits_for_others]
     workers = [state for state in leaves if state.facts.role != "driver"]
-    evidence, decided = words.waits(case.states), case.decided(0.0)
+    awaited = chains.awaited(case)
+    evidence, decided = words.waits(case.states, awaited), case.decided(0.0)
     if not case.states:
         return Verdict(
             "idle", "no hang: no process of the job is left; devkit logs --first-error says whether it failed"
@@ -129,27 +141,39 @@ def _standing(case: Case) -> Verdict:
     running = {end.holder.facts.id for end in chains.ends(case) if end.holder and end.runs}
     order = ("dead", "unreachable", "silent", "io", "lock", "wait", "sleep")
 
-    def likely(state: State) -> tuple[bool, bool, int, int]:
+    def likely(state: State) -> tuple[bool, bool, bool, int, int]:
         """Who runs what the others wait for comes first.
 
-        A child that serves a worker often waits for ever, and is blamed where there is nobody else.
+        A child that serves a worker often waits for ever, as a server does, and is blamed where there is nobody else.
         """
         place = order.index(state.doing) if state.doing in order else 9
-        return case.is_child(state), state.facts.id not in running, place, words.rank(state)
+        serves = ends.is_server(state)
+        return case.is_child(state), serves, state.facts.id not in running, place, words.rank(state)
 
     first = min(workers or leaves, key=likely)
     alike = [each for each in workers or leaves if _is_like(each, first)]
     kind: Kind
     if first.doing == "io":
-        text, kind = f"{words.they(alike, 'waits', 'wait')} for {words.io(first)}{words.at(first)}", "io"
+        text, kind = (
+            f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{ends.other_end(case, first)}",
+            "io",
+        )
     else:
         kind = first.doing if first.doing in ("dead", "unreachable", "silent") else "stuck"
-        text = f"{words.do(alike)}{words.at(first)}"
-    waiters = [state for state in at_work if state.waits_for_others]
-    for_whom = "it" if len(alike) == 1 else "them"
-    tail = f", and {words.they(waiters, 'waits', 'wait')} for {for_whom}" if waiters else ""
+        text = f"{words.do(alike)}{words.at(first)}{words.why(first)}"
     why = words.ended(first) if first.doing in ("wait", "sleep", "io") else ""
+    tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited)
     return Verdict(kind, f"no progress: {text}{tail}{why}", words.culprit(first), None, evidence, decided)
+
+
+def _who_waits(waiters: Sequence[State], blamed: Sequence[State], awaited: Mapping[str, tuple[str, str]]) -> str:
+    """Those who wait for who is blamed, as far as is known, and for what the others wait."""
+    theirs = {state.facts.id for state in blamed} | {""}
+    direct = [state for state in waiters if awaited.get(state.facts.id, ("", ""))[1] in theirs]
+    others = [state for state in waiters if state not in direct]
+    whom = "it" if len(blamed) == 1 else "them"
+    text = f", and {words.they(direct, 'waits', 'wait')} for {whom}" if direct else ""
+    return text + "".join(f"; {words.name(state)} waits {awaited[state.facts.id][0]}" for state in others[:MOST_TOLD])
 
 
 def _is_like(one: State, other: State) -> bool:

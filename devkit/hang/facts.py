@@ -1,22 +1,21 @@
 """What is known of a job at one moment: every process, what was asked of the cluster, what failed. Pure records.
 
-`Sample.read` makes them of what the hub's `hang` answers (`debug/inworker/progress.py`) and of Ray's tables.
+`answers.py` makes them of what the hub's `hang` answers (`debug/inworker/progress.py`), `gather.py` of Ray's tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from devkit.debug.naming import Who
 from devkit.debug.object_stores import Stores
-from devkit.debug.stack_groups import Frame, Process, read
+from devkit.debug.stack_groups import Frame, Process, task_role
 
 Document = Mapping[str, Any]
 FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or by a tracer
 DEAD = "ZX"
-_ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 
 
 class Entry(NamedTuple):
@@ -83,6 +82,7 @@ class LockWait:
     at: Frame
     holder: str | None
     held_at: Frame | None
+    call: str = ""  # the outermost function of the program
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,38 @@ class CallWait:
     ends: bool  # by itself: it has a time-out
     side: bool  # in a thread of the program's own, which takes no calls
     blocks: bool = False  # the event loop of an async actor, which begins no call meanwhile
+    what: str = ""  # in place of a result: what it waits for in its own process, such as a lock
+    holder: str = ""  # the thread or the task of its process that has that
+
+
+@dataclass(frozen=True)
+class InnerWait:
+    """What threads or asyncio tasks of a process wait for among themselves."""
+
+    thread: str
+    call: str  # the outermost function of the program
+    at: Frame
+    what: str  # "an asyncio.Lock"
+    count: int  # so many wait for it at that line
+    free: bool  # a lock or a semaphore that nobody who is there holds
+    holder: str = ""  # the thread or the task that holds it
+    holder_call: str = ""
+    held_at: Frame | None = None  # where the holder is now
+
+
+@dataclass(frozen=True)
+class Poll:
+    """A thread or a task that sleeps in a loop."""
+
+    at: Frame  # the program's line
+    by: Frame  # the line in the loop, which may be a library's
+    loop: str  # "while not self.ready", "until done"
+    values: tuple[tuple[str, str], ...]  # of the names in that
+
+    @property
+    def said(self) -> str:
+        values = ", ".join(f"{name} = {value}" for name, value in self.values)
+        return f"`{self.loop}`" + (f" ({values})" if values else "")
 
 
 @dataclass(frozen=True)
@@ -118,6 +150,18 @@ class Ended:
     name: str
     said: str = ""  # what it raised
     at: Frame | None = None
+
+
+@dataclass(frozen=True)
+class Caught:
+    """What a process has raised at one line, and caught again."""
+
+    said: str  # "KeyError: 'x'"
+    at: Frame  # where it was raised
+    by: Frame  # who caught it: the line of its `try` that it came from
+    count: int
+    seconds: float  # from the first to the last time
+    ago: float  # from the last time to the sample
 
 
 @dataclass(frozen=True)
@@ -160,6 +204,7 @@ class ProcessFacts:
     io: int = 0  # bytes that it has read and written
     step: int | None = None
     phase: str = ""
+    task: str = ""  # the Ray task that it is at, if it is no actor
     threads: tuple[ThreadFacts, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     call: Document = field(default_factory=dict)  # the call of torch.distributed that it is in
@@ -167,14 +212,24 @@ class ProcessFacts:
     waits: tuple[CallWait, ...] = ()
     lookups: tuple[Lookup, ...] = ()
     ended: tuple[Ended, ...] = ()
+    caught: tuple[Caught, ...] = ()
+    inner: tuple[InnerWait, ...] = ()
+    polls: tuple[Poll, ...] = ()
+    coroutines: int = 0  # asyncio tasks of the program that wait for something
+    running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call
     actor_id: str = ""  # empty: it is no actor
     concurrency: int = 0  # how many calls its actor takes at once; 0: not known
     stopped: bool = False  # by a debugger
     unanswered: tuple[tuple[str, int], ...] = ()  # addresses that do not acknowledge what is sent, and the tries
 
     @property
+    def title(self) -> str:
+        """What it is called in a sentence: its role, or the task that it is at."""
+        return task_role(self.role, self.task)
+
+    @property
     def who(self) -> Who:
-        return Who(self.role, self.rank, self.id)
+        return Who(self.title, self.rank, self.id)
 
     @property
     def unlisted(self) -> GroupFacts | None:
@@ -266,136 +321,5 @@ class Sample:
     named: tuple[NamedActor, ...] = ()  # where somebody looks for a name in vain
     calls: Mapping[str, Call] = field(default_factory=dict)  # by id: those that somebody waits for
     running: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: its calls that have begun
-
-    @classmethod
-    def of(cls, answer: Document, crashes: Sequence[CrashFacts] = (), **tables: Any) -> Sample:
-        """Of the hub's answer."""
-        read_all = [read_process(each) for each in answer["ranks"]]
-        left = tuple(_left(each) for each in answer["left"])
-        return cls(float(answer["time"]), tuple(read_all), left, crashes=tuple(crashes), **tables)
-
-
-def read_process(document: Document) -> ProcessFacts:
-    """One process as the hub has it: from inside, or as a neighbour sees it."""
-    who, facts = document["identity"], document.get("facts") or {}
-    known = facts or document
-    threads = known.get("threads") or []
-    kernel = known.get("process") or {}
-    rank = facts.get("rank") if facts else who.get("rank")
-    gone = bool(document.get("fate")) or ("process" in document and document["process"] is None)
-    return ProcessFacts(
-        id=str(who["worker_id"]),
-        role=str(who.get("role") or ""),
-        rank=rank,
-        node_ip=str(who.get("node_ip") or ""),
-        pid=int(who["pid"]),
-        stack=read({**who, "rank": rank, "threads": threads}),
-        answers=bool(facts),
-        seen=bool(facts) or gone or "process" in document,
-        problem=str(document.get("fate") or document.get("error") or ""),
-        state=str(kernel.get("state") or ""),
-        dead=gone or str(kernel.get("state") or "S") in DEAD,
-        cpu=float(kernel.get("cpu") or 0) + float(kernel.get("children_cpu") or 0),
-        io=int(kernel.get("io") or 0),
-        step=facts.get("step"),
-        phase=str(facts.get("phase") or ""),
-        threads=tuple(_thread(each) for each in threads),
-        groups=tuple(_group(each, str(who.get("node_ip") or "")) for each in facts.get("groups") or ()),
-        call=facts.get("call") or {},
-        locks=tuple(_lock(each) for each in facts.get("locks") or ()),
-        waits=tuple(_call_wait(each) for each in facts.get("waits") or ()),
-        lookups=tuple(_lookup(each) for each in facts.get("lookups") or ()),
-        ended=tuple(_ended(each) for each in facts.get("ended") or ()),
-        actor_id=str(facts.get("actor_id") or ""),
-        concurrency=int(facts.get("concurrency") or 0),
-        stopped=bool(facts.get("stops")),
-        unanswered=tuple((str(each["peer"]), int(each["tries"])) for each in facts.get("unanswered") or ()),
-    )
-
-
-def _left(document: Document) -> ProcessFacts:
-    return read_process({"identity": document["identity"], "fate": document["reason"]})
-
-
-def _thread(document: Document) -> ThreadFacts:
-    wait = document.get("wait") or {}
-    return ThreadFacts(
-        str(document.get("name") or ""),
-        str(document.get("state") or ""),
-        float(document.get("cpu") or 0.0),
-        str(wait.get("call") or ""),
-        str(wait.get("target") or ""),
-    )
-
-
-def _group(document: Document, node_ip: str) -> GroupFacts:
-    """As a rank on that node has it."""
-    entries = tuple(
-        Entry(
-            each["seq"],
-            each["p2p"],
-            each["op"],
-            str(each["sizes"])[1:-1],
-            str(each["dtypes"]),
-            each["done"],
-            each["age"],
-            each.get("peer"),
-        )
-        for each in document["entries"]
-    )
-    return GroupFacts(
-        str(document["name"]),
-        str(document.get("description") or ""),
-        str(document.get("backend") or ""),
-        _met_at(str(document.get("world") or ""), node_ip),
-        tuple(document["ranks"]),
-        entries,
-    )
-
-
-def _met_at(world: str, node_ip: str) -> str:
-    """The place as other nodes call it, also for the rank that opened it at all addresses of its own.
-
-    >>> _met_at("0.0.0.0:4711", "10.0.0.2"), _met_at("10.0.0.2:4711", "10.0.0.3")
-    ('10.0.0.2:4711', '10.0.0.2:4711')
-    """
-    host, _, port = world.rpartition(":")
-    return f"{node_ip}:{port}" if host in _ANY_ADDRESS and node_ip else world
-
-
-def _call_wait(document: Document) -> CallWait:
-    return CallWait(
-        str(document["thread"]),
-        str(document["call"]),
-        frame(document["at"]),
-        tuple(document["tasks"]),
-        int(document["needed"]),
-        bool(document["ends"]),
-        bool(document["side"]),
-        bool(document.get("blocks")),
-    )
-
-
-def _lookup(document: Document) -> Lookup:
-    name, namespace = str(document["name"]), str(document["namespace"])
-    return Lookup(name, namespace, int(document["count"]), float(document["seconds"]), frame(document["at"]))
-
-
-def _ended(document: Document) -> Ended:
-    at = document.get("at")
-    return Ended(str(document["kind"]), str(document["name"]), str(document["said"]), frame(at) if at else None)
-
-
-def _lock(document: Document) -> LockWait:
-    held = document.get("held_at")
-    return LockWait(
-        str(document["thread"]),
-        str(document["lock"]),
-        frame(document["at"]),
-        document.get("holder"),
-        frame(held) if held else None,
-    )
-
-
-def frame(document: Document) -> Frame:
-    return Frame(str(document["file"]), int(document.get("line") or 0), str(document["function"]))
+    held_up: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: calls without their arguments
+    tasks: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by process: tasks of Ray that run in it

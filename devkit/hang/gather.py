@@ -18,6 +18,7 @@ from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.debug.stack_groups import Frame
 from devkit.debug.stacks import nobody
 from devkit.errors import DevkitError, UsageError
+from devkit.hang.answers import read_sample
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import PATIENCE
 from devkit.hang.diagnose import diagnose
@@ -78,11 +79,12 @@ class Sampler:
         held = holders(self._dashboard) if self._dashboard is not None and pending else ()
         crashes = tuple(self._crashes())
         stores = self._stores()
-        sample = Sample.of(answer, crashes, pending=pending, nodes=nodes, holders=held, stores=stores)
+        sample = read_sample(answer, crashes, pending=pending, nodes=nodes, holders=held, stores=stores)
         if self._dashboard is not None:
-            known, running = calls(self._dashboard, sample)
+            known, running, held_up = calls(self._dashboard, sample)
             found = named(self._dashboard) if any(each.lookups for each in sample.processes) else ()
-            sample = replace(sample, calls=known, running=running, named=found)
+            tasks = running_tasks(self._dashboard, self.job)
+            sample = replace(sample, calls=known, running=running, held_up=held_up, named=found, tasks=tasks)
         return sample, answer
 
     def _stores(self) -> Stores:
@@ -162,8 +164,21 @@ def _raylet(dashboard: Dashboard, node_id: str) -> tuple[str, ...]:
     return ()
 
 
-def calls(dashboard: Dashboard, sample: Sample) -> tuple[dict[str, Call], dict[str, tuple[str, ...]]]:
-    """The tasks that workers wait for, and the calls that run in actors that are waited for: circles are made of these.
+def running_tasks(dashboard: Dashboard, job: str) -> dict[str, frozenset[str]]:
+    """By process, the tasks that run in it."""
+    found: dict[str, set[str]] = {}
+    for state in RUNNING_STATES:
+        for row in dashboard.tasks(("job_id", "=", job), ("state", "=", state)):
+            found.setdefault(row.worker_id, set()).add(row.task_id)
+    return {worker: frozenset(tasks) for worker, tasks in found.items()}
+
+
+Names = dict[str, tuple[str, ...]]
+
+
+def calls(dashboard: Dashboard, sample: Sample) -> tuple[dict[str, Call], Names, Names]:
+    """The tasks that workers wait for, and of actors that are waited for the calls that run, and those that wait for
+    arguments: circles and chains are made of these.
 
     Of what only the driver waits for, which is in no circle, the first ones tell who is at it.
     """
@@ -178,12 +193,14 @@ def calls(dashboard: Dashboard, sample: Sample) -> tuple[dict[str, Call], dict[s
             found[task_id] = Call(row.task_id, row.name or row.func_or_class_name, row.state, row.worker_id)
     awaited = {task[OWN_PART:] for task in asked}
     actors = [each.actor_id for each in sample.processes if each.actor_id in awaited]
-    return found, {each: _running(dashboard, each) for each in actors[:MOST_CALLS]}
+    running = {each: _in_state(dashboard, each, "RUNNING") for each in actors[:MOST_CALLS]}
+    idle = [each for each in actors[:MOST_CALLS] if not running[each]]
+    return found, running, {each: _in_state(dashboard, each, "PENDING_ARGS_AVAIL") for each in idle}
 
 
-def _running(dashboard: Dashboard, actor: str) -> tuple[str, ...]:
-    """The names of an actor's calls that have begun."""
-    rows = dashboard.tasks(("actor_id", "=", actor), ("state", "=", "RUNNING"))
+def _in_state(dashboard: Dashboard, actor: str, state: str) -> tuple[str, ...]:
+    """The names of an actor's calls in that state."""
+    rows = dashboard.tasks(("actor_id", "=", actor), ("state", "=", state))
     return tuple(row.name or row.func_or_class_name for row in rows)
 
 

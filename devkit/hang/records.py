@@ -82,6 +82,7 @@ class RankProgress:
     file: str
     line: int
     function: str
+    task: str = ""  # the Ray task that it is at; empty in an actor, and between tasks
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

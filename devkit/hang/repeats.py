@@ -1,18 +1,34 @@
-"""Errors that come again and again: something catches them, or tries again, and the job gets nowhere. Pure."""
+"""Errors that come again and again: something catches them, or tries again, and the job gets nowhere. Pure.
+
+Ray's calls that fail leave a crash each; of what a process catches itself it keeps count, where it is asked to.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from devkit.hang import words
 from devkit.hang.case import Case
-from devkit.hang.facts import CrashFacts
+from devkit.hang.facts import Caught, CrashFacts
 from devkit.hang.records import Kind, Verdict
+from devkit.hang.states import State
 
 LEAST = 3  # times: once or twice may be an accident
-_EXPLAINED: tuple[Kind, ...] = ("stuck",)  # verdicts that rest on nothing but a wait
+MOST = 3  # lines of evidence for what is caught
+_EXPLAINED: tuple[Kind, ...] = ("stuck", "idle")  # verdicts that rest on nothing but a wait
+
+
+class Repeated(Protocol):
+    """An error that comes again and again."""
+
+    @property
+    def times(self) -> int: ...
+    @property
+    def said(self) -> str: ...
+    @property
+    def evidence(self) -> str: ...
 
 
 class Repeat(NamedTuple):
@@ -29,19 +45,70 @@ class Repeat(NamedTuple):
         times = f"{self.times} times in {words.span(self.seconds)}"
         return f"{who} fails again and again, {times}: {each.said}{words.at_frame(each.at)}"
 
+    @property
+    def evidence(self) -> str:
+        return words.crash(self.newest)
+
+
+class Swallowed(NamedTuple):
+    """What one process catches at one line."""
+
+    state: State
+    caught: Caught
+
+    @property
+    def times(self) -> int:
+        return self.caught.count
+
+    @property
+    def said(self) -> str:
+        each = self.caught
+        times = f"{each.count} times in {words.span(each.seconds)}"
+        where = f"{words.at_frame(each.at)}, caught{words.at_frame(each.by)}"
+        return f"{words.name(self.state)} catches the same error again and again, {times}: {each.said}{where}"
+
+    @property
+    def evidence(self) -> str:
+        each = self.caught
+        times = "once" if each.count == 1 else f"{each.count} times"
+        return f"{words.name(self.state)} has caught {each.said} {times}{words.at_frame(each.by)}"
+
 
 def explain(found: Verdict, case: Case) -> Verdict:
-    """The verdict with what fails again and again; where only waits were found, that is why they wait."""
-    repeat = next(iter(sorted(_repeats(case), key=lambda each: -each.times)), None)
+    """The verdict with what fails again and again; where only waits were found, that is why they wait.
+
+    What a job catches while it moves may be its way of working, and is evidence at most.
+    """
+    failing: list[Repeated] = sorted(_repeats(case), key=lambda each: -each.times)
+    swallowed: list[Repeated] = sorted(_swallowed(case), key=lambda each: -each.times)
+    moves = not found.hang and found.kind not in _EXPLAINED
+    repeat = next(iter(failing if moves else [*failing, *swallowed]), None)
+    told = [*failing[:1], *swallowed[:MOST]] or list(_once(found, case))[:MOST]
+    evidence = (*(each.evidence for each in told), *found.evidence)
     if repeat is None:
-        return found
-    evidence = (words.crash(repeat.newest), *found.evidence)
-    if not found.hang:
+        return replace(found, evidence=evidence)
+    if moves:
         return replace(found, sentence=f"{found.sentence}, but {repeat.said}", evidence=evidence)
     if found.kind not in _EXPLAINED:
         return replace(found, evidence=evidence)
-    _, _, rest = found.sentence.rpartition("no progress: ")
+    rest = found.sentence.removeprefix("no hang: ").rpartition("no progress: ")[2]
     return replace(found, kind="failing", sentence=f"no progress: {repeat.said}; {rest}", evidence=evidence)
+
+
+def _once(found: Verdict, case: Case) -> Iterator[Swallowed]:
+    """What the one who is blamed has caught, be it once: that may be why it is elsewhere."""
+    blamed = found.culprit.pid if found.hang and found.culprit else None
+    for state in case.states:
+        if state.facts.pid == blamed:
+            yield from (Swallowed(state, each) for each in state.facts.caught)
+
+
+def _swallowed(case: Case) -> Iterator[Swallowed]:
+    """What is still caught: the last time is no longer ago than two of its turns, or than the sample."""
+    for state in case.states:
+        for each in state.facts.caught:
+            if each.count >= LEAST and each.ago <= max(case.seconds, 2 * each.seconds / (each.count - 1)):
+                yield Swallowed(state, each)
 
 
 def _repeats(case: Case) -> Iterator[Repeat]:

@@ -78,5 +78,7 @@ def stack_documents(raw: Mapping[str, Any]) -> list[Any]:
         keys = ("role", "node_ip", "pid", "worker_id", "job_id")
         rank = facts["rank"] if facts else who["rank"]
         error = None if threads else each.get("error") or each.get("fate")
-        found.append({**{key: who[key] for key in keys}, "rank": rank, "threads": threads, "error": error})
+        task = str(facts.get("task") or "")
+        known = {**{key: who[key] for key in keys}, "rank": rank, "threads": threads, "error": error, "task": task}
+        found.append(known)
     return found

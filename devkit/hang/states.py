@@ -8,7 +8,7 @@ from typing import Literal
 
 from devkit.debug.naming import is_library
 from devkit.debug.stack_groups import Frame
-from devkit.hang.facts import FROZEN, GroupFacts, LockWait, ProcessFacts
+from devkit.hang.facts import FROZEN, GroupFacts, InnerWait, LockWait, ProcessFacts
 
 Doing = Literal[
     "stopped",  # by a debugger
@@ -37,14 +37,15 @@ IO_CALLS = frozenset(
         *("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "wait4", "waitid"),
     }
 )
-_READ, _WRITE, _ACCEPT, _LOCK = "a read from", "a write to", "a peer to connect to", "the lock of"
-_IO_WORDS = {
+_READ, _WRITE, ACCEPTS, _LOCK = "for data from", "to write to", "for a peer to connect to", "for the lock of"
+_IO_WORDS = {  # behind "waits"
     **dict.fromkeys(("read", "pread64", "readv", "recvfrom", "recvmsg"), _READ),
     **dict.fromkeys(("write", "sendto", "sendmsg"), _WRITE),
-    **dict.fromkeys(("accept", "accept4"), _ACCEPT),
+    **dict.fromkeys(("accept", "accept4"), ACCEPTS),
     **dict.fromkeys(("flock", "fcntl"), _LOCK),
-    **{"connect": "a connection by", "openat": "the opening of", "fsync": "the disk to accept"},
+    **{"connect": "to connect over", "openat": "to open", "fsync": "for the disk to take"},
 }  # of the others, such as `poll`, nobody knows what they wait for
+_UNKNOWN = {"openat": "a file", "connect": "a socket"}
 SLEEP_CALLS = frozenset({"nanosleep", "clock_nanosleep"})
 CHILD_CALLS = frozenset({"wait4", "waitid"})
 MEETINGS = frozenset(
@@ -62,7 +63,7 @@ class State:
     moved: bool  # a counter, its place or its step changed
     advanced: bool  # a collective ended or a step was made: the job goes on
     place: Frame | None  # where it is in the program's own code
-    about: str = ""  # of an I/O wait: the call and its target
+    about: str = ""  # of an I/O wait: what for, or on what, "for data from a pipe"; of others: for what
     circle: tuple[LockWait, ...] = ()
 
     @property
@@ -74,7 +75,7 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
     """`before` is the same process in the earlier sample, `seconds` before; None if it was not there."""
     advanced = before is not None and has_advanced(before, now)
     # A process that is new and is idle yet is no sign of progress: Ray starts some in advance.
-    moved = advanced or _place(before) != _place(now) if before is not None else bool(now.stack.stack)
+    moved = advanced or _has_come_on(before, now) if before is not None else bool(now.stack.stack)
     state = State(now, "idle", moved, advanced, _place(now))
     if now.dead:
         return replace(state, doing="dead", moved=False)
@@ -121,24 +122,40 @@ def _waiting(state: State, computes: bool) -> State:
         return replace(state, doing="ray")
     thread = now.thread
     if thread is not None and thread.state in ("R", "D") and thread.call not in IO_CALLS:
-        return replace(state, doing="io" if thread.state == "D" else "busy", about="the disk")
+        return replace(state, doing="io" if thread.state == "D" else "busy", about="for the disk")
     call = thread.call if thread is not None else ""
     if call in SLEEP_CALLS:
-        return replace(state, doing="sleep")
+        return replace(state, doing="sleep", about=_polled(state))
     if call in IO_CALLS and thread is not None:
         return replace(state, doing="io", about=_io(call, thread.target))
     # Last, since another thread may keep such a group busy.
-    return replace(state, doing="collective" if now.unlisted else "wait")
+    inner, polled = inner_wait(state), _polled(state)
+    if inner is None and polled:  # it was seen between two sleeps
+        return replace(state, doing="sleep", about=polled)
+    return replace(state, doing="collective" if now.unlisted else "wait", about=inner.what if inner else "")
+
+
+def inner_wait(state: State) -> InnerWait | None:
+    """What it waits for of its own, at the line at which it stands."""
+    return next((each for each in state.facts.inner if each.at == state.place), None)
+
+
+def _polled(state: State) -> str:
+    return next((each.said for each in state.facts.polls if each.at == state.place), "")
 
 
 def _io(call: str, target: str) -> str:
     """
     >>> _io("read", "a pipe"), _io("wait4", ""), _io("ppoll", "TCP a:1 to b:2")
-    ('a read from a pipe', 'the end of a child process', 'something to happen on TCP a:1 to b:2')
+    ('for data from a pipe', 'for the end of a child process', 'on TCP a:1 to b:2 (poll)')
+    >>> _io("openat", ""), _io("epoll_wait", "")
+    ('to open a file', 'on file descriptors (epoll_wait)')
     """
     if call in CHILD_CALLS:
-        return "the end of a child process"
-    return f"{_IO_WORDS.get(call, 'something to happen on')} {target or 'a file descriptor'}"
+        return "for the end of a child process"
+    if call not in _IO_WORDS:
+        return f"on {target or 'file descriptors'} ({'poll' if call == 'ppoll' else call})"
+    return f"{_IO_WORDS[call]} {target or _UNKNOWN.get(call, 'a file descriptor')}"
 
 
 def _waits_for_ray(now: ProcessFacts) -> bool:
@@ -157,6 +174,11 @@ def has_advanced(before: ProcessFacts, now: ProcessFacts) -> bool:
         return True
     earlier = {group.place: _count(group) for group in before.groups}
     return any(_count(group) != earlier.get(group.place) for group in now.groups)
+
+
+def _has_come_on(before: ProcessFacts, now: ProcessFacts) -> bool:
+    """It is at another line, or at the same one in another call: an asyncio task has its name for itself."""
+    return _place(before) != _place(now) or bool(before.running and now.running and before.running != now.running)
 
 
 def _count(group: GroupFacts) -> tuple[int, int, int]:

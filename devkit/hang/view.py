@@ -35,7 +35,8 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
     states = case_of(found.first, found.last, 0.0).states
     blocks.append(Text("\n").join(table([progress(state) for state in states if state.doing not in IDLE], cwd, width)))
     if verdict.hang:
-        blocks.append(stacks.page(merge(stack_documents(found.raw)), cwd=cwd))
+        places = {(state.facts.node_ip, state.facts.pid): state.place for state in states if state.place}
+        blocks.append(stacks.page(merge(stack_documents(found.raw), places), cwd=cwd))
     return Text("\n\n").join(block for block in blocks if block.plain)
 
 
@@ -55,6 +56,7 @@ def progress(state: State) -> RankProgress:
         file=place.file if place else "",
         line=place.line if place else 0,
         function=place.function if place else "",
+        task=facts.task,
     )
 
 
@@ -106,8 +108,17 @@ def _unlike(cells: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 def _cells(row: RankProgress, cwd: str | None) -> tuple[str, ...]:
     from devkit.debug.naming import Who
+    from devkit.debug.stack_groups import task_role
 
     where = f"{short_path(row.file, cwd)}:{row.line}" if row.file else ""
     doing = row.doing if not row.moved or row.doing in ("busy", "idle") else f"{row.doing}, moving"
     step = "" if row.step is None else str(row.step)
-    return label(Who(row.role, row.rank, "")), str(row.pid), doing, step, row.phase, row.collective, where
+    return (
+        label(Who(task_role(row.role, row.task), row.rank, "")),
+        str(row.pid),
+        doing,
+        step,
+        row.phase,
+        row.collective,
+        where,
+    )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from devkit.debug.grouping import group
-from devkit.debug.naming import Who, ago, label, name_members, rank_list, short_path
+from devkit.debug.naming import Who, ago, count, label, name_members, rank_list, several, short_path
 from devkit.debug.stack_groups import Frame
 from devkit.hang.calls import Link
 from devkit.hang.facts import CrashFacts, LockWait
 from devkit.hang.groups import Stuck
 from devkit.hang.records import Culprit
-from devkit.hang.states import State
+from devkit.hang.states import State, inner_wait
 
 DOES = {
     "sleep": "sleeps",
@@ -26,13 +27,16 @@ DOES = {
     "collective": "is in a different collective",
     "meeting": "is creating a process group",
 }
+LOOP_THREAD = "AsyncIO Thread"  # in which an async actor's coroutines run
 _MANY = {"sleeps": "sleep", "waits": "wait", "has": "have", "is": "are", "does": "do", "makes": "make"}
 EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them
+PLACES = 3  # at which processes are paused
+SINGLY = 3  # processes of one role without ranks that a sentence names one by one
 
 
 def name(state: State) -> str:
     """One process in a sentence."""
-    role = state.facts.role or "process"
+    role = state.facts.title or "process"
     if role == "driver":
         return "the driver"
     return f"{role} pid {state.facts.pid}" if state.facts.rank is None else of_role(role, state.facts.rank)
@@ -50,13 +54,41 @@ def named(states: Sequence[State]) -> str:
     """Some processes in a sentence."""
     if len(states) == 1:
         return name(states[0])
-    roles = {state.facts.role for state in states}
+    roles = {state.facts.title for state in states}
     ranks = [state.facts.rank for state in states if state.facts.rank is not None]
     if len(roles) == 1 and len(ranks) == len(states) == len(set(ranks)):
         return f"ranks {rank_list(ranks)}"
-    members = name_members(Who(state.facts.role, state.facts.rank, f"pid {state.facts.pid}") for state in states)
-    names = ["the driver" if each == "driver" else each for each in members.split("; ")]
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else members
+    known = sorted({Who(state.facts.title, state.facts.rank, f"pid {state.facts.pid}") for state in states}, key=_role)
+    many = {role: list(same) for role, same in groupby((who for who in known if who.rank is None), key=_role)}
+    many = {role: same for role, same in many.items() if len(same) > SINGLY}
+    single = [who for who in known if who.rank is not None or who.role not in many]
+    names = name_members(single).split("; ") if single else []
+    names = ["the driver" if each == "driver" else each for each in names]
+    return listed([*(several(len(same), role or "process") for role, same in many.items()), *names])
+
+
+def _role(who: Who) -> str:
+    return who.role
+
+
+def listed(names: Sequence[str]) -> str:
+    """
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def paused(states: Sequence[State]) -> str:
+    """Who is stopped by the debugger, place by place."""
+    places: dict[Frame | None, list[State]] = {}
+    for state in states:
+        places.setdefault(state.place, []).append(state)
+    if len(places) == 1:
+        return f"{they(states, 'is', 'are')} paused by the debugger{at(states[0])}"
+    parts = [f"{named(there)}{at_frame(place)}" for place, there in places.items()]
+    more = f"; and at {len(parts) - PLACES} more places" if len(parts) > PLACES else ""
+    return f"paused by the debugger: {'; '.join(parts[:PLACES])}{more}"
 
 
 def they(states: Sequence[State], one: str, many: str) -> str:
@@ -67,6 +99,8 @@ def they(states: Sequence[State], one: str, many: str) -> str:
 def do(states: Sequence[State]) -> str:
     """What all of them do: "Rank ranks 0,1 sleep", as "Rank rank 0 sleeps"."""
     does = DOES.get(states[0].doing, "is")
+    if states[0].doing == "wait" and states[0].about:
+        does = f"waits for {states[0].about}"
     first, _, rest = does.partition(" ")
     return f"{they(states, first, _MANY.get(first, first))} {rest}".rstrip()
 
@@ -154,9 +188,33 @@ def ended(state: State) -> str:
     return f"; its thread{'s' * (len(threads) > 1)} {', '.join(threads)} ended before" if threads else ""
 
 
+def why(state: State) -> str:
+    """What keeps a process that waits or sleeps where it is, as far as that can be seen in it."""
+    if state.doing == "sleep":
+        return (f", in the loop {state.about}" if state.about else "") + held_up(state)
+    inner = inner_wait(state) if state.doing == "wait" else None
+    if inner is None:
+        return held_up(state) if state.doing == "io" else ""
+    slots = state.facts.concurrency
+    if "Barrier" in inner.what and 1 < slots <= inner.count:
+        return f"; all {slots} calls that it takes at once (max_concurrency) are there, so the others cannot come"
+    more = f"; {inner.count} of its calls wait there" if inner.count > 1 else ""
+    if inner.holder:
+        return f"{more}; {inner.holder_call} holds it{at_frame(inner.held_at)}"
+    return f"{more}; no call that is under way holds it: one that has ended did not release it" if inner.free else more
+
+
+def held_up(state: State) -> str:
+    """Of a coroutine that blocks its event loop."""
+    if not state.facts.stack.thread.startswith(LOOP_THREAD) or state.doing not in ("sleep", "io"):
+        return ""
+    others = f", where {count(state.facts.coroutines, 'call')} wait{'s' * (state.facts.coroutines == 1)}"
+    return f"; that blocks the event loop of its actor{others if state.facts.coroutines else ''}"
+
+
 def io(state: State) -> str:
-    """What an I/O wait is for: "the end of a child process", "a read from a pipe"."""
-    return state.about or "I/O"
+    """What an I/O wait is for, behind "waits": "for the end of a child process", "on a pipe (poll)"."""
+    return state.about or "for I/O"
 
 
 def root(state: State) -> str:
@@ -185,12 +243,17 @@ def calls(circle: Sequence[Link]) -> str:
 
 
 def _call(link: Link) -> str:
+    own = link.waiter.wait
+    if own.holder:
+        return f"{name(link.waiter.state)} waits{at_frame(own.at)} for {own.what}, which {link.holder.wait.call} holds"
     waiter, holder = link.waiter.state, link.holder.state
     whose = "itself" if holder is waiter else name(holder)
     where = f"which runs in {whose}" if link.runs else f"queued at {whose}"
-    what = link.call.name if link.call else "a call"
+    if link.call is None:
+        return f"{name(waiter)} waits{at_frame(own.at)} for a call to {whose}"
+    what = link.call.name
     why = "" if link.runs or not link.holder.wait.blocks else ", whose event loop a ray.get in a coroutine holds up"
-    return f"{name(waiter)} waits{at_frame(link.waiter.wait.at)} for {what}, {where}{why}"
+    return f"{name(waiter)} waits{at_frame(own.at)} for {what}, {where}{why}"
 
 
 def calls_in_ray(circle: Sequence[Link]) -> tuple[str, ...]:
@@ -219,33 +282,57 @@ def _last_of(found: Stuck, each: int) -> str:
     if not entries:
         return "no collective yet"
     entry = entries[-1]
-    return f"last is {entry.op} #{entry.seq} {entry.sizes}, {'done' if entry.done else 'not done'}"
+    sizes = f" {entry.sizes}" if entry.sizes else ""
+    return f"last is {entry.op} #{entry.seq}{sizes}, {'done' if entry.done else 'not done'}"
 
 
-def waits(states: Iterable[State]) -> tuple[str, ...]:
-    """What everybody does, equal ones in one line; those with nothing to do are left out."""
+def waits(states: Iterable[State], awaited: Mapping[str, tuple[str, str]] | None = None) -> tuple[str, ...]:
+    """What everybody does, equal ones in one line; those with nothing to do are left out.
+
+    `awaited`: by process, for which result it waits, as `chains.awaited` has it.
+    """
     busy = [state for state in states if state.doing != "idle"]
-    groups = group((state.facts.who, _does(state)) for state in busy)
+    known = awaited or {}
+    groups = group((state.facts.who, _does(state, known.get(state.facts.id, ("",))[0])) for state in busy)
     everyone = [state.facts.who for state in busy]
     pids = {state.facts.who: state.facts.pid for state in busy}
     lines = []
     for one in groups[:EVIDENCE_LINES]:
-        ranked = all(who.rank is not None for who in one.members)
-        plain = ranked or len(one.members) > 1 or one.members[0].role == "driver"
-        who = name_members(one.members, everyone) if ranked else ", ".join(sorted({label(who) for who in one.members}))
-        lines.append(f"{who if plain else f'{who} pid {pids[one.members[0]]}'}: {one.key}")
+        does = one.key if len(one.members) == 1 else _plural(one.key)
+        lines.append(f"{_members(one.members, everyone, pids)}: {does}")
     if len(groups) > EVIDENCE_LINES:
         lines.append(f"and {len(groups) - EVIDENCE_LINES} more")
     return tuple(lines)
 
 
-def _does(state: State) -> str:
+def _members(members: Sequence[Who], everyone: Sequence[Who], pids: Mapping[Who, int]) -> str:
+    """Ranks by their numbers, others by how many there are of a role, a single one by its pid."""
+    ranked = [who for who in members if who.rank is not None]
+    parts = [name_members(ranked, everyone)] if ranked else []
+    others = sorted((who for who in members if who.rank is None), key=_role)
+    for role, found in groupby(others, key=_role):
+        same = list(found)
+        pid = "" if role == "driver" else f" pid {pids[same[0]]}"
+        parts.append(f"{label(same[0])}{pid}" if len(same) == 1 else several(len(same), label(same[0])))
+    return ", ".join(parts)
+
+
+def _plural(does: str) -> str:
+    first, _, rest = does.partition(" ")
+    return f"{_MANY.get(first, first)} {rest}"
+
+
+def _does(state: State, awaited: str = "") -> str:
     if state.doing == "collective":
         does = f"in {state.facts.call.get('op') or 'a collective'}"
     elif state.doing == "io":
-        does = f"waits for {io(state)}"
+        does = f"waits {io(state)}"
     elif state.doing == "deadlock":
         does = "threads wait for each other"
+    elif state.doing == "wait" and state.about:
+        does = f"waits for {state.about}"
+    elif state.doing == "ray" and awaited:
+        does = f"waits {awaited},"
     else:
         does = DOES.get(state.doing, state.doing)
     step = f" (step {state.facts.step})" if state.facts.step is not None else ""

@@ -328,4 +328,4 @@ def word_on(job: JobRow) -> Iterator[Event]:
 
 def title(job: JobRow) -> str:
     """`job raysubmit_1 (FAILED): python train.py`."""
-    return f"job {job.submission_id or job.job_id} ({job.status}): {command_of(job)}"
+    return f"job {job.submission_id or job.job_id} ({job.ending}): {command_of(job)}"

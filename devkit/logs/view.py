@@ -33,7 +33,9 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
     if found.cause is None:
         return Text("\n").join([Text(f"no error was found in {head}", style="bold"), *_notes(left)])
     lines = [Text(head, style="dim"), Text(), *_cause(left, found.cause, "first error", cwd)]
-    if left.job.status == "SUCCEEDED":
+    if left.job.is_untold:
+        lines += [Text(), Text("its driver has ended; Ray does not record how", "dim")]
+    elif left.job.status == "SUCCEEDED":
         lines += [Text(), Text("the job succeeded because its driver exited without an error", "dim")]
     if not found.sure:
         word = "an error of this kind is usually a consequence, but no trace of its cause was found"

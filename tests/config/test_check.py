@@ -126,6 +126,13 @@ def test_arithmetic(command: Command, words: list[str], key: str, said: str) -> 
         micro_batch_sizes(load(command(*words)).config)
 
 
+def test_replicas_have_one_gpu(command: Command) -> None:
+    replicas = f"{ROLLOUT}.engine_kwargs.sglang.replicas"
+    words = [f"{ROLLOUT}.name=sglang", "trainer.n_gpus_per_node=2", f"{replicas}=2"]
+    assert "replicas share one GPU" in problems(command(*words, f"{ROLLOUT}.tensor_model_parallel_size=2"))[replicas]
+    assert replicas not in problems(command(*words, f"{ROLLOUT}.tensor_model_parallel_size=1"))
+
+
 def test_what_a_part_does_not_use_is_not_judged(command: Command) -> None:
     unused = [f"{R}.log_prob_micro_batch_size=3", f"{R}.log_prob_micro_batch_size_per_gpu=3"]
     assert problems(command(*unused)) == {}

@@ -23,7 +23,7 @@ OURS = {
     *(f"{model}.activation_memory_budget" for model in ("actor_rollout_ref.model", "critic.model")),
     *("global_profiler.ranks", "global_profiler.all_ranks", f"{_ENGINE}_timeout", "trainer.grace_period"),
     "trainer.console_metrics",
-    *(f"{_ENGINE}_kwargs.sglang.sampling_backend", f"{_ENGINE}_kwargs.sglang.log_level"),
+    *(f"{_ENGINE}_kwargs.sglang.{name}" for name in ("sampling_backend", "replicas", "log_level")),
     f"{_ENGINE}_kwargs.sglang.cuda_graph_max_bs",  # verl hands it on with all the others
     *(f"{_ENGINE}_kwargs.vllm.attention_backend", f"{_ENGINE}_kwargs.vllm.log_level"),
 }
@@ -173,7 +173,7 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
     ("word", "why"),
     [
         (f"{ROLLOUT}.data_parallel_size=2", "tensor_model_parallel_size alone"),
-        (f"{ROLLOUT}.engine_kwargs.sglang.mm_attention_backend=fa3", "cuda_graph_max_bs, log_level alone"),
+        (f"{ROLLOUT}.engine_kwargs.sglang.mm_attention_backend=fa3", "cuda_graph_max_bs, replicas, log_level alone"),
         (f"{ROLLOUT}.engine_kwargs.trtllm.max_batch_size=8", "engines are sglang and vllm"),
         (f"{ROLLOUT}.load_format=dummy", "weights from the actor"),
         (f"{ROLLOUT}.cudagraph_capture_sizes=[1,2]", "sizes and orders its own batches"),

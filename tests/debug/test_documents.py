@@ -40,7 +40,8 @@ def hub(tmp_path: Path) -> Iterator[RunningHub]:
     """Rank 0 is stopped and answers, rank 1 is stopped at an exception and gives errors, one has gone."""
     with running_hub(tmp_path) as hub:
         report = {"identity": identity("w0"), "stops": [stop("w0")], "armed": ARMED, "ended": []}
-        answers = {"eval": {"value": "1", "error": None}, "continue": {}, "stacks": {"threads": all_threads()}}
+        answers = {"eval": {"value": "1", "error": None}, "continue": {}}
+        answers |= {"stacks": {"threads": all_threads(), "task": "load"}}
         answers |= {"break": {"report": report}, "spy": {"error": "no"}, "kept": {"documents": []}}
         first = FakeAgent(hub, identity("w0"), answers)
         first.report(stop("w0"), stop("w0", number=2))
@@ -100,6 +101,7 @@ def test_stacks(client: HubClient, told: Any) -> None:
     stacks.run(client, json=True)
     document = told("stacks")
     assert document["groups"] and [each["error"] for each in document["ranks"]] == [None, "no"]
+    assert [each["task"] for each in document["ranks"]] == ["load", ""]
 
 
 def test_break(client: HubClient, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:

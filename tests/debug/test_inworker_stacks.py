@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import stacks
+from devkit.debug.inworker import progress, stacks
 from tests.debug.parking_lot import Lot
 from tests.pace import stretched
 
@@ -117,6 +117,22 @@ def test_asyncio_tasks_that_wait_are_shown_and_the_one_that_runs_is_not() -> Non
     assert all(thread["name"] != "task runs" for thread in threads)
 
 
+def test_tasks_come_in_the_order_of_their_numbers_and_those_with_a_name_last() -> None:
+    async def main() -> list[str]:
+        event = asyncio.Event()
+        waiting = [asyncio.create_task(event.wait()) for _ in range(30)]
+        waiting[7].set_name("a call")
+        await asyncio.sleep(0)
+        names = [str(thread["name"]) for thread in stacks.all_threads() if str(thread["name"]).startswith("task ")]
+        event.set()
+        await asyncio.gather(*waiting)
+        return names
+
+    *numbered, last = asyncio.run(main())
+    numbers = [int(name.removeprefix("task Task-")) for name in numbered]
+    assert numbers == sorted(numbers) and len(numbers) == 29 and last == "task a call"
+
+
 def test_a_task_of_another_threads_loop_is_shown() -> None:
     async def patient(entered: threading.Event, event: asyncio.Event) -> None:
         entered.set()
@@ -141,6 +157,14 @@ def test_a_task_of_another_threads_loop_is_shown() -> None:
         loop.close()
 
     assert any(name.endswith("patient") for name in found)
+
+
+@pytest.mark.parametrize(("actor_id", "task"), [("", "load"), ("ab12", "")])
+def test_a_task_is_named_only_where_no_actor_lives(actor_id: str, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor that is being made has the title `ray::Engine.__init__`, as if that were a task."""
+    monkeypatch.setattr(progress, "task_name", lambda: "load")
+    monkeypatch.setattr(progress.waits, "actor", lambda: {"actor_id": actor_id, "concurrency": 1})
+    assert progress.task_function() == task
 
 
 # ---- py-spy

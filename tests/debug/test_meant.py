@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug import breaks, continue_, evaluate, terminal
+from devkit.debug import breaks, continue_, evaluate, jobs, terminal
 from devkit.debug.breaks import BreakOptions
 from devkit.debug.inworker.records import StopRecord
 from devkit.debug.job_ends import corrected
@@ -217,7 +217,7 @@ def test_a_driver_that_failed_is_no_success(hub: RunningHub) -> None:
         records = [record(row) for row in corrected(rows(), client)]
     assert {each["job_id"]: (each["status"], each["message"], each["exit_code"]) for each in records} == {
         "01": ("FAILED", "the driver ended with exit code 1", 1),
-        "02": ("SUCCEEDED", "", None),
+        "02": ("SUCCEEDED", "", 0),
         "03": ("FAILED", "the driver raised ValueError: no", None),
         "04": ("RUNNING", "", None),
         "05": ("SUCCEEDED", "", None),
@@ -243,7 +243,19 @@ def crash_document() -> dict[str, Any]:
     }
 
 
+def test_a_driver_of_which_nobody_tells_how_it_ended_is_no_success(hub: RunningHub) -> None:
+    """One that ended with a traceback on a debug cluster, and had no devkit in it."""
+    with hub.client() as client:
+        client.call("ended", job_id="02", code=0)
+        found = corrected(rows(), client)
+    assert [row.ending for row in found[:5]] == ["ENDED", "SUCCEEDED", "ENDED", "RUNNING", "SUCCEEDED"]
+    assert record(found[0])["status"] == "SUCCEEDED", "as Ray has it"
+    listed = "\n".join(jobs._lines(found[:2], 200))
+    assert listed.count("ENDED") == listed.count("SUCCEEDED") == 1
+
+
 def test_without_a_hub_ray_is_believed() -> None:
     assert [row.status for row in corrected(rows(), None)][:3] == ["SUCCEEDED"] * 3
+    assert [row.ending for row in corrected(rows(), None)][:3] == ["ENDED"] * 3
     broken = FakeHub(ends=DevkitError("the hub does not know ends", hint="-"), crashes=DevkitError("no", hint="-"))
     assert [row.status for row in corrected(rows(), broken)][:3] == ["SUCCEEDED"] * 3

@@ -52,6 +52,24 @@ def test_a_narrow_terminal_gets_two_lines_for_a_stop_and_none_is_too_long(width:
     assert "10.0.0.5 pid 4002" in lines[4] and ("2 attached" in lines[4] or width == 60)
 
 
+def catches(rank: int, count: int, **changes: object) -> dict[str, object]:
+    at = {"file": "/job/reward.py", "line": 12, "function": "score"}
+    row = {"kind": "KeyError", "text": "'answer'", "at": at, "by": {**at, "line": 30}, "count": count, **changes}
+    caught = [{"seconds": 8.0, "ago": 0.1, **row}]
+    return {"role": "Rank", "rank": rank, "worker_id": f"w{rank}", "connected": True, "caught": caught}
+
+
+def test_what_the_program_catches_is_shown_for_all_ranks_together() -> None:
+    rare = catches(2, 4, kind="OSError", text="")
+    text = shown(160, workers=[catches(0, 100), catches(1, 20), rare])
+    block = text[text.index("caught by the program") :].splitlines()
+    assert block[1] == "  120 x KeyError: 'answer' at reward.py:12, caught at reward.py:30 · ranks 0,1"
+    assert block[2] == "  4 x OSError at reward.py:12, caught at reward.py:30 · rank 2"
+    assert "caught" not in shown(160)
+    narrow = shown(60, workers=[catches(0, 100)])
+    assert narrow.endswith("  100 x KeyError: 'answer' at reward.py:12\n    caught at reward.py:30 · rank 0\n")
+
+
 def test_stops_come_by_role_and_rank_whoever_stopped_first() -> None:
     stops = [stop(number, rank, since=NOW - rank) for number, rank in enumerate((10, 1, 9, 0))]
     lines = shown(220, stops=[*stops, stop(7, None, role="Driver")]).splitlines()
@@ -90,11 +108,24 @@ def test_what_ended_is_told_the_newest_first_and_no_endless_list() -> None:
     assert "2 crashes: devkit crashes" in text
 
 
+def test_stops_of_a_job_that_has_ended_go_when_a_later_job_runs() -> None:
+    gone = [
+        {"id": f"s{job}", "job_id": f"{job:02x}000000", "role": "W", "rank": 0, "reason": "continued", "time": NOW}
+        for job in (1, 2, 3)
+    ]
+    both = [{"job_id": "02000000"}, {"job_id": ""}]
+    text = shown(80, gone=gone, workers=both)
+    assert "s1 " not in text and "s2 " in text and "s3 " in text, "the third has ended just now, beside the second"
+    assert "s1 " in shown(80, gone=gone, workers=[*both, {"job_id": "01000000"}])
+    assert "s1 " in shown(80, gone=gone) and "no longer" not in shown(80, gone=gone[:1], workers=both)
+
+
 @pytest.mark.parametrize(
     ("state", "hint"),
     [
         ({}, "devkit run -- CMD"),
         ({"workers": [{}]}, "devkit break FILE:LINE"),
+        ({"workers": [{}]}, "\ndevkit hang says why nothing moves\n"),
         ({"workers": [{}], "breakpoints": [{"id": "b", "spec": "a:1"}]}, "when they hit a breakpoint"),
     ],
 )

@@ -71,9 +71,45 @@ def test_roles_are_compared_among_themselves() -> None:
     assert ranks_of(documents) == [[0, 1, 2], [0, 1, 2]]
 
 
-def test_a_rank_that_idles_while_its_peers_work_is_odd() -> None:
+def test_a_rank_that_idles_while_its_peers_work_is_shown_and_not_called_odd() -> None:
     merged = merge([process(0, busy(3)), process(1, busy(3)), process(2, IDLE)])
-    assert [who.rank for who in merged.odd] == [2] and merged.idle == ()
+    assert merged.odd == () and merged.idle == () and [one.ranks for one in merged.groups] == [[0, 1], [2]]
+    text = printed(stacks.page(merged, cwd="/job"))
+    assert "Worker rank 2  10.0.0.1 pid 102\n  idle: no code of the program is running\n" in text
+    assert "differs" not in text and "odd" not in text
+
+
+def unranked(pid: int, *threads: Thread, role: str = "worker", task: str = "") -> dict[str, Any]:
+    return {**process(None, *threads, role=role), "pid": pid, "task": task}
+
+
+def test_a_spare_worker_and_an_actor_that_still_starts_are_idle_and_not_odd() -> None:
+    """Ray starts workers in advance; and an engine that is not there yet is in no line of the program."""
+    work = [unranked(pid, busy(3), task="load") for pid in (7, 8)]
+    engines = [unranked(pid, busy(5), role="Engine") for pid in (10, 11)]
+    merged = merge([*work, unranked(9, IDLE), *engines, unranked(12, IDLE, role="Engine")])
+    assert merged.odd == () and [one.pid for one in merged.idle] == [9, 12]
+    assert "2 processes idle: worker pid 9, Engine pid 12" in printed(stacks.page(merged))
+
+
+def test_one_stopped_in_a_library_is_not_odd() -> None:
+    stopped = {**IDLE, "stopped": True}
+    assert merge([process(0, busy(3)), process(1, busy(3)), process(2, stopped)]).odd == ()
+
+
+def test_a_task_is_called_by_its_function_and_compared_with_its_like() -> None:
+    documents = [*(unranked(pid, busy(3), task="load") for pid in (7, 8)), unranked(9, busy(4), task="score")]
+    merged = merge(documents)
+    assert merged.odd == ()
+    text = printed(stacks.page(merged, cwd="/job"))
+    assert text.startswith("task load pid 7; task load pid 8\n") and "task score pid 9  10.0.0.1\n" in text
+    assert {one["role"] for one in stacks.record(documents, merged)["groups"]} == {"worker"}  # type: ignore[arg-type]
+
+
+def test_a_pid_is_said_once() -> None:
+    merged = merge([unranked(7, busy(3), role="Trainer"), unranked(8, busy(3), role="driver")])
+    text = printed(stacks.page(merged, cwd="/job"))
+    assert "Trainer pid 7  10.0.0.1\n" in text and "driver  10.0.0.1 pid 8\n" in text
 
 
 def test_whole_idle_roles_are_folded_away() -> None:
@@ -127,13 +163,102 @@ def test_a_train_function_in_a_thread_counts_when_the_main_thread_idles() -> Non
     assert [frame.function for frame in one.key.frames] == ["loop"]
 
 
-def test_the_main_thread_goes_first_and_other_threads_are_only_counted() -> None:
-    other = {"name": "prefetch", "frames": frames(("/job/data.py", 1, "load"), (BOOT, 1, "run"))}
-    merged = merge([process(0, other, busy(3), IDLE)])
+def thread(name: str, line: int, *inner: tuple[str, int, str]) -> Thread:
+    """A thread or a task in a line of the program, and in a library below it."""
+    return {"name": name, "frames": frames(*inner, ("/job/data.py", line, f"load_{line}"), (BOOT, 1, "run"))}
+
+
+def lines_of(*documents: dict[str, Any], everything: bool = False) -> list[str]:
+    return printed(stacks.page(merge(documents), everything=everything, cwd="/job")).splitlines()
+
+
+def test_the_main_thread_goes_first_and_other_threads_of_the_program_follow() -> None:
+    merged = merge([process(0, thread("prefetch", 1), busy(3), IDLE)])
     assert merged.groups[0].key.frames[0].function == "step"
-    text = printed(stacks.page(merged, cwd="/job"))
-    assert "load" not in text and "1 other thread working" in text and "1 idle thread" in text
-    assert "load  data.py:1" in printed(stacks.page(merged, cwd="/job", everything=True))
+    assert printed(stacks.page(merged, cwd="/job")).splitlines()[2:] == [
+        "  step  train.py:3",
+        "  fit  train.py:7",
+        "  thread prefetch",
+        "    load_1  data.py:1",
+        "  + 1 idle thread",
+    ]
+
+
+LOCKS = "/v/lib/python3.11/asyncio/locks.py"
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_equal_stacks_of_a_process_are_shown_once_with_their_number(everything: bool) -> None:
+    """Calls of an async actor are tasks: 48 of them are blocked at one line, and nobody is at work."""
+    calls = [thread(f"task Task-{number}", 5, (LOCKS, 387, "acquire")) for number in range(48)]
+    waiting = {"name": "task Task-99", "frames": frames((LOCKS, 9, "wait"), (RAY, 1, "main_loop"))}
+    assert lines_of(process(0, IDLE, *calls, waiting), everything=everything) == [
+        "Worker rank 0  10.0.0.1 pid 100",
+        "  48 tasks",
+        "    acquire  asyncio/locks.py:387",
+        "    load_5  data.py:5",
+        "  + 1 idle thread, 1 idle task",
+    ]
+
+
+def test_threads_and_tasks_at_one_line_are_counted_apart() -> None:
+    pool = [thread(f"pool_{number}", 5) for number in range(3)]
+    assert lines_of(process(0, *pool, thread("task Task-1", 5)))[1:] == [
+        "  1 task and 3 threads",
+        "    load_5  data.py:5",
+    ]
+
+
+def test_with_all_frames_stacks_that_differ_in_a_library_are_two() -> None:
+    two = process(0, thread("a", 5, (TORCH, 1, "wait")), thread("b", 5, (TORCH, 2, "wait")))
+    assert "  2 threads" in lines_of(two)
+    assert [line for line in lines_of(two, everything=True) if "thread" in line] == ["  thread b"]
+
+
+def test_at_most_five_different_stacks_are_shown_and_the_rest_is_counted() -> None:
+    threads = [thread(f"t{line}", line) for line in range(1, 7)]
+    tasks = [thread(f"task Task-{line}", line) for line in range(7, 10)]
+    many = process(0, *threads, *tasks, IDLE)
+    assert lines_of(many)[-2:] == [
+        "    load_5  data.py:5",
+        "  + 3 tasks and 1 thread (shown with --all), 1 idle thread",
+    ]
+    everything = lines_of(many, everything=True)
+    assert "  task Task-9" in everything and everything[-1] == "  + 1 idle thread"
+    assert not any("#" in line or "working" in line for line in everything)
+
+
+def test_nothing_is_said_of_threads_where_there_is_none() -> None:
+    assert lines_of(process(0, busy(3)))[-1] == "  fit  train.py:7"
+
+
+def test_other_stacks_of_equal_processes_say_whose_they_are() -> None:
+    """All wait in one collective; the decisive thread is that of one rank."""
+    own = [thread("prefetch", 1) for _ in range(3)]
+    ranks = [process(rank, busy(3), own[rank], *([thread("writer", 2)] if rank == 2 else [])) for rank in range(3)]
+    lines = [line for line in lines_of(*ranks) if "thread" in line]
+    assert lines == ["  thread prefetch in each", "  thread writer in rank 2"]
+    pools = [process(rank, busy(3), *(thread(f"p{rank}_{n}", 1) for n in range(2))) for rank in range(2)]
+    assert "  2 threads in each" in lines_of(*pools)
+    assert "  3 threads in ranks 0,1" in lines_of(*pools[:1], process(1, busy(3), thread("p", 1)), process(2, busy(3)))
+
+
+def test_the_stack_that_a_process_is_about_is_the_first() -> None:
+    document = process(0, thread("task Task-1", 1), thread("task Task-2", 2))
+    about = {("10.0.0.1", 100): Frame("/job/data.py", 2, "load_2")}
+    first = printed(stacks.page(merge([document], about), cwd="/job")).splitlines()
+    assert first[1:] == ["  load_2  data.py:2", "  task Task-1", "    load_1  data.py:1"]
+    assert lines_of(document)[1:] == ["  load_1  data.py:1", "  task Task-2", "    load_2  data.py:2"]
+
+
+TRACING = f"{SITE}/ray/util/tracing/tracing_helper.py"
+
+
+def test_rays_wrappers_between_frames_of_the_program_are_left_out_unless_all_are_wanted() -> None:
+    rows = [("/job/env.py", 44, "act"), (TRACING, 487, "_resume_span"), ("/job/env.py", 50, "rollout")]
+    document = process(0, {"name": "MainThread", "frames": frames(*rows)})
+    assert lines_of(document)[1:] == ["  act  env.py:44", "  rollout  env.py:50"]
+    assert "tracing_helper" in lines_of(document, everything=True)[2]
 
 
 def test_a_stop_of_ours_is_named() -> None:

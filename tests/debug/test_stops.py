@@ -47,6 +47,28 @@ def test_a_stop_is_listed_with_its_place_and_ends_by_continue(lot: Lot) -> None:
     assert not lot.stops.resume(stop.id)
 
 
+def test_a_stop_in_an_except_knows_what_is_handled_there(lot: Lot) -> None:
+    def inner() -> None:
+        lot.hit()  # what the caller handles is no business of this frame
+
+    def work() -> None:
+        try:
+            raise ValueError("signal only works in main thread")
+        except ValueError:
+            lot.hit()
+            inner()
+
+    lot.start(work, "worker-7")
+    stop = lot.stop()
+    assert isinstance(stop.names["__exception__"], ValueError)
+    assert lot.stops.records()[0].thread == "worker-7 (handling ValueError: signal only works in main thread)"
+    lot.stops.resume(stop.id)
+    following = lot.stop(function="inner")
+    assert following.names == {} and lot.stops.records()[0].thread == "worker-7"
+    lot.stops.resume(following.id)
+    lot.join()
+
+
 def test_threads_stop_on_their_own_and_only_the_one_that_is_meant_goes_on(lot: Lot) -> None:
     done: Queue[int] = Queue()
 

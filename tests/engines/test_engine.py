@@ -220,3 +220,20 @@ def test_a_run_that_asks_for_another_engine_gets_one(
     assert world.engine.handles[0].info.pids != pids and all(gone(pid, 0) for pid in pids)
     workers = WorkerGroup(world.pool, config)
     assert gap(workers, workers.generate(prompts, 1, validate=False)) < AGREE
+
+
+def test_two_replicas_have_the_trainers_weights_and_share_the_prompts(
+    world: World, prompts: Prompts, config_of: Callable[..., Config]
+) -> None:
+    """Of SGLang, last: it takes the place of the engine above."""
+    if world.config.actor_rollout_ref.rollout.name != "sglang":
+        pytest.skip("of SGLang only")
+    config = config_of(f"{ROLLOUT}.engine_kwargs.sglang.replicas=2", f"{ROLLOUT}.temperature=1.0")
+    world.pool.build(RunSpec(config, None, 3))  # type: ignore[arg-type]
+    workers = WorkerGroup(world.pool, config)
+    for seed in (5, 6):
+        world.change_weights(seed)
+        workers.sync_weights()
+        rollout = workers.generate(prompts, 1, validate=False)
+        assert rollout.mask_BT.any(-1).all() and gap(workers, rollout) < AGREE
+        assert world.same_weights()

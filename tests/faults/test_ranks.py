@@ -121,4 +121,4 @@ def test_dies(job: Job, clinic: Clinic) -> None:
     job.process.wait(stretched(60))
     clinic.symptom()
     said = clinic.first_error(job.cluster.head, job.cluster.environ)
-    assert "without a message, as after SIGKILL" in said and "rank 1" in said, said
+    assert "without a message: by SIGKILL" in said and "rank 1" in said, said

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from devkit.hang.answers import read_sample
 from devkit.hang.case import PATIENCE
 from devkit.hang.diagnose import diagnose
-from devkit.hang.facts import Sample
 from devkit.hang.records import Verdict
 
 Document = dict[str, Any]
@@ -134,7 +134,7 @@ def verdict(
     left = tables.pop("left", ())
     now = before if last is None else list(last)
     return diagnose(
-        Sample.of(answer(before), **tables), Sample.of(answer(now, NOW + seconds, left), **tables), patience
+        read_sample(answer(before), **tables), read_sample(answer(now, NOW + seconds, left), **tables), patience
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import waits as waits_inside
-from devkit.hang.facts import Call, Holder, NodeFacts, Pending, Sample
+from devkit.hang.answers import read_sample
+from devkit.hang.facts import Call, Holder, NodeFacts, Pending
 from devkit.hang.records import Verdict
 from tests.hang.jobs import NOW, RAY, TRAIN, answer, driver, facts, frames, process, verdict
 
@@ -91,7 +92,7 @@ def test_two_actors_that_wait_for_each_other() -> None:
 
 def test_without_ray_s_table_single_slots_tell() -> None:
     found = told(TWO, None, None)
-    assert is_deadlock(found) and "for a call, queued at Node pid 3098" in found.sentence
+    assert is_deadlock(found) and "for a call to Node pid 3098" in found.sentence
     busy = process(facts(5, 70, call_in="", cpu=1.0), 5, "Loader")
     later = process(facts(5, 71, call_in="", cpu=9.0), 5, "Loader")
     first, last = [driver(), *TWO, busy], [driver(), *TWO, later]
@@ -224,7 +225,7 @@ def test_a_young_wait_is_not_decided() -> None:
 def test_an_older_agent_tells_no_waits() -> None:
     bare = [driver(), process(facts(None, 6, "Node.ask", inner=[(RAY, 7, "get")]), 1)]
     assert verdict(bare).kind == "stuck"
-    sample = Sample.of(answer(bare), calls=TABLE)
+    sample = read_sample(answer(bare), calls=TABLE)
     assert sample.processes[0].waits == () and sample.time == NOW and replace(sample) == sample
     assert frames((TRAIN, 1, "f"))
 

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from devkit.debug.stack_groups import Frame
+from devkit.hang.answers import read_sample
+from devkit.hang.diagnose import diagnose
 from devkit.hang.facts import CrashFacts, Holder, NodeFacts, Pending, Room, Sample
+from devkit.hang.gather import Diagnosis
 from devkit.hang.records import RankProgress, Verdict
-from devkit.hang.view import table
+from devkit.hang.view import page, table
 from devkit.hang.watchdog import Watch, look
 from tests.hang import jobs
 from tests.hang.jobs import (
@@ -68,7 +71,7 @@ SILENT = process(None, 1, process={"state": "R", "cpu": 1.0}, threads=HOLDS)
 ABSENTEES = {
     "sleeps": (elsewhere(1, 3, 41, call_in="clock_nanosleep"), "missing", 41, "it sleeps at"),
     "waits for an event": (elsewhere(1, 3, 42), "missing", 42, "waits for a condition"),
-    "reads": (elsewhere(1, 3, 43, call_in="read", target="a pipe"), "io", 43, "a read from a pipe"),
+    "reads": (elsewhere(1, 3, 43, call_in="read", target="a pipe"), "io", 43, "waits for data from a pipe at"),
     "asks a host": (
         elsewhere(1, 3, 43, call_in="poll", target="TCP 10.0.0.1:9 to 10.0.0.2:80"),
         "io",
@@ -397,6 +400,78 @@ def test_what_has_ended_in_a_process_that_waits_is_told(name: str) -> None:
     assert found.kind == "stuck" and found.sentence.endswith(said), found
 
 
+def waits_inside(what: str, line: int = 42, **changes: Any) -> Document:
+    """A process that waits for something of its own at that line."""
+    at = {"file": TRAIN, "line": line, "function": "step"}
+    inner = {"thread": "MainThread", "call": "Client.score", "at": at, "what": what, "count": 1, "free": False}
+    concurrency = changes.pop("concurrency", 1)
+    return process(facts(1, line, primitives=[{**inner, **changes}], concurrency=concurrency), 1)
+
+
+def test_what_a_process_waits_for_of_its_own_is_named() -> None:
+    found = verdict([driver(), waits_inside("an item from a queue.Queue that is empty")], patience=1.0)
+    assert found.sentence.startswith(
+        "no progress: Worker rank 1 waits for an item from a queue.Queue that is empty at "
+    )
+    assert any("waits for an item from" in line for line in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        ({"free": True, "count": 48}, "; 48 of its calls wait there; no call that is under way holds it: one that has"),
+        (
+            {"holder": "t", "holder_call": "W.publish", "held_at": {"file": TRAIN, "line": 7, "function": "publish"}},
+            "; W.publish holds it at /job/train.py:7 in publish",
+        ),
+    ],
+    ids=["nobody", "somebody"],
+)
+def test_who_holds_what_a_process_waits_for(known: Document, says: str) -> None:
+    assert says in verdict([driver(), waits_inside("an asyncio.Semaphore", **known)], patience=1.0).sentence
+
+
+def test_a_barrier_for_more_than_an_actor_takes_at_once() -> None:
+    barrier = "a threading.Barrier for 6, at which 4 have arrived"
+    found = verdict([driver(), waits_inside(barrier, count=4, concurrency=4)], patience=1.0)
+    assert (
+        "; all 4 calls that it takes at once (max_concurrency) are there, so the others cannot come" in found.sentence
+    )
+    assert "takes at once" not in verdict([driver(), waits_inside(barrier, count=4)], patience=1.0).sentence
+
+
+def test_a_sleep_in_a_loop_says_what_it_looks_at() -> None:
+    at = {"file": TRAIN, "line": 42, "function": "step"}
+    poll = {"thread": "MainThread", "at": at, "by": at, "loop": "while not ready", "values": {"ready": "False"}}
+    found = verdict([driver(), process(facts(1, 42, call_in="clock_nanosleep", polls=[poll]), 1)], patience=1.0)
+    assert "sleeps at /job/train.py:42 in step, in the loop `while not ready` (ready = False), and" in found.sentence
+
+
+def in_the_loop_thread(running: str) -> Document:
+    known = facts(None, 13, "score", call_in="clock_nanosleep", coroutines={"count": 0, "running": [running]})
+    known["threads"][0]["name"] = "AsyncIO Thread: default"
+    return process(known, None, "Judge")
+
+
+def test_another_call_at_the_same_line_is_progress_and_what_blocks_the_loop_is_told() -> None:
+    found = verdict([driver(), in_the_loop_thread("Task-7")], [driver(), in_the_loop_thread("Task-9")])
+    assert not found.hang and found.sentence.endswith(
+        ", but Judge pid 1900 sleeps at /job/train.py:13 in score; that blocks the event loop of its actor"
+    ), found.sentence
+    found = verdict([driver(), in_the_loop_thread("Task-7")], patience=1.0)
+    assert found.kind == "stuck" and "; that blocks the event loop of its actor, and the driver waits" in found.sentence
+
+
+def test_another_task_of_ray_at_the_same_line_is_progress() -> None:
+    sleeps = process(facts(None, 13, "load", call_in="clock_nanosleep"), None, "worker")
+    first, last = (
+        read_sample(answer([driver(), sleeps], at), tasks={"worker-900": frozenset({task})})
+        for at, task in ((NOW, "t1"), (NOW + 2.0, "t2"))
+    )
+    assert diagnose(first, last, 1.0).kind == "moves"
+    assert diagnose(replace(first, tasks=last.tasks), last, 1.0).kind == "stuck"
+
+
 def failed(count: int, every: float, ended: float = 0.0, said: str = "KeyError: 'a'") -> tuple[CrashFacts, ...]:
     """Crashes of one kind, the last one `ended` seconds before the later sample."""
     at, last = Frame(TRAIN, 17, "Env.step"), NOW + 2.0 - ended
@@ -414,9 +489,47 @@ def test_what_fails_again_and_again_is_why_the_others_wait() -> None:
 
 
 def test_what_fails_again_and_again_while_others_work_is_told_and_no_hang() -> None:
+    first, last = (process(facts(0, line, "robust"), 0, "Trainer") for line in (26, 27))
+    found = verdict([first], [last], crashes=failed(12, 0.5))
+    assert not found.hang and ", but Env fails again and again, 12 times" in found.sentence
+
+
+def test_a_driver_that_tries_again_and_again_gets_nowhere() -> None:
     sleeps = process(facts(None, 26, "robust", call_in="clock_nanosleep"), None, "driver")
     found = verdict([sleeps], crashes=failed(12, 0.5))
-    assert not found.hang and ", but Env fails again and again, 12 times" in found.sentence
+    assert found.kind == "failing" and found.sentence.startswith("no progress: Env fails again and again, 12 times")
+    assert found.sentence.endswith("; no process has anything to do: the driver sleeps at /job/train.py:26 in robust")
+
+
+def catching(count: int = 20, seconds: float = 10.0, ago: float = 0.5, line: int = 30) -> Document:
+    """A worker that catches the same error again and again, and sleeps in between."""
+    at = {"file": TRAIN, "line": 12, "function": "score"}
+    row = {"kind": "KeyError", "text": "'x'", "at": at, "by": {**at, "line": 20}}
+    caught = [{**row, "count": count, "seconds": seconds, "ago": ago}]
+    return process(facts(1, line, "run", call_in="clock_nanosleep", caught=caught), 1)
+
+
+def test_what_a_process_catches_again_and_again_is_why_the_others_wait() -> None:
+    found = verdict([driver(), catching()], patience=1.0)
+    assert (found.kind, found.hang) == ("failing", True)
+    assert found.sentence.startswith(
+        "no progress: Worker rank 1 catches the same error again and again, 20 times in 10 s: "
+        "KeyError: 'x' at /job/train.py:12 in score, caught at /job/train.py:20 in score; "
+    ), found
+    assert found.evidence[0] == "Worker rank 1 has caught KeyError: 'x' 20 times at /job/train.py:20 in score"
+
+
+def test_what_is_caught_while_the_job_moves_is_evidence_and_no_news() -> None:
+    found = verdict([driver(), catching()], [driver(), catching(line=31)])
+    assert not found.hang and "again and again" not in found.sentence and "KeyError" in found.evidence[0]
+
+
+@pytest.mark.parametrize("caught", [catching(2), catching(ago=60.0)], ids=["twice", "no more"])
+def test_what_was_caught_before_explains_nothing_and_is_evidence(caught: Document) -> None:
+    found = verdict([driver(), caught], patience=1.0)
+    assert found.kind == "stuck" and "KeyError" not in found.sentence
+    times = "2 times" if caught["facts"]["caught"][0]["count"] == 2 else "20 times"
+    assert found.evidence[0] == f"Worker rank 1 has caught KeyError: 'x' {times} at /job/train.py:20 in score"
 
 
 @pytest.mark.parametrize("crashes", [failed(2, 0.5), failed(5, 0.5, ended=60.0)], ids=["twice", "no more"])
@@ -439,7 +552,58 @@ def test_a_rank_that_is_never_started_is_missed_by_those_who_meet() -> None:
     meeting = process(facts(0, 20, "join", call={"op": "init_process_group", "world_size": 2}), None)
     pending = PENDING["a GPU"][0]
     assert verdict([driver(), meeting], pending=(pending,), nodes=NODES).kind == "resource"
-    assert "only 1 have arrived" in verdict([driver(), meeting], nodes=NODES).sentence
+    assert "only 1 has arrived" in verdict([driver(), meeting], nodes=NODES).sentence
+
+
+def meeting(number: int, role: str, **call: Any) -> Document:
+    """A process that makes a group, as the rank that it was given."""
+    known = facts(None, 17, "join", call={"op": "init_process_group", "world_size": 5, "rank": number, **call})
+    return process(known, number + 50, role)
+
+
+def test_ranks_of_several_roles_come_to_one_group() -> None:
+    there = [meeting(0, "Trainer"), *(meeting(rank, "Engine") for rank in (1, 2, 3))]
+    found = verdict([driver(), *there], patience=1.0)
+    assert (
+        found.kind == "missing" and "for 5 ranks, but only 4 have arrived: no other process of theirs" in found.sentence
+    )
+
+
+def test_a_rank_that_was_given_twice() -> None:
+    there = [meeting(0, "Trainer"), *(meeting(rank, "Engine") for rank in (1, 2, 3))]
+    twin = meeting(2, "Engine")
+    twin["identity"] |= {"worker_id": "Engine-99", "pid": 1099}
+    found = verdict([driver(), *there, twin], patience=1.0)
+    assert found.kind == "missing" and found.sentence.endswith(
+        "for 5 ranks, as ranks 0, 1, 2, 2, 3: rank 2 is taken by Engine pid 1052 and by Engine pid 1099, "
+        "and rank 4 is missing"
+    ), found.sentence
+
+
+def on_tcp(rank: int, call: str, local: str, remote: str = "0.0.0.0:0") -> Document:
+    return process(facts(rank, 24, "serve", call_in=call, target=f"TCP {local} to {remote}"), rank)
+
+
+def test_whoever_waits_for_data_comes_before_a_server_and_is_told_whose_the_other_end_is() -> None:
+    server, client = on_tcp(0, "accept4", "0.0.0.0:29671"), on_tcp(1, "recvfrom", "127.0.0.1:5", "127.0.0.1:29671")
+    found = verdict([driver(), server, client], patience=1.0)
+    assert found.kind == "io" and found.culprit is not None and found.culprit.rank == 1
+    assert "; 127.0.0.1:29671 is Worker rank 0's" in found.sentence, found.sentence
+    alone = verdict([driver(), server], patience=1.0)
+    assert alone.culprit is not None and alone.culprit.rank == 0
+    elsewhere_ = on_tcp(1, "recvfrom", "127.0.0.1:5", "127.0.0.1:29672")
+    assert "is Worker" not in verdict([driver(), server, elsewhere_], patience=1.0).sentence
+
+
+def test_groups_of_other_sizes_and_at_other_addresses_are_told() -> None:
+    here, there = "tcp://127.0.0.1:29500", "tcp://127.0.0.1:29501"
+    one, two = meeting(0, "Trainer", init_method=here), meeting(1, "Engine", init_method=there)
+    assert f"Engine pid 1051 is in init_process_group for 5 ranks at {there}" in verdict([driver(), one, two]).sentence
+    two = meeting(1, "Engine", world_size=4)
+    assert (
+        "Engine pid 1051 is in init_process_group for 4 ranks"
+        in verdict([driver(), meeting(0, "Trainer"), two]).sentence
+    )
 
 
 # ---- large jobs, and the watchdog
@@ -453,7 +617,7 @@ def test_256_ranks(odd: int) -> None:
 
 
 def samples(*documents: tuple[float, list[Document]]) -> list[Sample]:
-    return [Sample.of(answer(ranks, NOW + at)) for at, ranks in documents]
+    return [read_sample(answer(ranks, NOW + at)) for at, ranks in documents]
 
 
 def alarms(found: list[Sample], timeout: float) -> list[tuple[float, str]]:
@@ -537,3 +701,117 @@ def test_a_table_that_is_too_wide_leaves_out_what_tells_least(width: int | None,
     lines = [line.plain for line in table([row, replace(row, rank=1)], width=width)]
     assert lines[0].split() == heads.split() and len(lines) == 3
     assert all(len(line) <= (width or 200) and "/job/train.py:8" in line for line in lines[1:])
+
+
+# ---- how processes are called, and what they wait for
+
+
+def named(number: int, line: int, function: str, role: str, **changes: Any) -> Document:
+    """A process without a rank, at work on a task or as an actor."""
+    found = process(facts(None, line, function, **changes), None, role)
+    return {**found, "identity": {**found["identity"], "pid": number, "worker_id": f"w{number}"}}
+
+
+def in_get(number: int, role: str) -> Document:
+    return named(number, 40, "update", role, inner=[(RAY, 7, "get")])
+
+
+def test_several_of_a_role_are_counted_and_a_single_one_has_its_pid() -> None:
+    waits = {"call_in": "futex"}
+    found = verdict([driver(), in_get(7, "Engine"), in_get(8, "Engine"), named(9, 29, "fetch", "Manager", **waits)])
+    assert found.evidence == (
+        "2 Engines: wait for a Ray result at /job/train.py:40 in update",
+        "Manager pid 9: waits for a condition or an event at /job/train.py:29 in fetch",
+        "driver: waits for a Ray result at /job/train.py:12 in main",
+    )
+
+
+def test_many_of_a_role_are_counted_in_the_sentence() -> None:
+    shards = [in_get(number, "Shard") for number in range(4)]
+    found = verdict([*shards, named(9, 29, "arrive", "Rendezvous"), driver()])
+    assert found.sentence.endswith("in arrive, and 4 Shards and the driver wait for it"), found
+    found = verdict([*shards[:2], named(9, 29, "arrive", "Rendezvous"), driver()])
+    assert found.sentence.endswith("in arrive, and Shard pid 0, Shard pid 1 and the driver wait for it"), found
+
+
+def test_ranks_that_do_the_same_do_it_in_the_plural() -> None:
+    at_event = [process(facts(rank, 14, "train"), rank) for rank in (0, 1)]
+    found = verdict([driver(), *at_event], seconds=12.0)
+    assert "ranks 0,1: wait for a condition" in " ".join(found.evidence).replace("Worker ", "")
+
+
+def test_those_who_meet_are_many() -> None:
+    call = {"inner": [(TORCH_FILE, 9, "init_process_group")], "call": {**MEETS, "world_size": 5}}
+    engines = [named(number, 17, "join", "EngineWorker", **call) for number in range(4)]
+    found = verdict([*engines, named(9, 17, "join", "Trainer", **call)], seconds=12.0)
+    assert "4 EngineWorkers, Trainer pid 9: are creating a process group at /job/train.py:17 in join" in found.evidence
+
+
+def test_a_task_is_called_by_its_function() -> None:
+    sleeps = {"call_in": "clock_nanosleep"}
+    tasks = [named(number, 37, "load_kernel", "worker", task="load_kernel", **sleeps) for number in (7, 8)]
+    found = verdict(tasks, seconds=12.0)
+    said = "no progress: task load_kernel pid 7 and task load_kernel pid 8 sleep at /job/train.py:37 in load_kernel"
+    assert found.sentence == said and found.culprit and found.culprit.role == "worker"
+    assert found.evidence == ("2 tasks load_kernel: sleep at /job/train.py:37 in load_kernel",)
+
+
+def test_a_collective_without_sizes_has_no_gap() -> None:
+    odd = in_collective(1, 3)
+    odd["facts"]["groups"] = [group([entry(6, "barrier", done=False, sizes=())], range(3))]
+    found = verdict([*waiting(0, 2), odd])
+    assert "group default_pg (3 ranks): rank 1: last is barrier #6, not done" in found.evidence
+
+
+def test_where_each_of_those_is_that_the_debugger_has_paused() -> None:
+    def paused(number: int, line: int, function: str, role: str, **changes: Any) -> Document:
+        return named(number, line, function, role, stops=[f"s{number}"], **changes)
+
+    main = paused(1, 38, "train", "driver")
+    shards = [paused(number, 26, "shard_loss", "worker", task="shard_loss") for number in (2, 3)]
+    assert verdict([main, *shards]).sentence == (
+        "no hang: paused by the debugger: the driver at /job/train.py:38 in train; "
+        "task shard_loss pid 2 and task shard_loss pid 3 at /job/train.py:26 in shard_loss"
+    )
+    assert verdict([main]).sentence == "no hang: the driver is paused by the debugger at /job/train.py:38 in train"
+    four = [paused(number, number, "f", "Engine") for number in range(1, 6)]
+    assert verdict(four).sentence.endswith("; Engine pid 3 at /job/train.py:3 in f; and at 2 more places")
+
+
+@pytest.mark.parametrize(
+    ("call", "target", "said"),
+    [
+        ("poll", "a pipe", "waits on a pipe (poll) at"),
+        ("epoll_wait", "", "waits on file descriptors (epoll_wait) at"),
+        ("recvfrom", "TCP a:1 to b:2", "waits for data from TCP a:1 to b:2 at"),
+        ("write", "a pipe", "waits to write to a pipe at"),
+        ("accept4", "TCP a:1", "waits for a peer to connect to TCP a:1 at"),
+        ("connect", "TCP a:1 to b:2", "waits to connect over TCP a:1 to b:2 at"),
+        ("openat", "", "waits to open a file at"),
+        ("flock", "/job/lock", "waits for the lock of /job/lock at"),
+        ("wait4", "", "waits for the end of a child process at"),
+    ],
+)
+def test_what_an_io_wait_is_for(call: str, target: str, said: str) -> None:
+    found = verdict([named(7, 9, "fit", "Trainer", call_in=call, target=target), driver()], seconds=12.0)
+    assert found.kind == "io" and f"Trainer pid 7 {said}" in found.sentence
+    assert f"Trainer pid 7: {said}" in found.evidence[0]
+
+
+def test_the_page_shows_first_what_the_sentence_is_about() -> None:
+    """The page's stack of a process is the one whose line the verdict gives, also where a lock is waited for."""
+    names = ("MainThread", "loader")
+    at = [{"file": TRAIN, "line": line, "function": name} for line, name in zip((51, 61), names, strict=True)]
+    threads = [
+        {"name": name, "frames": [place], "stopped": False, "state": "S", "wait": {"call": "futex"}}
+        for name, place in zip(names, at, strict=True)
+    ]
+    locks = [{"thread": "loader", "lock": "a", "at": at[1], "holder": None, "held_at": None}]
+    raw = answer([process(facts(None, 51, threads=threads, locks=locks), None, "Trainer")])
+    first, last = read_sample(raw), read_sample({**raw, "time": NOW + 12.0})
+    found = Diagnosis(diagnose(first, last), first, last, raw)
+    text = page(found, cwd="/job").plain
+    assert "waits for a lock at /job/train.py:61 in loader" in text.splitlines()[0]
+    assert (
+        "Trainer pid 1900  10.0.0.112\n  loader  train.py:61\n  thread MainThread\n    MainThread  train.py:51" in text
+    )

@@ -207,6 +207,9 @@ def test_a_job_that_ended_well_is_said_to() -> None:
     job = JobRow(job_id="05", status="SUCCEEDED", entrypoint="python tune.py")
     found = first_error([Event("task", KEY, 1.0, "trial", pid=1)])
     assert "its driver exited without an error" in view.page(Left(job, (), (), ()), found).plain
+    page = view.page(Left(replace(job, is_untold=True), (), (), ()), found).plain
+    assert "job 05 (ENDED): python tune.py" in page and "its driver has ended; Ray does not record how" in page
+    assert "succeeded" not in page.lower()
 
 
 # ---- which one is the cause

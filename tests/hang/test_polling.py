@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from devkit.hang.answers import read_sample
 from devkit.hang.diagnose import diagnose
-from devkit.hang.facts import NamedActor, Sample
+from devkit.hang.facts import NamedActor
 from devkit.hang.records import Verdict
 from tests.hang.jobs import NOW, TRAIN, answer, driver, facts, process
 
@@ -26,8 +27,8 @@ def polls(count: int, seconds: float, **changes: Any) -> Document:
 def told(
     *others: Document, counts: tuple[int, int] = (30, 50), named: tuple[NamedActor, ...] = (ELSEWHERE,)
 ) -> Verdict:
-    first = Sample.of(answer([polls(counts[0], 15.0), *others], NOW - 2.0), named=named)
-    last = Sample.of(answer([polls(counts[1], 25.0), *others], NOW), named=named)
+    first = read_sample(answer([polls(counts[0], 15.0), *others], NOW - 2.0), named=named)
+    last = read_sample(answer([polls(counts[1], 25.0), *others], NOW), named=named)
     return diagnose(first, last, 10.0)
 
 
@@ -55,7 +56,7 @@ def test_a_list_of_names_that_stays_the_same_is_told_with_what_there_is() -> Non
     here = replace(ELSEWHERE, name="store", namespace="mine")
     first, last = ([polls(0, 0.0, lookups=[{**lists, "count": count}])] for count in (5, 9))
     named = (here, *more, replace(here, name="gone", state="DEAD"))
-    found = diagnose(Sample.of(answer(first, NOW - 2.0), named=named), Sample.of(answer(last), named=named), 10.0)
+    found = diagnose(read_sample(answer(first, NOW - 2.0), named=named), read_sample(answer(last), named=named), 10.0)
     assert found.sentence == (
         "no progress: the driver lists the named actors of namespace 'mine' at /job/train.py:12 in find, 9 times in "
         "12 s; there is 'store'; in namespace 'other' there are 'engine-0', 'engine-1', 'engine-2', 'engine-3', "
@@ -66,5 +67,5 @@ def test_a_list_of_names_that_stays_the_same_is_told_with_what_there_is() -> Non
 def test_who_looks_no_more_or_waits_for_somebody_at_work_does_not_poll() -> None:
     assert "looks for" not in told(counts=(50, 50)).sentence
     busy = process(facts(0, 5, "train", cpu=1.0), 0, "Trainer")
-    first = Sample.of(answer([polls(30, 15.0), process(facts(0, 4, "train", cpu=0.0), 0, "Trainer")], NOW - 2.0))
-    assert diagnose(first, Sample.of(answer([polls(50, 25.0), busy], NOW)), 10.0).kind == "moves"
+    first = read_sample(answer([polls(30, 15.0), process(facts(0, 4, "train", cpu=0.0), 0, "Trainer")], NOW - 2.0))
+    assert diagnose(first, read_sample(answer([polls(50, 25.0), busy], NOW)), 10.0).kind == "moves"

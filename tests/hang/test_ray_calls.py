@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("hang")
 CIRCLES = [
     ("actors", "ask", r"Node.ask for Node.answer, queued at Node pid", 2),
     ("itself", "outer", r"Me.outer for Me.inner, queued at itself", 1),
-    ("task", "go", r"Tasker.go for through, which runs in worker pid", 2),
+    ("task", "go", r"Tasker.go for through, which runs in task through pid", 2),
     ("async", "gather", r"Async.ask for Async.answer, queued at Async pid", 2),
 ]
 

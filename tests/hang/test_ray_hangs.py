@@ -99,7 +99,7 @@ def test_a_read_that_never_ends(ranks: Ranks) -> None:
     ranks.begin("reads")
     found = ranks.hang()
     assert found["kind"] == "io" and ranks.is_at(found, "reads")
-    assert "a read from a pipe" in found["sentence"]
+    assert "waits for data from a pipe" in found["sentence"]
     ranks.release()
 
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from tests.trainer.stubbed import spec_of
 from tests.trainer.test_rollout_parts import Model, wholes
 from trainer.errors import WeightMismatch
 from trainer.rollout import wire
@@ -34,6 +35,7 @@ class Handle:
         self.calls: list[str] = []
         self.dies_at = dies_at
         self.versions: list[int] = []
+        self.spec = spec_of("unused")
         self.passed_over = passed_over  # gets no weights of an update that is to be of version 5
 
     def __str__(self) -> str:
@@ -124,6 +126,26 @@ def rank_1_says_nothing(rank: int, group: Any, peers: Any) -> None:
         push(rank, group, peers, iter(tensors.items()), handle)
 
 
-@pytest.mark.parametrize("case", [arrives, rank_1_has_other_weights, rank_1_is_passed_over, rank_1_says_nothing, dies])
+def a_replica_says_nothing(rank: int, group: Any, peers: Any) -> None:
+    """One of two that hold the same ranks: what the other holds must not stand for it."""
+    handle, tensors = Handle(), wholes(Model(2, 0))
+    handle.spec = spec_of("unused", replicas=2)
+    handle.receivers += [Receiver(0)]
+    handle.models += [Model(2, 0)]
+    with pytest.raises(WeightMismatch, match=r"the update on rank 1 did not report what it holds"):
+        push(rank, group, peers, iter(tensors.items()), handle)
+
+
+CASES = (
+    arrives,
+    rank_1_has_other_weights,
+    rank_1_is_passed_over,
+    rank_1_says_nothing,
+    a_replica_says_nothing,
+    dies,
+)
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_two_ranks_update_one_engine(case: Callable[..., None], free_port: int) -> None:
     mp.spawn(rank_main, (free_port, case), nprocs=2)

@@ -26,12 +26,14 @@ from trainer.group import WorkerGroup
 from trainer.interfaces import Sampling
 from trainer.records import Prompts, Row
 from trainer.rollout import handle as handles
+from trainer.rollout import wire
 from trainer.rollout.bucket import Filler, read
 from trainer.rollout.handle import EngineHandle, PartLost, gone
 from trainer.rollout.memory import Needed
 from trainer.rollout.remote import Limits, RemoteEngine, free_port
 from trainer.rollout.server import Draw, PartSpec
 from trainer.rollout.sums import sums_of
+from trainer.rollout.wire import Look
 
 pytestmark = pytest.mark.ray
 
@@ -75,9 +77,9 @@ class OneRank:
 
     world_size = 1
 
-    def __init__(self, folder: Path, mesh: Any) -> None:
+    def __init__(self, folder: Path, mesh: Any, **changes: Any) -> None:
         limits = Limits(60.0, 60.0, bucket_bytes=128, memory_bytes=0, needed=Needed(0, 0))
-        self.engine = RemoteEngine(spec_of(str(folder)), limits, device=CPU, eos_ids=[1], pad_id=0)
+        self.engine = RemoteEngine(spec_of(str(folder), **changes), limits, device=CPU, eos_ids=[1], pad_id=0)
         rollout = "actor_rollout_ref.rollout"
         words = [f"{rollout}.name=sglang", f"{rollout}.tensor_model_parallel_size=1", "data.max_response_length=3"]
         config = load(["trainer.n_gpus_per_node=1", *words]).config
@@ -207,6 +209,20 @@ def test_the_next_run_takes_the_engine_over_if_it_is_the_same(rank: OneRank, fol
     assert following.pids == before
     following.engine.load_weights(iter(following.weights.items()), 1)
     assert following.generate([5]).response_BT.tolist() == [[20] * 3]
+
+
+def test_replicas_are_proved_each_and_come_back_together(local_ray: None, folder: Path, mesh: Any) -> None:
+    """Given two engines in place of the one above; when one is killed; then both start again, with the weights."""
+    rank = OneRank(folder, mesh, replicas=2)
+    rank.engine.load_weights(iter(rank.weights.items()), 1)
+    assert rank.generate([1, 2, 3]).response_BT.tolist() == [[20] * 3, [21] * 3, [22] * 3]
+    reports = rank.engine.handles[0].call("send", wire.encode(Look(1)))
+    assert [(report.tp_rank, report.version) for report in reports] == [(0, 1), (0, 1)]
+    before = rank.pids
+    os.kill(before[-1], signal.SIGKILL)
+    assert rank.generate([1, 2, 3]).response_BT.tolist() == [[20] * 3, [21] * 3, [22] * 3]
+    assert "revive_engines" in rank.phases and not set(before) & set(rank.pids)
+    rank.engine.handles[0].end()
 
 
 @contextmanager

@@ -112,7 +112,7 @@ _COUNTS = (
     f" actor_rollout_ref.ref.log_prob_max_token_len_per_gpu {_ROLLOUT}.log_prob_max_token_len_per_gpu"
     f" {_ROLLOUT}.log_prob_micro_batch_size {_ROLLOUT}.log_prob_micro_batch_size_per_gpu {_ROLLOUT}.n"
     f" {_ROLLOUT}.max_num_seqs {_ROLLOUT}.tensor_model_parallel_size"
-    f" {_ROLLOUT}.engine_kwargs.sglang.cuda_graph_max_bs"
+    f" {_ROLLOUT}.engine_kwargs.sglang.cuda_graph_max_bs {_ROLLOUT}.engine_kwargs.sglang.replicas"
     f" {_ROLLOUT}.engine_timeout {_ROLLOUT}.val_kwargs.n critic.ppo_mini_batch_size critic.ppo_micro_batch_size"
     " critic.ppo_micro_batch_size_per_gpu critic.ppo_max_token_len_per_gpu critic.forward_micro_batch_size"
     " critic.forward_max_token_len_per_gpu"

@@ -9,6 +9,7 @@ from trainer.config.schema import Config
 from trainer.teams import KEY, LEARNERS, ROLES, ranks_of, roles_of, teams_of
 
 _ENGINE = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+_REPLICAS = "actor_rollout_ref.rollout.engine_kwargs.sglang.replicas"
 _WORLD = ("trainer.nnodes", "trainer.n_gpus_per_node")
 
 
@@ -91,3 +92,7 @@ def engine_problems(config: Config) -> Iterator[Problem]:
     if any(len({of.count(node) for node in of}) > 1 for of in nodes):
         message = f"{_ENGINE}={size} would cut an engine unevenly over nodes of {per_node} ranks"
         yield Problem(_ENGINE, message, f"a divisor or a multiple of {per_node} is even", uses)
+    replicas = config.actor_rollout_ref.rollout.engine_kwargs.sglang.replicas or 1
+    if replicas > 1 and size > 1:
+        message = f"{_REPLICAS}={replicas}: replicas share one GPU, and {_ENGINE}={size} gives each engine several"
+        yield Problem(_REPLICAS, message, f"leave it out, or set {_ENGINE}=1", (_ENGINE,))

@@ -151,6 +151,7 @@ class SglangKwargs:
     attention_backend: str | None = None  # null: SGLang chooses; torch_native on a CPU
     sampling_backend: str | None = None  # ours: null is SGLang chooses; pytorch on a CPU
     cuda_graph_max_bs: int | None = None  # sequences that CUDA graphs are captured for; null: max_num_seqs, up to 1024
+    replicas: int | None = None  # ours: engines that share a GPU; null: 1, for a small model up to 4
     log_level: str | None = None  # ours: null is error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from trainer.config.schema import Config
 from trainer.interfaces import Engine
 from trainer.learner.models import Source, actor_dtype, empty_causal_lm, read_config
 from trainer.model_path import local_path
-from trainer.rollout import deadlines, memory, vllm
+from trainer.rollout import deadlines, memory, replicas, vllm
 from trainer.rollout.server import EngineSpec
 
 MEGABYTE = 2**20
@@ -58,6 +59,13 @@ def _remote(config: Config, source: Source, device: torch.device, ends: list[int
             tensor_parallel=rollout.tensor_model_parallel_size,
         ),
     )
+    spec = replicas.suited(
+        spec,
+        rollout.engine_kwargs.sglang.replicas,
+        limits.needed,
+        limits.memory_bytes,
+        len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node,
+    )
     return RemoteEngine(
         spec,
         limits,
@@ -87,7 +95,7 @@ def spec_of(config: Config, model: str, dtype: str, device: str) -> EngineSpec:
         cuda_graphs=not rollout.enforce_eager,
         releases_memory=rollout.free_cache_engine,
         seed=config.trainer.seed,
-        options={name: value for name, value in options.items() if value is not None},
+        options={name: value for name, value in options.items() if value is not None and name != "replicas"},
     )
 
 

@@ -135,16 +135,16 @@ def sglang_load(model: Any, named_tensors: list[tuple[str, Tensor]]) -> None:
 
 def write_report(folder: Path, report: Report) -> None:
     """At once or not at all."""
-    path = folder / f"{report.tp_rank}.json"
+    path = folder / f"{report.tp_rank}-{os.getpid()}.json"  # replicas have the same ranks
     new = path.with_suffix(".new")
     new.write_text(wire.encode(report))
     new.rename(path)
 
 
 def reports_in(folder: Path) -> tuple[Report, ...]:
-    """The newest report of each rank that writes into `folder`, and takes them away."""
+    """The newest report of each process that writes into `folder`, and takes them away."""
     found = []
-    for path in sorted(folder.glob("*.json"), key=lambda path: int(path.stem)):
+    for path in sorted(folder.glob("*.json"), key=lambda path: int(path.stem.partition("-")[0])):
         found.append(wire.decode(path.read_text()))
         path.unlink()
     return tuple(found)

@@ -7,6 +7,7 @@ groups gather it together with this one, and must not be left waiting.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -130,14 +131,14 @@ class Push:
         return all_reports(reports, self.handles)
 
     def _of_another_version(self, reports: Sequence[Report], version: int) -> list[Finding]:
-        """Of each tensor-parallel rank: an engine may answer that all is well where a rank was passed over."""
-        held = {report.tp_rank: report.version for report in reports}
-        ranks = range(len(self.group.ranks))
-        silent = [Finding(rank, "", "did not report what it holds") for rank in ranks if rank not in held]
+        """Of each rank of each replica: an engine may answer that all is well where a rank was passed over."""
+        told = Counter(report.tp_rank for report in reports)
+        ranks, each = range(len(self.group.ranks)), self.handles[0].spec.replicas
+        silent = [Finding(rank, "", "did not report what it holds") for rank in ranks if told[rank] < each]
         return silent + [
-            Finding(rank, "", f"left it at version {held[rank]}, and {version} was sent")
-            for rank in ranks
-            if held.get(rank, version) != version
+            Finding(report.tp_rank, "", f"left it at version {report.version}, and {version} was sent")
+            for report in reports
+            if report.version != version
         ]
 
     def _not_as_sent(self, reports: Sequence[Report]) -> list[Finding]:

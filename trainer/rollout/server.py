@@ -43,6 +43,9 @@ class EngineSpec:
     releases_memory: bool
     seed: int
     options: Mapping[str, Any] = field(default_factory=dict)  # the engine's own, as its own names have it
+    replicas: int = 1  # engines on the one GPU, which share the sequences: `trainer.rollout.replicas`
+    cache_tokens: int = 0  # of the KV cache at most; 0: as many as the memory has room for
+    small: bool = False  # the model's work for a token is shorter than the engine's
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,13 @@ class Adapter(Protocol):
         ...
 
 
+def start_engine(spec: EngineSpec, part: PartSpec) -> Adapter:
+    """In this process. Raises EngineError, ConfigError if its package is missing or does not fit."""
+    where = "trainer.rollout.replicas" if spec.replicas > 1 else ADAPTERS[spec.name]
+    engine: Adapter = importlib.import_module(where).start(spec, part)
+    return engine
+
+
 class EngineServer:
     """See the module. Methods are called one at a time."""
 
@@ -135,7 +145,7 @@ class EngineServer:
 
     def start(self) -> EngineInfo:
         """Brings the engine up. Raises EngineError, ConfigError if its package is missing or does not fit."""
-        self._engine = importlib.import_module(ADAPTERS[self.spec.name]).start(self.spec, self.part)
+        self._engine = start_engine(self.spec, self.part)
         import psutil
 
         children = psutil.Process().children(recursive=True)

@@ -21,8 +21,8 @@ LOADER = "trainer.rollout.inside.sglang_load"
 # verl's name, SGLang's own once, and today's: it has graphs for prompts too.
 SPELLINGS = {"cuda_graph_max_bs": "cuda_graph_max_bs_decode"}
 MOST_GRAPHED = 1024  # sequences: beyond it each size that is captured costs more memory and time than it saves
-# Of Python's garbage collector. The scheduler makes objects by the thousand at each token, hardly any of them in
-# cycles; by Python's own thresholds all are looked through again and again: docs/results/generation.md.
+# Of Python's garbage collector. Scheduler and tokenizer manager make objects by the thousand at each token, hardly any
+# of them in cycles; by Python's own thresholds all are looked through again and again: docs/results/generation.md.
 COLLECT_AFTER = [100_000, 50, 50]
 CPU_TOKENS = 2**17  # of the KV cache at most; without a limit SGLang takes a share of the host's whole memory
 
@@ -37,6 +37,9 @@ def start(spec: EngineSpec, part: PartSpec) -> SglangEngine:
     engine = Engine(**arguments(spec, part))
     if part.node_rank == 0:
         engine.flush_cache()  # the first call sets handlers of its own
+        # Until 0.5.17 the thresholds are this process's alone. What there is by now, each collection of the scheduler's
+        # would look through; newer ones set its thresholds with this call, too.
+        engine.freeze_gc()
         # Its SIGTERM would wait for requests to drain, and Ray for the actor to end.
         engine.loop.remove_signal_handler(signal.SIGTERM)
     signal.signal(signal.SIGTERM, on_sigterm)
@@ -82,6 +85,11 @@ def arguments(spec: EngineSpec, part: PartSpec) -> dict[str, Any]:
         "sleep_on_idle": True,  # else an idle engine takes a whole core while the trainer works
         "log_level": "error",
     }
+    if spec.cache_tokens:
+        chosen["max_total_tokens"] = spec.cache_tokens
+    if spec.small:
+        # The GPU's work for a token is short: what is saved by preparing the next one beside it costs more than it.
+        chosen["disable_overlap_schedule"] = True
     if not chosen["disable_cuda_graph"]:
         # Without graphs for as many sequences as there are, SGLang decodes without any, four times slower.
         chosen["cuda_graph_max_bs_decode"] = min(spec.max_sequences, MOST_GRAPHED)

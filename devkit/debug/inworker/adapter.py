@@ -116,8 +116,8 @@ class Adapter(Talk):
             return  # it has ended meanwhile
         body: Document = {"reason": stop.reason, "threadId": stop.thread_id, "allThreadsStopped": False}
         body["stopId"] = stop.id
-        if stop.exception is not None:
-            body |= {"text": error_line(stop.exception), "description": type(stop.exception).__name__}
+        if stop.error is not None:
+            body |= {"text": error_line(stop.error), "description": type(stop.error).__name__}
         elif stop.note:
             body["description"] = stop.note
         if stop.breakpoints:
@@ -281,7 +281,7 @@ class Adapter(Talk):
 
     def _on_exceptionInfo(self, arguments: Document, request: Document) -> Any:
         stop = self._stop(arguments)
-        error = stop.exception
+        error = stop.error
         if error is None:
             raise Refused("this thread is not stopped at an exception")
         return self._ask(request, stop, lambda: dap_frames.exception_info(error))

@@ -22,7 +22,7 @@ from .crashes import Crashes
 from .identity import DRIVER, WORKER, identify
 from .ray_table import RayTable
 from .reached import Reached
-from .settings import Settings
+from .settings import Settings, is_counted
 from .stop_line import StopLines
 from .words import Complaints
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .card import Card
     from .doing import Doing
     from .made import Call
+    from .raising import Raising
     from .records import Breakpoint
     from .stops import Stops
 
@@ -55,6 +56,7 @@ class Agent:
         self.settings = settings
         self._stops: Stops | None = None  # both are loaded when there is something to stop at: that takes time
         self._arming: Arming | None = None
+        self._raising: Raising | None = None
         self._making = threading.RLock()
         self.identity = identify()
         self.start_seconds = 0.0  # what our hook took of the process's start
@@ -102,7 +104,22 @@ class Agent:
                 self._arming = arming
             return self._arming
 
+    @property
+    def raising(self) -> Raising:
+        """What tells of exceptions that the program raises, also of those that it catches."""
+        with self._making:
+            if self._raising is None:
+                from .raising import Raising
+
+                self._raising = Raising(self._reached_by_raising, self._failed_at_raising)
+            return self._raising
+
+    def caught(self) -> list[Document]:
+        """What the program has raised and caught, where that is counted."""
+        return self._raising.listed() if self._raising is not None else []
+
     def start(self) -> None:
+        self._count_caught()
         for each in self.settings.breakpoints:
             self.arm(each)
         self._run()
@@ -111,8 +128,13 @@ class Agent:
     def change(self, settings: Settings) -> None:
         """The job has wishes of its own: they replace those of the cluster."""
         self.settings = settings
+        self._count_caught()
         for each in settings.breakpoints:
             self.arm(each)
+
+    def _count_caught(self) -> None:
+        if is_counted(self.settings.caught):
+            self.raising.count()
 
     def restart_in_child(self, locate: Callable[[], Document | None]) -> None:
         """In a forked child: no thread of the parent is here. One is started when the child has something to tell."""
@@ -156,12 +178,23 @@ class Agent:
     def add(self, point: Breakpoint) -> None:
         """Arms it here, from now on."""
         self._reached.points[point.id] = point
-        self.arming.add(point)
+        if point.raises:
+            self.raising.add(point)
+            self.wake()
+        else:
+            self.arming.add(point)
 
     def remove(self, name: str) -> None:
-        if self._reached.points.pop(name, None) is not None:
-            self.arming.remove(name)
+        point = self._reached.points.pop(name, None)
+        if point is not None:
+            (self.raising if point.raises else self.arming).remove(name)
             self.wake()
+
+    def _reached_by_raising(self, names: tuple[str, ...], frame: FrameType, error: BaseException) -> None:
+        self._reached.by(names, frame, error)
+
+    def _failed_at_raising(self, name: str, error: BaseException) -> None:
+        self._reached.failed(name, f"{type(error).__name__}: {error}")
 
     def state(self, name: str) -> Any:
         """In how many places it is armed, and why in none."""
@@ -340,7 +373,10 @@ class Agent:
             self.card.write(self.identity.to_json())
         armed = {name: self._reached.told(name) for name in list(self._reached.points)}
         stops = [stop.to_json() for stop in self.stops.records()] if self._stops else []
-        return {"identity": self.identity.to_json(), "stops": stops, "armed": armed, "ended": list(self._ended)}
+        if self._raising is not None:
+            self._raising.look()
+        report = {"identity": self.identity.to_json(), "stops": stops, "armed": armed, "ended": list(self._ended)}
+        return {**report, "caught": caught} if (caught := self.caught()) else report
 
     def _end(self, record: Any, why: str) -> None:
         self._ended.append({"id": record.id, "why": ASKED_TO_EXIT if why == "exit" else why})

@@ -22,7 +22,7 @@ _BATCH = "coalesced"
 _TRANSFER = re.compile(r"(?P<op>send|recv) \d+(->|<-)(?P<peer>\d+)")  # numbers within the group
 _TORCH = ("/torch/distributed/", "/torch/_ops.py")
 # Arguments of a collective's call that must be equal on all ranks, or say who is waited for.
-_TOLD = ("src", "dst", "group_src", "group_dst", "tag", "world_size")
+_TOLD = ("src", "dst", "group_src", "group_dst", "tag", "world_size", "rank", "init_method")
 
 
 def groups() -> list[Document]:

@@ -43,10 +43,31 @@ class GoneRecord(TypedDict):
     time: float  # seconds since the epoch
 
 
+class StackFrame(TypedDict):
+    """Where a frame stands."""
+
+    file: str
+    line: int
+    function: str
+
+
+class CaughtRecord(TypedDict):
+    """What a process has raised at one line, and caught again."""
+
+    kind: str  # the exception's type
+    text: str  # its message, the last time; empty: it has none that is plain text
+    at: StackFrame  # the line that raised it
+    by: StackFrame  # the line, in the function that caught it, from which it came
+    count: int
+    seconds: float  # from the first to the last time
+    ago: float  # from the last time to the report
+
+
 class Connection(TypedDict):
-    """Whether a process can be asked."""
+    """Whether a process can be asked, and what it has caught, where that is counted."""
 
     connected: bool
+    caught: NotRequired[list[CaughtRecord]]
 
 
 WorkerRecord = Annotated[Document, Identity, Connection]  # one process with the debugger in it
@@ -79,14 +100,6 @@ class ContinueDocument(TypedDict):
     failed: dict[str, str]
 
 
-class StackFrame(TypedDict):
-    """Where a frame stands."""
-
-    file: str
-    line: int
-    function: str
-
-
 class ThreadStack(TypedDict):
     """One thread, or one asyncio task that waits."""
 
@@ -106,6 +119,7 @@ class StackProcess(TypedDict):
     job_id: str
     threads: list[ThreadStack]
     error: str | None
+    task: NotRequired[str]  # the Ray task that it is at; empty in an actor, and between tasks
 
 
 class CrashesDocument(TypedDict):

@@ -154,6 +154,7 @@ async def _stack(hub: Hub, worker_id: str, native: bool, timeout: float) -> Stac
         "job_id": identity["job_id"],
         "threads": reply.get("threads", []),
         "error": reply.get("error"),
+        "task": reply.get("task", ""),
     }
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from .sources import is_users
+
 Document = dict[str, Any]
 
 DEPTH = 60  # frames of a thread that are looked at
@@ -67,7 +69,17 @@ def _document(ident: int, place: Place, held: list[tuple[int, Place]], names: Ma
         "at": _at(place),
         "holder": None if who is None else names.get(who, f"thread {who}"),
         "held_at": None if at is None else _at(at),
+        "call": _outermost(place.frame),
     }
+
+
+def _outermost(frame: FrameType | None) -> str:
+    """The program's, such as an actor's method."""
+    found = ""
+    while frame is not None:
+        found = frame.f_code.co_qualname if is_users(frame.f_code.co_filename) else found
+        frame = frame.f_back
+    return found
 
 
 def _at(place: Place) -> Document:
@@ -97,6 +109,11 @@ def holdings(frame: FrameType | None) -> Iterator[Place]:
             yield from _held_by_with(frame)
             yield from _held_by_acquire(frame)
         frame, count = frame.f_back, count + 1
+
+
+def holdings_of(frame: FrameType, kind: type) -> Iterator[Place]:
+    """The locks of another kind, such as asyncio's, that a frame has taken by `acquire`."""
+    yield from _held_by_acquire(frame, (kind,))
 
 
 def _held_by_with(frame: FrameType) -> Iterator[Place]:
@@ -131,7 +148,7 @@ def _open_blocks(code: CodeType, lasti: int, instructions: list[Any], places: Ma
     return found
 
 
-def _held_by_acquire(frame: FrameType) -> Iterator[Place]:
+def _held_by_acquire(frame: FrameType, kinds: tuple[type, ...] = _LOCKS) -> Iterator[Place]:
     """`lock.acquire()` before this place, and no `release` since. In the order of the code: a loop may deceive it."""
     instructions = _instructions(frame.f_code)
     taken: dict[int, Place] = {}
@@ -140,7 +157,7 @@ def _held_by_acquire(frame: FrameType) -> Iterator[Place]:
             break
         if each.opname in ("LOAD_METHOD", "LOAD_ATTR") and each.argval in ("acquire", "release"):
             lock = _value(instructions, index - 1, frame)[0]
-            if not isinstance(lock, _LOCKS) or not _locked(lock):
+            if not isinstance(lock, kinds) or (kinds is _LOCKS and not _locked(lock)):
                 continue
             if each.argval == "release":
                 taken.pop(id(lock), None)

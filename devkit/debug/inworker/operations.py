@@ -59,9 +59,10 @@ def step(agent: Any, document: Document) -> Document:
 
 
 def stacks(agent: Any, _document: Document) -> Document:
+    from .progress import task_function
     from .stacks import all_threads
 
-    return {"threads": all_threads()}
+    return {"threads": all_threads(), "task": task_function()}
 
 
 def spy(agent: Any, document: Document) -> Document:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from . import collectives, ended, kernel_view, locks, lookups, waits
+from . import collectives, ended, kernel_view, locks, lookups, polls, primitives, waits
 from .identity import identify
 from .sources import is_users
-from .stacks import OUR_THREADS, all_threads
+from .stacks import OUR_THREADS, all_threads, asyncio_tasks, awaiting
 
 Document = dict[str, Any]
 
@@ -34,6 +35,7 @@ def facts(agent: Any) -> Document:
         "rank": identify().rank,  # what the hub knows may be two seconds old
         "step": step,
         "phase": phase or (running_calls(threads) if waits.is_async_actor() else task_name()),
+        "task": task_function(),
         "threads": threads,
         "groups": collectives.groups(),
         "call": _call(frames),
@@ -41,11 +43,30 @@ def facts(agent: Any) -> Document:
         "waits": waits.of_process(frames, names),
         "lookups": lookups.in_vain(),
         "ended": ended.ended(),
+        "caught": agent.caught(),
+        "primitives": primitives.describe(frames, names),
+        "polls": polls.describe(frames, names),
+        "coroutines": _coroutines(),
         **waits.actor(),
         "process": kernel_view.process(os.getpid()),
         "unanswered": kernel_view.unanswered(),
         "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],
     }
+
+
+def _coroutines() -> Document:
+    """{"count": asyncio tasks of the program that wait, "running": names of those that are at work right now}."""
+    tasks = sys.modules.get("asyncio.tasks")
+    running = [task.get_name() for task in list(getattr(tasks, "_current_tasks", {}).values())]
+    return {"count": sum(map(_is_programs, asyncio_tasks())), "running": sorted(map(str, running))}
+
+
+def _is_programs(task: Any) -> bool:
+    """Whether an asyncio task is under way in the program's code."""
+    try:
+        return not task.done() and any(is_users(frame.f_code.co_filename) for frame, _ in awaiting(task.get_coro()))
+    except Exception:  # noqa: BLE001 - a task of somebody's own make
+        return False
 
 
 def _threads() -> list[Document]:
@@ -128,6 +149,11 @@ def running_calls(threads: list[Document]) -> str:
 
 def _outermost(frames: list[Document]) -> str:
     return next((str(each["function"]).rpartition(".")[2] for each in reversed(frames) if is_users(each["file"])), "")
+
+
+def task_function() -> str:
+    """The task that runs in a process that is no actor, nor becomes one."""
+    return "" if waits.actor()["actor_id"] else task_name()
 
 
 def task_name() -> str:

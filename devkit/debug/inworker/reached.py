@@ -34,8 +34,11 @@ class Reached:
         self._hits: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def by(self, names: tuple[str, ...], frame: FrameType) -> None:
-        """The breakpoints of a place, in the thread that reached it: each is counted, and it stops once."""
+    def by(self, names: tuple[str, ...], frame: FrameType, raised: BaseException | None = None) -> None:
+        """The breakpoints of a place, in the thread that reached it: each is counted, and it stops once.
+
+        `raised`: what has just been raised there, where they are those of a type.
+        """
         points = [point for name in names if (point := self.points.get(name)) and self._counts(point)]
         for point in points:
             if point.log:
@@ -45,7 +48,7 @@ class Reached:
             limits = [point.timeout or self._agent.settings.stop_timeout for point in stopping]
             ids = tuple(point.id for point in stopping)
             timeout = (min(limits) and max(limits)) or None
-            self._agent.stops.park(frame, "breakpoint", breakpoints=ids, timeout=timeout)
+            self._agent.stops.park(frame, "breakpoint", breakpoints=ids, timeout=timeout, raised=raised)
 
     def failed(self, name: str, problem: str) -> None:
         """A condition raised; told once, by whoever is first."""
@@ -56,9 +59,14 @@ class Reached:
 
     def told(self, name: str) -> Document:
         """How one of them stands, for the hub."""
-        state = self._agent.arming.state(name)
+        if self.points[name].raises:
+            note = self._agent.raising.look()
+            places = 0 if note else 1
+        else:
+            state = self._agent.arming.state(name)
+            places, note = state.places, state.note
         error = self._errors.get(name, "")
-        return {"places": state.places, "note": state.note, "hits": self._hits.get(name, 0), "error": error}
+        return {"places": places, "note": note, "hits": self._hits.get(name, 0), "error": error}
 
     def _counts(self, point: Breakpoint) -> bool:
         """Counts a hit; whether it is one to stop at."""

@@ -61,8 +61,9 @@ class StopRecord(Record):
 class Breakpoint(Record):
     """A breakpoint as it is posted to the workers.
 
-    Either `paths` and `line`, or `module` and `qualname`, say where. `paths` are the ways in which the file may be
-    named in a worker, best first: absolute, relative to the working folder, relative to a folder of `sys.path`.
+    Either `paths` and `line`, or `module` and `qualname`, say where, or `raises` at which exceptions. `paths` are the
+    ways in which the file may be named in a worker, best first: absolute, relative to the working folder, relative to a
+    folder of `sys.path`.
     """
 
     id: str
@@ -79,6 +80,7 @@ class Breakpoint(Record):
     source: str | None = None  # the file as the client has it, for workers that don't
     job_id: str = ""  # empty: every job
     timeout: float = 0.0  # seconds that a stop here may last; 0: without end
+    raises: str = ""  # the type of an exception: it stops where one of that type, or of a kind of it, is raised
 
 
 def breakpoint_of(document: Any) -> Breakpoint:

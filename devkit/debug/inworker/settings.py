@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,14 @@ def lifts_timeouts(environ: Mapping[str, str]) -> bool:
         return False
 
 
+AUTO, ON, OFF = "auto", "on", "off"  # of `Settings.caught`
+
+
+def is_counted(caught: str) -> bool:
+    """Whether exceptions that the program catches are counted: by itself where Python tells of nothing else."""
+    return caught == ON or (caught == AUTO and sys.version_info >= (3, 12))
+
+
 @dataclass(frozen=True)
 class Settings:
     """The same in all processes of a job."""
@@ -48,3 +57,4 @@ class Settings:
     keep_timeouts: bool = False  # leave the time-outs of Ray and torch.distributed as they are
     leave_to_ray: bool = False  # `breakpoint()` and what fails are for Ray's older debugger, `ray debug`
     ray_extension: str = "local"  # who of Ray's debugger extension may attach: local (same user), open, off
+    caught: str = AUTO  # whether exceptions that the program catches are counted: on, off, or auto

@@ -14,6 +14,7 @@ _INSTALLED = tuple(part.replace("/", os.sep) for part in ("/site-packages/", "/d
 _TRAINER = tuple(
     os.path.join(part, "trainer", "") for part in _INSTALLED[:2]
 )  # the program, also where it is installed
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NATIVE = (".pyx", ".pxi", ".pxd")
 _LIBRARIES = ("ray", "torch")  # also when they are installed from a checkout
 LINE = 500  # characters of a line that are kept
@@ -29,6 +30,8 @@ def is_users(filename: str) -> bool:
     """
     if any(part in filename for part in _TRAINER):
         return True
+    if filename.startswith(_OWN):
+        return False
     if is_standard(filename) or filename.endswith(_NATIVE):
         return False
     return not any(part in filename for part in _INSTALLED) and not filename.startswith(tuple(_library_folders()))

@@ -2,9 +2,11 @@
 
     trainer/ppo.py:88 @Worker[1,4:8] if step == 3
     pkg.mod:Class.method
+    raise KeyError @Worker
 
-LOCATION is `FILE:LINE` or `MODULE:QUALNAME`. TARGET is a role (an actor's class or name; `*` and `?` match as in a
-shell) and ranks in Python's slice notation; each may stand alone. EXPR is any Python expression.
+LOCATION is `FILE:LINE`, `MODULE:QUALNAME`, or `raise TYPE`, which is wherever the program raises such an exception.
+TARGET is a role (an actor's class or name; `*` and `?` match as in a shell) and ranks in Python's slice notation; each
+may stand alone. EXPR is any Python expression.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from .records import Identity
 _TAIL = r"(?:\s+@\s*(?P<role>[^\s\[\]@]*)(?:\[(?P<ranks>[^\]]*)\])?)?(?:\s+if\b\s*(?P<condition>.*))?\s*"
 _BY_NAME = re.compile(r"\s*(?P<module>[^\W\d][\w.]*):(?P<qualname>[^\W\d][\w.]*)" + _TAIL, re.DOTALL)
 _BY_LINE = re.compile(r"\s*(?P<file>\S.*?):(?P<line>[0-9]+)" + _TAIL, re.DOTALL)
+_BY_TYPE = re.compile(r"\s*raise\s+(?P<raises>[^\W\d][\w.]*)" + _TAIL, re.DOTALL)
 _RANK = re.compile(r"([0-9]+)|([0-9]*):([0-9]*)(?::([0-9]*))?")
 _HITS = re.compile(r"(>=|>|%)?([0-9]+)")
 _EXAMPLE = "trainer/ppo.py:88 @Worker[0,4:8] if step == 3, or pkg.mod:Class.method"
+_TYPE_EXAMPLE = "raise KeyError @Worker[0,4:8] if step == 3, with the name of a type"
 
 
 class SpecError(ValueError):
@@ -38,7 +42,7 @@ class SpecError(ValueError):
 
 @dataclass(frozen=True)
 class Spec:
-    """One breakpoint as it was written. Either `file` and `line`, or `module` and `qualname`."""
+    """One breakpoint as it was written. Either `file` and `line`, or `module` and `qualname`, or `raises`."""
 
     file: str = ""
     line: int = 0
@@ -47,9 +51,12 @@ class Spec:
     role: str = ""
     ranks: str = ""
     condition: str = ""
+    raises: str = ""
 
     @property
     def location(self) -> str:
+        if self.raises:
+            return f"raise {self.raises}"
         return f"{self.file}:{self.line}" if self.file else f"{self.module}:{self.qualname}"
 
 
@@ -57,13 +64,16 @@ def parse(text: str) -> Spec:
     """Reads a SPEC; raises `SpecError`.
 
     >>> parse("trainer/ppo.py:88 @Worker[1,4:8] if step == 3")
-    Spec(file='trainer/ppo.py', line=88, ..., role='Worker', ranks='1,4:8', condition='step == 3')
+    Spec(file='trainer/ppo.py', line=88, ..., role='Worker', ranks='1,4:8', condition='step == 3', ...)
     >>> parse("pkg.mod:Class.method").qualname
     'Class.method'
+    >>> parse("raise KeyError @[0]").raises
+    'KeyError'
     """
-    found = _BY_NAME.fullmatch(text) or _BY_LINE.fullmatch(text)
+    found = _BY_TYPE.fullmatch(text) or _BY_NAME.fullmatch(text) or _BY_LINE.fullmatch(text)
     if found is None:
-        raise SpecError(f"not a valid breakpoint: {text.strip()!r}", f"use the form {_EXAMPLE}")
+        example = _TYPE_EXAMPLE if text.split()[:1] == ["raise"] else _EXAMPLE
+        raise SpecError(f"not a valid breakpoint: {text.strip()!r}", f"use the form {example}")
     parts = {name: value or "" for name, value in found.groupdict().items()}
     if found["role"] == "" and not parts["ranks"].strip():
         raise SpecError("nothing follows @", "name a role, ranks, or both: @Worker, @[0], @Worker[0:4]")
@@ -80,6 +90,7 @@ def parse(text: str) -> Spec:
         role=parts["role"],
         ranks=_normal_ranks(parts["ranks"]),
         condition=parts["condition"].strip(),
+        raises=parts.get("raises", ""),
     )
 
 

@@ -13,7 +13,19 @@ from typing import Any
 from .lastwords import last_words
 from .sources import is_users
 
-__all__ = ["PySpyError", "Thread", "all_threads", "describe", "is_ours", "last_words", "py_spy", "users_lines"]
+__all__ = [
+    "PySpyError",
+    "Thread",
+    "all_threads",
+    "asyncio_tasks",
+    "awaiting",
+    "describe",
+    "is_ours",
+    "last_words",
+    "py_spy",
+    "unwrapped",
+    "users_lines",
+]
 
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 STOPS = OURS + "stops.py"
@@ -104,9 +116,9 @@ def _unwound(stop: Any) -> Iterator[tuple[FrameType, int]]:
 
 def _waiting_tasks() -> Iterator[Thread]:
     """What an async actor's other calls wait for: their stacks are in no thread."""
-    for task in _asyncio_tasks()[:TASKS]:
+    for task in asyncio_tasks()[:TASKS]:
         try:
-            frames = [] if task.done() else [describe(*place) for place in _awaiting(task.get_coro())]
+            frames = [] if task.done() else [describe(*place) for place in awaiting(task.get_coro())]
             name = f"task {task.get_name()}"
         except Exception as error:  # noqa: BLE001 - a task of somebody's own make: the other stacks are still wanted
             frames, name = [], f"task ({error!r})"
@@ -114,7 +126,7 @@ def _waiting_tasks() -> Iterator[Thread]:
             yield {"name": name, "frames": frames, "stopped": False}  # its thread may be
 
 
-def _asyncio_tasks() -> list[Any]:
+def asyncio_tasks() -> list[Any]:
     """All tasks of all loops. The module's public way needs the loops, which it keeps for each thread by itself."""
     tasks = sys.modules.get("asyncio.tasks")
     found: list[Any] = []
@@ -126,10 +138,20 @@ def _asyncio_tasks() -> list[Any]:
             except RuntimeError:  # the set grew meanwhile, in its own thread
                 continue
     unique = {id(task): task for task in found}
-    return list(unique.values())
+    return sorted(unique.values(), key=_age)
 
 
-def _awaiting(coroutine: Any) -> list[tuple[FrameType, int]]:
+def _age(task: Any) -> tuple[int, str]:
+    """The oldest first, as far as names tell: asyncio numbers the tasks that nobody has named."""
+    try:
+        name = str(task.get_name())
+    except Exception:  # noqa: BLE001 - a task of somebody's own make
+        name = ""
+    number = name.removeprefix("Task-")
+    return (int(number) if number.isdecimal() else sys.maxsize), name
+
+
+def awaiting(coroutine: Any) -> list[tuple[FrameType, int]]:
     """From the task's own coroutine to the innermost one that it awaits; none for the task that runs just now."""
     places: list[tuple[FrameType, int]] = []
     while coroutine is not None and len(places) < DEPTH:
@@ -141,11 +163,11 @@ def _awaiting(coroutine: Any) -> list[tuple[FrameType, int]]:
         frame = getattr(coroutine, f"{prefix}_frame")
         if frame is not None and not is_ours(frame.f_code.co_filename):
             places.append((frame, frame.f_lineno or 0))
-        coroutine = _unwrapped(getattr(coroutine, "gi_yieldfrom" if prefix == "gi" else f"{prefix}_await"))
+        coroutine = unwrapped(getattr(coroutine, "gi_yieldfrom" if prefix == "gi" else f"{prefix}_await"))
     return places[::-1]
 
 
-def _unwrapped(awaited: Any) -> Any:
+def unwrapped(awaited: Any) -> Any:
     """Ray's own coroutines, which are compiled, await a wrapper around the program's; it has no attribute for that."""
     if type(awaited).__name__ != "coroutine_wrapper":
         return awaited

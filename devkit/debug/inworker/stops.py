@@ -66,9 +66,15 @@ class Stop:
         self.how: str = ""  # set: it may go on
         self.place = place
         self.note = ""  # what is unusual about it
+        self.raised: BaseException | None = None  # what its line has just raised: it stops on the way, not at its end
         self.names: dict[str, Any] = {}  # that an expression here may use beside the program's
         self._over = threading.Event()
         self.thread_name = _thread_name(place.ident)
+
+    @property
+    def error(self) -> BaseException | None:
+        """The exception that it is about."""
+        return self.exception or self.raised
 
     def run(self, call: Callable[[], Any], timeout: float | None = None) -> Any:
         """The result of calling this in the stopped thread, after what was asked before.
@@ -159,7 +165,7 @@ class Stops:
     def record(self, stop: Stop) -> StopRecord:
         identity = stop.identity
         file, line, function = place_of(stop.frame, stop.traceback)
-        error = stop.exception
+        error = stop.error
         with self._lock:
             attached = sum(viewer.shows(stop) for viewer in self._viewers)
         return StopRecord(
@@ -200,13 +206,16 @@ class Stops:
         breakpoints: tuple[str, ...] = (),
         timeout: float | None = None,
         listed: Callable[[], None] | None = None,
+        raised: BaseException | None = None,
     ) -> None:
         """Holds this thread until it is resumed; calls `listed` once the stop can be seen, if it comes to one.
+
+        `exception` stops where one has ended, with the frames of its traceback; `raised` where one begins its way.
 
         Raises nothing but what others raise in this thread.
         """
         with quiet():
-            self._park(frame, reason, exception, traceback, breakpoints, timeout, listed)
+            self._park(frame, reason, exception, traceback, breakpoints, timeout, listed, raised)
 
     def _park(
         self,
@@ -217,15 +226,20 @@ class Stops:
         breakpoints: tuple[str, ...],
         timeout: float | None,
         listed: Callable[[], None] | None,
+        raised: BaseException | None,
     ) -> None:
         try:
             place = self._place()
-            if place.busy or (reason == "breakpoint" and stepping.was_shown(frame)):
+            if place.busy or (reason == "breakpoint" and raised is None and stepping.was_shown(frame)):
                 return
             stepping.cancel()
             stop = self._new(place, frame, reason, exception, "")
             stop.traceback = traceback or (exception.__traceback__ if exception is not None else None)
             stop.breakpoints, stop.timeout, stop.listed = breakpoints, timeout, listed
+            if raised is not None:
+                _note_raised(stop, raised)
+            elif reason == "breakpoint":
+                _note_handled(stop, frame, sys.exception())
         except Exception:  # noqa: BLE001 - keeps the program running: it passes this stop by, and says so
             _complain("could not stop")
             return
@@ -332,10 +346,7 @@ def _note_result(stop: Stop) -> None:
     """As pdb has it: the value that a function has returned, behind an arrow, or what the line has raised."""
     result, error = stepping.result(), stepping.error()
     if isinstance(error, BaseException):
-        from .values import error_line
-
-        stop.names = {stepping.RAISED: error}
-        stop.note = error_line(error)
+        _note_raised(stop, error)
     elif result is not None:
         from .redaction import redact
         from .values import summarise
@@ -343,6 +354,23 @@ def _note_result(stop: Stop) -> None:
         function, value = result
         stop.names = {stepping.RETURNED: value}
         stop.note = f"{function}()->{summarise(redact(function.rpartition('.')[2], value))}"
+
+
+def _note_raised(stop: Stop, error: BaseException) -> None:
+    from .values import error_line
+
+    stop.raised = error
+    stop.names = {stepping.RAISED: error}
+    stop.note = error_line(error)
+
+
+def _note_handled(stop: Stop, frame: FrameType, error: BaseException | None) -> None:
+    """Of a stop in an `except`: what came to this frame, and is handled in it, can be asked for."""
+    if error is not None and error.__traceback__ is not None and error.__traceback__.tb_frame is frame:
+        from .values import error_line
+
+        stop.names = {stepping.RAISED: error}
+        stop.note = f"handling {error_line(error)}"
 
 
 def _refresh(frame: FrameType) -> None:

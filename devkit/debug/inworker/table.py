@@ -34,6 +34,7 @@ class Worker:
     stops: tuple[Document, ...] = ()
     armed: Mapping[str, Document] = field(default_factory=dict)  # breakpoint -> {"places", "note", "hits"}
     connected: bool = True
+    caught: tuple[Document, ...] = ()  # exceptions that the program has caught, where they are counted
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def reported(table: Table, worker_id: str, report: Document, now: float) -> Tabl
     over = tuple(
         Ended(stop, whys.get(stop["id"], "continued"), now) for stop in before.stops if stop["id"] not in still
     )
-    worker = Worker(report["identity"], tuple(report["stops"]), report["armed"])
+    caught = tuple(report.get("caught", ()))
+    worker = Worker(report["identity"], tuple(report["stops"]), report["armed"], caught=caught)
     newer = _with_worker(table, worker_id, worker)
     open_still = table.resumed - {end.stop["id"] for end in over}
     return replace(newer, ended=(*table.ended, *over)[-ENDED_KEPT:], resumed=open_still)
@@ -234,8 +236,13 @@ def ps(table: Table) -> PsDocument:
         "breakpoints": breakpoint_states(table),
         "crashes": len(table.crashes),
         "gone": [end.to_json() for end in table.ended],
-        "workers": [{**worker.identity, "connected": worker.connected} for worker in table.workers.values()],
+        "workers": [_worker(worker) for worker in table.workers.values()],
     }
+
+
+def _worker(worker: Worker) -> Any:
+    known = {**worker.identity, "connected": worker.connected}
+    return {**known, "caught": list(worker.caught)} if worker.caught else known
 
 
 def _with_worker(table: Table, worker_id: str, worker: Worker) -> Table:

@@ -49,6 +49,14 @@ class _ThreadState(ctypes.Structure):
     )
 
 
+_giving_way: list[object] = []
+
+
+def give_way(tracer: object) -> None:
+    """Another one of ours may take the place of this trace function; whose it is sets it again later."""
+    _giving_way.append(tracer)
+
+
 class ThreadTrace:
     """Sets and clears trace functions of other threads. Raises `RuntimeError` where that can't be done."""
 
@@ -63,13 +71,22 @@ class ThreadTrace:
         self._trampoline = self._probe()
 
     def traced(self) -> dict[int, int]:
-        """What traces each thread: thread id -> id of the trace function, 0 for none."""
+        """What traces each thread: thread id -> id of the trace function, 0 for none, or for one that gives way."""
+        giving_way = set(map(id, _giving_way))
+        return {thread: 0 if tracer in giving_way else tracer for thread, tracer in self.tracers().items()}
+
+    def tracers(self) -> dict[int, int]:
+        """The same, with those that give way."""
         rows = self._rows("thread_id", "c_tracefunc", "c_traceobj")
         return {thread: (obj or -1) if func else 0 for thread, func, obj in rows}
 
     def trace(self, threads: Iterable[int], tracer: object) -> None:
-        """Sets `tracer` in those of the threads that have no trace function."""
-        self._change({(thread, None) for thread in threads}, ("thread_id", "c_tracefunc"), self._trampoline, tracer)
+        """Sets `tracer` in those of the threads that have no trace function, or one that gives way."""
+        wanted = list(threads)
+        for other in _giving_way:
+            if other is not tracer:
+                self.clear(wanted, other)
+        self._change({(thread, None) for thread in wanted}, ("thread_id", "c_tracefunc"), self._trampoline, tracer)
 
     def clear(self, threads: Iterable[int], tracer: object) -> None:
         """Takes the trace function away from those of the threads whose it is."""

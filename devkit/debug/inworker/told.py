@@ -33,7 +33,16 @@ def _report(document: Document) -> None:
     for each in document["armed"].values():
         _kinds(each, {"places": int, "note": str, "hits": int, "error": str})
         _need(each, ("places",))
+    _list(document.get("caught", []), _caught)
     _list(document.get("ended", []), lambda each: _need(_kinds(each, {"id": str, "why": str}), ("id", "why")))
+
+
+def _caught(document: Document) -> None:
+    _need(_kinds(document, {"kind": str, "text": str, "count": int}), ("kind", "text", "count"))
+    for name in ("at", "by"):
+        _need(_kinds(document[name], {"file": str, "line": int, "function": str}), ("file", "line", "function"))
+    if not all(is_number(document[name]) for name in ("seconds", "ago")):
+        raise TypeError("its time is no number")
 
 
 def _reply(document: Document) -> None:

@@ -133,14 +133,14 @@ def _document(
 
 
 def _of_coroutines() -> Iterator[Document]:
-    from .stacks import _asyncio_tasks, _awaiting
+    from .stacks import asyncio_tasks, awaiting
 
-    tasks = [task for task in _asyncio_tasks() if not task.done()]
+    tasks = [task for task in asyncio_tasks() if not task.done()]
     parts = {id(part) for task in tasks for part in _parts(_awaited(task))}  # which `gather` has made of a call's own
     for task in tasks:
         try:
             references = list(_references(_awaited(task)))
-            own = [frame for frame, _ in _awaiting(task.get_coro()) if _is_programs(frame)]
+            own = [frame for frame, _ in awaiting(task.get_coro()) if _is_programs(frame)]
         except Exception:  # noqa: BLE001 - a task of somebody's own make: the other waits are still wanted
             continue
         found = task_ids(references)

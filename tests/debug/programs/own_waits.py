@@ -118,6 +118,109 @@ def retries():
             time.sleep(0.2)
 
 
+@ray.remote(num_cpus=0)
+class Client:
+    def __init__(self):
+        self.permits = asyncio.Semaphore(2)
+
+    async def score(self, text):
+        await self.permits.acquire()  # @permits
+        if not text:
+            return 0.0
+        await asyncio.sleep(0.1)
+        self.permits.release()
+        return 1.0
+
+
+@ray.remote(num_cpus=0, max_concurrency=2)
+class Meeting:
+    def __init__(self):
+        self.barrier = threading.Barrier(3)
+
+    def arrive(self):
+        self.barrier.wait()  # @barrier
+
+
+@ray.remote(num_cpus=0)
+class Weights:
+    def __init__(self):
+        self.lock = asyncio.Lock()
+
+    async def publish(self, engine):
+        async with self.lock:
+            await engine.update.remote(ray.get_runtime_context().current_actor)
+
+    async def fetch(self):
+        async with self.lock:  # @lock
+            return 1
+
+
+@ray.remote(num_cpus=0)
+class Replica:
+    def update(self, weights):
+        return ray.get(weights.fetch.remote())
+
+
+@ray.remote(num_cpus=0)
+class Board:
+    def __init__(self):
+        self.version = 0
+
+    def get(self):
+        return self.version
+
+
+@ray.remote(num_cpus=0)
+class Collector:
+    def collect(self, board):
+        while True:
+            version = ray.get(board.get.remote())
+            if version >= 1:
+                return version
+            time.sleep(0.5)  # @polls
+
+
+@ray.remote(num_cpus=0)
+class Learner:
+    def train(self, batch):
+        return batch
+
+    def publish(self):
+        return 1
+
+
+@ray.remote(num_cpus=0)
+class Judge:
+    async def score(self, text):
+        time.sleep(0.4)  # @blocks
+        return len(text)
+
+
+def permits():
+    client = Client.remote()
+    ray.get([client.score.remote(text) for text in ("", "a", "", "b", "c", "d")])
+
+
+def barrier():
+    meeting = Meeting.remote()
+    ray.get([meeting.arrive.remote() for _ in range(3)])
+
+
+def lock():
+    ray.get(Weights.remote().publish.remote(Replica.remote()))
+
+
+def polls():
+    learner = Learner.remote()
+    trained = learner.train.remote(Collector.remote().collect.remote(Board.remote()))
+    ray.get([learner.publish.remote(), trained])
+
+
+def blocks():
+    judge = Judge.remote()
+    ray.get([judge.score.remote("x") for _ in range(1000)])
+
+
 def restarts():
     ray.get(Engine.remote().generate.remote())
 

@@ -39,6 +39,23 @@ export interface CallFacts {
   readonly arguments: { readonly [name: string]: Json };
 }
 
+/** What a process has raised at one line, and caught again. */
+export interface CaughtRecord {
+  /** the exception's type */
+  readonly kind: string;
+  /** its message, the last time; empty: it has none that is plain text */
+  readonly text: string;
+  /** the line that raised it */
+  readonly at: StackFrame;
+  /** the line, in the function that caught it, from which it came */
+  readonly by: StackFrame;
+  readonly count: number;
+  /** from the first to the last time */
+  readonly seconds: number;
+  /** from the last time to the report */
+  readonly ago: number;
+}
+
 /** One exception of a chain. */
 export interface ChainedException {
   readonly type: string;
@@ -70,9 +87,10 @@ export interface ClustersDocument {
   readonly clusters: readonly DebugCluster[];
 }
 
-/** Whether a process can be asked. */
+/** Whether a process can be asked, and what it has caught, where that is counted. */
 export interface Connection {
   readonly connected: boolean;
+  readonly caught?: readonly CaughtRecord[];
 }
 
 /** `devkit continue`: the stops that go on, and what kept the others. */
@@ -442,6 +460,8 @@ export interface StackProcess {
   readonly job_id: string;
   readonly threads: readonly ThreadStack[];
   readonly error: string | null;
+  /** the Ray task that it is at; empty in an actor, and between tasks */
+  readonly task?: string;
 }
 
 /** `devkit stacks`. */

@@ -49,7 +49,8 @@ class Engine:
         assert arguments["tp_size"] == nodes, "one rank a node"
         os.environ["STUB_RANK"] = str(rank)
         with (self._folder / "nodes").open("a") as file:
-            file.write(f"{rank} {ray.get_runtime_context().get_node_id()}\n")
+            node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else "replica"
+            file.write(f"{rank} {node}\n")
         if nodes > 1:
             host, _, port = arguments["dist_init_addr"].rpartition(":")
             self._meet((host, int(port)), rank, nodes)
@@ -122,6 +123,9 @@ class Engine:
 
     def flush_cache(self) -> None:
         """Nothing is remembered."""
+
+    def freeze_gc(self) -> None:
+        """Nothing is made by the thousand."""
 
     def release_memory_occupation(self, tags: list[str]) -> None:
         """Nothing is held."""

@@ -1,0 +1,132 @@
+"""Exceptions that this process has raised and then caught, counted by the line that raised them.
+
+A reward function that answers 0 for whatever fails, or a loop that tries again for ever, says so nowhere else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+from .redaction import scrub
+from .sources import is_users
+
+MOST_PLACES = 200  # of which a process keeps count
+MOST_LISTED = 5
+TEXT = 160  # characters of a message
+# Which Python itself uses to end a loop or a generator.
+FLOW: tuple[type[BaseException], ...] = (StopIteration, StopAsyncIteration, GeneratorExit)
+
+Document = dict[str, Any]
+
+
+class Place(NamedTuple):
+    file: str
+    line: int
+    function: str
+
+    def to_json(self) -> Document:
+        return self._asdict()
+
+
+class Flight(NamedTuple):
+    """An exception on its way: what it is, where the program raised it, and how far it has come."""
+
+    kind: str
+    text: str
+    at: Place
+    by: Place
+
+    @property
+    def key(self) -> tuple[str, Place, Place]:
+        return self.kind, self.at, self.by
+
+
+def places(trace: TracebackType | None) -> Iterator[Place]:
+    """Those of the program's own lines, outermost first."""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if is_users(code.co_filename):
+            yield Place(code.co_filename, trace.tb_lineno, code.co_qualname)
+        trace = trace.tb_next
+
+
+def flight(error: BaseException, trace: TracebackType | None) -> Flight | None:
+    """None for one that has come through no line of the program, or that is no error."""
+    if isinstance(error, FLOW):
+        return None
+    passed = list(places(trace))
+    return Flight(type(error).__name__, _text(error), passed[-1], passed[0]) if passed else None
+
+
+def is_again(frame: FrameType, trace: TracebackType | None) -> bool:
+    """Whether an exception is raised in a frame that it has come through already: `raise error` in its handler."""
+    inner = trace.tb_next if trace is not None else None
+    return inner is not None and inner.tb_frame is frame
+
+
+def _text(error: BaseException) -> str:
+    """Its message where that is plain data: no code of the program's is run."""
+    first = error.args[0] if len(error.args) == 1 else None
+    if isinstance(error, OSError) and type(error).__str__ is OSError.__str__:
+        return str(error)[:TEXT]
+    if type(first) not in (str, int, float) or type(error).__str__ not in (BaseException.__str__, KeyError.__str__):
+        return ""
+    return (repr(first) if isinstance(error, KeyError) else str(first))[:TEXT]
+
+
+class _Row:
+    def __init__(self, found: Flight, now: float) -> None:
+        self.flight, self.count, self.first, self.last = found, 0, now, now
+
+
+class Caught:
+    """Written by the program's threads, without a lock: a count that misses one now and then is right enough."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, Place, Place], _Row] = {}
+
+    def add(self, found: Flight) -> None:
+        now = time.time()
+        row = self._rows.get(found.key)
+        if row is None:
+            if len(self._rows) >= MOST_PLACES:
+                return
+            row = self._rows.setdefault(found.key, _Row(found, now))
+        row.flight, row.count, row.last = found, row.count + 1, now
+
+    def take_back(self, found: Flight) -> None:
+        """It was raised again where it seemed to be caught."""
+        row = self._rows.get(found.key)
+        if row is not None:
+            row.count -= 1
+
+    def listed(self, handling: Iterable[Flight] = ()) -> list[Document]:
+        """[{"kind", "text", "at", "by", "count", "seconds", "ago"}], the most frequent first.
+
+        `seconds` is from the first to the last time, `ago` from the last time to now. `handling`: what has just been
+        caught, and is not counted yet.
+        """
+        now = time.time()
+        more = Counter(each.key for each in handling)
+        fresh = {each.key: _Row(each, now) for each in handling if each.key not in self._rows}
+        every = [(row, row.count + more[key]) for key, row in {**fresh, **self._rows}.items()]
+        rows = sorted(((row, count) for row, count in every if count > 0), key=lambda each: -each[1])
+        return [
+            {
+                "kind": row.flight.kind,
+                "text": scrub(row.flight.text),
+                "at": row.flight.at.to_json(),
+                "by": row.flight.by.to_json(),
+                "count": count,
+                "seconds": row.last - row.first,
+                "ago": max(0.0, now - row.last),
+            }
+            for row, count in rows[:MOST_LISTED]
+        ]
+
+
+__all__ = ["FLOW", "Caught", "Flight", "Place", "flight", "is_again", "places"]

@@ -1,0 +1,254 @@
+"""What threads and asyncio tasks of this process wait for among themselves: a lock, a barrier, a queue, a future, ...
+
+The object stands in a frame of Python's own library, as `self` of the method that waits; its state says what is
+missing. Nothing of the program's is run. Who holds an asyncio lock is found in the coroutines: one that is inside of an
+`async with` keeps the lock's `__aexit__` for its end.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType, MethodType
+from typing import Any, NamedTuple
+
+from .locks import holdings_of
+from .sources import is_standard, is_users
+from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
+
+MOST = 20  # different waits that are told
+DEPTH = 100
+NAME = 60  # characters of a thread's name
+
+Document = dict[str, Any]
+
+
+class Wait(NamedTuple):
+    """One thread or task, what it waits for, and the program's lines that lead there."""
+
+    thread: str
+    awaited: Any
+    what: str
+    at: FrameType
+    call: str  # the outermost function of the program
+
+
+class Work(NamedTuple):
+    """A thread or a task, and its frames, innermost first."""
+
+    name: str
+    frames: list[FrameType]
+    coroutines: list[Any]  # of a task, the same as its frames
+
+
+def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
+    """[{"thread", "call", "at", "what", "kind", "count", "free", "holder", "holder_call", "held_at"}]
+
+    `count` of equal ones are one. `free`: a lock or a semaphore that nobody living holds. `holder`: the thread or task
+    that holds it, in the call `holder_call`, since the line `held_at`.
+    """
+    works = [*_threads(frames, names), *_tasks()]
+    waits = [wait for work in works if (wait := _wait(work)) is not None]
+    found: dict[Any, Document] = {}
+    for wait in waits:
+        key = id(wait.awaited), wait.at.f_code, wait.at.f_lineno
+        if key in found:
+            found[key]["count"] += 1
+        elif len(found) < MOST:
+            found[key] = _document(wait, works, waits)
+    return list(found.values())
+
+
+def _threads(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> Iterator[Work]:
+    for ident, innermost in frames.items():
+        stack: list[FrameType] = []
+        frame: FrameType | None = innermost
+        while frame is not None and len(stack) < DEPTH:
+            stack.append(frame)
+            frame = frame.f_back
+        yield Work(names.get(ident, f"thread {ident}")[:NAME], stack, [])
+
+
+def _tasks() -> Iterator[Work]:
+    for task in asyncio_tasks():
+        try:
+            if not task.done() and (places := awaiting(task.get_coro())):
+                yield Work(f"task {task.get_name()}"[:NAME], [frame for frame, _ in places], list(_coroutines(task)))
+        except Exception:  # noqa: BLE001 - a task of somebody's own make: the others are still wanted
+            continue
+
+
+def _coroutines(task: Any) -> Iterator[Any]:
+    each, count = task.get_coro(), 0
+    while each is not None and count < DEPTH:
+        yield each
+        inner = getattr(each, "cr_await", None) or getattr(each, "gi_yieldfrom", None)
+        each, count = unwrapped(inner), count + 1
+
+
+def _wait(work: Work) -> Wait | None:
+    """The outermost of the library's frames that the program's innermost one has called tells most."""
+    own = next((number for number, frame in enumerate(work.frames) if _is_programs(frame)), None)
+    if own is None:
+        return None
+    outer = next(frame for frame in reversed(work.frames) if _is_programs(frame))
+    for frame in reversed(work.frames[:own]):
+        tell = _KINDS.get((os.path.basename(frame.f_code.co_filename), frame.f_code.co_name))
+        if tell is not None and is_standard(frame.f_code.co_filename):
+            awaited = frame.f_locals.get("self")
+            try:
+                what = tell(awaited)
+            except (AttributeError, TypeError):  # another Python's, or an object of the program's that looks like it
+                return None
+            return Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname) if what else None
+    return None
+
+
+def _is_programs(frame: FrameType) -> bool:
+    return is_users(frame.f_code.co_filename) and not is_ours(frame.f_code.co_filename)
+
+
+def _document(wait: Wait, works: Iterable[Work], waits: Iterable[Wait]) -> Document:
+    waiting = {each.thread for each in waits if each.awaited is wait.awaited}
+    others = [work for work in works if work.name not in waiting and any(map(_is_programs, work.frames))]
+    holder, at = next(((work, at) for work in others if (at := _holds(work, wait.awaited)) is not None), (None, None))
+    document = {
+        "thread": wait.thread,
+        "call": wait.call,
+        "at": _place(wait.at),
+        "what": wait.what,
+        "kind": type(wait.awaited).__name__,
+        "count": 1,
+        "free": holder is None and not others and type(wait.awaited).__name__ in _HELD,
+    }
+    if holder is None:
+        return document
+    call = next(frame for frame in reversed(holder.frames) if _is_programs(frame))
+    return {
+        **document,
+        "holder": holder.name,
+        "holder_call": call.f_code.co_qualname,
+        "held_at": _place(at) if at is not None else None,
+    }
+
+
+def _place(frame: FrameType) -> Document:
+    return {"file": frame.f_code.co_filename, "line": frame.f_lineno or 0, "function": frame.f_code.co_qualname}
+
+
+def _holds(work: Work, awaited: Any) -> FrameType | None:
+    """The frame in which a task is inside of the `async with` of this object, or has called its `acquire`."""
+    if type(awaited).__name__ not in _HELD:
+        return None
+    for coroutine, frame in zip(work.coroutines, _frames_of(work.coroutines), strict=True):
+        kept = gc.get_referents(coroutine)
+        if any(
+            getattr(each, "__name__", "") == "__aexit__" and getattr(each, "__self__", None) is awaited for each in kept
+        ):
+            return frame
+    for frame in work.frames:
+        if _is_programs(frame) and any(place.lock is awaited for place in holdings_of(frame, type(awaited))):
+            return frame
+    return None
+
+
+def _is_exit_of(awaited: Any, kept: Any) -> bool:
+    return isinstance(kept, MethodType) and kept.__name__ == "__aexit__" and kept.__self__ is awaited
+
+
+def _frames_of(coroutines: Iterable[Any]) -> Iterator[FrameType | None]:
+    for each in coroutines:
+        yield getattr(each, "cr_frame", None) or getattr(each, "gi_frame", None)
+
+
+# ---- what they say
+
+
+_HELD = frozenset({"Lock", "Semaphore", "BoundedSemaphore", "lock"})
+
+
+def _barrier(it: Any) -> str:
+    have = "has" if it._count == 1 else "have"
+    return f"{_kind(it)} for {it._parties}, at which {it._count} {have} arrived"
+
+
+def _semaphore(it: Any) -> str:
+    return f"{_kind(it)} with no permit left" if not it._value else ""
+
+
+def _event(it: Any) -> str:
+    return f"{_kind(it)} that is not set" if not it.is_set() else ""
+
+
+def _lock(it: Any) -> str:
+    return _kind(it)
+
+
+def _condition(it: Any) -> str:
+    return f"{_kind(it)} to be notified"
+
+
+def _get(it: Any) -> str:
+    return f"an item from {_kind(it)} that is empty" if not _size(it) else ""
+
+
+def _put(it: Any) -> str:
+    most = it.maxsize
+    return f"room in {_kind(it)} that is full ({_size(it)} of {most})"
+
+
+def _join(it: Any) -> str:
+    left = int(it.unfinished_tasks if hasattr(it, "unfinished_tasks") else it._unfinished_tasks)
+    return f"{left} {'item' if left == 1 else 'items'} of {_kind(it)} to be done (task_done)"
+
+
+def _size(it: Any) -> int:
+    kept = getattr(it, "queue", None)
+    return len(kept if kept is not None else it._queue)
+
+
+def _thread_end(it: Any) -> str:
+    frame = sys._current_frames().get(it.ident)
+    while frame is not None and not _is_programs(frame):
+        frame = frame.f_back
+    where = f", which is at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
+    return f"the end of thread {it.name}{where}"
+
+
+def _future(it: Any) -> str:
+    state = {"PENDING": "that nobody has begun", "RUNNING": "that is being computed"}.get(it._state, "")
+    return f"a concurrent.futures.Future {state}" if state else ""
+
+
+def _kind(it: Any) -> str:
+    """
+    >>> import queue
+    >>> _kind(queue.Queue())
+    'a queue.Queue'
+    """
+    module = type(it).__module__.partition(".")[0]
+    return f"{'an' if module[0] in 'aeiou' else 'a'} {module}.{type(it).__name__}"
+
+
+Tell = Callable[[Any], str]
+_KINDS: dict[tuple[str, str], Tell] = {
+    ("threading.py", "wait"): lambda it: _THREADING.get(type(it).__name__, lambda _: "")(it),
+    ("threading.py", "wait_for"): _condition,
+    ("threading.py", "acquire"): _semaphore,
+    ("threading.py", "__enter__"): _semaphore,
+    ("threading.py", "join"): _thread_end,
+    ("queue.py", "get"): _get,
+    ("queue.py", "put"): _put,
+    ("queue.py", "join"): _join,
+    ("_base.py", "result"): _future,
+    ("_base.py", "exception"): _future,
+    ("locks.py", "acquire"): lambda it: (_lock if type(it).__name__ == "Lock" else _semaphore)(it),
+    ("locks.py", "wait"): lambda it: _THREADING.get(type(it).__name__, lambda _: "")(it),
+    ("locks.py", "wait_for"): _condition,
+    ("queues.py", "get"): _get,
+    ("queues.py", "put"): _put,
+    ("queues.py", "join"): _join,
+}
+_THREADING: dict[str, Tell] = {"Barrier": _barrier, "Event": _event, "Condition": _condition}

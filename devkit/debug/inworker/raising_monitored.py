@@ -1,0 +1,103 @@
+"""Exceptions on Python 3.12 and later: `sys.monitoring` tells when one is raised, handled, and raised again.
+
+Nothing is told of code that raises nothing, so that it costs nothing there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+from .caught import FLOW, Caught, Flight, flight, is_again
+from .sources import is_users
+
+Raised = Callable[[FrameType, BaseException, TracebackType | None], None]
+_TOOLS = (3, 4, 5)  # ids without a name of their own
+MOST = 1000  # frames in which something was handled last; those that have ended stay until others come
+
+
+class Monitored:
+    """Tells `raised` of exceptions in the program's own frames, and counts those that it handles."""
+
+    def __init__(self, raised: Raised, caught: Caught) -> None:
+        self._raised, self._caught = raised, caught
+        self._handled: dict[int, Flight] = {}  # by the id of the frame: what it handles now, or has handled last
+        self._mine: dict[str, bool] = {}
+        self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        events = self._monitoring.events
+        callbacks = {
+            events.RAISE: self._at_raise,
+            events.EXCEPTION_HANDLED: self._at_handled,
+            events.RERAISE: self._at_reraise,
+            events.PY_UNWIND: self._at_unwind,
+        }
+        self._tool = self._free_tool()
+        self._events = tuple(callbacks)
+        for event, callback in callbacks.items():
+            self._monitoring.register_callback(self._tool, event, callback)
+        self._monitoring.set_events(self._tool, sum(callbacks))
+
+    def _free_tool(self) -> int:
+        for tool in _TOOLS:
+            if self._monitoring.get_tool(tool) is None:
+                self._monitoring.use_tool_id(tool, "devkit-raising")
+                return tool
+        raise RuntimeError("other tools use all sys.monitoring ids")
+
+    def look(self) -> str:
+        """All threads are covered from the start."""
+        return ""
+
+    def handling(self) -> list[Flight]:
+        """They are counted at once."""
+        return []
+
+    def close(self) -> None:
+        self._monitoring.set_events(self._tool, 0)
+        for event in self._events:
+            self._monitoring.register_callback(self._tool, event, None)
+        self._monitoring.free_tool_id(self._tool)
+
+    def _is_mine(self, code: CodeType) -> bool:
+        known = self._mine.get(code.co_filename)
+        if known is None:
+            known = self._mine[code.co_filename] = is_users(code.co_filename)
+        return known
+
+    def _at_raise(self, code: CodeType, _offset: int, error: BaseException) -> None:
+        if isinstance(error, FLOW) or not self._is_mine(code):
+            return
+        frame = sys._getframe(1)
+        before = self._handled.pop(id(frame), None)
+        if before is not None and (is_again(frame, error.__traceback__) or _is_of(error.__context__, before)):
+            self._caught.take_back(before)  # the handler raises it by its name, or something else in its place
+        self._raised(frame, error, error.__traceback__)
+
+    def _at_handled(self, code: CodeType, _offset: int, error: BaseException) -> None:
+        if self._is_mine(code) and (found := flight(error, error.__traceback__)) is not None:
+            if len(self._handled) >= MOST:
+                self._handled.clear()
+            self._handled[id(sys._getframe(1))] = found
+            self._caught.add(found)
+
+    def _at_reraise(self, code: CodeType, _offset: int, error: BaseException) -> None:
+        if self._is_mine(code):
+            self._goes_on(sys._getframe(1), error)
+
+    def _at_unwind(self, code: CodeType, _offset: int, error: BaseException) -> None:
+        if self._is_mine(code):
+            self._goes_on(sys._getframe(1), error)
+
+    def _goes_on(self, frame: FrameType, error: BaseException) -> None:
+        """It was handled by a `finally`, by an `except` for something else, or raised again."""
+        before = self._handled.pop(id(frame), None)
+        if before is not None and _is_of(error, before):
+            self._caught.take_back(before)
+
+
+def _is_of(error: BaseException | None, before: Flight) -> bool:
+    """Whether this is the exception that was handled: of its kind, from its line."""
+    found = flight(error, error.__traceback__) if error is not None else None
+    return found is not None and (found.kind, found.at) == (before.kind, before.at)

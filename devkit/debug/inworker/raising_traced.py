@@ -1,0 +1,126 @@
+"""Exceptions on Python 3.11: a trace function in the program's threads, told of its calls and not of its lines.
+
+A frame does not tell that it has caught something: that is known when it raises something else, or returns as usual.
+"""
+
+from __future__ import annotations
+
+import opcode
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+from .caught import FLOW, Caught, Flight, flight, is_again
+from .finding import stacks
+from .sources import is_users
+from .threads import is_ours
+from .threadtrace import ThreadTrace, give_way
+
+Raised = Callable[[FrameType, BaseException, TracebackType | None], None]
+_RETURN, _YIELD = opcode.opmap["RETURN_VALUE"], opcode.opmap["YIELD_VALUE"]
+HANDLING_SECONDS = 0.5  # what came to a frame so long ago, and has not left it, is in its handler, or was caught
+MOST = 1000  # frames with something in flight; a generator that is dropped stays until others come
+
+
+class _Flying(NamedTuple):
+    flight: Flight
+    error: int  # the exception's id, as long as it lives
+    since: float  # on the clock that never goes back
+
+
+class Traced:
+    """Tells `raised` of exceptions in the program's own frames, and counts those that it handles."""
+
+    def __init__(self, raised: Raised, caught: Caught) -> None:
+        self._raised, self._caught = raised, caught
+        self._mine: dict[str, bool] = {}
+        self._flying: dict[int, _Flying] = {}  # by the id of the frame
+        # Each one object, to be compared: a bound method is made anew at each look.
+        self._call, self._local = self._at_call, self._in_frame
+        self._threads = ThreadTrace()
+        give_way(self._call)
+        if threading._trace_hook is None:  # type: ignore[attr-defined]
+            threading.settrace(self._call)
+
+    def look(self) -> str:
+        """Traces the threads that nobody traces: some came since, of others a stop has taken our place."""
+        taken = {ident for ident, tracer in self._threads.tracers().items() if tracer not in (0, id(self._call))}
+        active = dict(threading._active)  # type: ignore[attr-defined]
+        wanted = set()
+        for thread, frame in stacks():
+            if thread not in taken and not is_ours(active.get(thread)):
+                wanted.add(thread)
+                if frame.f_trace is None and self._is_mine(frame):
+                    frame.f_trace_lines = False
+                    frame.f_trace = self._local
+        self._threads.trace(wanted, self._call)
+        return "another tool traces the threads of the program" if taken and not wanted else ""
+
+    def handling(self) -> list[Flight]:
+        """What frames that go on have caught last, which nothing has told yet."""
+        now = time.monotonic()
+        return [each.flight for each in list(self._flying.values()) if now - each.since >= HANDLING_SECONDS]
+
+    def close(self) -> None:
+        if threading._trace_hook is self._call:  # type: ignore[attr-defined]
+            threading.settrace(None)
+        self._threads.clear(list(self._threads.tracers()), self._call)
+        for _, frame in stacks():
+            if frame.f_trace is self._local:
+                frame.f_trace = None
+                frame.f_trace_lines = True
+
+    def _is_mine(self, frame: FrameType) -> bool:
+        name = frame.f_code.co_filename
+        known = self._mine.get(name)
+        if known is None:
+            known = self._mine[name] = is_users(name)
+        return known
+
+    # ---- in the traced thread
+
+    def _at_call(self, frame: FrameType, _event: str, _argument: object) -> Any:
+        if not self._is_mine(frame):
+            return None
+        frame.f_trace_lines = False
+        return self._local
+
+    def _in_frame(self, frame: FrameType, event: str, argument: Any) -> None:
+        # Nothing is returned: what traces this frame stays, even if a stop has put a stepping function in our place.
+        if event == "exception":
+            _, error, trace = argument
+            self._came(frame, error, trace)
+        elif event == "return" and id(frame) in self._flying:
+            self._left(frame)
+
+    def _came(self, frame: FrameType, error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, FLOW):
+            return
+        found = flight(error, trace)
+        before = self._flying.pop(id(frame), None)
+        if before is not None and not _goes_on(before, frame, error, trace):
+            self._caught.add(before.flight)
+        if found is None:
+            return
+        self._raised(frame, error, trace)  # it may stop there
+        if len(self._flying) >= MOST:
+            self._flying.clear()
+        self._flying[id(frame)] = _Flying(found, id(error), time.monotonic())
+
+    def _left(self, frame: FrameType) -> None:
+        """In the usual way, it has caught what came to it; by an exception, that goes on."""
+        instruction = frame.f_code.co_code[frame.f_lasti]
+        if instruction == _YIELD:  # it may be in the middle of its handler, and comes back
+            return
+        flying = self._flying.pop(id(frame))
+        if instruction == _RETURN:
+            self._caught.add(flying.flight)
+
+
+def _goes_on(before: _Flying, frame: FrameType, error: BaseException, trace: TracebackType | None) -> bool:
+    """Whether a handler has raised what it handles once more, by its name, or something else in its place."""
+    handled = error.__context__
+    is_same = id(handled) == before.error and type(handled).__name__ == before.flight.kind  # addresses are used again
+    return is_same or is_again(frame, trace)

@@ -1,0 +1,196 @@
+"""Reads what the hub's `hang` answers (`debug/inworker/progress.py`) into records of facts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from devkit.debug.stack_groups import Frame
+from devkit.debug.stack_groups import read as read_stack
+from devkit.hang.facts import (
+    DEAD,
+    CallWait,
+    Caught,
+    CrashFacts,
+    Document,
+    Ended,
+    Entry,
+    GroupFacts,
+    InnerWait,
+    LockWait,
+    Lookup,
+    Poll,
+    ProcessFacts,
+    Sample,
+    ThreadFacts,
+)
+
+_ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
+
+
+def read_sample(answer: Document, crashes: Sequence[CrashFacts] = (), **tables: Any) -> Sample:
+    """A sample of the hub's answer, and what else is known of the same moment, by the names of `Sample`'s fields."""
+    processes = tuple(read_process(each) for each in answer["ranks"])
+    left = tuple(_left(each) for each in answer["left"])
+    return Sample(float(answer["time"]), processes, left, crashes=tuple(crashes), **tables)
+
+
+def read_process(document: Document) -> ProcessFacts:
+    """One process as the hub has it: from inside, or as a neighbour sees it."""
+    who, facts = document["identity"], document.get("facts") or {}
+    known = facts or document
+    threads = known.get("threads") or []
+    kernel = known.get("process") or {}
+    rank = facts.get("rank") if facts else who.get("rank")
+    gone = bool(document.get("fate")) or ("process" in document and document["process"] is None)
+    return ProcessFacts(
+        id=str(who["worker_id"]),
+        role=str(who.get("role") or ""),
+        rank=rank,
+        node_ip=str(who.get("node_ip") or ""),
+        pid=int(who["pid"]),
+        stack=read_stack({**who, "rank": rank, "threads": threads}),
+        answers=bool(facts),
+        seen=bool(facts) or gone or "process" in document,
+        problem=str(document.get("fate") or document.get("error") or ""),
+        state=str(kernel.get("state") or ""),
+        dead=gone or str(kernel.get("state") or "S") in DEAD,
+        cpu=float(kernel.get("cpu") or 0) + float(kernel.get("children_cpu") or 0),
+        io=int(kernel.get("io") or 0),
+        step=facts.get("step"),
+        phase=str(facts.get("phase") or ""),
+        task=str(facts.get("task") or ""),
+        threads=tuple(_thread(each) for each in threads),
+        groups=tuple(_group(each, str(who.get("node_ip") or "")) for each in facts.get("groups") or ()),
+        call=facts.get("call") or {},
+        locks=tuple(_lock(each) for each in facts.get("locks") or ()),
+        waits=tuple(_call_wait(each) for each in facts.get("waits") or ()),
+        lookups=tuple(_lookup(each) for each in facts.get("lookups") or ()),
+        ended=tuple(_ended(each) for each in facts.get("ended") or ()),
+        caught=tuple(_caught(each) for each in facts.get("caught") or ()),
+        inner=tuple(_inner_wait(each) for each in facts.get("primitives") or ()),
+        polls=tuple(_poll(each) for each in facts.get("polls") or ()),
+        coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
+        running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
+        actor_id=str(facts.get("actor_id") or ""),
+        concurrency=int(facts.get("concurrency") or 0),
+        stopped=bool(facts.get("stops")),
+        unanswered=tuple((str(each["peer"]), int(each["tries"])) for each in facts.get("unanswered") or ()),
+    )
+
+
+def _left(document: Document) -> ProcessFacts:
+    return read_process({"identity": document["identity"], "fate": document["reason"]})
+
+
+def _thread(document: Document) -> ThreadFacts:
+    wait = document.get("wait") or {}
+    return ThreadFacts(
+        str(document.get("name") or ""),
+        str(document.get("state") or ""),
+        float(document.get("cpu") or 0.0),
+        str(wait.get("call") or ""),
+        str(wait.get("target") or ""),
+    )
+
+
+def _group(document: Document, node_ip: str) -> GroupFacts:
+    """As a rank on that node has it."""
+    entries = tuple(
+        Entry(
+            each["seq"],
+            each["p2p"],
+            each["op"],
+            str(each["sizes"])[1:-1],
+            str(each["dtypes"]),
+            each["done"],
+            each["age"],
+            each.get("peer"),
+        )
+        for each in document["entries"]
+    )
+    return GroupFacts(
+        str(document["name"]),
+        str(document.get("description") or ""),
+        str(document.get("backend") or ""),
+        _met_at(str(document.get("world") or ""), node_ip),
+        tuple(document["ranks"]),
+        entries,
+    )
+
+
+def _met_at(world: str, node_ip: str) -> str:
+    """The place as other nodes call it, also for the rank that opened it at all addresses of its own.
+
+    >>> _met_at("0.0.0.0:4711", "10.0.0.2"), _met_at("10.0.0.2:4711", "10.0.0.3")
+    ('10.0.0.2:4711', '10.0.0.2:4711')
+    """
+    host, _, port = world.rpartition(":")
+    return f"{node_ip}:{port}" if host in _ANY_ADDRESS and node_ip else world
+
+
+def _call_wait(document: Document) -> CallWait:
+    return CallWait(
+        str(document["thread"]),
+        str(document["call"]),
+        frame(document["at"]),
+        tuple(document["tasks"]),
+        int(document["needed"]),
+        bool(document["ends"]),
+        bool(document["side"]),
+        bool(document.get("blocks")),
+    )
+
+
+def _inner_wait(document: Document) -> InnerWait:
+    held = document.get("held_at")
+    return InnerWait(
+        str(document["thread"]),
+        str(document["call"]),
+        frame(document["at"]),
+        str(document["what"]),
+        int(document["count"]),
+        bool(document["free"]),
+        str(document.get("holder") or ""),
+        str(document.get("holder_call") or ""),
+        frame(held) if held else None,
+    )
+
+
+def _poll(document: Document) -> Poll:
+    values = tuple((str(name), str(value)) for name, value in document["values"].items())
+    return Poll(frame(document["at"]), frame(document["by"]), str(document["loop"]), values)
+
+
+def _lookup(document: Document) -> Lookup:
+    name, namespace = str(document["name"]), str(document["namespace"])
+    return Lookup(name, namespace, int(document["count"]), float(document["seconds"]), frame(document["at"]))
+
+
+def _ended(document: Document) -> Ended:
+    at = document.get("at")
+    return Ended(str(document["kind"]), str(document["name"]), str(document["said"]), frame(at) if at else None)
+
+
+def _caught(document: Document) -> Caught:
+    kind, text = str(document["kind"]), str(document["text"])
+    count, seconds, ago = int(document["count"]), float(document["seconds"]), float(document["ago"])
+    said = f"{kind}: {text}" if text else kind
+    return Caught(said, frame(document["at"]), frame(document["by"]), count, seconds, ago)
+
+
+def _lock(document: Document) -> LockWait:
+    held = document.get("held_at")
+    return LockWait(
+        str(document["thread"]),
+        str(document["lock"]),
+        frame(document["at"]),
+        document.get("holder"),
+        frame(held) if held else None,
+        str(document.get("call") or ""),
+    )
+
+
+def frame(document: Document) -> Frame:
+    """A line of a stack."""
+    return Frame(str(document["file"]), int(document.get("line") or 0), str(document["function"]))

@@ -1,0 +1,141 @@
+"""Raises exceptions in all ways in which they can be caught or go on; prints what was counted, as JSON."""
+
+# ruff: noqa: SIM105 - that is what it is about
+
+import asyncio
+import contextlib
+import json
+import sys
+import threading
+
+from devkit.debug.inworker.raising import Raising
+from devkit.debug.inworker.records import Breakpoint
+
+HITS = []
+FAILED = []
+
+
+def inner(n):
+    raise KeyError(n)
+
+
+def swallows():
+    for _ in range(10):
+        try:
+            inner("a")
+        except KeyError:
+            pass
+
+
+def suppresses():
+    with contextlib.suppress(KeyError):
+        inner("b")
+
+
+def catches_a_librarys():
+    try:
+        json.loads("{")
+    except ValueError:
+        return 0
+
+
+def generates():
+    try:
+        yield 1
+        inner("c")
+    except KeyError:
+        for _ in iter([1, 2]):
+            yield 2
+
+
+async def awaits():
+    try:
+        await asyncio.sleep(0)
+        inner("d")
+    except KeyError:
+        await asyncio.sleep(0.001)
+    try:
+        await asyncio.wait_for(asyncio.sleep(9), 0.001)
+    except TimeoutError:
+        pass
+
+
+def translates():
+    try:
+        inner("e")
+    except KeyError as error:
+        raise ValueError("translated") from error
+
+
+def raises_again():
+    try:
+        inner("f")
+    except KeyError:
+        raise
+
+
+def raises_by_name():
+    try:
+        inner("g")
+    except KeyError as error:
+        raise error
+
+
+def tidies_up():
+    try:
+        inner("h")
+    finally:
+        str(1)
+
+
+def expects_another():
+    try:
+        inner("i")
+    except OSError:
+        pass
+
+
+def in_a_thread():
+    try:
+        inner("j")
+    except KeyError:
+        pass
+
+
+def ends_a_loop():
+    try:
+        next(iter([]))
+    except StopIteration:
+        return list(generates())
+
+
+def main():
+    swallows()
+    suppresses()
+    catches_a_librarys()
+    ends_a_loop()
+    asyncio.run(awaits())
+    for call in (translates, raises_again, raises_by_name, tidies_up, expects_another):
+        with contextlib.suppress(Exception):
+            call()
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join()
+
+
+raising = Raising(
+    lambda names, frame, error: HITS.append([*names, frame.f_code.co_name, frame.f_lineno, repr(error)]),
+    lambda name, error: FAILED.append([name, type(error).__name__]),
+)
+if "count" in sys.argv:
+    raising.count()
+for number, text in enumerate(sys.argv[1:]):
+    kind, _, condition = text.partition(" if ")
+    if text != "count":
+        raising.add(Breakpoint(f"b{number}", text, raises=kind, condition=condition))
+main()
+rows = sorted(raising.caught._rows.values(), key=lambda row: row.flight.key)
+counted = [[row.count, row.flight.kind, row.flight.text, row.flight.by.function] for row in rows if row.count]
+for number, _ in enumerate(sys.argv[1:]):
+    raising.remove(f"b{number}")
+print(json.dumps({"counted": counted, "hits": HITS, "failed": FAILED, "traced": sys.gettrace() is not None}))

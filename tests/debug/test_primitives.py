@@ -1,0 +1,227 @@
+"""What threads and coroutines of a process wait for among themselves, and what a loop that sleeps looks at."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from devkit.debug.inworker import locks, polls, primitives
+from tests.debug.conftest import eventually
+
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def run() -> Callable[[Callable[[], object]], None]:
+    """Starts something in a thread of its name, whatever it waits for."""
+    return lambda call: threading.Thread(target=call, name=call.__name__, daemon=True).start()
+
+
+def seen(how: Callable[..., list[Document]], name: str) -> Document:
+    """What is told of the thread of that name, once it waits."""
+
+    def look() -> Document | None:
+        return next((each for each in how(*locks.innermost("devkit")) if each["thread"] == name), None)
+
+    found: Document = eventually(look, name, 20)
+    return found
+
+
+def test_a_barrier_says_how_many_are_missing(run: Any) -> None:
+    barrier = threading.Barrier(6)
+
+    def arrives() -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            barrier.wait()
+
+    for _ in range(4):
+        run(arrives)
+    eventually(lambda: barrier.n_waiting == 4, "four at the barrier", 20)
+    found = seen(primitives.describe, "arrives")
+    assert found["what"] == "a threading.Barrier for 6, at which 4 have arrived" and found["count"] == 4
+    assert found["at"]["function"].endswith("arrives") and not found["free"]
+    barrier.abort()
+
+
+def test_queues_events_semaphores_futures_and_threads(run: Any) -> None:
+    empty: queue.Queue[int] = queue.Queue()
+    full: queue.Queue[int] = queue.Queue(1)
+    full.put(1)
+    event, permits = threading.Event(), threading.Semaphore(0)
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    first, second = pool.submit(event.wait), pool.submit(event.wait)
+
+    def takes() -> None:
+        empty.get()
+
+    def gives() -> None:
+        full.put(2)
+
+    def waits() -> None:
+        event.wait()
+
+    def asks() -> None:
+        with permits:
+            pass
+
+    def results() -> None:
+        second.result()
+
+    thread = threading.Thread(target=waits, name="loader", daemon=True)
+    thread.start()
+
+    def joins() -> None:
+        thread.join()
+
+    for each in (takes, gives, asks, results, joins):
+        run(each)
+    said = {name: seen(primitives.describe, name)["what"] for name in ("takes", "gives", "asks", "results", "joins")}
+    line = waits.__code__.co_firstlineno + 1
+    assert said == {
+        "takes": "an item from a queue.Queue that is empty",
+        "gives": "room in a queue.Queue that is full (1 of 1)",
+        "asks": "a threading.Semaphore with no permit left",
+        "results": "a concurrent.futures.Future that nobody has begun",
+        "joins": f"the end of thread loader, which is at {os.path.basename(__file__)}:{line}",
+    }
+    event.set()
+    permits.release()
+    empty.put(1)
+    full.get()
+    assert first.result() is True
+    pool.shutdown()
+
+
+def in_a_loop(made: Callable[[], Any]) -> list[Document]:
+    """What is told of the coroutines of a loop in a thread, once nothing of it moves."""
+
+    async def main() -> list[Document]:
+        tasks = made()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        found = primitives.describe({}, {})
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return found
+
+    return asyncio.run(main())
+
+
+def test_who_holds_an_asyncio_lock() -> None:
+    def made() -> list[asyncio.Task[None]]:
+        lock = asyncio.Lock()
+
+        async def publishes() -> None:
+            async with lock:
+                await asyncio.sleep(60)
+
+        async def fetches() -> None:
+            async with lock:
+                pass
+
+        return [asyncio.create_task(each()) for each in (publishes, fetches, fetches)]
+
+    [found] = in_a_loop(made)
+    assert (found["what"], found["count"], found["free"]) == ("an asyncio.Lock", 2, False)
+    assert found["call"].endswith("fetches") and found["holder_call"].endswith("publishes")
+    assert found["held_at"]["function"].endswith("publishes")
+
+
+def test_who_holds_a_semaphore_by_acquire_and_one_that_nobody_holds() -> None:
+    def made(keeps: bool) -> list[asyncio.Task[None]]:
+        permits = asyncio.Semaphore(1)
+
+        async def takes() -> None:
+            await permits.acquire()
+            if keeps:
+                await asyncio.sleep(60)
+
+        async def wants() -> None:
+            await permits.acquire()
+
+        return [asyncio.create_task(each()) for each in (takes, wants, wants, wants)]
+
+    [held] = in_a_loop(lambda: made(True))
+    assert held["what"] == "an asyncio.Semaphore with no permit left" and held["count"] == 3
+    assert held["holder_call"].endswith("takes")
+    [free] = in_a_loop(lambda: made(False))
+    assert free["free"] and free["count"] == 3 and "holder" not in free  # who took it has ended
+
+
+def test_an_empty_asyncio_queue() -> None:
+    def made() -> list[asyncio.Task[None]]:
+        items: asyncio.Queue[None] = asyncio.Queue()
+
+        async def takes() -> None:
+            await items.get()
+
+        return [asyncio.create_task(takes())]
+
+    assert in_a_loop(made)[0]["what"] == "an item from an asyncio.Queue that is empty"
+
+
+class Loops:
+    """Loops that sleep."""
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.rows: list[int] = []
+        self.api_key = "sk-abcdef"
+
+    def for_a_flag(self) -> None:
+        while not self.ready and len(self.rows) < 3 and self.api_key:
+            time.sleep(0.05)
+
+    def for_a_break(self) -> None:
+        version = 0
+        while True:
+            with threading.Lock():
+                if version >= 1 or self.ready:
+                    break
+            time.sleep(0.05)
+
+    def for_nothing(self) -> None:
+        while True:
+            time.sleep(0.05)
+            if os.getpid() == 0:
+                raise AssertionError
+
+
+@pytest.fixture
+def loops() -> Iterator[Loops]:
+    made = Loops()
+    yield made
+    made.ready = True
+
+
+def test_what_a_loop_that_sleeps_looks_at(run: Any, loops: Loops) -> None:
+    run(loops.for_a_flag)
+    found = seen(polls.describe, "for_a_flag")
+    assert found["loop"] == "while not self.ready and len(self.rows) < 3 and self.api_key"
+    assert found["values"] == {"self.ready": "False", "self.rows": "list of 0", "self.api_key": "'<redacted>'"}
+    assert found["at"]["function"] == "Loops.for_a_flag" and found["by"] == found["at"]
+
+
+def test_what_would_end_a_loop_without_a_condition(run: Any, loops: Loops) -> None:
+    run(loops.for_a_break)
+    found = seen(polls.describe, "for_a_break")
+    assert found["loop"] == "until version >= 1 or self.ready"
+    assert found["values"] == {"version": "0", "self.ready": "False"}
+
+
+def test_of_a_loop_that_nothing_ends_nothing_is_told() -> None:
+    class Frame:
+        f_code = Loops.for_nothing.__code__
+        f_lineno = Loops.for_nothing.__code__.co_firstlineno + 2
+
+    assert polls.loop_of(Frame()) is None  # type: ignore[arg-type]

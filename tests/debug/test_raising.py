@@ -1,0 +1,108 @@
+"""Exceptions as they are raised: which of them the program has caught itself, and where it can be stopped at them.
+
+In processes of their own, under each Python of this machine: 3.11 traces for it, later ones tell by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devkit.debug.inworker.caught import Caught, Flight, Place
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+PYTHONS = [sys.executable, *map(str, sorted(Path.home().glob(".pyenv/versions/3.1[1-9]*/bin/python")))]
+LINE = (HERE / "programs/raises.py").read_text().splitlines().index("    raise KeyError(n)") + 1
+RAISED = "abcdefghij"  # by `inner`, in this order of its callers; swallows ten times
+
+
+@pytest.fixture(params=PYTHONS, ids=lambda path: "this" if path == sys.executable else Path(path).parts[-3])
+def python(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def run(python: str, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [python, "programs/raises.py", *arguments],
+        cwd=HERE,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_what_is_caught_is_counted_where_it_is_caught_and_nothing_else(python: str) -> None:
+    caught = {(kind, by): (count, text) for count, kind, text, by in run(python, "count")["counted"]}
+    in_main = {key: caught.pop(key) for key in list(caught) if key[1] == "main"}
+    assert caught == {
+        ("KeyError", "swallows"): (10, "'a'"),
+        ("KeyError", "suppresses"): (1, "'b'"),
+        ("JSONDecodeError", "catches_a_librarys"): (1, caught["JSONDecodeError", "catches_a_librarys"][1]),
+        ("KeyError", "generates"): (1, "'c'"),
+        ("KeyError", "awaits"): (1, "'d'"),
+        ("TimeoutError", "awaits"): (1, ""),
+        ("KeyError", "in_a_thread"): (1, "'j'"),
+    }
+    # Those that went on came to main. On 3.11 the last one of a frame that goes on is not counted yet.
+    assert in_main["ValueError", "main"] == (1, "translated")
+    assert in_main["KeyError", "main"][0] in (3, 4)
+
+
+def test_it_stops_where_an_exception_of_the_type_is_raised_once_each(python: str) -> None:
+    hits = run(python, "KeyError")["hits"]
+    names = [error for _, function, line, error in hits if (function, line) == ("inner", LINE)]
+    assert len(hits) == len(names) == 19
+    assert [name for name in names if name != "KeyError('a')"] == [f"KeyError('{letter}')" for letter in "bcdefghij"]
+
+
+def test_kinds_of_a_type_full_names_and_conditions(python: str) -> None:
+    assert [hit[:2] for hit in run(python, "ValueError")["hits"]] == [
+        ["b0", "catches_a_librarys"],  # a library's own error: at the program's line that it comes to
+        ["b0", "translates"],
+    ]
+    assert len(run(python, "json.decoder.JSONDecodeError")["hits"]) == 1
+    assert len(run(python, "LookupError if n == 'b'")["hits"]) == 1
+    found = run(python, "KeyError if nothing > 1")
+    assert found["hits"] == [] and found["failed"][0] == ["b0", "NameError"]
+
+
+def test_what_ends_loops_is_no_exception_but_to_who_asks_for_it(python: str) -> None:
+    assert not any("StopIteration" in hit[-1] for hit in run(python, "Exception")["hits"])
+
+
+def test_without_a_breakpoint_and_a_count_nothing_is_traced(python: str) -> None:
+    assert run(python) == {"counted": [], "hits": [], "failed": [], "traced": False}
+
+
+def test_the_list_has_the_most_frequent_first_and_what_is_being_handled() -> None:
+    caught = Caught()
+    place = Place("/job/reward.py", 12, "score")
+    once, often = Flight("KeyError", "'x'", place, place), Flight("ValueError", "", place, place._replace(line=20))
+    caught.add(once)
+    for _ in range(3):
+        caught.add(often)
+    caught.add(gone := Flight("OSError", "", place, place))
+    caught.take_back(gone)
+    before = time.time()
+    listed = caught.listed([once, Flight("TypeError", "", place, place)])
+    assert [(each["kind"], each["count"]) for each in listed] == [("ValueError", 3), ("KeyError", 2), ("TypeError", 1)]
+    assert listed[1]["text"] == "'x'" and listed[1]["at"] == {"file": "/job/reward.py", "line": 12, "function": "score"}
+    assert 0 <= listed[0]["ago"] <= time.time() - before + 1
+
+
+def test_a_secret_in_a_message_is_hidden() -> None:
+    caught = Caught()
+    place = Place("/job/reward.py", 12, "score")
+    caught.add(Flight("ValueError", "no such url https://me:hunter2@host/", place, place))
+    assert "hunter2" not in json.dumps(caught.listed())
