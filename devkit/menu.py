@@ -21,6 +21,19 @@ GROUPS = {
     "Check": ("smoke", "lint", "doctor"),
     "Editor": ("vscode", "dap"),
 }
+ABOUT = "Debug, check and launch Ray programs and RL training."
+FIRST_STEPS = {
+    "devkit smoke --tiny": "run a tiny PPO training here, and check it",
+    "devkit run -- python train.py": "run a Ray program with the debugger in it",
+    "devkit break train.py:88": "pause it at a line, from a second terminal",
+    "devkit ps": "see which ranks are paused, and where",
+    "devkit attach": "debug a paused rank with pdb's commands",
+    "devkit hang": "find what blocks a job that makes no progress",
+}
+MORE = (
+    "`devkit --help` describes each verb in a line, `devkit help VERB` lists a verb's",
+    "options, and `devkit vscode install` adds all of it to VS Code.",
+)
 # Inherited by every verb. Typer would stop at 80 columns.
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 10_000}
 # Options of `devkit` itself that may also stand behind any verb.
@@ -67,6 +80,9 @@ class Menu(Verbs):
         everywhere = [each for each in self.params if each.name in EVERYWHERE]
         for command in _below(self):
             command.params.extend(everywhere)
+            for each in command.params:
+                if each.param_type_name == "argument":
+                    each.display_type_rich = _no_type  # Typer puts the Python type behind an argument's name
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] in _WORDS:
@@ -82,6 +98,18 @@ class Menu(Verbs):
         for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), self.commands[name].short_help) for name in names])
+
+
+def _no_type(ctx: Any) -> None:
+    """The metavar says what goes in."""
+
+
+def first_screen() -> str:
+    """What bare `devkit` prints: the verbs by group and the first steps, for a terminal of 24 lines."""
+    groups = [f"  {title:<10}{'  '.join(names)}" for title, names in GROUPS.items()]
+    width = max(map(len, FIRST_STEPS))
+    steps = [f"  {step:<{width}}  {does}" for step, does in FIRST_STEPS.items()]
+    return "\n".join([ABOUT, "", *groups, "", "First steps:", *steps, "", *MORE])
 
 
 def _below(group: TyperGroup) -> Iterator[Any]:

@@ -13,6 +13,7 @@ import pytest
 
 from devkit import cli, console
 from devkit.errors import DeadlineError, DevkitError
+from devkit.menu import FIRST_STEPS, GROUPS
 from devkit.smoke.options import SmokeOptions
 from tests.pace import stretched
 
@@ -242,7 +243,6 @@ def test_quiet_leaves_results_and_errors(
 
 
 SPELLINGS = [
-    ("", "--help"),
     ("-h", "--help"),
     ("help", "--help"),
     ("-V", "--version"),
@@ -261,6 +261,19 @@ def test_another_spelling_prints_the_same(capsys: pytest.CaptureFixture[str], sh
     assert cli.main(short.split()) == 0
     assert capsys.readouterr() == expected
     assert expected.out and not expected.err
+
+
+def test_devkit_alone_is_a_first_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every verb in its group and the first steps, without scrolling; the whole list is behind `--help`."""
+    assert cli.main([]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert len(lines) <= 22 and max(map(len, lines)) <= 80 and not err  # a terminal of 24 lines, with what was typed
+    for title, names in GROUPS.items():
+        assert [title, *names] in [line.split() for line in lines]
+    typed = [step.split() for step in FIRST_STEPS]
+    assert all(words[0] == "devkit" and any(words[1] in names for names in GROUPS.values()) for words in typed)
+    assert "devkit --help" in out and "devkit help VERB" in out
 
 
 def test_the_words_behind_a_command_are_the_commands(capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ The verbs are found by walking the command line, so that one that is new is cove
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ DURATIONS = [(path, option.opts[0]) for path, option in OPTIONS if option.metava
 PLACES = [
     (path, option.opts[0])
     for path, option in OPTIONS
-    if "FILE" in (option.metavar or "") or "DIR" in (option.metavar or "")
+    if {"FILE", "DIR"} & set((option.metavar or "").split("|"))
     if option.opts[0].startswith("--") and ((path or ("",))[-1], option.opts[0]) not in OTHERS
 ]
 
@@ -144,6 +145,16 @@ def test_help_has_the_terminals_width(capsys: pytest.CaptureFixture[str], monkey
         widest[columns] = max(map(len, capsys.readouterr().out.splitlines()))
         assert widest[columns] <= columns
     assert widest[80] < widest[120]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: " ".join(path) or "devkit")
+def test_help_says_what_goes_in_and_no_python_type(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*path, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert re.findall(r"<[\w\[]+|list\[|\bclass\b|\b(?:str|int|float|Path|TEXT|INTEGER)\b", out) == []
+    takes = [each for each in COMMANDS[path].params if not getattr(each, "is_flag", False)]
+    ours = [each for each in takes if not each.name.endswith("_completion")]
+    assert [each.name for each in ours if not re.search("[A-Z]{2}|[A-Z]$|\\|", each.metavar or "")] == []
 
 
 def test_every_verb_is_in_one_group() -> None:
