@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from devkit.debug import caught_view
 from devkit.debug.crash_table import clip
 from devkit.debug.inworker.records import StopRecord
-from devkit.debug.naming import Who, ago, count, fit_path, label, short_path
+from devkit.debug.naming import Who, ago, count, fit_path, label, name_members, short_path
 from devkit.debug.protocols import Document
 
 if TYPE_CHECKING:
@@ -183,6 +184,9 @@ def armed(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
     'armed in 0 of 8: module not loaded yet'
     >>> armed({"armed": 0, "workers": 0, "note": "no worker has joined yet"})
     'pending: no worker yet (armed when one starts)'
+    >>> missing = [{"role": "driver", "rank": None}, {"role": "Worker", "rank": 2}]
+    >>> armed({"armed": 1, "workers": 3, "note": "module not loaded yet", "missing": missing})
+    'armed in 1 of 3 (not in rank 2 and the driver: module not loaded yet)'
     """
     if not breakpoint.get("workers") and not breakpoint.get("hits"):
         return "pending: no worker yet (armed when one starts)"
@@ -192,7 +196,21 @@ def armed(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
     note = breakpoint.get("note")
     if not note or not breakpoint.get("armed"):
         return f"{text}: {note}" if note else text
-    return f"{text} ({note if breakpoint['armed'] >= breakpoint.get('workers', 0) else f'the others: {note}'})"
+    missing = breakpoint["armed"] < breakpoint.get("workers", 0)
+    return f"{text} ({f'not in {_without(breakpoint)}: ' if missing else ''}{note})"
+
+
+def _without(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
+    """Who has not armed it, in a few words however many there are; an older hub says only how many."""
+    missing = breakpoint.get("missing")
+    if not missing:
+        return count(breakpoint["workers"] - breakpoint["armed"], "other process")
+    ranked = [Who(one["role"], one["rank"], "") for one in missing if one["rank"] is not None]
+    others = Counter(str(one["role"] or "worker") for one in missing if one["rank"] is None)
+    named = [name_members(ranked)] if ranked else []
+    for role, number in others.items():
+        named.append("the driver" if (role, number) == ("driver", 1) else count(number, f"{role} process"))
+    return ", ".join(named[:-1]) + " and " * (len(named) > 1) + named[-1]
 
 
 def caught_block(rows: list[caught_view.Row], width: int | None) -> Text:
