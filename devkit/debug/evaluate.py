@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from devkit import console
-from devkit.debug.grouping import Group, group, odd
+from devkit.debug.grouping import Group, differing, group, odd
 from devkit.debug.inworker.records import StopRecord
 from devkit.debug.naming import Who, count, name_members
 from devkit.debug.protocols import Hub
@@ -215,7 +215,7 @@ def page(results: Sequence[EvalResult]) -> Text:
         said = f"error: {one.key.error}" if failed else one.key.value
         lines.append(Text.assemble((name, style), *_said(said, max(map(len, names)) - len(name))))
     if different:
-        lines.append(Text(f"odd: {name_members(different, everyone)}", style="bold yellow"))
+        lines.append(Text(differing(different, everyone), style="bold yellow"))
     return Text("\n").join(lines)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from devkit import console, patience
-from devkit.debug.grouping import Group
+from devkit.debug.grouping import Group, differing
 from devkit.debug.naming import count, label, name_members, short_path
 from devkit.debug.protocols import Hub
 from devkit.debug.stack_bundles import MOST, bundles, heading, number_of
@@ -86,7 +86,7 @@ def page(merged: Merged, *, everything: bool = False, cwd: str | None = None) ->
         blocks.append(Text(f"{count(len(merged.idle), 'process')} idle: {names}", style="dim"))
     if merged.odd:
         everyone = list(merged.by_who)
-        blocks.append(Text(f"odd: {name_members(merged.odd, everyone)}", style="bold yellow"))
+        blocks.append(Text(differing(merged.odd, everyone), style="bold yellow"))
     return Text("\n\n").join(blocks)
 
 
