@@ -11,6 +11,7 @@ from devkit.debug.crash_table import clip
 from devkit.debug.inworker.records import StopRecord
 from devkit.debug.naming import Who, ago, count, fit_path, label, name_members, short_path
 from devkit.debug.protocols import Document
+from devkit.palette import CAUTION, NAME
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -45,7 +46,7 @@ def page(
     if document["crashes"]:
         blocks.append(Text(f"{count(document['crashes'], 'crash')}: devkit crashes lists them", style="red"))
     if foot:
-        blocks.append(Text("\n").join(Text(clip(line, width), style="yellow") for line in foot))
+        blocks.append(Text("\n").join(Text(clip(line, width), style=CAUTION) for line in foot))
     return Text("\n\n").join(blocks)
 
 
@@ -135,7 +136,7 @@ def _table(head: Cells, rows: Sequence[Cells], width: int | None, details: Seque
     lines = [Text(_line(head, widths), style="bold")]
     for number, row in enumerate(rows):
         lines.append(Text(_line(row, widths)))
-        lines[-1].stylize("cyan", 0, len(row[0]))
+        lines[-1].stylize(NAME, 0, len(row[0]))
         if details:
             lines.append(Text(_clipped(" " * (widths[0] + GAP) + details[number], width), style="dim"))
     return Text("\n").join(lines)
@@ -168,8 +169,8 @@ def breakpoints_block(breakpoints: Sequence[Document]) -> Text:
     longest = max(len(str(one["id"])) for one in breakpoints)
     lines = [Text("breakpoints", style="bold")]
     for one in breakpoints:
-        lines.append(Text.assemble("  ", (str(one["id"]).ljust(longest), "cyan"), "  ", str(one["spec"]), "  "))
-        lines[-1].append(armed(one), style="" if one.get("armed") else "yellow")
+        lines.append(Text.assemble("  ", (str(one["id"]).ljust(longest), NAME), "  ", str(one["spec"]), "  "))
+        lines[-1].append(armed(one), style="" if one.get("armed") else CAUTION)
         if one.get("error"):
             lines.append(Text(f"    {one['error']}", style="red"))
     return Text("\n").join(lines)
