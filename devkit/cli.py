@@ -182,13 +182,19 @@ def _fail(error: BaseException, arguments: Sequence[str]) -> int:
 
 def _tell(error: BaseException, problem: ErrorRecord, arguments: Sequence[str]) -> None:
     from devkit.console import report_error
-    from devkit.errors import is_puzzling
+    from devkit.errors import ExitedError, is_puzzling
 
     if loudness.is_verbose() and is_puzzling(error):
         import traceback
 
         traceback.print_exception(error)
-    report_error(problem, getattr(error, "facts", {}), as_json=_has_flag(JSON_FLAG, arguments))
+    as_json = _has_flag(JSON_FLAG, arguments)
+    report_error(
+        problem,
+        getattr(error, "facts", {}),
+        as_json=as_json,
+        line=error.line if isinstance(error, ExitedError) else None,
+    )
 
 
 def _has_flag(flag: str, arguments: Sequence[str]) -> bool:

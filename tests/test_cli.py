@@ -216,12 +216,30 @@ def test_verbose_shows_the_traceback(
     ]
 
 
-@pytest.mark.parametrize(
-    "line", ["smoke --verbose --tiny --bad", "-v smok", "smoke --tiny -v --seed many", "run -v -- false"]
-)
+@pytest.mark.parametrize("line", ["smoke --verbose --tiny --bad", "-v smok", "smoke --tiny -v --seed many"])
 def test_a_mistake_on_the_command_line_has_no_traceback(capsys: pytest.CaptureFixture[str], line: str) -> None:
     assert cli.main(line.split()) != 0
     assert [each.partition(":")[0] for each in capsys.readouterr().err.splitlines()] == ["error", "hint"]
+
+
+@pytest.mark.parametrize("line", ["run -- false", "run -v -- false", "-q run false"])
+def test_a_program_that_fails_has_said_so_and_devkit_adds_one_line(
+    capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    assert cli.main(line.split()) == 1
+    assert capsys.readouterr().err == "devkit: the command ended with exit code 1\n"
+
+
+def test_a_program_that_fails_is_an_error_under_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "--json", "--", "false"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert record == {
+        "command": ["false"],
+        "returncode": 1,
+        "error": "the command ended with exit code 1",
+        "hint": "its own output says why",
+        "exit_code": 1,
+    }
 
 
 @pytest.mark.parametrize("line", ["-q smoke --tiny", "smoke --tiny -q", "smoke --tiny --quiet"])
