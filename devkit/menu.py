@@ -31,8 +31,8 @@ FIRST_STEPS = {
     "devkit hang": "find what blocks a job that makes no progress",
 }
 MORE = (
-    "`devkit --help` describes each verb in a line, `devkit help VERB` lists a verb's",
-    "options, and `devkit vscode install` adds all of it to VS Code.",
+    "`devkit --help` describes each verb, `devkit help VERB` lists a verb's options,",
+    "and `devkit vscode install` adds all of it to VS Code.",
 )
 # Inherited by every verb. Typer would stop at 80 columns.
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 10_000}
@@ -81,8 +81,7 @@ class Menu(Verbs):
         for command in _below(self):
             command.params.extend(everywhere)
             for each in command.params:
-                if each.param_type_name == "argument":
-                    each.display_type_rich = _no_type  # Typer puts the Python type behind an argument's name
+                _without_python(each)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] in _WORDS:
@@ -100,8 +99,19 @@ class Menu(Verbs):
                 formatter.write_dl([(name.ljust(width), self.commands[name].short_help) for name in names])
 
 
-def _no_type(ctx: Any) -> None:
-    """The metavar says what goes in."""
+def _without_python(parameter: Any) -> None:
+    """Typer puts the Python type behind an argument's name, braces around it, and a float's `.0` behind a default."""
+    if parameter.param_type_name == "argument":
+        parameter.display_type_rich = lambda ctx: None
+        parameter.get_usage_pieces = lambda ctx: [spelling(parameter)]
+    if isinstance(parameter.default, float) and parameter.default.is_integer():
+        parameter.default = int(parameter.default)  # what is typed, and so the default, becomes a float when it is read
+
+
+def spelling(argument: Any) -> str:
+    """As in `[FILE:LINE]` and `EXPR...`."""
+    name = argument.metavar if argument.required else f"[{argument.metavar}]"
+    return f"{name}..." if argument.nargs == -1 else str(name)
 
 
 def first_screen() -> str:

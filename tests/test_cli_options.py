@@ -155,6 +155,13 @@ def test_help_says_what_goes_in_and_no_python_type(path: tuple[str, ...], capsys
     takes = [each for each in COMMANDS[path].params if not getattr(each, "is_flag", False)]
     ours = [each for each in takes if not each.name.endswith("_completion")]
     assert [each.name for each in ours if not re.search("[A-Z]{2}|[A-Z]$|\\|", each.metavar or "")] == []
+    assert re.findall(r"[{}]|default:\s+\d+\.0\]", out) == []
+
+
+def test_a_default_that_help_shows_as_a_whole_number_is_read_as_a_float() -> None:
+    hang = COMMANDS[("hang",)]
+    after = hang.make_context("hang", []).params["after"]
+    assert (after, type(after)) == (10.0, float)
 
 
 def test_every_verb_is_in_one_group() -> None:
