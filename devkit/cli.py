@@ -22,7 +22,7 @@ from devkit.durations import duration
 from devkit.hang import verbs as hang_verbs
 from devkit.launch import verbs as launch_verbs
 from devkit.lint import verbs as lint_verbs
-from devkit.menu import SETTINGS, Menu, dress
+from devkit.menu import ABOUT, SETTINGS, Menu, dress, first_screen
 from devkit.vscode import verbs as vscode_verbs
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="devkit",
-    help="Debug, check and launch Ray programs and RL training.",
+    help=ABOUT,
     epilog="`devkit help VERB` shows a verb's options.",
     cls=Menu,
     context_settings=SETTINGS,
@@ -78,7 +78,7 @@ def devkit(
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        sys.stdout.write(context.get_help() + "\n")
+        sys.stdout.write(first_screen() + "\n")
 
 
 @app.command(cls=BehindDashes)
@@ -182,13 +182,19 @@ def _fail(error: BaseException, arguments: Sequence[str]) -> int:
 
 def _tell(error: BaseException, problem: ErrorRecord, arguments: Sequence[str]) -> None:
     from devkit.console import report_error
-    from devkit.errors import is_puzzling
+    from devkit.errors import ExitedError, is_puzzling
 
     if loudness.is_verbose() and is_puzzling(error):
         import traceback
 
         traceback.print_exception(error)
-    report_error(problem, getattr(error, "facts", {}), as_json=_has_flag(JSON_FLAG, arguments))
+    as_json = _has_flag(JSON_FLAG, arguments)
+    report_error(
+        problem,
+        getattr(error, "facts", {}),
+        as_json=as_json,
+        line=error.line if isinstance(error, ExitedError) else None,
+    )
 
 
 def _has_flag(flag: str, arguments: Sequence[str]) -> bool:

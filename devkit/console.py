@@ -70,13 +70,19 @@ def emit(document: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def report_error(problem: ErrorRecord, facts: Mapping[str, Any], *, as_json: bool) -> None:
-    """One `error:` line and one `hint:` line on stderr; under --json also the record on stdout, with these facts."""
+def report_error(problem: ErrorRecord, facts: Mapping[str, Any], *, as_json: bool, line: str | None = None) -> None:
+    """One `error:` line and one `hint:` line on stderr; under --json also the record on stdout, with these facts.
+
+    `line` stands for both, where the program that was run has printed its own.
+    """
     from rich.text import Text
 
     console = _console(stderr=True)
-    console.print(Text.assemble(("error: ", "bold red"), problem.error), soft_wrap=True)
-    console.print(Text.assemble(("hint: ", "bold"), problem.hint), soft_wrap=True)
+    if line is not None:
+        console.print(line, soft_wrap=True)
+    else:
+        console.print(Text.assemble(("error: ", "bold red"), problem.error), soft_wrap=True)
+        console.print(Text.assemble(("hint: ", "bold"), problem.hint), soft_wrap=True)
     if as_json:
         emit({**facts, **problem.to_json()})
 

@@ -2,6 +2,7 @@
 
     DevkitError                  exit code 1: what was checked is not fine
     ├── FailedError              1: so is what the command ran; knows the record of it. `devkit run`: its exit code
+    │   ├── ExitedError          `devkit run`: the command exited, and has said why; ours is one line
     │   └── TerminatedError      143: what it ran was ended by SIGTERM
     ├── UsageError               2: a command that cannot be right
     ├── UnreachableError         3: no cluster to be reached
@@ -10,7 +11,8 @@
     └── OutputError              1, or 141 where the reader has gone: what was said cannot be written
 
 Each carries one `hint`: what the user can do about it. The entry point in `cli.py` prints one `error:` line and one
-`hint:` line and leaves with `exit_code`; nothing below it catches them. `describe` gives these three of any exception.
+`hint:` line (but for ExitedError) and leaves with `exit_code`; nothing below it catches them. `describe` gives these
+three of any exception.
 """
 
 from __future__ import annotations
@@ -58,6 +60,20 @@ class FailedError(DevkitError):
         self.facts = dict(facts or {})
         if exit_code is not None:
             self.exit_code = exit_code
+
+
+class ExitedError(FailedError):
+    """The command that `devkit run` ran has exited by itself, so that its own error stands above: ours only adds to it.
+
+    >>> ExitedError("the command ended with exit code 1", hint="its own output says why", news="").line
+    'devkit: the command ended with exit code 1'
+    """
+
+    def __init__(
+        self, message: str, *, hint: str, news: str, facts: Mapping[str, object] | None = None, exit_code: int = 1
+    ) -> None:
+        super().__init__(message, hint=hint, facts=facts, exit_code=exit_code)
+        self.line = f"devkit: {'; '.join(filter(None, (message, news)))}"
 
 
 class TerminatedError(FailedError):

@@ -21,6 +21,19 @@ GROUPS = {
     "Check": ("smoke", "lint", "doctor"),
     "Editor": ("vscode", "dap"),
 }
+ABOUT = "Debug, check and launch Ray programs and RL training."
+FIRST_STEPS = {
+    "devkit smoke --tiny": "run a tiny PPO training here, and check it",
+    "devkit run -- python train.py": "run a Ray program with the debugger in it",
+    "devkit break train.py:88": "pause it at a line, from a second terminal",
+    "devkit ps": "see which ranks are paused, and where",
+    "devkit attach": "debug a paused rank with pdb's commands",
+    "devkit hang": "find what blocks a job that makes no progress",
+}
+MORE = (
+    "`devkit --help` describes each verb, `devkit help VERB` lists a verb's options,",
+    "and `devkit vscode install` adds all of it to VS Code.",
+)
 # Inherited by every verb. Typer would stop at 80 columns.
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 10_000}
 # Options of `devkit` itself that may also stand behind any verb.
@@ -67,6 +80,8 @@ class Menu(Verbs):
         everywhere = [each for each in self.params if each.name in EVERYWHERE]
         for command in _below(self):
             command.params.extend(everywhere)
+            for each in command.params:
+                _without_python(each)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] in _WORDS:
@@ -82,6 +97,29 @@ class Menu(Verbs):
         for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), self.commands[name].short_help) for name in names])
+
+
+def _without_python(parameter: Any) -> None:
+    """Typer puts the Python type behind an argument's name, braces around it, and a float's `.0` behind a default."""
+    if parameter.param_type_name == "argument":
+        parameter.display_type_rich = lambda ctx: None
+        parameter.get_usage_pieces = lambda ctx: [spelling(parameter)]
+    if isinstance(parameter.default, float) and parameter.default.is_integer():
+        parameter.default = int(parameter.default)  # what is typed, and so the default, becomes a float when it is read
+
+
+def spelling(argument: Any) -> str:
+    """As in `[FILE:LINE]` and `EXPR...`."""
+    name = argument.metavar if argument.required else f"[{argument.metavar}]"
+    return f"{name}..." if argument.nargs == -1 else str(name)
+
+
+def first_screen() -> str:
+    """What bare `devkit` prints: the verbs by group and the first steps, for a terminal of 24 lines."""
+    groups = [f"  {title:<10}{'  '.join(names)}" for title, names in GROUPS.items()]
+    width = max(map(len, FIRST_STEPS))
+    steps = [f"  {step:<{width}}  {does}" for step, does in FIRST_STEPS.items()]
+    return "\n".join([ABOUT, "", *groups, "", "First steps:", *steps, "", *MORE])
 
 
 def _below(group: TyperGroup) -> Iterator[Any]:

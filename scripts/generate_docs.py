@@ -143,9 +143,10 @@ def _command(path: str, command: Any) -> str:
 
 
 def _spelling(parameter: Any) -> str:
+    from devkit.menu import spelling
+
     if parameter.param_type_name == "argument":
-        name = parameter.metavar if parameter.required else f"[{parameter.metavar}]"
-        return f"{name}..." if parameter.nargs == -1 else str(name)
+        return spelling(parameter)
     text = " ".join([", ".join(parameter.opts), parameter.metavar or ""]).strip()
     return text.replace("|", "\\|")  # it would end a cell of the table
 

@@ -13,6 +13,7 @@ import pytest
 
 from devkit import cli, console
 from devkit.errors import DeadlineError, DevkitError
+from devkit.menu import FIRST_STEPS, GROUPS
 from devkit.smoke.options import SmokeOptions
 from tests.pace import stretched
 
@@ -215,12 +216,30 @@ def test_verbose_shows_the_traceback(
     ]
 
 
-@pytest.mark.parametrize(
-    "line", ["smoke --verbose --tiny --bad", "-v smok", "smoke --tiny -v --seed many", "run -v -- false"]
-)
+@pytest.mark.parametrize("line", ["smoke --verbose --tiny --bad", "-v smok", "smoke --tiny -v --seed many"])
 def test_a_mistake_on_the_command_line_has_no_traceback(capsys: pytest.CaptureFixture[str], line: str) -> None:
     assert cli.main(line.split()) != 0
     assert [each.partition(":")[0] for each in capsys.readouterr().err.splitlines()] == ["error", "hint"]
+
+
+@pytest.mark.parametrize("line", ["run -- false", "run -v -- false", "-q run false"])
+def test_a_program_that_fails_has_said_so_and_devkit_adds_one_line(
+    capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    assert cli.main(line.split()) == 1
+    assert capsys.readouterr().err == "devkit: the command ended with exit code 1\n"
+
+
+def test_a_program_that_fails_is_an_error_under_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "--json", "--", "false"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert record == {
+        "command": ["false"],
+        "returncode": 1,
+        "error": "the command ended with exit code 1",
+        "hint": "its own output says why",
+        "exit_code": 1,
+    }
 
 
 @pytest.mark.parametrize("line", ["-q smoke --tiny", "smoke --tiny -q", "smoke --tiny --quiet"])
@@ -242,7 +261,6 @@ def test_quiet_leaves_results_and_errors(
 
 
 SPELLINGS = [
-    ("", "--help"),
     ("-h", "--help"),
     ("help", "--help"),
     ("-V", "--version"),
@@ -261,6 +279,19 @@ def test_another_spelling_prints_the_same(capsys: pytest.CaptureFixture[str], sh
     assert cli.main(short.split()) == 0
     assert capsys.readouterr() == expected
     assert expected.out and not expected.err
+
+
+def test_devkit_alone_is_a_first_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every verb in its group and the first steps, without scrolling; the whole list is behind `--help`."""
+    assert cli.main([]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert len(lines) <= 22 and max(map(len, lines)) <= 80 and not err  # a terminal of 24 lines, with what was typed
+    for title, names in GROUPS.items():
+        assert [title, *names] in [line.split() for line in lines]
+    typed = [step.split() for step in FIRST_STEPS]
+    assert all(words[0] == "devkit" and any(words[1] in names for names in GROUPS.values()) for words in typed)
+    assert "devkit --help" in out and "devkit help VERB" in out
 
 
 def test_the_words_behind_a_command_are_the_commands(capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scripts.generate_docs import ROOT
 from tests.walks.pages import Saved, Typed, compare, steps, with_meant
 
 PAGE = """
@@ -48,6 +49,17 @@ def test_a_page_says_what_to_save_and_what_to_type_where() -> None:
         Typed(2, "(devkit rank 1) ", "p k", ("250",)),
         Typed(2, "", "^C"),
     ]
+
+
+def test_no_two_pages_save_different_programs_under_one_name() -> None:
+    """Somebody who follows both would overwrite one with the other."""
+    saved: dict[str, dict[str, str]] = {}
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for step in steps(page.read_text(encoding="utf-8")):
+            if isinstance(step, Saved):
+                saved.setdefault(step.path, {})[step.text] = page.name
+    assert {"job.py", "stuck.py"} <= set(saved)
+    assert {path: list(texts.values()) for path, texts in saved.items() if len(texts) > 1} == {}
 
 
 def test_a_session_that_begins_with_output_is_an_error() -> None:

@@ -14,9 +14,11 @@ from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.theme import Theme
 
 from trainer.apart import Apart
 from trainer.config.schema import Config, TrainerConfig
+from trainer.config.show import CAUTION, GOOD, NAME
 from trainer.curve import sparkline
 from trainer.errors import ConfigError, TrainerError
 from trainer.records import Metrics
@@ -25,6 +27,7 @@ METRICS_FILE, TENSORBOARD_FOLDER = "metrics.jsonl", "tensorboard"  # below train
 WANDB_FINISH_S = "300"
 SCORE = "critic/score/mean"
 BAR_COLUMNS, SPARKS = 12, 16
+BAR_COLOURS = {"download": GOOD, "elapsed": CAUTION, "remaining": NAME}  # of Rich's bar
 # What one line on a terminal has room for: the metric, and its short name.
 HEADLINE = {
     SCORE: "score",
@@ -163,8 +166,9 @@ class TerminalLog:
         columns = (
             *(TextColumn("{task.description}"), BarColumn(BAR_COLUMNS), MofNCompleteColumn()),
             *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
-            TextColumn("[cyan]{task.fields[score]}"),
+            TextColumn("{task.fields[score]}", style=NAME),
         )
+        console.push_theme(Theme({f"progress.{part}": colour for part, colour in BAR_COLOURS.items()}))
         self.progress = Progress(*columns, console=console, transient=True)
         self.bar = self.progress.add_task("starting", total=total_steps, score="")
         self.progress.start()

@@ -11,6 +11,7 @@ from devkit.debug.naming import Who, name_members
 from devkit.debug.protocols import Hub
 from devkit.debug.targets import ALL, ask_what_became_of, counted, select
 from devkit.errors import UsageError
+from devkit.palette import CAUTION
 
 
 def main(
@@ -70,4 +71,4 @@ def _tell(
     for who in asked:
         if who.id not in continued:
             reason = failed.get(who.id, "no longer stopped")
-            console.talk().print(f"not continued: {name_members([who], everyone)}: {reason}", style="yellow")
+            console.talk().print(f"not continued: {name_members([who], everyone)}: {reason}", style=CAUTION)

@@ -13,6 +13,7 @@ from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import DIED, CrashRecord
 from devkit.debug.naming import Who, ago, count, is_library, label, short_path, size
 from devkit.debug.protocols import Document
+from devkit.palette import CAUTION, GOOD, NAME
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -147,7 +148,7 @@ def _asked_by(document: Mapping[str, Any], crashes: Iterable[Mapping[str, Any]])
 def _clues(document: Document) -> Iterator[Text]:
     from rich.text import Text
 
-    yield from (Text(line, style="yellow") for line in clues_of(document))
+    yield from (Text(line, style=CAUTION) for line in clues_of(document))
 
 
 def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
@@ -169,7 +170,7 @@ def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
     if document.get("root"):
         root = next((each for each in crashes if each.id == document["root"]), None)
         named = f" in {label(Who(root.role, root.rank, root.id))}" if root else ""
-        yield Text(f"caused by crash {document['root']}{named}: devkit crashes show {document['root']}", style="yellow")
+        yield Text(f"caused by crash {document['root']}{named}: devkit crashes show {document['root']}", style=CAUTION)
     followers = [each for each in crashes if each.root == document["id"]]
     if followers:
         named = ", ".join(f"{each.id} ({label(Who(each.role, each.rank, each.id))})" for each in followers[:4])
@@ -208,7 +209,7 @@ class _View:
             lines += self._frames(each["frames"]) if each["frames"] else [Text("  no frames available", style="dim")]
             yield Text("\n").join(lines)
             if index:
-                yield Text(LED_TO.get(str(each.get("relation")), "then came"), style="yellow")
+                yield Text(LED_TO.get(str(each.get("relation")), "then came"), style=CAUTION)
 
     def thread(self, thread: Document) -> Text:
         from rich.text import Text
@@ -245,7 +246,7 @@ class _View:
         from rich.text import Text
 
         text = Text("  " if dim else "", style="dim" if dim else "")
-        text.append(f"{short_path(frame['file'], self.cwd)}:{frame['line']}", style="" if dim else "bold cyan")
+        text.append(f"{short_path(frame['file'], self.cwd)}:{frame['line']}", style="" if dim else f"bold {NAME}")
         return text.append(f" in {frame['function']}{more}")
 
     def _variable(self, name: str, value: Any) -> Text:
@@ -260,7 +261,7 @@ class _View:
             room = max(20, self._width - len(head))
             most = None if self.everything else VALUE_LINES
             said = f"\n{' ' * len(head)}".join(textwrap.wrap(said, room, max_lines=most, placeholder=" …"))
-        return Text.assemble((head, "green"), said)
+        return Text.assemble((head, GOOD), said)
 
 
 def _is_library(frame: Mapping[str, Any]) -> bool:

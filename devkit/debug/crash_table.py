@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from devkit.debug.briefly import Brief, brief
 from devkit.debug.inworker.records import CrashRecord
 from devkit.debug.naming import Who, ago, count, label, short_path
+from devkit.palette import NAME
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -57,7 +58,7 @@ def _block(
 
     root = group[0]
     head = f"{root.id}  {label(Who(root.role, root.rank, root.id))}  "
-    lines = [Text.assemble((root.id, "cyan"), head[len(root.id) :], (clip(said(root), width, len(head)), "red"))]
+    lines = [Text.assemble((root.id, NAME), head[len(root.id) :], (clip(said(root), width, len(head)), "red"))]
     indent = " " * (len(root.id) + 2)
     facts = [*_places(root, cwd), _times(group), f"{ago(now - root.time)} ago", f"{root.node_ip} pid {root.pid}"]
     lines.append(Text(indent + clip(" · ".join(fact for fact in facts if fact), width, len(indent)), style="dim"))

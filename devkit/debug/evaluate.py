@@ -7,12 +7,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from devkit import console
-from devkit.debug.grouping import Group, group, odd
+from devkit.debug.grouping import Group, differing, group, odd
 from devkit.debug.inworker.records import StopRecord
 from devkit.debug.naming import Who, count, name_members
 from devkit.debug.protocols import Hub
 from devkit.debug.targets import ALL, ask_what_became_of, select
 from devkit.errors import DevkitError, UsageError
+from devkit.palette import CAUTION, GOOD
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -125,7 +126,7 @@ def going_on(hub: Hub, stops: Sequence[StopRecord]) -> list[StopRecord]:
     if len(left_out) == len(stops):
         raise DevkitError(f"nothing is stopped but of a job that has ended: {jobs}", hint="--job JOB means that one")
     line = f"{count(len(left_out), 'stop')} of a job that has ended left out; --job means it: {jobs}"
-    console.talk().print(line, style="yellow")
+    console.talk().print(line, style=CAUTION)
     return [stop for stop in stops if stop.job_id not in over]
 
 
@@ -138,7 +139,7 @@ def warn_of_jobs(stops: Sequence[StopRecord]) -> None:
     jobs = jobs_of(stops)
     if len(jobs) > 1:
         console.talk().print(
-            f"these are ranks of {len(jobs)} jobs; choose with --job: {', '.join(jobs)}", style="yellow"
+            f"these are ranks of {len(jobs)} jobs; choose with --job: {', '.join(jobs)}", style=CAUTION
         )
 
 
@@ -211,11 +212,11 @@ def page(results: Sequence[EvalResult]) -> Text:
     lines = []
     for one, name in zip(groups, names, strict=True):
         failed = one.key.error is not None
-        style = "red" if failed else "bold yellow" if different.intersection(one.members) else "green"
+        style = "red" if failed else f"bold {CAUTION}" if different.intersection(one.members) else GOOD
         said = f"error: {one.key.error}" if failed else one.key.value
         lines.append(Text.assemble((name, style), *_said(said, max(map(len, names)) - len(name))))
     if different:
-        lines.append(Text(f"odd: {name_members(different, everyone)}", style="bold yellow"))
+        lines.append(Text(differing(different, everyone), style=f"bold {CAUTION}"))
     return Text("\n").join(lines)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from devkit.debug.naming import Who
+from devkit.debug.naming import Who, name_members
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -47,6 +47,15 @@ def odd(groups: Iterable[Group[Key]]) -> tuple[Who, ...]:
     if len(found) < 2 or len(found[0].members) == len(found[1].members):
         return ()
     return tuple(sorted((who for one in found[1:] for who in one.members), key=_order))
+
+
+def differing(some: Collection[Who], everyone: Iterable[Who]) -> str:
+    """
+    >>> workers = [Who("W", rank, f"s{rank}") for rank in range(4)]
+    >>> differing(workers[2:3], workers), differing(workers[2:], workers)
+    ('differs from the rest: rank 2', 'differ from the rest: ranks 2,3')
+    """
+    return f"{'differs' if len(some) == 1 else 'differ'} from the rest: {name_members(some, everyone)}"
 
 
 def _order(who: Who) -> tuple[int, str, str]:

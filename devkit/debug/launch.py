@@ -27,7 +27,7 @@ from devkit.debug.forwarding import Forwarding
 from devkit.debug.inworker import auth, boot, private
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.inworker.settings import AUTO, OFF, ON, Settings
-from devkit.errors import INTERRUPTED, DevkitError, FailedError, TerminatedError, UsageError
+from devkit.errors import INTERRUPTED, DevkitError, ExitedError, FailedError, TerminatedError, UsageError
 from devkit.menu import meant
 from devkit.signals import as_shell, how_ended
 
@@ -296,5 +296,8 @@ def _end(code: int, options: DebugOptions, run: runs.Run | None, *, crashed: boo
     if run is None and (reason := aftermath.why_no_ray(options.address)):
         reason.exit_code = as_shell(code)
         raise reason
-    hint = CRASHED if crashed else "its own output says why"
-    raise FailedError(f"the command {how_ended(code)}", hint=hint, facts=record, exit_code=as_shell(code))
+    message, hint = f"the command {how_ended(code)}", CRASHED if crashed else "its own output says why"
+    if code > 0:  # no signal: it has printed its own error
+        news = CRASHED if crashed else ""
+        raise ExitedError(message, hint=hint, news=news, facts=record, exit_code=as_shell(code))
+    raise FailedError(message, hint=hint, facts=record, exit_code=as_shell(code))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from devkit.debug import caught_view
 from devkit.debug.crash_table import clip
 from devkit.debug.inworker.records import StopRecord
-from devkit.debug.naming import Who, ago, count, fit_path, label, short_path
+from devkit.debug.naming import Who, ago, count, fit_path, label, name_members, short_path
 from devkit.debug.protocols import Document
+from devkit.palette import CAUTION, NAME
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -44,7 +46,7 @@ def page(
     if document["crashes"]:
         blocks.append(Text(f"{count(document['crashes'], 'crash')}: devkit crashes lists them", style="red"))
     if foot:
-        blocks.append(Text("\n").join(Text(clip(line, width), style="yellow") for line in foot))
+        blocks.append(Text("\n").join(Text(clip(line, width), style=CAUTION) for line in foot))
     return Text("\n\n").join(blocks)
 
 
@@ -134,7 +136,7 @@ def _table(head: Cells, rows: Sequence[Cells], width: int | None, details: Seque
     lines = [Text(_line(head, widths), style="bold")]
     for number, row in enumerate(rows):
         lines.append(Text(_line(row, widths)))
-        lines[-1].stylize("cyan", 0, len(row[0]))
+        lines[-1].stylize(NAME, 0, len(row[0]))
         if details:
             lines.append(Text(_clipped(" " * (widths[0] + GAP) + details[number], width), style="dim"))
     return Text("\n").join(lines)
@@ -167,8 +169,8 @@ def breakpoints_block(breakpoints: Sequence[Document]) -> Text:
     longest = max(len(str(one["id"])) for one in breakpoints)
     lines = [Text("breakpoints", style="bold")]
     for one in breakpoints:
-        lines.append(Text.assemble("  ", (str(one["id"]).ljust(longest), "cyan"), "  ", str(one["spec"]), "  "))
-        lines[-1].append(armed(one), style="" if one.get("armed") else "yellow")
+        lines.append(Text.assemble("  ", (str(one["id"]).ljust(longest), NAME), "  ", str(one["spec"]), "  "))
+        lines[-1].append(armed(one), style="" if one.get("armed") else CAUTION)
         if one.get("error"):
             lines.append(Text(f"    {one['error']}", style="red"))
     return Text("\n").join(lines)
@@ -183,6 +185,9 @@ def armed(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
     'armed in 0 of 8: module not loaded yet'
     >>> armed({"armed": 0, "workers": 0, "note": "no worker has joined yet"})
     'pending: no worker yet (armed when one starts)'
+    >>> missing = [{"role": "driver", "rank": None}, {"role": "Worker", "rank": 2}]
+    >>> armed({"armed": 1, "workers": 3, "note": "module not loaded yet", "missing": missing})
+    'armed in 1 of 3 (not in rank 2 and the driver: module not loaded yet)'
     """
     if not breakpoint.get("workers") and not breakpoint.get("hits"):
         return "pending: no worker yet (armed when one starts)"
@@ -192,7 +197,21 @@ def armed(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
     note = breakpoint.get("note")
     if not note or not breakpoint.get("armed"):
         return f"{text}: {note}" if note else text
-    return f"{text} ({note if breakpoint['armed'] >= breakpoint.get('workers', 0) else f'the others: {note}'})"
+    missing = breakpoint["armed"] < breakpoint.get("workers", 0)
+    return f"{text} ({f'not in {_without(breakpoint)}: ' if missing else ''}{note})"
+
+
+def _without(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
+    """Who has not armed it, in a few words however many there are; an older hub says only how many."""
+    missing = breakpoint.get("missing")
+    if not missing:
+        return count(breakpoint["workers"] - breakpoint["armed"], "other process")
+    ranked = [Who(one["role"], one["rank"], "") for one in missing if one["rank"] is not None]
+    others = Counter(str(one["role"] or "worker") for one in missing if one["rank"] is None)
+    named = [name_members(ranked)] if ranked else []
+    for role, number in others.items():
+        named.append("the driver" if (role, number) == ("driver", 1) else count(number, f"{role} process"))
+    return ", ".join(named[:-1]) + " and " * (len(named) > 1) + named[-1]
 
 
 def caught_block(rows: list[caught_view.Row], width: int | None) -> Text:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from devkit import console, patience
-from devkit.debug.grouping import Group
+from devkit.debug.grouping import Group, differing
 from devkit.debug.naming import count, label, name_members, short_path
 from devkit.debug.protocols import Hub
 from devkit.debug.stack_bundles import MOST, bundles, heading, number_of
 from devkit.debug.stack_groups import Frame, Key, Line, Merged, Process, Stack, fold, merge
 from devkit.errors import NoJobError
+from devkit.palette import CAUTION, NAME
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -86,7 +87,7 @@ def page(merged: Merged, *, everything: bool = False, cwd: str | None = None) ->
         blocks.append(Text(f"{count(len(merged.idle), 'process')} idle: {names}", style="dim"))
     if merged.odd:
         everyone = list(merged.by_who)
-        blocks.append(Text(f"odd: {name_members(merged.odd, everyone)}", style="bold yellow"))
+        blocks.append(Text(differing(merged.odd, everyone), style=f"bold {CAUTION}"))
     return Text("\n\n").join(blocks)
 
 
@@ -99,7 +100,7 @@ def _group_block(one: Group[Key], merged: Merged, everything: bool, cwd: str | N
     lines = [_heading(one, processes, is_odd)]
     if not first.stack:
         does = "devkit ps shows where" if one.key.stopped else "idle: no code of the program is running"
-        lines.append(Text(f"  {does}", style="yellow" if is_odd else "dim"))
+        lines.append(Text(f"  {does}", style=CAUTION if is_odd else "dim"))
     found = bundles(processes, whole=everything)
     shown = found if everything else found[:MOST]
     for bundle in shown:
@@ -130,15 +131,15 @@ def _heading(one: Group[Key], processes: Sequence[Process], is_odd: bool) -> Tex
     named = one.key.role.lower() not in ("", "rank") and any(who.rank is not None for who in one.members)
     role = f"{one.key.role} " if named else ""
     name = f"{role}{name_members(one.members)}"
-    text = Text(name, style="bold yellow" if is_odd else "bold")
+    text = Text(name, style=f"bold {CAUTION}" if is_odd else "bold")
     if len(processes) == 1:
         pid = f"pid {processes[0].pid}"
         place = processes[0].node_ip if name.endswith(pid) else f"{processes[0].node_ip} {pid}"
         text.append(f"  {place}", style="not bold dim")
     if one.key.stopped:
-        text.append("  stopped by devkit", style="not bold cyan")
+        text.append("  stopped by devkit", style=f"not bold {NAME}")
     if is_odd:
-        text.append("  differs from the rest", style="not bold yellow")
+        text.append("  differs from the rest", style=f"not bold {CAUTION}")
     return text
 
 

@@ -84,7 +84,7 @@ def package(settings: dict[str, Any]) -> Package:
     content, text = bundle.files(), json.dumps(settings)
     if len(text) > MOST_IN_ENVIRONMENT:
         raise UsageError(
-            "too many breakpoints to send with the job", hint="set some of them later with devkit break SPEC"
+            "too many breakpoints to send with the job", hint="set some of them later with devkit break FILE:LINE"
         )
     packed = {"bundle.zip": bundle.pack(content), "settings.json": text.encode()}
     return Package(f"devkit-job-{secrets.token_hex(6)}.zip", bundle.digest(content), bundle.pack(packed))

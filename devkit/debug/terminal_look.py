@@ -15,6 +15,7 @@ from devkit.debug.terminal_screen import Listing, listing
 from devkit.debug.terminal_session import Frame, Member, Session
 from devkit.debug.terminal_source import function_at, parameters
 from devkit.errors import UsageError
+from devkit.palette import CAUTION, NAME
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -42,7 +43,7 @@ def _stack(session: Session, one: Member) -> Text:
     for index in reversed(range(first + 1)):
         frame = one.frames[index]
         mark, library = ("> " if index == one.index else "  "), is_library(frame.path)
-        lines.append(Text.assemble((mark, "bold cyan"), place(frame), style="dim" if library else ""))
+        lines.append(Text.assemble((mark, f"bold {NAME}"), place(frame), style="dim" if library else ""))
         code = "" if library else code_at(session, one, frame)
         if code:
             lines.append(Text(f"      {code}"))
@@ -71,7 +72,7 @@ def show_position(session: Session, members: Sequence[Member]) -> None:
         if one.reason not in ("", "step", "breakpoint", "pause", "entry"):
             text.append(f"  {one.reason}", style="red" if "xcept" in one.reason else "dim")
         code = code_at(session, one, one.frame)
-        answers.append((one, Text.assemble(text, ("\n-> ", "bold cyan"), code) if code else text))
+        answers.append((one, Text.assemble(text, ("\n-> ", f"bold {NAME}"), code) if code else text))
     session.answer(answers)
 
 
@@ -141,7 +142,7 @@ def _lines(session: Session, one: Member, first: int, last: int) -> Text:
 
     lines = session.source(one, one.frame)
     if not lines:
-        return Text(f"no source of {short_path(one.frame.path)}", style="yellow")
+        return Text(f"no source of {short_path(one.frame.path)}", style=CAUTION)
     if first > len(lines):
         return Text("[end of file]", style="dim")
     marked = frozenset(int(each["line"]) for each in session.breakpoints if each["path"] == one.frame.path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devkit import console
+from devkit.palette import NAME
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -62,7 +63,7 @@ def listing(of: Listing) -> Text:
     for number, line in enumerate(of.lines, of.first):
         sign = ("B" if number in of.marked else " ") + ("->" if number == of.current else "  ")
         text = Text(f"{number:>{width}} ", style="dim")
-        text.append(sign, style="not dim bold red" if number in of.marked else "not dim bold cyan")
+        text.append(sign, style="not dim bold red" if number in of.marked else f"not dim bold {NAME}")
         text.append(f" {line}".rstrip(), style="not dim bold" if number == of.current else "not dim")
         lines.append(text)
     return Text("\n").join(lines)

@@ -25,7 +25,11 @@ Json = Annotated[bool, typer.Option(JSON_FLAG, help="Print one JSON record on st
 Command = Annotated[list[str] | None, typer.Argument(metavar="-- CMD", help="The command to run.")]
 Break = Annotated[
     list[str] | None,
-    typer.Option("--break", metavar="SPEC", help="FILE:LINE or MODULE:NAME [@ROLE[RANKS]] [if EXPR]; repeatable."),
+    typer.Option(
+        "--break",
+        metavar="FILE:LINE",
+        help="Where to pause: FILE:LINE or MODULE:NAME [@ROLE[RANKS]] [if EXPR]; repeatable.",
+    ),
 ]
 BreakOn = Annotated[
     list[str] | None,
@@ -210,7 +214,10 @@ def stop_job(job: Job, address: Address = None, json: Json = False) -> int:
 
 
 def break_(
-    spec: Annotated[str | None, typer.Argument(metavar="SPEC", help="LOCATION [@TARGET] [if EXPR].")] = None,
+    spec: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE:LINE", help="Where to pause: FILE:LINE or MODULE:NAME [@ROLE[RANKS]] [if EXPR]."),
+    ] = None,
     hits: Hits = "",
     log: Log = "",
     timeout: StopTimeout = 0.0,
@@ -256,7 +263,7 @@ def attach(
 def eval_(
     expressions: Annotated[list[str], typer.Argument(metavar="EXPR", help="Python expressions.")],
     target: Annotated[
-        str, typer.Option(metavar="T", help="IDs from devkit ps, ranks such as 0,2:4, a role, or all.")
+        str, typer.Option(metavar="ID|RANKS|ROLE|all", help="IDs from devkit ps, ranks such as 0,2:4, a role, or all.")
     ] = "all",
     job: OfJob = None,
     timeout: Annotated[float, duration(help="How long to wait for each rank.")] = 10.0,

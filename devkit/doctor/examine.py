@@ -44,7 +44,7 @@ def _together(found: Iterable[DoctorFinding]) -> list[DoctorFinding]:
     for number, finding in enumerate(found):
         sentence = _without_name(finding)
         alone = () if sentence else (str(number),)
-        key = (finding.rule, finding.severity, sentence or finding.what, finding.why, finding.mend, *alone)
+        key = (finding.rule, finding.severity, sentence or finding.what, finding.why, finding.fix, *alone)
         groups.setdefault(key, []).append(finding)
     return [_merged(key[2], group) if len(group) > 1 else group[0] for key, group in groups.items()]
 
@@ -74,7 +74,7 @@ def _shown(finding: Finding) -> DoctorFinding:
         where=finding.where,
         what=_one_line(finding.what),
         why=_one_line(finding.why),
-        mend=_one_line(finding.mend),
+        fix=_one_line(finding.fix),
         evidence=tuple(_one_line(said) for said in finding.evidence),
     )
 

@@ -20,7 +20,7 @@ class Finding:
     where: tuple[str, ...]  # nodes; empty: the command, or this machine's devkit
     what: str
     why: str
-    mend: str  # a command, or what to do
+    fix: str  # a command, or what to do
     evidence: tuple[str, ...]
     severity: Severity | None = None  # None: the rule's own
 
@@ -38,7 +38,7 @@ class DoctorFinding:
     where: tuple[str, ...]
     what: str
     why: str
-    mend: str
+    fix: str
     evidence: tuple[str, ...]
 
 

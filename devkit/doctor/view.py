@@ -12,8 +12,9 @@ from devkit.doctor.onnode.facts import NodeFacts
 from devkit.doctor.plan import Placed, Plan
 from devkit.doctor.records import SEVERITIES, DoctorFinding, DoctorNode, DoctorRecord
 from devkit.doctor.scene import speed
+from devkit.palette import CAUTION, NAME
 
-_STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+_STYLE = {"error": "bold red", "warning": f"bold {CAUTION}", "note": f"bold {NAME}"}
 _GIB = 1 << 30
 MATRIX_NODES = 8  # for more, the pairs are summed up
 
@@ -156,7 +157,7 @@ def _finding(finding: DoctorFinding) -> Iterator[Text]:
     for said in finding.evidence:
         yield Text.assemble((" found: ", "bold"), said)
     yield Text.assemble(("   why: ", "bold"), finding.why)
-    yield Text.assemble(("   fix: ", "bold"), finding.mend)
+    yield Text.assemble(("   fix: ", "bold"), finding.fix)
 
 
 def summary(record: DoctorRecord) -> Text:

@@ -10,6 +10,7 @@ from devkit.hang.case import case_of
 from devkit.hang.gather import Diagnosis
 from devkit.hang.records import RankProgress
 from devkit.hang.states import State
+from devkit.palette import GOOD
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -29,7 +30,7 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
     from devkit.hang.run import stack_documents
 
     verdict = found.verdict
-    blocks = [Text(verdict.sentence, style="bold red" if verdict.hang else "bold green")]
+    blocks = [Text(verdict.sentence, style="bold red" if verdict.hang else f"bold {GOOD}")]
     if verdict.evidence:
         blocks.append(Text("\n").join(Text(f"  {line}") for line in verdict.evidence))
     states = case_of(found.first, found.last, 0.0).states

@@ -125,7 +125,7 @@ def _check_container(options: SlurmOptions) -> None:
     if options.container and options.container not in CONTAINERS:
         raise UsageError(f"--container is {options.container!r}", hint=f"it takes {', '.join(CONTAINERS)}")
     if options.container and not options.image:
-        raise UsageError(f"--container {options.container} has no image", hint="add --image IMG")
+        raise UsageError(f"--container {options.container} has no image", hint="add --image IMAGE")
     if not options.container and (options.image or options.mounts or options.container_options):
         raise UsageError("--image, --mount and --container-option need a container", hint="add --container")
     if options.image.startswith("-"):

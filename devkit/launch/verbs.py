@@ -14,7 +14,10 @@ from devkit.durations import duration
 app = typer.Typer(name="launch", help="Start a cluster through Slurm, dstack or Kubernetes.")
 
 Nodes = Annotated[int, typer.Option(metavar="N", min=1, help="Number of nodes.")]
-Breaks = Annotated[list[str] | None, typer.Option("--break", metavar="SPEC", help="A breakpoint in CMD; repeatable.")]
+Breaks = Annotated[
+    list[str] | None,
+    typer.Option("--break", metavar="FILE:LINE", help="A breakpoint in CMD, as for devkit run; repeatable."),
+]
 PostMortem = Annotated[
     str, typer.Option(metavar="snapshot|pause|off", help="What to do on an uncaught exception in CMD.")
 ]
@@ -47,7 +50,7 @@ def slurm(
     container: Annotated[
         str, typer.Option(metavar="docker|podman|enroot|pyxis", help="Run the nodes and CMD in containers.")
     ] = "",
-    image: Annotated[str, typer.Option(metavar="IMG", help="Container image; devkit must be installed in it.")] = "",
+    image: Annotated[str, typer.Option(metavar="IMAGE", help="Container image; devkit must be installed in it.")] = "",
     mount: Annotated[
         list[str] | None,
         typer.Option("--mount", metavar="SRC:DST", help="Mount in addition to the current folder; repeatable."),
@@ -110,7 +113,9 @@ def slurm(
 @app.command(cls=Runner)
 def kuberay(
     command: Command = None,
-    image: Annotated[str, typer.Option(metavar="IMG", help="Image for every node; Ray must be installed in it.")] = "",
+    image: Annotated[
+        str, typer.Option(metavar="IMAGE", help="Image for every node; Ray must be installed in it.")
+    ] = "",
     name: Annotated[str, typer.Option(metavar="NAME", help="Name of the RayCluster or RayJob.")] = "devkit",
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace [default: kubectl's].")
@@ -175,8 +180,8 @@ def dstack(
     command: Command = None,
     name: Annotated[str, typer.Option(metavar="NAME", help="Name of the run.")] = "devkit",
     nodes: Nodes = 2,
-    gpus: Annotated[str, typer.Option(metavar="SPEC", help="GPUs of each node, for example 80GB:8 or H100:8.")] = "",
-    image: Annotated[str, typer.Option(metavar="IMG", help="Image; Ray must be installed in it.")] = "",
+    gpus: Annotated[str, typer.Option(metavar="TYPE:N", help="GPUs of each node, for example 80GB:8 or H100:8.")] = "",
+    image: Annotated[str, typer.Option(metavar="IMAGE", help="Image; Ray must be installed in it.")] = "",
     shared_memory: Annotated[str, typer.Option(metavar="SIZE", help="/dev/shm of each node, for example 128GB.")] = "",
     env: Annotated[
         list[str] | None,
@@ -192,7 +197,7 @@ def dstack(
     ] = None,
     setup: Annotated[
         list[str] | None,
-        typer.Option("--setup", metavar="SHELL", help="Shell command to run first on each node; repeatable."),
+        typer.Option("--setup", metavar="COMMAND", help="Shell command to run first on each node; repeatable."),
     ] = None,
     specs: Breaks = None,
     post_mortem: PostMortem = "snapshot",

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from devkit.lint.records import SEVERITIES, LintFinding, LintRecord
+from devkit.palette import CAUTION, NAME
 
-_STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+_STYLE = {"error": "bold red", "warning": f"bold {CAUTION}", "note": f"bold {NAME}"}
 _WIDTH = 100  # of a source line; of a longer one the part around the finding is shown
 
 

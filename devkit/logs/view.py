@@ -15,6 +15,7 @@ from devkit.logs.collect import Left, title
 from devkit.logs.order import FirstError, Problem, called
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument
+from devkit.palette import CAUTION
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,7 +40,7 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         lines += [Text(), Text("the job succeeded because its driver exited without an error", "dim")]
     if not found.sure:
         word = "an error of this kind is usually a consequence, but no trace of its cause was found"
-        lines += [Text(), Text(word, style="yellow")]
+        lines += [Text(), Text(word, style=CAUTION)]
     for other in found.others[:OTHERS]:
         lines += [Text(), *_cause(left, other, "at the same time", cwd)]
     if more := found.others[OTHERS:]:
@@ -92,7 +93,7 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
         Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
     ]
     known = _known(left, problem)
-    lines += [Text(f"  {line}", style="yellow") for line in _clues(left, problem)]
+    lines += [Text(f"  {line}", style=CAUTION) for line in _clues(left, problem)]
     lines += [Text(f"  {line}", style="dim") for line in known]
     lines.append(Text(f"  seen in {', '.join(_seen(problem)[:4])}", style="dim"))
     crash = next((each.id for each in problem.events if each.id and each.raised.frames), "")
@@ -121,7 +122,7 @@ def _snapshots(left: Left, problem: Problem) -> list[Mapping[str, Any]]:
 def _notes(left: Left) -> list[Text]:
     from rich.text import Text
 
-    return [Text(), *(Text(f"note: {redact.text(n)}", style="yellow") for n in left.notes)] if left.notes else []
+    return [Text(), *(Text(f"note: {redact.text(n)}", style=CAUTION) for n in left.notes)] if left.notes else []
 
 
 def _short(said: str, width: int = 100) -> str:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from devkit import console
+from devkit.palette import CAUTION, GOOD, NAME
 from devkit.records import CheckResult, SmokeRecord, Status
 from devkit.smoke.report import summary
 from trainer.apart import Apart
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 WORDS: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "skip": "skip"}
 MARKS: dict[Status, str] = {"pass": "✓", "fail": "✗", "skip": "-"}
-STYLES: dict[Status, str] = {"pass": "green", "fail": "bold red", "skip": "yellow"}
+STYLES: dict[Status, str] = {"pass": GOOD, "fail": "bold red", "skip": CAUTION}
 SPARKS = 40  # columns of the live reward curve
 LOG_LINES = 20  # of what others wrote to stderr, shown where a run ends with an error
 FRAMES = 5  # redraws a second: the run needs the cores more than the table does
@@ -222,10 +223,10 @@ def progress_table(progress: Progress, now: float) -> RenderableType:
 
     phases = Table.grid(padding=(0, 2))
     for name, seconds in progress.phases.items():
-        phases.add_row(Text("✓", style="green"), name, Text(f"{seconds:.1f} s", style="dim"))
+        phases.add_row(Text("✓", style=GOOD), name, Text(f"{seconds:.1f} s", style="dim"))
     if progress.current is not None:
         name, since = progress.current
-        phases.add_row(Text(_spinner(now), style="cyan"), Text(name, style="bold"), f"{now - since:.1f} s")
+        phases.add_row(Text(_spinner(now), style=NAME), Text(name, style="bold"), f"{now - since:.1f} s")
     head = Text.assemble(("devkit smoke", "bold"), (f"  {now - progress.started:.1f} s", "dim"))
     parts: list[RenderableType] = [head]
     if phases.row_count:
@@ -244,7 +245,7 @@ def _spinner(now: float) -> str:
 def _step_line(progress: Progress) -> Text:
     from rich.text import Text
 
-    curve = (sparkline(progress.rewards, SPARKS), "cyan")
+    curve = (sparkline(progress.rewards, SPARKS), NAME)
     name = (f"step {progress.step}  ", "bold")
     return Text.assemble(name, curve, "  ", figures(progress.metrics), no_wrap=True, overflow="ellipsis")
 

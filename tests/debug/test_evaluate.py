@@ -124,7 +124,7 @@ def test_json_has_results_groups_and_the_odd_ranks(capsys: pytest.CaptureFixture
 
 def test_equal_values_are_shown_once_and_the_odd_one_stands_out() -> None:
     text = printed(evaluate.page([result(0, "0.5"), result(1, "nan"), result(2, "0.5"), result(3, "0.5")]))
-    assert text == "ranks 0,2,3  0.5\nrank 1       nan\nodd: rank 1\n"
+    assert text == "ranks 0,2,3  0.5\nrank 1       nan\ndiffers from the rest: rank 1\n"
 
 
 def test_an_error_is_shown_for_its_ranks_and_a_long_value_below() -> None:

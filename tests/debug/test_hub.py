@@ -123,6 +123,7 @@ def test_a_breakpoint_is_posted_kept_and_given_to_who_joins_later(hub: RunningHu
         state = eventually(lambda: next((s for s in client.call("ps")["breakpoints"] if s["workers"] == 2), None))
         eventually(lambda: client.call("ps")["breakpoints"][0]["note"])
         assert client.call("ps")["breakpoints"][0]["note"] == "module not loaded yet"
+        assert client.call("ps")["breakpoints"][0]["missing"] == [{"role": "Worker", "rank": 1}]
         client.call("clear", id="b1")
         with pytest.raises(DevkitError, match="no breakpoint 'b1'"):
             client.call("clear", id="b1")

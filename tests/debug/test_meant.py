@@ -87,11 +87,20 @@ def test_the_words_fit_what_is_stopped(stops: list[dict[str, Any]], said: str) -
             run()
 
 
+DRIVER = {"role": "driver", "rank": None}
+RANKS = [{"role": "Worker", "rank": rank} for rank in range(1, 5)]
+
+
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        ({"armed": 2, "workers": 8, "hits": 1, "note": "module not loaded yet"},
-         "armed in 2 of 8, 1 hit (the others: module not loaded yet)"),
+        ({"armed": 2, "workers": 3, "hits": 1, "note": "module not loaded yet", "missing": [DRIVER]},
+         "armed in 2 of 3, 1 hit (not in the driver: module not loaded yet)"),
+        ({"armed": 1, "workers": 8, "note": "module not loaded yet",
+          "missing": [DRIVER, *RANKS, {"role": "worker", "rank": None}, {"role": "worker", "rank": None}]},
+         "armed in 1 of 8 (not in ranks 1-4, the driver and 2 worker processes: module not loaded yet)"),
+        ({"armed": 2, "workers": 8, "note": "module not loaded yet"},  # of an older hub
+         "armed in 2 of 8 (not in 6 other processes: module not loaded yet)"),
         ({"armed": 1, "workers": 1, "note": "another tool traces the thread that runs this"},
          "armed in 1 of 1 (another tool traces the thread that runs this)"),
         ({"armed": 0, "workers": 8, "note": "module not loaded yet"}, "armed in 0 of 8: module not loaded yet"),

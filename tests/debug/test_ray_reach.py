@@ -226,7 +226,7 @@ def test_the_odd_rank_is_named_and_the_silent_one_is_shown(ranks: Ranks) -> None
     # It holds Python's lock, so its agent can't answer: py-spy saw it, from a neighbour.
     assert mark(PROGRAM.name, "hold") in lines_of(document, "Silent")[None], document["ranks"]
     page = ranks.cluster.devkit("stacks", "--job", ranks.job.id)
-    assert page.splitlines()[-1].startswith("odd: ") and "rank 2" in page.splitlines()[-1], page
+    assert page.splitlines()[-1].startswith("differs from the rest: ") and "rank 2" in page.splitlines()[-1], page
 
 
 def test_native_frames_on_demand(ranks: Ranks) -> None:

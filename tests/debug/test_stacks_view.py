@@ -76,7 +76,7 @@ def test_a_rank_that_idles_while_its_peers_work_is_shown_and_not_called_odd() ->
     assert merged.odd == () and merged.idle == () and [one.ranks for one in merged.groups] == [[0, 1], [2]]
     text = printed(stacks.page(merged, cwd="/job"))
     assert "Worker rank 2  10.0.0.1 pid 102\n  idle: no code of the program is running\n" in text
-    assert "differs" not in text and "odd" not in text
+    assert "differs" not in text
 
 
 def unranked(pid: int, *threads: Thread, role: str = "worker", task: str = "") -> dict[str, Any]:
@@ -291,7 +291,7 @@ def test_the_page_names_ranks_and_marks_the_odd_one() -> None:
         "  fit  train.py:7",
     ]
     assert "Worker rank 2  10.0.0.1 pid 102  differs from the rest" in text
-    assert text.endswith("odd: rank 2\n")
+    assert text.endswith("differs from the rest: rank 2\n")
 
 
 def test_json_has_ranks_groups_and_odd(capsys: pytest.CaptureFixture[str]) -> None:

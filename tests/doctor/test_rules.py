@@ -20,7 +20,7 @@ def ids(case: Case) -> str:
 def test_it_speaks_where_it_must(case: Case) -> None:
     found = [finding for finding in examine(case.sick) if finding.rule == case.rule]
     assert [(finding.what, finding.severity) for finding in found] == [(case.what, case.severity)]
-    assert all(all(part) for finding in found for part in (finding.why, finding.mend, finding.evidence))
+    assert all(all(part) for finding in found for part in (finding.why, finding.fix, finding.evidence))
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
@@ -50,9 +50,9 @@ def test_errors_come_first() -> None:
 
 def test_there_is_no_finding_without_evidence() -> None:
     with pytest.raises(ValueError, match="without evidence"):
-        Finding("disk-full", (), "what", "why", "mend", ())
+        Finding("disk-full", (), "what", "why", "fix", ())
     with pytest.raises(ValueError, match="without evidence"):
-        Finding("disk-full", (), "what", "why", "mend", ("",))
+        Finding("disk-full", (), "what", "why", "fix", ("",))
 
 
 def test_evidence_is_what_was_seen() -> None:
@@ -64,7 +64,7 @@ def test_evidence_is_what_was_seen() -> None:
     # then both directions are quoted, and both nodes are named
     assert finding.where == ("h1", "h2")
     assert finding.evidence == (f"h1 to 10.77.0.3: {silence}", f"h2 to 10.77.0.2: {silence}")
-    assert "10.77.0.2 and 10.77.0.3" in finding.mend
+    assert "10.77.0.2 and 10.77.0.3" in finding.fix
 
 
 def test_a_node_is_called_by_what_tells_it_from_others() -> None:

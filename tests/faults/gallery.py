@@ -71,7 +71,7 @@ class Clinic:
         """The first finding of this rule in what the doctor said."""
         told: list[Document] = [each for each in found["findings"] if each["rule"] == rule]
         assert told, f"no {rule} among {[(each['rule'], each['what'], each['evidence']) for each in found['findings']]}"
-        self.note("devkit doctor", [f"{told[0]['severity']}: {told[0]['what']}", f"fix: {told[0]['mend']}"])
+        self.note("devkit doctor", [f"{told[0]['severity']}: {told[0]['what']}", f"fix: {told[0]['fix']}"])
         return told[0]
 
     def refusal(self, command: str, stderr: str) -> str:

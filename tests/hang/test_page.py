@@ -19,8 +19,8 @@ TRANSCRIPT = re.search(r"\$ devkit hang\n(.*?)\n\nwho ", PAGE, re.DOTALL)
 @pytest.mark.ray
 def test_the_first_example(cluster: Cluster, launch: Callable[..., Job], tmp_path: Path) -> None:
     assert PROGRAM and TRANSCRIPT
-    (tmp_path / "job.py").write_text(PROGRAM[1])
-    job = launch("--", sys.executable, str(tmp_path / "job.py")).joined()
+    (tmp_path / "stuck.py").write_text(PROGRAM[1])
+    job = launch("--", sys.executable, str(tmp_path / "stuck.py")).joined()
 
     def hang() -> str:
         said = cluster.devkit("hang", "--job", job.id, check=None)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:  # a configuration is read in workers, too, which print none
     from rich.console import Console
     from rich.text import Text
 
-_STYLES = {"warning:": "bold yellow", "error:": "bold red", "hint:": "cyan", "note:": "yellow"}
+# Of fixed values, as legible on white as on black: a terminal's own yellow, cyan and green vanish on white.
+CAUTION, NAME, GOOD = "color(130)", "turquoise4", "green4"
+_STYLES = {"warning:": f"bold {CAUTION}", "error:": "bold red", "hint:": NAME, "note:": CAUTION}
 _INERT = " has no effect: "
 
 
@@ -45,7 +47,7 @@ def _config_lines(resolved: Resolved) -> list[Text]:
             Text.assemble(
                 (key.ljust(key_width), "" if plain else "bold"),
                 (" = ", "dim"),
-                (value.ljust(value_width), "" if plain else "green"),
+                (value.ljust(value_width), "" if plain else GOOD),
                 (f"   # {origin}", "dim"),
             )
         )

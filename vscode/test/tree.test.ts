@@ -232,8 +232,15 @@ test("a breakpoint that nobody has is never silent", () => {
   expect(armed(breakpoint({ armed: 0, workers: 0, note: "no worker has joined yet" }))).toBe(
     "armed in 0 of 0: no worker has joined yet",
   );
-  expect(armed(breakpoint({ armed: 2, hits: 1, note: "module not loaded yet" }))).toBe(
-    "armed in 2 of 3, 1 hit (the others: module not loaded yet)",
+  const some = { armed: 2, hits: 1, note: "module not loaded yet" };
+  expect(armed(breakpoint(some))).toBe("armed in 2 of 3, 1 hit (not in 1 other process: module not loaded yet)");
+  const driver = { role: "driver", rank: null };
+  expect(armed(breakpoint({ ...some, missing: [driver] }))).toBe(
+    "armed in 2 of 3, 1 hit (not in the driver: module not loaded yet)",
+  );
+  const ranks = [1, 2, 3].map((rank) => ({ role: "Worker", rank }));
+  expect(armed(breakpoint({ ...some, workers: 6, missing: [driver, ...ranks] }))).toBe(
+    "armed in 2 of 6, 1 hit (not in ranks 1-3 and the driver: module not loaded yet)",
   );
   const view = cluster({
     watch: live(ps({ breakpoints: [breakpoint({ armed: 0 }), breakpoint({ id: "b2", error: "NameError: k" })] })),

@@ -14,6 +14,13 @@ from .who import Identity
 Document = dict[str, Any]
 
 
+class Missing(TypedDict):
+    """A process that a breakpoint is meant for, and that has not armed it."""
+
+    role: str
+    rank: int | None
+
+
 class BreakpointState(TypedDict):
     """A breakpoint, and how many of the processes that it is meant for have armed it."""
 
@@ -25,6 +32,7 @@ class BreakpointState(TypedDict):
     note: str  # why it isn't armed, where it isn't
     error: str  # what its condition raised; empty: nothing
     job_id: str  # the only job that it is for; empty: every one
+    missing: NotRequired[list[Missing]]  # who has not armed it; an older devkit's hub does not say
 
 
 class GoneRecord(TypedDict):

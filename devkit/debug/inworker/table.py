@@ -205,6 +205,11 @@ def _breakpoint_state(table: Table, posted_as: Document) -> BreakpointState:
         "note": _note(notes, meant, there),
         "error": next((state["error"] for state in states if state.get("error")), ""),
         "job_id": str(posted_as.get("job_id") or ""),
+        "missing": [
+            {"role": str(worker.identity["role"]), "rank": worker.identity["rank"]}
+            for worker in meant
+            if not worker.armed.get(name, {}).get("places")
+        ],
     }
 
 

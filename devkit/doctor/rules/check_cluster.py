@@ -64,24 +64,24 @@ def _stores(scene: Scene) -> Iterator[Finding]:
         spilled = f"{size(node.spilled)} spilled to disk since Ray was started there"
         what = f"the object store of {name} is full: {held}" if full else f"the object store of {name} has spilled"
         why = "what does not fit goes to the disk and back, and a run is as slow as that"
-        mend = "devkit hang says who holds most; free references, or start Ray with a larger --object-store-memory"
+        fix = "devkit hang says who holds most; free references, or start Ray with a larger --object-store-memory"
         evidence = (held, spilled) if node.spilled else (held,)
-        yield Finding("object-store", (name,), what, why, mend, evidence, None if full else "note")
+        yield Finding("object-store", (name,), what, why, fix, evidence, None if full else "note")
 
 
 def _silent(name: str, node: Node) -> Finding:
     """What is lost although a connection opens is large: its first packets are small ones."""
     what, why = f"node {_named(name, node)} did not answer", "Ray considers it alive and places ranks there: "
-    mend = f"ssh {node.ip} 'uptime; free -g; tail /tmp/ray/session_latest/logs/raylet.err'"
+    fix = f"ssh {node.ip} 'uptime; free -g; tail /tmp/ray/session_latest/logs/raylet.err'"
     evidence = [node.problem or "it returned nothing"]
     if node.unacknowledged >= LOST_TRIES and node.from_here == "":
         what = f"data sent to node {_named(name, node)} does not arrive, although connections to it open"
         why = "large packets are lost on the way, as with mismatched MTUs: "
-        mend = f"compare the MTU on all nodes and between them: ip link; ping -M do -s 1472 {node.ip}"
+        fix = f"compare the MTU on all nodes and between them: ip link; ping -M do -s 1472 {node.ip}"
         evidence.append(
             f"over an open connection to {node.ip} data was sent {node.unacknowledged} times without an acknowledgement"
         )
-    return Finding("node-silent", (name,), what, why + "the run would wait for its ranks", mend, tuple(evidence))
+    return Finding("node-silent", (name,), what, why + "the run would wait for its ranks", fix, tuple(evidence))
 
 
 def _named(name: str, node: Node) -> str:

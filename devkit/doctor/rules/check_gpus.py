@@ -27,9 +27,9 @@ def _driver(name: str, facts: NodeFacts) -> Iterator[Finding]:
     devices = facts.devices
     if devices.problem:
         why = "no rank can use a GPU there"
-        mend = "on that node: nvidia-smi; after a driver update, reboot the node"
+        fix = "on that node: nvidia-smi; after a driver update, reboot the node"
         said = f"nvidia-smi: {devices.problem}"
-        yield Finding("driver-broken", (name,), f"the GPU driver of {name} does not answer", why, mend, (said,))
+        yield Finding("driver-broken", (name,), f"the GPU driver of {name} does not answer", why, fix, (said,))
 
 
 def _build(name: str, facts: NodeFacts) -> Iterator[Finding]:
@@ -44,13 +44,13 @@ def _build(name: str, facts: NodeFacts) -> Iterator[Finding]:
     )
     if not built:
         what = f"torch on {name} can't use its {len(devices.gpus)} {devices.kind.upper()} GPUs"
-        mend = f"{software.executable or 'python'} -m pip install torch (a build for {_platform(facts)})"
-        yield Finding("torch-without-cuda", (name,), what, "every rank there would train on the CPU", mend, evidence)
+        fix = f"{software.executable or 'python'} -m pip install torch (a build for {_platform(facts)})"
+        yield Finding("torch-without-cuda", (name,), what, "every rank there would train on the CPU", fix, evidence)
     elif devices.kind == "nvidia" and devices.cuda and _major(devices.cuda) < _major(built):
         what = f"torch on {name} is built for CUDA {built}, but its driver supports {devices.cuda} at most"
         why = "torch.cuda.is_available() is False: the driver is too old"
-        mend = f"install a torch for CUDA {devices.cuda}, or a driver for CUDA {built}"
-        yield Finding("cuda-too-new", (name,), what, why, mend, (*evidence, f"driver {devices.driver}"))
+        fix = f"install a torch for CUDA {devices.cuda}, or a driver for CUDA {built}"
+        yield Finding("cuda-too-new", (name,), what, why, fix, (*evidence, f"driver {devices.driver}"))
 
 
 def _gpus(facts: NodeFacts) -> str:
@@ -100,8 +100,8 @@ def _lists(name: str, facts: NodeFacts) -> Iterator[Finding]:
     if rocr and (hip or cuda):
         other = "HIP_VISIBLE_DEVICES" if hip else "CUDA_VISIBLE_DEVICES"
         what = f"ROCR_VISIBLE_DEVICES and {other} are both set on {name}"
-        mend = "unset ROCR_VISIBLE_DEVICES before `ray start` (Slurm sets it for every GPU)"
-        yield Finding("device-variables", (name,), what, why, mend, evidence)
+        fix = "unset ROCR_VISIBLE_DEVICES before `ray start` (Slurm sets it for every GPU)"
+        yield Finding("device-variables", (name,), what, why, fix, evidence)
     elif hip and cuda and hip != cuda:
         what = f"HIP_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES differ on {name}"
         yield Finding("device-variables", (name,), what, why, "set both to the same list, or only one", evidence)
@@ -114,8 +114,8 @@ def _index(name: str, facts: NodeFacts) -> Iterator[Finding]:
     if count and beyond:
         what = f"CUDA_VISIBLE_DEVICES on {name} names GPU {names(beyond)}, but there are {count}"
         why = "CUDA stops reading the list there, so the GPUs after it are hidden too"
-        mend = f"export CUDA_VISIBLE_DEVICES={','.join(map(str, range(count)))} before `ray start`"
-        yield Finding("device-index", (name,), what, why, mend, (f"CUDA_VISIBLE_DEVICES={value}", _gpus(facts)))
+        fix = f"export CUDA_VISIBLE_DEVICES={','.join(map(str, range(count)))} before `ray start`"
+        yield Finding("device-index", (name,), what, why, fix, (f"CUDA_VISIBLE_DEVICES={value}", _gpus(facts)))
 
 
 def _counts(scene: Scene) -> Iterator[Finding]:
@@ -151,5 +151,5 @@ def _differ(scene: Scene) -> Iterator[Finding]:
         fewest = min(having, key=lambda value: len(having[value]))
         what = f"the GPUs differ between nodes: {told(having)}"
         why = "every step waits for the slowest, and memory is planned for the smallest"
-        mend = "train on identical nodes: start a cluster without " + names(having[fewest])
-        yield Finding("gpus-differ", having[fewest], what, why, mend, (told(found, "no GPU"),))
+        fix = "train on identical nodes: start a cluster without " + names(having[fewest])
+        yield Finding("gpus-differ", having[fewest], what, why, fix, (told(found, "no GPU"),))

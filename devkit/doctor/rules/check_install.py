@@ -103,12 +103,12 @@ def _cuda_home(name: str, facts: NodeFacts) -> Iterator[Finding]:
     why = "flash-attn and Transformer Engine are compiled with it"
     if any(quote in value for quote in _QUOTES):
         what = f"CUDA_HOME on {name} has typographic quotes in it"
-        mend = f"export CUDA_HOME={value.strip(_QUOTES)}"
-        yield Finding("cuda-home", (name,), what, why, mend, (f"CUDA_HOME={value}",))
+        fix = f"export CUDA_HOME={value.strip(_QUOTES)}"
+        yield Finding("cuda-home", (name,), what, why, fix, (f"CUDA_HOME={value}",))
     elif value and not facts.tools.cuda_home_nvcc:
         what = f"CUDA_HOME on {name} has no nvcc: {value}"
-        mend = "on that node: ls -d /usr/local/cuda*; export CUDA_HOME and LD_LIBRARY_PATH for torch's CUDA"
-        yield Finding("cuda-home", (name,), what, why, mend, (f"no file {value}/bin/nvcc",))
+        fix = "on that node: ls -d /usr/local/cuda*; export CUDA_HOME and LD_LIBRARY_PATH for torch's CUDA"
+        yield Finding("cuda-home", (name,), what, why, fix, (f"no file {value}/bin/nvcc",))
 
 
 def _nvcc(name: str, facts: NodeFacts) -> Iterator[Finding]:
@@ -116,9 +116,9 @@ def _nvcc(name: str, facts: NodeFacts) -> Iterator[Finding]:
     if nvcc and built and _version(nvcc)[:1] != _version(built)[:1]:
         what = f"nvcc on {name} is from CUDA {nvcc}, but torch is built for {built}"
         why = "flash-attn refuses to build: 'The detected CUDA version mismatches the version'"
-        mend = f"on that node: export CUDA_HOME=/usr/local/cuda-{built} LD_LIBRARY_PATH=/usr/local/cuda-{built}/lib64"
+        fix = f"on that node: export CUDA_HOME=/usr/local/cuda-{built} LD_LIBRARY_PATH=/usr/local/cuda-{built}/lib64"
         evidence = (f"nvcc --version: {nvcc}", f"torch {facts.software.packages.get('torch', '')}: CUDA {built}")
-        yield Finding("nvcc-differs", (name,), what, why, mend, evidence)
+        yield Finding("nvcc-differs", (name,), what, why, fix, evidence)
 
 
 def _cudnn(name: str, facts: NodeFacts) -> Iterator[Finding]:
@@ -126,8 +126,8 @@ def _cudnn(name: str, facts: NodeFacts) -> Iterator[Finding]:
     if value and not facts.tools.cudnn_header:
         what = f"CUDNN_PATH on {name} has no include/cudnn.h: {value}"
         why = "Transformer Engine can't be built: 'Could not find CUDNN_INCLUDE_DIR'"
-        mend = "on that node: find / -name cudnn.h; CUDNN_PATH is the parent of its include folder"
-        yield Finding("cudnn-path", (name,), what, why, mend, (f"no file {value}/include/cudnn.h",))
+        fix = "on that node: find / -name cudnn.h; CUDNN_PATH is the parent of its include folder"
+        yield Finding("cudnn-path", (name,), what, why, fix, (f"no file {value}/include/cudnn.h",))
 
 
 def _gcc(name: str, facts: NodeFacts) -> Iterator[Finding]:

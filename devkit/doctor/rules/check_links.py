@@ -51,13 +51,13 @@ def _unreachable(scene: Scene) -> Iterator[Finding]:
         one, other = scene.name(source), scene.name(target)
         what = f"{one} and {other} can't connect to each other" if back else f"{one} can't connect to {other}"
         ends = f"{_address(scene, source)} and {pair.address}"
-        mend = f"allow all TCP ports between {ends}: check firewalls, security groups and routes"
-        yield _cut(scene, (one, other), what, [pair, *([back] if back else [])], mend)
+        fix = f"allow all TCP ports between {ends}: check firewalls, security groups and routes"
+        yield _cut(scene, (one, other), what, [pair, *([back] if back else [])], fix)
 
 
-def _cut(scene: Scene, where: tuple[str, ...], what: str, pairs: list[Pair], mend: str) -> Finding:
+def _cut(scene: Scene, where: tuple[str, ...], what: str, pairs: list[Pair], fix: str) -> Finding:
     said = tuple(f"{scene.name(pair.source)} to {pair.address}: {pair.error}" for pair in pairs)
-    return Finding("pair-unreachable", where, what, _ALIVE, mend, said)
+    return Finding("pair-unreachable", where, what, _ALIVE, fix, said)
 
 
 def _address(scene: Scene, node_id: str) -> str:
@@ -115,9 +115,9 @@ def _collective(scene: Scene, collective: Collective) -> Iterator[Finding]:
     )
     if collective.status == "failed":
         what = f"{over} failed on {names(odd)}"
-        mend = "fix the problems above, then run devkit doctor --timeout 60"
+        fix = "fix the problems above, then run devkit doctor --timeout 60"
         yield Finding(
-            "collective-failed", odd, what, "training does the same in its first seconds", mend, _said(collective)
+            "collective-failed", odd, what, "training does the same in its first seconds", fix, _said(collective)
         )
     elif collective.status == "late":
         slow = any(look.seconds >= SLOW_LOOKUP_S for _, facts in scene.seen for look in facts.network.lookups)
@@ -149,14 +149,14 @@ def _transport(scene: Scene, collective: Collective) -> Iterator[Finding]:
     evidence: tuple[str, ...] = (f"NCCL: via {collective.transport}, {speed(collective.mb_per_s)} MB/s",)
     evidence += tuple(f"{name}: {names(active)}" for name, active in ports)
     evidence += tuple(f"{name}: NCCL_IB_DISABLE is set" for name in off)
-    mend = (
+    fix = (
         "unset NCCL_IB_DISABLE before `ray start`"
         if off
         else "in a container: --device=/dev/infiniband --ulimit memlock=-1"
     )
     if ports:
         what = "NCCL uses sockets, not InfiniBand"
-        yield Finding("nccl-sockets", where, what, "it is ten times slower and loads the CPUs", mend, evidence)
+        yield Finding("nccl-sockets", where, what, "it is ten times slower and loads the CPUs", fix, evidence)
     else:
         what = f"NCCL uses sockets with {speed(collective.mb_per_s)} MB/s"
         why = "no node has an active InfiniBand port: gradients share Ethernet with everything else"

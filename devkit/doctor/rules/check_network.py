@@ -31,16 +31,16 @@ def _interface(scene: Scene, name: str, facts: NodeFacts, variable: str) -> Iter
     has = names(_shown(each) for each in facts.network.interfaces)
     evidence = (f"{variable}={value}", f"{name} has {has}")
     usable = [each.name for each in facts.network.interfaces if each.up and not each.loopback and each.addresses]
-    mend = f"export {variable}={usable[0] if usable else 'NAME'} before `ray start` there; `ip -br addr` lists them"
+    fix = f"export {variable}={usable[0] if usable else 'NAME'} before `ray start` there; `ip -br addr` lists them"
     if not meant:
         what = f"{variable} is {value} on {name}, which has no such interface"
-        yield Finding("interface-missing", (name,), what, _FAILS[variable], mend, evidence)
+        yield Finding("interface-missing", (name,), what, _FAILS[variable], fix, evidence)
     elif not any(each.up and each.addresses for each in meant):
         what = f"{variable} is {value} on {name}, and {meant[0].name} there is {_state(meant[0])}"
-        yield Finding("interface-down", (name,), what, _FAILS[variable], mend, evidence)
+        yield Finding("interface-down", (name,), what, _FAILS[variable], fix, evidence)
     elif scene.machines > 1 and all(each.loopback for each in meant if each.up):
         what = f"{variable} is {value} on {name}, which other nodes can't reach"
-        yield Finding("interface-loopback", (name,), what, _FAILS[variable], mend, evidence)
+        yield Finding("interface-loopback", (name,), what, _FAILS[variable], fix, evidence)
 
 
 _FAILS = {

@@ -43,8 +43,8 @@ def _short(plan: Plan, node: Placed) -> Iterator[Finding]:
             f"{node.node} has {node.gpus:g} of {node.all_gpus:g} GPUs and {node.cpus:g} of {node.all_cpus:g} CPUs free"
         )
         held = node.gpus < node.all_gpus or node.cpus < node.all_cpus
-        mend = f"devkit jobs lists what holds the rest; or {lower}" if held else lower
-        yield Finding("plan-short", (node.node,), what, _WAITS, mend, (asks, free))
+        fix = f"devkit jobs lists what holds the rest; or {lower}" if held else lower
+        yield Finding("plan-short", (node.node,), what, _WAITS, fix, (asks, free))
 
 
 def _many(what: str, count: int) -> str:
@@ -62,5 +62,5 @@ def _tensor_parallel(plan: Plan) -> Iterator[Finding]:
     elif any(group.endswith("...") for node in plan.nodes for group in node.groups):
         what = f"tensor-parallel groups of {size} span nodes"
         why = "only some engines support that, and every layer waits for the network"
-        mend = f"set tensor_model_parallel_size to a divisor of {demand.per_node}"
-        yield Finding("plan-tensor-parallel", (), what, why, mend, evidence, "note")
+        fix = f"set tensor_model_parallel_size to a divisor of {demand.per_node}"
+        yield Finding("plan-tensor-parallel", (), what, why, fix, evidence, "note")

@@ -54,12 +54,12 @@ def _files(name: str, facts: NodeFacts) -> Iterator[Finding]:
     soft, hard = facts.limits.open_files, facts.limits.open_files_hard
     if 0 < soft < FILES_LEAST:
         more = FILES_WANTED if hard < 0 or hard >= FILES_WANTED else hard
-        mend = f"ulimit -n {more} before `ray start`"
+        fix = f"ulimit -n {more} before `ray start`"
         if 0 < hard < FILES_LEAST:
-            mend = f"raise the hard limit: docker run --ulimit nofile={FILES_WANTED}, or /etc/security/limits.conf"
+            fix = f"raise the hard limit: docker run --ulimit nofile={FILES_WANTED}, or /etc/security/limits.conf"
         what = f"a process on {name} may open only {soft} files"
         why = "each Ray worker needs dozens of connections; with many ranks: 'Too many open files'"
-        yield Finding("open-files", (name,), what, why, mend, (f"ulimit -n: {soft}, hard limit {hard}",))
+        yield Finding("open-files", (name,), what, why, fix, (f"ulimit -n: {soft}, hard limit {hard}",))
 
 
 def _disks(scene: Scene) -> Iterator[Finding]:
@@ -90,10 +90,10 @@ def _is_full(disk: Disk) -> bool:
 def _full(name: str, disk: Disk) -> Finding:
     what = f"the disk for {disk.role} on {name} has {_size(disk.free)} of {_size(disk.total)} free"
     why = "Ray stops spilling objects at 95 %, and a checkpoint that does not fit aborts the run"
-    mend = f"on that node: du -xh {disk.path} | sort -h | tail"
+    fix = f"on that node: du -xh {disk.path} | sort -h | tail"
     severity = "error" if disk.free < ALMOST_NOTHING else None
     evidence = (f"{disk.path} ({disk.kind or 'unknown'}): {_size(disk.free)} free",)
-    return Finding("disk-full", (name,), what, why, mend, evidence, severity)  # type: ignore[arg-type]
+    return Finding("disk-full", (name,), what, why, fix, evidence, severity)  # type: ignore[arg-type]
 
 
 def _cache(scene: Scene) -> Iterator[Finding]:
@@ -126,10 +126,10 @@ def _ports(scene: Scene) -> Iterator[Finding]:
                 if is_rays
                 else ("rank 0 can't listen there: 'Address already in use', and the others wait for it")
             )
-            mend = f"on that node: ss -ltnp 'sport = :{port.port}'"
-            mend += "" if is_rays else "; stop what is left over, or set another MASTER_PORT on each node"
+            fix = f"on that node: ss -ltnp 'sport = :{port.port}'"
+            fix += "" if is_rays else "; stop what is left over, or set another MASTER_PORT on each node"
             evidence = (f"listens on {port.port}: {port.holder or 'a hidden process'}",)
-            yield Finding("port-taken", (name,), what, why, mend, evidence, "note" if is_rays else None)
+            yield Finding("port-taken", (name,), what, why, fix, evidence, "note" if is_rays else None)
 
 
 def _size(count: int) -> str:

@@ -94,10 +94,10 @@ def _absent(scene: Scene) -> Iterator[Finding]:
         if not any(facts.software.packages.get(package) for _, facts in scene.seen):
             by = f"{package} is not installed on {names(everywhere)}"
             why = _why_missing(package) if package not in ENGINES else "the command's rollout needs it"
-            mend = f"{_python_of(scene, everywhere[0])} -m pip install {package}"
+            fix = f"{_python_of(scene, everywhere[0])} -m pip install {package}"
             evidence = f"no metadata of {package} below {_python_of(scene, everywhere[0])}"
             severity: Severity | None = "note" if package == "debugpy" else None
-            yield Finding("package-absent", everywhere, by, why, mend, (evidence,), severity)
+            yield Finding("package-absent", everywhere, by, why, fix, (evidence,), severity)
 
 
 def _is_wanted(scene: Scene, package: str) -> bool:

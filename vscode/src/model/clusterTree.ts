@@ -219,9 +219,27 @@ function breakpointState(one: BreakpointState): string {
 /** How far a breakpoint has come: `armed in 3 of 8, 2 hits`. */
 export function armed(one: BreakpointState): string {
   const hits = one.hits ? `, ${count(one.hits, "hit")}` : "";
-  const some = one.armed < one.workers ? ` (the others: ${one.note})` : ` (${one.note})`;
+  const some = one.armed < one.workers ? ` (not in ${without(one)}: ${one.note})` : ` (${one.note})`;
   const note = !one.note ? "" : one.armed ? some : `: ${one.note}`;
   return `armed in ${one.armed} of ${one.workers}${hits}${note}`;
+}
+
+/** Who has not armed it, in a few words however many there are; an older hub says only how many. */
+function without(one: BreakpointState): string {
+  const missing = one.missing ?? [];
+  if (!missing.length) {
+    return count(one.workers - one.armed, "other process");
+  }
+  const ranked = missing.filter((each) => each.rank !== null).map((each) => ({ ...each, id: "" }));
+  const others = new Map<string, number>();
+  for (const each of missing.filter(({ rank }) => rank === null)) {
+    others.set(each.role || "worker", (others.get(each.role || "worker") ?? 0) + 1);
+  }
+  const named = ranked.length ? [members(ranked)] : [];
+  for (const [role, number] of others) {
+    named.push(role === "driver" && number === 1 ? "the driver" : count(number, `${role} process`));
+  }
+  return named.length > 1 ? `${named.slice(0, -1).join(", ")} and ${named.at(-1)}` : `${named[0]}`;
 }
 
 /** File and line of a SPEC; a SPEC by name has none. */

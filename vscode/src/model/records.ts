@@ -31,6 +31,8 @@ export interface BreakpointState {
   readonly error: string;
   /** the only job that it is for; empty: every one */
   readonly job_id: string;
+  /** who has not armed it; an older devkit's hub does not say */
+  readonly missing?: readonly Missing[];
 }
 
 /** A call of an actor's method; the class stands for the making of the actor. */
@@ -375,6 +377,12 @@ export interface MemoryFacts {
   /** on its node, or in its container */
   readonly used: number;
   readonly total: number;
+}
+
+/** A process that a breakpoint is meant for, and that has not armed it. */
+export interface Missing {
+  readonly role: string;
+  readonly rank: number | null;
 }
 
 /** One Ray node. */
