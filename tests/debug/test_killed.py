@@ -71,6 +71,14 @@ def test_a_death_of_which_the_task_is_not_known_is_the_nearest_one() -> None:
     assert roots(*unknown, long_ago)["driver"] is None  # that much later it is of another cause
 
 
+def test_who_ends_because_it_was_told_of_a_death_follows_it() -> None:
+    gone = {"type": "SystemExit", "message": "3"}
+    assert roots(
+        record("actor", 10.0, gone, kind="exit", task_id="1" * 16 + ACTOR),
+        record("driver", 10.1, gone, waited=("2" * 16 + ACTOR,)),
+    ) == {"actor": None, "driver": "actor"}
+
+
 def test_errors_of_another_kind_follow_nobody() -> None:
     assert roots(record("one", 1.0, KILLED), record("driver", 1.1, {"type": "ValueError", "message": ""})) == {
         "one": None,

@@ -120,7 +120,8 @@ def _record(
     if place is not None:
         frame, line = place[1]
         where = (frame.f_code.co_filename, line, frame.f_code.co_qualname)
-    waited = awaited(error) if root is None and is_of_a_death(type(error).__name__) else ()
+    told = next((each for _, each in chain_of(error) if is_of_a_death(type(each).__name__)), None)
+    waited = awaited(told) if told is not None and root is None else ()
     return replace(record_at(who, kind, _words_of(error), where, root, task_id), waited=waited)
 
 
