@@ -120,7 +120,7 @@ def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
     if call:
         yield f"in {_called(call)}"
     elif document.get("task_id"):
-        yield f"in {at}, the arguments of which are unknown: Ray does not keep them"
+        yield f"in {at}; its arguments, if it had any, are unknown: Ray does not keep them"
     if memory:
         used = f"{size(memory['used'])} of {size(memory['total'])}"
         yield f"memory when last reported: {size(memory['own'])} of its own; in use on its node: {used}"

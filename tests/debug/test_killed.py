@@ -126,7 +126,7 @@ def test_a_process_that_was_killed_is_called_after_its_task() -> None:
     assert document["seen"] == 1.5
     shown = printed(crash_page(complete(document, CrashRecord.from_json(document)), [], 100.0))
     assert "load · exit" in shown and "as last seen, 1.5 s before its end" in shown and "job.py:6 in load" in shown
-    assert "in load, the arguments of which are unknown: Ray does not keep them" in shown
+    assert "in load; its arguments, if it had any, are unknown: Ray does not keep them" in shown
     assert "load  ProcessDied" in printed(crash_table([CrashRecord.from_json(document)], 100.0, width=None))
     words = {"signal": "SIGSEGV", "message": "x", "frames": [{"file": "/w/a.py", "line": 2, "function": "f"}]}
     signal = vanished(WHO, words, "died", task=task, seen=seen)
