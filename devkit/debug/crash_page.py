@@ -205,6 +205,8 @@ class _View:
             words = _words(each, everything=self.everything, end=self.end)
             said = f"{words.type}: {words.message}" if words.message else words.type
             lines = [Text(said, style="bold red")] if len(chain) > 1 else []
+            own = each.get("attributes")
+            lines += [self._variable(f"{words.type}.{name}", value) for name, value in own.items()] if own else []
             lines += self._frames(each["frames"]) if each["frames"] else [Text("  no frames available", style="dim")]
             yield Text("\n").join(lines)
             if index:
