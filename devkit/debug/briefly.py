@@ -6,7 +6,7 @@ The whole text stays in the snapshot; `devkit crashes show --all` has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from devkit.debug.inworker.kills import BY_KILL, called, fields, without_fields
@@ -94,14 +94,13 @@ def _of_unread(message: str) -> Brief | None:
     """What was raised in truth, and where; Ray has the text of it."""
     sections = list(_SECTION.finditer(message))
     lines = message[sections[-1].end() :].splitlines() if sections else []
-    for at in range(len(lines) - 1, 0, -1):
-        if (found := _ERROR.match(lines[at])) and found["type"].endswith(_RAISED):
-            file, line, function = _place("\n".join(lines[:at]), sections[-1]["who"])
-            kind = found["type"].rpartition(".")[2]
-            told = " ".join([found["message"] or "", *lines[at + 1 :]]).strip()
-            shown = f"{kind} cannot be unpickled, and Ray shows this in its place: {told}"
-            return Brief("UnserializableException", shown, file, line, function)
-    return None
+    if (at := _own_line(lines, "")) is None or (found := _ERROR.match(lines[at])) is None:
+        return None
+    file, line, function = _place("\n".join(lines[:at]), sections[-1]["who"])
+    kind = found["type"].rpartition(".")[2]
+    told = " ".join([found["message"] or "", *lines[at + 1 :]]).strip()
+    shown = f"{kind} cannot be unpickled, and Ray shows this in its place: {told}"
+    return Brief("UnserializableException", shown, file, line, function)
 
 
 def _of_task(kind: str, message: str) -> Brief | None:
@@ -112,14 +111,22 @@ def _of_task(kind: str, message: str) -> Brief | None:
     who, text = sections[-1]["who"], message[sections[-1].end() :]
     lines = text.splitlines()
     wanted = kind.removeprefix("RayTaskError").strip("()") if kind.startswith("RayTaskError") else ""
-    for at in range(len(lines) - 1, 0, -1):
-        found = _ERROR.match(lines[at])
-        name = found["type"].rpartition(".")[2] if found else ""
-        if found and (name == wanted or (not wanted and name.endswith(_RAISED))):
-            inner = brief(name, "\n".join([found["message"] or "", *lines[at + 1 :]]).strip())
-            place = _place("\n".join(lines[:at]), who)
-            return inner if inner.file else replace(inner, file=place[0], line=place[1], function=place[2])
-    return None
+    if (at := _own_line(lines, wanted)) is None or (found := _ERROR.match(lines[at])) is None:
+        return None
+    inner = brief(found["type"].rpartition(".")[2], "\n".join([found["message"] or "", *lines[at + 1 :]]).strip())
+    place = _place("\n".join(lines[:at]), who)
+    return inner if inner.file else replace(inner, file=place[0], line=place[1], function=place[2])
+
+
+def _own_line(lines: Sequence[str], wanted: str) -> int | None:
+    """Which line of a traceback is the exception's own; of one whose type is not known, the first below the frames."""
+    errors = [at for at, line in enumerate(lines) if at and _ERROR.match(line)]
+    names = {at: lines[at].partition(":")[0].rpartition(".")[2] for at in errors}
+    if wanted:
+        return next((at for at in reversed(errors) if names[at] == wanted), None)
+    frames = [at for at, line in enumerate(lines) if _FRAME.match(line)]
+    below = (at for at in errors if frames and at > frames[-1])
+    return next(below, next((at for at in reversed(errors) if names[at].endswith(_RAISED)), None))
 
 
 def _place(text: str, who: str) -> tuple[str, int, str]:

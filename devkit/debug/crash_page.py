@@ -121,7 +121,7 @@ def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
     if call:
         yield f"in {_called(call)}"
     elif document.get("task_id"):
-        yield f"in {at}, the arguments of which are unknown: Ray does not keep them"
+        yield f"in {at}; its arguments, if it had any, are unknown: Ray does not keep them"
     if memory:
         used = f"{size(memory['used'])} of {size(memory['total'])}"
         yield f"memory when last reported: {size(memory['own'])} of its own; in use on its node: {used}"
@@ -206,6 +206,8 @@ class _View:
             words = _words(each, everything=self.everything, end=self.end)
             said = f"{words.type}: {words.message}" if words.message else words.type
             lines = [Text(said, style="bold red")] if len(chain) > 1 else []
+            own = each.get("attributes")
+            lines += [self._variable(f"{words.type}.{name}", value) for name, value in own.items()] if own else []
             lines += self._frames(each["frames"]) if each["frames"] else [Text("  no frames available", style="dim")]
             yield Text("\n").join(lines)
             if index:

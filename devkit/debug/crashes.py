@@ -32,30 +32,31 @@ def main(
     from devkit.debug.client import connect
 
     if ended := kept.named(job):
-        return _run_kept(ended, show, everything=everything, json=json)
+        return _run_kept(ended, show, everything=everything, json=json, in_it=True)
     with ExitStack() as stack:
         try:
             cluster = resolve(address)
             hub = stack.enter_context(connect(cluster))
         except DevkitError as error:
-            return _run_kept(kept.instead(error, address, job, show), show, everything=everything, json=json)
+            ended = kept.instead(error, address, job, show)
+            return _run_kept(ended, show, everything=everything, json=json, in_it=job is not None)
         if show is None:
             code = run_list(hub, job=job, json=json)
             kept.tell_of_another(cluster.gcs_address)
             return code
         try:
-            return run_show(hub, show, everything=everything, json=json)
+            return run_show(hub, show, everything=everything, job=job, json=json)
         except UsageError:
-            if not show or not _runs_with(show):
+            if not show or job is not None or not _runs_with(show):
                 raise
     return _show_kept(show, everything=everything, json=json)
 
 
-def _run_kept(ended: kept.EndedRun, show: str | None, *, everything: bool, json: bool) -> int:
-    """`show` finds a crash of whichever run by its id."""
+def _run_kept(ended: kept.EndedRun, show: str | None, *, everything: bool, json: bool, in_it: bool = False) -> int:
+    """`show` finds a crash of whichever run by its id, or only one that is `in_it`."""
     if show is None:
         return run_list(kept.KeptHub([ended]), json=json)
-    if not show:
+    if not show or in_it:
         return run_show(kept.KeptHub([ended]), show, everything=everything, json=json)
     return _show_kept(show, everything=everything, json=json)
 
@@ -81,8 +82,8 @@ def run_list(hub: Answers, *, job: str | None = None, json: bool = False) -> int
     return 0
 
 
-def run_show(hub: Answers, wanted: str, *, everything: bool = False, json: bool = False) -> int:
-    crashes = judged(hub)
+def run_show(hub: Answers, wanted: str, *, everything: bool = False, job: str | None = None, json: bool = False) -> int:
+    crashes = [crash for crash in judged(hub) if job in (None, crash.job_id)]
     known = find_id(wanted, [crash.id for crash in crashes], "crash") if wanted else _newest(crashes)
     [record] = [crash for crash in crashes if crash.id == known]
     snapshot = hub.call("crash", id=known)

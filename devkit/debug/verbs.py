@@ -352,7 +352,7 @@ def crashes(
     json: Json = False,
 ) -> int:
     """List the crashes; `show ID` shows one. Without a cluster: those of the last `devkit run`."""
-    context.meta["address"], context.meta["json"] = address, json
+    context.meta["address"], context.meta["json"], context.meta["job"] = address, json, job
     if context.invoked_subcommand is not None:
         return 0
     from devkit.debug.crashes import main
@@ -371,6 +371,9 @@ def show(
         ),
     ] = "",
     everything: Annotated[bool, typer.Option("--all", help="Include library frames.")] = False,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="JOB", help="Only a crash of this job or ended run.")
+    ] = None,
     address: Address = None,
     json: Json = False,
 ) -> int:
@@ -381,4 +384,10 @@ def show(
     from devkit.debug.crashes import main
 
     before = context.meta
-    return main(crash, everything=everything, address=address or before["address"], json=json or before["json"])
+    return main(
+        crash,
+        everything=everything,
+        job=job or before["job"],
+        address=address or before["address"],
+        json=json or before["json"],
+    )

@@ -205,9 +205,21 @@ def innermost(text: str) -> Raised:
         who, pid, ip, first = last["who"], _number(last["pid"]), last["ip"] or "", first[last.end() :]
     for link in _LINKS:
         first = first.partition(link)[0]
-    kind, message = _error_line(first) or _error_line(text) or ("error", _last_line(text))
+    found = _error_line(first) or _line_below_frames(first) or _error_line(text)
+    kind, message = found or ("error", _last_line(text))
     frames = tuple(_frames(first))
     return Raised(kind, message, frames, who, pid, ip, own=is_own(frames, _last_code(first)))
+
+
+def _line_below_frames(text: str) -> tuple[str, str] | None:
+    """The same of an exception that is named as no other is: by where it stands, below the innermost frame."""
+    lines = text.splitlines()
+    last = max((number for number, line in enumerate(lines) if _FRAME.match(line)), default=len(lines))
+    for number in range(last + 1, len(lines)):
+        if not lines[number][:1].isspace() and (found := _ERROR.match(lines[number])):
+            rest = "\n".join(lines[number + 1 :])
+            return found["type"].rpartition(".")[2], f"{found['message'] or ''}\n{rest}".strip()
+    return None
 
 
 def _error_line(text: str) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ from devkit.debug.inworker import ownership
 from devkit.debug.inworker.records import CrashRecord
 from devkit.debug.inworker.words import plain
 from devkit.logs.collect import of_crash
+from devkit.logs.judge import with_causes
 from devkit.logs.order import first_error
 from tests.debug.hub_fake import printed
 from tests.debug.test_crashes_view import take
@@ -176,3 +177,36 @@ def test_a_lost_object_is_told_by_its_owner_and_not_by_how_that_died() -> None:
     owner = {"who": "Loader", "pid": 7, "reason": "the actor was killed by `ray.kill`.", "ago": 1.0}
     said = ownership.sentence("ab" * 14, owner, [])
     assert brief("OwnerDiedError", said).message == said and "is lost with its owner, Loader pid 7" in said
+
+
+RAISED = """\
+ray::task() (pid=9, ip=10.0.0.2)
+  File "/job/a.py", line 17, in task
+    raise Two(1, 2)
+Two: 1 and 2
+note: of both"""
+UNREAD = "Failed to deserialize exception. Refer to https://docs.ray.io for more information.\nOriginal exception:\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("RayTaskError", RAISED), ("UnserializableException", f"{UNREAD}ray.exceptions.RayTaskError: {RAISED}")],
+)
+def test_an_error_that_cannot_be_pickled_is_the_workers_own_whatever_its_name(kind: str, message: str) -> None:
+    words = brief(kind, message)
+    assert "Two" in words.said and "1 and 2 note: of both" in words.said and "File" not in words.said
+    assert (words.file, words.line, words.function) == ("/job/a.py", 17, "task")
+    workers = {**crash("c1", "Two", "1 and 2\nnote: of both", "a.py", 17), "pid": 9, "node_ip": "10.0.0.2"}
+    told = {**crash("c2", kind, message, "driver.py", 3), "time": 2.0, "pid": 1}
+    found = first_error([of_crash(workers), of_crash(told)])
+    assert found.cause is not None and found.cause.best.id == "c1" and not found.others and not found.followed
+    both = [CrashRecord.from_json(each) for each in (workers, told)]
+    assert [each.root for each in with_causes(both, lambda name: {"c1": workers, "c2": told}[name])] == [None, "c1"]
+
+
+def crash(name: str, kind: str, message: str, file: str, line: int) -> dict[str, object]:
+    place = {"file": f"/job/{file}", "line": line, "function": "task"}
+    base = CrashRecord(
+        name, "01", "task", None, "10.0.0.1", 1, 1.0, {"type": kind, "message": message}, "", 0, "", None
+    )
+    return {**base.to_json(), **place, "frames": [{**place, "source": None}], "at": 0}

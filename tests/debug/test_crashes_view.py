@@ -144,6 +144,12 @@ def test_json_of_one_has_frames_with_source_and_locals(capsys: pytest.CaptureFix
     assert told["root"] is None and hub.asked[-1] == ("crash", {"id": "abcdef"})
 
 
+def test_the_one_that_is_shown_may_be_a_job_s(capsys: pytest.CaptureFixture[str]) -> None:
+    hub = hub_with(take(id="abc1", job_id="01"), take(id="abc2", job_id="02"), take(id="ffff", job_id="03"))
+    assert crashes.run_show(hub, "", job="01", json=True) == crashes.run_show(hub, "abc", job="02", json=True) == 0
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["abc1", "abc2"]
+
+
 def test_an_unknown_id_is_a_usage_error_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="no crash has the id 'abx'") as caught:
         crashes.run_show(hub_with(take(id="abc1"), take(id="ffff")), "abx")

@@ -180,6 +180,10 @@ def test_the_newest_run_and_its_newest_crash_come_first(alone: Path, capsys: pyt
     assert f"earlier runs left crashes, too: --job {older.name}" in err
     crashes.main(job=older.name)
     assert "0001" in capsys.readouterr().out
+    assert crashes.main("", job=older.name) == 0
+    assert "crash 0001" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="no crash"):
+        crashes.main("0003", job=older.name)
     with pytest.raises(NoJobError, match="no run 0700 is kept") as refused:
         crashes.main(job="0700")
     assert older.name in refused.value.hint

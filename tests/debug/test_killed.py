@@ -71,6 +71,14 @@ def test_a_death_of_which_the_task_is_not_known_is_the_nearest_one() -> None:
     assert roots(*unknown, long_ago)["driver"] is None  # that much later it is of another cause
 
 
+def test_who_ends_because_it_was_told_of_a_death_follows_it() -> None:
+    gone = {"type": "SystemExit", "message": "3"}
+    assert roots(
+        record("actor", 10.0, gone, kind="exit", task_id="1" * 16 + ACTOR),
+        record("driver", 10.1, gone, waited=("2" * 16 + ACTOR,)),
+    ) == {"actor": None, "driver": "actor"}
+
+
 def test_errors_of_another_kind_follow_nobody() -> None:
     assert roots(record("one", 1.0, KILLED), record("driver", 1.1, {"type": "ValueError", "message": ""})) == {
         "one": None,
@@ -118,7 +126,7 @@ def test_a_process_that_was_killed_is_called_after_its_task() -> None:
     assert document["seen"] == 1.5
     shown = printed(crash_page(complete(document, CrashRecord.from_json(document)), [], 100.0))
     assert "load · exit" in shown and "as last seen, 1.5 s before its end" in shown and "job.py:6 in load" in shown
-    assert "in load, the arguments of which are unknown: Ray does not keep them" in shown
+    assert "in load; its arguments, if it had any, are unknown: Ray does not keep them" in shown
     assert "load  ProcessDied" in printed(crash_table([CrashRecord.from_json(document)], 100.0, width=None))
     words = {"signal": "SIGSEGV", "message": "x", "frames": [{"file": "/w/a.py", "line": 2, "function": "f"}]}
     signal = vanished(WHO, words, "died", task=task, seen=seen)

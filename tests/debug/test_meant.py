@@ -211,6 +211,7 @@ def rows() -> list[JobRow]:
         JobRow(job_id="06", type="DRIVER", status="SUCCEEDED"),
         JobRow(job_id="07", type="DRIVER", status="SUCCEEDED"),
         JobRow(job_id="08", type="DRIVER", status="SUCCEEDED"),
+        JobRow(job_id="09", type="DRIVER", status="SUCCEEDED"),
     ]
 
 
@@ -221,8 +222,10 @@ def test_a_driver_that_failed_is_no_success(hub: RunningHub) -> None:
             client.call("ended", job_id=job, code=code)
         document = {"id": "c1", "job_id": "03", "kind": "driver", "time": 1.0, "root": None}
         crash = {**crash_document(), **document}
-        FakeAgent(hub, identity("w1"), QUICK).connection.send({"type": "crash", "document": crash})
-        eventually(lambda: client.call("crashes")["crashes"])
+        left = {**crash, "id": "c2", "job_id": "09", "exception": {"type": "SystemExit", "message": "4"}}
+        for each in (crash, left):
+            FakeAgent(hub, identity("w1"), QUICK).connection.send({"type": "crash", "document": each})
+        eventually(lambda: len(client.call("crashes")["crashes"]) == 2)
         records = [record(row) for row in corrected(rows(), client)]
     assert {each["job_id"]: (each["status"], each["message"], each["exit_code"]) for each in records} == {
         "01": ("FAILED", "the driver ended with exit code 1", 1),
@@ -233,6 +236,7 @@ def test_a_driver_that_failed_is_no_success(hub: RunningHub) -> None:
         "06": ("FAILED", "the driver was ended by SIGKILL", -9),
         "07": ("STOPPED", "the driver was interrupted", 130),
         "08": ("FAILED", "the driver was ended by signal 40", -40),
+        "09": ("FAILED", "the driver ended with exit code 4", 4),
     }
 
 

@@ -243,6 +243,40 @@ def test_a_hard_exit_is_reported_with_the_stack_and_a_childs_is_not() -> None:
     assert reported == [["exit", "SystemExit", "7", ["<module>", "deep"]]]
 
 
+def test_a_drivers_hard_exit_is_reported_with_what_it_handled_and_one_with_success_is_not() -> None:
+    reported = outcome(
+        """
+        import os
+        def tell(error, kind):
+            on_crash(error, f"{kind} after {error.__context__!r}")
+        postmortem.install(tell, driver=True)
+        def give_up():
+            try:
+                raise ValueError("no reward")
+            except ValueError:
+                os._exit(3)
+        give_up()
+        """,
+        code=3,
+    )
+
+    assert reported == [["driver after ValueError('no reward')", "SystemExit", "3", ["<module>", "give_up"]]]
+    assert outcome("import os; postmortem.install(on_crash, driver=True); os._exit(0)") == []
+
+
+def test_a_hard_exit_with_success_is_reported_where_a_task_ends_by_it() -> None:
+    during = """
+        import os
+        from devkit.debug.inworker import identity
+        postmortem.install(on_crash)
+        identity.task_id = lambda: %r
+        os._exit(0)
+        """
+
+    assert [each[:3] for each in outcome(during % "aa")] == [["exit", "SystemExit", "0"]]
+    assert outcome(during % "") == []
+
+
 def test_an_exit_caught_by_the_program_is_no_crash() -> None:
     reported = outcome(
         """

@@ -58,6 +58,27 @@ def marked(name: str) -> int:
 # ---- what is in them
 
 
+class Refused(Exception):
+    def __init__(self, status: int, api_key: str, reply: str | None) -> None:
+        super().__init__(f"refused by {reply or 'nobody'}")
+        self.status, self.api_key, self.reply, self._private, self.said = status, api_key, reply, 1, str(self)
+
+
+def test_what_an_exception_keeps_in_itself_is_shown_with_it() -> None:
+    def job() -> None:
+        try:
+            raise Refused(503, "correct-horse", None)
+        except Refused as error:
+            raise RuntimeError("no reward") from error
+
+    document = take(crash_of(job))
+    assert "attributes" not in document["chain"][0]
+    assert document["chain"][1]["attributes"] == {"status": 503, "api_key": "<redacted>"}
+    page = printed(crash_page(document, [], document["time"]))
+    assert "Refused.status = 503" in page and "correct-horse" not in json.dumps(document)
+    assert "attributes" not in take(crash_of(job), size=100)["chain"][1]
+
+
 def test_names_the_line_that_failed_and_shows_its_variables_and_source() -> None:
     document = take(crash_of(failing, 0))
 

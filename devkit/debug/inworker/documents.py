@@ -167,6 +167,7 @@ class ChainedException(TypedDict):
     message: str
     relation: Literal["raised", "cause", "context", "member"]
     frames: list[ChainedFrame]
+    attributes: NotRequired[dict[str, Any]]  # what it keeps in itself, beside its text
 
 
 class CallFacts(TypedDict):

@@ -135,7 +135,7 @@ def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
     A root is never somebody's follower.
     """
     deaths = [record for record in records if record.kind == "exit" and not is_of_a_death(record.exception["type"])]
-    told = {record.id for record in records if record.root is None and is_of_a_death(record.exception["type"])}
+    told = {record.id for record in records if record.root is None and _tells_of_a_death(record)}
     # A death may be known later than what follows from it.
     ordered = sorted(records, key=lambda record: (record.id in told or record.root is not None, record.time))
     first: dict[tuple[str, str], str] = {}
@@ -149,6 +149,11 @@ def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
         if root is not None and root != record.id:
             roots[record.id] = roots.get(root, root)
     return [replace(record, root=roots.get(record.id)) for record in records]
+
+
+def _tells_of_a_death(record: CrashRecord) -> bool:
+    """By itself, or by what was handled where it was raised."""
+    return is_of_a_death(record.exception["type"]) or bool(record.waited)
 
 
 def _death_behind(record: CrashRecord, deaths: Sequence[CrashRecord]) -> str | None:

@@ -32,6 +32,7 @@ def install(on_crash: OnCrash, *, driver: bool = False) -> None:
     _watch_threads(report)
     if driver:
         _watch_driver(report)
+        _watch_hard_exits(report, "driver")
         return
     on_import("ray.util", lambda module: _watch_tasks(module, report))
     on_import("asyncio.futures", _keep_tracebacks)
@@ -40,6 +41,7 @@ def install(on_crash: OnCrash, *, driver: bool = False) -> None:
         on_import(f"ray.train.v2._internal.execution.{path}", lambda module: _watch_train(module, report))
     on_import("ray.air._internal.util", lambda module: _watch_runner_threads(module, report))
     _watch_exits(report)
+    _watch_hard_exits(report, "exit")
 
 
 class _Reporter:
@@ -195,8 +197,7 @@ def _watch_exits(report: _Reporter) -> None:
 
     With `RAY_enable_timeline=0` it does not ask; such a worker is found gone, with its exit code.
     """
-    here = os.getpid()  # a forked child leaves by `os._exit` when it has done its work, and that is no crash
-    original_format, original_exit = traceback.format_exc, os._exit
+    original_format = traceback.format_exc
 
     @functools.wraps(original_format)
     def format_exc(*arguments: Any, **named: Any) -> str:
@@ -205,14 +206,30 @@ def _watch_exits(report: _Reporter) -> None:
             report(error, "exit")
         return original_format(*arguments, **named)
 
-    @functools.wraps(original_exit)
-    def hard_exit(status: int) -> Any:
-        if os.getpid() == here and status != 0 and not _is_rays(sys._getframe(1).f_code.co_filename):
-            report(_raised_here(SystemExit(status)), "exit")
-        original_exit(status)
-
     traceback.format_exc = format_exc
+
+
+def _watch_hard_exits(report: _Reporter, kind: str) -> None:
+    """`os._exit`, which leaves no trace; what is handled where it is called is kept as what came before."""
+    here = os.getpid()  # a forked child leaves by `os._exit` when it has done its work, and that is no crash
+    original = os._exit
+
+    @functools.wraps(original)
+    def hard_exit(status: int) -> Any:
+        handled = sys.exc_info()[1]
+        ours = os.getpid() == here and not _is_rays(sys._getframe(1).f_code.co_filename)
+        if ours and _is_failure(status, kind) and not isinstance(handled, KeyboardInterrupt):
+            report(_raised_here(SystemExit(status), handled), kind)
+        original(status)
+
     os._exit = hard_exit
+
+
+def _is_failure(status: object, kind: str) -> bool:
+    """Whether somebody loses by it: who waits for a task is told that its worker died, be the status 0."""
+    from .identity import task_id
+
+    return isinstance(status, int) and (status != 0 or (kind == "exit" and bool(task_id())))
 
 
 def _is_called_by_core() -> bool:
@@ -243,8 +260,9 @@ def _is_rays(filename: str) -> bool:
     return bool(folder) and filename.startswith(folder + os.sep)
 
 
-def _raised_here(error: BaseException) -> BaseException:
+def _raised_here(error: BaseException, handled: BaseException | None) -> BaseException:
     """The exception with the stack of whoever calls, as if it had come all the way down."""
+    error.__context__ = handled
     frame: FrameType | None = sys._getframe(2)
     entry = None
     while frame is not None:

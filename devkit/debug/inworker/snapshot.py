@@ -3,7 +3,7 @@
 The document has the fields of `CrashRecord`, and:
 
 `chain`     [{`type`, `message`, `relation`, `frames`}]: what was raised, then its causes; `relation` is "raised",
-            "cause", "context" or "member" (of an exception group)
+            "cause", "context" or "member" (of an exception group); `attributes` {name: value} of one that keeps some
 `frames`    those of the exception that the crash is named after, innermost first: [{`file`, `line`, `function`, `user`,
             `source`, `locals`}]; `source` is {`first`, `lines`} or null. In `chain` they have `locals` only where the
             frame is not listed here
@@ -26,6 +26,7 @@ from typing import Any
 from . import ownership
 from .affordable import Showing, order
 from .crash_files import KEPT, encode, list_folder, load, record_of, store
+from .insides import attributes
 from .lastwords import last_words
 from .lineage import Place, awaited, chain_of, is_of_a_death, is_outer_level, link, places_of, root_of, tag
 from .records import CrashRecord, Identity, Raised
@@ -48,6 +49,8 @@ OUTER_FRAMES, INNER_FRAMES = 20, 80  # of a deep recursion
 LOCALS = 60  # of one frame
 
 _USERS = Limits(text=1000, items=20, depth=3, total=4000)
+_ERRORS = Limits(text=300, items=8, depth=2, total=300)  # what an exception keeps in itself
+ATTRIBUTES = 6  # of one exception
 _LIBRARYS = Limits(text=200, items=8, depth=1, total=500)  # frames of torch, Ray, the standard library
 
 Document = dict[str, Any]
@@ -120,7 +123,8 @@ def _record(
     if place is not None:
         frame, line = place[1]
         where = (frame.f_code.co_filename, line, frame.f_code.co_qualname)
-    waited = awaited(error) if root is None and is_of_a_death(type(error).__name__) else ()
+    told = next((each for _, each in chain_of(error) if is_of_a_death(type(each).__name__)), None)
+    waited = awaited(told) if told is not None and root is None else ()
     return replace(record_at(who, kind, _words_of(error), where, root, task_id), waited=waited)
 
 
@@ -201,6 +205,7 @@ class _Shot:
         self._scene = scene
         self._cut: list[str] = []
         self._showing = Showing(budget)
+        self._of_errors: list[_Value] = []
         self.secrets: set[str] = set()  # what the frames have under a secret's name, and what may be elsewhere too
 
     def parts(self) -> Document:
@@ -212,11 +217,21 @@ class _Shot:
             places = [] if hidden else self._bounded(places_of(error.__traceback__))
             frames = [_frame(*each) for each in places]
             chain.append({**_words_of(error), "relation": relation, "frames": frames})
+            if not self._scene.light or (index == shown and not self._scene.outer):
+                self._add_attributes(chain[-1], error)
             entries += [(index != shown, not e["user"], p[0], e) for p, e in zip(places, frames, strict=True)]
         self._fill_all(sorted(entries, key=lambda entry: entry[:2]))
         frames = chain[shown]["frames"]
         chain[shown]["frames"] = [{name: each[name] for name in ("file", "line", "function")} for each in frames]
         return {"at": self._at(frames), "frames": frames, "chain": chain, "cut": self._cut}
+
+    def _add_attributes(self, entry: Document, error: BaseException) -> None:
+        own = _attributes_of(error, entry["message"])
+        self.secrets.update(secrets_among(dict(own)))
+        if own:
+            entry["attributes"] = dict.fromkeys(name for name, _ in own)
+        for name, value in own:
+            self._of_errors.append(_Value(entry["attributes"], name, value, _ERRORS, order(value, _ERRORS)))
 
     def _at(self, frames: list[Document]) -> int:
         here = {} if self._scene.place is None else describe(*self._scene.place[1])
@@ -225,7 +240,7 @@ class _Shot:
     def _fill_all(self, entries: list[tuple[bool, bool, FrameType, Document]]) -> None:
         """A frame that raised, and went on to raise something else, has its variables once."""
         filled: set[int] = set()
-        values: list[_Value] = []
+        values = self._of_errors
         for _, _, frame, entry in entries:
             if entry["user"] or not self._showing.is_over:
                 entry["source"] = source_around(entry["file"], entry["line"], 4 if entry["user"] else 1)
@@ -252,6 +267,17 @@ class _Shot:
         entry["locals"] = dict.fromkeys(name for name, _ in named[:LOCALS])  # in the program's order
         for name, value in named[:LOCALS]:
             yield _Value(entry["locals"], name, value, limits, order(value, limits))
+
+
+def _attributes_of(error: BaseException, message: str) -> list[tuple[str, Any]]:
+    """What the program has put on an exception, and its text does not say; Ray's own have a traceback there."""
+    if any(kind.__module__ == "ray.exceptions" for kind in type(error).__mro__):
+        return []
+    return [
+        (name, value)
+        for name, value in attributes(error)
+        if not name.startswith("_") and value is not None and not (type(value) is str and value in ("", message))
+    ][:ATTRIBUTES]
 
 
 def _frame(frame: FrameType, line: int) -> Document:
@@ -316,6 +342,10 @@ def _coarser(document: Document) -> Iterator[tuple[str, Callable[[], None]]]:
     def no_source() -> None:
         document["frames"] = [{**each, "source": None} for each in document["frames"]]
 
+    def no_attributes() -> None:
+        for each in document["chain"]:
+            each.pop("attributes", None)
+
     def no_causes() -> None:
         document["chain"] = [{**each, "frames": []} for each in document["chain"]]
 
@@ -327,6 +357,7 @@ def _coarser(document: Document) -> Iterator[tuple[str, Callable[[], None]]]:
 
     yield "notes like these", few_notes
     yield "threads after the first 20, and their outer frames", short_threads
+    yield "what the exceptions keep in themselves", no_attributes
     yield "the causes' frames", no_causes
     yield "source", no_source
     yield "the outer frames", few_frames

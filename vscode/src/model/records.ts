@@ -64,6 +64,8 @@ export interface ChainedException {
   readonly message: string;
   readonly relation: "raised" | "cause" | "context" | "member";
   readonly frames: readonly ChainedFrame[];
+  /** what it keeps in itself, beside its text */
+  readonly attributes?: { readonly [name: string]: Json };
 }
 
 /** A frame of another exception of the chain; without variables where `frames` of the crash has it. */
