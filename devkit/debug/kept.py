@@ -69,10 +69,17 @@ class EndedRun:
 # ---- keeping
 
 
+def _name(now: float) -> str:
+    """In the order of time to the microsecond, since two runs can end at almost the same time."""
+    return (
+        f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{int(now * 1e6) % 1_000_000:06}{secrets.token_hex(1)}"
+    )
+
+
 def keep(run: Run, command: Sequence[str], code: int) -> EndedRun | None:
     """What Ray's folder on this machine has of the run. None where it can't be kept, which is no failure of the run."""
     now = time.time()
-    name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{int(now * 1000) % 1000:03}{secrets.token_hex(1)}"
+    name = _name(now)
     ended = EndedRun(name, run.job_id, tuple(command), code, run.since, now, run.gcs_address)
     try:
         state.private_folder(FOLDER, name)
