@@ -43,6 +43,7 @@ def read_process(document: Document) -> ProcessFacts:
     threads = known.get("threads") or []
     kernel = known.get("process") or {}
     rank = facts.get("rank") if facts else who.get("rank")
+    connected = facts.get("connected") or {}
     gone = bool(document.get("fate")) or ("process" in document and document["process"] is None)
     return ProcessFacts(
         id=str(who["worker_id"]),
@@ -80,6 +81,8 @@ def read_process(document: Document) -> ProcessFacts:
         fork=_fork(facts.get("forked")),
         command=str(document.get("command") or ""),
         unanswered=tuple((str(each["peer"]), int(each["tries"])) for each in facts.get("unanswered") or ()),
+        pipes={str(inode): str(mode) for inode, mode in connected.get("pipes", {}).items()},
+        sockets=frozenset(map(str, connected.get("sockets") or ())),
     )
 
 
@@ -100,6 +103,7 @@ def _thread(document: Document) -> ThreadFacts:
         float(document.get("cpu") or 0.0),
         str(wait.get("call") or ""),
         str(wait.get("target") or ""),
+        tuple(map(str, wait.get("pipes") or ())),
     )
 
 

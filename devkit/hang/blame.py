@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from devkit.hang import words
+from devkit.hang import ends, words
 from devkit.hang.case import Case
 from devkit.hang.groups import Group, Stuck, groups_of, stuck
 from devkit.hang.records import Culprit, Kind, Verdict
@@ -121,7 +121,7 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
     elif state.doing == "silent" and not state.moved:
         kind, text = "silent", f"{name} does not respond: a call holds its Python (the GIL){at}; {since}"
     elif state.doing == "io":
-        kind, text = "io", f"{name} waits {words.io(state)}{at}; {since}"
+        kind, text = "io", f"{name} waits {words.io(state)}{at}{ends.follow(case, state)}; {since}"
     elif _is_at_work(case, state):
         kind, text = _slow_or_moving(found, name, at, since)
         decided = True

@@ -154,18 +154,20 @@ def _standing(case: Case) -> Verdict:
 
     first = min(workers or leaves, key=likely)
     alike = [each for each in workers or leaves if _is_like(each, first)]
-    kind: Kind
+    line, kind = ends.follow(case, first), _standing_kind(first)
     if first.doing == "io":
-        text, kind = (
-            f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{ends.other_end(case, first)}",
-            "io",
-        )
+        kind = "deadlock" if line.closed else kind
+        text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line}"
     else:
-        kind = first.doing if first.doing in ("dead", "unreachable", "silent") else "stuck"
         text = f"{words.do(alike)}{words.at(first)}{words.why(first)}"
     why = words.ended(first) if first.doing in ("wait", "sleep", "io") else ""
     tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited)
-    return Verdict(kind, f"no progress: {text}{tail}{why}", words.culprit(first), None, evidence, decided)
+    culprit = words.culprit((not line.closed and line.last) or first)
+    return Verdict(kind, f"no progress: {text}{tail}{why}", culprit, None, evidence, decided)
+
+
+def _standing_kind(state: State) -> Kind:
+    return state.doing if state.doing in ("dead", "unreachable", "silent", "io") else "stuck"
 
 
 def _who_waits(waiters: Sequence[State], blamed: Sequence[State], awaited: Mapping[str, tuple[str, str]]) -> str:

@@ -1,17 +1,43 @@
-"""Who is at the other end of a TCP connection that a process waits on, where that is a process of the job. Pure."""
+"""Who is at the other end of the connection or the pipe that a process waits on, and what that one does. Pure."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from devkit.hang import words
 from devkit.hang.case import Case
 from devkit.hang.states import ACCEPTS, State
 
+MOST = 4  # hops that are told
 _TCP = re.compile(r"TCP (?P<local>\S+) to (?P<remote>\S+)")
 _ANYWHERE = ("0.0.0.0", "[::]", "::")
 _OF_THE_NODE = re.compile(r"127\.|\[?::1\]?$|\[?::ffff:127\.")  # the same address is another place on each node
 _LISTENS = re.compile(r"TCP \S+ to (0\.0\.0\.0|\[?::\]?):0\b")
+
+
+class Hop(NamedTuple):
+    """Who has the other end, and what it is the other end of."""
+
+    state: State
+    of: str
+
+
+class Line(NamedTuple):
+    """From one who waits on somebody's I/O to who does not."""
+
+    hops: tuple[Hop, ...]
+    closed: bool = False  # the last one waits for who was first
+
+    @property
+    def last(self) -> State | None:
+        """The last one that stands at a line of the program, and that is no server at rest."""
+        standing = (hop.state for hop in reversed(self.hops) if hop.state.place and not is_server(hop.state))
+        return next(standing, None)
+
+    def __str__(self) -> str:
+        hops = [f"{hop.of} is {words.name(hop.state)}'s, which {_does(hop.state)}" for hop in self.hops]
+        return "".join(f"; {hop}" for hop in hops) + (": they wait for each other" if self.closed else "")
 
 
 def is_server(state: State) -> bool:
@@ -19,16 +45,49 @@ def is_server(state: State) -> bool:
     return state.doing == "io" and (state.about.startswith(ACCEPTS) or bool(_LISTENS.search(state.about)))
 
 
-def other_end(case: Case, state: State) -> str:
-    """Whose the address is from which it waits for data, as the rest of a sentence; empty where that is not known."""
-    found = _TCP.search(state.about) if state.doing == "io" and not is_server(state) else None
-    if found is None:
-        return ""
-    remote = found["remote"]
-    for other in case.states:
-        if other is not state and _is_near(remote, state, other) and _has(other, remote):
-            return f"; {remote} is {words.name(other)}'s"
-    return ""
+def follow(case: Case, state: State) -> Line:
+    """Who is at the other end, at the other end of what that one waits on, and so on; empty where that is not known."""
+    hops: list[Hop] = []
+    seen, at = [state], state
+    while len(hops) < MOST and (hop := _hop(case, at)) is not None:
+        if hop.state in seen:
+            return Line(tuple(hops), closed=hop.state is state)
+        hops.append(hop)
+        seen.append(hop.state)
+        at = hop.state
+    return Line(tuple(hops))
+
+
+def _hop(case: Case, state: State) -> Hop | None:
+    if state.doing != "io" or state.moved or is_server(state):
+        return None
+    if found := _TCP.search(state.about):
+        owner = _owner(case, state, found["remote"])
+        return Hop(owner, found["remote"]) if owner else None
+    thread = state.facts.thread
+    ends = [_at_pipe(case, state, pipe) for pipe in (thread.pipes if thread else ())]
+    return next((Hop(end, "its other end") for end in ends if end), None)
+
+
+def _owner(case: Case, state: State, address: str) -> State | None:
+    """Whose an address is: of those who have it, forked children among them, the one that waits there."""
+    near = [each for each in case.states if each is not state and _is_near(address, state, each)]
+    waiting = [each for each in near if _waits_at(each, address)]
+    return _only(waiting) or _only([each for each in near if _has(each, address)])
+
+
+def _at_pipe(case: Case, state: State, pipe: str) -> State | None:
+    """Who has the end that a process does not have, or may have as well."""
+    mine = state.facts.pipes.get(pipe, "")
+    wanted = {"r": "w", "w": "r"}.get(mine, "")
+    others = [each for each in case.states if each is not state and each.facts.node_ip == state.facts.node_ip]
+    return _only([each for each in others if wanted in (mode := each.facts.pipes.get(pipe, "")) and mode])
+
+
+def _only(states: list[State]) -> State | None:
+    """The one; of several the one that has something to do. None where several may be meant."""
+    busy = [each for each in states if each.doing != "idle"]
+    return states[0] if len(states) == 1 else busy[0] if len(busy) == 1 else None
 
 
 def _is_near(address: str, state: State, other: State) -> bool:
@@ -36,16 +95,30 @@ def _is_near(address: str, state: State, other: State) -> bool:
     return state.facts.node_ip == other.facts.node_ip or not _OF_THE_NODE.match(address)
 
 
+def _waits_at(owner: State, address: str) -> bool:
+    targets = (_TCP.search(thread.target) for thread in owner.facts.threads)
+    return any(found is not None and _is_one(found["local"], address, owner.facts.node_ip) for found in targets)
+
+
 def _has(owner: State, address: str) -> bool:
-    """Whether one of its threads waits on a socket at this address: its own, or at all addresses of its node."""
-    return any(_is_at(thread.target, address, owner.facts.node_ip) for thread in owner.facts.threads)
+    return any(_is_one(own, address, owner.facts.node_ip) for own in owner.facts.sockets)
 
 
-def _is_at(target: str, address: str, node_ip: str) -> bool:
-    found = _TCP.search(target)
-    if found is None:
-        return False
-    host, _, port = found["local"].rpartition(":")
+def _is_one(own: str, address: str, node_ip: str) -> bool:
+    """Whether a process's socket is at this address: its own, or at all addresses of its node.
+
+    >>> _is_one("0.0.0.0:80", "10.0.0.1:80", "10.0.0.1"), _is_one("127.0.0.1:80", "10.0.0.1:80", "10.0.0.1")
+    (True, False)
+    """
+    host, _, port = own.rpartition(":")
     wanted, _, number = address.rpartition(":")
     here = host == wanted or (host in _ANYWHERE and (wanted == node_ip or bool(_OF_THE_NODE.match(wanted))))
     return port == number and here
+
+
+def _does(state: State) -> str:
+    if state.moved or state.doing == "busy":
+        return "is working"
+    if state.doing == "io":
+        return f"waits {words.io(state)}{words.at(state)}"
+    return f"{words.DOES.get(state.doing, 'is there')}{words.at(state)}"

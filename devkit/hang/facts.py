@@ -71,6 +71,7 @@ class ThreadFacts:
     cpu: float = 0.0  # seconds computed
     call: str = ""  # the system call that it is in
     target: str = ""  # what that call is on
+    pipes: tuple[str, ...] = ()  # the same pipe has the same word in each process of the node
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,8 @@ class ProcessFacts:
     fork: Fork | None = None  # it was forked, and has executed no other program since
     command: str = ""  # of another program
     unanswered: tuple[tuple[str, int], ...] = ()  # addresses that do not acknowledge what is sent, and the tries
+    pipes: Mapping[str, str] = field(default_factory=dict)  # whose ends it has: "r", "w" or "rw"
+    sockets: frozenset[str] = frozenset()  # its TCP addresses
 
     @property
     def title(self) -> str:

@@ -165,7 +165,8 @@ def test_what_the_kernel_says_of_a_thread_that_reads() -> None:
             return found if found.get("wait", {}).get("call") == "read" else None
 
         found = eventually(reads, "the read", 10)
-        assert found["wait"] == {"call": "read", "target": "a pipe"} and found["state"] == "S"
+        inode = str(os.fstat(theirs).st_ino)
+        assert found["wait"] == {"call": "read", "target": "a pipe", "pipes": [inode]} and found["state"] == "S"
         os.write(ours, b"x")
     os.close(theirs)
     os.close(ours)

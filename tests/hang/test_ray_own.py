@@ -141,6 +141,24 @@ def test_ranks_that_meet_as_the_environment_says(how: str, says: str) -> None:
     assert how == "away" or "and rank 2 is missing" in found["sentence"], found["sentence"]
 
 
+@pytest.mark.parametrize(
+    ("how", "kind", "says"),
+    [
+        ("pipe", "io", "waits to write to a pipe"),
+        ("each", "deadlock", ": they wait for each other"),
+    ],
+)
+def test_whoever_is_at_the_other_end_is_told_with_what_it_does(how: str, kind: str, says: str) -> None:
+    found = verdict("own_ends.py", "--after", "3", until=says, words=(how,))
+    sentence = found["sentence"]
+    assert found["kind"] == kind and f"own_ends.py:{mark('own_ends.py', 'asks')}" in sentence, sentence
+    if how == "pipe":
+        assert "'s, which waits to write to a pipe" in sentence and "Launcher pid" in sentence, sentence
+        assert sentence.count("its other end is Launcher pid") == 1 and "'s, which is idle" in sentence, sentence
+    else:
+        assert f"own_ends.py:{mark('own_ends.py', 'confirms')}" in sentence, sentence
+
+
 def test_a_placement_group_that_waits_says_who_holds_what() -> None:
     found = verdict("own_groups.py", "--after", "3", until="placement group second")
     assert found["kind"] == "resource" and found["hang"], found["sentence"]

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import dumping, forked, kernel_view, offering
+from . import connected, dumping, forked, kernel_view, offering
 from .locks import holders
 from .stacks import PySpyError, Thread, py_spy
 
@@ -77,7 +77,7 @@ def _document(pid: int, is_fork: bool, facts: Document | None) -> Document | Non
     if not is_fork and (not command or any(word in command for word in _OWN)):
         return None
     known = facts or {"time": time.time(), "threads": [], "forked": {"at": None} if is_fork else None}
-    outside = {"process": process, "main": kernel_view.thread(pid, pid)}
+    outside = {"process": process, "main": kernel_view.thread(pid, pid), "connected": connected.of_process(pid)}
     return {"pid": pid, "command": command, "facts": {**known, **outside}}
 
 

@@ -35,7 +35,7 @@ _TRIES = 3  # a lossy line needs two now and then
 _POLLS = ("poll", "ppoll")
 _POLLED = 16  # descriptors of one `poll` that are told
 _FAMILY = 4096  # processes that are looked at, to find the children of one
-_own_bytes = 0  # that `_text` has read in this process
+_own_bytes = 0  # that `text` has read in this process
 
 
 def process(pid: int) -> Document | None:
@@ -58,23 +58,24 @@ def process(pid: int) -> Document | None:
 
 def _moved(pid: int) -> int:
     """Bytes; of this process without those that were read here: the tables of a busy host have megabytes."""
-    lines = _text(f"/proc/{pid}/io").splitlines()
+    lines = text(f"/proc/{pid}/io").splitlines()
     moved = sum(int(line.split()[1]) for line in lines if line.startswith(_MOVED))
     return moved - _own_bytes if pid == os.getpid() else moved
 
 
 def thread(tid: int, pid: int | str = "self") -> Document:
-    """`state`, `cpu`, and `wait`: the system call that it is in, and on what. What is unknown is left out.
+    """`state`, `cpu`, and `wait`: the system call that it is in, and on what (`pipes`: by their inodes). What is not
+    known is left out.
 
     `cpu` is in seconds, those included in which it could have run and had no core: on a busy machine, too, it tells
     who works from who waits.
     """
     base = f"/proc/{pid}/task/{tid}"
-    wait = _wait(_text(f"{base}/syscall"), pid)
+    wait = _wait(text(f"{base}/syscall"), pid)
     stat = _stat(f"{base}/stat")  # behind the call: a thread that runs by now has left it
     if stat is None:
         return {}
-    wanted = _text(f"{base}/schedstat").split()
+    wanted = text(f"{base}/schedstat").split()
     cpu = (int(wanted[0]) + int(wanted[1])) / 1e9 if len(wanted) > 1 else _seconds(stat)
     found: Document = {"state": stat[0], "cpu": round(cpu, 4)}
     return {**found, "wait": wait} if wait and stat[0] != "R" else found
@@ -92,11 +93,13 @@ def _wait(words: str, pid: int | str) -> Document | None:
     if name is None:
         return None
     call, on_file = name.rstrip("!"), name.endswith("!")
-    targets = [_target(int(parts[1], 16), pid)] if on_file and len(parts) > 1 else []
+    numbers = [int(parts[1], 16)] if on_file and len(parts) > 1 else []
     if call in _POLLS and len(parts) > 2 and pid == "self":
-        targets = [_target(number, pid) for number in _polled(int(parts[1], 16), int(parts[2], 16))]
-    told = ", ".join(filter(None, targets))
-    return {"call": call, "target": told} if told else {"call": call}
+        numbers = _polled(int(parts[1], 16), int(parts[2], 16))
+    names = [_name(number, pid) for number in numbers]
+    told = ", ".join(filter(None, (_target(name, pid) for name in names)))
+    pipes = [name[6:-1] for name in names if name.startswith("pipe:[")]
+    return {"call": call, **({"target": told} if told else {}), **({"pipes": pipes} if pipes else {})}
 
 
 def _polled(address: int, count: int) -> list[int]:
@@ -108,12 +111,14 @@ def _polled(address: int, count: int) -> list[int]:
     return []
 
 
-def _target(number: int, pid: int | str) -> str:
-    """What a file descriptor is: a path, `pipe`, or the two ends of a connection."""
-    try:
-        name = os.readlink(f"/proc/{pid}/fd/{number}")
-    except OSError:
-        return ""
+def _name(number: int, pid: int | str) -> str:
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/fd/{number}")
+    return ""
+
+
+def _target(name: str, pid: int | str) -> str:
+    """What a file descriptor is, by the kernel's name for it: a path, a pipe, or the two ends of a connection."""
     if name.startswith("socket:["):
         return _connection(name[8:-1], pid) or "a socket"
     return "a pipe" if name.startswith("pipe:[") else name
@@ -121,10 +126,10 @@ def _target(number: int, pid: int | str) -> str:
 
 def _connection(inode: str, pid: int | str) -> str:
     for table in ("tcp", "tcp6"):
-        for line in _text(f"/proc/{pid}/net/{table}").splitlines()[1:]:
+        for line in text(f"/proc/{pid}/net/{table}").splitlines()[1:]:
             parts = line.split()
             if len(parts) > 9 and parts[9] == inode:
-                return f"TCP {_address(parts[1])} to {_address(parts[2])}"
+                return f"TCP {address(parts[1])} to {address(parts[2])}"
     return ""
 
 
@@ -132,9 +137,9 @@ def unanswered(net: str = "/proc/self/net") -> list[Document]:
     """Peers that do not acknowledge what this process sends them or that it wants to connect to them: `peer`, an
     address, and `tries`, how often that was sent again."""
     lost = [
-        (parts[9], _address(parts[2]).rpartition(":")[0], int(parts[6], 16))
+        (parts[9], address(parts[2]).rpartition(":")[0], int(parts[6], 16))
         for table in ("tcp", "tcp6")
-        for line in _text(f"{net}/{table}").splitlines()[1:]
+        for line in text(f"{net}/{table}").splitlines()[1:]
         if len(parts := line.split()) > 9 and parts[3] in _SENDING and int(parts[6], 16) >= _TRIES
     ]
     own = _own_sockets() if lost else set()
@@ -153,9 +158,9 @@ def _own_sockets() -> set[str]:
     return found
 
 
-def _address(text: str) -> str:
+def address(text: str) -> str:
     """
-    >>> _address("0100007F:1F90")
+    >>> address("0100007F:1F90")
     '127.0.0.1:8080'
     """
     import ipaddress
@@ -178,7 +183,7 @@ def _family_seconds(pid: int) -> list[float]:
         parent = waiting.pop()
         with suppress(OSError):
             for tid in os.listdir(f"/proc/{parent}/task"):
-                for child in _text(f"/proc/{parent}/task/{tid}/children").split():
+                for child in text(f"/proc/{parent}/task/{tid}/children").split():
                     if is_rays(child):
                         continue
                     waiting.append(int(child))
@@ -191,13 +196,13 @@ def _family_seconds(pid: int) -> list[float]:
 def is_rays(pid: str) -> bool:
     """Whether a program of Ray's package runs there: `.../ray/raylet/raylet`, `python -u .../ray/dashboard.py`."""
     rays = getattr(sys.modules.get("ray"), "__file__", None)
-    words = _text(f"/proc/{pid}/cmdline").split("\0")[:4]
+    words = text(f"/proc/{pid}/cmdline").split("\0")[:4]
     return rays is not None and any(word.startswith(os.path.dirname(rays) + os.sep) for word in words)
 
 
 def _stat(path: str) -> list[str] | None:
     """The words behind the name, which may hold anything."""
-    words = _text(path).rpartition(")")[2].split()
+    words = text(path).rpartition(")")[2].split()
     return words if len(words) > 13 else None
 
 
@@ -205,7 +210,7 @@ def _seconds(stat: list[str]) -> float:
     return (int(stat[11]) + int(stat[12])) / _CLOCK
 
 
-def _text(path: str) -> str:
+def text(path: str) -> str:
     global _own_bytes
     try:
         with open(path) as file:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from . import collectives, ended, forked, kernel_view, locks, lookups, polls, primitives, waits
+from . import collectives, connected, ended, forked, kernel_view, locks, lookups, polls, primitives, waits
 from .identity import identify
 from .sources import is_users
 from .stacks import OUR_THREADS, all_threads, asyncio_tasks, awaiting
@@ -50,6 +50,7 @@ def facts(agent: Any) -> Document:
         **waits.actor(),
         "process": kernel_view.process(os.getpid()),
         "unanswered": kernel_view.unanswered(),
+        "connected": connected.of_process(),
         "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],
         "forked": {"at": forked.at()} if forked.is_child() else None,
     }

@@ -1,0 +1,66 @@
+"""What a process is connected by: the ends of pipes that it has, and its TCP addresses, for who waits at another end.
+
+Linux only; elsewhere nothing is known.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+from . import kernel_view
+
+Document = dict[str, Any]
+
+MOST = 200  # of each kind
+_OPEN = ("01", "08", "0A")  # states of a connection: established, closed by the other end only, listening
+_MODES = ("r", "w", "rw")
+
+
+def of_process(pid: int | str = "self") -> Document:
+    """{"pipes": {inode: "r", "w" or "rw"}, "sockets": its TCP addresses}.
+
+    >>> reader, writer = os.pipe()
+    >>> of_process()["pipes"][str(os.fstat(reader).st_ino)]  # both ends are here
+    'rw'
+    """
+    pipes: dict[str, str] = {}
+    inodes: set[str] = set()
+    for number in _descriptors(pid):
+        name = _link(pid, number)
+        if name.startswith("pipe:["):
+            inode, mode = name[6:-1], _mode(pid, number)
+            pipes[inode] = mode if pipes.get(inode, mode) == mode else "rw"
+        elif name.startswith("socket:["):
+            inodes.add(name[8:-1])
+    return {"pipes": dict(sorted(pipes.items())[:MOST]), "sockets": _addresses(pid, inodes)[:MOST] if inodes else []}
+
+
+def _descriptors(pid: int | str) -> list[str]:
+    with suppress(OSError):
+        return os.listdir(f"/proc/{pid}/fd")
+    return []
+
+
+def _link(pid: int | str, number: str) -> str:
+    with suppress(OSError):  # it was closed meanwhile
+        return os.readlink(f"/proc/{pid}/fd/{number}")
+    return ""
+
+
+def _mode(pid: int | str, number: str) -> str:
+    lines = kernel_view.text(f"/proc/{pid}/fdinfo/{number}").splitlines()
+    flags = next((int(line.split()[1], 8) for line in lines if line.startswith("flags:")), 0)
+    return _MODES[min(flags & os.O_ACCMODE, 2)]
+
+
+def _addresses(pid: int | str, inodes: set[str]) -> list[str]:
+    return sorted(
+        {
+            kernel_view.address(parts[1])
+            for table in ("tcp", "tcp6")
+            for line in kernel_view.text(f"/proc/{pid}/net/{table}").splitlines()[1:]
+            if len(parts := line.split()) > 9 and parts[3] in _OPEN and parts[9] in inodes
+        }
+    )
