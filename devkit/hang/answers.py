@@ -9,6 +9,7 @@ from devkit.debug.stack_groups import MAIN, Frame, role_of
 from devkit.debug.stack_groups import read as read_stack
 from devkit.hang.facts import (
     DEAD,
+    LOOP_THREAD,
     CallWait,
     Caught,
     CrashFacts,
@@ -104,7 +105,14 @@ def _thread(document: Document) -> ThreadFacts:
         str(wait.get("call") or ""),
         str(wait.get("target") or ""),
         tuple(map(str, wait.get("pipes") or ())),
+        _is_side(document),
     )
+
+
+def _is_side(document: Document) -> bool:
+    outermost = (document.get("frames") or [{}])[-1]
+    is_pythons = str(outermost.get("file", "")).endswith("/threading.py")
+    return is_pythons and not str(document.get("name")).startswith(LOOP_THREAD)
 
 
 def _group(document: Document, node_ip: str) -> GroupFacts:

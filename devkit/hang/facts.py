@@ -14,6 +14,7 @@ from devkit.debug.object_stores import Stores
 from devkit.debug.stack_groups import Frame, Process, task_role
 
 Document = Mapping[str, Any]
+LOOP_THREAD = "AsyncIO Thread"  # in which an async actor's coroutines run
 FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or by a tracer
 DEAD = "ZX"
 
@@ -72,6 +73,7 @@ class ThreadFacts:
     call: str = ""  # the system call that it is in
     target: str = ""  # what that call is on
     pipes: tuple[str, ...] = ()  # the same pipe has the same word in each process of the node
+    side: bool = False  # started by the program, so no calls of Ray come to it
 
 
 @dataclass(frozen=True)

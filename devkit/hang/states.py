@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -47,6 +48,7 @@ _IO_WORDS = {  # behind "waits"
 }  # of the others, such as `poll`, nobody knows what they wait for
 _UNKNOWN = {"openat": "a file", "connect": "a socket"}
 SLEEP_CALLS = frozenset({"nanosleep", "clock_nanosleep"})
+_LOOPS = frozenset({"epoll_wait", "epoll_pwait"})  # of asyncio, which also waits for threads in them
 CHILD_CALLS = frozenset({"wait4", "waitid"})
 MEETINGS = frozenset(
     {"init_process_group", "new_group", "new_subgroups", "split_group", "rendezvous", "tcp_rendezvous"}
@@ -65,6 +67,7 @@ class State:
     place: Frame | None  # where it is in the program's own code
     about: str = ""  # of an I/O wait: what for, or on what, "for data from a pipe"; of others: for what
     circle: tuple[LockWait, ...] = ()
+    beside: str = ""  # threads of the program that compute while the one that works waits for somebody else
 
     @property
     def waits_for_others(self) -> bool:
@@ -85,13 +88,18 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
         return replace(state, doing="frozen", moved=False)
     if circle := lock_circle(now.locks):
         return replace(state, doing="deadlock", circle=circle, place=circle[0].at)
-    computes = before is not None and seconds > 0 and _works(before, now, seconds)
+    computes = _works(before, now, seconds) if before is not None and seconds > 0 else False
     if not now.answers:
         # Once may be a busy machine's fault: it is silent when it said nothing before, either.
         again = before is not None and not before.answers
         mute: Doing = "silent" if now.seen else "unreachable"
         return replace(state, doing="busy" if computes else mute, moved=not again or moved)
-    return _waiting(replace(state, moved=moved), computes)
+    state = replace(state, moved=moved)
+    if computes and before is not None and (beside := _beside(before, now, seconds)):
+        waits = _waiting(state, computes=False)
+        if _is_for_others(waits, beside):
+            return replace(waits, beside=", ".join(beside))
+    return _waiting(state, computes)
 
 
 def _works(before: ProcessFacts, now: ProcessFacts, seconds: float) -> bool:
@@ -100,10 +108,31 @@ def _works(before: ProcessFacts, now: ProcessFacts, seconds: float) -> bool:
     Wanting to counts where there is something to do: on a busy machine, Ray's idle loop waits for a core each time that
     it looks around.
     """
-    earlier = {each.name: each.cpu for each in before.threads}
-    known = now.threads if now.stack.stack else ()
-    threads = [each.cpu - earlier[each.name] for each in known if each.name in earlier]
+    threads = _computed(before, now).values() if now.stack.stack else ()
     return max([now.cpu - before.cpu, *threads]) / seconds >= BUSY_SHARE or now.io - before.io >= BUSY_BYTES * seconds
+
+
+def _computed(before: ProcessFacts, now: ProcessFacts) -> dict[str, float]:
+    """Seconds, by thread."""
+    earlier = {each.name: each.cpu for each in before.threads}
+    return {each.name: each.cpu - earlier[each.name] for each in now.threads if each.name in earlier}
+
+
+def _beside(before: ProcessFacts, now: ProcessFacts, seconds: float) -> list[str]:
+    """Threads that the program has started, if only they compute, and not the one that works."""
+    computed = _computed(before, now)
+    busy = [name for name, own in computed.items() if own / seconds >= BUSY_SHARE]
+    side = {each.name for each in now.threads if each.side and (now.thread is None or each.name != now.thread.name)}
+    rest = now.cpu - before.cpu - sum(computed[name] for name in busy)
+    return busy if set(busy) <= side and rest / seconds < BUSY_SHARE else []
+
+
+def _is_for_others(state: State, beside: Sequence[str]) -> bool:
+    """Whether it waits for another process, or for a thread that is not one of these: what they do is no help."""
+    if state.doing == "lock":
+        return all(each.holder not in beside for each in state.facts.locks)
+    thread = state.facts.thread
+    return state.doing == "ray" or (state.doing == "io" and thread is not None and thread.call not in _LOOPS)
 
 
 def _waiting(state: State, computes: bool) -> State:

@@ -9,7 +9,7 @@ from devkit.debug.grouping import group
 from devkit.debug.naming import Who, ago, count, label, name_members, rank_list, several, short_path
 from devkit.debug.stack_groups import CHILD, Frame
 from devkit.hang.calls import Link
-from devkit.hang.facts import CrashFacts, LockWait
+from devkit.hang.facts import LOOP_THREAD, CrashFacts, LockWait
 from devkit.hang.groups import Stuck
 from devkit.hang.records import Culprit
 from devkit.hang.states import State, inner_wait
@@ -27,7 +27,6 @@ DOES = {
     "collective": "is in a different collective",
     "meeting": "is creating a process group",
 }
-LOOP_THREAD = "AsyncIO Thread"  # in which an async actor's coroutines run
 _MANY = {"sleeps": "sleep", "waits": "wait", "has": "have", "is": "are", "does": "do", "makes": "make"}
 PROGRAM_LINES = 4
 EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them
@@ -353,4 +352,5 @@ def _does(state: State, awaited: str = "") -> str:
     else:
         does = DOES.get(state.doing, state.doing)
     step = f" (step {state.facts.step})" if state.facts.step is not None else ""
-    return f"{does}{at(state)}{step}"
+    beside = f"; its thread {state.beside} is working" if state.beside else ""
+    return f"{does}{at(state)}{step}{beside}"

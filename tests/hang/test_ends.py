@@ -84,3 +84,25 @@ def test_what_a_process_is_connected_by() -> None:
         os.write(writer, b"\n")
         os.close(writer)
     assert connected.of_process(2**30) == {"pipes": {}, "sockets": []}
+
+
+def beside(line: int, cpu: float, call: str = "read", **changes: Any) -> Document:
+    """A process whose main thread waits while a thread of the program's own computes."""
+    known = facts(None, line, "run", call_in=call, target="a pipe" if call == "read" else "", **changes)
+    stack = [{"file": "/job/train.py", "line": 40, "function": "flush"}]
+    starter = {"file": "/usr/lib/python3.11/threading.py", "line": 1002, "function": "Thread._bootstrap"}
+    known["threads"].append(
+        {"name": "metrics", "frames": [*stack, starter], "stopped": False, "state": "R", "cpu": cpu, "wait": None}
+    )
+    known["process"] = {"state": "S", "cpu": cpu, "children_cpu": 0.0, "io": int(cpu * 1e9)}
+    found = process(known, 1)
+    found["identity"]["rank"] = None
+    return found
+
+
+def test_a_thread_that_computes_beside_the_one_that_waits_for_another_process_is_no_progress() -> None:
+    found = verdict([driver(), beside(11, 1.0)], [driver(), beside(11, 20.0)], seconds=20.0)
+    assert found.kind == "io" and "Worker pid 1001 waits for data from a pipe" in found.sentence, found.sentence
+    assert any(line.endswith("in run; its thread metrics is working") for line in found.evidence), found.evidence
+    waits_for_it = verdict([driver(), beside(11, 1.0, "futex")], [driver(), beside(11, 20.0, "futex")], seconds=20.0)
+    assert waits_for_it.kind == "moves", "it may be that thread that it waits for"

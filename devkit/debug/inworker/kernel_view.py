@@ -12,6 +12,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from . import costs
+
 Document = dict[str, Any]
 
 _CLOCK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -40,7 +42,7 @@ _own_bytes = 0  # that `text` has read in this process
 
 def process(pid: int) -> Document | None:
     """`state` as in `ps`, the seconds that it and its living children have computed, the bytes that it has read and
-    written; None when there is no such process.
+    written; None when there is no such process. Of this process without what it costs to be looked at.
 
     >>> process(os.getpid())["state"] in "RS", process(2**30)
     (True, None)
@@ -50,7 +52,7 @@ def process(pid: int) -> Document | None:
         return None
     return {
         "state": stat[0],
-        "cpu": _seconds(stat),
+        "cpu": _seconds(stat) - (costs.seconds() if pid == os.getpid() else 0.0),
         "children_cpu": sum(_family_seconds(pid)),
         "io": _moved(pid),
     }

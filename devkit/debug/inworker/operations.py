@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from . import costs
 from .records import Breakpoint
 
 KEPT_TOLD = 20  # snapshots in one answer
@@ -58,6 +59,7 @@ def step(agent: Any, document: Document) -> Document:
     return {}
 
 
+@costs.counted()
 def stacks(agent: Any, _document: Document) -> Document:
     from .progress import task_function
     from .stacks import all_threads
@@ -75,12 +77,14 @@ def spy(agent: Any, document: Document) -> Document:
         return {"error": str(error)}
 
 
+@costs.counted()
 def progress(agent: Any, _document: Document) -> Document:
     from .progress import facts
 
     return {"facts": facts(agent)}
 
 
+@costs.counted()
 def children(_agent: Any, document: Document) -> Document:
     """The living descendants of this process that have no agent; at first only how many there are."""
     from .children import count, look
