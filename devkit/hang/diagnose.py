@@ -135,7 +135,8 @@ def _standing(case: Case) -> Verdict:
         return Verdict(
             "idle", "no hang: no process of the job is left; devkit logs --first-error says whether it failed"
         )
-    if not at_work or (leaves and not workers and leaves[0].doing in ("sleep", "wait") and len(at_work) == len(leaves)):
+    rests = leaves and not workers and leaves[0].doing in ("sleep", "wait") and len(at_work) == len(leaves)
+    if not at_work or (rests and not any(each.said for each in leaves[0].facts.ended)):
         where = f": the driver {words.DOES[leaves[0].doing]}{words.at(leaves[0])}" if leaves else ""
         return Verdict("idle", f"no hang: no process has anything to do{where}")
     if not leaves:
@@ -152,8 +153,9 @@ def _standing(case: Case) -> Verdict:
         serves = ends.is_server(state)
         return case.is_child(state), serves, state.facts.id not in running, place, words.rank(state)
 
-    first = min(workers or leaves, key=likely)
-    alike = [each for each in workers or leaves if _is_like(each, first)]
+    suspects = workers if any(not case.is_child(each) for each in workers) else leaves
+    first = min(suspects, key=likely)
+    alike = [each for each in suspects if _is_like(each, first)]
     line, kind = ends.follow(case, first), _standing_kind(first)
     if first.doing == "io":
         kind = "deadlock" if line.closed else kind

@@ -187,6 +187,9 @@ def ended(state: State) -> str:
     if tasks:
         each = tasks[0]
         return f"; its background task {each.name} has failed, and nobody awaits it: {each.said}{at_frame(each.at)}"
+    failed = next((each for each in state.facts.ended if each.said), None)
+    if failed:
+        return f"; its thread {failed.name} ended with {failed.said}{at_frame(failed.at)}"
     threads = [each.name for each in state.facts.ended]
     return f"; its thread{'s' * (len(threads) > 1)} {', '.join(threads)} ended before" if threads else ""
 

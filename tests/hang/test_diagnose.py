@@ -385,6 +385,10 @@ def test_what_nothing_keeps_from_starting_and_does_not_start() -> None:
 
 ENDED = {
     "thread": ({"kind": "thread", "name": "prefetch", "said": "", "at": None}, "; its thread prefetch ended before"),
+    "failed": (
+        {"kind": "thread", "name": "_handle_results", "said": "TypeError: no", "at": None},
+        "; its thread _handle_results ended with TypeError: no",
+    ),
     "task": (
         {"kind": "task", "name": "Server.apply", "said": "KeyError: 'a'", "at": LOOP},
         "; its background task Server.apply has failed, and nobody awaits it: KeyError: 'a' at /job/train.py:50 in "
@@ -398,6 +402,17 @@ def test_what_has_ended_in_a_process_that_waits_is_told(name: str) -> None:
     known, said = ENDED[name]
     found = verdict([driver(), process(facts(1, 42, ended=[known]), 1)], patience=1.0)
     assert found.kind == "stuck" and found.sentence.endswith(said), found
+
+
+def test_a_driver_that_waits_although_its_thread_has_failed() -> None:
+    failed = {"kind": "thread", "name": "reader", "said": "TypeError: no", "at": None}
+    alone = process(facts(None, 12, "main", ended=[failed]), None, "driver")
+    found = verdict([alone], patience=1.0)
+    assert found.kind == "stuck" and found.sentence == (
+        "no progress: the driver waits for a condition or an event at /job/train.py:12 in main; "
+        "its thread reader ended with TypeError: no"
+    )
+    assert verdict([process(facts(None, 12, "main"), None, "driver")], patience=1.0).kind == "idle"
 
 
 def waits_inside(what: str, line: int = 42, **changes: Any) -> Document:

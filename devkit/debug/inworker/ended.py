@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .sources import is_users
 
@@ -18,10 +19,16 @@ TEXT = 200  # characters of an exception
 _TASKS = ("_all_tasks", "_scheduled_tasks")  # asyncio's own sets of living objects, up to Python 3.11 and from 3.12 on
 
 Document = dict[str, Any]
+_raised: WeakKeyDictionary[Any, Document] = WeakKeyDictionary()  # by thread: "said" and "at"
+
+
+def note(thread: Any, error: BaseException) -> None:
+    """By what a thread has ended, while its object is there."""
+    _raised[thread] = {"said": _said(error), "at": _place(error.__traceback__)}
 
 
 def ended() -> list[Document]:
-    """[{"kind", "name", "said", "at"}]: "thread" or "task"; what was raised and where, of a task."""
+    """[{"kind", "name", "said", "at"}]: "thread" or "task"; what it raised and where, if it did."""
     return [*list(_tasks())[:MOST], *list(_threads())[:MOST]]
 
 
@@ -29,7 +36,7 @@ def _threads() -> Iterator[Document]:
     threading = sys.modules.get("threading")
     for each in _copy(getattr(threading, "_dangling", ())):
         if each.ident is not None and not each.is_alive() and not each.name.startswith(("devkit", "ray")):
-            yield {"kind": "thread", "name": str(each.name), "said": "", "at": None}
+            yield {"kind": "thread", "name": str(each.name), "said": "", "at": None, **_raised.get(each, {})}
 
 
 def _tasks() -> Iterator[Document]:
@@ -40,8 +47,14 @@ def _tasks() -> Iterator[Document]:
         at = _place(raised.__traceback__) if raised is not None else None
         if raised is not None and at is not None:
             name = getattr(each.get_coro(), "__qualname__", each.get_name())
-            said = f"{type(raised).__name__}: {raised}"[:TEXT]
-            yield {"kind": "task", "name": str(name), "said": said, "at": at}
+            yield {"kind": "task", "name": str(name), "said": _said(raised), "at": at}
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:TEXT]
+    except Exception:  # noqa: BLE001 - the program's own text of it may fail
+        return type(error).__name__
 
 
 def _place(trace: TracebackType | None) -> Document | None:

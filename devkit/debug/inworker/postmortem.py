@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-from . import threads
+from . import ended, threads
 from .imports import on_import
 
 OnCrash = Callable[[BaseException, str], object]  # is given the exception and the kind of the crash
@@ -146,6 +146,8 @@ def _watch_threads(report: _Reporter) -> None:
             _say(f"the thread {thread.name} ended: {error!r}")
             return
         if not isinstance(error, SystemExit):
+            if error is not None and thread is not None:
+                ended.note(thread, error)
             if error is not None and not _is_of_ray_alone(error):
                 report(error, "thread")
         elif thread is not None and thread.name.startswith(_ASYNC_ACTOR_THREAD):
