@@ -84,6 +84,7 @@ def read_process(document: Document) -> ProcessFacts:
         unanswered=tuple((str(each["peer"]), int(each["tries"])) for each in facts.get("unanswered") or ()),
         pipes={str(inode): str(mode) for inode, mode in connected.get("pipes", {}).items()},
         sockets=frozenset(map(str, connected.get("sockets") or ())),
+        files=frozenset(map(str, connected.get("locks") or ())),
     )
 
 

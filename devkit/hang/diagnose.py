@@ -100,7 +100,11 @@ def _frozen(case: Case) -> Verdict | None:
 
 
 def _moving(case: Case) -> Verdict | None:
-    busy = [state for state in case.states if state.advanced or state.moved or state.doing == "busy"]
+    busy = [
+        state
+        for state in case.states
+        if (state.advanced or state.moved or state.doing == "busy") and not _is_left_alone(case, state)
+    ]
     if not busy:
         return None
     advanced = [state for state in busy if state.advanced]
@@ -118,6 +122,12 @@ def _moving(case: Case) -> Verdict | None:
     )
     text = f"{sentence} within {words.span(case.seconds)}{slow}"
     return Verdict("moves", text, words.culprit(shown[0]), evidence=notes)
+
+
+def _is_left_alone(case: Case, state: State) -> bool:
+    """A child whose parent has no call any more: nobody waits for what it does."""
+    parent = state.facts.id.rpartition("-")[0]
+    return any(each.facts.id == parent and each.doing == "idle" and not each.moved for each in case.states)
 
 
 def _resources(case: Case) -> Verdict | None:

@@ -1,4 +1,4 @@
-"""Who is at the other end of the connection or the pipe that a process waits on, and what that one does. Pure."""
+"""Who is at the other end of the connection or the pipe that a process waits on, or holds the lock of a file. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from devkit.hang.states import ACCEPTS, State
 
 MOST = 4  # hops that are told
 _TCP = re.compile(r"TCP (?P<local>\S+) to (?P<remote>\S+)")
+_LOCKS = ("flock", "fcntl")
 _ANYWHERE = ("0.0.0.0", "[::]", "::")
 _OF_THE_NODE = re.compile(r"127\.|\[?::1\]?$|\[?::ffff:127\.")  # the same address is another place on each node
 _LISTENS = re.compile(r"TCP \S+ to (0\.0\.0\.0|\[?::\]?):0\b")
 
 
 class Hop(NamedTuple):
-    """Who has the other end, and what it is the other end of."""
+    """Who has the other end, or the lock, and the words for that."""
 
     state: State
-    of: str
+    has: str  # with {} for who it is
 
 
 class Line(NamedTuple):
@@ -36,7 +37,7 @@ class Line(NamedTuple):
         return next(standing, None)
 
     def __str__(self) -> str:
-        hops = [f"{hop.of} is {words.name(hop.state)}'s, which {_does(hop.state)}" for hop in self.hops]
+        hops = [hop.has.format(words.name(hop.state)) + f", which {_does(hop.state)}" for hop in self.hops]
         return "".join(f"; {hop}" for hop in hops) + (": they wait for each other" if self.closed else "")
 
 
@@ -63,10 +64,18 @@ def _hop(case: Case, state: State) -> Hop | None:
         return None
     if found := _TCP.search(state.about):
         owner = _owner(case, state, found["remote"])
-        return Hop(owner, found["remote"]) if owner else None
+        return Hop(owner, f"{found['remote']} is {{}}'s") if owner else None
     thread = state.facts.thread
+    if thread is not None and thread.call in _LOCKS:
+        holder = _only([each for each in _neighbours(case, state) if thread.target in each.facts.files])
+        return Hop(holder, "{} holds it") if holder else None
     ends = [_at_pipe(case, state, pipe) for pipe in (thread.pipes if thread else ())]
-    return next((Hop(end, "its other end") for end in ends if end), None)
+    return next((Hop(end, "its other end is {}'s") for end in ends if end), None)
+
+
+def _neighbours(case: Case, state: State) -> list[State]:
+    """Other processes of its node."""
+    return [each for each in case.states if each is not state and each.facts.node_ip == state.facts.node_ip]
 
 
 def _owner(case: Case, state: State, address: str) -> State | None:
@@ -80,7 +89,7 @@ def _at_pipe(case: Case, state: State, pipe: str) -> State | None:
     """Who has the end that a process does not have, or may have as well."""
     mine = state.facts.pipes.get(pipe, "")
     wanted = {"r": "w", "w": "r"}.get(mine, "")
-    others = [each for each in case.states if each is not state and each.facts.node_ip == state.facts.node_ip]
+    others = _neighbours(case, state)
     return _only([each for each in others if wanted in (mode := each.facts.pipes.get(pipe, "")) and mode])
 
 

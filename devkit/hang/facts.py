@@ -237,6 +237,7 @@ class ProcessFacts:
     unanswered: tuple[tuple[str, int], ...] = ()  # addresses that do not acknowledge what is sent, and the tries
     pipes: Mapping[str, str] = field(default_factory=dict)  # whose ends it has: "r", "w" or "rw"
     sockets: frozenset[str] = frozenset()  # its TCP addresses
+    files: frozenset[str] = frozenset()  # that are locked through it
 
     @property
     def title(self) -> str:

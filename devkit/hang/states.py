@@ -128,9 +128,15 @@ def _beside(before: ProcessFacts, now: ProcessFacts, seconds: float) -> list[str
 
 
 def _is_for_others(state: State, beside: Sequence[str]) -> bool:
-    """Whether it waits for another process, or for a thread that is not one of these: what they do is no help."""
+    """Whether it waits for another process, or for a thread that is not one of these: what they do is no help.
+
+    Threads of a library that run none of the program's code (a pool's, say) are no help either once one has failed.
+    """
     if state.doing == "lock":
         return all(each.holder not in beside for each in state.facts.locks)
+    if state.doing == "wait" and any(each.said for each in state.facts.ended):
+        telling = {name.partition(" #")[0] for name in state.facts.stack.others}
+        return telling.isdisjoint(beside)
     thread = state.facts.thread
     return state.doing == "ray" or (state.doing == "io" and thread is not None and thread.call not in _LOOPS)
 

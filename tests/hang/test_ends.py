@@ -83,7 +83,7 @@ def test_what_a_process_is_connected_by() -> None:
         assert address in ours["sockets"] and address in theirs["sockets"]
         os.write(writer, b"\n")
         os.close(writer)
-    assert connected.of_process(2**30) == {"pipes": {}, "sockets": []}
+    assert connected.of_process(2**30) == {"pipes": {}, "sockets": [], "locks": []}
 
 
 def beside(line: int, cpu: float, call: str = "read", **changes: Any) -> Document:

@@ -1,4 +1,4 @@
-"""What a process is connected by: the ends of pipes that it has, and its TCP addresses, for who waits at another end.
+"""What a process has that others may wait for: ends of pipes, TCP addresses, locks of files.
 
 Linux only; elsewhere nothing is known.
 """
@@ -16,10 +16,11 @@ Document = dict[str, Any]
 MOST = 200  # of each kind
 _OPEN = ("01", "08", "0A")  # states of a connection: established, closed by the other end only, listening
 _MODES = ("r", "w", "rw")
+_NO_FILES = ("/dev/", "/proc/", "/memfd:")
 
 
 def of_process(pid: int | str = "self") -> Document:
-    """{"pipes": {inode: "r", "w" or "rw"}, "sockets": its TCP addresses}.
+    """{"pipes": {inode: "r", "w" or "rw"}, "sockets": its TCP addresses, "locks": files that are locked through it}.
 
     >>> reader, writer = os.pipe()
     >>> of_process()["pipes"][str(os.fstat(reader).st_ino)]  # both ends are here
@@ -27,14 +28,18 @@ def of_process(pid: int | str = "self") -> Document:
     """
     pipes: dict[str, str] = {}
     inodes: set[str] = set()
+    locks: list[str] = []
     for number in _descriptors(pid):
         name = _link(pid, number)
+        if name.startswith("/") and not name.startswith(_NO_FILES) and _is_locked(pid, number):
+            locks.append(name)
         if name.startswith("pipe:["):
             inode, mode = name[6:-1], _mode(pid, number)
             pipes[inode] = mode if pipes.get(inode, mode) == mode else "rw"
         elif name.startswith("socket:["):
             inodes.add(name[8:-1])
-    return {"pipes": dict(sorted(pipes.items())[:MOST]), "sockets": _addresses(pid, inodes)[:MOST] if inodes else []}
+    sockets = _addresses(pid, inodes) if inodes else []
+    return {"pipes": dict(sorted(pipes.items())[:MOST]), "sockets": sockets[:MOST], "locks": sorted(locks)[:MOST]}
 
 
 def _descriptors(pid: int | str) -> list[str]:
@@ -53,6 +58,11 @@ def _mode(pid: int | str, number: str) -> str:
     lines = kernel_view.text(f"/proc/{pid}/fdinfo/{number}").splitlines()
     flags = next((int(line.split()[1], 8) for line in lines if line.startswith("flags:")), 0)
     return _MODES[min(flags & os.O_ACCMODE, 2)]
+
+
+def _is_locked(pid: int | str, number: str) -> bool:
+    """Whether a lock is held through this open file, also one that a process which it was forked from has taken."""
+    return "\nlock:" in kernel_view.text(f"/proc/{pid}/fdinfo/{number}")
 
 
 def _addresses(pid: int | str, inodes: set[str]) -> list[str]:
