@@ -12,6 +12,7 @@ from devkit.debug.grouping import Group, group, odd
 from devkit.debug.naming import Who, is_library
 
 MAIN = "MainThread"
+LOOP_THREAD = "AsyncIO Thread"  # in which an async actor's coroutines run
 TASK = "task "  # so the name of an asyncio task begins among those of threads, and what a Ray task's process is called
 WORKER = "worker"  # the role of a process that is no actor
 NUMBER = " #"  # tells threads of one name apart
@@ -95,7 +96,7 @@ def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
     stopped = [name for name, thread in named if thread.get("stopped")]
     parked = [name for name in stopped if name in telling] or stopped[:1]  # one of libraries' frames is stopped, too
     there = [name for name, stack in telling.items() if place is not None and _place(stack) == place]
-    chosen = next(iter([*parked, *there, *sorted(telling, key=lambda name: name != MAIN)]), "")
+    chosen = next(iter([*parked, *there, *sorted(telling, key=_rank)]), "")
     idle = [name for name, stack in stacks if not has_own(stack)]
     return Process(
         who=Who(role_of(document), document.get("rank"), f"pid {document['pid']}"),
@@ -110,6 +111,11 @@ def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
         error=document.get("error"),
         role=str(document.get("role") or ""),
     )
+
+
+def _rank(name: str) -> int:
+    """Which of several stacks is shown first: an async actor's calls before a thread that helps them."""
+    return 0 if name == MAIN else 1 if name.startswith(LOOP_THREAD) else 2 if is_task(name) else 3
 
 
 def role_of(document: Mapping[str, Any]) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from devkit.debug.stack_groups import MAIN, Frame, role_of
+from devkit.debug.stack_groups import LOOP_THREAD, MAIN, Frame, role_of
 from devkit.debug.stack_groups import read as read_stack
 from devkit.hang.facts import (
     DEAD,
-    LOOP_THREAD,
     CallWait,
     Caught,
     CrashFacts,

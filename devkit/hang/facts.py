@@ -14,7 +14,6 @@ from devkit.debug.object_stores import Stores
 from devkit.debug.stack_groups import Frame, Process, task_role
 
 Document = Mapping[str, Any]
-LOOP_THREAD = "AsyncIO Thread"  # in which an async actor's coroutines run
 FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or by a tracer
 DEAD = "ZX"
 

@@ -7,9 +7,9 @@ from itertools import groupby
 
 from devkit.debug.grouping import group
 from devkit.debug.naming import Who, ago, count, label, name_members, rank_list, several, short_path
-from devkit.debug.stack_groups import CHILD, Frame
+from devkit.debug.stack_groups import CHILD, LOOP_THREAD, Frame
 from devkit.hang.calls import Link
-from devkit.hang.facts import LOOP_THREAD, CrashFacts, LockWait
+from devkit.hang.facts import CrashFacts, LockWait
 from devkit.hang.groups import Stuck
 from devkit.hang.records import Culprit
 from devkit.hang.states import State, inner_wait

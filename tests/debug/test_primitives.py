@@ -170,6 +170,32 @@ def test_an_empty_asyncio_queue() -> None:
     assert in_a_loop(made)[0]["what"] == "an item from an asyncio.Queue that is empty"
 
 
+def test_a_future_that_another_thread_has_completed_without_a_word_to_the_loop() -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    answer = loop.create_future()
+
+    async def asks() -> int:
+        return int(await answer)
+
+    asked = asyncio.run_coroutine_threadsafe(asks(), loop)
+
+    def told() -> list[Document]:
+        return [each for each in primitives.describe({}, {}) if each["call"].endswith("asks")]
+
+    eventually(lambda: getattr(answer, "_callbacks", None), "the task waits", 20)
+    assert told() == []
+    answer.set_result(7)
+    [found] = told()
+    assert found["what"].startswith("a future that is done, but its event loop was not woken"), found
+    loop.call_soon_threadsafe(lambda: None)
+    assert asked.result(20) == 7 and told() == []
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
 class Loops:
     """Loops that sleep."""
 

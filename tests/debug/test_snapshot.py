@@ -566,3 +566,22 @@ def test_without_time_an_array_has_its_shape() -> None:
     shown = take(crash_of(step), budget=0.0)["frames"][0]["locals"]["array"]
 
     assert shown == {"array": {"dtype": "float64", "shape": [3, 4], "note": "not looked into"}}
+
+
+class Unhashable:
+    """As an array: equal to nothing in one word, and no key of a dict."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, _other: object) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+
+@pytest.mark.parametrize("made", [Unhashable, lambda: [1], lambda: {"a": 1}], ids=["array", "list", "dict"])
+def test_pairs_of_what_is_no_name_are_values_like_any_other(made: Any) -> None:
+    batches = [(made(), made()) for _ in range(2)]
+    try:
+        raise KeyError(len(batches))
+    except KeyError as error:
+        document = snapshot.take(error, WHO, "driver")
+    assert "batches" in document["chain"][0]["frames"][0]["locals"]

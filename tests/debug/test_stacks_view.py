@@ -220,8 +220,8 @@ def test_at_most_five_different_stacks_are_shown_and_the_rest_is_counted() -> No
     tasks = [thread(f"task Task-{line}", line) for line in range(7, 10)]
     many = process(0, *threads, *tasks, IDLE)
     assert lines_of(many)[-2:] == [
-        "    load_5  data.py:5",
-        "  + 3 tasks and 1 thread (shown with --all), 1 idle thread",
+        "    load_4  data.py:4",
+        "  + 2 tasks and 2 threads (shown with --all), 1 idle thread",
     ]
     everything = lines_of(many, everything=True)
     assert "  task Task-9" in everything and everything[-1] == "  + 1 idle thread"

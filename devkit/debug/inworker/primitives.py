@@ -21,6 +21,7 @@ from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
 MOST = 20  # different waits that are told
 DEPTH = 100
 NAME = 60  # characters of a thread's name
+UNHEARD = "whoever completes it from another thread has to use loop.call_soon_threadsafe"
 
 Document = dict[str, Any]
 
@@ -41,6 +42,7 @@ class Work(NamedTuple):
     name: str
     frames: list[FrameType]
     coroutines: list[Any]  # of a task, the same as its frames
+    future: Any = None  # of a task: for which it has told its event loop to wait
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
@@ -75,7 +77,8 @@ def _tasks() -> Iterator[Work]:
     for task in asyncio_tasks():
         try:
             if not task.done() and (places := awaiting(task.get_coro())):
-                yield Work(f"task {task.get_name()}"[:NAME], [frame for frame, _ in places], list(_coroutines(task)))
+                frames, future = [frame for frame, _ in places], getattr(task, "_fut_waiter", None)
+                yield Work(f"task {task.get_name()}"[:NAME], frames, list(_coroutines(task)), future)
         except Exception:  # noqa: BLE001 - a task of somebody's own make: the others are still wanted
             continue
 
@@ -94,6 +97,8 @@ def _wait(work: Work) -> Wait | None:
     if own is None:
         return None
     outer = next(frame for frame in reversed(work.frames) if _is_programs(frame))
+    if what := _unheard(work.future):
+        return Wait(work.name, work.future, what, work.frames[own], outer.f_code.co_qualname)
     for frame in reversed(work.frames[:own]):
         tell = _KINDS.get((os.path.basename(frame.f_code.co_filename), frame.f_code.co_name))
         if tell is not None and is_standard(frame.f_code.co_filename):
@@ -104,6 +109,15 @@ def _wait(work: Work) -> Wait | None:
                 return None
             return Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname) if what else None
     return None
+
+
+def _unheard(future: Any) -> str:
+    """A future that is done ends the wait as soon as its loop looks, which it does not until something wakes it."""
+    try:
+        done = future is not None and future.done() is True
+    except Exception:  # noqa: BLE001 - of somebody's own make
+        return ""
+    return "a future that is done, but its event loop was not woken: " + UNHEARD if done else ""
 
 
 def _is_programs(frame: FrameType) -> bool:

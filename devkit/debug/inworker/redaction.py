@@ -54,16 +54,15 @@ def hidden_pairs(pairs: Pairs) -> frozenset[int]:
     (frozenset({1}), frozenset({1}))
     """
     hidden = {index for index, (name, value) in enumerate(pairs) if is_secret(name, value)}
-    places = {_plain(name): index for index, (name, _) in enumerate(pairs)}
+    places = {_plain(name): index for index, (name, _) in enumerate(pairs) if isinstance(name, (str, bytes))}
     if (at := places.get("value")) is not None:
         named = [pairs[places[key]][1] for key in ("name", "key") if key in places]
         hidden |= {at for name in named if is_secret(name, pairs[at][1])}
     return frozenset(hidden)
 
 
-def _plain(name: object) -> object:
-    name = name.decode("latin-1") if isinstance(name, bytes) else name
-    return name.strip("_") if isinstance(name, str) else name
+def _plain(name: str | bytes) -> str:
+    return (name.decode("latin-1") if isinstance(name, bytes) else name).strip("_")
 
 
 def hidden_items(items: Sequence[Any], size: int) -> frozenset[int]:
