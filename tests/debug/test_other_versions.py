@@ -105,7 +105,7 @@ def test_what_ray_keeps_in_an_error_of_its_own(side: ModuleType) -> None:
 )
 def test_what_a_package_has_not(side: ModuleType, act: Callable[[Any], object]) -> None:
     arrival = arrival_of(raised_by(lambda: act(side)))
-    assert NAME in arrival.modules and not arrival.unpickled
+    assert not arrival.unpickled
     assert packages.of_modules(arrival.modules)[NAME]["version"] == "1.26.4"
 
 
@@ -220,16 +220,14 @@ def hub(tmp_path: Path) -> Iterator[RunningHub]:
 def told(hub: RunningHub, crash: Document, answers: dict[str, Document], pythons: dict[str, str] | None = None) -> Any:
     """The crash of w1 as it is kept when all that can be asked was asked; `answers` by role."""
     worker = FakeAgent(hub, identity("w1", job_id="02"))
-    asked = [
-        FakeAgent(hub, {**identity(role, job_id="02"), "role": role, "python": (pythons or {}).get(role, "3.11.7")},
-                  {"modules": {"modules": {}, "packages": answer}})
-        for role, answer in answers.items()
-    ]  # fmt: skip
+    for role, answer in answers.items():
+        who = {**identity(role, job_id="02"), "role": role, "python": (pythons or {}).get(role, "3.11.7")}
+        FakeAgent(hub, who, {"modules": {"modules": {}, "packages": answer}})
     document = {**record("c1", 5.0, {"type": "TypeError", "message": "no"}, worker_id="w1").to_json(), "frames": []}
     with hub.client() as client:
-        eventually(lambda: len(client.call("ps")["workers"]) == len(asked) + 1)
-        worker.connection.send({"type": "crash", "document": {**document, "job_id": "02", **VERSIONS, **crash}})
-        eventually(lambda: client.call("crashes")["crashes"] and not hub.hub.explaining)
+        eventually(lambda: len(client.call("ps")["workers"]) == len(answers) + 1)
+        worker.connection.send({"type": "crash", "document": {**document, **VERSIONS, **crash}})
+        eventually(lambda: client.call("ps")["crashes"] and not hub.hub.explaining)
         return client.call("crash", id="c1")
 
 
@@ -245,7 +243,7 @@ VERSIONS = {"versions": {"python": "3.11.7"}, "kind": "task", "packages": {"nump
          ["the driver has peft 0.11, this process has none"]),
         ({"unpickled": True}, {"driver": {"numpy": NUMPY}, "Reader": {"numpy": NEWER}},
          ["this process has numpy 1.26.4, Reader 2.1.0"]),
-        ({"kind": "driver"}, {"Reader": {"numpy": NEWER}, "worker": {"numpy": NUMPY}},
+        ({"role": "driver"}, {"Reader": {"numpy": NEWER}, "worker": {"numpy": NUMPY}},
          ["this process has numpy 1.26.4, Reader 2.1.0"]),
     ],
 )  # fmt: skip

@@ -18,6 +18,8 @@ NAMED = re.compile(
     r"No module named '([\w.]+)'|<module '([\w.]+)'|cannot import name '\w+' from (?:[a-z ]*)'([\w.]+)'"
     r"|module '([\w.]+)' has no attribute"
 )
+# What a TypeError is about: Config.__init__() got an unexpected ..., 'Config' object is not ..., abstract class Config
+SUBJECTS = re.compile(r"([A-Za-z_][\w.]*)\(\)|'([A-Za-z_][\w.]*)'|class ([A-Za-z_]\w*)")
 # Functions that Python, cloudpickle and Ray call while they make an object of what was pickled.
 UNPICKLING = frozenset(
     {
@@ -93,11 +95,11 @@ def _texts(error: BaseException) -> list[str]:
 def _modules(error: BaseException, inside: list[FrameType], innermost: list[FrameType]) -> Iterator[str]:
     for text in _texts(error):
         yield from (name for groups in NAMED.findall(text) for name in groups)
-        for frame in innermost:
+        for frame in innermost if isinstance(error, TypeError) else ():
             yield from _named_in(text, frame)
     if isinstance(error, ImportError):
         yield error.name or ""
-    if isinstance(error, AttributeError):
+    if isinstance(error, AttributeError) and error.name is not None:  # pickle's own says neither
         yield from _of_value(error.obj)
     yield from (str(frame.f_globals.get("__name__", "")) for frame in inside or innermost)
     for frame in inside:
@@ -116,11 +118,11 @@ def _of_value(value: Any) -> Iterator[str]:
 
 def _named_in(text: str, frame: FrameType) -> Iterator[str]:
     """The modules of the classes and functions that a message names, as far as the frame has them."""
-    words = set(re.findall(r"[A-Za-z_]\w*", text))
+    words = {word for groups in SUBJECTS.findall(text) for name in groups for word in name.split(".") if word}
     known = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
     for name, value in {**known, **frame.f_locals}.items():
         inner = vars(value) if issubclass(type(value), ModuleType) else {name: value}
-        yield from (_home(inner[each]) for each in words & inner.keys())
+        yield from (_home(inner[each]) for each in sorted(words & inner.keys()))
         if type(value).__name__ in words:
             yield from _of_value(value)
 

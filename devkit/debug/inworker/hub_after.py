@@ -139,9 +139,10 @@ async def compare(hub: Hub, document: Document) -> None:
     What arrives somewhere may come from a worker, too: where the driver is no other, those are asked.
     """
     try:
-        driver = "" if document["kind"] == DRIVER else await _joined_driver(hub, document["job_id"])
+        in_driver = document["role"] == DRIVER
+        driver = "" if in_driver else await _joined_driver(hub, document["job_id"])
         found = await _compared(hub, document, [driver]) if driver else {}
-        if not found.get("other_versions") and (document["kind"] == DRIVER or document.get("unpickled")):
+        if not found.get("other_versions") and (in_driver or document.get("unpickled")):
             others = [each for each in hub.meant(document["job_id"]) if each not in (driver, document["worker_id"])]
             found |= await _compared(hub, {**document, "modules": {}}, others[:MOST_ASKED])
         if found:

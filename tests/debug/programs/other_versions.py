@@ -1,6 +1,6 @@
 """Objects of packages of which driver and workers have other versions. The lines that fail wear a mark.
 
-other_versions.py DRIVERS WORKERS KIND...      the two folders with the packages; runs these, and prints what the driver is told
+other_versions.py DRIVERS WORKERS KIND...      the two folders with the packages; prints what the driver is told
 """
 
 import sys
