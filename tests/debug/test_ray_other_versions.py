@@ -30,10 +30,11 @@ OLD = "class Both: ...\n\nclass Stale: ...\n"
 Document = dict[str, Any]
 
 
+Found = tuple[Cluster, str, list[Document]]  # the cluster, the job, and the crashes that no other one caused, in turn
+
+
 @pytest.fixture(scope="module")
-def crashes(
-    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Cluster, str, list[Document]]]:
+def crashes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
     drivers, workers = (tmp_path_factory.mktemp(name) for name in ("drivers", "workers"))
     install(drivers, "dkside", "2.1.0", NEW)
     install(workers, "dkside", "1.26.4", OLD)
