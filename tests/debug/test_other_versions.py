@@ -211,6 +211,23 @@ def test_a_crash_has_the_versions_that_it_may_be_about(side: ModuleType, monkeyp
     assert not {"packages", "unpickled"} & other.keys()
 
 
+def test_a_class_that_fails_at_a_look_costs_no_crash(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Odd(AttributeError):
+        @property
+        def name(self) -> Any:
+            raise LookupError("no name")
+
+    def fails() -> None:
+        raise Odd
+
+    monkeypatch.setattr("devkit.debug.inworker.hooks.task_facts", dict)
+    document = _taken(raised_by(fails), "task", 0)
+    assert document["exception"]["type"] == "Odd" and "packages" not in document
+    assert "could not be found out: LookupError('no name')" in capfd.readouterr().err
+
+
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[RunningHub]:
     with running_hub(tmp_path) as running:

@@ -97,7 +97,10 @@ def _taken(error: BaseException, kind: str, lent_now: int) -> Document:
 
     document = snapshot.take(error, identify(), kind, **task_facts())
     if not document["light"]:
-        document |= _copies(error, kind)
+        try:
+            document |= _copies(error, kind)
+        except Exception as problem:  # noqa: BLE001 - keeps the crash, though a class of the program's fails at a look
+            say(f"which versions crash {document['id']} may be about could not be found out: {problem!r}")
     if any(reserve.is_exhausted(each) for _, each in snapshot.chain_of(error)):
         with suppress(OSError):  # a system without /proc
             document["descriptors"] = reserve.what_is_open(lent_now)

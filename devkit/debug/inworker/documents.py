@@ -199,7 +199,7 @@ class OtherVersion(TypedDict):
     package: str
     here: str | None  # in the process that failed; null: it has none
     there: str
-    whose: str  # the role of the other one: "driver", an actor's class
+    whose: str  # the role of one that has that: "driver", an actor's class
 
 
 class CrashDetails(TypedDict):

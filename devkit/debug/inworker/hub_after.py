@@ -29,7 +29,6 @@ KILLER_SECONDS = 1.0  # for the one who has killed an actor to tell of it
 DRIVER_SECONDS = 2.0  # for the driver to join, where its job fails at once
 MODULES_SECONDS = 2.0  # for it to look at its modules
 MOST_ASKED = 16  # workers, for their versions of packages
-MOST_VERSIONS = 8  # that differ, of one crash
 SETTLE_SECONDS = 4.0  # for what is to be found out before a Ray ends with its driver
 HURRY_SECONDS = 0.2  # between the looks for it
 NO_WORD_YET = "its connection ended; Ray had not said why when the program ended"
@@ -169,8 +168,7 @@ async def _compared(hub: Hub, document: Document, workers: list[str]) -> Documen
         versions += [
             each for who in whose.values() for each in packages.other_python(here, who.get("python") or "", who["role"])
         ]
-    once = list({tuple(each.values()): each for each in versions}.values())[:MOST_VERSIONS]
-    return {name: each for name, each in (("differs", differs), ("other_versions", once)) if each}
+    return {name: each for name, each in (("differs", differs), ("other_versions", packages.once(versions))) if each}
 
 
 async def _joined_driver(hub: Hub, job_id: str) -> str:

@@ -14,10 +14,13 @@ from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .identity import WORKER
+
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 MOST = 12  # packages that are looked at
+MOST_TOLD = 8  # of one crash
 PYTHON = "Python"
 # A package's files are read as they are: damaged ones are as good as none.
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
@@ -180,3 +183,16 @@ def other_python(here: str, there: str, whose: str) -> Iterator[Document]:
     minors = [each.split(".")[:2] for each in (here, there)]
     if here and there and minors[0] != minors[1]:
         yield {"package": PYTHON, "here": here, "there": there, "whose": whose}
+
+
+def once(versions: Iterable[Document]) -> list[Document]:
+    """Each version once, with one of those that have it: an actor or a task sooner than a process between two tasks.
+
+    >>> numpy = {"package": "numpy", "here": "2.1.0", "there": "1.26.4"}
+    >>> [each["whose"] for each in once([{**numpy, "whose": "worker"}, {**numpy, "whose": "Reader"}])]
+    ['Reader']
+    """
+    known: dict[tuple[str, str], Document] = {}
+    for each in sorted(versions, key=lambda each: each["whose"] == WORKER):
+        known.setdefault((each["package"], each["there"]), each)
+    return list(known.values())[:MOST_TOLD]

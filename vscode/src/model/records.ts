@@ -418,7 +418,7 @@ export interface OtherVersion {
   /** in the process that failed; null: it has none */
   readonly here: string | null;
   readonly there: string;
-  /** the role of the other one: "driver", an actor's class */
+  /** the role of one that has that: "driver", an actor's class */
   readonly whose: string;
 }
 
