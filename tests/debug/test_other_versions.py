@@ -109,6 +109,13 @@ def test_what_a_package_has_not(side: ModuleType, act: Callable[[Any], object]) 
     assert packages.of_modules(arrival.modules)[NAME]["version"] == "1.26.4"
 
 
+def test_a_package_that_fails_to_load(side: ModuleType) -> None:
+    def fails() -> None:
+        raise ImportError("undefined symbol", name=f"{NAME}._native")
+
+    assert f"{NAME}._native" in arrival_of(raised_by(fails)).modules
+
+
 @pytest.mark.parametrize("error", [ValueError("no"), KeyError("a"), RuntimeError("No module named 'numpy'")])
 def test_other_errors_are_about_no_version(error: Exception) -> None:
     def fails() -> None:
