@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from devkit.debug.briefly import Brief, brief
 from devkit.debug.crash_table import clip, place_of, said, where
 from devkit.debug.inworker.arrays import facts_text
-from devkit.debug.inworker.identity import DRIVER
+from devkit.debug.inworker.identity import DRIVER, WORKER
 from devkit.debug.inworker.records import DIED, CrashRecord
 from devkit.debug.naming import Who, ago, count, is_library, label, short_path, size
 from devkit.debug.protocols import Document
@@ -152,15 +152,30 @@ def _clues(document: Document) -> Iterator[Text]:
 
 
 def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """The way to what could not be pickled; another copy of a module; what was open when no more could be."""
+    """The way to what could not be pickled; another copy or version; what was open when no more could be."""
     if document.get("way"):
         yield f"what cannot be pickled: {document['way']}"
     for each in document.get("differs") or ():
         yield f"another copy of {each['module']} than the driver's: here {each['here']}, there {each['there']}"
+    yield from map(_version_clue, document.get("other_versions") or ())
     if found := document.get("descriptors"):
         kinds = ", ".join(count(number, kind) for kind, number in found["kinds"].items())
         yield f"open: {found['open']} of {found['limit']} file descriptors: {kinds}"
         yield from (f"open {number} times: {name}" for name, number in found["often"].items())
+
+
+def _version_clue(found: Mapping[str, Any]) -> str:
+    """
+    >>> numpy = {"package": "numpy", "here": "1.26.4", "there": "2.1.0", "whose": "driver"}
+    >>> _version_clue(numpy), _version_clue({**numpy, "whose": "Reader"})
+    ('this process has numpy 1.26.4, the driver 2.1.0', 'this process has numpy 1.26.4, Reader 2.1.0')
+    >>> _version_clue({**numpy, "here": None, "whose": "worker"})
+    'a worker has numpy 2.1.0, this process has none'
+    """
+    other = {DRIVER: "the driver", WORKER: "a worker"}.get(str(found["whose"]), str(found["whose"]))
+    if found["here"] is None:
+        return f"{other} has {found['package']} {found['there']}, this process has none"
+    return f"this process has {found['package']} {found['here']}, {other} {found['there']}"
 
 
 def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:

@@ -23,6 +23,7 @@ class ErrorCause(TypedDict):
     time: float | None  # seconds since the epoch, by its node's clock
     seen: list[str]  # in which logs and tables
     known: list[str]  # of a process that ended without a word: its actor, what it was at, its memory
+    clues: list[str]  # what devkit's snapshot says beside its frames, such as another version of a package
     crash: str  # id of devkit's snapshot; empty: there is none
 
 

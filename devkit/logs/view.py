@@ -166,5 +166,6 @@ def cause_record(left: Left, problem: Problem) -> ErrorCause:
         "time": problem.time,
         "seen": _seen(problem),
         "known": _known(left, problem),
+        "clues": _clues(left, problem),
         "crash": next((each.id for each in problem.events if each.id), ""),
     }

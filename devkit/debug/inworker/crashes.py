@@ -92,19 +92,35 @@ class Crashes:
 
 
 def _taken(error: BaseException, kind: str, lent_now: int) -> Document:
-    from . import editions, snapshot
+    from . import snapshot
     from .hooks import task_facts
-    from .lineage import places_of
 
     document = snapshot.take(error, identify(), kind, **task_facts())
-    if kind != DRIVER and not document["light"]:
-        chain = snapshot.chain_of(error)
-        known = editions.of_error(frame for _, each in chain for frame, _ in places_of(each.__traceback__))
-        document |= {"modules": known} if known else {}
+    if not document["light"]:
+        try:
+            document |= _copies(error, kind)
+        except Exception as problem:  # noqa: BLE001 - keeps the crash, though a class of the program's fails at a look
+            say(f"which versions crash {document['id']} may be about could not be found out: {problem!r}")
     if any(reserve.is_exhausted(each) for _, each in snapshot.chain_of(error)):
         with suppress(OSError):  # a system without /proc
             document["descriptors"] = reserve.what_is_open(lent_now)
     return document
+
+
+def _copies(error: BaseException, kind: str) -> Document:
+    """What this process has of the modules and packages that the error may be about, for the hub to ask the others."""
+    from . import editions, packages
+    from .arrivals import arrival_of
+    from .lineage import chain_of, places_of
+
+    arrival = arrival_of(error)
+    known: Document = {}
+    if kind != DRIVER:
+        chain = chain_of(error)
+        known = editions.of_error(frame for _, each in chain for frame, _ in places_of(each.__traceback__))
+        known |= editions.of_modules(name for name in arrival.modules if name not in known)
+    found = {"modules": known, "packages": packages.of_modules(arrival.modules), "unpickled": arrival.unpickled}
+    return {name: each for name, each in found.items() if each}
 
 
 def _store(document: Document) -> None:

@@ -185,6 +185,23 @@ class MemoryFacts(TypedDict):
     total: int
 
 
+class OtherCopy(TypedDict):
+    """A module of which a worker has another copy than its driver: the two files."""
+
+    module: str
+    here: str
+    there: str
+
+
+class OtherVersion(TypedDict):
+    """A package, or Python, of which the process that failed has another version than one that sends it something."""
+
+    package: str
+    here: str | None  # in the process that failed; null: it has none
+    there: str
+    whose: str  # the role of one that has that: "driver", an actor's class
+
+
 class CrashDetails(TypedDict):
     """What a snapshot has beside its line in the list."""
 
@@ -199,6 +216,11 @@ class CrashDetails(TypedDict):
     cut: list[str]  # what was left out for size or time, in words
     reason: NotRequired[str]  # why a process ended that left no exception
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent
+    modules: NotRequired[dict[str, dict[str, str]]]  # of the program, in which it failed: the file and its digest
+    differs: NotRequired[list[OtherCopy]]
+    packages: NotRequired[dict[str, dict[str, Any]]]  # that the error may be about: which version this process has
+    unpickled: NotRequired[bool]  # it failed while an object was unpickled
+    other_versions: NotRequired[list[OtherVersion]]
     actor: NotRequired[str]  # its name, or its id, of a process that ended without an exception
     made: NotRequired[CallFacts]  # with what that actor was made
     call: NotRequired[CallFacts]  # which method it was at when it was last looked at

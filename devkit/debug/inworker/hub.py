@@ -272,7 +272,7 @@ class Hub:
             self.explaining.add(document["id"])
             self._spawn(hub_after.name_killer(self, document))
         else:
-            if document.get("modules"):
+            if hub_after.is_comparable(document):
                 self.explaining.add(document["id"])
                 self._spawn(hub_after.compare(self, document))
             if document.get("waited"):

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import editions, kills, table
+from . import editions, kills, packages, table
 from .hub_place import is_hub
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
@@ -28,6 +28,7 @@ EXPLAIN_SECONDS = 3.0  # for an owner's end to be known
 KILLER_SECONDS = 1.0  # for the one who has killed an actor to tell of it
 DRIVER_SECONDS = 2.0  # for the driver to join, where its job fails at once
 MODULES_SECONDS = 2.0  # for it to look at its modules
+MOST_ASKED = 16  # workers, for their versions of packages
 SETTLE_SECONDS = 4.0  # for what is to be found out before a Ray ends with its driver
 HURRY_SECONDS = 0.2  # between the looks for it
 NO_WORD_YET = "its connection ended; Ray had not said why when the program ended"
@@ -126,18 +127,56 @@ async def name_killer(hub: Hub, document: Document) -> None:
         hub.explaining.discard(document["id"])
 
 
+def is_comparable(document: Document) -> bool:
+    """Whether a process has failed by what may be another copy or version than that of who has sent it something."""
+    return any(document.get(each) for each in ("modules", "packages", "unpickled"))
+
+
 async def compare(hub: Hub, document: Document) -> None:
-    """Whether the driver has the same copies of the modules in which a worker has failed."""
+    """Whether the driver has the same copies of the modules in which a worker has failed, and of packages the version.
+
+    What arrives somewhere may come from a worker, too: where the driver is no other, those are asked.
+    """
     try:
-        mine = document["modules"]
-        until = time.monotonic() + DRIVER_SECONDS
-        while (driver := _driver_of(hub, document["job_id"])) is None and time.monotonic() < until:
-            await asyncio.sleep(0.05)
-        answer = await hub.ask(driver, "modules", MODULES_SECONDS, names=list(mine)) if driver else {}
-        if differs := editions.differing(mine, answer.get("modules", {})):
-            hub.replace_crash({**document, "differs": differs})
+        in_driver = document["role"] == DRIVER
+        driver = "" if in_driver else await _joined_driver(hub, document["job_id"])
+        found = await _compared(hub, document, [driver]) if driver else {}
+        if not found.get("other_versions") and (in_driver or document.get("unpickled")):
+            others = [each for each in hub.meant(document["job_id"]) if each not in (driver, document["worker_id"])]
+            found |= await _compared(hub, {**document, "modules": {}}, others[:MOST_ASKED])
+        if found:
+            hub.replace_crash({**document, **found})
     finally:
         hub.explaining.discard(document["id"])
+
+
+async def _compared(hub: Hub, document: Document, workers: list[str]) -> Document:
+    """What differs in these, if anything: `differs` and `other_versions`."""
+    whose = {each: hub.table.workers[each].identity for each in workers}
+    mine, named = document.get("modules", {}), document.get("packages", {})
+    asked = {"names": list(mine), "packages": list(named)}
+    wanted = bool(mine or named)  # else only Python's own version is of interest, and that is known
+    replies = await asyncio.gather(*(hub.ask(each, "modules", MODULES_SECONDS, **asked) for each in workers if wanted))
+    differs = [each for reply in replies for each in editions.differing(mine, reply.get("modules", {}))]
+    versions = [
+        each
+        for who, reply in zip(whose.values(), replies or [{}] * len(whose), strict=True)
+        for each in packages.differing(named, reply.get("packages", {}), who["role"])
+    ]
+    if document.get("unpickled"):
+        here = document["versions"]["python"]
+        versions += [
+            each for who in whose.values() for each in packages.other_python(here, who.get("python") or "", who["role"])
+        ]
+    return {name: each for name, each in (("differs", differs), ("other_versions", packages.once(versions))) if each}
+
+
+async def _joined_driver(hub: Hub, job_id: str) -> str:
+    """The driver of a job, in a moment where it has not joined yet; empty: it cannot be asked."""
+    until = time.monotonic() + DRIVER_SECONDS
+    while (driver := _driver_of(hub, job_id)) is None and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+    return driver or ""
 
 
 def _driver_of(hub: Hub, job_id: str) -> str | None:

@@ -132,10 +132,12 @@ def kept(agent: Any, document: Document) -> Document:
 
 
 def modules(_agent: Any, document: Document) -> Document:
-    """Which copies of these modules this process has."""
-    from . import editions
+    """Which copies of these modules, and which versions of the packages of others, this process has."""
+    from . import editions, packages
 
-    return {"modules": editions.of_modules(map(str, document["names"]))}
+    found = {"modules": editions.of_modules(map(str, document["names"]))}
+    asked = document.get("packages") or ()  # an older hub asks for none
+    return {**found, "packages": packages.of_modules(map(str, asked))} if asked else found
 
 
 OPERATIONS: dict[str, Callable[[Any, Document], Document]] = {

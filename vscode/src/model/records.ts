@@ -123,6 +123,14 @@ export interface CrashDetails {
   readonly reason?: string;
   /** to what could not be pickled, from what was to be sent */
   readonly way?: string;
+  /** of the program, in which it failed: the file and its digest */
+  readonly modules?: { readonly [name: string]: { readonly [name: string]: string } };
+  readonly differs?: readonly OtherCopy[];
+  /** that the error may be about: which version this process has */
+  readonly packages?: { readonly [name: string]: { readonly [name: string]: Json } };
+  /** it failed while an object was unpickled */
+  readonly unpickled?: boolean;
+  readonly other_versions?: readonly OtherVersion[];
   /** its name, or its id, of a process that ended without an exception */
   readonly actor?: string;
   /** with what that actor was made */
@@ -395,6 +403,23 @@ export interface NodeRecord {
   readonly cpus: number;
   readonly gpus: number;
   readonly head: boolean;
+}
+
+/** A module of which a worker has another copy than its driver: the two files. */
+export interface OtherCopy {
+  readonly module: string;
+  readonly here: string;
+  readonly there: string;
+}
+
+/** A package, or Python, of which the process that failed has another version than one that sends it something. */
+export interface OtherVersion {
+  readonly package: string;
+  /** in the process that failed; null: it has none */
+  readonly here: string | null;
+  readonly there: string;
+  /** the role of one that has that: "driver", an actor's class */
+  readonly whose: string;
 }
 
 /** `devkit ps`; with `--watch`, one at each change. */
