@@ -584,4 +584,4 @@ def test_pairs_of_what_is_no_name_are_values_like_any_other(made: Any) -> None:
         raise KeyError(len(batches))
     except KeyError as error:
         document = snapshot.take(error, WHO, "driver")
-    assert "batches" in document["chain"][0]["frames"][0]["locals"]
+    assert "batches" in document["frames"][0]["locals"]
