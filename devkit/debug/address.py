@@ -10,7 +10,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,9 +18,11 @@ from devkit import patience
 from devkit.debug import gcs, hub_file, launched, processes, runs, state
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.gcs import GcsAddress
+from devkit.debug.gcs_tables import GcsTables
 from devkit.debug.hub_file import HubPlace
 from devkit.debug.inworker import private
 from devkit.debug.inworker.redaction import scrub
+from devkit.debug.protocols import RayTables
 from devkit.debug.rest import ADDRESS_HINT, Url
 from devkit.debug.tokens import Token, find_token
 from devkit.errors import DevkitError, UnreachableError, UsageError
@@ -70,6 +72,25 @@ class ClusterAddress:
                 yield None
             else:
                 yield found
+
+    @contextmanager
+    def tables_if_any(self) -> Iterator[RayTables | None]:
+        """Ray's tables, from its dashboard or else from the GCS; None where neither tells."""
+        with ExitStack() as stack:
+            if (found := stack.enter_context(self.dashboard_if_any())) is not None:
+                yield found
+                return
+            yield self._of_gcs(stack)
+
+    def _of_gcs(self, stack: ExitStack) -> RayTables | None:
+        if self.gcs_address is None:
+            return None
+        tables = stack.enter_context(closing(GcsTables(self.gcs_address, self.token)))
+        try:
+            tables.nodes()
+        except (UnreachableError, UsageError):
+            return None
+        return tables
 
 
 def resolve(

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,29 +106,30 @@ def ask(address: GcsAddress, token: Token | None, timeout: float = 10.0) -> GcsF
         return watch.facts(timeout)
 
 
-class Watch:
-    """A GCS that is asked again and again, as long as a wait lasts, by one process that imports Ray once.
+class Asked:
+    """A process that imports Ray once and is asked again and again: a line goes in, and a JSON document comes out.
 
-    That process is started at once; the GCS need not be there before it is asked.
+    It is started at once; whom it asks need not be there before it is asked.
     """
+
+    PROGRAM = ""  # a file beside this one
 
     def __init__(self, address: GcsAddress, token: Token | None) -> None:
         self._address = address
         self._token = token
         self._process: subprocess.Popen[bytes] | None = self._start()
 
-    def facts(self, timeout: float = 10.0) -> GcsFacts:
-        """What it says now. Raises UnreachableError if it does not within `timeout` seconds, or refuses the token."""
+    def ask(self, question: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """Raises UnreachableError if there is no answer within `timeout` seconds, or the token is refused."""
         until = time.monotonic() + timeout
         check(self._address, min(3.0, timeout))
-        document = self._exchange(until)
+        document = self._exchange(question, until)
         if not document:
             raise UnreachableError(f"what answers at {self._address} is not a Ray GCS that works", hint=ADDRESS_HINT)
         if document.get("refused"):
             problem = f"refuses the token of {self._token.source}" if self._token else "asks for a token"
             raise RefusedError(f"the Ray at {self._address} {problem}", hint=TOKEN_HINT)
-        nodes = tuple(NodeRow.from_json(node) for node in document["nodes"])
-        return GcsFacts(document["dashboard"], document["session"], nodes, document["hub"])
+        return document
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -141,7 +143,7 @@ class Watch:
         environ[MODE] = "token" if self._token else "disabled"
         if self._token:
             environ[TOKEN] = self._token.value
-        program = str(Path(__file__).with_name("gcs_probe.py"))
+        program = str(Path(__file__).with_name(self.PROGRAM))
         # -P: the folder of the program and the current one may hold modules that Ray's imports would find.
         return subprocess.Popen(
             [sys.executable, "-P", program, str(self._address)],
@@ -151,13 +153,13 @@ class Watch:
             stderr=subprocess.DEVNULL,
         )
 
-    def _exchange(self, until: float) -> dict[str, Any] | None:
+    def _exchange(self, question: Mapping[str, Any], until: float) -> dict[str, Any] | None:
         """One question, one document; None, and a new process next time, where there was none in time."""
         process = self._process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         said = b""
         try:
-            process.stdin.write(b"\n")
+            process.stdin.write(json.dumps(question).encode() + b"\n")
             process.stdin.flush()
             while left := max(0.0, until - time.monotonic()):
                 if not select.select([process.stdout], [], [], left)[0]:
@@ -173,3 +175,15 @@ class Watch:
             pass
         self.close()
         return None
+
+
+class Watch(Asked):
+    """A GCS that is asked again and again, as long as a wait lasts."""
+
+    PROGRAM = "gcs_probe.py"
+
+    def facts(self, timeout: float = 10.0) -> GcsFacts:
+        """What it says now. Raises UnreachableError if it does not within `timeout` seconds, or refuses the token."""
+        document = self.ask({}, timeout)
+        nodes = tuple(NodeRow.from_json(node) for node in document["nodes"])
+        return GcsFacts(document["dashboard"], document["session"], nodes, document["hub"])

@@ -11,9 +11,8 @@ from typing import Any
 from devkit import patience
 from devkit.debug.crash_table import said
 from devkit.debug.crashes import all_crashes
-from devkit.debug.dashboard import Dashboard
 from devkit.debug.object_stores import Stores
-from devkit.debug.protocols import Hub
+from devkit.debug.protocols import Hub, RayTables
 from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.debug.stack_groups import Frame
 from devkit.debug.stacks import nobody
@@ -68,22 +67,22 @@ def watch_until_decided(
 class Sampler:
     """Takes samples of one job."""
 
-    def __init__(self, hub: Hub, dashboard: Dashboard | None, job: str) -> None:
+    def __init__(self, hub: Hub, source: RayTables | None, job: str) -> None:
         self._hub = hub
-        self._dashboard = dashboard
+        self._source = source
         self.job = job
 
     def __call__(self) -> tuple[Sample, Document]:
         answer = self._hub.call("hang", job_id=self.job, timeout=patience.seconds(ASK_SECONDS))
-        pending, nodes = tables(self._dashboard, self.job)
-        held = holders(self._dashboard) if self._dashboard is not None and pending else ()
+        pending, nodes = tables(self._source, self.job)
+        held = holders(self._source) if self._source is not None and pending else ()
         crashes = tuple(self._crashes())
         stores = self._stores()
         sample = read_sample(answer, crashes, pending=pending, nodes=nodes, holders=held, stores=stores)
-        if self._dashboard is not None:
-            known, running, held_up = calls(self._dashboard, sample)
-            found = named(self._dashboard) if any(each.lookups for each in sample.processes) else ()
-            tasks = running_tasks(self._dashboard, self.job)
+        if self._source is not None:
+            known, running, held_up = calls(self._source, sample)
+            found = named(self._source) if any(each.lookups for each in sample.processes) else ()
+            tasks = running_tasks(self._source, self.job)
             sample = replace(sample, calls=known, running=running, held_up=held_up, named=found, tasks=tasks)
         return sample, answer
 
@@ -99,19 +98,19 @@ class Sampler:
                 yield CrashFacts(each.id, each.worker_id, each.role, each.rank, said(each), at, each.time, each.root)
 
 
-def choose_job(hub: Hub, dashboard: Dashboard | None, wanted: str | None) -> str:
+def choose_job(hub: Hub, source: RayTables | None, wanted: str | None) -> str:
     """The job that is meant. Raises `UsageError` where that is not clear, `NoJobError` where there is none."""
     workers = hub.call("ps")["workers"]
     jobs = sorted({str(each["job_id"]) for each in workers if each["job_id"]})
     if wanted:
-        if wanted not in jobs and dashboard is not None:
-            wanted = str(dashboard.job(wanted).job_id) or wanted
+        if wanted not in jobs and source is not None:
+            wanted = str(source.job(wanted).job_id) or wanted
         if wanted in jobs:
             return wanted
     if wanted or not jobs:
         raise nobody(wanted)
-    if len(jobs) > 1 and dashboard is not None:  # the hub forgets a job a little after its end
-        ended = {row.job_id for row in dashboard.jobs() if row.has_ended}
+    if len(jobs) > 1 and source is not None:  # the hub forgets a job a little after its end
+        ended = {row.job_id for row in source.jobs() if row.has_ended}
         jobs = [job for job in jobs if job not in ended] or jobs
     if len(jobs) > 1:
         raise UsageError(f"several jobs run under devkit: {', '.join(jobs)}", hint="choose one with --job JOB")
@@ -121,54 +120,54 @@ def choose_job(hub: Hub, dashboard: Dashboard | None, wanted: str | None) -> str
 # ---- Ray's tables
 
 
-def tables(dashboard: Dashboard | None, job: str) -> tuple[tuple[Pending, ...], tuple[NodeFacts, ...]]:
-    """What the job has asked for and not got, and what the living nodes have; nothing where there is no dashboard."""
-    if dashboard is None:
+def tables(source: RayTables | None, job: str) -> tuple[tuple[Pending, ...], tuple[NodeFacts, ...]]:
+    """What the job has asked for and not got, and what the living nodes have; nothing where nobody tells."""
+    if source is None:
         return (), ()
-    groups = [_group(row) for row in dashboard.placement_groups(("state", "=", "PENDING")) if row.creator_job_id == job]
+    groups = [_group(row) for row in source.placement_groups(("state", "=", "PENDING")) if row.creator_job_id == job]
     waiting = {each.id for each in groups}
-    every = dashboard.actors(("job_id", "=", job))
+    every = source.actors(("job_id", "=", job))
     wanted = [
         row
         for row in every
         if row.state in PENDING_STATES and not row.name.startswith(OWN_ACTORS) and row.placement_group_id not in waiting
     ]
-    rooms = _rooms(dashboard, every) if any(row.placement_group_id for row in wanted) else {}
+    rooms = _rooms(source, every) if any(row.placement_group_id for row in wanted) else {}
     actors = [_actor(row, rooms) for row in wanted]
     tasks = [
         _task(row)
-        for row in dashboard.tasks(("job_id", "=", job), ("state", "=", "PENDING_NODE_ASSIGNMENT"))
+        for row in source.tasks(("job_id", "=", job), ("state", "=", "PENDING_NODE_ASSIGNMENT"))
         if row.type == "NORMAL_TASK" and row.placement_group_id not in waiting
     ]
     pending = (*groups, *actors, *tasks)
-    used = dashboard.usage() if pending else {}
+    used = source.usage() if pending else {}
     nodes = (
         NodeFacts(
             row.node_id,
             row.node_ip,
             dict(row.resources_total),
             _free(row, used.get(row.node_id)),
-            _raylet(dashboard, row.node_id) if pending else (),
+            _raylet(source, row.node_id) if pending else (),
         )
-        for row in dashboard.nodes()
+        for row in source.nodes()
         if row.alive
     )
     return pending, tuple(nodes)
 
 
-def _raylet(dashboard: Dashboard, node_id: str) -> tuple[str, ...]:
+def _raylet(source: RayTables, node_id: str) -> tuple[str, ...]:
     """What it wrote last. Workers that end before they are Ray's write there, too."""
     with suppress(DevkitError):
-        text = dashboard.log_file(node_id, RAYLET_LOG, timeout=LOG_SECONDS, lines=LOG_LINES).decode(errors="replace")
+        text = source.log_file(node_id, RAYLET_LOG, timeout=LOG_SECONDS, lines=LOG_LINES).decode(errors="replace")
         return tuple(line.strip()[:LINE] for line in text.splitlines() if line.strip())
     return ()
 
 
-def running_tasks(dashboard: Dashboard, job: str) -> dict[str, frozenset[str]]:
+def running_tasks(source: RayTables, job: str) -> dict[str, frozenset[str]]:
     """By process, the tasks that run in it."""
     found: dict[str, set[str]] = {}
     for state in RUNNING_STATES:
-        for row in dashboard.tasks(("job_id", "=", job), ("state", "=", state)):
+        for row in source.tasks(("job_id", "=", job), ("state", "=", state)):
             found.setdefault(row.worker_id, set()).add(row.task_id)
     return {worker: frozenset(tasks) for worker, tasks in found.items()}
 
@@ -176,7 +175,7 @@ def running_tasks(dashboard: Dashboard, job: str) -> dict[str, frozenset[str]]:
 Names = dict[str, tuple[str, ...]]
 
 
-def calls(dashboard: Dashboard, sample: Sample) -> tuple[dict[str, Call], Names, Names]:
+def calls(source: RayTables, sample: Sample) -> tuple[dict[str, Call], Names, Names]:
     """The tasks that workers wait for, and of actors that are waited for the calls that run, and those that wait for
     arguments: circles and chains are made of these.
 
@@ -187,20 +186,20 @@ def calls(dashboard: Dashboard, sample: Sample) -> tuple[dict[str, Call], Names,
     asked = dict.fromkeys([*list(_awaited(waiting))[:MOST_CALLS], *list(drivers)[:MOST_DRIVERS]])
     found: dict[str, Call] = {}
     for task_id in asked:
-        rows = dashboard.tasks(("task_id", "=", task_id))
+        rows = source.tasks(("task_id", "=", task_id))
         if rows:
             row = max(rows, key=lambda row: row.attempt_number)
             found[task_id] = Call(row.task_id, row.name or row.func_or_class_name, row.state, row.worker_id)
     awaited = {task[OWN_PART:] for task in asked}
     actors = [each.actor_id for each in sample.processes if each.actor_id in awaited]
-    running = {each: _in_state(dashboard, each, "RUNNING") for each in actors[:MOST_CALLS]}
+    running = {each: _in_state(source, each, "RUNNING") for each in actors[:MOST_CALLS]}
     idle = [each for each in actors[:MOST_CALLS] if not running[each]]
-    return found, running, {each: _in_state(dashboard, each, "PENDING_ARGS_AVAIL") for each in idle}
+    return found, running, {each: _in_state(source, each, "PENDING_ARGS_AVAIL") for each in idle}
 
 
-def _in_state(dashboard: Dashboard, actor: str, state: str) -> tuple[str, ...]:
+def _in_state(source: RayTables, actor: str, state: str) -> tuple[str, ...]:
     """The names of an actor's calls in that state."""
-    rows = dashboard.tasks(("actor_id", "=", actor), ("state", "=", state))
+    rows = source.tasks(("actor_id", "=", actor), ("state", "=", state))
     return tuple(row.name or row.func_or_class_name for row in rows)
 
 
@@ -209,32 +208,32 @@ def _awaited(processes: Iterable[ProcessFacts]) -> dict[str, None]:
     return dict.fromkeys(task for each in processes for wait in each.waits for task in wait.tasks)
 
 
-def named(dashboard: Dashboard) -> tuple[NamedActor, ...]:
+def named(source: RayTables) -> tuple[NamedActor, ...]:
     """All actors that have or had a name."""
     return tuple(
         NamedActor(row.name, row.ray_namespace, row.class_name, row.state, row.job_id)
-        for row in dashboard.actors()
+        for row in source.actors()
         if row.name and not row.name.startswith(OWN_ACTORS)
     )
 
 
-def holders(dashboard: Dashboard) -> tuple[Holder, ...]:
+def holders(source: RayTables) -> tuple[Holder, ...]:
     """Living actors and tasks that hold something; those of jobs that have ended come first: nobody waits for these."""
-    ended = {row.job_id for row in dashboard.jobs() if row.has_ended}
+    ended = {row.job_id for row in source.jobs() if row.has_ended}
     found = [
         Holder(row.name or row.class_name, row.job_id, row.job_id in ended, own, "actor", row.actor_id)
-        for row in dashboard.actors(("state", "=", "ALIVE"))
+        for row in source.actors(("state", "=", "ALIVE"))
         if (own := _own(row.required_resources)) and not row.name.startswith(OWN_ACTORS)
     ]
     found += [
         Holder(row.name, row.job_id, row.job_id in ended, own, "task", row.worker_id)
         for state in RUNNING_STATES
-        for row in dashboard.tasks(("state", "=", state))
+        for row in source.tasks(("state", "=", state))
         if row.type == "NORMAL_TASK" and (own := _kept(row))
     ]
     found += [
         Holder(row.name or row.placement_group_id[:12], row.creator_job_id, row.creator_job_id in ended, kept, _GROUP)
-        for row in dashboard.placement_groups(("state", "=", "CREATED"))
+        for row in source.placement_groups(("state", "=", "CREATED"))
         if (kept := _own(add(_bundles(row))))
     ]
     return tuple(sorted(found, key=lambda each: (not each.ended, each.job_id, each.name)))
@@ -268,10 +267,10 @@ def _actor(row: ActorRow, rooms: Mapping[str, Room]) -> Pending:
     return Pending("actor", row.name or row.class_name, row.actor_id, (asked,), inside=inside)
 
 
-def _rooms(dashboard: Dashboard, actors: Sequence[ActorRow]) -> dict[str, Room]:
+def _rooms(source: RayTables, actors: Sequence[ActorRow]) -> dict[str, Room]:
     """The placement groups that are there, by their ids, and which actors are in them."""
     found = {}
-    for row in dashboard.placement_groups(("state", "=", "CREATED")):
+    for row in source.placement_groups(("state", "=", "CREATED")):
         members = (each for each in actors if each.placement_group_id == row.placement_group_id)
         held = tuple(
             (f"actor {each.name or each.class_name}", _in_group(each.required_resources))

@@ -24,8 +24,8 @@ def main(
     began = time.monotonic()
     cluster = resolve(address)
     try:
-        with connect(cluster) as hub, cluster.dashboard_if_any() as dashboard:
-            sampler = Sampler(hub, dashboard, choose_job(hub, dashboard, job))
+        with connect(cluster) as hub, cluster.tables_if_any() as tables:
+            sampler = Sampler(hub, tables, choose_job(hub, tables, job))
             return run(sampler, after=after, json=json, began=began)
     except NoJobError:
         with cluster.dashboard_if_any() as dashboard:

@@ -121,8 +121,8 @@ def watching(cluster: ClusterAddress, job: Callable[[], str], timeout: float) ->
 
 @contextmanager
 def _sampler(cluster: ClusterAddress, job: str) -> Iterator[Sampler]:
-    with connect(cluster) as hub, cluster.dashboard_if_any() as dashboard:
-        yield Sampler(hub, dashboard, job)
+    with connect(cluster) as hub, cluster.tables_if_any() as tables:
+        yield Sampler(hub, tables, job)
 
 
 def tell(found: Diagnosis, job: str, timeout: float) -> None:

@@ -13,11 +13,12 @@ from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import NO_WORD
 from devkit.debug.stack_groups import Frame
 from devkit.logs.events import BEST, SIGNALS, Event, Raised
-from devkit.logs.follows import CAUSE, Weight, weigh
+from devkit.logs.follows import CAUSE, MAYBE, Weight, weigh
 from devkit.logs.native import natively
 from devkit.logs.parse import own_frame
 
 ALIKE = 500  # errors with one message: of more, not all are compared with each other
+SAME, LATER = "the same, elsewhere", "came later"  # of what is as weighty as the cause
 TOGETHER = 2.0  # seconds: clocks of nodes differ, and nothing is said of which of two was first
 
 
@@ -111,7 +112,20 @@ def merge(events: Iterable[Event]) -> list[Problem]:
     for event in others:
         heads[_identity(event)].append(event)
     groups = _join_nameless(heads)
-    return [*map(_problem, groups), *map(_signal, signals)]
+    problems = [*map(_problem, groups), *map(_signal, signals)]
+    return [_of_its_own(each, problems) for each in problems]
+
+
+def _of_its_own(problem: Problem, problems: Sequence[Problem]) -> Problem:
+    """Who calls `os._exit` may do so for an error before it; where its process had none, that call is the cause."""
+    if not _has_ended_itself(problem) or problem.weight.level != MAYBE or problem.time is None:
+        return problem
+    earlier = (
+        each
+        for each in problems
+        if each is not problem and each.best.process == problem.best.process and (each.time or 0.0) <= problem.time
+    )
+    return problem if any(earlier) else replace(problem, weight=Weight(CAUSE))
 
 
 def _identity(event: Event) -> tuple[object, ...]:
@@ -195,7 +209,7 @@ def _followed(problems: Sequence[Problem], cause: Problem) -> tuple[Followed, ..
     kinds: dict[tuple[str, str], list[Problem]] = defaultdict(list)
     for problem in problems:
         same = problem.best.raised.said == cause.best.raised.said
-        why = problem.weight.why or ("the same, elsewhere" if same else "came later")
+        why = problem.weight.why or (SAME if same else LATER)
         kinds[problem.best.raised.said, why].append(problem)
     found = [
         Followed(said, why, len(group), tuple(sorted({name for each in group if (name := called(each))})))

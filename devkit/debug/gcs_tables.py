@@ -1,0 +1,61 @@
+"""Ray's tables of tasks, actors, nodes and placement groups, asked of the GCS where there is no dashboard to ask."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, TypeVar
+
+from devkit import patience
+from devkit.debug.dashboard import LIMIT, Filter
+from devkit.debug.gcs import Asked, GcsAddress
+from devkit.debug.rows import ActorRow, JobRow, NodeRow, PlacementGroupRow, Row, TaskRow
+from devkit.debug.tokens import Token
+from devkit.errors import NoJobError, UnreachableError
+
+SECONDS = 15.0  # the first time Ray is imported
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+class GcsTables(Asked):
+    """What `Dashboard` has of the same names. Every call raises UnreachableError where the GCS does not tell."""
+
+    PROGRAM = "gcs_tables_probe.py"
+
+    def __init__(self, address: str, token: Token | None) -> None:
+        super().__init__(GcsAddress.parse(address), token)
+
+    def nodes(self, *filters: Filter) -> tuple[NodeRow, ...]:
+        return self._rows(NodeRow, "nodes", filters)
+
+    def tasks(self, *filters: Filter) -> tuple[TaskRow, ...]:
+        return self._rows(TaskRow, "tasks", filters)
+
+    def actors(self, *filters: Filter) -> tuple[ActorRow, ...]:
+        return self._rows(ActorRow, "actors", filters)
+
+    def placement_groups(self, *filters: Filter) -> tuple[PlacementGroupRow, ...]:
+        return self._rows(PlacementGroupRow, "placement_groups", filters)
+
+    def usage(self) -> dict[str, dict[str, tuple[float, float]]]:
+        return {}  # the dashboard's own count
+
+    def jobs(self) -> tuple[JobRow, ...]:
+        return ()
+
+    def job(self, job_id: str) -> NoReturn:
+        raise NoJobError(f"there is no job {job_id!r} on this cluster", hint="devkit jobs lists the jobs")
+
+    def log_file(self, node_id: str, filename: str, *, timeout: float | None = None, lines: int = -1) -> bytes:
+        raise UnreachableError(
+            f"{filename} of node {node_id[:8]} can't be read", hint="no dashboard is there to read it"
+        )
+
+    def _rows(self, kind: type[AnyRow], table: str, filters: tuple[Filter, ...]) -> tuple[AnyRow, ...]:
+        question: dict[str, Any] = {"table": table, "filters": filters, "limit": LIMIT}
+        document = self.ask(question, patience.seconds(SECONDS))
+        try:
+            return tuple(kind.from_json(row) for row in document["rows"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = document.get("problem") or f"rows of another shape ({type(error).__name__})"
+            raise UnreachableError(
+                f"the GCS does not tell of its {table}: {why}", hint="its Ray may be another"
+            ) from None
