@@ -452,7 +452,7 @@ def test_a_survey_of_devkit_s_own_is_nobody_s_first_error() -> None:
 
 def test_a_process_that_ended_itself_with_no_error_before_is_the_cause_of_what_its_successor_raises() -> None:
     """A guard's thread calls `os._exit`; the actor comes back without what it had."""
-    ended = event("SystemExit", "1", 9.0, pid=1, source="crash", kind="exit", id="c1")
+    ended = replace(event("SystemExit", "1", 9.0, pid=1, source="crash", id="c1"), kind="exit")
     after = [event("AttributeError", "no net", at, pid=2, source="crash", id=f"c{at}") for at in (9.5, 13.0)]
     found = first_error([*after, ended])
     assert found.cause is not None and found.cause.best.raised.type == "SystemExit" and found.sure
