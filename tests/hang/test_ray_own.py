@@ -251,6 +251,16 @@ def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
             ), page
 
 
+def test_who_sent_the_signal_that_killed_an_actor_is_told() -> None:
+    with short_folder() as folder:
+        environ = environment(folder)
+        code, out, err = devkit(environ, "run", "--", sys.executable, str(PROGRAMS / "own_killed.py"), "guard")
+        assert code == 1, (out, err)
+        _, said, _ = devkit(environ, "logs", "--first-error")
+    assert "first error: ProcessDied: the process died: by SIGKILL, which Guard pid" in said, said
+    assert f"own_killed.py:{mark('own_killed.py', 'kills')} in Guard.check" in said, said
+
+
 @pytest.mark.parametrize(
     ("how", "why"),
     [

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from . import kills, ownership, unmet
+from . import kills, ownership, signals, unmet
 from .identity import DRIVER
 from .made import Call, current_call, told
 from .stacks import users_lines
@@ -34,6 +34,7 @@ class Doing:
         self._memory: dict[str, int] = {}
         self._puts: list[Document] = []
         self._kills: list[Document] = []
+        self._signals: list[Document] = []
         self._next = 0.0
         self._lock = threading.Lock()
         self._connection: Any = None
@@ -63,12 +64,13 @@ class Doing:
         self._next = now + EVERY_SECONDS
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         frames, used = place_of_work(frame), memory()
-        fresh, puts, killed = self._learn(), ownership.puts(), kills.noted()
-        told_before = (self._told, self._puts, self._kills)
-        if not fresh and (frames, puts, killed) == told_before and not _has_grown(self._memory, used):
+        fresh, puts, killed, sent = self._learn(), ownership.puts(), kills.noted(), signals.noted()
+        told_before = (self._told, self._puts, self._kills, self._signals)
+        if not fresh and (frames, puts, killed, sent) == told_before and not _has_grown(self._memory, used):
             return None
-        self._told, self._memory, self._puts, self._kills = frames, used, puts, killed
-        said = {"made": self._made, "call": _call_of(frame), "memory": used, "puts": puts, "kills": killed}
+        self._told, self._memory, self._puts, self._kills, self._signals = frames, used, puts, killed, sent
+        known = {"memory": used, "puts": puts, "kills": killed, "signals": sent}
+        said = {"made": self._made, "call": _call_of(frame), **known}
         return {"type": "doing", "time": time.time(), "frames": frames, **{k: v for k, v in said.items() if v}}
 
     def tell(self, connection: Any, identity: Document) -> None:

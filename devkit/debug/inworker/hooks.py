@@ -15,7 +15,7 @@ from .words import say
 
 def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
-    from . import kills, lookups, made, ownership, postmortem, reserve
+    from . import kills, lookups, made, ownership, postmortem, reserve, signals
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
@@ -29,6 +29,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         postmortem.install(agent.crashed, driver=driver)
     if agent.settings.post_mortem != "off":
         kills.watch(ray, agent.has_news)
+        signals.watch(agent.has_news)
     if not driver and agent.settings.post_mortem != "off":
         _dump_all_threads()
         made.watch(agent.making, lambda: agent.making(None))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import editions, kills, packages, table
+from . import editions, kills, packages, signals, table
 from .hub_place import is_hub
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
@@ -56,8 +57,10 @@ async def keep_death(hub: Hub, identity: Document, fate: Document, seen: Documen
     if seen is None:  # it may have told of itself before there was a hub that heard it
         told = await hub.surroundings.unheard(worker_id)
         identity, seen = told.get("identity", identity), told.get("seen")
-    who = Identity.from_json(identity)
-    hub.keep_crash(vanished(who, words, fate["reason"], task=fate.get("task"), died=fate.get("time"), seen=seen))
+    who, reason = Identity.from_json(identity), str(fate["reason"])
+    if sent := signals.sender(identity, _tellers(hub)):
+        reason = signals.sentence(reason, *sent)
+    hub.keep_crash(vanished(who, words, reason, task=fate.get("task"), died=fate.get("time"), seen=seen))
 
 
 async def has_ended_well(hub: Hub, identity: Document) -> bool:
@@ -183,6 +186,13 @@ def _driver_of(hub: Hub, job_id: str) -> str | None:
     """The driver of a job, if it can be asked."""
     known = ((name, hub.table.workers[name].identity) for name in list(hub.agents) if name in hub.table.workers)
     return next((name for name, each in known if each["role"] == DRIVER and each["job_id"] == job_id), None)
+
+
+def _tellers(hub: Hub) -> Iterator[tuple[Document, Document]]:
+    """Who has told of what it does, and what."""
+    left = {each["identity"]["worker_id"]: each["identity"] for each in hub.table.left}
+    known = left | {name: each.identity for name, each in hub.table.workers.items()}
+    return ((known[name], told) for name, told in list(hub.doing.items()) if name in known)
 
 
 def _killer_of(hub: Hub, actor_id: str) -> tuple[Document, Document] | None:

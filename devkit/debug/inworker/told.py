@@ -59,6 +59,8 @@ def _doing(document: Document) -> None:
     _list(document.get("puts", []), lambda each: _need(_kinds(each, {**kinds, "objects": list}), (*kinds, "objects")))
     killed = {**kinds, "actor": str}
     _list(document.get("kills", []), lambda each: _need(_kinds(each, killed), killed))
+    sent = {**kinds, "pid": int, "signal": str}
+    _list(document.get("signals", []), lambda each: _need(_kinds(each, sent), sent))
     _list(document["frames"], lambda each: _need(_kinds(each, kinds), kinds))
     _kinds(document.get("memory", {}), {"own": int, "used": int, "total": int})
     for each in (document[name] for name in ("made", "call") if name in document):

@@ -19,13 +19,26 @@ class Reader:
     def ready(self) -> str:
         return self.path
 
+    def pid(self) -> int:
+        return os.getpid()
+
     def read(self, how: str) -> int:
         if how == "late":
             work(4.0)
         if how in ("exit", "leaves"):
             os._exit(7)
+        if how == "guard":
+            work(300.0)
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
+
+
+@ray.remote(num_cpus=0)
+class Guard:
+    """Ends what it takes for too large."""
+
+    def check(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)  # @kills
 
 
 def work(seconds: float) -> None:
@@ -39,7 +52,14 @@ ray.init(num_cpus=2)
 reader = Reader.options(name="reader-b").remote("/data/part-7", 3, [1, 2, 3])  # type: ignore[attr-defined]
 if how != "quick":
     print(ray.get(reader.ready.remote()), flush=True)
+pid = ray.get(reader.pid.remote()) if how == "guard" else 0  # type: ignore[attr-defined]
 try:
+    if how == "guard":
+        guard = Guard.remote()  # type: ignore[attr-defined]
+        asked = reader.read.remote(how)
+        time.sleep(3)  # it is seen at work
+        guard.check.remote(pid)
+        ray.get(asked)
     ray.get(reader.read.remote(how))  # @asks
 except ray.exceptions.RayError as error:
     if how == "leaves":

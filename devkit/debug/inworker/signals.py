@@ -1,0 +1,87 @@
+"""To which processes a process has sent a deadly signal, and where: Ray says of who was killed only that it is gone."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .stacks import users_lines
+from .words import NO_WORD
+
+MOST = 20  # that are told, the last ones
+DEADLY = frozenset(
+    getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGABRT", "SIGSEGV") if hasattr(signal, name)
+)
+
+Document = dict[str, Any]
+
+_MARK = "__devkit_signals__"
+_noted: deque[Document] = deque(maxlen=MOST)
+
+
+# ---- in the process that sends
+
+
+def watch(on_new: Callable[[], object]) -> None:
+    """Notes where `os.kill` is called by the program, also through a library. Calls back before each."""
+    if hasattr(os.kill, _MARK):
+        return
+    original = os.kill
+
+    @functools.wraps(original)
+    def kill(pid: int, number: int, /) -> None:
+        if number in DEADLY and pid > 0 and pid != os.getpid():
+            _note(pid, number, on_new)
+        original(pid, number)
+
+    setattr(kill, _MARK, True)
+    os.kill = kill
+
+
+def _note(pid: int, number: int, on_new: Callable[[], object]) -> None:
+    try:
+        if (site := next(users_lines(sys._getframe(2)), None)) is not None:
+            _noted.append({"pid": int(pid), "signal": signal.Signals(number).name, **site})
+            on_new()
+    except Exception:  # noqa: BLE001 - whatever is wrong with the numbers, the kernel says so
+        return
+
+
+def noted() -> list[Document]:
+    """[{"pid", "signal", "file", "line", "function"}], the oldest first."""
+    return list(_noted)
+
+
+# ---- where it is told
+
+
+def sender(victim: Document, seen: Iterable[tuple[Document, Document]]) -> tuple[Document, Document] | None:
+    """Who sent a deadly signal to a process, and the note of it.
+
+    Args:
+        victim: its identity.
+        seen: the identity of each process that has told of itself, and what it told.
+    """
+    for who, told in seen:
+        if who["node_ip"] == victim["node_ip"]:
+            for note in reversed(told.get("signals") or ()):
+                if note["pid"] == victim["pid"]:
+                    return who, note
+    return None
+
+
+def sentence(reason: str, who: Document, note: Document) -> str:
+    """
+    >>> guard = {"role": "Guard", "pid": 7}
+    >>> note = {"signal": "SIGKILL", "file": "/job/a.py", "line": 31, "function": "Guard.check"}
+    >>> sentence(f"the process died: {NO_WORD}", guard, note)
+    'the process died: by SIGKILL, which Guard pid 7 sent at /job/a.py:31 in Guard.check'
+    """
+    by = "the driver" if who["role"] == "driver" else f"{who['role']} pid {who['pid']}"
+    sent = f"{note['signal']}, which {by} sent at {note['file']}:{note['line']} in {note['function']}"
+    return reason.replace(NO_WORD, f"by {sent}") if NO_WORD in reason else f"{reason}; by {sent}"
