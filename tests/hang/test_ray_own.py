@@ -159,8 +159,9 @@ def test_whoever_is_at_the_other_end_is_told_with_what_it_does(how: str, kind: s
         assert f"own_ends.py:{mark('own_ends.py', 'confirms')}" in sentence, sentence
 
 
-def test_a_placement_group_that_waits_says_who_holds_what() -> None:
-    found = verdict("own_groups.py", "--after", "3", until="placement group second")
+@pytest.mark.parametrize("words", [(), ("alone",)], ids=["a dashboard", "none"])
+def test_a_placement_group_that_waits_says_who_holds_what(words: tuple[str, ...]) -> None:
+    found = verdict("own_groups.py", "--after", "3", until="placement group second", words=words)
     assert found["kind"] == "resource" and found["hang"], found["sentence"]
     assert "the placement group first of job 01000000 holds 2 CPU" in found["sentence"], found["sentence"]
 
