@@ -26,6 +26,7 @@ _USER = re.compile(r"(\d+)\s+(\d+\.\d\d)\s+(\S.*?)(?=\s+\d+\s+\d+\.\d\d\s|\s*$)"
 # A task's error, as Ray passes it on: who raised it, a traceback, the exception's own line.
 _SECTION = re.compile(r"ray::(?P<who>[^\s(]{1,200})\(\) \(pid=\d+")
 _NOT_READ = "Failed to deserialize exception"  # of a class that the one who asked cannot make again
+_SYSTEM = re.compile(r"System error: (?P<first>[^\n]{1,300})\ntraceback: ", re.IGNORECASE)
 _CREATION = "error raised in its creation task"
 _LINKS = re.compile(r"(?:The above exception was the direct cause|During handling of the above exception)[^\n]*\n")
 _FRAME = re.compile(r'^\s+File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)$', re.MULTILINE)
@@ -74,6 +75,8 @@ def _brief(kind: str, message: str) -> Brief:
         return found
     if (kind.startswith("RayTaskError") or _CREATION in message) and (inner := _of_task(kind, message)):
         return inner
+    if (system := _SYSTEM.match(message)) is not None:
+        return Brief(kind, _of_system(system["first"], message))
     if LOST in message:  # devkit's own sentence, which quotes how the owner died
         return Brief(kind, message)
     if sent := _UNPICKLED.search(message):
@@ -83,6 +86,18 @@ def _brief(kind: str, message: str) -> Brief:
     if _DIED in message or BY_KILL in message or _DEAD.match(message):
         return Brief(kind, _of_actor(message))
     return Brief(kind, message)
+
+
+def _of_system(first: str, message: str) -> str:
+    """What an object could not be read for; Ray puts a traceback of its own code behind it.
+
+    >>> _of_system("No module named 'a'", "System error: ...\\nModuleNotFoundError: No module named 'a'")
+    "an object could not be unpickled: ModuleNotFoundError: No module named 'a'"
+    """
+    last = message.rstrip().rpartition("\n")[2].strip()
+    told = last if last.endswith(first) else first
+    is_read = "deserialize" in message or "unpickle" in message
+    return f"an object could not be unpickled: {told}" if is_read or told != first else told
 
 
 def is_unpickled(message: str) -> bool:

@@ -181,7 +181,8 @@ def _tell(why: str, run: EndedRun, earlier: Sequence[str]) -> None:
     hint = ": its own output says why" if nothing and 0 < run.code < INTERRUPTED else ""  # no signal ended it
     lines = [f"{why}; this is {said(run)}{nothing}{hint}"]
     if earlier:
-        lines.append(f"earlier runs left crashes{', too' if left else ''}: --job {', '.join(earlier[:5])}")
+        more = f", the last of {len(earlier)}" if len(earlier) > 1 else ""
+        lines.append(f"earlier runs left crashes{', too' if left else ''}: --job {earlier[0]}{more}")
     for line in lines:
         console.talk().print(f"devkit: {line}", soft_wrap=True, markup=False, highlight=False)
 

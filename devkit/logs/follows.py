@@ -69,6 +69,7 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
             "an actor that died",
         ),
         (r"\bdied during \w+", FOLLOWS, "an actor that died"),
+        (r"exits? because there was an exception in the initialization method", FOLLOWS, "an error in its process"),
         (r"process group .*(aborted|destroyed)|communicator was aborted", FOLLOWS, PEER),
         (r"health check failed|missing too many heartbeats", MAYBE, "a node that did not answer"),
         (r"owner.*(died|exited)|driver (has )?exited|job .*(finished|has ended)", FOLLOWS, "a job that ended"),

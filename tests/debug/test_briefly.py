@@ -210,3 +210,15 @@ def crash(name: str, kind: str, message: str, file: str, line: int) -> dict[str,
         name, "01", "task", None, "10.0.0.1", 1, 1.0, {"type": kind, "message": message}, "", 0, "", None
     )
     return {**base.to_json(), **place, "frames": [{**place, "source": None}], "at": 0}
+
+
+def test_an_object_that_cannot_be_read_is_told_without_rays_traceback() -> None:
+    text = (
+        "System error: No module named 'reward_plugin'\ntraceback: Traceback (most recent call last):\n"
+        '  File "/v/ray/_private/serialization.py", line 595, in deserialize_objects\n    obj = self._read(\n'
+        "ModuleNotFoundError: No module named 'reward_plugin'\n"
+    )
+    found = brief("RaySystemError", text)
+    assert str(found.message) == (
+        "an object could not be unpickled: ModuleNotFoundError: No module named 'reward_plugin'"
+    )

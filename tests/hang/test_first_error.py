@@ -460,3 +460,14 @@ def test_a_process_that_ended_itself_with_no_error_before_is_the_cause_of_what_i
     before = first_error([*after, ended, own])
     assert before.cause is not None and before.cause.best.raised.said == "ValueError: bad row"
     assert "an error in its process" in [each.why for each in before.followed]
+
+
+def test_a_worker_that_leaves_for_an_error_in_its_actors_init_follows_from_that() -> None:
+    told = (
+        "the process died: Worker exits because there was an exception in the initialization method (__init__)."
+    )
+    died = event("ProcessDied", told, 9.0, pid=1, source="crash", id="c1")
+    raised = event("RaySystemError", "System error: No module named 'a'", 9.1, pid=1, source="crash", id="c2")
+    found = first_error([died, raised])
+    assert found.cause is not None and found.cause.best.raised.type == "RaySystemError" and not found.others
+    assert [each.why for each in found.followed] == ["an error in its process"]
