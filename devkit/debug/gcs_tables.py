@@ -36,7 +36,12 @@ class GcsTables(Asked):
         return self._rows(PlacementGroupRow, "placement_groups", filters)
 
     def usage(self) -> dict[str, dict[str, tuple[float, float]]]:
-        return {}  # the dashboard's own count
+        """What is used and what there is of each resource, by node ID; empty where the GCS does not tell."""
+        [found] = self._ask("usage", ()) or [{}]
+        return {
+            str(node): {str(name): (float(used), float(total)) for name, (used, total) in every.items()}
+            for node, every in found.items()
+        }
 
     def jobs(self) -> tuple[JobRow, ...]:
         return ()
@@ -50,12 +55,17 @@ class GcsTables(Asked):
         )
 
     def _rows(self, kind: type[AnyRow], table: str, filters: tuple[Filter, ...]) -> tuple[AnyRow, ...]:
-        question: dict[str, Any] = {"table": table, "filters": filters, "limit": LIMIT}
-        document = self.ask(question, patience.seconds(SECONDS))
         try:
-            return tuple(kind.from_json(row) for row in document["rows"])
+            return tuple(kind.from_json(row) for row in self._ask(table, filters))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            why = document.get("problem") or f"rows of another shape ({type(error).__name__})"
-            raise UnreachableError(
-                f"the GCS does not tell of its {table}: {why}", hint="its Ray may be another"
-            ) from None
+            raise _unknown(table, f"rows of another shape ({type(error).__name__})") from None
+
+    def _ask(self, table: str, filters: tuple[Filter, ...]) -> list[Any]:
+        document = self.ask({"table": table, "filters": filters, "limit": LIMIT}, patience.seconds(SECONDS))
+        if not isinstance(document.get("rows"), list):
+            raise _unknown(table, str(document.get("problem") or "no rows"))
+        return list(document["rows"])
+
+
+def _unknown(table: str, why: str) -> UnreachableError:
+    return UnreachableError(f"the GCS does not tell of its {table}: {why}", hint="its Ray may be another")

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 SECONDS = 8
+USAGE = "usage"  # no table of Ray's: {node: {resource: [used, total]}}
 
 
 async def main(address: str) -> None:
@@ -20,8 +21,12 @@ async def main(address: str) -> None:
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         try:
-            manager = manager or _manager(address)
-            document = {"rows": await _rows(manager, **json.loads(line))}
+            question = json.loads(line)
+            if question["table"] == USAGE:
+                document = {"rows": [await loop.run_in_executor(None, _usage, address)]}
+            else:
+                manager = manager or _manager(address)
+                document = {"rows": await _rows(manager, **question)}
         except AuthenticationError:
             document = {"refused": True}
         except Exception as error:  # noqa: BLE001 - another Ray's, or none that answers: then its tables are unknown
@@ -38,6 +43,22 @@ def _manager(address: str) -> Any:
 
     channel = init_grpc_channel(address, None, asynchronous=True)
     return StateAPIManager(StateDataSourceClient(channel, GcsClient(address=address)), ThreadPoolExecutor(1))
+
+
+def _usage(address: str) -> dict[str, dict[str, tuple[float, float]]]:
+    from ray._private.state import GlobalState
+    from ray._raylet import GcsClientOptions  # type: ignore[attr-defined]
+
+    state = GlobalState()
+    state._initialize_global_state(
+        GcsClientOptions.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
+    )
+    free = state.available_resources_per_node()
+    return {
+        node: {name: (total - free[node].get(name, 0.0), total) for name, total in every.items()}
+        for node, every in state.total_resources_per_node().items()
+        if node in free
+    }
 
 
 async def _rows(manager: Any, table: str, filters: list[tuple[str, str, str]], limit: int) -> list[Any]:

@@ -132,14 +132,14 @@ def tables(source: RayTables | None, job: str) -> tuple[tuple[Pending, ...], tup
         for row in every
         if row.state in PENDING_STATES and not row.name.startswith(OWN_ACTORS) and row.placement_group_id not in waiting
     ]
-    rooms = _rooms(source, every) if any(row.placement_group_id for row in wanted) else {}
-    actors = [_actor(row, rooms) for row in wanted]
-    tasks = [
-        _task(row)
+    queued = [
+        row
         for row in source.tasks(("job_id", "=", job), ("state", "=", "PENDING_NODE_ASSIGNMENT"))
         if row.type == "NORMAL_TASK" and row.placement_group_id not in waiting
     ]
-    pending = (*groups, *actors, *tasks)
+    inside = any(row.placement_group_id for row in wanted) or any(row.placement_group_id for row in queued)
+    rooms = _rooms(source, every) if inside else {}
+    pending = (*groups, *(_actor(row, rooms) for row in wanted), *(_task(row, rooms) for row in queued))
     used = source.usage() if pending else {}
     nodes = (
         NodeFacts(
@@ -292,8 +292,11 @@ def _in_group(resources: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def _task(row: TaskRow) -> Pending:
-    return Pending("task", row.name, row.task_id, (_own(row.required_resources),))
+def _task(row: TaskRow, rooms: Mapping[str, Room]) -> Pending:
+    """One that an actor in a placement group starts is in that group, too, where the group takes its children."""
+    inside = rooms.get(row.placement_group_id)
+    asked = _in_group(row.required_resources) if inside else _own(row.required_resources)
+    return Pending("task", row.name, row.task_id, (asked,), inside=inside)
 
 
 def _own(resources: Mapping[str, float]) -> dict[str, float]:

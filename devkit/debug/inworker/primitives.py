@@ -21,7 +21,7 @@ from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
 MOST = 20  # different waits that are told
 DEPTH = 100
 NAME = 60  # characters of a thread's name
-UNHEARD = "whoever completes it from another thread has to use loop.call_soon_threadsafe"
+UNHEARD = "completed by another thread without loop.call_soon_threadsafe, so its event loop was not woken"
 
 Document = dict[str, Any]
 
@@ -117,7 +117,7 @@ def _unheard(future: Any) -> str:
         done = future is not None and future.done() is True
     except Exception:  # noqa: BLE001 - of somebody's own make
         return ""
-    return "a future that is done, but its event loop was not woken: " + UNHEARD if done else ""
+    return f"a future that is done ({UNHEARD})" if done else ""
 
 
 def _is_programs(frame: FrameType) -> bool:
