@@ -101,7 +101,7 @@ def _awaited(end: End | None, running: Calls, held_up: Calls) -> str:
     call, holder = end.call, end.holder
     if runs(call):
         where = f"which runs in {words.name(holder)}" if holder else "which runs in a process that devkit is not in"
-        lineless = ", in no line of the program" if holder and holder.doing == "idle" else ""
+        lineless = f", {_PAUSED}" if holder and holder.doing == "idle" else ""
         return _QUEUES.get(call.name) or f"for {call.name}, {where}{lineless}"
     if call.state in QUEUED or (holder is not None and call.state == NO_PLACE):
         where = words.name(holder) if holder else "an actor that devkit is not in"
