@@ -173,7 +173,8 @@ def _standing(case: Case) -> Verdict:
     else:
         text = f"{words.do(alike)}{words.at(first)}{words.why(first)}"
     why = words.ended(first) if first.doing in ("wait", "sleep", "io") else ""
-    tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited)
+    whom = "them" if len(alike) > 1 else words.name(first) if line.hops else "it"
+    tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited, whom)
     culprit = words.culprit((not line.closed and line.last) or first)
     return Verdict(kind, f"no progress: {text}{tail}{why}", culprit, None, evidence, decided)
 
@@ -182,12 +183,13 @@ def _standing_kind(state: State) -> Kind:
     return state.doing if state.doing in ("dead", "unreachable", "silent", "io") else "stuck"
 
 
-def _who_waits(waiters: Sequence[State], blamed: Sequence[State], awaited: Mapping[str, tuple[str, str]]) -> str:
+def _who_waits(
+    waiters: Sequence[State], blamed: Sequence[State], awaited: Mapping[str, tuple[str, str]], whom: str
+) -> str:
     """Those who wait for who is blamed, as far as is known, and for what the others wait."""
     theirs = {state.facts.id for state in blamed} | {""}
     direct = [state for state in waiters if awaited.get(state.facts.id, ("", ""))[1] in theirs]
     others = [state for state in waiters if state not in direct]
-    whom = "it" if len(blamed) == 1 else "them"
     text = f", and {words.they(direct, 'waits', 'wait')} for {whom}" if direct else ""
     return text + "".join(f"; {words.name(state)} waits {awaited[state.facts.id][0]}" for state in others[:MOST_TOLD])
 
