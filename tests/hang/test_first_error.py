@@ -463,9 +463,7 @@ def test_a_process_that_ended_itself_with_no_error_before_is_the_cause_of_what_i
 
 
 def test_a_worker_that_leaves_for_an_error_in_its_actors_init_follows_from_that() -> None:
-    told = (
-        "the process died: Worker exits because there was an exception in the initialization method (__init__)."
-    )
+    told = "the process died: Worker exits because there was an exception in the initialization method (__init__)."
     died = event("ProcessDied", told, 9.0, pid=1, source="crash", id="c1")
     raised = event("RaySystemError", "System error: No module named 'a'", 9.1, pid=1, source="crash", id="c2")
     found = first_error([died, raised])
