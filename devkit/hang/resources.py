@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -80,8 +81,9 @@ def _no_room(each: Pending) -> str:
     assert each.inside is not None
     room, asked = each.inside, add(each.bundles)
     free = ", ".join(f"{room.free.get(name, 0.0):g} of {room.total.get(name, 0.0):g} {name}" for name in asked)
-    names = [f"the {name}" for name, _ in room.held[:HOLDERS_SHOWN]]
-    who = f"; {' and '.join(names)} hold{'s' if len(names) == 1 else ''} the rest" if names else ""
+    counted = Counter(name for name, _ in room.held).most_common(HOLDERS_SHOWN)
+    names = [f"the {name}" if number == 1 else f"{number} x {name}" for name, number in counted]
+    who = f"; {' and '.join(names)} hold{'s' if len(room.held) == 1 else ''} the rest" if names else ""
     text = f"{title(each)} waits for room in the placement group {room.group}: it requests {asks(each.bundles)}"
     return f"{text}, and {free} are free{who}"
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker.caught import Caught, Flight, Place
+from devkit.debug.inworker.sources import is_users, source_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -57,6 +58,18 @@ def test_what_is_caught_is_counted_where_it_is_caught_and_nothing_else(python: s
     # Those that went on came to main. On 3.11 the last one of a frame that goes on is not counted yet.
     assert in_main["ValueError", "main"] == (1, "translated")
     assert in_main["KeyError", "main"][0] in (3, 4)
+
+
+def test_what_a_future_keeps_that_nobody_asks_is_counted(python: str) -> None:
+    kept = [each for each in run(python, "count", "future")["counted"] if each[2] == "'k'"]
+    assert [each[:3] for each in kept] == [[1, "KeyError", "'k'"]] and kept[0][3].endswith("run")
+
+
+@pytest.mark.parametrize(("file", "mine"), [("/job/train.py", True), (json.__file__, False), (None, True)])
+def test_code_made_of_a_text_belongs_to_the_file_that_made_it(file: str | None, mine: bool) -> None:
+    space: dict[str, Any] = {"__file__": file} if file else {}
+    exec("import sys\ndef made():\n    return sys._getframe()", space)
+    assert is_users(source_of(space["made"]())) is mine
 
 
 def test_it_stops_where_an_exception_of_the_type_is_raised_once_each(python: str) -> None:

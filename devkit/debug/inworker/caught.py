@@ -12,10 +12,11 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
 from .redaction import scrub
-from .sources import is_users
+from .sources import is_users, source_of
 
 MOST_PLACES = 200  # of which a process keeps count
 MOST_LISTED = 5
+_FUTURES = "/concurrent/futures/thread.py"
 TEXT = 160  # characters of a message
 # Which Python itself uses to end a loop or a generator.
 FLOW: tuple[type[BaseException], ...] = (StopIteration, StopAsyncIteration, GeneratorExit)
@@ -49,7 +50,7 @@ def places(trace: TracebackType | None) -> Iterator[Place]:
     """Those of the program's own lines, outermost first."""
     while trace is not None:
         code = trace.tb_frame.f_code
-        if is_users(code.co_filename):
+        if is_users(source_of(trace.tb_frame)):
             yield Place(code.co_filename, trace.tb_lineno, code.co_qualname)
         trace = trace.tb_next
 
@@ -60,6 +61,14 @@ def flight(error: BaseException, trace: TracebackType | None) -> Flight | None:
         return None
     passed = list(places(trace))
     return Flight(type(error).__name__, _text(error), passed[-1], passed[0]) if passed else None
+
+
+def kept_at(frame: FrameType) -> Place | None:
+    """Where a Future keeps what leaves this frame as an exception: nobody hears of it who does not ask that Future."""
+    outer = frame.f_back
+    if outer is None or not outer.f_code.co_filename.endswith(_FUTURES) or outer.f_code.co_name != "run":
+        return None
+    return Place(outer.f_code.co_filename, outer.f_lineno or 0, outer.f_code.co_qualname)
 
 
 def is_again(frame: FrameType, trace: TracebackType | None) -> bool:

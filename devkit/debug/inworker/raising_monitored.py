@@ -10,8 +10,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from .caught import FLOW, Caught, Flight, flight, is_again
-from .sources import is_users
+from .caught import FLOW, Caught, Flight, flight, is_again, kept_at
+from .sources import is_users, source_of
 
 Raised = Callable[[FrameType, BaseException, TracebackType | None], None]
 _TOOLS = (3, 4, 5)  # ids without a name of their own
@@ -60,35 +60,42 @@ class Monitored:
             self._monitoring.register_callback(self._tool, event, None)
         self._monitoring.free_tool_id(self._tool)
 
-    def _is_mine(self, code: CodeType) -> bool:
-        known = self._mine.get(code.co_filename)
+    def _is_mine(self, frame: FrameType) -> bool:
+        name = source_of(frame)
+        known = self._mine.get(name)
         if known is None:
-            known = self._mine[code.co_filename] = is_users(code.co_filename)
+            known = self._mine[name] = is_users(name)
         return known
 
-    def _at_raise(self, code: CodeType, _offset: int, error: BaseException) -> None:
-        if isinstance(error, FLOW) or not self._is_mine(code):
-            return
+    def _at_raise(self, _code: CodeType, _offset: int, error: BaseException) -> None:
         frame = sys._getframe(1)
+        if isinstance(error, FLOW) or not self._is_mine(frame):
+            return
         before = self._handled.pop(id(frame), None)
         if before is not None and (is_again(frame, error.__traceback__) or _is_of(error.__context__, before)):
             self._caught.take_back(before)  # the handler raises it by its name, or something else in its place
         self._raised(frame, error, error.__traceback__)
 
-    def _at_handled(self, code: CodeType, _offset: int, error: BaseException) -> None:
-        if self._is_mine(code) and (found := flight(error, error.__traceback__)) is not None:
+    def _at_handled(self, _code: CodeType, _offset: int, error: BaseException) -> None:
+        frame = sys._getframe(1)
+        if self._is_mine(frame) and (found := flight(error, error.__traceback__)) is not None:
             if len(self._handled) >= MOST:
                 self._handled.clear()
-            self._handled[id(sys._getframe(1))] = found
+            self._handled[id(frame)] = found
             self._caught.add(found)
 
-    def _at_reraise(self, code: CodeType, _offset: int, error: BaseException) -> None:
-        if self._is_mine(code):
-            self._goes_on(sys._getframe(1), error)
+    def _at_reraise(self, _code: CodeType, _offset: int, error: BaseException) -> None:
+        frame = sys._getframe(1)
+        if self._is_mine(frame):
+            self._goes_on(frame, error)
 
-    def _at_unwind(self, code: CodeType, _offset: int, error: BaseException) -> None:
-        if self._is_mine(code):
-            self._goes_on(sys._getframe(1), error)
+    def _at_unwind(self, _code: CodeType, _offset: int, error: BaseException) -> None:
+        frame = sys._getframe(1)
+        if not self._is_mine(frame):
+            return
+        self._goes_on(frame, error)
+        if (keeper := kept_at(frame)) is not None and (found := flight(error, error.__traceback__)) is not None:
+            self._caught.add(found._replace(by=keeper))
 
     def _goes_on(self, frame: FrameType, error: BaseException) -> None:
         """It was handled by a `finally`, by an `except` for something else, or raised again."""

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
-from .caught import FLOW, Caught, Flight, flight, is_again
+from .caught import FLOW, Caught, Flight, flight, is_again, kept_at
 from .finding import stacks
-from .sources import is_users
+from .sources import is_users, source_of
 from .threads import is_ours
 from .threadtrace import ThreadTrace, give_way
 
@@ -73,7 +73,7 @@ class Traced:
                 frame.f_trace_lines = True
 
     def _is_mine(self, frame: FrameType) -> bool:
-        name = frame.f_code.co_filename
+        name = source_of(frame)
         known = self._mine.get(name)
         if known is None:
             known = self._mine[name] = is_users(name)
@@ -117,6 +117,8 @@ class Traced:
         flying = self._flying.pop(id(frame))
         if instruction == _RETURN:
             self._caught.add(flying.flight)
+        elif (keeper := kept_at(frame)) is not None:
+            self._caught.add(flying.flight._replace(by=keeper))
 
 
 def _goes_on(before: _Flying, frame: FrameType, error: BaseException, trace: TracebackType | None) -> bool:

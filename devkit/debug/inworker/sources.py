@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from itertools import islice
+from types import FrameType
 from typing import Any
 
 from .redaction import scrub_start
@@ -35,6 +36,14 @@ def is_users(filename: str) -> bool:
     if is_standard(filename) or filename.endswith(_NATIVE):
         return False
     return not any(part in filename for part in _INSTALLED) and not filename.startswith(tuple(_library_folders()))
+
+
+def source_of(frame: FrameType) -> str:
+    """The file of a frame; code that was made of a text, as a dataclass makes some, is of the file that made it."""
+    name = frame.f_code.co_filename
+    if name.startswith("<") and not name.startswith("<frozen "):
+        return str(frame.f_globals.get("__file__") or name)
+    return name
 
 
 def is_standard(filename: str) -> bool:

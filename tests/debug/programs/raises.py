@@ -3,6 +3,7 @@
 # ruff: noqa: SIM105 - that is what it is about
 
 import asyncio
+import concurrent.futures
 import contextlib
 import json
 import sys
@@ -102,6 +103,12 @@ def in_a_thread():
         pass
 
 
+def in_a_future():
+    """Of which nobody asks for the result."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(inner, "k")
+
+
 def ends_a_loop():
     try:
         next(iter([]))
@@ -131,9 +138,11 @@ if "count" in sys.argv:
     raising.count()
 for number, text in enumerate(sys.argv[1:]):
     kind, _, condition = text.partition(" if ")
-    if text != "count":
+    if text not in ("count", "future"):
         raising.add(Breakpoint(f"b{number}", text, raises=kind, condition=condition))
 main()
+if "future" in sys.argv:
+    in_a_future()
 rows = sorted(raising.caught._rows.values(), key=lambda row: row.flight.key)
 counted = [[row.count, row.flight.kind, row.flight.text, row.flight.by.function] for row in rows if row.count]
 for number, _ in enumerate(sys.argv[1:]):
