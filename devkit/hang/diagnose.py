@@ -99,6 +99,9 @@ def _frozen(case: Case) -> Verdict | None:
     return Verdict("frozen", sentence, words.culprit(first), None, (*facts, *words.waits(case.states)))
 
 
+_NO_END = "no step and no collective has ended meanwhile; if that stays so, a loop there may never end"
+
+
 def _moving(case: Case) -> Verdict | None:
     busy = [
         state
@@ -109,9 +112,12 @@ def _moving(case: Case) -> Verdict | None:
         return None
     advanced = [state for state in busy if state.advanced]
     shown = advanced or busy
-    how = "made progress" if advanced else f"{words.verb(shown, 'is', 'are')} working"
-    sentence = f"no hang: the job is making progress; {words.named(shown)} {how}"
-    notes = tuple(resources.notes(case.now))
+    if advanced:
+        sentence = f"no hang: the job is making progress; {words.named(shown)} made progress"
+    else:  # whether that leads anywhere is not known: a loop that never ends is work, too
+        place = words.at(shown[0]) if len({state.place for state in shown}) == 1 else ""
+        sentence = f"no hang: {words.they(shown, 'is', 'are')} working{place}"
+    notes = (*resources.notes(case.now), *(() if advanced else (_NO_END,)))
     slow = next(
         (
             f", but {words.do([each])}{words.at(each)}{words.held_up(each)}"
