@@ -11,6 +11,7 @@ from devkit.debug.crash_table import clip, place_of, said, where
 from devkit.debug.inworker.arrays import facts_text
 from devkit.debug.inworker.identity import DRIVER, WORKER
 from devkit.debug.inworker.records import DIED, CrashRecord
+from devkit.debug.inworker.redaction import scrub
 from devkit.debug.naming import Who, ago, count, is_library, label, short_path, size
 from devkit.debug.protocols import Document
 from devkit.palette import CAUTION, GOOD, NAME
@@ -152,16 +153,26 @@ def _clues(document: Document) -> Iterator[Text]:
 
 
 def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """The way to what could not be pickled; another copy or version; what was open when no more could be."""
+    """The way to what could not be pickled; another copy or version; who has the port; what was open, if too much."""
     if document.get("way"):
         yield f"what cannot be pickled: {document['way']}"
     for each in document.get("differs") or ():
         yield f"another copy of {each['module']} than the driver's: here {each['here']}, there {each['there']}"
     yield from map(_version_clue, document.get("other_versions") or ())
+    yield from map(_port_clue, document.get("ports") or ())
     if found := document.get("descriptors"):
         kinds = ", ".join(count(number, kind) for kind, number in found["kinds"].items())
         yield f"open: {found['open']} of {found['limit']} file descriptors: {kinds}"
         yield from (f"open {number} times: {name}" for name, number in found["often"].items())
+
+
+def _port_clue(found: Mapping[str, Any]) -> str:
+    """
+    >>> _port_clue({"port": 29500, "pid": 7, "command": "ray::Rank.join"}), _port_clue({"port": 80, "pid": 0})
+    ('port 29500 is in use by pid 7: ray::Rank.join', "port 80 is in use by another user's process")
+    """
+    who = f"pid {found['pid']}: {scrub(str(found['command']))}" if found["pid"] else "another user's process"
+    return f"port {found['port']} is in use by {who}"
 
 
 def _version_clue(found: Mapping[str, Any]) -> str:

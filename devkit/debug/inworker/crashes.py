@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from . import reserve
+from . import ports, reserve
 from .identity import DRIVER, identify
 from .words import say
 
@@ -101,6 +101,10 @@ def _taken(error: BaseException, kind: str, lent_now: int) -> Document:
             document |= _copies(error, kind)
         except Exception as problem:  # noqa: BLE001 - keeps the crash, though a class of the program's fails at a look
             say(f"which versions crash {document['id']} may be about could not be found out: {problem!r}")
+    wanted = [each for _, each in snapshot.chain_of(error) if ports.is_wanted_twice(each)]
+    if wanted and not document["light"]:
+        with suppress(OSError):
+            document["ports"] = ports.holders(wanted)
     if any(reserve.is_exhausted(each) for _, each in snapshot.chain_of(error)):
         with suppress(OSError):  # a system without /proc
             document["descriptors"] = reserve.what_is_open(lent_now)

@@ -202,6 +202,14 @@ class OtherVersion(TypedDict):
     whose: str  # the role of one that has that: "driver", an actor's class
 
 
+class PortHolder(TypedDict):
+    """Who has a port that the program wanted."""
+
+    port: int
+    pid: int  # 0: a process of another user
+    command: str
+
+
 class CrashDetails(TypedDict):
     """What a snapshot has beside its line in the list."""
 
@@ -221,6 +229,7 @@ class CrashDetails(TypedDict):
     packages: NotRequired[dict[str, dict[str, Any]]]  # that the error may be about: which version this process has
     unpickled: NotRequired[bool]  # it failed while an object was unpickled
     other_versions: NotRequired[list[OtherVersion]]
+    ports: NotRequired[list[PortHolder]]  # of an address that was in use
     actor: NotRequired[str]  # its name, or its id, of a process that ended without an exception
     made: NotRequired[CallFacts]  # with what that actor was made
     call: NotRequired[CallFacts]  # which method it was at when it was last looked at

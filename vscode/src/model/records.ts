@@ -131,6 +131,8 @@ export interface CrashDetails {
   /** it failed while an object was unpickled */
   readonly unpickled?: boolean;
   readonly other_versions?: readonly OtherVersion[];
+  /** of an address that was in use */
+  readonly ports?: readonly PortHolder[];
   /** its name, or its id, of a process that ended without an exception */
   readonly actor?: string;
   /** with what that actor was made */
@@ -420,6 +422,14 @@ export interface OtherVersion {
   readonly there: string;
   /** the role of one that has that: "driver", an actor's class */
   readonly whose: string;
+}
+
+/** Who has a port that the program wanted. */
+export interface PortHolder {
+  readonly port: number;
+  /** 0: a process of another user */
+  readonly pid: number;
+  readonly command: string;
 }
 
 /** `devkit ps`; with `--watch`, one at each change. */

@@ -1,0 +1,43 @@
+"""Who has a port that the program wanted."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from devkit.debug.crash_page import clues_of
+from devkit.debug.inworker import ports
+
+SERVES = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+input()
+"""
+
+
+def test_who_has_the_port_is_found_and_told() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdin is not None
+        port = int(other.stdout.readline())
+        with pytest.raises(OSError, match="in use") as caught:
+            socket.create_server(("127.0.0.1", port))
+        assert ports.is_wanted_twice(caught.value)
+        [found] = ports.holders([caught.value])
+        assert (found["port"], found["pid"]) == (port, other.pid) and found["command"].startswith(sys.executable)
+        [clue] = clues_of({"ports": [found]})
+        assert clue.startswith(f"port {port} is in use by pid {other.pid}: ")
+        other.stdin.close()
+
+
+def test_nothing_is_told_of_a_port_that_nobody_has() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert ports.holders([OSError(98, f"Address already in use: ('127.0.0.1', {port})")]) == []
+    assert ports.holders([OSError(98, "Address already in use")]) == []
+    assert not ports.is_wanted_twice(ValueError("no such address"))
