@@ -37,7 +37,7 @@ def rows(workers: Iterable[Mapping[str, Any]], cwd: str | None = None) -> list[R
     for worker in workers:
         for each in worker.get("caught", ()):
             key = str(each["kind"]), _place(each["at"], cwd), _place(each["by"], cwd)
-            found.setdefault(key, []).append((Who.of({**worker, "id": worker["worker_id"]}), each))
+            found.setdefault(key, []).append((Who.of({**worker, "id": f"pid {worker['pid']}"}), each))
     every = [_row(*key, members) for key, members in found.items()]
     return sorted(every, key=lambda row: -row.times)
 

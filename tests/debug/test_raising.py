@@ -9,12 +9,13 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devkit.debug.inworker.caught import Caught, Flight, Place
+from devkit.debug.inworker.caught import Caught, Flight, Place, kept_at
 from devkit.debug.inworker.sources import is_users, source_of
 
 HERE = Path(__file__).parent
@@ -63,6 +64,17 @@ def test_what_is_caught_is_counted_where_it_is_caught_and_nothing_else(python: s
 def test_what_a_future_keeps_that_nobody_asks_is_counted(python: str) -> None:
     kept = [each for each in run(python, "count", "future")["counted"] if each[2] == "'k'"]
     assert [each[:3] for each in kept] == [[1, "KeyError", "'k'"]] and kept[0][3].endswith("run")
+
+
+def test_rays_wrapper_of_a_method_is_no_handler() -> None:
+    """Ray wraps every method of an actor's class, also one that the actor calls itself."""
+    space: dict[str, Any] = {}
+    exec(compile("def wraps(call):\n    return call()", "/v/ray/util/tracing/tracing_helper.py", "exec"), space)
+    pool = ThreadPoolExecutor(1)
+    place = pool.submit(space["wraps"], lambda: kept_at(sys._getframe())).result()
+    assert place is not None and place.file.endswith("concurrent/futures/thread.py")
+    assert pool.submit(lambda: (lambda: kept_at(sys._getframe()))()).result() is None, "its caller may catch it"
+    pool.shutdown()
 
 
 @pytest.mark.parametrize(("file", "mine"), [("/job/train.py", True), (json.__file__, False), (None, True)])

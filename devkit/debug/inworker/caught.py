@@ -17,6 +17,7 @@ from .sources import is_users, source_of
 MOST_PLACES = 200  # of which a process keeps count
 MOST_LISTED = 5
 _FUTURES = "/concurrent/futures/thread.py"
+_RAYS_WRAPPER = "/ray/util/tracing/tracing_helper.py"
 TEXT = 160  # characters of a message
 # Which Python itself uses to end a loop or a generator.
 FLOW: tuple[type[BaseException], ...] = (StopIteration, StopAsyncIteration, GeneratorExit)
@@ -66,6 +67,8 @@ def flight(error: BaseException, trace: TracebackType | None) -> Flight | None:
 def kept_at(frame: FrameType) -> Place | None:
     """Where a Future keeps what leaves this frame as an exception: nobody hears of it who does not ask that Future."""
     outer = frame.f_back
+    while outer is not None and outer.f_code.co_filename.endswith(_RAYS_WRAPPER):  # around each method of an actor
+        outer = outer.f_back
     if outer is None or not outer.f_code.co_filename.endswith(_FUTURES) or outer.f_code.co_name != "run":
         return None
     return Place(outer.f_code.co_filename, outer.f_lineno or 0, outer.f_code.co_qualname)
