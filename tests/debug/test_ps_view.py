@@ -56,7 +56,7 @@ def catches(rank: int, count: int, **changes: object) -> dict[str, object]:
     at = {"file": "/job/reward.py", "line": 12, "function": "score"}
     row = {"kind": "KeyError", "text": "'answer'", "at": at, "by": {**at, "line": 30}, "count": count, **changes}
     caught = [{"seconds": 8.0, "ago": 0.1, **row}]
-    return {"role": "Rank", "rank": rank, "worker_id": f"w{rank}", "connected": True, "caught": caught}
+    return {"role": "Rank", "rank": rank, "worker_id": f"w{rank}", "pid": 7, "connected": True, "caught": caught}
 
 
 def test_what_the_program_catches_is_shown_for_all_ranks_together() -> None:

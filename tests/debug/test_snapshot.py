@@ -585,3 +585,12 @@ def test_pairs_of_what_is_no_name_are_values_like_any_other(made: Any) -> None:
     except KeyError as error:
         document = snapshot.take(error, WHO, "driver")
     assert "batches" in document["frames"][0]["locals"]
+
+
+def test_a_module_in_an_object_is_its_name_and_takes_no_time_from_others() -> None:
+    holder = SimpleNamespace(library=json, row=7)
+    try:
+        raise KeyError(holder.row)
+    except KeyError as error:
+        document = snapshot.take(error, WHO, "task")
+    assert "<module json>" in str(document["frames"][0]["locals"]["holder"]) and not document["cut"]

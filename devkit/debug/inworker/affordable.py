@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
+from types import ModuleType
 from typing import Any
 
 from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
@@ -117,7 +118,7 @@ def cost(value: Any, limits: Limits, most: int) -> int:
 
 
 def _inside(value: Any, most: int) -> Iterator[Any]:
-    if type(value) in _SCALARS:
+    if type(value) in _SCALARS or issubclass(type(value), ModuleType):  # a module is told by its name
         return
     mapping = as_mapping(value)
     if mapping is not None:
