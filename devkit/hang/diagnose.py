@@ -99,6 +99,7 @@ def _frozen(case: Case) -> Verdict | None:
     return Verdict("frozen", sentence, words.culprit(first), None, (*facts, *words.waits(case.states)))
 
 
+_BLOCKED = frozenset({"io", "lock", "collective", "meeting"})
 _NO_END = "no step and no collective has ended meanwhile; if that stays so, a loop there may never end"
 
 
@@ -106,16 +107,19 @@ def _moving(case: Case) -> Verdict | None:
     busy = [
         state
         for state in case.states
-        if (state.advanced or state.moved or state.doing == "busy") and not _is_left_alone(case, state)
+        if (state.advanced or state.moved or state.doing == "busy" or state.works_beside)
+        and not _is_left_alone(case, state)
     ]
-    if not busy:
-        return None
+    beside = [state for state in busy if state.works_beside and not state.moved]
+    if not busy or (len(beside) == len(busy) and families.families(case)):
+        return None  # children that can never go on are a cause, whatever a thread of their parent does
     advanced = [state for state in busy if state.advanced]
     shown = advanced or busy
     if advanced:
         sentence = f"no hang: the job is making progress; {words.named(shown)} made progress"
     else:  # whether that leads anywhere is not known: a loop that never ends is work, too
         place = words.at(shown[0]) if len({state.place for state in shown}) == 1 else ""
+        place = f" in its thread {shown[0].beside}" if shown[0] in beside and len(shown) == 1 else place
         sentence = f"no hang: {words.they(shown, 'is', 'are')} working{place}"
     notes = (*resources.notes(case.now), *(() if advanced else (_NO_END,)))
     slow = next(
@@ -131,9 +135,13 @@ def _moving(case: Case) -> Verdict | None:
 
 
 def _is_left_alone(case: Case, state: State) -> bool:
-    """A child whose parent has no call any more: nobody waits for what it does."""
+    """A child whose parent has no call any more, and for which nobody waits, while others are blocked."""
     parent = state.facts.id.rpartition("-")[0]
-    return any(each.facts.id == parent and each.doing == "idle" and not each.moved for each in case.states)
+    if not any(each.facts.id == parent and each.doing == "idle" and not each.moved for each in case.states):
+        return False
+    blocked = [each for each in case.states if each.doing in _BLOCKED and not each.moved and not case.is_child(each)]
+    awaited = (hop for each in blocked for hop in ends.follow(case, each).hops if not hop.is_lock)
+    return bool(blocked) and not any(hop.state is state for hop in awaited)
 
 
 def _resources(case: Case) -> Verdict | None:

@@ -22,6 +22,7 @@ class Hop(NamedTuple):
 
     state: State
     has: str  # with {} for who it is
+    is_lock: bool = False
 
 
 class Line(NamedTuple):
@@ -68,7 +69,7 @@ def _hop(case: Case, state: State) -> Hop | None:
     thread = state.facts.thread
     if thread is not None and thread.call in _LOCKS:
         holder = _only([each for each in _neighbours(case, state) if thread.target in each.facts.files])
-        return Hop(holder, "{} holds it") if holder else None
+        return Hop(holder, "{} holds it", is_lock=True) if holder else None
     ends = [_at_pipe(case, state, pipe) for pipe in (thread.pipes if thread else ())]
     return next((Hop(end, "its other end is {}'s") for end in ends if end), None)
 

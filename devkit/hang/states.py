@@ -68,6 +68,7 @@ class State:
     about: str = ""  # of an I/O wait: what for, or on what, "for data from a pipe"; of others: for what
     circle: tuple[LockWait, ...] = ()
     beside: str = ""  # threads of the program that compute while the one that works waits for somebody else
+    works_beside: bool = False  # one of them in the program's own code: it may be what the others wait for
 
     @property
     def waits_for_others(self) -> bool:
@@ -98,7 +99,7 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
     if computes and before is not None and (beside := _beside(before, now, seconds)):
         waits = _waiting(state, computes=False)
         if _is_for_others(waits, beside):
-            return replace(waits, beside=", ".join(beside))
+            return replace(waits, beside=", ".join(beside), works_beside=not _telling(now).isdisjoint(beside))
     return _waiting(state, computes)
 
 
@@ -127,6 +128,11 @@ def _beside(before: ProcessFacts, now: ProcessFacts, seconds: float) -> list[str
     return busy if set(busy) <= side and rest / seconds < BUSY_SHARE else []
 
 
+def _telling(facts: ProcessFacts) -> set[str]:
+    """The other threads that run something of the program's."""
+    return {name.partition(" #")[0] for name in facts.stack.others}
+
+
 def _is_for_others(state: State, beside: Sequence[str]) -> bool:
     """Whether it waits for another process, or for a thread that is not one of these: what they do is no help.
 
@@ -135,8 +141,7 @@ def _is_for_others(state: State, beside: Sequence[str]) -> bool:
     if state.doing == "lock":
         return all(each.holder not in beside for each in state.facts.locks)
     if state.doing == "wait" and any(each.said for each in state.facts.ended):
-        telling = {name.partition(" #")[0] for name in state.facts.stack.others}
-        return telling.isdisjoint(beside)
+        return _telling(state.facts).isdisjoint(beside)
     thread = state.facts.thread
     return state.doing == "ray" or (state.doing == "io" and thread is not None and thread.call not in _LOOPS)
 

@@ -86,10 +86,10 @@ def test_what_a_process_is_connected_by() -> None:
     assert connected.of_process(2**30) == {"pipes": {}, "sockets": [], "locks": []}
 
 
-def beside(line: int, cpu: float, call: str = "read", **changes: Any) -> Document:
-    """A process whose main thread waits while a thread of the program's own computes."""
+def beside(line: int, cpu: float, call: str = "read", file: str = "/job/train.py", **changes: Any) -> Document:
+    """A process whose main thread waits while a thread of the program's own computes, in code of that file."""
     known = facts(None, line, "run", call_in=call, target="a pipe" if call == "read" else "", **changes)
-    stack = [{"file": "/job/train.py", "line": 40, "function": "flush"}]
+    stack = [{"file": file, "line": 40, "function": "flush"}]
     starter = {"file": "/usr/lib/python3.11/threading.py", "line": 1002, "function": "Thread._bootstrap"}
     known["threads"].append(
         {"name": "metrics", "frames": [*stack, starter], "stopped": False, "state": "R", "cpu": cpu, "wait": None}
@@ -100,9 +100,56 @@ def beside(line: int, cpu: float, call: str = "read", **changes: Any) -> Documen
     return found
 
 
-def test_a_thread_that_computes_beside_the_one_that_waits_for_another_process_is_no_progress() -> None:
-    found = verdict([driver(), beside(11, 1.0)], [driver(), beside(11, 20.0)], seconds=20.0)
+def test_a_librarys_thread_that_computes_beside_who_waits_for_another_process_is_no_progress() -> None:
+    idly = {"file": "/usr/lib/python3.11/multiprocessing/pool.py"}
+    found = verdict([driver(), beside(11, 1.0, **idly)], [driver(), beside(11, 20.0, **idly)], seconds=20.0)
     assert found.kind == "io" and "Worker pid 1001 waits for data from a pipe" in found.sentence, found.sentence
     assert any(line.endswith("in run; its thread metrics is working") for line in found.evidence), found.evidence
-    waits_for_it = verdict([driver(), beside(11, 1.0, "futex")], [driver(), beside(11, 20.0, "futex")], seconds=20.0)
-    assert waits_for_it.kind == "moves", "it may be that thread that it waits for"
+
+
+@pytest.mark.parametrize("call", ["read", "futex"])
+def test_a_thread_of_the_programs_code_may_be_what_the_others_wait_for(call: str) -> None:
+    found = verdict([driver(), beside(11, 1.0, call)], [driver(), beside(11, 20.0, call)], seconds=20.0)
+    assert found.kind == "moves", found.sentence
+    assert call == "futex" or "Worker pid 1001 is working in its thread metrics within" in found.sentence
+
+
+def helper(parent: Document, line: int, **connections: Any) -> Document:
+    """A child at work, which its parent's last call has left behind."""
+    known = facts(None, line, "poll", cpu=1.0, connected=connections)
+    found = process(known, 5)
+    found["identity"] |= {**parent["identity"], "worker_id": f"{parent['identity']['worker_id']}-77", "pid": 77}
+    return found
+
+
+def later(document: Document) -> Document:
+    """The same, at work in another line."""
+    known = document["facts"]
+    top = {**known["threads"][0]["frames"][0], "line": 99}
+    thread = {**known["threads"][0], "frames": [top, *known["threads"][0]["frames"][1:]], "cpu": 3.0}
+    return {**document, "facts": {**known, "threads": [thread], "process": {**known["process"], "cpu": 3.0}}}
+
+
+def test_a_child_that_nobody_waits_for_is_no_progress_where_others_are_blocked() -> None:
+    parent = named(rests(2))
+    busy = helper(parent, 30, locks=["/cache.lock"])
+    wants = waits(1, "flock", "/cache.lock", 11)
+    found = verdict([driver(), parent, wants, busy], [driver(), parent, wants, later(busy)], seconds=12.0)
+    assert found.kind == "io" and "waits for the lock of /cache.lock" in found.sentence, found.sentence
+    assert "pid 77 holds it, which is working" in found.sentence, found.sentence
+
+
+def test_a_child_at_work_is_progress_for_who_waits_for_it_and_for_who_only_looks_now_and_then() -> None:
+    parent = named(rests(2))
+    busy = helper(parent, 30, pipes={"70": "w"})
+    reader = waits(1, "read", "a pipe", 11, pipe="70", pipes={"70": "r"})
+    assert (
+        verdict([driver(), parent, reader, busy], [driver(), parent, reader, later(busy)], seconds=12.0).kind == "moves"
+    )
+    looks = process(facts(None, 12, "main", call_in="clock_nanosleep"), None, "driver")
+    assert verdict([looks, parent, busy], [looks, parent, later(busy)], seconds=12.0).kind == "moves"
+
+
+def named(document: Document) -> Document:
+    document["identity"]["worker_id"] = "0a"
+    return document

@@ -49,6 +49,27 @@ def test_a_lock_that_was_held_at_the_fork_is_named_with_who_held_it() -> None:
     assert "2 children of Scorer pid 7: wait for a lock at /job/train.py:20 in Writer.add" in found.evidence
 
 
+def test_a_thread_of_the_parent_that_goes_on_working_does_not_help_its_children() -> None:
+    of = owner()
+    starter = {"file": "/usr/lib/python3.11/threading.py", "line": 1002, "function": "Thread._bootstrap"}
+    flush = {
+        "name": "metrics",
+        "frames": [at(25, "Writer.flush"), starter],
+        "stopped": False,
+        "state": "R",
+        "wait": None,
+    }
+
+    def working(cpu: float) -> Document:
+        known = of["facts"]
+        threads = [*known["threads"], {**flush, "cpu": cpu}]
+        return {**of, "facts": {**known, "threads": threads, "process": {**known["process"], "cpu": cpu}}}
+
+    stuck = child(11, orphaned({"thread": "metrics", "at": at(25, "Writer.flush")}), of)
+    found = verdict([working(1.0), stuck, driver()], [working(20.0), stuck, driver()], seconds=20.0)
+    assert found.kind == "io" and "for its child pid 11 (forked at" in found.sentence, found.sentence
+
+
 def test_one_child_and_nobody_known_to_have_held_it() -> None:
     of = owner()
     sentence = verdict([of, child(11, orphaned(), of)], seconds=20.0).sentence

@@ -198,7 +198,8 @@ class Judge:
 
 def permits():
     client = Client.remote()
-    ray.get([client.score.remote(text) for text in ("", "a", "", "b", "c", "d")])
+    ray.get([client.score.remote("") for _ in range(2)])  # Ray may begin an async actor's calls in any order
+    ray.get([client.score.remote(text) for text in "abcd"])
 
 
 def barrier():
