@@ -42,6 +42,10 @@ class End(NamedTuple):
     def runs(self) -> bool:
         return self.call is not None and runs(self.call)
 
+    @property
+    def has_ended(self) -> bool:
+        return self.call is not None and self.call.state == "FINISHED"
+
 
 def ends(case: Case) -> list[End]:
     """Of all chains; those of which most is known come first."""
@@ -55,7 +59,10 @@ def _waits(case: Case) -> Iterator[End]:
 
 
 def _best(found: Iterable[End]) -> list[End]:
-    return sorted(found, key=lambda end: (not (end.runs and end.holder), end.call is None, end.holder is None))
+    """Those that run before all others; of several that are waited for together, one that has ended is no cause."""
+    return sorted(
+        found, key=lambda end: (not (end.runs and end.holder), end.has_ended, end.call is None, end.holder is None)
+    )
 
 
 def _of(case: Case, state: State) -> Iterator[End]:

@@ -380,3 +380,10 @@ def test_who_waits_in_a_circle_that_is_not_proved_is_told_what_it_waits_for() ->
     table = calls((ANSWER_A, "Node.answer", "RUNNING", ""), (ANSWER_B, "Node.answer", "RUNNING", ""))
     found = told(TWO, table, {actor_id("a"): BEGUN * 2, actor_id("b"): BEGUN * 2})
     assert found.kind == "stuck" and "for Node.answer, which runs in Node pid 309" in found.sentence, found
+
+
+def test_of_several_results_that_are_waited_for_one_that_is_there_is_no_cause() -> None:
+    table = calls((ANSWER_A, "Node.answer", "FINISHED", "a"), (ANSWER_B, "Node.answer", QUEUED, "b"))
+    both = [actor("c", wait(ANSWER_A, ANSWER_B)), actor("a"), actor("b")]
+    found = told(both, table, {})
+    assert "queued at Node pid" in found.sentence and "which has ended" not in found.sentence, found.sentence
