@@ -22,8 +22,8 @@ from devkit.debug.gcs_tables import GcsTables
 from devkit.debug.hub_file import HubPlace
 from devkit.debug.inworker import private
 from devkit.debug.inworker.redaction import scrub
-from devkit.debug.protocols import RayTables
 from devkit.debug.rest import ADDRESS_HINT, Url
+from devkit.debug.row_tables import RowTables
 from devkit.debug.tokens import Token, find_token
 from devkit.errors import DevkitError, UnreachableError, UsageError
 
@@ -74,7 +74,7 @@ class ClusterAddress:
                 yield found
 
     @contextmanager
-    def tables_if_any(self) -> Iterator[RayTables | None]:
+    def tables_if_any(self) -> Iterator[RowTables | None]:
         """Ray's tables, from its dashboard or else from the GCS; None where neither tells."""
         with ExitStack() as stack:
             if (found := stack.enter_context(self.dashboard_if_any())) is not None:
@@ -82,7 +82,7 @@ class ClusterAddress:
                 return
             yield self._of_gcs(stack)
 
-    def _of_gcs(self, stack: ExitStack) -> RayTables | None:
+    def _of_gcs(self, stack: ExitStack) -> RowTables | None:
         if self.gcs_address is None:
             return None
         tables = stack.enter_context(closing(GcsTables(self.gcs_address, self.token)))

@@ -13,19 +13,17 @@ from typing import Any, TypeVar
 
 from devkit.debug import rest as http
 from devkit.debug.rest import Answer, QueryValue, Rest
-from devkit.debug.rows import ActorRow, JobRow, LogFiles, NodeRow, PlacementGroupRow, Row, TaskRow, Version, WorkerRow
+from devkit.debug.row_tables import LIMIT, AnyRow, Filter, RowTables
+from devkit.debug.rows import JobRow, LogFiles, Version
 from devkit.debug.streams import FileStream, SocketStream, open_file, open_websocket
 from devkit.debug.tokens import AuthMode, Token
 from devkit.errors import DevkitError, NoJobError, UnreachableError
 
-LIMIT = 10_000  # rows; Ray refuses to give more
-Filter = tuple[str, str, str]  # column, "=" or "!=", value
 _NODE_HINT = "is that node alive?"
-AnyRow = TypeVar("AnyRow", bound=Row)
 T = TypeVar("T")
 
 
-class Dashboard:
+class Dashboard(RowTables):
     """One dashboard. Every call raises UnreachableError when it cannot be reached within `timeout` seconds."""
 
     def __init__(self, url: str, token: Token | None, *, timeout: float = 10.0) -> None:
@@ -65,22 +63,6 @@ class Dashboard:
         return Version.from_json(document)
 
     # --- what runs
-
-    def nodes(self, *filters: Filter) -> tuple[NodeRow, ...]:
-        return self._rows(NodeRow, "nodes", filters)
-
-    def workers(self, *filters: Filter) -> tuple[WorkerRow, ...]:
-        """Workers and drivers, also dead ones: `("is_alive", "=", "True")` leaves those out."""
-        return self._rows(WorkerRow, "workers", filters)
-
-    def tasks(self, *filters: Filter) -> tuple[TaskRow, ...]:
-        return self._rows(TaskRow, "tasks", filters)
-
-    def actors(self, *filters: Filter) -> tuple[ActorRow, ...]:
-        return self._rows(ActorRow, "actors", filters)
-
-    def placement_groups(self, *filters: Filter) -> tuple[PlacementGroupRow, ...]:
-        return self._rows(PlacementGroupRow, "placement_groups", filters)
 
     def usage(self) -> dict[str, dict[str, tuple[float, float]]]:
         """What is used and what there is of each resource, by node ID. Ray spells its own names in camel case."""

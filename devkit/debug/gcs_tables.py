@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from devkit import patience
-from devkit.debug.dashboard import LIMIT, Filter
 from devkit.debug.gcs import Asked, GcsAddress
-from devkit.debug.rows import ActorRow, JobRow, NodeRow, PlacementGroupRow, Row, TaskRow
+from devkit.debug.row_tables import LIMIT, AnyRow, Filter, RowTables
+from devkit.debug.rows import JobRow
 from devkit.debug.tokens import Token
 from devkit.errors import NoJobError, UnreachableError
 
 SECONDS = 15.0  # the first time Ray is imported
-AnyRow = TypeVar("AnyRow", bound=Row)
 
 
-class GcsTables(Asked):
+class GcsTables(Asked, RowTables):
     """What `Dashboard` has of the same names. Every call raises UnreachableError where the GCS does not tell."""
 
     PROGRAM = "gcs_tables_probe.py"
 
     def __init__(self, address: str, token: Token | None) -> None:
         super().__init__(GcsAddress.parse(address), token)
-
-    def nodes(self, *filters: Filter) -> tuple[NodeRow, ...]:
-        return self._rows(NodeRow, "nodes", filters)
-
-    def tasks(self, *filters: Filter) -> tuple[TaskRow, ...]:
-        return self._rows(TaskRow, "tasks", filters)
-
-    def actors(self, *filters: Filter) -> tuple[ActorRow, ...]:
-        return self._rows(ActorRow, "actors", filters)
-
-    def placement_groups(self, *filters: Filter) -> tuple[PlacementGroupRow, ...]:
-        return self._rows(PlacementGroupRow, "placement_groups", filters)
 
     def usage(self) -> dict[str, dict[str, tuple[float, float]]]:
         """What is used and what there is of each resource, by node ID; empty where the GCS does not tell."""

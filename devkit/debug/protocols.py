@@ -1,13 +1,9 @@
-"""What the verbs need of the hub and of Ray's tables: the seams between them and a cluster."""
+"""What the verbs need of the hub: the one seam between them and a cluster. `client.py` is the real one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from devkit.debug.dashboard import Filter
-    from devkit.debug.rows import ActorRow, JobRow, NodeRow, PlacementGroupRow, TaskRow
+from typing import Any, Protocol
 
 Document = dict[str, Any]
 
@@ -40,23 +36,3 @@ class Hub(Answers, Protocol):
     def watch(self) -> Iterator[Document]:
         """A `ps` document now, and one at each change."""
         ...
-
-
-class RayTables(Protocol):
-    """What Ray knows of a job's tasks, actors and resources: a dashboard, or the GCS without one."""
-
-    def nodes(self, *filters: Filter) -> tuple[NodeRow, ...]: ...
-
-    def tasks(self, *filters: Filter) -> tuple[TaskRow, ...]: ...
-
-    def actors(self, *filters: Filter) -> tuple[ActorRow, ...]: ...
-
-    def placement_groups(self, *filters: Filter) -> tuple[PlacementGroupRow, ...]: ...
-
-    def usage(self) -> dict[str, dict[str, tuple[float, float]]]: ...
-
-    def jobs(self) -> tuple[JobRow, ...]: ...
-
-    def job(self, job_id: str) -> JobRow: ...
-
-    def log_file(self, node_id: str, filename: str, *, timeout: float | None = None, lines: int = -1) -> bytes: ...

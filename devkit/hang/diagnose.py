@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from devkit.debug import object_stores
-from devkit.hang import blame, calls, chains, ends, families, meetings, polling, repeats, resources, words
+from devkit.hang import blame, calls, chains, ends, families, meetings, polling, repeats, resources, transfers, words
 from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
@@ -29,6 +29,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
         _waiting_for_each_other,
         _frozen,
         blame.collectives,
+        transfers.verdict,
         meetings.verdict,
         polling.verdict,
         _moving,

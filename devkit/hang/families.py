@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from devkit.debug.inworker.words import READERS_TURN
 from devkit.debug.naming import is_library
 from devkit.hang import words
 from devkit.hang.case import Case
@@ -20,6 +21,7 @@ from devkit.hang.states import Doing, State
 WAITING: frozenset[Doing] = frozenset({"io", "wait", "sleep", "lock"})
 EXPLAINED: frozenset[Kind] = frozenset({"io", "stuck", "missing"})
 CALLS = ("get", "wait")  # of Ray
+_TURN = "turn"
 
 
 class Family(NamedTuple):
@@ -33,14 +35,14 @@ def families(case: Case) -> list[Family]:
     """The largest first."""
     found: dict[object, list[State]] = {}
     for state in case.states:
-        if state.facts.fork is not None and not state.moved and _cause(state):
-            owner = state.facts.id.rpartition("-")[0]
-            found.setdefault((owner, state.place, _cause(state), state.facts.fork), []).append(state)
+        if state.facts.fork is not None and not state.moved and (cause := _cause(case, state)):
+            key = (_owner(state), state.place, cause, None if cause == _TURN else state.facts.fork)
+            found.setdefault(key, []).append(state)
     parents = {state.facts.id: state for state in case.states}
     known = [
         Family(parents[owner], tuple(children))
         for children in sorted(found.values(), key=len, reverse=True)
-        if (owner := children[0].facts.id.rpartition("-")[0]) in parents
+        if (owner := _owner(children[0])) in parents
     ]
     return [each for each in known if each.parent.doing in WAITING]
 
@@ -67,14 +69,27 @@ def explain(found: Verdict, case: Case) -> Verdict:
     return found
 
 
-def _cause(state: State) -> str:
+def _owner(state: State) -> str:
+    """The id of the process that has forked it."""
+    return state.facts.id.rpartition("-")[0]
+
+
+def _cause(case: Case, state: State) -> str:
     """Why a forked child can't go on; empty where that is not known.
 
-    Who waits for a lock that only now another process or thread could give back is not meant: it has a holder.
+    Who waits for a lock that only now another process or thread could give back is not meant: it has a holder. Who
+    waits for its turn is not meant while one of its siblings may have that.
     """
     if state.doing == "lock" and _orphan(state) is not None:
         return "lock"
+    if _waits_for_turn(state):
+        siblings = [each for each in case.states if each.facts.fork is not None and _owner(each) == _owner(state)]
+        return _TURN if all(map(_waits_for_turn, siblings)) else ""
     return "ray" if state.doing == "ray" else ""
+
+
+def _waits_for_turn(state: State) -> bool:
+    return state.doing == "wait" and state.about == READERS_TURN and not state.moved
 
 
 def _orphan(state: State) -> LockWait | None:
@@ -91,6 +106,10 @@ def _told(children: Sequence[State]) -> str:
 
 
 def _why(state: State, many: bool) -> str:
+    if _waits_for_turn(state):
+        turn = READERS_TURN.replace("its", "their", 1) if many else READERS_TURN
+        kept = "none of them has it, so who had it has ended and kept it, as after a kill"
+        return f"{'wait' if many else 'waits'} for {turn}{words.at(state)}: {kept}"
     orphan = _orphan(state)
     if orphan is None:
         call = next(iter(_calls(state)), "a call of Ray")

@@ -12,7 +12,8 @@ from devkit import patience
 from devkit.debug.crash_table import said
 from devkit.debug.crashes import all_crashes
 from devkit.debug.object_stores import Stores
-from devkit.debug.protocols import Hub, RayTables
+from devkit.debug.protocols import Hub
+from devkit.debug.row_tables import RowTables
 from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.debug.stack_groups import Frame
 from devkit.debug.stacks import nobody
@@ -27,7 +28,7 @@ from devkit.hang.resources import add
 
 SAMPLE_SECONDS = 2.0  # between two samples
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
-PENDING_STATES = ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
+PENDING_STATES = ("PENDING_CREATION",)  # and not those that wait for an argument of their `__init__`
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
 OWN_ACTORS = "devkit-"
 RAYLET_LOG, LOG_LINES, LOG_SECONDS = "raylet.err", 5, 3.0
@@ -67,7 +68,7 @@ def watch_until_decided(
 class Sampler:
     """Takes samples of one job."""
 
-    def __init__(self, hub: Hub, source: RayTables | None, job: str) -> None:
+    def __init__(self, hub: Hub, source: RowTables | None, job: str) -> None:
         self._hub = hub
         self._source = source
         self.job = job
@@ -98,7 +99,7 @@ class Sampler:
                 yield CrashFacts(each.id, each.worker_id, each.role, each.rank, said(each), at, each.time, each.root)
 
 
-def choose_job(hub: Hub, source: RayTables | None, wanted: str | None) -> str:
+def choose_job(hub: Hub, source: RowTables | None, wanted: str | None) -> str:
     """The job that is meant. Raises `UsageError` where that is not clear, `NoJobError` where there is none."""
     workers = hub.call("ps")["workers"]
     jobs = sorted({str(each["job_id"]) for each in workers if each["job_id"]})
@@ -120,7 +121,7 @@ def choose_job(hub: Hub, source: RayTables | None, wanted: str | None) -> str:
 # ---- Ray's tables
 
 
-def tables(source: RayTables | None, job: str) -> tuple[tuple[Pending, ...], tuple[NodeFacts, ...]]:
+def tables(source: RowTables | None, job: str) -> tuple[tuple[Pending, ...], tuple[NodeFacts, ...]]:
     """What the job has asked for and not got, and what the living nodes have; nothing where nobody tells."""
     if source is None:
         return (), ()
@@ -155,7 +156,7 @@ def tables(source: RayTables | None, job: str) -> tuple[tuple[Pending, ...], tup
     return pending, tuple(nodes)
 
 
-def _raylet(source: RayTables, node_id: str) -> tuple[str, ...]:
+def _raylet(source: RowTables, node_id: str) -> tuple[str, ...]:
     """What it wrote last. Workers that end before they are Ray's write there, too."""
     with suppress(DevkitError):
         text = source.log_file(node_id, RAYLET_LOG, timeout=LOG_SECONDS, lines=LOG_LINES).decode(errors="replace")
@@ -163,7 +164,7 @@ def _raylet(source: RayTables, node_id: str) -> tuple[str, ...]:
     return ()
 
 
-def running_tasks(source: RayTables, job: str) -> dict[str, frozenset[str]]:
+def running_tasks(source: RowTables, job: str) -> dict[str, frozenset[str]]:
     """By process, the tasks that run in it."""
     found: dict[str, set[str]] = {}
     for state in RUNNING_STATES:
@@ -175,7 +176,7 @@ def running_tasks(source: RayTables, job: str) -> dict[str, frozenset[str]]:
 Names = dict[str, tuple[str, ...]]
 
 
-def calls(source: RayTables, sample: Sample) -> tuple[dict[str, Call], Names, Names]:
+def calls(source: RowTables, sample: Sample) -> tuple[dict[str, Call], Names, Names]:
     """The tasks that workers wait for, and of actors that are waited for the calls that run, and those that wait for
     arguments: circles and chains are made of these.
 
@@ -197,7 +198,7 @@ def calls(source: RayTables, sample: Sample) -> tuple[dict[str, Call], Names, Na
     return found, running, {each: _in_state(source, each, "PENDING_ARGS_AVAIL") for each in idle}
 
 
-def _in_state(source: RayTables, actor: str, state: str) -> tuple[str, ...]:
+def _in_state(source: RowTables, actor: str, state: str) -> tuple[str, ...]:
     """The names of an actor's calls in that state."""
     rows = source.tasks(("actor_id", "=", actor), ("state", "=", state))
     return tuple(row.name or row.func_or_class_name for row in rows)
@@ -208,7 +209,7 @@ def _awaited(processes: Iterable[ProcessFacts]) -> dict[str, None]:
     return dict.fromkeys(task for each in processes for wait in each.waits for task in wait.tasks)
 
 
-def named(source: RayTables) -> tuple[NamedActor, ...]:
+def named(source: RowTables) -> tuple[NamedActor, ...]:
     """All actors that have or had a name."""
     return tuple(
         NamedActor(row.name, row.ray_namespace, row.class_name, row.state, row.job_id)
@@ -217,7 +218,7 @@ def named(source: RayTables) -> tuple[NamedActor, ...]:
     )
 
 
-def holders(source: RayTables) -> tuple[Holder, ...]:
+def holders(source: RowTables) -> tuple[Holder, ...]:
     """Living actors and tasks that hold something; those of jobs that have ended come first: nobody waits for these."""
     ended = {row.job_id for row in source.jobs() if row.has_ended}
     found = [
@@ -267,7 +268,7 @@ def _actor(row: ActorRow, rooms: Mapping[str, Room]) -> Pending:
     return Pending("actor", row.name or row.class_name, row.actor_id, (asked,), inside=inside)
 
 
-def _rooms(source: RayTables, actors: Sequence[ActorRow]) -> dict[str, Room]:
+def _rooms(source: RowTables, actors: Sequence[ActorRow]) -> dict[str, Room]:
     """The placement groups that are there, by their ids, and which actors are in them."""
     found = {}
     for row in source.placement_groups(("state", "=", "CREATED")):

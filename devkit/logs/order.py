@@ -19,6 +19,7 @@ from devkit.logs.parse import own_frame
 
 ALIKE = 500  # errors with one message: of more, not all are compared with each other
 SAME, LATER = "the same, elsewhere", "came later"  # of what is as weighty as the cause
+AGAIN, WITHIN = "the same once more, as when Ray tries again", "what that was raised for"
 TOGETHER = 2.0  # seconds: clocks of nodes differ, and nothing is said of which of two was first
 
 
@@ -100,6 +101,8 @@ def _order(problem: Problem) -> tuple[float, int, int]:
 
 def _is_near(cause: Problem, other: Problem) -> bool:
     """Whether nobody can say which of the two was first."""
+    if _is_within(other, cause):
+        return False
     if cause.time is None or other.time is None:
         return other.best.raised.type != cause.best.raised.type and cause.time is None
     return other.time - cause.time <= TOGETHER and other.best.raised.said != cause.best.raised.said
@@ -208,14 +211,30 @@ def _followed(problems: Sequence[Problem], cause: Problem) -> tuple[Followed, ..
     """Equal ones in one line, the commonest first."""
     kinds: dict[tuple[str, str], list[Problem]] = defaultdict(list)
     for problem in problems:
-        same = problem.best.raised.said == cause.best.raised.said
-        why = problem.weight.why or (SAME if same else LATER)
+        why = _why(problem, cause)
         kinds[problem.best.raised.said, why].append(problem)
     found = [
         Followed(said, why, len(group), tuple(sorted({name for each in group if (name := called(each))})))
         for (said, why), group in kinds.items()
     ]
     return tuple(sorted(found, key=lambda each: (-each.count, each.said)))
+
+
+def _why(problem: Problem, cause: Problem) -> str:
+    """What it follows from, or how it is to the cause."""
+    said, first = problem.best.raised.said, cause.best.raised.said
+    if any(event.root for event in problem.events) and said == first:
+        return AGAIN
+    if problem.weight.why:
+        return problem.weight.why
+    if _is_within(problem, cause):
+        return WITHIN
+    return SAME if said == first else LATER
+
+
+def _is_within(problem: Problem, cause: Problem) -> bool:
+    """Whether the cause is Ray's own error, which it has put around this one."""
+    return cause.best.raised.said.endswith(f": {problem.best.raised.said}")
 
 
 def called(problem: Problem) -> str:

@@ -12,7 +12,7 @@ from devkit.debug.naming import count, is_library, short_path
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
 from devkit.logs.collect import Left, title
-from devkit.logs.order import LATER, SAME, FirstError, Problem, called
+from devkit.logs.order import AGAIN, LATER, SAME, WITHIN, FirstError, Problem, called
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument
 from devkit.palette import CAUTION
@@ -50,7 +50,7 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         lines += [Text(), Text(f"{count(total, 'error')} followed:")]
         for each in found.followed[:FOLLOWED]:
             who = f" in {', '.join(each.roles[:4])}{' ...' if len(each.roles) > 4 else ''}" if each.roles else ""
-            why = each.why if each.why in (SAME, LATER) else f"consequence of {each.why}"
+            why = each.why if each.why in (SAME, LATER, AGAIN, WITHIN) else f"consequence of {each.why}"
             lines.append(Text(f"  {each.count} x {_short(each.said)}{who}  ({why})", style="dim"))
         if len(found.followed) > FOLLOWED:
             lines.append(Text(f"  and {count(len(found.followed) - FOLLOWED, 'more kind')}", style="dim"))

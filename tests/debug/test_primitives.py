@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import multiprocessing
 import os
 import queue
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import locks, polls, primitives
+from devkit.debug.inworker.words import READERS_TURN
 from tests.debug.conftest import eventually
 
 Document = dict[str, Any]
@@ -194,6 +196,26 @@ def test_a_future_that_another_thread_has_completed_without_a_word_to_the_loop()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+def test_who_waits_for_its_turn_to_read_from_a_queue_of_several_processes(run: Any) -> None:
+    context = multiprocessing.get_context("fork")
+    items: Any = context.Queue()
+
+    def reads() -> None:
+        items.get()
+
+    killed = context.Process(target=lambda: (items._rlock.acquire(), os._exit(0)))
+    killed.start()
+    killed.join()
+    run(reads)
+    assert seen(primitives.describe, "reads")["what"] == READERS_TURN
+    items._rlock.release()  # then it has the turn, and waits for the pipe, of which the kernel tells
+    eventually(lambda: items._rlock._semlock._count(), "its turn", 20)
+    assert not [each for each in primitives.describe(*locks.innermost("devkit")) if each["thread"] == "reads"]
+    items.put(1)
+    items.close()
+    items.join_thread()
 
 
 class Loops:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from devkit.debug.inworker.words import READERS_TURN
 from tests.hang.jobs import RAY, TRAIN, Document, driver, elsewhere, facts, in_collective, process, verdict
 
 PIPE = {"call_in": "read", "target": "a pipe"}
@@ -125,3 +126,27 @@ def test_another_program_is_evidence_and_no_process_that_does_not_respond() -> N
     found = verdict([of, tool], seconds=20.0)
     assert "Scorer pid 7 waits for the end of a child process" in found.sentence
     assert "child of Scorer pid 7, pid 11 runs sort -u (state S, in read on a pipe)" in found.evidence
+
+
+def reads(pid: int, of: Document, **changes: Any) -> Document:
+    """A child that reads from a queue which it shares with its siblings."""
+    line = {"file": TRAIN, "line": 13, "function": "grader"}
+    inner = {"thread": "MainThread", "call": "grader", "at": line, "what": READERS_TURN, "count": 1, "free": False}
+    known = facts(None, 13, "grader", inner=[(QUEUE, 102, "Queue.get")], primitives=[inner], **changes)
+    return child(pid, known, of)
+
+
+def test_children_none_of_which_has_the_turn_to_read_from_their_queue() -> None:
+    of = owner()
+    found = verdict([of, reads(11, of), reads(12, of), driver()], seconds=20.0)
+    assert "for its children pids 11, 12" in found.sentence, found.sentence
+    assert (
+        "which wait for their turn to read from a multiprocessing queue at /job/train.py:13 in grader: none of them "
+        "has it, so who had it has ended and kept it, as after a kill"
+    ) in found.sentence
+
+
+def test_one_that_reads_has_the_turn_of_the_others() -> None:
+    of = owner()
+    found = verdict([of, reads(11, of), reads(12, of, **PIPE), driver()], seconds=20.0)
+    assert "none of them has it" not in found.sentence, found.sentence

@@ -20,7 +20,7 @@ from devkit.logs import bundle, parse, redact, view
 from devkit.logs.collect import Left, LogFile, of_crash, of_log, word_on
 from devkit.logs.events import Event, Raised
 from devkit.logs.follows import CAUSE, FOLLOWS, MAYBE, weigh
-from devkit.logs.order import first_error
+from devkit.logs.order import AGAIN, WITHIN, first_error
 from devkit.logs.run import newest_failed
 
 PLAIN = """\
@@ -469,3 +469,16 @@ def test_a_worker_that_leaves_for_an_error_in_its_actors_init_follows_from_that(
     found = first_error([died, raised])
     assert found.cause is not None and found.cause.best.raised.type == "RaySystemError" and not found.others
     assert [each.why for each in found.followed] == ["an error in its process"]
+
+
+def test_what_ray_has_put_its_own_error_around_did_not_come_later() -> None:
+    around = "an object could not be unpickled: TypeError: 'NoneType' object is not callable"
+    wraps = event("RaySystemError", around, 9.0, pid=1, source="crash", id="c1")
+    inner = event("TypeError", "'NoneType' object is not callable", 9.0, pid=1)
+    assert [each.why for each in first_error([wraps, inner]).followed] == [WITHIN]
+
+
+def test_a_call_that_ray_tries_again_and_that_dies_again_is_told_as_that() -> None:
+    first = event("SIGSEGV", "Segmentation fault", 9.0, pid=1, source="crash", id="c1")
+    again = event("SIGSEGV", "Segmentation fault", 12.0, pid=2, source="crash", id="c2", root="c1")
+    assert [each.why for each in first_error([first, again]).followed] == [AGAIN]

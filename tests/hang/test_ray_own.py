@@ -159,6 +159,19 @@ def test_whoever_is_at_the_other_end_is_told_with_what_it_does(how: str, kind: s
         assert f"own_ends.py:{mark('own_ends.py', 'confirms')}" in sentence, sentence
 
 
+def test_a_send_and_a_receive_with_other_tags() -> None:
+    found = verdict("own_meets.py", "--after", "3", until="mismatched transfers", words=("tags",))
+    assert (found["kind"], found["culprit"]["line"]) == ("mismatch", mark("own_meets.py", "sends"))
+    assert f"own_meets.py:{mark('own_meets.py', 'receives')}" in found["sentence"], found["sentence"]
+    assert found["sentence"].endswith("the tags differ")
+
+
+def test_children_none_of_which_has_the_turn_to_read_from_their_queue() -> None:
+    found = verdict("own_turns.py", "--after", "3", until="none of them has it")
+    assert (found["kind"], found["culprit"]["line"]) == ("io", mark("own_turns.py", "turn")), found["sentence"]
+    assert f"own_turns.py:{mark('own_turns.py', 'waits')}" in found["sentence"], found["sentence"]
+
+
 @pytest.mark.parametrize("words", [(), ("alone",)], ids=["a dashboard", "none"])
 def test_a_placement_group_that_waits_says_who_holds_what(words: tuple[str, ...]) -> None:
     found = verdict("own_groups.py", "--after", "3", until="placement group second", words=words)

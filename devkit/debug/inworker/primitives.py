@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from .locks import holdings_of
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
+from .words import READERS_TURN
 
 MOST = 20  # different waits that are told
 DEPTH = 100
@@ -158,9 +159,7 @@ def _holds(work: Work, awaited: Any) -> FrameType | None:
         return None
     for coroutine, frame in zip(work.coroutines, _frames_of(work.coroutines), strict=True):
         kept = gc.get_referents(coroutine)
-        if any(
-            getattr(each, "__name__", "") == "__aexit__" and getattr(each, "__self__", None) is awaited for each in kept
-        ):
+        if any(_is_exit_of(awaited, each) for each in kept):
             return frame
     for frame in work.frames:
         if _is_programs(frame) and any(place.lock is awaited for place in holdings_of(frame, type(awaited))):
@@ -206,6 +205,14 @@ def _condition(it: Any) -> str:
 
 def _get(it: Any) -> str:
     return f"an item from {_kind(it)} that is empty" if not _size(it) else ""
+
+
+def _taken(it: Any) -> str:
+    """From a queue; several processes that read from one take turns, by a lock."""
+    if not type(it).__module__.startswith("multiprocessing."):
+        return _get(it)
+    lock = it._rlock._semlock
+    return READERS_TURN if not lock._count() and not lock._get_value() else ""
 
 
 def _put(it: Any) -> str:
@@ -261,7 +268,7 @@ _KINDS: dict[tuple[str, str], Tell] = {
     ("locks.py", "acquire"): lambda it: (_lock if type(it).__name__ == "Lock" else _semaphore)(it),
     ("locks.py", "wait"): lambda it: _THREADING.get(type(it).__name__, lambda _: "")(it),
     ("locks.py", "wait_for"): _condition,
-    ("queues.py", "get"): _get,
+    ("queues.py", "get"): _taken,
     ("queues.py", "put"): _put,
     ("queues.py", "join"): _join,
 }

@@ -196,6 +196,27 @@ class Judge:
         return len(text)
 
 
+@ray.remote(num_cpus=0)
+class Launcher:
+    def launch(self):
+        threading.Event().wait()  # @argument
+
+
+@ray.remote(num_cpus=0)
+class Scorer:
+    def __init__(self, address):
+        self.address = address
+
+    def score(self):
+        return self.address
+
+
+def argument():
+    """An actor that waits for an argument of its `__init__`."""
+    launcher = Launcher.remote()
+    ray.get(Scorer.remote(launcher.launch.remote()).score.remote())
+
+
 def permits():
     client = Client.remote()
     ray.get([client.score.remote("") for _ in range(2)])  # Ray may begin an async actor's calls in any order

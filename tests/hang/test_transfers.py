@@ -1,0 +1,40 @@
+"""Two ranks that send to and receive from each other, out of step or crossed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.hang.jobs import TORCH, Document, driver, facts, process, verdict
+
+
+def end(rank: int, op: str, line: int, **call: Any) -> Document:
+    inner = [(TORCH, 2753, op)]
+    return process(facts(rank, line, f"Link.{op}", inner=inner, call={"op": op, **call}), rank, "Node")
+
+
+def test_a_send_and_a_receive_with_other_tags() -> None:
+    found = verdict([driver(), end(0, "send", 28, dst=1, tag=22), end(1, "recv", 31, src=0, tag=21)], seconds=12.0)
+    assert found.kind == "mismatch" and found.sentence == (
+        "mismatched transfers: Node rank 0 sends to rank 1 with tag 22 at /job/train.py:28 in Link.send, while "
+        "Node rank 1 receives from rank 0 with tag 21 at /job/train.py:31 in Link.recv: the tags differ"
+    )
+
+
+def test_who_receives_from_anybody_is_the_other_end() -> None:
+    found = verdict([driver(), end(0, "send", 28, dst=1, tag=2), end(1, "recv", 31, src=None, tag=1)], seconds=12.0)
+    assert "Node rank 1 receives from any rank with tag 1" in found.sentence, found.sentence
+
+
+def test_both_send_and_both_receive() -> None:
+    found = verdict([driver(), end(0, "send", 28, dst=1, tag=0), end(1, "send", 28, dst=0, tag=0)], seconds=12.0)
+    assert found.kind == "mismatch" and found.sentence.endswith("both send, and nobody receives")
+    found = verdict([driver(), end(0, "recv", 31, src=1, tag=0), end(1, "recv", 31, src=0, tag=0)], seconds=12.0)
+    assert found.sentence.endswith("both receive, and nobody sends")
+
+
+@pytest.mark.parametrize("dst", [1, 2])
+def test_nothing_is_mismatched_in_a_transfer_that_may_come_through_or_is_somebody_elses(dst: int) -> None:
+    found = verdict([driver(), end(0, "send", 28, dst=dst, tag=7), end(1, "recv", 31, src=0, tag=7)], seconds=12.0)
+    assert "mismatched" not in found.sentence
