@@ -62,5 +62,15 @@ def _are_two_ends(one: Transfer, other: Transfer) -> bool:
     """Whether each waits for the other; a sender always says for whom."""
     first = one.op == SEND or (one.op == other.op and one.peer is not None)
     mine, theirs = one.state.facts.rank, other.state.facts.rank
-    same_group = one.state.facts.call.get("group") == other.state.facts.call.get("group")
-    return first and same_group and mine is not None and one.peer == theirs and other.peer in (None, mine)
+    return (
+        first
+        and _group(one) == _group(other)
+        and mine is not None
+        and one.peer == theirs
+        and other.peer in (None, mine)
+    )
+
+
+def _group(end: Transfer) -> str:
+    """torch's `send` knows the name of the default group by then, and its `recv` does not."""
+    return str(end.state.facts.call.get("group") or "0")
