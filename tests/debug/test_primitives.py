@@ -201,9 +201,11 @@ def test_a_future_that_another_thread_has_completed_without_a_word_to_the_loop()
 def test_who_waits_for_its_turn_to_read_from_a_queue_of_several_processes(run: Any) -> None:
     context = multiprocessing.get_context("fork")
     items: Any = context.Queue()
+    came = threading.Event()
 
     def reads() -> None:
         items.get()
+        came.set()
 
     killed = context.Process(target=lambda: (items._rlock.acquire(), os._exit(0)))
     killed.start()
@@ -214,6 +216,7 @@ def test_who_waits_for_its_turn_to_read_from_a_queue_of_several_processes(run: A
     eventually(lambda: items._rlock._semlock._count(), "its turn", 20)
     assert not [each for each in primitives.describe(*locks.innermost("devkit")) if each["thread"] == "reads"]
     items.put(1)
+    assert came.wait(20), "the thread got its item"  # before the queue is closed under it
     items.close()
     items.join_thread()
 
