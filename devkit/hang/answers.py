@@ -18,6 +18,7 @@ from devkit.hang.facts import (
     Fork,
     GroupFacts,
     InnerWait,
+    Line,
     LockWait,
     Lookup,
     Poll,
@@ -72,6 +73,7 @@ def read_process(document: Document) -> ProcessFacts:
         caught=tuple(_caught(each) for each in facts.get("caught") or ()),
         inner=tuple(_inner_wait(each) for each in facts.get("primitives") or ()),
         polls=tuple(_poll(each) for each in facts.get("polls") or ()),
+        lines=tuple(tuple(map(_line, each["lines"])) for each in facts.get("statements") or ()),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
         running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
         actor_id=str(facts.get("actor_id") or ""),
@@ -179,8 +181,22 @@ def _inner_wait(document: Document) -> InnerWait:
 
 
 def _poll(document: Document) -> Poll:
-    values = tuple((str(name), str(value)) for name, value in document["values"].items())
-    return Poll(frame(document["at"]), frame(document["by"]), str(document["loop"]), values)
+    return Poll(frame(document["at"]), frame(document["by"]), str(document["loop"]), _values(document["values"]))
+
+
+def _line(document: Document) -> Line:
+    loop = document.get("loop") or {}
+    return Line(
+        frame(document["at"]),
+        str(document["text"]),
+        _values(document["values"]),
+        str(loop.get("loop") or ""),
+        _values(loop.get("values") or {}),
+    )
+
+
+def _values(document: Document) -> tuple[tuple[str, str], ...]:
+    return tuple((str(name), str(value)) for name, value in document.items())
 
 
 def _lookup(document: Document) -> Lookup:

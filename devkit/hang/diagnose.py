@@ -7,11 +7,24 @@ what Ray was asked for and has not given; last what just stands still. Whatever 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from devkit.debug import object_stores
-from devkit.hang import blame, calls, chains, ends, families, meetings, polling, repeats, resources, transfers, words
+from devkit.hang import (
+    blame,
+    calls,
+    chains,
+    ends,
+    families,
+    lines,
+    meetings,
+    polling,
+    repeats,
+    resources,
+    transfers,
+    words,
+)
 from devkit.hang.case import PATIENCE, Case, case_of
 from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
@@ -122,7 +135,7 @@ def _moving(case: Case) -> Verdict | None:
         place = words.at(shown[0]) if len({state.place for state in shown}) == 1 else ""
         place = f" in its thread {shown[0].beside}" if shown[0] in beside and len(shown) == 1 else place
         sentence = f"no hang: {words.they(shown, 'is', 'are')} working{place}"
-    notes = (*resources.notes(case.now), *(() if advanced else (_NO_END,)))
+    notes = (*resources.notes(case.now), *(() if advanced else (_NO_END, *_at_work(case, busy))))
     slow = next(
         (
             f", but {words.do([each])}{words.at(each)}{words.held_up(each)}"
@@ -133,6 +146,14 @@ def _moving(case: Case) -> Verdict | None:
     )
     text = f"{sentence} within {words.span(case.seconds)}{slow}"
     return Verdict("moves", text, words.culprit(shown[0]), evidence=notes)
+
+
+def _at_work(case: Case, states: Sequence[State]) -> Iterator[str]:
+    """Where they are, and what the loops around it look at: whether that changes is what tells a loop without end."""
+    for state in states[:MOST_TOLD]:
+        yield from words.waits([state])
+        before = case.before.get(state.facts.id)
+        yield from lines.loops(state, before.lines if before else ())
 
 
 def _is_left_alone(case: Case, state: State) -> bool:

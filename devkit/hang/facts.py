@@ -168,6 +168,17 @@ class Caught:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A line of the program at which a thread or a coroutine stands, and what it looks at there."""
+
+    at: Frame
+    text: str  # the statement; empty: its file could not be read
+    values: tuple[tuple[str, str], ...] = ()
+    loop: str = ""  # the innermost one around it
+    looked_at: tuple[tuple[str, str], ...] = ()  # values in the loop's condition
+
+
+@dataclass(frozen=True)
 class Fork:
     """What is known of a forked child."""
 
@@ -225,6 +236,7 @@ class ProcessFacts:
     caught: tuple[Caught, ...] = ()
     inner: tuple[InnerWait, ...] = ()
     polls: tuple[Poll, ...] = ()
+    lines: tuple[tuple[Line, ...], ...] = ()  # by thread: the innermost one, and who called it
     coroutines: int = 0  # asyncio tasks of the program that wait for something
     running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call
     actor_id: str = ""  # empty: it is no actor

@@ -8,6 +8,7 @@ from itertools import groupby
 from devkit.debug.grouping import group
 from devkit.debug.naming import Who, ago, count, label, name_members, rank_list, several, short_path
 from devkit.debug.stack_groups import CHILD, LOOP_THREAD, Frame
+from devkit.hang import lines as program_lines
 from devkit.hang.calls import Link
 from devkit.hang.facts import CrashFacts, LockWait
 from devkit.hang.groups import Stuck
@@ -293,7 +294,7 @@ def _last_of(found: Stuck, each: int) -> str:
 
 
 def waits(states: Iterable[State], awaited: Mapping[str, tuple[str, str]] | None = None) -> tuple[str, ...]:
-    """What everybody does, equal ones in one line; those with nothing to do are left out.
+    """What everybody does, equal ones in one line, and below what they look at; the idle are left out.
 
     `awaited`: by process, for which result it waits, as `chains.awaited` has it.
     """
@@ -301,11 +302,13 @@ def waits(states: Iterable[State], awaited: Mapping[str, tuple[str, str]] | None
     busy = [state for state in every if state.doing != "idle"]
     groups = group((state.facts.who, _does(state, known.get(state.facts.id, ("",))[0])) for state in busy)
     everyone = [state.facts.who for state in busy]
-    pids = {state.facts.who: state.facts.pid for state in busy}
+    by_who = {state.facts.who: state for state in busy}
+    pids = {who: state.facts.pid for who, state in by_who.items()}
     lines = []
     for one in groups[:EVIDENCE_LINES]:
         does = one.key if len(one.members) == 1 else _plural(one.key)
         lines.append(f"{_members(one.members, everyone, pids)}: {does}")
+        lines += program_lines.told([by_who[who] for who in one.members])
     if len(groups) > EVIDENCE_LINES:
         lines.append(f"and {len(groups) - EVIDENCE_LINES} more")
     return (*lines, *_programs(every))

@@ -10,7 +10,7 @@ from itertools import islice
 from types import ModuleType
 from typing import Any
 
-from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
+from .insides import as_items, as_mapping, fields, size_of, telling, type_name
 from .redaction import REDACTED, hidden_items, hidden_pairs, redact, scrub_start
 from .values import Limits, summarise, to_json
 
@@ -88,7 +88,7 @@ class Showing:
             shown = [REDACTED if at in secret else self._of("", each, limits, until) for at, each in enumerate(items)]
             return shown if len(shown) == size_of(value) else [*shown, f"... {size_of(value) - len(shown)} more"]
         mapping = as_mapping(value)
-        pairs = list(dict.items(mapping)) if mapping is not None else named or attributes(value)
+        pairs = list(dict.items(mapping)) if mapping is not None else named or telling(value)
         secret = hidden_pairs(pairs[: limits.items])
         inner = {
             str_of(key): REDACTED if at in secret else self._of(key, each, limits, until)
@@ -128,7 +128,7 @@ def _inside(value: Any, most: int) -> Iterator[Any]:
     if items is not None:
         yield from items
     elif (not isinstance(value, type) and not callable(value)) or hasattr(value, "_modules"):
-        yield from (each for _, each in attributes(value)[:most])
+        yield from (each for _, each in telling(value)[:most])
 
 
 def elements(value: Any) -> int | None:

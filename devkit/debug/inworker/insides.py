@@ -81,5 +81,23 @@ def attributes(value: Any) -> list[tuple[str, Any]]:
     return found
 
 
+def telling(value: Any) -> list[tuple[str, Any]]:
+    """Of what an object keeps, what a person asks for: of torch's modules and optimizers not their hooks and states.
+
+    >>> class Net: pass
+    >>> net = Net()
+    >>> net.__dict__.update(training=True, _modules={"up": 1}, _hooks={})
+    >>> telling(net)
+    [('training', True), ('up', 1)]
+    """
+    found = attributes(value)
+    names = {name for name, _ in found}
+    if "_modules" in names:
+        return [(name, each) for name, each in found if not name.startswith("_")]
+    if names >= {"param_groups", "state", "defaults"}:
+        return [(name, each) for name, each in found if name == "param_groups"]
+    return found
+
+
 def type_name(kind: type) -> str:
     return str(type.__dict__["__qualname__"].__get__(kind))

@@ -11,19 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
+from .expressions import short, tree_of, values
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours
 
-LONGEST = 500_000  # characters of a file that is read for this
-TEXT, VALUE = 120, 80  # characters of a condition, and of a value
+TEXT = 120  # characters of a condition
 MOST = 3  # values that are shown
-MOST_KEPT = 50  # files
 MOST_POLLS = 10
 DEPTH = 100  # frames
-_PLAIN = (str, int, float, bool, type(None))
 
 Document = dict[str, Any]
-_trees: dict[str, tuple[int, ast.Module | None]] = {}
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
@@ -32,19 +29,19 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     `at` is the program's innermost line, `by` the line in the loop, which may be a library's; `loop` is "while ..." or
     "until ...".
     """
-    works = [(names.get(ident, f"thread {ident}"), _outwards(frame)) for ident, frame in frames.items()]
-    found = ((name, _poll(stack)) for name, stack in [*works, *_tasks()])
+    works = [(names.get(ident, f"thread {ident}"), outwards(frame)) for ident, frame in frames.items()]
+    found = ((name, _poll(stack)) for name, stack in [*works, *tasks()])
     return [{"thread": name, **each} for name, each in found if each is not None][:MOST_POLLS]
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
     count = 0
     while frame is not None and count < DEPTH:
         yield frame
         frame, count = frame.f_back, count + 1
 
 
-def _tasks() -> Iterator[tuple[str, Iterable[FrameType]]]:
+def tasks() -> Iterator[tuple[str, Iterable[FrameType]]]:
     for task in asyncio_tasks():
         try:
             places = [] if task.done() else awaiting(task.get_coro())
@@ -71,7 +68,7 @@ def _place(frame: FrameType) -> Document:
 
 def loop_of(frame: FrameType) -> Document | None:
     """{"loop", "values"} of the innermost loop around a frame's line, in its function, or None."""
-    tree = _tree(frame.f_code.co_filename)
+    _, tree = tree_of(frame.f_code.co_filename)
     line = frame.f_lineno or 0
     loop = _innermost(tree, frame.f_code.co_firstlineno, line) if tree is not None else None
     if loop is None:
@@ -79,22 +76,7 @@ def loop_of(frame: FrameType) -> Document | None:
     text, looked_at = _words(loop)
     if not text:
         return None
-    return {"loop": _short(text, TEXT), "values": dict(_values(looked_at, frame))}
-
-
-def _tree(filename: str) -> ast.Module | None:
-    lines = linecache.getlines(filename)
-    size = sum(map(len, lines))
-    kept = _trees.get(filename)
-    if kept is None or kept[0] != size:
-        try:
-            tree = ast.parse("".join(lines)) if 0 < size <= LONGEST else None
-        except (SyntaxError, ValueError, RecursionError):
-            tree = None
-        if len(_trees) >= MOST_KEPT:
-            _trees.clear()
-        kept = _trees[filename] = (size, tree)
-    return kept[1]
+    return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))}
 
 
 def _innermost(tree: ast.Module, first: int, line: int) -> ast.While | ast.For | None:
@@ -130,47 +112,4 @@ def _leaves(body: Iterable[ast.stmt]) -> bool:
     return any(isinstance(each, ast.Break | ast.Return) for each in body)
 
 
-def _values(expressions: Iterable[ast.expr], frame: FrameType) -> Iterator[tuple[str, str]]:
-    """Of the names and attributes that are looked at, those that are plain data, or how many are in them."""
-    count = 0
-    called = {id(node.func) for each in expressions for node in ast.walk(each) if isinstance(node, ast.Call)}
-    seen: set[str] = set()
-    for node in (node for each in expressions for node in ast.walk(each)):
-        if not isinstance(node, ast.Name | ast.Attribute) or id(node) in called or count >= MOST:
-            continue
-        name, value = ast.unparse(node), _value(node, frame)
-        if value is not None and name not in seen:
-            seen.add(name)
-            count += 1
-            yield name, value
-
-
-def _value(node: ast.expr, frame: FrameType) -> str | None:
-    from .redaction import redact
-
-    value = _look(node, frame)
-    if value is _look:
-        return None
-    if type(value) in (list, tuple, dict, set):
-        return f"{type(value).__name__} of {len(value)}"
-    name = node.attr if isinstance(node, ast.Attribute) else ast.unparse(node)
-    return _short(repr(redact(name, value)), VALUE) if type(value) in _PLAIN else None
-
-
-def _look(node: ast.expr, frame: FrameType) -> Any:
-    """The value of a name or of an attribute that an object has itself; this very function where there is none."""
-    if isinstance(node, ast.Name):
-        return next((names[node.id] for names in (frame.f_locals, frame.f_globals) if node.id in names), _look)
-    if isinstance(node, ast.Attribute):
-        owner = _look(node.value, frame)
-        own = getattr(owner, "__dict__", None) if owner is not _look and not isinstance(owner, type) else None
-        return own.get(node.attr, _look) if isinstance(own, dict) else _look
-    return _look
-
-
-def _short(text: str, most: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 3]}..."
-
-
-__all__ = ["describe", "loop_of"]
+__all__ = ["describe", "loop_of", "outwards", "tasks"]

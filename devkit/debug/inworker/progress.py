@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from . import collectives, connected, ended, forked, kernel_view, locks, lookups, polls, primitives, waits
+from . import collectives, connected, ended, forked, kernel_view, locks, lookups, polls, primitives, statements, waits
 from .identity import identify
 from .sources import is_users
 from .stacks import OUR_THREADS, all_threads, asyncio_tasks, awaiting
@@ -46,6 +46,7 @@ def facts(agent: Any) -> Document:
         "caught": agent.caught(),
         "primitives": primitives.describe(frames, names),
         "polls": polls.describe(frames, names),
+        "statements": statements.describe(frames, names),
         "coroutines": _coroutines(),
         **waits.actor(),
         "process": kernel_view.process(os.getpid()),

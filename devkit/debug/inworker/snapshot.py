@@ -15,6 +15,7 @@ The document has the fields of `CrashRecord`, and:
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -44,6 +45,7 @@ __all__ = [
 
 SIZE = 64 * 1024 - 1  # bytes of the document
 BUDGET = 0.005  # seconds of work for the values; the user's frames come first
+FIRST, FIRST_BUDGET = 3, 0.05  # of a process's first crashes: what numpy and torch do for the first time takes long
 MESSAGE = 2000  # characters of an exception's text
 OUTER_FRAMES, INNER_FRAMES = 20, 80  # of a deep recursion
 LOCALS = 60  # of one frame
@@ -64,14 +66,14 @@ def take(
     task_id: str = "",
     attempt: int = 0,
     size: int = SIZE,
-    budget: float = BUDGET,
+    budget: float | None = None,
 ) -> Document:
     """The whole document of a crash. It runs in the thread that failed, which waits."""
     chain = chain_of(error)
     outer = is_outer_level(error)
     light = outer or attempt > 0
     scene = _Scene(chain, _place(chain), light, outer)
-    shot = _Shot(scene, budget)
+    shot = _Shot(scene, _affordable(light) if budget is None else budget)
     parts = shot.parts()
     document: Document = {
         **_record(error, identity, kind, scene.place, root_of(error), task_id).to_json(),
@@ -89,6 +91,14 @@ def take(
     document = without(document, shot.secrets)
     _shrink(document, size)
     return document
+
+
+_taken = itertools.count()
+
+
+def _affordable(light: bool) -> float:
+    """Seconds for the values. A process that fails again and again is not held up for each of its crashes."""
+    return FIRST_BUDGET if not light and next(_taken) < FIRST else BUDGET
 
 
 def deepest_user_frame(error: BaseException) -> FrameType | None:

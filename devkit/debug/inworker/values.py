@@ -16,7 +16,7 @@ from types import FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .arrays import array_facts, facts_text
-from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
+from .insides import as_items, as_mapping, attributes, fields, size_of, telling, type_name
 from .redaction import (
     LONGEST_SECRET,
     REDACTED,
@@ -182,7 +182,7 @@ class _Text:
         plain = _plain_repr(value)
         if plain is not None:
             return cut(plain, self._limits.text)
-        named = attributes(value)
+        named = telling(value)
         shown = [(name, each) for name, each in named if not name.startswith("_")] or named
         pairs = (f"{name}={text}" for name, text in self._named(shown, depth))
         inner = self._join(pairs, len(shown))
@@ -240,7 +240,7 @@ def _plain_repr(value: Any) -> str | None:
     root = module.split(".")[0]
     if (is_native and (root in _PLAIN_ROOTS or kind is range or kind is slice)) or module in _PLAIN_MODULES:
         return _ADDRESS.sub("", repr(value))
-    if isinstance(shown_by, FunctionType) or attributes(value):
+    if isinstance(shown_by, FunctionType) or telling(value):
         return None
     # Generators, frames, locks, files, C objects: what kind of thing it is, and of which function.
     return f"<{type_name(kind)}{_of_what(value)}>"
@@ -307,7 +307,7 @@ def _json_container(value: Any, limits: Limits, depth: int) -> Any:
         return _json_items(items, size_of(value), limits, depth)
     if _named(value) is not None or _plain_repr(value) is not None or issubclass(type(value), BaseException):
         return summarise(value, limits)
-    named = attributes(value) if named is None else named
+    named = telling(value) if named is None else named
     inner = _json_pairs(named[: limits.items], len(named), limits, depth)
     return {"type": type_name(type(value)), "attributes": inner}
 

@@ -1,0 +1,139 @@
+"""What names and attributes in a program's text stand for in one of its frames, without running any of its code."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType, FunctionType, ModuleType
+from typing import Any
+
+LONGEST = 500_000  # characters of a file that is read for this
+VALUE = 80  # characters of a value
+ITEMS = 8  # of a container of plain data that is shown whole
+MOST_KEPT = 50  # files
+_PLAIN = (str, int, float, bool, type(None))
+_CONTAINERS = (list, tuple, dict, set)
+_NONE = object()
+
+_trees: dict[str, tuple[int, ast.Module | None]] = {}
+
+
+def tree_of(filename: str) -> tuple[int, ast.Module | None]:
+    """The syntax of a file, and its size, by which one that has changed is told; None of what can't be read."""
+    lines = linecache.getlines(filename)
+    size = sum(map(len, lines))
+    kept = _trees.get(filename)
+    if kept is None or kept[0] != size:
+        try:
+            tree = ast.parse("".join(lines)) if 0 < size <= LONGEST else None
+        except (SyntaxError, ValueError, RecursionError):
+            tree = None
+        if len(_trees) >= MOST_KEPT:
+            _trees.clear()
+        kept = _trees[filename] = (size, tree)
+    return kept
+
+
+def values(expressions: Iterable[ast.AST], frame: FrameType, most: int) -> Iterator[tuple[str, str]]:
+    """(text, value) of the names, attributes and items that are looked at; of what is called, of its owner only."""
+    nodes = [node for each in expressions for node in ast.walk(each)]
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    seen: set[str] = set()
+    for node in nodes:
+        if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or id(node) in called or len(seen) >= most:
+            continue
+        name = ast.unparse(node)
+        value = None if name in seen else _said(node, frame)
+        if value is not None:
+            seen.add(name)
+            yield name, value
+
+
+def short(text: str, most: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def _said(node: ast.expr, frame: FrameType) -> str | None:
+    from .redaction import REDACTED, redact
+
+    value = look(node, frame)
+    if value is _NONE:
+        return None
+    name = node.attr if isinstance(node, ast.Attribute) else ast.unparse(node)
+    if redact(name, value) is not value:
+        return REDACTED
+    return told(value)
+
+
+def told(value: Any) -> str | None:
+    """Plain data as it is, of containers how much is in them, arrays by their shape; None for what says nothing.
+
+    >>> told(3), told([1, 2]), told({}), told([[1]] * 9), told(sys), told(told)
+    ('3', '[1, 2]', '{}', 'list of 9', None, None)
+    """
+    from .shortly import short as shortly
+
+    if type(value) in _PLAIN:
+        return short(repr(value), VALUE)
+    if type(value) in _CONTAINERS:
+        items = [*value, *value.values()] if type(value) is dict else list(value)
+        plain = len(value) <= ITEMS and all(type(each) in _PLAIN for each in items)
+        text = repr(value) if plain else ""
+        return text if plain and len(text) <= VALUE else f"{type(value).__name__} of {len(value)}"
+    if isinstance(value, ModuleType | FunctionType | type):
+        return None
+    try:
+        line = _array(value) or shortly(value) or ""
+    except Exception:  # noqa: BLE001 - an object of somebody's own make that looks like one of those
+        return None
+    return line if " " in line else None  # its class alone says nothing that the program does not
+
+
+def _array(value: Any) -> str | None:
+    """A tensor or an array of numpy: its shape and type; one with a single number, that."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    array = getattr(sys.modules.get("numpy"), "ndarray", None)
+    if tensor is not None and type(value) is tensor:
+        device = value.device.type
+        one = device == "cpu" and value.layout is sys.modules["torch"].strided and value.numel() == 1
+        kind = str(value.dtype).removeprefix("torch.")
+        where = "" if device == "cpu" else f" on {value.device}"
+        return f"tensor {value.item():.6g}" if one else f"tensor {list(value.shape)} {kind}{where}"
+    if array is not None and type(value) is array:
+        return f"array {list(value.shape)} {value.dtype}"
+    return None
+
+
+def look(node: ast.expr, frame: FrameType) -> Any:
+    """The value of a name, of an attribute of an object itself or of its class, of an item; `_NONE` where none is."""
+    if isinstance(node, ast.Name):
+        return next((names[node.id] for names in (frame.f_locals, frame.f_globals) if node.id in names), _NONE)
+    if isinstance(node, ast.Attribute):
+        return _attribute(look(node.value, frame), node.attr)
+    if isinstance(node, ast.Subscript):
+        return _item(look(node.value, frame), look(node.slice, frame))
+    return node.value if isinstance(node, ast.Constant) else _NONE
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    if owner is _NONE or isinstance(owner, type | ModuleType):
+        return _NONE
+    own = getattr(owner, "__dict__", None)
+    if isinstance(own, dict) and name in own:
+        return own[name]
+    kept = next((each.__dict__[name] for each in type(owner).__mro__ if name in each.__dict__), _NONE)
+    return kept if type(kept) in _PLAIN else _NONE  # a constant of its class; not what computes
+
+
+def _item(owner: Any, key: Any) -> Any:
+    if type(owner) is dict and type(key) in _PLAIN:
+        return owner.get(key, _NONE)
+    if type(owner) in (list, tuple) and type(key) is int and -len(owner) <= key < len(owner):
+        return owner[key]
+    return _NONE
+
+
+__all__ = ["look", "short", "told", "tree_of", "values"]

@@ -1,0 +1,96 @@
+"""What the lines at which threads and coroutines stand look at: the statements, the loops around them, and values.
+
+Read from the program's text and its frames; nothing of the program is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable, Mapping
+from types import FrameType
+from typing import Any
+
+from .expressions import short, tree_of, values
+from .polls import loop_of, outwards, tasks
+from .redaction import scrub_start
+from .sources import is_users
+from .stacks import is_ours
+
+TEXT = 160  # characters of a statement
+VALUES = 5  # of one statement
+CALLERS = 2  # frames of the program around the innermost one
+MOST = 24  # threads
+MOST_KEPT = 500  # statements
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+Document = dict[str, Any]
+_kept: dict[tuple[str, int, int], ast.stmt | None] = {}
+
+
+def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
+    """[{"thread", "lines": [{"at", "text", "values", "loop"}]}]: of each thread and asyncio task in the program's code.
+
+    `lines` begins with the innermost frame that is the program's; `values` is {text: value}; `loop` is the innermost
+    one around the line, as `polls.loop_of` has it, or None.
+    """
+    works = [(names.get(ident, f"thread {ident}"), outwards(frame)) for ident, frame in frames.items()]
+    found = ((name, _lines(stack)) for name, stack in [*works, *tasks()])
+    return [{"thread": name, "lines": lines} for name, lines in found if lines][:MOST]
+
+
+def _lines(stack: Iterable[FrameType]) -> list[Document]:
+    lines: list[Document] = []
+    for frame in stack:
+        name = frame.f_code.co_filename
+        if is_users(name) and not is_ours(name):
+            lines.append(_line(frame))
+            if len(lines) > CALLERS:
+                break
+    return lines
+
+
+def _line(frame: FrameType) -> Document:
+    code, line = frame.f_code, frame.f_lineno or 0
+    found = statement(code.co_filename, code.co_firstlineno, line)
+    return {
+        "at": {"file": code.co_filename, "line": line, "function": code.co_qualname},
+        "text": "" if found is None else scrub_start(short(ast.unparse(found), TEXT), TEXT, code=True),
+        "values": {} if found is None else dict(values([found], frame, VALUES)),
+        "loop": loop_of(frame),
+    }
+
+
+def statement(filename: str, first: int, line: int) -> ast.stmt | None:
+    """The innermost one that a line is in, of a `with` or a loop its head; `first` is where the function begins."""
+    size, tree = tree_of(filename)
+    key = (filename, size, line)
+    if tree is not None and key not in _kept:
+        if len(_kept) >= MOST_KEPT:
+            _kept.clear()
+        _kept[key] = _innermost(tree, first, line)
+    return _kept.get(key)
+
+
+def _innermost(tree: ast.Module, first: int, line: int) -> ast.stmt | None:
+    found: ast.stmt | None = None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and first <= node.lineno <= line <= (node.end_lineno or 0):
+            found = node if found is None or node.lineno >= found.lineno else found
+    if found is None or isinstance(found, _FUNCTIONS):
+        return None
+    return _head(found)
+
+
+def _head(node: ast.stmt) -> ast.stmt:
+    """Without what is inside of it."""
+    if not hasattr(node, "body"):
+        return node
+    head = copy.copy(node)
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        if hasattr(head, part):
+            setattr(head, part, [])
+    return head
+
+
+__all__ = ["describe", "statement"]
