@@ -156,6 +156,10 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     """The way to what could not be pickled; another copy or version; who has the port; what was open, if too much."""
     if document.get("way"):
         yield f"what cannot be pickled: {document['way']}"
+    if classes := document.get("objects"):
+        at = str(document.get("task") or "")
+        whose = f" of a call of {at}" if at else ""
+        yield f"what could not be unpickled{whose} holds objects of {', '.join(map(str, classes))}"
     for each in document.get("differs") or ():
         yield f"another copy of {each['module']} than the driver's: here {each['here']}, there {each['there']}"
     yield from map(_version_clue, document.get("other_versions") or ())

@@ -181,8 +181,9 @@ def _tell(why: str, run: EndedRun, earlier: Sequence[str]) -> None:
     hint = ": its own output says why" if nothing and 0 < run.code < INTERRUPTED else ""  # no signal ended it
     lines = [f"{why}; this is {said(run)}{nothing}{hint}"]
     if earlier:
-        more = f", the last of {len(earlier)}" if len(earlier) > 1 else ""
-        lines.append(f"earlier runs left crashes{', too' if left else ''}: --job {earlier[0]}{more}")
+        runs = f"{len(earlier)} earlier runs" if len(earlier) > 1 else "an earlier run"
+        newest = "the newest: " if len(earlier) > 1 else ""
+        lines.append(f"{runs} left crashes{', too' if left else ''}: {newest}--job {earlier[0]}")
     for line in lines:
         console.talk().print(f"devkit: {line}", soft_wrap=True, markup=False, highlight=False)
 

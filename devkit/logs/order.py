@@ -223,13 +223,18 @@ def _followed(problems: Sequence[Problem], cause: Problem) -> tuple[Followed, ..
 def _why(problem: Problem, cause: Problem) -> str:
     """What it follows from, or how it is to the cause."""
     said, first = problem.best.raised.said, cause.best.raised.said
-    if any(event.root for event in problem.events) and said == first:
+    if any(event.root for event in problem.events) and said == first and _is_retried(problem, cause):
         return AGAIN
     if problem.weight.why:
         return problem.weight.why
     if _is_within(problem, cause):
         return WITHIN
     return SAME if said == first else LATER
+
+
+def _is_retried(problem: Problem, cause: Problem) -> bool:
+    """Whether it may be the same call in another process of the same actor or task."""
+    return problem.role == cause.role != "driver" and problem.process != cause.process
 
 
 def _is_within(problem: Problem, cause: Problem) -> bool:

@@ -87,7 +87,7 @@ def test_a_newest_run_that_left_no_crash_is_named(alone: Path, capsys: pytest.Ca
     out, err = capsys.readouterr()
     assert "no crashes" in out and "abc1" not in out
     assert f"this is the run {newest.name} of" in err and "and left no crash: its own output says why" in err
-    assert f"earlier runs left crashes: --job {older.name}\n" in err
+    assert f"an earlier run left crashes: --job {older.name}\n" in err
 
 
 @pytest.mark.parametrize("code", [-9, 130])
@@ -177,7 +177,7 @@ def test_the_newest_run_and_its_newest_crash_come_first(alone: Path, capsys: pyt
     crashes.main()
     out, err = capsys.readouterr()
     assert [line[:4] for line in out.splitlines() if line.startswith("000")] == ["0003", "0002"]
-    assert f"earlier runs left crashes, too: --job {older.name}" in err
+    assert f"an earlier run left crashes, too: --job {older.name}" in err
     crashes.main(job=older.name)
     assert "0001" in capsys.readouterr().out
     assert crashes.main("", job=older.name) == 0

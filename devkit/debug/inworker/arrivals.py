@@ -45,7 +45,7 @@ def arrival_of(error: BaseException) -> Arrival:
     """Of an exception and of what led to it; nothing, where a version is no likely reason."""
     found: dict[str, None] = {}
     unpickled = False
-    for each in _errors(error):
+    for each in errors_of(error):
         frames = [frame for frame, _ in places_of(each.__traceback__)]
         inside = _inside(frames)
         arrived = bool(inside) or _is_told(each, frames)
@@ -55,7 +55,7 @@ def arrival_of(error: BaseException) -> Arrival:
     return Arrival(tuple(name for name in found if name)[:MOST], unpickled)
 
 
-def _errors(error: BaseException) -> Iterator[BaseException]:
+def errors_of(error: BaseException) -> Iterator[BaseException]:
     """Those of this process; Ray keeps what an object could not be unpickled for in an error of its own."""
     for _, each in chain_of(error):
         if _ANOTHERS not in (kind.__name__ for kind in type(each).__mro__):

@@ -116,6 +116,7 @@ def _copies(error: BaseException, kind: str) -> Document:
     from . import editions, packages
     from .arrivals import arrival_of
     from .lineage import chain_of, places_of
+    from .parcels import classes_in
 
     arrival = arrival_of(error)
     known: Document = {}
@@ -123,7 +124,13 @@ def _copies(error: BaseException, kind: str) -> Document:
         chain = chain_of(error)
         known = editions.of_error(frame for _, each in chain for frame, _ in places_of(each.__traceback__))
         known |= editions.of_modules(name for name in arrival.modules if name not in known)
-    found = {"modules": known, "packages": packages.of_modules(arrival.modules), "unpickled": arrival.unpickled}
+    objects = classes_in(error) if arrival.unpickled else []
+    found = {
+        "modules": known,
+        "objects": objects,
+        "packages": packages.of_modules(arrival.modules),
+        "unpickled": arrival.unpickled,
+    }
     return {name: each for name, each in found.items() if each}
 
 

@@ -137,12 +137,14 @@ def _role(worker: Any, instance: Any) -> str:
     module = sys.modules.get("ray._private.worker")
     if module is not None and getattr(worker, "mode", None) == module.SCRIPT_MODE:
         return DRIVER
-    return (_task_name(worker) if job_id(worker) else "") or WORKER
+    return task_called(worker).rpartition(".")[2] or WORKER
 
 
-def _task_name(worker: Any) -> str:
+def task_called(worker: Any = None) -> str:
+    """What Ray calls the task that runs here, `Rollout.generate`; empty: none does."""
+    worker = worker or _worker()
     try:
-        return str(worker.core_worker.get_current_task_name()).rpartition(".")[2]
+        return str(worker.core_worker.get_current_task_name()) if job_id(worker) else ""
     except Exception:  # noqa: BLE001 - Ray raises between tasks: then there is no name, and no harm
         return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from types import MemberDescriptorType
 from typing import Any
@@ -88,15 +89,27 @@ def telling(value: Any) -> list[tuple[str, Any]]:
     >>> net = Net()
     >>> net.__dict__.update(training=True, _modules={"up": 1}, _hooks={})
     >>> telling(net)
-    [('training', True), ('up', 1)]
+    [('up', 1), ('training', True)]
     """
     found = attributes(value)
     names = {name for name, _ in found}
     if "_modules" in names:
-        return [(name, each) for name, each in found if not name.startswith("_")]
+        inside = list(_inside_module(value))
+        own = {name for name, _ in inside}
+        return inside + [(name, each) for name, each in found if not name.startswith("_") and name not in own]
     if names >= {"param_groups", "state", "defaults"}:
-        return [(name, each) for name, each in found if name == "param_groups"]
+        groups = dict(found)["param_groups"]
+        first = groups[0] if type(groups) is list and groups and type(groups[0]) is dict else {}
+        return [(name, each) for name, each in first.items() if name != "params"]
     return found
+
+
+def _inside_module(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a torch module is made of, before what it is set to."""
+    own = object.__getattribute__(value, "__dict__")
+    for group in ("_modules", "_parameters", "_buffers"):
+        inner = own.get(group)
+        yield from dict.items(inner) if isinstance(inner, dict) else ()
 
 
 def type_name(kind: type) -> str:
