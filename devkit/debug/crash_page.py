@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LED_TO = {"cause": "which led to", "context": "while that was handled, there was", "member": "one of those in"}
 ARRAYS = ("tensor", "array")
-VALUE_LINES = 3  # of one variable
+VALUE_LINES, VALUE_CHARACTERS = 3, 1000  # of one variable, on a terminal and elsewhere
 CALLER_LINES = 1  # of source around a call; around what raised it is all that the snapshot has
 NOTED = frozenset({"type", "cut", "problem"})
 
@@ -157,9 +157,9 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     if document.get("way"):
         yield f"what cannot be pickled: {document['way']}"
     if classes := document.get("objects"):
-        at = str(document.get("task") or "")
-        whose = f" of a call of {at}" if at else ""
-        yield f"what could not be unpickled{whose} holds objects of {', '.join(map(str, classes))}"
+        call = str(document.get("arriving") or "")
+        what = f"the argument of {call} that could not be unpickled" if call else "what could not be unpickled"
+        yield f"{what} is made of, in this order: {', '.join(map(str, classes))}"
     for each in document.get("differs") or ():
         yield f"another copy of {each['module']} than the driver's: here {each['here']}, there {each['there']}"
     yield from map(_version_clue, document.get("other_versions") or ())
@@ -293,6 +293,8 @@ class _View:
             room = max(20, self._width - len(head))
             most = None if self.everything else VALUE_LINES
             said = f"\n{' ' * len(head)}".join(textwrap.wrap(said, room, max_lines=most, placeholder=" …"))
+        elif not self.everything and len(said) > VALUE_CHARACTERS:
+            said = f"{said[:VALUE_CHARACTERS]} …"
         return Text.assemble((head, GOOD), said)
 
 

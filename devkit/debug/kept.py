@@ -182,8 +182,8 @@ def _tell(why: str, run: EndedRun, earlier: Sequence[str]) -> None:
     lines = [f"{why}; this is {said(run)}{nothing}{hint}"]
     if earlier:
         runs = f"{len(earlier)} earlier runs" if len(earlier) > 1 else "an earlier run"
-        newest = "the newest: " if len(earlier) > 1 else ""
-        lines.append(f"{runs} left crashes{', too' if left else ''}: {newest}--job {earlier[0]}")
+        newest = "; the newest" if len(earlier) > 1 else ""
+        lines.append(f"{runs} left crashes{', too' if left else ''}{newest}: --job {earlier[0]}")
     for line in lines:
         console.talk().print(f"devkit: {line}", soft_wrap=True, markup=False, highlight=False)
 

@@ -10,11 +10,11 @@ from devkit.hang.case import Case
 from devkit.hang.states import ACCEPTS, State
 
 MOST = 4  # hops that are told
-_TCP = re.compile(r"TCP (?P<local>\S+) to (?P<remote>\S+)")
+_TCP = re.compile(r"TCP (?P<local>\S+) (?:to (?P<remote>\S+)|\(listening\))")
 _LOCKS = ("flock", "fcntl")
 _ANYWHERE = ("0.0.0.0", "[::]", "::")
 _OF_THE_NODE = re.compile(r"127\.|\[?::1\]?$|\[?::ffff:127\.")  # the same address is another place on each node
-_LISTENS = re.compile(r"TCP \S+ to (0\.0\.0\.0|\[?::\]?):0\b")
+_LISTENS = re.compile(r"TCP \S+ \(listening\)")
 
 
 class Hop(NamedTuple):
@@ -63,7 +63,7 @@ def follow(case: Case, state: State) -> Line:
 def _hop(case: Case, state: State) -> Hop | None:
     if state.doing != "io" or state.moved or is_server(state):
         return None
-    if found := _TCP.search(state.about):
+    if (found := _TCP.search(state.about)) and found["remote"]:
         owner = _owner(case, state, found["remote"])
         return Hop(owner, f"{found['remote']} is {{}}'s") if owner else None
     thread = state.facts.thread

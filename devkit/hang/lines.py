@@ -44,7 +44,7 @@ def loops(state: State, before: Sequence[tuple[Line, ...]]) -> Iterator[str]:
         if line.loop and line.loop not in seen:
             seen.add(line.loop)
             same = bool(line.looked_at) and earlier.get((line.at.file, line.loop)) == line.looked_at
-            still = ", and these have not changed" if same else ""
+            still = ", as before" if same else ""
             yield f"{INDENT}in the loop `{line.loop}`{_values([line.looked_at])}{still}"
 
 

@@ -259,7 +259,7 @@ def test_what_a_loop_that_sleeps_looks_at(run: Any, loops: Loops) -> None:
     run(loops.for_a_flag)
     found = seen(polls.describe, "for_a_flag")
     assert found["loop"] == "while not self.ready and len(self.rows) < 3 and self.api_key"
-    assert found["values"] == {"self.ready": "False", "self.rows": "list of 0", "self.api_key": "'<redacted>'"}
+    assert found["values"] == {"self.ready": "False", "self.rows": "[]", "self.api_key": "<redacted>"}
     assert found["at"]["function"] == "Loops.for_a_flag" and found["by"] == found["at"]
 
 

@@ -595,8 +595,9 @@ def test_a_rank_that_was_given_twice() -> None:
     ), found.sentence
 
 
-def on_tcp(rank: int, call: str, local: str, remote: str = "0.0.0.0:0") -> Document:
-    return process(facts(rank, 24, "serve", call_in=call, target=f"TCP {local} to {remote}"), rank)
+def on_tcp(rank: int, call: str, local: str, remote: str = "") -> Document:
+    target = f"TCP {local} to {remote}" if remote else f"TCP {local} (listening)"
+    return process(facts(rank, 24, "serve", call_in=call, target=target), rank)
 
 
 def test_whoever_waits_for_data_comes_before_a_server_and_is_told_whose_the_other_end_is() -> None:

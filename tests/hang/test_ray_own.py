@@ -172,6 +172,30 @@ def test_children_none_of_which_has_the_turn_to_read_from_their_queue() -> None:
     assert f"own_turns.py:{mark('own_turns.py', 'waits')}" in found["sentence"], found["sentence"]
 
 
+def test_the_values_that_a_line_looks_at_are_told() -> None:
+    found = verdict("own_looks.py", "--after", "3", until="the predicate of an asyncio.Condition", words=("predicate",))
+    looks = "await self.changed.wait_for(lambda: self.version >= wanted)  # self.version = 1, wanted = 118"
+    assert looks in map(str.strip, found["evidence"]), found
+    assert found["culprit"]["line"] == mark("own_looks.py", "predicate"), found["sentence"]
+
+
+def test_a_loop_that_gets_nowhere_shows_that_what_it_looks_at_stays() -> None:
+    found = verdict("own_looks.py", until="Packer pid", words=("spins",))
+    assert (found["kind"], found["hang"]) == ("moves", False), found["sentence"]
+    loop = "in the loop `while len(packed) < len(self.rows)`  # packed = list of 30, self.rows = list of 40"
+    assert f"{loop}, as before" in map(str.strip, found["evidence"]), found
+
+
+def test_what_could_not_be_unpickled_is_told_by_its_classes_and_the_call() -> None:
+    program = str(PROGRAMS / "own_looks.py")
+    with short_folder() as folder:
+        environ = environment(folder)
+        code, _, err = devkit(environ, "run", "--", sys.executable, program, "arrives")
+        assert code == 1, err
+        _, out, _ = devkit(environ, "logs", "--first-error")
+        assert "the argument of Reader.read that could not be unpickled is made of, in this order: Settings" in out
+
+
 @pytest.mark.parametrize("words", [(), ("alone",)], ids=["a dashboard", "none"])
 def test_a_placement_group_that_waits_says_who_holds_what(words: tuple[str, ...]) -> None:
     found = verdict("own_groups.py", "--after", "3", until="placement group second", words=words)

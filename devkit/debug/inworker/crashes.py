@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from . import ports, reserve
-from .identity import DRIVER, identify
+from .identity import DRIVER, identify, task_called
 from .words import say
 
 JOIN_SECONDS = 0.5  # the most that the first crash of a new process waits for the way to the hub
@@ -124,13 +124,9 @@ def _copies(error: BaseException, kind: str) -> Document:
         chain = chain_of(error)
         known = editions.of_error(frame for _, each in chain for frame, _ in places_of(each.__traceback__))
         known |= editions.of_modules(name for name in arrival.modules if name not in known)
-    objects = classes_in(error) if arrival.unpickled else []
-    found = {
-        "modules": known,
-        "objects": objects,
-        "packages": packages.of_modules(arrival.modules),
-        "unpickled": arrival.unpickled,
-    }
+    found = {"modules": known, "packages": packages.of_modules(arrival.modules), "unpickled": arrival.unpickled}
+    if arrival.unpickled:
+        found |= {"objects": classes_in(error), "arriving": task_called() if kind != DRIVER else ""}
     return {name: each for name, each in found.items() if each}
 
 

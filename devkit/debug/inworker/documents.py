@@ -228,6 +228,7 @@ class CrashDetails(TypedDict):
     differs: NotRequired[list[OtherCopy]]
     packages: NotRequired[dict[str, dict[str, Any]]]  # that the error may be about: which version this process has
     unpickled: NotRequired[bool]  # it failed while an object was unpickled
+    arriving: NotRequired[str]  # the call of which it was an argument, "Rollout.generate"
     objects: NotRequired[list[str]]  # the program's classes of which objects were in that
     other_versions: NotRequired[list[OtherVersion]]
     ports: NotRequired[list[PortHolder]]  # of an address that was in use

@@ -32,6 +32,7 @@ _CALLS_ARM = {
 }  # fmt: skip
 _CALLS = _CALLS_ARM if platform.machine() in ("aarch64", "arm64") else _CALLS_X86
 _MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")  # the last two also when a file is mapped into memory
+_LISTENS = "0A"  # the state of a socket that others connect to
 _SENDING = ("01", "02")  # states of a connection: established, and on its way to that
 _TRIES = 3  # a lossy line needs two now and then
 _POLLS = ("poll", "ppoll")
@@ -99,7 +100,7 @@ def _wait(words: str, pid: int | str) -> Document | None:
     if call in _POLLS and len(parts) > 2 and pid == "self":
         numbers = _polled(int(parts[1], 16), int(parts[2], 16))
     names = [_name(number, pid) for number in numbers]
-    told = ", ".join(filter(None, (_target(name, pid) for name in names)))
+    told = ", ".join(dict.fromkeys(filter(None, (_target(name, pid) for name in names))))
     pipes = [name[6:-1] for name in names if name.startswith("pipe:[")]
     return {"call": call, **({"target": told} if told else {}), **({"pipes": pipes} if pipes else {})}
 
@@ -131,7 +132,8 @@ def _connection(inode: str, pid: int | str) -> str:
         for line in text(f"/proc/{pid}/net/{table}").splitlines()[1:]:
             parts = line.split()
             if len(parts) > 9 and parts[9] == inode:
-                return f"TCP {address(parts[1])} to {address(parts[2])}"
+                local = address(parts[1])
+                return f"TCP {local} (listening)" if parts[3] == _LISTENS else f"TCP {local} to {address(parts[2])}"
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickletools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from .arrivals import errors_of
 from .lineage import places_of
@@ -16,7 +16,16 @@ _RAYS = os.path.join("ray", "_private", "serialization.py")
 _PARCEL = "in_band"  # Ray's name for the pickle, without its arrays
 _TEXTS = frozenset({"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"})
 _GETS = frozenset({"BINGET", "LONG_BINGET"})
+_MAKES = "_make_skeleton_class"  # cloudpickle's function for a class that came whole: of its type, with its name
+_NOTHING, _TYPE, _NAME = range(3)  # what comes next of such a class
 _LIBRARIES = ("numpy.", "torch.", "ray.", "builtins.", "copyreg.", "collections.", "cloudpickle.", "_codecs.")
+
+
+class _Top(NamedTuple):
+    """A text on a pickle's stack, or a class or function that was found by its name."""
+
+    text: str | None = None
+    found: str = ""
 
 
 def classes_in(error: BaseException) -> list[str]:
@@ -45,23 +54,39 @@ def named_in(pickled: Any) -> list[str]:
 
 
 def _globals(pickled: bytes) -> Iterator[str]:
-    """`module.name` of the classes and functions that are looked up, in the order in which they are."""
+    """Names of the classes and functions that are looked up, and of the classes that are made here, in this order."""
     texts: list[str] = []  # that were put on the stack
-    memo: list[str | None] = []
-    top: str | None = None  # of the stack, if it is a text
+    memo: list[_Top] = []
+    top, made = _Top(), _NOTHING
     try:
         for code, argument, _ in pickletools.genops(pickled):
             if code.name == "MEMOIZE":
                 memo.append(top)
                 continue
-            if code.name == "GLOBAL":
-                yield str(argument).replace(" ", ".")
-            elif code.name == "STACK_GLOBAL" and len(texts) > 1:
-                yield f"{texts[-2]}.{texts[-1]}"
-            top = str(argument) if code.name in _TEXTS else memo[argument] if code.name in _GETS else None
-            texts += [top] if top is not None else []
+            top = _top(code.name, argument, texts, memo)
+            if top.text is not None:
+                texts.append(top.text)
+                if made == _NAME:
+                    yield top.text
+                    made = _NOTHING
+            elif top.found and made == _TYPE:
+                made = _NAME
+            elif top.found:
+                made = _TYPE if top.found.endswith(_MAKES) else made
+                yield top.found
     except Exception:  # noqa: BLE001 - a pickle that is no pickle: what was seen of it is told
         return
+
+
+def _top(code: str, argument: Any, texts: list[str], memo: list[_Top]) -> _Top:
+    """What an instruction has put on the stack, as far as it is asked for."""
+    if code in _TEXTS:
+        return _Top(str(argument))
+    if code in _GETS:
+        return memo[int(argument)]
+    if code == "STACK_GLOBAL" and len(texts) > 1:
+        return _Top(None, f"{texts[-2]}.{texts[-1]}")
+    return _Top(None, str(argument).replace(" ", ".") if code == "GLOBAL" else "")
 
 
 __all__ = ["classes_in", "named_in"]

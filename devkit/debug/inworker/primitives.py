@@ -203,6 +203,10 @@ def _condition(it: Any) -> str:
     return f"{_kind(it)} to be notified"
 
 
+def _predicate(it: Any) -> str:
+    return f"the predicate of {_kind(it)} to hold"
+
+
 def _get(it: Any) -> str:
     return f"an item from {_kind(it)} that is empty" if not _size(it) else ""
 
@@ -256,7 +260,7 @@ def _kind(it: Any) -> str:
 Tell = Callable[[Any], str]
 _KINDS: dict[tuple[str, str], Tell] = {
     ("threading.py", "wait"): lambda it: _THREADING.get(type(it).__name__, lambda _: "")(it),
-    ("threading.py", "wait_for"): _condition,
+    ("threading.py", "wait_for"): _predicate,
     ("threading.py", "acquire"): _semaphore,
     ("threading.py", "__enter__"): _semaphore,
     ("threading.py", "join"): _thread_end,
@@ -267,7 +271,7 @@ _KINDS: dict[tuple[str, str], Tell] = {
     ("_base.py", "exception"): _future,
     ("locks.py", "acquire"): lambda it: (_lock if type(it).__name__ == "Lock" else _semaphore)(it),
     ("locks.py", "wait"): lambda it: _THREADING.get(type(it).__name__, lambda _: "")(it),
-    ("locks.py", "wait_for"): _condition,
+    ("locks.py", "wait_for"): _predicate,
     ("queues.py", "get"): _taken,
     ("queues.py", "put"): _put,
     ("queues.py", "join"): _join,

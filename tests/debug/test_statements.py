@@ -1,0 +1,136 @@
+"""What is told of the line at which a thread or a coroutine stands: its statement, and the values that it looks at."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from devkit.debug.inworker import expressions, locks, statements
+from tests.debug.conftest import eventually
+
+Document = dict[str, Any]
+
+
+class Server:
+    patience = 30.0
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.changed = threading.Condition()
+        self.slots = {"gpu0": 3, "gpu1": 4}
+        self.api_key = "sk-hidden"
+        self.open = threading.Event()
+        self.asked = 0
+
+    @property
+    def free(self) -> int:
+        self.asked += 1
+        return self.asked
+
+    def fetch(self, wanted: int) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.version >= wanted, timeout=self.patience)
+
+    def serve(self, name: str) -> None:
+        self.take(self.slots[name], self.api_key)
+
+    def take(self, room: int, key: str) -> None:
+        rows = [1] * 40
+        while len(rows) > room:
+            if self.open.wait((self.free and None) or 30):
+                return
+
+
+async def drains(pending: list[int], seconds: float) -> None:
+    while pending:
+        await asyncio.sleep(seconds)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.version = 99
+    server.open.set()
+    with server.changed:
+        server.changed.notify_all()
+
+
+def lines_of(thread: threading.Thread, text: str) -> list[Document]:
+    """Once its innermost line has this in it."""
+
+    def look() -> list[Document] | None:
+        found = statements.describe(*locks.innermost("devkit"))
+        lines = next((each["lines"] for each in found if each["thread"] == thread.name), [])
+        return lines if lines and text in lines[0]["text"] else None
+
+    result: list[Document] = eventually(look, text, 20)
+    return result
+
+
+def started(call: Any, *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=call, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_predicate_is_shown_with_what_it_looks_at(server: Server) -> None:
+    [line, *_] = lines_of(started(server.fetch, 118), "wait_for")
+    assert line["text"] == "self.changed.wait_for(lambda: self.version >= wanted, timeout=self.patience)"
+    assert line["values"] == {"self.patience": "30.0", "self.version": "1", "wanted": "118"}
+    assert line["at"]["function"].endswith("Server.fetch") and line["loop"] is None
+
+
+def test_who_called_it_and_the_loop_around_it(server: Server) -> None:
+    [line, caller, *_] = lines_of(started(server.serve, "gpu1"), "self.open.wait")
+    assert line["loop"] == {"loop": "while len(rows) > room", "values": {"rows": "list of 40", "room": "4"}}
+    assert caller["text"] == "self.take(self.slots[name], self.api_key)"
+    assert caller["values"] == {
+        "self.slots[name]": "4",
+        "self.api_key": "<redacted>",
+        "self.slots": "{'gpu0': 3, 'gpu1': 4}",
+        "name": "'gpu1'",
+    }
+    assert server.asked <= 1, "a property is code, and is not run for this"
+
+
+def test_a_coroutine_has_a_line_too() -> None:
+    found: list[list[Document]] = []
+
+    async def main() -> None:
+        task = asyncio.create_task(drains([1, 2], 30.0), name="drain")
+        await asyncio.sleep(0)
+        every = statements.describe(*locks.innermost("devkit"))
+        found.extend(each["lines"] for each in every if each["thread"] == "task drain")
+        task.cancel()
+
+    asyncio.run(main())
+    [[line]] = found
+    assert (line["text"], line["values"]) == ("await asyncio.sleep(seconds)", {"seconds": "30.0"})
+    assert line["loop"] == {"loop": "while pending", "values": {"pending": "[1, 2]"}}
+
+
+def test_of_a_head_only_the_head() -> None:
+    tree_of = statements.statement
+    with open(__file__) as file:
+        lines = file.read().splitlines()
+    number = next(at for at, line in enumerate(lines, 1) if line.strip() == "while pending:")
+    import ast
+
+    found = tree_of(__file__, number - 1, number)
+    assert found is not None and ast.unparse(found).strip() == "while pending:"
+    assert tree_of("/nowhere.py", 1, 1) is None
+
+
+def test_arrays_by_their_shape_and_nothing_of_what_says_nothing() -> None:
+    torch, numpy = pytest.importorskip("torch"), pytest.importorskip("numpy")
+    assert expressions.told(torch.zeros(3, 4)) == "tensor [3, 4] float32"
+    assert expressions.told(torch.tensor(0.5)) == "tensor 0.5"
+    assert expressions.told(numpy.zeros(3)) == "array [3] float64"
+    assert expressions.told(threading.Event()) == "<Event not set>"
+    assert expressions.told(threading.Condition()) is None, "its class alone"
+    assert expressions.told(Server()) is None

@@ -1,0 +1,58 @@
+"""The lines of the program under the evidence, with their values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.hang.jobs import TRAIN, Document, driver, facts, process, verdict
+
+
+def line(number: int, text: str, function: str = "step", loop: Document | None = None, **values: str) -> Document:
+    at = {"file": TRAIN, "line": number, "function": function}
+    return {"at": at, "text": text, "values": values, "loop": loop}
+
+
+def waits(rank: int, *lines: Document, **changes: Any) -> Document:
+    said = [{"thread": "MainThread", "lines": list(lines)}]
+    return process(facts(rank, lines[0]["at"]["line"], statements=said, **changes), rank)
+
+
+def test_a_line_stands_under_its_wait_and_callers_that_show_a_value_under_it() -> None:
+    inner = line(20, "self.ready.wait(seconds)", seconds="30")
+    caller, main = line(40, "self.fetch(118)"), line(50, "main()")
+    found = verdict([waits(0, inner, caller, main), driver()], seconds=20.0)
+    at = next(number for number, each in enumerate(found.evidence) if each.startswith("Worker rank 0: waits"))
+    assert found.evidence[at + 1 :][:2] == (
+        "    self.ready.wait(seconds)  # seconds = 30",
+        f"    called at {TRAIN}:40: self.fetch(118)",
+    )
+    assert not any("main()" in each for each in found.evidence), "it shows no value"
+
+
+def test_equal_lines_are_one_and_different_values_are_told() -> None:
+    several = [waits(rank, line(20, "recv(tag)", tag=str(9 + rank), size="8")) for rank in range(5)]
+    found = verdict([*several, driver()], seconds=20.0)
+    assert found.evidence.count("    recv(tag)  # tag = 9 or 10 or 11 or 2 more, size = 8") == 1, found.evidence
+
+
+def test_a_process_at_another_line_than_its_statement_has_none() -> None:
+    moved = [{"thread": "MainThread", "lines": [line(21, "later()", x="1")]}]
+    found = verdict([process(facts(0, 20, statements=moved), 0), driver()], seconds=20.0)
+    assert not any("later" in each for each in found.evidence)
+    unreadable = [{"thread": "MainThread", "lines": [line(20, "", x="1")]}]
+    found = verdict([process(facts(0, 20, statements=unreadable), 0), driver()], seconds=20.0)
+    assert not any("x = 1" in each for each in found.evidence)
+
+
+def test_a_loop_at_work_shows_whether_what_it_looks_at_changes() -> None:
+    def at_work(cpu: float, done: str) -> list[Document]:
+        loop = {"loop": "while done < total", "values": {"done": done, "total": "7"}}
+        one = waits(0, line(20, "done += 0", loop=loop), inner=[], call_in="", cpu=cpu)
+        return [one, driver()]
+
+    still = verdict(at_work(1.0, "3"), at_work(9.0, "3"))
+    assert still.kind == "moves" and "    in the loop `while done < total`  # done = 3, total = 7, as before" in (
+        still.evidence
+    )
+    moving = verdict(at_work(1.0, "3"), at_work(9.0, "4"))
+    assert "    in the loop `while done < total`  # done = 4, total = 7" in moving.evidence
