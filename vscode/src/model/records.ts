@@ -130,6 +130,10 @@ export interface CrashDetails {
   readonly packages?: { readonly [name: string]: { readonly [name: string]: Json } };
   /** it failed while an object was unpickled */
   readonly unpickled?: boolean;
+  /** the call of which it was an argument, "Rollout.generate" */
+  readonly arriving?: string;
+  /** the program's classes of which objects were in that */
+  readonly objects?: readonly string[];
   readonly other_versions?: readonly OtherVersion[];
   /** of an address that was in use */
   readonly ports?: readonly PortHolder[];
