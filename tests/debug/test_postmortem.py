@@ -186,13 +186,42 @@ def test_an_exit_that_kills_an_async_actors_loop_is_a_crash() -> None:
     assert reported[0][:3] == ["exit", "SystemExit", "5"]
 
 
+def test_what_makes_a_driver_end_its_ray_is_told_once() -> None:
+    """Though it is caught outside, where two lines of it are printed."""
+    reported = outcome(
+        """
+        before_ray_ends = postmortem.install_in_driver(on_crash)
+        def fit():
+            raise ValueError("the advantages are nan")
+        def run():
+            try:
+                fit()
+            finally:
+                before_ray_ends()
+                before_ray_ends()
+        try:
+            run()
+        except ValueError:
+            pass
+        before_ray_ends()
+        try:
+            sys.exit(0)
+        except SystemExit:
+            before_ray_ends()
+        """
+    )
+
+    assert reported == [["driver", "ValueError", "the advantages are nan", ["run", "fit"]]]
+
+
 @pytest.mark.parametrize(
-    ("driver", "expected"), [(True, ["driver", "RuntimeError", "top", ["<module>"]]), (False, None)]
+    ("install", "expected"),
+    [("install_in_driver", ["driver", "RuntimeError", "top", ["<module>"]]), ("install", None)],
 )
-def test_the_driver_is_watched_when_asked(driver: bool, expected: list[Any] | None) -> None:
+def test_the_driver_is_watched_when_asked(install: str, expected: list[Any] | None) -> None:
     reported = outcome(
         f"""
-        postmortem.install(on_crash, driver={driver})
+        postmortem.{install}(on_crash)
         raise RuntimeError("top")
         """,
         code=1,
@@ -261,7 +290,7 @@ def test_a_drivers_hard_exit_is_reported_with_what_it_handled_and_one_with_succe
     )
 
     assert reported == [["driver after ValueError('no reward')", "SystemExit", "3", ["<module>", "give_up"]]]
-    assert outcome("import os; postmortem.install(on_crash, driver=True); os._exit(0)") == []
+    assert outcome("import os; postmortem.install_in_driver(on_crash); os._exit(0)") == []
 
 
 def test_a_hard_exit_with_success_is_reported_where_a_task_ends_by_it() -> None:

@@ -256,6 +256,19 @@ def test_after_its_end_what_it_left_is_told() -> None:
         )
 
 
+def test_an_error_that_a_driver_prints_itself_is_told_though_its_ray_had_ended_before() -> None:
+    program = str(PROGRAMS / "own_raises.py")
+    with short_folder() as folder:
+        environ = environment(folder)
+        code, _, err = devkit(environ, "run", "--", sys.executable, program, "closes")
+        assert code == 1 and "error: integer division" in err, err
+        code, out, _ = devkit(environ, "logs", "--first-error")
+        place = f"own_raises.py:{mark('own_raises.py', 'total')} in total"
+        assert code == 1 and "first error: ZeroDivisionError: integer division" in out and place in out, out
+        code, out, _ = devkit(environ, "crashes", "show")
+        assert code == 0 and "scores = []" in out, out
+
+
 @pytest.mark.parametrize("how", ["kill", "late", "caught", "closed", "quick", "exit", "leaves"])
 def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
     """Though its driver, and the Ray with it, ends as soon as it is told; or catches that, or ends Ray itself."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,15 @@ def install(agent: Agent, *, driver: bool) -> None:
     ray = sys.modules.get("ray._private.worker")
     core.watch(ray)
     lookups.watch(ray)
-    if driver:
-        core.at_end(lambda: agent.settle() if _is_own(ray) else None)
+    on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()
-        postmortem.install(agent.crashed, driver=driver)
+        if driver:
+            on_its_way = postmortem.install_in_driver(agent.crashed)
+        else:
+            postmortem.install(agent.crashed)
+    if driver:
+        core.at_end(lambda: _at_end(agent, ray, on_its_way))
     if agent.settings.post_mortem != "off":
         kills.watch(ray, agent.has_news)
         signals.watch(agent.has_news)
@@ -40,6 +45,14 @@ def install(agent: Agent, *, driver: bool) -> None:
         timeouts.install()
     if sys.breakpointhook is sys.__breakpointhook__ and not agent.settings.leave_to_ray:
         sys.breakpointhook = _driver_breakpoint(agent) if driver else _worker_breakpoint(agent)
+
+
+def _at_end(agent: Agent, ray: Any, on_its_way: Callable[[], None] | None) -> None:
+    """Of a driver, before its Ray ends."""
+    if on_its_way is not None:
+        on_its_way()
+    if _is_own(ray):
+        agent.settle()
 
 
 def _dump_all_threads() -> None:

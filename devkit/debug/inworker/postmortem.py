@@ -26,14 +26,19 @@ _SEEN = "__devkit_seen__"  # on an exception: the process and the task that repo
 _ASYNC_ACTOR_THREAD = "AsyncIO Thread"  # Ray's name for the threads with an async actor's loops
 
 
-def install(on_crash: OnCrash, *, driver: bool = False) -> None:
+def install_in_driver(on_crash: OnCrash) -> Callable[[], None]:
+    """As `install`; gives what is to be called before Ray ends in the driver, while a crash can still be told."""
+    report = _Reporter(on_crash)
+    _watch_threads(report)
+    _watch_driver(report)
+    _watch_hard_exits(report, "driver")
+    return lambda: _on_its_way(report)
+
+
+def install(on_crash: OnCrash) -> None:
     """`on_crash` may take its time: the thread that failed waits for it. What it raises is reported, not passed on."""
     report = _Reporter(on_crash)
     _watch_threads(report)
-    if driver:
-        _watch_driver(report)
-        _watch_hard_exits(report, "driver")
-        return
     on_import("ray.util", lambda module: _watch_tasks(module, report))
     on_import("asyncio.futures", _keep_tracebacks)
     for name in ("thread_runner", "context"):
@@ -189,6 +194,15 @@ def _watch_driver(report: _Reporter) -> None:
         previous(kind, error, entry)
 
     sys.excepthook = hook
+
+
+def _on_its_way(report: _Reporter) -> None:
+    """What makes a driver call `ray.shutdown` in a `finally` or an `except`: it may print two lines of it later, and
+    leave with an exit code, when nobody can be told any more.
+    """
+    error = sys.exc_info()[1]
+    if isinstance(error, Exception):
+        report(error, "driver")
 
 
 # ---- sys.exit, os._exit

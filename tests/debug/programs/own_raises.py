@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import ray
 
 
@@ -14,6 +17,23 @@ class Scorer:
         return self.table[word]  # @score
 
 
-ray.init(num_cpus=2)
-scorer = Scorer.remote({"a": 1})
-print(ray.get(scorer.score.remote("b")))
+def total(scores: list[int]) -> int:
+    return sum(scores) // len(scores)  # @total
+
+
+def run() -> None:
+    ray.init(num_cpus=2)
+    try:
+        if sys.argv[1:] == ["closes"]:
+            print(total([]))
+        print(ray.get(Scorer.remote({"a": 1}).score.remote("b")))
+    finally:
+        if sys.argv[1:] == ["closes"]:
+            ray.shutdown()
+
+
+try:
+    run()
+except ZeroDivisionError as error:  # as a program does that ends with two plain lines
+    print(f"error: {error}", file=sys.stderr)
+    os._exit(1)
