@@ -278,7 +278,7 @@ def test_a_drivers_hard_exit_is_reported_with_what_it_handled_and_one_with_succe
         import os
         def tell(error, kind):
             on_crash(error, f"{kind} after {error.__context__!r}")
-        postmortem.install(tell, driver=True)
+        postmortem.install_in_driver(tell)
         def give_up():
             try:
                 raise ValueError("no reward")
