@@ -134,7 +134,9 @@ def _moving(case: Case) -> Verdict | None:
     else:  # whether that leads anywhere is not known: a loop that never ends is work, too
         place = words.at(shown[0]) if len({state.place for state in shown}) == 1 else ""
         place = f" in its thread {shown[0].beside}" if shown[0] in beside and len(shown) == 1 else place
-        sentence = f"no hang: {words.they(shown, 'is', 'are')} working{place}"
+        still = next((loop.text for loop in _loops(case, shown[0]) if loop.still), "") if len(shown) == 1 else ""
+        loop = f", in the loop `{still}`, where nothing that this looks at has changed" if still else ""
+        sentence = f"no hang: {words.they(shown, 'is', 'are')} working{place}{loop}"
     notes = (*resources.notes(case.now), *(() if advanced else (_NO_END, *_at_work(case, busy))))
     slow = next(
         (
@@ -152,8 +154,12 @@ def _at_work(case: Case, states: Sequence[State]) -> Iterator[str]:
     """Where they are, and what the loops around it look at: whether that changes is what tells a loop without end."""
     for state in states[:MOST_TOLD]:
         yield from words.waits([state])
-        before = case.before.get(state.facts.id)
-        yield from lines.loops(state, before.lines if before else ())
+        yield from (f"{lines.INDENT}{loop.said}" for loop in _loops(case, state))
+
+
+def _loops(case: Case, state: State) -> list[lines.Loop]:
+    before = case.before.get(state.facts.id)
+    return lines.loops(state, before.lines if before else ())
 
 
 def _is_left_alone(case: Case, state: State) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from devkit.debug.naming import short_path
 from devkit.hang.facts import Line
@@ -36,16 +37,26 @@ def at_place(state: State) -> list[tuple[Line, ...]]:
     return [stack for stack in state.facts.lines if stack[0].at == state.place]
 
 
-def loops(state: State, before: Sequence[tuple[Line, ...]]) -> Iterator[str]:
-    """The loops that a process at work is in, with what their conditions look at; `before` is of an earlier sample."""
+class Loop(NamedTuple):
+    """A loop around a line, and whether what its condition looks at is as it was in an earlier sample."""
+
+    text: str
+    looked_at: tuple[tuple[str, str], ...]
+    still: bool
+
+    @property
+    def said(self) -> str:
+        return f"in the loop `{self.text}`{_values([self.looked_at])}{', as before' if self.still else ''}"
+
+
+def loops(state: State, before: Sequence[tuple[Line, ...]]) -> list[Loop]:
+    """Those that a process at work is in, the innermost one first; `before` is of an earlier sample."""
     earlier = {(line.at.file, line.loop): line.looked_at for stack in before for line in stack if line.loop}
-    seen: set[str] = set()
-    for line in (line for stack in at_place(state) for line in stack):
-        if line.loop and line.loop not in seen:
-            seen.add(line.loop)
-            same = bool(line.looked_at) and earlier.get((line.at.file, line.loop)) == line.looked_at
-            still = ", as before" if same else ""
-            yield f"{INDENT}in the loop `{line.loop}`{_values([line.looked_at])}{still}"
+    found: dict[str, Loop] = {}
+    for line in (line for stack in at_place(state) for line in stack if line.loop):
+        same = bool(line.looked_at) and earlier.get((line.at.file, line.loop)) == line.looked_at
+        found.setdefault(line.loop, Loop(line.loop, line.looked_at, same))
+    return list(found.values())
 
 
 def _tells(caller: Line) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from devkit.debug.briefly import brief
+from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.kills import fields
 from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import NO_WORD
@@ -120,13 +121,18 @@ def merge(events: Iterable[Event]) -> list[Problem]:
 
 
 def _of_its_own(problem: Problem, problems: Sequence[Problem]) -> Problem:
-    """Who calls `os._exit` may do so for an error before it; where its process had none, that call is the cause."""
+    """Who calls `os._exit` may do so for an error before it; where its process had none, that call is the cause.
+
+    A driver may have been told of an error elsewhere, and have caught it, before it calls `sys.exit`.
+    """
     if not _has_ended_itself(problem) or problem.weight.level != MAYBE or problem.time is None:
         return problem
     earlier = (
         each
         for each in problems
-        if each is not problem and each.best.process == problem.best.process and (each.time or 0.0) <= problem.time
+        if each is not problem
+        and (each.time or 0.0) <= problem.time
+        and (each.process == problem.process or (problem.role == DRIVER and each.weight.level == CAUSE))
     )
     return problem if any(earlier) else replace(problem, weight=Weight(CAUSE))
 
@@ -234,7 +240,7 @@ def _why(problem: Problem, cause: Problem) -> str:
 
 def _is_retried(problem: Problem, cause: Problem) -> bool:
     """Whether it may be the same call in another process of the same actor or task."""
-    return problem.role == cause.role != "driver" and problem.process != cause.process
+    return problem.role == cause.role != DRIVER and problem.process != cause.process
 
 
 def _is_within(problem: Problem, cause: Problem) -> bool:

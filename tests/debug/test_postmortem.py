@@ -231,6 +231,28 @@ def test_the_driver_is_watched_when_asked(install: str, expected: list[Any] | No
     assert reported == ([expected] if expected else [])
 
 
+def test_a_driver_that_says_by_its_exit_that_it_failed_is_told_with_its_variables() -> None:
+    reported = outcome(
+        """
+        postmortem.install_in_driver(on_crash)
+        def main():
+            wrong = 3
+            sys.exit(1 if wrong else 0)
+        try:
+            main()
+        except SystemExit as error:
+            assert error.code == 1
+        try:
+            sys.exit(0)
+        except SystemExit:
+            pass
+        sys.exit()
+        """
+    )
+
+    assert reported == [["driver", "SystemExit", "1", ["<module>", "main"]]]
+
+
 def test_ray_trains_report_is_made_as_before(tmp_path: Path) -> None:
     package = tmp_path / "ray" / "train" / "v2" / "_internal" / "execution" / "worker_group"
     package.mkdir(parents=True)

@@ -482,3 +482,13 @@ def test_a_call_that_ray_tries_again_and_that_dies_again_is_told_as_that() -> No
     first = event("SIGSEGV", "Segmentation fault", 9.0, pid=1, source="crash", id="c1")
     again = event("SIGSEGV", "Segmentation fault", 12.0, pid=2, source="crash", id="c2", root="c1")
     assert [each.why for each in first_error([first, again]).followed] == [AGAIN]
+
+
+def test_a_driver_that_leaves_after_it_was_told_of_an_error_elsewhere_is_no_cause() -> None:
+    raised = event("KeyError", "'b'", 8.0, pid=2, source="crash", id="c1")
+    left = replace(event("SystemExit", "1", 8.2, pid=1, source="crash", id="c2"), kind="driver", role="driver")
+    found = first_error([raised, left])
+    assert found.cause is not None and found.cause.best.raised.type == "KeyError" and not found.others
+    assert [each.why for each in found.followed] == ["an error in its process"]
+    alone = first_error([left])
+    assert alone.cause is not None and alone.cause.best.raised.type == "SystemExit" and alone.sure

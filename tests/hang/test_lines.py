@@ -54,5 +54,7 @@ def test_a_loop_at_work_shows_whether_what_it_looks_at_changes() -> None:
     assert still.kind == "moves" and "    in the loop `while done < total`  # done = 3, total = 7, as before" in (
         still.evidence
     )
+    assert "in step, in the loop `while done < total`, where nothing that this looks at has changed" in still.sentence
     moving = verdict(at_work(1.0, "3"), at_work(9.0, "4"))
     assert "    in the loop `while done < total`  # done = 4, total = 7" in moving.evidence
+    assert "in the loop" not in moving.sentence

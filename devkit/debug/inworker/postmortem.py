@@ -32,6 +32,7 @@ def install_in_driver(on_crash: OnCrash) -> Callable[[], None]:
     _watch_threads(report)
     _watch_driver(report)
     _watch_hard_exits(report, "driver")
+    _watch_soft_exits(report)
     return lambda: _on_its_way(report)
 
 
@@ -239,6 +240,21 @@ def _watch_hard_exits(report: _Reporter, kind: str) -> None:
         original(status)
 
     os._exit = hard_exit
+
+
+def _watch_soft_exits(report: _Reporter) -> None:
+    """`sys.exit` of a driver that says it has failed: what it had found wrong is in its variables, and nowhere else."""
+    original = sys.exit
+
+    @functools.wraps(original)
+    def soft_exit(status: Any = None, /) -> Any:
+        handled = sys.exc_info()[1]
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and status not in (0, None) and not isinstance(handled, KeyboardInterrupt | SystemExit):
+            report(_raised_here(SystemExit(status), handled), "driver")
+        original(status)
+
+    sys.exit = soft_exit
 
 
 def _is_failure(status: object, kind: str) -> bool:
