@@ -40,7 +40,7 @@ def crash_page(
 
     view = _View(width, everything, cwd, end_of(document.get("root"), crashes))
     found = [*_kin(document, crashes), *_last_look(document, crashes), *_clues(document)]
-    blocks = [_head(document, now, view), *found, *view.chain(document)]
+    blocks = [_head(document, now, view), *found, *view.chain(document), *_wrote(document)]
     if everything:
         blocks += [view.thread(thread) for thread in document.get("threads") or ()]
     elif folded := _folded(document):
@@ -48,6 +48,13 @@ def crash_page(
     if document.get("cut"):
         blocks.append(Text(f"left out: {'; '.join(document['cut'])}", style="dim"))
     return Text("\n\n").join(blocks)
+
+
+def _wrote(document: Document) -> Iterator[Text]:
+    from rich.text import Text
+
+    if lines := document.get("wrote"):
+        yield Text("\n".join(["it last wrote:", *(f"  {line}" for line in lines)]), style="dim")
 
 
 def _folded(document: Document) -> list[str]:

@@ -74,6 +74,7 @@ def read_process(document: Document) -> ProcessFacts:
         inner=tuple(_inner_wait(each) for each in facts.get("primitives") or ()),
         polls=tuple(_poll(each) for each in facts.get("polls") or ()),
         lines=tuple(tuple(map(_line, each["lines"])) for each in facts.get("statements") or ()),
+        wrote=tuple(map(str, facts.get("wrote") or ())),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
         running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
         actor_id=str(facts.get("actor_id") or ""),

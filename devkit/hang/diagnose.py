@@ -52,7 +52,18 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
     )
     found = next(verdict for look in looks if (verdict := look(case)) is not None)
     explained = families.explain(found, case) if "its child" not in found.sentence else found
-    return _with_stores(repeats.explain(explained, case), first, now)
+    return _with_words(_with_stores(repeats.explain(explained, case), first, now), case)
+
+
+def _with_words(found: Verdict, case: Case) -> Verdict:
+    """What it wrote last may say why it waits."""
+    blamed = found.culprit if found.hang else None
+    at_fault = (blamed.node_ip, blamed.pid) if blamed else None
+    state = next((each for each in case.states if (each.facts.node_ip, each.facts.pid) == at_fault), None)
+    if state is None or not state.facts.wrote:
+        return found
+    wrote = (f"{words.name(state)} last wrote: {line}" for line in state.facts.wrote)
+    return replace(found, evidence=(*found.evidence, *wrote))
 
 
 def _with_stores(found: Verdict, first: Sample, now: Sample) -> Verdict:

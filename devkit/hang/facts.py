@@ -237,6 +237,7 @@ class ProcessFacts:
     inner: tuple[InnerWait, ...] = ()
     polls: tuple[Poll, ...] = ()
     lines: tuple[tuple[Line, ...], ...] = ()  # by thread: the innermost one, and who called it
+    wrote: tuple[str, ...] = ()  # the last lines of its outputs
     coroutines: int = 0  # asyncio tasks of the program that wait for something
     running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call
     actor_id: str = ""  # empty: it is no actor

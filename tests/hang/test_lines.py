@@ -44,6 +44,17 @@ def test_a_process_at_another_line_than_its_statement_has_none() -> None:
     assert not any("x = 1" in each for each in found.evidence)
 
 
+def test_what_the_culprit_wrote_last_is_evidence() -> None:
+    wrote = ["UserWarning: the pool has no room", "step 3"]
+    found = verdict([process(facts(0, 20, wrote=wrote), 0), driver()], seconds=20.0)
+    assert found.evidence[-2:] == tuple(f"Worker rank 0 last wrote: {each}" for each in wrote)
+    moving = verdict(
+        [process(facts(0, 20, wrote=wrote, cpu=at), 0) for at in (1.0,)],
+        [process(facts(0, 20, wrote=wrote, cpu=9.0), 0)],
+    )
+    assert not moving.hang and not any("last wrote" in each for each in moving.evidence)
+
+
 def test_a_loop_at_work_shows_whether_what_it_looks_at_changes() -> None:
     def at_work(cpu: float, done: str) -> list[Document]:
         loop = {"loop": "while done < total", "values": {"done": done, "total": "7"}}

@@ -222,6 +222,7 @@ class CrashDetails(TypedDict):
     attempt: int
     light: bool  # another attempt or an outer level of a crash that is kept elsewhere
     cut: list[str]  # what was left out for size or time, in words
+    wrote: NotRequired[list[str]]  # the last lines of its error output and of its output, where these are files
     reason: NotRequired[str]  # why a process ended that left no exception
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent
     modules: NotRequired[dict[str, dict[str, str]]]  # of the program, in which it failed: the file and its digest

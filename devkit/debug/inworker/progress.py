@@ -12,6 +12,7 @@ from typing import Any
 from . import collectives, connected, ended, forked, kernel_view, locks, lookups, polls, primitives, statements, waits
 from .identity import identify
 from .sources import is_users
+from .spoken import last_lines
 from .stacks import OUR_THREADS, all_threads, asyncio_tasks, awaiting
 
 Document = dict[str, Any]
@@ -21,6 +22,7 @@ STEP_NAMES = ("global_steps", "global_step", "step", "iteration", "step_idx", "e
 HOLDERS = ("self", "progress", "state", "trainer")  # objects that keep it as an attribute
 PHASE = "phase"
 DEPTH = 100
+WROTE = 2  # lines of each output
 MOST_CALLS = 2  # of an async actor that are named
 
 
@@ -53,6 +55,7 @@ def facts(agent: Any) -> Document:
         "unanswered": kernel_view.unanswered(),
         "connected": connected.of_process(),
         "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],
+        "wrote": last_lines(WROTE),
         "forked": {"at": forked.at()} if forked.is_child() else None,
     }
 

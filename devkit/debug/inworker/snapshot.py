@@ -33,6 +33,7 @@ from .lineage import Place, awaited, chain_of, is_of_a_death, is_outer_level, li
 from .records import CrashRecord, Identity, Raised
 from .redaction import scrub, secrets_among, without
 from .sources import is_users, source_around
+from .spoken import last_lines
 from .stacks import all_threads, describe
 from .unpicklable import way_of
 from .values import Limits
@@ -46,6 +47,7 @@ __all__ = [
 SIZE = 64 * 1024 - 1  # bytes of the document
 BUDGET = 0.005  # seconds of work for the values; the user's frames come first
 FIRST, FIRST_BUDGET = 3, 0.05  # of a process's first crashes: what numpy and torch do for the first time takes long
+WROTE = 4  # lines of each output
 MESSAGE = 2000  # characters of an exception's text
 OUTER_FRAMES, INNER_FRAMES = 20, 80  # of a deep recursion
 LOCALS = 60  # of one frame
@@ -84,6 +86,8 @@ def take(
         "threads": [] if light else all_threads(),
         **parts,
     }
+    if not light and (wrote := last_lines(WROTE)):
+        document["wrote"] = wrote
     if way := way_of(error):
         document["way"] = scrub(way)
     if found := ownership.lost(error):

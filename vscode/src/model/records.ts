@@ -119,6 +119,8 @@ export interface CrashDetails {
   readonly light: boolean;
   /** what was left out for size or time, in words */
   readonly cut: readonly string[];
+  /** the last lines of its error output and of its output, where these are files */
+  readonly wrote?: readonly string[];
   /** why a process ended that left no exception */
   readonly reason?: string;
   /** to what could not be pickled, from what was to be sent */
