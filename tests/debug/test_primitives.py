@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import locks, polls, primitives
+from devkit.debug.inworker import locks, polls, pools, primitives
 from devkit.debug.inworker.words import READERS_TURN
 from tests.debug.conftest import eventually
 
@@ -219,6 +219,32 @@ def test_who_waits_for_its_turn_to_read_from_a_queue_of_several_processes(run: A
     assert came.wait(20), "the thread got its item"  # before the queue is closed under it
     items.close()
     items.join_thread()
+
+
+def leaves(value: int) -> int:
+    if value == 3:
+        raise SystemExit(7)
+    return value
+
+
+def with_loss(found: Document) -> str | None:
+    return str(found["what"]) if "lost" in found["what"] else None
+
+
+def test_a_pool_one_of_whose_workers_has_ended_says_so(run: Any) -> None:
+    pools.watch()
+    with multiprocessing.get_context("spawn").Pool(2) as pool:  # forked, they may have a lock of another test's thread
+
+        def maps() -> None:
+            with contextlib.suppress(Exception):
+                pool.map(leaves, range(6), 2)
+
+        run(maps)
+        found = eventually(
+            lambda: lost if "lost" in (lost := seen(primitives.describe, "maps")["what"]) else None, "", 20
+        )
+        assert found.startswith("1 of 3 chunks of a multiprocessing.Pool's map; a worker of the pool, pid "), found
+        assert found.endswith(" ended with exit code 7, and what it was at is lost"), found
 
 
 class Loops:

@@ -16,13 +16,14 @@ from .words import say
 
 def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
-    from . import kills, lookups, made, ownership, postmortem, reserve, signals
+    from . import kills, lookups, made, ownership, pools, postmortem, reserve, signals
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
     ray = sys.modules.get("ray._private.worker")
     core.watch(ray)
     lookups.watch(ray)
+    pools.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()

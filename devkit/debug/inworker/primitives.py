@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType, MethodType
 from typing import Any, NamedTuple
 
+from . import pools
 from .locks import holdings_of
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
@@ -267,6 +268,8 @@ _KINDS: dict[tuple[str, str], Tell] = {
     ("queue.py", "get"): _get,
     ("queue.py", "put"): _put,
     ("queue.py", "join"): _join,
+    ("pool.py", "get"): pools.result,
+    ("pool.py", "wait"): pools.result,
     ("_base.py", "result"): _future,
     ("_base.py", "exception"): _future,
     ("locks.py", "acquire"): lambda it: (_lock if type(it).__name__ == "Lock" else _semaphore)(it),
