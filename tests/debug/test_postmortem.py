@@ -253,6 +253,23 @@ def test_a_driver_that_says_by_its_exit_that_it_failed_is_told_with_its_variable
     assert reported == [["driver", "SystemExit", "1", ["<module>", "main"]]]
 
 
+def test_what_a_driver_handles_when_it_leaves_is_told_in_place_of_the_exit() -> None:
+    reported = outcome(
+        """
+        postmortem.install_in_driver(on_crash)
+        def main():
+            raise ValueError("no such column")
+        try:
+            main()
+        except ValueError:
+            sys.exit(1)
+        """,
+        code=1,
+    )
+
+    assert reported == [["driver", "ValueError", "no such column", ["<module>", "main"]]]
+
+
 def test_ray_trains_report_is_made_as_before(tmp_path: Path) -> None:
     package = tmp_path / "ray" / "train" / "v2" / "_internal" / "execution" / "worker_group"
     package.mkdir(parents=True)

@@ -243,7 +243,10 @@ def _watch_hard_exits(report: _Reporter, kind: str) -> None:
 
 
 def _watch_soft_exits(report: _Reporter) -> None:
-    """`sys.exit` of a driver that says it has failed: what it had found wrong is in its variables, and nowhere else."""
+    """`sys.exit` of a driver that says it has failed: what it had found wrong is in its variables, and nowhere else.
+
+    Called while an exception is handled, as Hydra does with each that its program raises, it is about that one.
+    """
     original = sys.exit
 
     @functools.wraps(original)
@@ -251,7 +254,7 @@ def _watch_soft_exits(report: _Reporter) -> None:
         handled = sys.exc_info()[1]
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and status not in (0, None) and not isinstance(handled, KeyboardInterrupt | SystemExit):
-            report(_raised_here(SystemExit(status), handled), "driver")
+            report(handled or _raised_here(SystemExit(status), None), "driver")
         original(status)
 
     sys.exit = soft_exit
