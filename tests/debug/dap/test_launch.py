@@ -151,7 +151,7 @@ def test_the_job_is_the_sessions(hub: RunningHub, tmp_path: Path) -> None:
             worker.given = [{**given, "job_id": "01"}]
             worker.join(hub)
             # Between its coming and its arming it may be seen as "armed in 0 of 1".
-            changed = editor.event("breakpoint", where=lambda body: body["breakpoint"]["verified"])["breakpoint"]
+            changed = editor.event("breakpoint", where=lambda body: bool(body["breakpoint"]["verified"]))["breakpoint"]
             assert changed == {**right, "verified": True, "message": "armed in 1 of 1"}
             again, more = set_lines(editor, {"line": marked("batch"), "logMessage": "{step}"}, {"line": marked("call")})
             assert again == changed and more["verified"]
