@@ -312,6 +312,16 @@ def test_who_sent_the_signal_that_killed_an_actor_is_told() -> None:
     assert f"own_killed.py:{mark('own_killed.py', 'kills')} in Guard.check" in said, said
 
 
+def test_a_timer_of_its_own_that_killed_an_actor_is_told() -> None:
+    with short_folder() as folder:
+        environ = environment(folder)
+        code, out, err = devkit(environ, "run", "--", sys.executable, str(PROGRAMS / "own_killed.py"), "alarm")
+        assert code == 1, (out, err)
+        _, said, _ = devkit(environ, "logs", "--first-error")
+    assert "first error: ProcessDied: the process died: by SIGALRM: a timer of its own, set at" in said, said
+    assert f"own_killed.py:{mark('own_killed.py', 'limit')} in Reader.limit, ran out, and nothing handles" in said, said
+
+
 @pytest.mark.parametrize(
     ("how", "why"),
     [

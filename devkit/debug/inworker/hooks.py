@@ -16,7 +16,7 @@ from .words import say
 
 def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
-    from . import kills, lookups, made, ownership, pools, postmortem, reserve, signals
+    from . import alarms, kills, lookups, made, ownership, pools, postmortem, reserve, signals
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
@@ -36,6 +36,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     if agent.settings.post_mortem != "off":
         kills.watch(ray, agent.has_news)
         signals.watch(agent.has_news)
+        alarms.watch()
     if not driver and agent.settings.post_mortem != "off":
         _dump_all_threads()
         made.watch(agent.making, lambda: agent.making(None))

@@ -14,7 +14,7 @@ from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
 from .ownership import OWNER_DIED, sentence
 from .records import CrashRecord, Identity
-from .words import say
+from .words import NO_WORD_YET, say
 
 if TYPE_CHECKING:
     from .hub import Hub
@@ -32,7 +32,6 @@ MODULES_SECONDS = 2.0  # for it to look at its modules
 MOST_ASKED = 16  # workers, for their versions of packages
 SETTLE_SECONDS = 4.0  # for what is to be found out before a Ray ends with its driver
 HURRY_SECONDS = 0.2  # between the looks for it
-NO_WORD_YET = "its connection ended; Ray had not said why when the program ended"
 RETIRE_SECONDS = 20.0  # until the breakpoints of a job that has ended go
 
 Document = dict[str, Any]

@@ -61,6 +61,10 @@ def _doing(document: Document) -> None:
     _list(document.get("kills", []), lambda each: _need(_kinds(each, killed), killed))
     sent = {**kinds, "pid": int, "signal": str}
     _list(document.get("signals", []), lambda each: _need(_kinds(each, sent), sent))
+    if "alarm" in document:
+        _need(_kinds(document["alarm"], kinds), kinds)
+        if not is_number(document["alarm"]["due"]):
+            raise TypeError("its time is no number")
     _list(document["frames"], lambda each: _need(_kinds(each, kinds), kinds))
     _kinds(document.get("memory", {}), {"own": int, "used": int, "total": int})
     for each in (document[name] for name in ("made", "call") if name in document):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from . import alarms
 from .doing import EVERY_SECONDS
 from .identity import WORKER
 from .records import DIED, Identity, Raised
 from .redaction import scrub
 from .snapshot import record_at
 from .sources import is_users, source_around
-from .words import plain
+from .words import NO_WORD, NO_WORD_YET, plain
 
 AROUND = 4  # lines of source before and after
 
@@ -37,6 +39,8 @@ def vanished(
         seen: where it was at the last look: {"time", "frames"}.
         died: when, in seconds since the epoch; None: now.
     """
+    if rang := alarms.sentence(seen, time.time() if died is None else died):
+        reason = rang if reason == NO_WORD_YET else reason.replace(NO_WORD, rang)
     words, task = words or {}, task or {}
     last_seen = None if words.get("frames") or not _is_of_task(seen, task) else seen
     bare = words.get("frames") or (last_seen or {}).get("frames") or []

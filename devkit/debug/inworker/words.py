@@ -25,6 +25,9 @@ _OBEYED = re.compile(
 )
 
 
+NO_WORD_YET = "its connection ended; Ray had not said why when the program ended"
+
+
 def plain(text: str) -> str:
     r"""A text without what a terminal would obey; lines and tabs stay.
 

@@ -1,0 +1,80 @@
+"""The timer that a process has set itself, `signal.alarm` or `signal.setitimer`: where nothing handles SIGALRM when it
+runs out, the kernel ends the process without a word, and Ray knows only that it is gone.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+import time
+from typing import Any
+
+from .stacks import users_lines
+
+NEAR = 5.0  # seconds between when it was to run out and a death that came of it
+
+Document = dict[str, Any]
+
+_MARK = "__devkit_alarms__"
+_set: list[Document] = []  # the last one
+
+
+# ---- in the process that sets it
+
+
+def watch() -> None:
+    """Notes where the program sets its timer."""
+    for name in ("alarm", "setitimer"):
+        original = getattr(signal, name, None)
+        if original is not None and not hasattr(original, _MARK):
+            setattr(signal, name, _noting(original, at=0 if name == "alarm" else 1))
+
+
+def _noting(original: Any, at: int) -> Any:
+    @functools.wraps(original)
+    def setting(*arguments: Any) -> Any:
+        result = original(*arguments)
+        if at == 0 or arguments[:1] == (signal.ITIMER_REAL,):
+            _note(arguments[at])
+        return result
+
+    setattr(setting, _MARK, True)
+    return setting
+
+
+def _note(seconds: Any) -> None:
+    try:
+        site = next(users_lines(sys._getframe(2)), None) if seconds > 0 else None
+        _set[:] = [{"due": round(time.time() + float(seconds), 1), **site}] if site else []
+    except Exception:  # noqa: BLE001 - whatever is wrong with the number, Python has said so
+        return
+
+
+def pending() -> Document | None:
+    """{"due", "file", "line", "function"} of a timer whose end would end this process: nothing handles its signal."""
+    if not _set or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        return None
+    return dict(_set[0]) if signal.getitimer(signal.ITIMER_REAL)[0] > 0 else None
+
+
+# ---- where it is told
+
+
+def sentence(seen: Document | None, died: float) -> str:
+    """Why a process died, where its last look shows a timer that ran out then; else empty.
+
+    >>> look = {"alarm": {"due": 100.0, "file": "/job/a.py", "line": 22, "function": "limit"}}
+    >>> sentence(look, 100.6)
+    'by SIGALRM: a timer of its own, set at /job/a.py:22 in limit, ran out, and nothing handles that signal'
+    >>> sentence(look, 120.0), sentence({}, 100.0)
+    ('', '')
+    """
+    alarm = (seen or {}).get("alarm")
+    if not alarm or abs(died - float(alarm["due"])) > NEAR:
+        return ""
+    where = f"{alarm['file']}:{alarm['line']} in {alarm['function']}"
+    return f"by SIGALRM: a timer of its own, set at {where}, ran out, and nothing handles that signal"
+
+
+__all__ = ["pending", "sentence", "watch"]

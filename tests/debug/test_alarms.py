@@ -1,0 +1,65 @@
+"""The timer that a process has set itself, and what is said of a death that came of it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from devkit.debug.inworker import alarms, told
+from devkit.debug.inworker.vanished import vanished
+from devkit.debug.inworker.words import NO_WORD
+from tests.debug.test_crashes_view import WHO
+
+LOOK = {"time": 99.0, "frames": [], "alarm": {"due": 100.0, "file": "/job/a.py", "line": 22, "function": "limit"}}
+SAID = "by SIGALRM: a timer of its own, set at /job/a.py:22 in limit, ran out, and nothing handles that signal"
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("alarm", "setitimer"):
+        monkeypatch.setattr(signal, name, getattr(signal, name))
+    before = signal.getsignal(signal.SIGALRM)
+    alarms.watch()
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_timer_that_would_kill_is_pending_until_it_is_cancelled_or_handled(timers: None) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert alarms.pending() is None
+    signal.alarm(1000)
+    found = alarms.pending()
+    assert found is not None and found["file"] == __file__ and found["function"].startswith("test_a_timer")
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    assert alarms.pending() is None, "it is handled"
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert alarms.pending() == found
+    signal.alarm(0)
+    assert alarms.pending() is None
+    signal.setitimer(signal.ITIMER_REAL, 1000.0)
+    assert alarms.pending() is not None
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1000.0)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    assert alarms.pending() is not None, "another one"
+
+
+def test_a_death_without_a_word_when_it_ran_out_is_told_by_it() -> None:
+    reason = f"the process died: {NO_WORD}"
+    document = vanished(WHO, None, reason, seen=LOOK, died=100.4)
+    assert document["exception"]["message"] == f"the process died: {SAID}"
+    late = vanished(WHO, None, reason, seen=LOOK, died=200.0)
+    assert late["exception"]["message"] == reason
+    other = vanished(WHO, None, "exit code 3", seen=LOOK, died=100.4)
+    assert other["exception"]["message"] == "exit code 3"
+
+
+def test_what_an_agent_tells_of_it_is_looked_at() -> None:
+    doing = {"type": "doing", **LOOK}
+    assert told.problem(doing) is None
+    assert told.problem({**doing, "alarm": {**LOOK["alarm"], "due": "soon"}}) is not None  # type: ignore[dict-item]
+    assert told.problem({**doing, "alarm": {"due": 1.0}}) is not None
