@@ -87,10 +87,10 @@ def first_error(events: Iterable[Event]) -> FirstError:
     others = [each for each in candidates if each is not cause]
     near = tuple(each for each in others if least == CAUSE and _is_near(cause, each))
     rest = [each for each in problems if each is not cause and each not in near]
-    return FirstError(cause, near, _followed(rest, cause), least == CAUSE or _has_ended_itself(cause))
+    return FirstError(cause, near, _followed(rest, cause), least == CAUSE or has_ended_itself(cause))
 
 
-def _has_ended_itself(problem: Problem) -> bool:
+def has_ended_itself(problem: Problem) -> bool:
     """Whether the program left where a snapshot shows it, by `sys.exit` or `os._exit`."""
     return problem.best.source == "crash" and problem.best.raised.type == "SystemExit" and not problem.best.root
 
@@ -125,7 +125,7 @@ def _of_its_own(problem: Problem, problems: Sequence[Problem]) -> Problem:
 
     A driver may have been told of an error elsewhere, and have caught it, before it calls `sys.exit`.
     """
-    if not _has_ended_itself(problem) or problem.weight.level != MAYBE or problem.time is None:
+    if not has_ended_itself(problem) or problem.weight.level != MAYBE or problem.time is None:
         return problem
     earlier = (
         each

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from devkit.debug.crash_page import clues_of, told_of
+from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.naming import count, is_library, short_path
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
 from devkit.logs.collect import Left, title
-from devkit.logs.order import AGAIN, LATER, SAME, WITHIN, FirstError, Problem, called
+from devkit.logs.order import AGAIN, LATER, SAME, WITHIN, FirstError, Problem, called, has_ended_itself
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument
 from devkit.palette import CAUTION
@@ -24,6 +25,7 @@ MESSAGE_LINES = 12
 FRAMES = 8
 FOLLOWED = 8
 OTHERS = 8
+CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 
 
 def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
@@ -41,6 +43,8 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
     if not found.sure:
         word = "an error of this kind is usually a consequence, but no trace of its cause was found"
         lines += [Text(), Text(word, style=CAUTION)]
+    if has_ended_itself(found.cause) and found.cause.role == DRIVER:
+        lines += [Text(), Text(CAUGHT, "dim")]
     for other in found.others[:OTHERS]:
         lines += [Text(), *_cause(left, other, "at the same time", cwd)]
     if more := found.others[OTHERS:]:

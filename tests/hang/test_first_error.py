@@ -492,3 +492,6 @@ def test_a_driver_that_leaves_after_it_was_told_of_an_error_elsewhere_is_no_caus
     assert [each.why for each in found.followed] == ["an error in its process"]
     alone = first_error([left])
     assert alone.cause is not None and alone.cause.best.raised.type == "SystemExit" and alone.sure
+    job = JobRow(job_id="01", status="FAILED", entrypoint="python job.py")
+    assert "devkit run --count-caught" in view.page(Left(job, (), (), ()), alone).plain
+    assert "--count-caught" not in view.page(Left(job, (), (), ()), found).plain
