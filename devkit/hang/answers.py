@@ -24,6 +24,7 @@ from devkit.hang.facts import (
     Poll,
     ProcessFacts,
     Sample,
+    Standing,
     ThreadFacts,
 )
 
@@ -73,7 +74,7 @@ def read_process(document: Document) -> ProcessFacts:
         caught=tuple(_caught(each) for each in facts.get("caught") or ()),
         inner=tuple(_inner_wait(each) for each in facts.get("primitives") or ()),
         polls=tuple(_poll(each) for each in facts.get("polls") or ()),
-        lines=tuple(tuple(map(_line, each["lines"])) for each in facts.get("statements") or ()),
+        standing=tuple(map(_standing, facts.get("statements") or ())),
         wrote=tuple(map(str, facts.get("wrote") or ())),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
         running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
@@ -183,6 +184,10 @@ def _inner_wait(document: Document) -> InnerWait:
 
 def _poll(document: Document) -> Poll:
     return Poll(frame(document["at"]), frame(document["by"]), str(document["loop"]), _values(document["values"]))
+
+
+def _standing(document: Document) -> Standing:
+    return Standing(str(document["thread"]), tuple(map(_line, document["lines"])))
 
 
 def _line(document: Document) -> Line:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from devkit.hang import ends, words
+from devkit.hang import chains, ends, words
 from devkit.hang.case import Case
 from devkit.hang.groups import Group, Stuck, groups_of, stuck
 from devkit.hang.records import Culprit, Kind, Verdict
@@ -36,6 +36,10 @@ def collectives(case: Case) -> Verdict | None:
     if roots:
         return _missing(case, causes or roots)
     return _crossed(case, missing) if missing else _together(case, found[0])
+
+
+def _waits(case: Case) -> tuple[str, ...]:
+    return words.waits(case.states, chains.awaited(case))
 
 
 def _waits_unlisted(group: Group, rank: int) -> bool:
@@ -70,7 +74,7 @@ def _mismatch(case: Case, found: Stuck) -> Verdict:
         f"while {words.they(rest, 'is', 'are')} in {others}"
         f"{words.root(rest[0]) if rest else ''}{words.at(rest[0]) if rest else ''}"
     )
-    evidence = (*words.recorded(found), *words.waits(case.states))
+    evidence = (*words.recorded(found), *_waits(case))
     # A transfer may be asked for long before its other end comes.
     decided = not found.p2p or case.decided(found.age)
     return Verdict("mismatch", sentence, words.culprit(odd[0]), found.age, evidence, decided)
@@ -95,7 +99,7 @@ def _absentee(case: Case, found: Stuck, rank: int) -> Verdict:
     role = next(iter(found.group.members.values())).facts.role
     waiters = [found.group.members[each] for each in found.waiting]
     since = f"{words.they(waiters, 'waits', 'wait')} for it in {found.name}, for {words.span(found.age)}"
-    evidence = (*words.recorded(found), *words.waits(case.states))
+    evidence = (*words.recorded(found), *_waits(case))
     state = found.group.members.get(rank) or _speechless(case, rank, role)
     if state is None or state.doing == "dead":
         return _gone(case, rank, role, state, since, found.age, evidence)
@@ -126,8 +130,12 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
         kind, text = _slow_or_moving(found, name, at, since)
         decided = True
     else:
-        does = words.unlisted(state) or words.DOES.get(state.doing, "is")
+        end = chains.end_of(case, state)
+        result = f"waits {chains.said(case, end)}," if end else ""
+        does = words.unlisted(state) or result or words.DOES.get(state.doing, "is")
         kind, text = "missing", f"{name} has not reached {found.name}: it {does}{at}, and {since}"
+        if end and not end.runs and end.holder in [found.group.members[each] for each in found.waiting]:
+            kind, text = "deadlock", f"deadlock: {name} waits{at} {chains.said(case, end)}, and {since}"
     return Verdict(kind, text, words.culprit(state), found.age, evidence, decided)
 
 
@@ -190,7 +198,7 @@ def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
         "they use the groups in different orders"
     )
     evidence = tuple(line for each in found for line in words.recorded(each))
-    return Verdict("mismatch", sentence, words.culprit(odd[0]), least.age, (*evidence, *words.waits(case.states)))
+    return Verdict("mismatch", sentence, words.culprit(odd[0]), least.age, (*evidence, *_waits(case)))
 
 
 def _together(case: Case, found: Stuck) -> Verdict:
@@ -202,7 +210,7 @@ def _together(case: Case, found: Stuck) -> Verdict:
     first = words.first(members)
     since = f"{words.they(members, 'is', 'are')} in {found.name}{words.at(first)} for {words.span(found.age)}"
     everybody = list(found.group.members.values())
-    evidence = (*words.recorded(found), *words.waits(case.states))
+    evidence = (*words.recorded(found), *_waits(case))
     return cut_off(case, everybody, f"{since} and no rank is missing", words.culprit(first), found.age, evidence)
 
 

@@ -85,6 +85,17 @@ def awaited(case: Case) -> dict[str, tuple[str, str]]:
     return found
 
 
+def end_of(case: Case, state: State) -> End | None:
+    """What a process that waits for results waits for, of which most is known."""
+    known = (end for end in _best(_of(case, state)) if end.call is not None) if state.doing == "ray" else ()
+    return next(iter(known), None)
+
+
+def said(case: Case, end: End) -> str:
+    """Behind "waits": "for Engine.check, queued at Engine rank 1"."""
+    return _awaited(end, case.now.running, case.now.held_up)
+
+
 def for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) -> Verdict:
     """All wait for results of Ray, and nobody is seen at work: what the last of them waits for."""
     end = next(iter(ends(case) or _best(_waits(case))), None)  # in a circle there is no end

@@ -26,9 +26,9 @@ from devkit.hang import (
     words,
 )
 from devkit.hang.case import PATIENCE, Case, case_of
-from devkit.hang.facts import FROZEN, Sample
+from devkit.hang.facts import FROZEN, Sample, Standing
 from devkit.hang.records import Kind, Verdict
-from devkit.hang.states import State
+from devkit.hang.states import State, computing
 
 MOST_TOLD = 2  # who waits for something else than who is blamed
 
@@ -144,7 +144,11 @@ def _moving(case: Case) -> Verdict | None:
         sentence = f"no hang: the job is making progress; {words.named(shown)} made progress"
     else:  # whether that leads anywhere is not known: a loop that never ends is work, too
         place = words.at(shown[0]) if len({state.place for state in shown}) == 1 else ""
-        place = f" in its thread {shown[0].beside}" if shown[0] in beside and len(shown) == 1 else place
+        side = _side(case, shown[0]) if len(shown) == 1 else []
+        if side:
+            place = f" in its thread {side[0].thread}{words.at_frame(side[0].lines[0].at)}"
+        elif shown[0] in beside and len(shown) == 1:
+            place = f" in its thread {shown[0].beside}"
         still = next((loop.text for loop in _loops(case, shown[0]) if loop.still), "") if len(shown) == 1 else ""
         loop = f", in the loop `{still}`, where nothing that this looks at has changed" if still else ""
         sentence = f"no hang: {words.they(shown, 'is', 'are')} working{place}{loop}"
@@ -165,12 +169,26 @@ def _at_work(case: Case, states: Sequence[State]) -> Iterator[str]:
     """Where they are, and what the loops around it look at: whether that changes is what tells a loop without end."""
     for state in states[:MOST_TOLD]:
         yield from words.waits([state])
-        yield from (f"{lines.INDENT}{loop.said}" for loop in _loops(case, state))
+        side = _side(case, state)
+        for each in side:
+            yield f"{lines.INDENT}its thread {each.thread} is working{words.at_frame(each.lines[0].at)}"
+            yield from (f"{lines.INDENT}{line}" for line in lines.of_stacks([each.lines]))
+        yield from (f"{lines.INDENT}{lines.INDENT * bool(side)}{loop.said}" for loop in _loops(case, state))
+
+
+def _side(case: Case, state: State) -> list[Standing]:
+    """Threads of the program that compute, where the one that works is none of them."""
+    before = case.before.get(state.facts.id)
+    names = computing(before, state.facts, case.seconds) if before else []
+    main = state.facts.thread
+    if main is not None and main.name in names:
+        return []
+    return [each for each in state.facts.standing if each.thread in names and each.lines[0].at != state.place]
 
 
 def _loops(case: Case, state: State) -> list[lines.Loop]:
     before = case.before.get(state.facts.id)
-    return lines.loops(state, before.lines if before else ())
+    return lines.loops(_side(case, state) or lines.at_place(state), before.standing if before else ())
 
 
 def _is_left_alone(case: Case, state: State) -> bool:

@@ -179,6 +179,14 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """Where a thread, or a coroutine, is in the program: the innermost line, and who called it."""
+
+    thread: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
 class Fork:
     """What is known of a forked child."""
 
@@ -236,7 +244,7 @@ class ProcessFacts:
     caught: tuple[Caught, ...] = ()
     inner: tuple[InnerWait, ...] = ()
     polls: tuple[Poll, ...] = ()
-    lines: tuple[tuple[Line, ...], ...] = ()  # by thread: the innermost one, and who called it
+    standing: tuple[Standing, ...] = ()
     wrote: tuple[str, ...] = ()  # the last lines of its outputs
     coroutines: int = 0  # asyncio tasks of the program that wait for something
     running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call

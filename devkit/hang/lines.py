@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from devkit.debug.naming import short_path
-from devkit.hang.facts import Line
+from devkit.hang.facts import Line, Standing
 from devkit.hang.states import State
 
 INDENT = "    "
+OTHERS = 3  # waits at other lines
 SHOWN = 3  # different values of one name
 _WRITTEN = re.compile(r"\b\d|['\"]")
 
@@ -18,23 +19,43 @@ _WRITTEN = re.compile(r"\b\d|['\"]")
 def told(states: Sequence[State]) -> list[str]:
     """What those that stand at one line look at there: the statement with its values, then who called it.
 
-    A caller only where it shows a value: it is in the stacks anyway.
+    A caller only where it shows a value: it is in the stacks anyway. Then what else is waited for in a single process.
     """
-    stacks = [stack for state in states for stack in at_place(state)]
-    if not stacks or not stacks[0][0].text:
+    stacks = [stack.lines for state in states for stack in at_place(state)]
+    lines = of_stacks(stacks) if stacks else []
+    return [*lines, *(_others(states[0]) if len(states) == 1 else [])]
+
+
+def of_stacks(stacks: Sequence[tuple[Line, ...]]) -> list[str]:
+    """Of several that stand at the same line."""
+    if not stacks[0][0].text:
         return []
     lines = [INDENT + _line([stack[0] for stack in stacks])]
     for number in range(1, min(map(len, stacks))):
         callers = [stack[number] for stack in stacks]
-        if len({caller.at for caller in callers}) == 1 and any(map(_tells, callers)):
-            at = callers[0].at
+        inner = stacks[0][number - 1].at
+        at = callers[0].at
+        is_new = (at.file, at.line) != (inner.file, inner.line)  # a comprehension has a frame of its own
+        if is_new and len({caller.at for caller in callers}) == 1 and any(map(_tells, callers)):
             lines.append(f"{INDENT}called at {short_path(at.file)}:{at.line}: {_line(callers)}")
     return lines
 
 
-def at_place(state: State) -> list[tuple[Line, ...]]:
+def at_place(state: State) -> list[Standing]:
     """Of the threads and coroutines that stand where the process is said to be."""
-    return [stack for stack in state.facts.lines if stack[0].at == state.place]
+    return [stack for stack in state.facts.standing if stack.lines[0].at == state.place]
+
+
+def _others(state: State) -> list[str]:
+    """What it waits for at other lines than the one where it is said to be."""
+    lines: list[str] = []
+    for wait in [each for each in state.facts.inner if each.at != state.place][:OTHERS]:
+        at = f"{short_path(wait.at.file)}:{wait.at.line} in {wait.at.function}"
+        who = f"{wait.count} more wait" if wait.count > 1 else "another one waits"
+        lines.append(f"{INDENT}{who} for {wait.what} at {at}")
+        stacks = [stack.lines for stack in state.facts.standing if stack.lines[0].at == wait.at]
+        lines += [f"{INDENT}{line}" for line in (of_stacks(stacks) if stacks else [])[:1]]
+    return lines
 
 
 class Loop(NamedTuple):
@@ -49,11 +70,11 @@ class Loop(NamedTuple):
         return f"in the loop `{self.text}`{_values([self.looked_at])}{', as before' if self.still else ''}"
 
 
-def loops(state: State, before: Sequence[tuple[Line, ...]]) -> list[Loop]:
-    """Those that a process at work is in, the innermost one first; `before` is of an earlier sample."""
-    earlier = {(line.at.file, line.loop): line.looked_at for stack in before for line in stack if line.loop}
+def loops(stacks: Sequence[Standing], before: Sequence[Standing]) -> list[Loop]:
+    """Those that threads at work are in, the innermost one first; `before` is of an earlier sample."""
+    earlier = {(line.at.file, line.loop): line.looked_at for stack in before for line in stack.lines if line.loop}
     found: dict[str, Loop] = {}
-    for line in (line for stack in at_place(state) for line in stack if line.loop):
+    for line in (line for stack in stacks for line in stack.lines if line.loop):
         same = bool(line.looked_at) and earlier.get((line.at.file, line.loop)) == line.looked_at
         found.setdefault(line.loop, Loop(line.loop, line.looked_at, same))
     return list(found.values())

@@ -119,6 +119,11 @@ def _computed(before: ProcessFacts, now: ProcessFacts) -> dict[str, float]:
     return {each.name: each.cpu - earlier[each.name] for each in now.threads if each.name in earlier}
 
 
+def computing(before: ProcessFacts, now: ProcessFacts, seconds: float) -> list[str]:
+    """The names of the threads that have computed between the samples."""
+    return [name for name, own in _computed(before, now).items() if seconds > 0 and own / seconds >= BUSY_SHARE]
+
+
 def _beside(before: ProcessFacts, now: ProcessFacts, seconds: float) -> list[str]:
     """Threads that the program has started, if only they compute, and not the one that works."""
     computed = _computed(before, now)

@@ -13,7 +13,20 @@ from devkit.debug.inworker import waits as waits_inside
 from devkit.hang.answers import read_sample
 from devkit.hang.facts import Call, Holder, NodeFacts, Pending
 from devkit.hang.records import Verdict
-from tests.hang.jobs import NOW, RAY, TRAIN, answer, driver, facts, frames, process, verdict
+from tests.hang.jobs import (
+    NOW,
+    RAY,
+    TRAIN,
+    answer,
+    driver,
+    entry,
+    facts,
+    frames,
+    group,
+    in_collective,
+    process,
+    verdict,
+)
 
 Document = dict[str, Any]
 JOB = "01000000"
@@ -387,3 +400,20 @@ def test_of_several_results_that_are_waited_for_one_that_is_there_is_no_cause() 
     both = [actor("c", wait(ANSWER_A, ANSWER_B)), actor("a"), actor("b")]
     found = told(both, table, {})
     assert "queued at Node pid" in found.sentence and "which has ended" not in found.sentence, found.sentence
+
+
+def test_a_call_that_is_queued_behind_the_collective_that_waits_for_its_caller_is_a_deadlock() -> None:
+    check = task_id("check", "e")
+    engine = in_collective(1, 2, op="broadcast")
+    engine["identity"] |= {"worker_id": "e", "role": "Engine"}
+    engine["facts"] |= {"actor_id": actor_id("e"), "concurrency": 1}
+    known = facts(0, 52, "Trainer.check", inner=[(RAY, 7, "get")], waits=[wait(check, line=52, call="Trainer.check")])
+    known["groups"] = [group([entry(each) for each in range(1, 6)], range(2))]
+    trainer = process(known, 0, "Trainer")
+    found = told([trainer, engine], calls((check, "Engine.check", QUEUED, "e")), {})
+    assert found.kind == "deadlock" and found.sentence == (
+        f"deadlock: Trainer rank 0 waits at {TRAIN}:52 in Trainer.check for Engine.check, queued at Engine rank 1, "
+        "and Engine rank 1 waits for it in broadcast #6 of group default_pg, for 20 s"
+    ), found.sentence
+    runs = told([trainer, engine], calls((check, "Engine.check", RUNNING, "e")), {})
+    assert runs.kind == "missing" and "it waits for Engine.check, which runs in Engine rank 1, at" in runs.sentence

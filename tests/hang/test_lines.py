@@ -69,3 +69,44 @@ def test_a_loop_at_work_shows_whether_what_it_looks_at_changes() -> None:
     moving = verdict(at_work(1.0, "3"), at_work(9.0, "4"))
     assert "    in the loop `while done < total`  # done = 4, total = 7" in moving.evidence
     assert "in the loop" not in moving.sentence
+
+
+def test_what_other_threads_and_coroutines_of_it_wait_for_stands_below() -> None:
+    at = {"file": TRAIN, "line": 28, "function": "generate"}
+    gate = {"thread": "task 7", "call": "generate", "at": at, "what": "an asyncio.Event that is not set", "free": False}
+    standing = [
+        {"thread": "MainThread", "lines": [line(20, "await self.idle.wait()")]},
+        {"thread": "task 7", "lines": [line(28, "await self.gate.wait()", "generate", closed="True")]},
+    ]
+    known = facts(0, 20, primitives=[{**gate, "count": 4}], statements=standing)
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    place = next(number for number, each in enumerate(found.evidence) if each.startswith("Worker rank 0: waits"))
+    assert found.evidence[place + 1 : place + 4] == (
+        "    await self.idle.wait()",
+        f"    4 more wait for an asyncio.Event that is not set at {TRAIN}:28 in generate",
+        "        await self.gate.wait()  # closed = True",
+    )
+
+
+def test_a_thread_that_computes_beside_the_one_that_waits_is_named_with_its_line() -> None:
+    def sample(cpu: float) -> list[Document]:
+        loop = {"loop": "while b", "values": {"b": "nan"}}
+        known = facts(0, 20, cpu=1.0)
+        side = {"file": TRAIN, "line": 13, "function": "simplify"}
+        thread = {"name": "pool_0", "frames": [side], "stopped": False, "state": "R", "cpu": cpu}
+        known["threads"].append(thread)
+        known["process"]["cpu"] = cpu
+        known["statements"] = [
+            {"thread": "MainThread", "lines": [line(20, "with pool:")]},
+            {"thread": "pool_0", "lines": [line(13, "(a, b) = (b, a % b)", "simplify", loop, a="nan", b="nan")]},
+        ]
+        return [process(known, 0), driver()]
+
+    found = verdict(sample(1.0), sample(9.0))
+    place = f"in its thread pool_0 at {TRAIN}:13 in simplify, in the loop `while b`, where nothing"
+    assert found.sentence.startswith(f"no hang: Worker rank 0 is working {place}"), found.sentence
+    assert found.evidence[-3:] == (
+        f"    its thread pool_0 is working at {TRAIN}:13 in simplify",
+        "        (a, b) = (b, a % b)  # a = nan, b = nan",
+        "        in the loop `while b`  # b = nan, as before",
+    )
