@@ -14,6 +14,7 @@ from devkit.hang.facts import (
     CrashFacts,
     Document,
     Ended,
+    Ends,
     Entry,
     Fork,
     GroupFacts,
@@ -198,7 +199,15 @@ def _line(document: Document) -> Line:
         _values(document["values"]),
         str(loop.get("loop") or ""),
         _values(loop.get("values") or {}),
+        _ends(document.get("ends")),
     )
+
+
+def _ends(document: Document | None) -> Ends | None:
+    if document is None:
+        return None
+    at = tuple((int(each["line"]), str(each["function"])) for each in document["at"])
+    return Ends(str(document["what"]), str(document["how"]), at)
 
 
 def _values(document: Document) -> tuple[tuple[str, str], ...]:

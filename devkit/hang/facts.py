@@ -168,6 +168,15 @@ class Caught:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """The lines of a file that could end a wait for something of the program's own."""
+
+    what: str  # "self.idle"
+    how: str  # "set"
+    at: tuple[tuple[int, str], ...]  # line and function
+
+
+@dataclass(frozen=True)
 class Line:
     """A line of the program at which a thread or a coroutine stands, and what it looks at there."""
 
@@ -176,6 +185,7 @@ class Line:
     values: tuple[tuple[str, str], ...] = ()
     loop: str = ""  # the innermost one around it
     looked_at: tuple[tuple[str, str], ...] = ()  # values in the loop's condition
+    ends: Ends | None = None
 
 
 @dataclass(frozen=True)

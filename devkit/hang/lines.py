@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from devkit.debug.naming import short_path
@@ -23,7 +23,9 @@ def told(states: Sequence[State]) -> list[str]:
     """
     stacks = [stack.lines for state in states for stack in at_place(state)]
     lines = of_stacks(stacks) if stacks else []
-    return [*lines, *(_others(states[0]) if len(states) == 1 else [])]
+    waits = any(wait.at == states[0].place for wait in states[0].facts.inner)
+    ends = [f"{INDENT}{line}" for line in _ends(stacks[0][0])] if stacks and waits else []
+    return [*lines, *ends, *(_others(states[0]) if len(states) == 1 else [])]
 
 
 def of_stacks(stacks: Sequence[tuple[Line, ...]]) -> list[str]:
@@ -54,8 +56,18 @@ def _others(state: State) -> list[str]:
         who = f"{wait.count} more wait" if wait.count > 1 else "another one waits"
         lines.append(f"{INDENT}{who} for {wait.what} at {at}")
         stacks = [stack.lines for stack in state.facts.standing if stack.lines[0].at == wait.at]
-        lines += [f"{INDENT}{line}" for line in (of_stacks(stacks) if stacks else [])[:1]]
+        if stacks:
+            below = [*of_stacks(stacks)[:1], *(f"{INDENT}{line}" for line in _ends(stacks[0][0]))]
+            lines += [f"{INDENT}{line}" for line in below]
     return lines
+
+
+def _ends(line: Line) -> Iterator[str]:
+    """Who could end the wait at it, as far as its file tells."""
+    if (ends := line.ends) is not None:
+        file = short_path(line.at.file)
+        places = " and ".join(f"{file}:{number} in {function}" for number, function in ends.at)
+        yield f"{ends.what} is {ends.how} at {places}" if places else f"{ends.what} is {ends.how} nowhere in {file}"
 
 
 class Loop(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import expressions, locks, statements
+from devkit.debug.inworker import counterparts, expressions, locks, statements
 from tests.debug.conftest import eventually
 
 Document = dict[str, Any]
@@ -134,3 +134,20 @@ def test_arrays_by_their_shape_and_nothing_of_what_says_nothing() -> None:
     assert expressions.told(threading.Event()) == "<Event not set>"
     assert expressions.told(threading.Condition()) is None, "its class alone"
     assert expressions.told(Server()) is None
+
+
+def test_which_lines_could_end_a_wait() -> None:
+    import ast
+
+    size, tree = expressions.tree_of(__file__)
+    assert tree is not None and size
+    waits = {ast.unparse(each): each for each in ast.walk(tree) if isinstance(each, ast.Expr | ast.Assign)}
+    condition = next(each for text, each in waits.items() if text.startswith("self.changed.wait_for"))
+    assert isinstance(condition, ast.stmt)
+    found = counterparts.of(condition, __file__)
+    assert found is not None and (found["what"], found["how"]) == ("self.changed", "notified")
+    assert [each["function"] for each in found["at"]] == ["server"], "the fixture"
+    none = counterparts.of(ast.parse("self.never.wait()").body[0], __file__)
+    assert none == {"what": "self.never", "how": "set", "at": []}
+    for text in ("ray.get(references)", "print(self.never)", "done, _ = ray.wait(them)"):
+        assert counterparts.of(ast.parse(text).body[0], __file__) is None

@@ -110,3 +110,29 @@ def test_a_thread_that_computes_beside_the_one_that_waits_is_named_with_its_line
         "        (a, b) = (b, a % b)  # a = nan, b = nan",
         "        in the loop `while b`  # b = nan, as before",
     )
+
+
+def test_who_could_end_a_wait_is_told() -> None:
+    at = {"file": TRAIN, "line": 20, "function": "step"}
+    wait = {
+        "thread": "MainThread",
+        "call": "step",
+        "at": at,
+        "what": "an Event that is not set",
+        "count": 1,
+        "free": False,
+    }
+    ends = {
+        "what": "self.idle",
+        "how": "set",
+        "at": [{"line": 31, "function": "S.generate"}, {"line": 40, "function": "S.end"}],
+    }
+    said = {"thread": "MainThread", "lines": [{**line(20, "await self.idle.wait()"), "ends": ends}]}
+    known = facts(0, 20, primitives=[wait], statements=[said])
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    assert f"    self.idle is set at {TRAIN}:31 in S.generate and {TRAIN}:40 in S.end" in found.evidence, found.evidence
+    said["lines"][0]["ends"] = {**ends, "at": []}  # type: ignore[index]
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    assert f"    self.idle is set nowhere in {TRAIN}" in found.evidence
+    known["primitives"] = []
+    assert not any("self.idle is set" in each for each in verdict([process(known, 0), driver()], seconds=20.0).evidence)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
 
+from . import counterparts
 from .expressions import short, tree_of, values
 from .polls import loop_of, outwards, tasks
 from .redaction import scrub_start
@@ -29,10 +30,10 @@ _kept: dict[tuple[str, int, int], ast.stmt | None] = {}
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
-    """[{"thread", "lines": [{"at", "text", "values", "loop"}]}]: of each thread and asyncio task in the program's code.
+    """[{"thread", "lines": [{"at", "text", "values", "loop", "ends"}]}]: of each thread and asyncio task.
 
-    `lines` begins with the innermost frame that is the program's; `values` is {text: value}; `loop` is the innermost
-    one around the line, as `polls.loop_of` has it, or None.
+    Of those that are in the program's code. `lines` begins with the innermost frame that is the program's; `values` is {text: value}; `loop` is the innermost
+    one around the line, as `polls.loop_of` has it, or None; `ends`, of the innermost line, is what could end its wait.
     """
     works = [(names.get(ident, f"thread {ident}"), outwards(frame)) for ident, frame in frames.items()]
     found = ((name, _lines(stack)) for name, stack in [*works, *tasks()])
@@ -44,13 +45,13 @@ def _lines(stack: Iterable[FrameType]) -> list[Document]:
     for frame in stack:
         name = frame.f_code.co_filename
         if is_users(name) and not is_ours(name):
-            lines.append(_line(frame))
+            lines.append(_line(frame, innermost=not lines))
             if len(lines) > CALLERS:
                 break
     return lines
 
 
-def _line(frame: FrameType) -> Document:
+def _line(frame: FrameType, *, innermost: bool) -> Document:
     code, line = frame.f_code, frame.f_lineno or 0
     found = statement(code.co_filename, code.co_firstlineno, line)
     return {
@@ -58,6 +59,7 @@ def _line(frame: FrameType) -> Document:
         "text": "" if found is None else scrub_start(short(ast.unparse(found), TEXT), TEXT, code=True),
         "values": {} if found is None else dict(values([found], frame, VALUES)),
         "loop": loop_of(frame),
+        "ends": counterparts.of(found, code.co_filename) if innermost and found is not None else None,
     }
 
 
