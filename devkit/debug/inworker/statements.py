@@ -33,7 +33,8 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     """[{"thread", "lines": [{"at", "text", "values", "loop", "ends"}]}]: of each thread and asyncio task.
 
     Of those that are in the program's code. `lines` begins with the innermost frame that is the program's; `values`
-    is {text: value}; `loop` is the innermost one around the line, as `polls.loop_of` has it, or None; `ends`, of the innermost line, is what could end its wait.
+    is {text: value}; `loop` is the innermost one around the line, as `polls.loop_of` has it, or None; `ends`, of the
+    innermost line, is what could end its wait.
     """
     works = [(names.get(ident, f"thread {ident}"), outwards(frame)) for ident, frame in frames.items()]
     found = ((name, _lines(stack)) for name, stack in [*works, *tasks()])
