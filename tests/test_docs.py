@@ -138,6 +138,14 @@ def headings(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+@pytest.mark.parametrize("verb", ["demo", "smoke"])
+def test_the_readme_has_the_first_runs_without_make_too(verb: str) -> None:
+    makefile = (generate_docs.ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = re.search(rf"^{verb}: .*\n\t@\$\(BIN\)/(.*) \$\(ARGS\)$", makefile, flags=re.MULTILINE)
+    assert recipe
+    assert f"`{recipe[1]}`" in (generate_docs.ROOT / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+
+
 def test_make_verbs_that_are_named_exist() -> None:
     makefile = (generate_docs.ROOT / "Makefile").read_text(encoding="utf-8")
     verbs = set(re.findall(r"^([a-z]+):", makefile, flags=re.MULTILINE))
