@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from devkit.records import ErrorRecord
 
@@ -156,10 +157,13 @@ def is_puzzling(error: BaseException) -> bool:
 
 def _usage(error: BaseException, exit_code: int) -> ErrorRecord:
     """An error of Typer's own: an unknown option, a value that is not a number."""
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
-    command = context.command_path if context else "devkit"
-    return ErrorRecord(_one_line(message).removesuffix("."), f"see {command} --help", exit_code)
+    see = f"see {context.command_path if context else 'devkit'} --help"
+    name = str(getattr(error, "option_name", ""))
+    if near := get_close_matches(name, getattr(error, "possibilities", None) or (), n=1):
+        return ErrorRecord(f"no such option: {name}", f"did you mean {near[0]}? {see}", exit_code)
+    message = _one_line(error.format_message() if hasattr(error, "format_message") else str(error)).removesuffix(".")
+    return ErrorRecord(message[:1].lower() + message[1:], see, exit_code)
 
 
 def _unexpected(error: BaseException) -> ErrorRecord:

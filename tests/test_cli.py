@@ -174,11 +174,13 @@ def test_an_error_under_json_is_also_a_record(
         ("submit", "no command to run", "for example: devkit submit -- python job.py"),
         ("eval", "EXPR", "see devkit eval --help"),
         ("smoke", "devkit smoke needs a size", "devkit smoke --tiny runs on any machine"),
-        ("smoke --tny", "--tny", "see devkit smoke --help"),
+        ("smoke --tny", "no such option: --tny", "did you mean --tiny? see devkit smoke --help"),
+        ("ps --quite", "no such option: --quite", "did you mean --quiet? see devkit ps --help"),
+        ("ps --colour", "no such option: --colour", "see devkit ps --help"),
         ("smoke --tiny --seed many", "--seed", "see devkit smoke --help"),
         ("smoke --tiny --seed -1", "--seed", "see devkit smoke --help"),
         ("smoke --tiny --report", "--report", "see devkit smoke --help"),
-        ("debug-cluster stop --keep", "--keep", "see devkit debug-cluster stop --help"),
+        ("debug-cluster stop --keep", "--keep", "did you mean --keep-logs? see devkit debug-cluster stop --help"),
     ],
 )
 def test_wrong_usage_is_two_lines_and_code_2(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import decode_source
 from pathlib import Path
 from typing import Any
 
 from devkit.debug.inworker.specs import Spec, SpecError
+from devkit.debug.inworker.specs import format as format_spec
 from devkit.debug.inworker.texts import near
 
 Ask = Callable[[str], Mapping[str, Any]]  # what the processes of the job have by this name: {"file", "text", "near"}
@@ -113,7 +115,7 @@ def _elsewhere(spec: Spec, folder: Path, ask: Ask | None) -> Found:
         file = str(known["file"])
         return Found(file, tuple(dict.fromkeys((file, name))), str(known["text"]))
     alike = _near(spec, folder) or [str(each) for each in known.get("near") or ()]
-    meant = f"did you mean {alike[0]}?" if alike else ""
+    meant = f"did you mean {_typed(spec, alike[0])}?" if alike else ""
     if name.startswith("<") and spec.line:
         if ask is not None:
             raise SpecError(
@@ -126,6 +128,15 @@ def _elsewhere(spec: Spec, folder: Path, ask: Ask | None) -> Found:
     if spec.module == "__main__":
         meant = SCRIPT_HINT
     raise SpecError(f"module {name} not found from {folder}", hint=meant or "use FILE:LINE instead")
+
+
+def _typed(spec: Spec, name: str) -> str:
+    """The breakpoint with another file or module, as a shell takes it.
+
+    >>> _typed(Spec(file="tain.py", line=3, ranks="0"), "train.py")
+    "'train.py:3 @[0]'"
+    """
+    return shlex.quote(format_spec(replace(spec, file=name) if spec.line else replace(spec, module=name)))
 
 
 def _near(spec: Spec, folder: Path) -> list[str]:

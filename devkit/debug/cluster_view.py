@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,8 @@ def stop_main(target: str | None = None, *, json: bool, keep_logs: bool = False)
             console.result().print(_ended(each), soft_wrap=True)
     if not stopped:
         console.talk().print("nothing to stop: no cluster started by devkit is running here", soft_wrap=True)
+    if os.environ.get("RAY_ADDRESS") in {each.gcs_address for each in stopped if not each.problem}:
+        console.talk().print("RAY_ADDRESS still names it: unset RAY_ADDRESS RAY_AUTH_MODE", soft_wrap=True)
     return 1 if any(each.problem for each in stopped) else 0
 
 

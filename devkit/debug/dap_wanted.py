@@ -104,7 +104,7 @@ def both(ranks: str, others: str) -> str:
     matchers = (rank_matcher(ranks), rank_matcher(others))
     found = [rank for rank in range(_end(ranks, others)) if all(each(rank) for each in matchers)]
     if not found:
-        raise UsageError(f"the ranks {ranks} are not among this session's: {others}", hint="take another target")
+        raise UsageError(f"the ranks {ranks} are not among this session's: {others}", hint="name ranks that are")
     return ",".join(map(str, found))
 
 

@@ -55,4 +55,4 @@ class GcsTables(Asked, RowTables):
 
 
 def _unknown(table: str, why: str) -> UnreachableError:
-    return UnreachableError(f"the GCS does not tell of its {table}: {why}", hint="its Ray may be another")
+    return UnreachableError(f"the GCS does not list its {table}: {why}", hint="it may run another version of Ray")

@@ -108,7 +108,7 @@ def check(options: ClusterOptions) -> None:
         GcsAddress.parse(options.join)
         for name, value in (("--port", options.port), ("--dashboard-port", options.dashboard_port)):
             if value is not None:
-                raise UsageError(f"{name} is an option of the head, and --join starts none", hint=f"leave {name} out")
+                raise UsageError(f"{name} is an option of the head, which --join does not start", hint=f"remove {name}")
     for word in options.ray_arguments:
         name = word.partition("=")[0]
         if name in OURS:

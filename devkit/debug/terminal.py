@@ -108,7 +108,7 @@ def converse(session: Session, lines: Lines) -> None:
         except DevkitError as error:
             session.screen.wrong(error.message, error.hint)
         except KeyboardInterrupt:
-            session.screen.notice("interrupted: q leaves")
+            session.screen.notice("interrupted: type q to quit")
 
 
 def read_command(session: Session, lines: Lines) -> str | None:

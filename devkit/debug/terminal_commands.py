@@ -178,7 +178,7 @@ def help_text(name: str = "") -> str:
     if name == "!":
         return "!STATEMENT  run a statement of Python in this frame"
     if name and name not in BY_NAME:
-        raise UsageError(f"unknown command: {name!r}", hint="h lists them")
+        raise UsageError(f"unknown command: {name!r}", hint="type h for the list")
     if name:
         word = BY_NAME[name]
         return f"{word.usage}  {word.help} ({', '.join(word.names)})"

@@ -130,7 +130,7 @@ def _aim(session: Session, members: Sequence[Member], wanted: Location) -> tuple
 def _path(members: Sequence[Member], named: str) -> str:
     """The file as the workers call it: the current one, or the one in the stack that has this name."""
     if not members:
-        raise UsageError("no rank is stopped here", hint="q leaves")
+        raise UsageError("no rank is stopped here", hint="type q to quit")
     if not named:
         return members[0].frame.path
     for frame in members[0].frames:
@@ -179,7 +179,7 @@ def clear(session: Session, argument: str) -> None:
     unknown = [number for number in numbers if number not in known]
     if unknown or not known:
         raise UsageError(
-            f"no breakpoint {unknown[0]!r}" if unknown else "no breakpoint was set here", hint="b lists them"
+            f"no breakpoint {unknown[0]!r}" if unknown else "no breakpoint was set here", hint="type b for the list"
         )
     _remove(session, [one for one in session.breakpoints if not numbers or one["number"] in numbers])
 

@@ -43,7 +43,7 @@ CountCaught = Annotated[
     ),
 ]
 Hits = Annotated[
-    str, typer.Option(metavar="N", help="Pause only on these hits, counted per process: 3, >=3, >3 or %3.")
+    str, typer.Option(metavar="N", help="Pause only on these hits, counted per process: 3, '>=3', '>3' or %3.")
 ]
 Log = Annotated[str, typer.Option(metavar="EXPR", help="Print this expression at each hit instead of pausing.")]
 StopTimeout = Annotated[

@@ -139,7 +139,7 @@ def _run(words: list[str], stdin: str, timeout: float) -> dict[str, Any]:
     try:
         done = subprocess.run(words, input=stdin, capture_output=True, text=True, errors="replace", timeout=timeout)
     except subprocess.TimeoutExpired:
-        raise DevkitError(f"{words[0]} has not ended after {timeout:g} s", hint="a longer --timeout?") from None
+        raise DevkitError(f"{words[0]} has not ended after {timeout:g} s", hint="use a longer --timeout") from None
     except OSError as error:
         return {"code": 127, "out": "", "err": f"{words[0]}: {error.strerror}"}
     return {"code": done.returncode, "out": done.stdout, "err": done.stderr}

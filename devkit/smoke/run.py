@@ -220,7 +220,7 @@ def _deadline(seconds: float | None, clock: Clock) -> Iterator[None]:
         # Whatever it is by now: code that was interrupted by it may have raised something else.
         raise DeadlineError(
             f"the smoke test took longer than {seconds:g} s; it was in {came_in[0]}",
-            hint="raise --timeout, or leave it out to see how long each phase takes",
+            hint="raise --timeout, or remove it to see how long each phase takes",
         ) from error
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -61,6 +61,20 @@ def test_what_was_stopped_is_one_figure(capsys: pytest.CaptureFixture[str], monk
     assert capsys.readouterr().out == "stopped head-6380 (10.0.0.1:6380): 26 processes\n"
 
 
+@pytest.mark.parametrize(
+    ("address", "problem", "said"),
+    [("10.0.0.1:6380", "", True), ("10.0.0.1:6379", "", False), ("10.0.0.1:6380", "h1 cannot be reached", False)],
+)
+def test_a_shell_that_still_names_what_was_stopped_is_told(
+    address: str, problem: str, said: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = Stopped("head-6380", "10.0.0.1:6380", processes=26, killed=0, problem=problem)
+    monkeypatch.setattr("devkit.debug.cluster.stop", lambda *_, **__: (stopped,))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    stop_main("head-6380", json=False)
+    assert ("unset RAY_ADDRESS RAY_AUTH_MODE" in capsys.readouterr().err) is said
+
+
 RAY_START = """\
 2026-11-23 02:59:52,754 INFO scripts.py:1043 -- Local node IP: 127.0.0.1
 Traceback (most recent call last):

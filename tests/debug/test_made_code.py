@@ -74,7 +74,7 @@ def test_a_package_in_a_zip_with_an_encoding(armory: Armory, archive: Path) -> N
 @pytest.mark.parametrize(
     ("spec", "hint"),
     [
-        ("zipped.zip/zmodd.py:2", "did you mean zipped.zip/zmod.py?"),
+        ("zipped.zip/zmodd.py:2", "did you mean zipped.zip/zmod.py:2?"),
         ("zipped.zip/zmod.py:4", "the nearest lines with code are 3 and 5"),
     ],
 )
@@ -189,16 +189,18 @@ def test_executed_code_without_a_text_is_refused_with_the_reason(armory: Armory)
 @pytest.mark.parametrize(
     ("spec", "near"),
     [
-        ("trian.py:3", "train.py"),
-        ("pkg/stepp.py:3", "pkg/step.py"),
-        ("Train.py:3", "train.py"),
-        ("step.py:3", "pkg/step.py"),
-        ("pkg.stepp:run", "pkg.step"),
-        ("trian:run", "train"),
+        ("trian.py:3", "train.py:3"),
+        ("pkg/stepp.py:3", "pkg/step.py:3"),
+        ("Train.py:3", "train.py:3"),
+        ("step.py:3", "pkg/step.py:3"),
+        ("pkg.stepp:run", "pkg.step:run"),
+        ("trian:run", "train:run"),
+        ("trian.py:3 @W[0] if x == 'y'", """'train.py:3 @W[0] if x == '"'"'y'"'"''"""),  # quoted for a shell
+        ("my stepp[1].py:3", "'my step[1].py:3'"),
     ],
 )
 def test_a_misspelt_file_has_a_neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, near: str) -> None:
-    for name in ("train.py", "pkg/step.py", ".venv/lib/trian.py", "node_modules/trian.py"):
+    for name in ("train.py", "pkg/step.py", "my step[1].py", ".venv/lib/trian.py", "node_modules/trian.py"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(TEXT)
@@ -217,7 +219,7 @@ def test_a_misspelt_file_is_looked_for_in_the_processes_of_the_job(
     monkeypatch.setitem(sys.modules, "elsewhere", module)
     with pytest.raises(UsageError) as caught:
         make("rollout_wroker.py:3", ask=asked)
-    assert "did you mean /srv/elsewhere/rollout_worker.py?" in caught.value.hint
+    assert "did you mean /srv/elsewhere/rollout_worker.py:3?" in caught.value.hint
     with pytest.raises(UsageError) as caught:
         make("nothing_like_it_at_all.py:3", ask=asked)
     assert "did you mean" not in caught.value.hint and str(tmp_path) in caught.value.hint

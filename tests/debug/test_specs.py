@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shlex
 
 import pytest
 from hypothesis import given
@@ -79,6 +80,14 @@ def test_a_wrong_spec_says_what_is_wrong_and_what_to_do(text: str, message: str,
         parse(text)
     assert message in caught.value.message and hint in caught.value.hint
     assert caught.value.hint and "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["", "raise", "x.py:3 @"])
+def test_the_example_of_a_hint_is_one_word_to_a_shell(text: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse(text)
+    [example] = [word.rstrip(",") for word in shlex.split(caught.value.hint) if " " in word]
+    assert parse(example).role == "Worker"
 
 
 def test_an_error_survives_a_pickle() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -34,3 +35,17 @@ def test_each_scenario_leaves_a_picture() -> None:
         for body in path.read_text().split("\nscenario(")[1:]:
             name = re.search(r"'([^']+)'", body)
             assert name is not None and ".shot('" in body, f"{path.name}: {body[:60]}"
+
+
+def test_the_text_of_each_mutant_stands_once_in_its_file() -> None:
+    text = (E2E / "lib" / "mutants.ts").read_text()
+    files = dict(re.findall(r"^const (\w+) = ('[^']+');$", text, flags=re.MULTILINE))
+    mutants = re.findall(
+        r"^    name: '([\w-]+)',\n    file: ([^,]+),.*?\n    old:(.*?),\n    fresh:", text, flags=re.M | re.S
+    )
+    assert len(mutants) == text.count("    caughtBy: ")
+    for name, file, old in mutants:
+        literals = re.findall(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|`[^`]*`", old)
+        wanted = "".join(ast.literal_eval(each.replace("`", '"""')) for each in literals)
+        source = (ROOT / ast.literal_eval(files.get(file, file))).read_text()
+        assert wanted and source.count(wanted) == 1, name

@@ -12,7 +12,7 @@ from tests.walks import pages
 from tests.walks.terminals import Terminal
 from tests.walks.typist import COLUMNS, FOLDER, walk
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 PAGES = {  # and how many lines of it are typed at least
     "README.md": 8,
     "docs/index.md": 3,
@@ -20,6 +20,7 @@ PAGES = {  # and how many lines of it are typed at least
     "docs/smoke.md": 3,
     "docs/vscode.md": 5,
 }
+CHEAP = ("docs/index.md",)  # starts no Ray
 NARROW = {"README.md": 100}  # columns: whoever comes new has no wide terminal, and is shown what fits into one
 SMALL = 'devkit smoke --tiny "data.train_files=[]" "data.val_files=[]" -- bash'  # as the README has it
 
@@ -32,12 +33,15 @@ def reader(terminal: Terminal) -> Terminal:
     return terminal
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [each if each in CHEAP else pytest.param(each, marks=pytest.mark.ray) for each in PAGES]
+)
 def test_a_page_can_be_typed_as_it_stands(page: str, reader: Terminal) -> None:
     steps = pages.steps((REPOSITORY / page).read_text(encoding="utf-8"))
     assert walk(reader, steps, NARROW.get(page, COLUMNS)).typed >= PAGES[page]
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize("script", SEED_SCRIPTS, ids=lambda script: script.stem)
 def test_a_launch_command_of_the_readme_runs_small(script: Path, reader: Terminal) -> None:
     assert f"{SMALL} tests/config/seeds/" in (REPOSITORY / "README.md").read_text(encoding="utf-8")

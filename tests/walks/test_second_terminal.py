@@ -116,6 +116,17 @@ def test_two_programs_at_once(terminal: Terminal) -> None:
         finish(terminal, first)
 
 
+def test_the_editors_view_which_is_open_before_either_program_is(terminal: Terminal) -> None:
+    """The command that the VS Code extension keeps running, in an editor that has been given no token."""
+    with terminal.running("devkit ps --watch --wait --json") as view:
+        with terminal.running(f"devkit run --break '{JOB} @Worker[1]' -- python programs/job.py") as program:
+            view.says('"reason": "breakpoint"')
+            finish(terminal, program)
+        with terminal.running(f'devkit run --break "{ROLES}:{UPDATE} @[1]" -- devkit smoke --tiny') as program:
+            view.says('"role": "PPOWorker"')
+            assert view.process.poll() is None and program.process.poll() is None
+
+
 def finish_all_but_the_last(terminal: Terminal, program: Running) -> None:
     [point] = [each["id"] for each in terminal.json("devkit ps")["breakpoints"] if each["hits"]]
     terminal.run(f"devkit break --clear {point}")

@@ -95,4 +95,4 @@ def engine_problems(config: Config) -> Iterator[Problem]:
     replicas = config.actor_rollout_ref.rollout.engine_kwargs.sglang.replicas or 1
     if replicas > 1 and size > 1:
         message = f"{_REPLICAS}={replicas}: replicas share one GPU, and {_ENGINE}={size} gives each engine several"
-        yield Problem(_REPLICAS, message, f"leave it out, or set {_ENGINE}=1", (_ENGINE,))
+        yield Problem(_REPLICAS, message, f"remove it, or set {_ENGINE}=1", (_ENGINE,))

@@ -80,6 +80,7 @@ export function worker(some: Partial<WorkerRecord> = {}): WorkerRecord {
     actor: "wg",
     rank,
     python: "3.11.7",
+    parent: 0,
     connected: true,
     ...some,
   };
@@ -123,6 +124,7 @@ export function stacked(rank: number, some: Partial<StackProcess> = {}): StackPr
     pid: 100 + rank,
     worker_id: `w${rank}`,
     job_id: "01000000",
+    parent: 0,
     threads: [{ name: "MainThread", frames: [{ file: "/home/me/job/train.py", line: 16, function: "Worker.step" }], stopped: false }],
     error: null,
     ...some,

@@ -24,8 +24,8 @@ _BY_LINE = re.compile(r"\s*(?P<file>\S.*?):(?P<line>[0-9]+)" + _TAIL, re.DOTALL)
 _BY_TYPE = re.compile(r"\s*raise\s+(?P<raises>[^\W\d][\w.]*)" + _TAIL, re.DOTALL)
 _RANK = re.compile(r"([0-9]+)|([0-9]*):([0-9]*)(?::([0-9]*))?")
 _HITS = re.compile(r"(>=|>|%)?([0-9]+)")
-_EXAMPLE = "trainer/ppo.py:88 @Worker[0,4:8] if step == 3, or pkg.mod:Class.method"
-_TYPE_EXAMPLE = "raise KeyError @Worker[0,4:8] if step == 3, with the name of a type"
+_EXAMPLE = "'trainer/ppo.py:88 @Worker[0,4:8] if step == 3', or pkg.mod:Class.method"  # quoted, for a shell
+_TYPE_EXAMPLE = "'raise KeyError @Worker[0,4:8] if step == 3', with the name of a type"
 
 
 class SpecError(ValueError):
@@ -76,7 +76,7 @@ def parse(text: str) -> Spec:
         raise SpecError(f"not a valid breakpoint: {text.strip()!r}", f"use the form {example}")
     parts = {name: value or "" for name, value in found.groupdict().items()}
     if found["role"] == "" and not parts["ranks"].strip():
-        raise SpecError("nothing follows @", "name a role, ranks, or both: @Worker, @[0], @Worker[0:4]")
+        raise SpecError("nothing follows @", "name a role, ranks, or both, as in 'trainer/ppo.py:88 @Worker[0:4]'")
     if found["condition"] is not None:
         check_condition(parts["condition"])
     line = int(parts.get("line", 0))
@@ -121,7 +121,7 @@ def check_condition(condition: str) -> None:
         reason = getattr(error, "msg", None) or str(error) or type(error).__name__
         raise SpecError(
             f"the condition {text!r} does not parse: {reason}",
-            "a condition is one Python expression, as in if step == 3",
+            "a condition is one Python expression, such as step == 3",
         ) from None
     banned = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
     for node in ast.walk(tree):
@@ -218,7 +218,8 @@ def _problem(expression: str) -> str:
 def _hits(hits: str) -> tuple[str, int]:
     found = _HITS.fullmatch("".join(hits.split()))
     if found is None or (found[1] in (None, "%") and int(found[2]) == 0):
-        raise SpecError(f"{hits!r} is not a hit count", "use 3 (the third hit), >=3, >3 or %3 (each third)")
+        hint = "use 3 (the third hit), >=3, >3 or %3 (each third); a shell needs quotes around '>3'"
+        raise SpecError(f"{hits!r} is not a hit count", hint)
     return found[1] or "==", int(found[2])
 
 

@@ -200,8 +200,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'a-failed-job-is-a-success',
     file: 'devkit/debug/job_ends.py',
-    old: 'return _End("FAILED", f"the driver',
-    fresh: 'return _End("SUCCEEDED", f"the driver',
+    old: 'return _End("FAILED", f"the driver {how_ended',
+    fresh: 'return _End("SUCCEEDED", f"the driver {how_ended',
     caughtBy: FAILED,
     says: /a row of our view like .*FAILED, exit code 3/,
   },
