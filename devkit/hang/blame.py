@@ -132,7 +132,8 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
     else:
         end = chains.end_of(case, state)
         result = f"waits {chains.said(case, end)}," if end else ""
-        does = words.unlisted(state) or result or words.DOES.get(state.doing, "is")
+        idle = "is idle, with no call under way" if state.doing == "idle" else ""
+        does = words.unlisted(state) or result or idle or words.DOES.get(state.doing, "is")
         kind, text = "missing", f"{name} has not reached {found.name}: it {does}{at}, and {since}"
         if end and not end.runs and end.holder in [found.group.members[each] for each in found.waiting]:
             kind, text = "deadlock", f"deadlock: {name} waits{at} {chains.said(case, end)}, and {since}"

@@ -149,9 +149,7 @@ def _moving(case: Case) -> Verdict | None:
             place = f" in its thread {side[0].thread}{words.at_frame(side[0].lines[0].at)}"
         elif shown[0] in beside and len(shown) == 1:
             place = f" in its thread {shown[0].beside}"
-        still = next((loop.text for loop in _loops(case, shown[0]) if loop.still), "") if len(shown) == 1 else ""
-        loop = f", in the loop `{still}`, where nothing that this looks at has changed" if still else ""
-        sentence = f"no hang: {words.they(shown, 'is', 'are')} working{place}{loop}"
+        sentence = f"no hang: {words.they(shown, 'is', 'are')} working{place}{_in_vain(case, shown)}"
     notes = (*resources.notes(case.now), *(() if advanced else (_NO_END, *_at_work(case, busy))))
     slow = next(
         (
@@ -165,10 +163,21 @@ def _moving(case: Case) -> Verdict | None:
     return Verdict("moves", text, words.culprit(shown[0]), evidence=notes)
 
 
+def _in_vain(case: Case, states: Sequence[State]) -> str:
+    """A loop around one of them that gets nowhere, as far as can be seen."""
+    stills = ((state, loop) for state in states for loop in _loops(case, state) if loop.still)
+    state, loop = next(stills, (None, None))
+    if state is None or loop is None:
+        return ""
+    who = f", {words.name(state)}" if len(states) > 1 else ","
+    return f"{who} in the loop `{loop.text}`, where nothing that this looks at has changed"
+
+
 def _at_work(case: Case, states: Sequence[State]) -> Iterator[str]:
     """Where they are, and what the loops around it look at: whether that changes is what tells a loop without end."""
     for state in states[:MOST_TOLD]:
-        yield from words.waits([state])
+        loop = f"{lines.INDENT}{lines.IN_LOOP}"  # which comes below, with whether it gets on
+        yield from (line for line in words.waits([state]) if not line.startswith(loop))
         side = _side(case, state)
         for each in side:
             yield f"{lines.INDENT}its thread {each.thread} is working{words.at_frame(each.lines[0].at)}"

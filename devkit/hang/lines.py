@@ -11,6 +11,7 @@ from devkit.hang.facts import Line, Standing
 from devkit.hang.states import State
 
 INDENT = "    "
+IN_LOOP = "in the loop"
 OTHERS = 3  # waits at other lines
 SHOWN = 3  # different values of one name
 _WRITTEN = re.compile(r"\b\d|['\"]")
@@ -23,6 +24,7 @@ def told(states: Sequence[State]) -> list[str]:
     """
     stacks = [stack.lines for state in states for stack in at_place(state)]
     lines = of_stacks(stacks) if stacks else []
+    lines += _loop([stack[0] for stack in stacks]) if stacks else []
     waits = any(wait.at == states[0].place for wait in states[0].facts.inner)
     ends = [f"{INDENT}{line}" for line in _ends(stacks[0][0])] if stacks and waits else []
     return [*lines, *ends, *(_others(states[0]) if len(states) == 1 else [])]
@@ -43,9 +45,19 @@ def of_stacks(stacks: Sequence[tuple[Line, ...]]) -> list[str]:
     return lines
 
 
+def _loop(lines: Sequence[Line]) -> list[str]:
+    """Where the loop around them is."""
+    looked_at = [line.looked_at for line in lines]
+    return [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{_values(looked_at)}"] if lines[0].loop and any(looked_at) else []
+
+
 def at_place(state: State) -> list[Standing]:
-    """Of the threads and coroutines that stand where the process is said to be."""
-    return [stack for stack in state.facts.standing if stack.lines[0].at == state.place]
+    """Of the threads and coroutines that stand where the process is said to be; of one at work, in that function."""
+    place, known = state.place, state.facts.standing
+    exact = [stack for stack in known if stack.lines[0].at == place]
+    if exact or place is None or not (state.moved or state.doing == "busy"):
+        return exact  # the stack was taken a moment before
+    return [stack for stack in known if stack.lines[0].at._replace(line=place.line) == place][:1]
 
 
 def _others(state: State) -> list[str]:
@@ -79,7 +91,7 @@ class Loop(NamedTuple):
 
     @property
     def said(self) -> str:
-        return f"in the loop `{self.text}`{_values([self.looked_at])}{', as before' if self.still else ''}"
+        return f"{IN_LOOP} `{self.text}`{_values([self.looked_at])}{', as before' if self.still else ''}"
 
 
 def loops(stacks: Sequence[Standing], before: Sequence[Standing]) -> list[Loop]:

@@ -83,7 +83,8 @@ def _no_room(each: Pending) -> str:
     free = ", ".join(f"{room.free.get(name, 0.0):g} of {room.total.get(name, 0.0):g} {name}" for name in asked)
     counted = Counter(name for name, _ in room.held).most_common(HOLDERS_SHOWN)
     names = [f"the {name}" if number == 1 else f"{number} x {name}" for name, number in counted]
-    who = f"; {' and '.join(names)} hold{'s' if len(room.held) == 1 else ''} the rest" if names else ""
+    what = "the rest" if any(room.free.get(name, 0.0) for name in asked) else "all of it"
+    who = f"; {' and '.join(names)} hold{'s' if len(room.held) == 1 else ''} {what}" if names else ""
     text = f"{title(each)} waits for room in the placement group {room.group}: it requests {asks(each.bundles)}"
     return f"{text}, and {free} are free{who}"
 

@@ -151,3 +151,17 @@ def test_which_lines_could_end_a_wait() -> None:
     assert none == {"what": "self.never", "how": "set", "at": []}
     for text in ("ray.get(references)", "print(self.never)", "done, _ = ray.wait(them)"):
         assert counterparts.of(ast.parse(text).body[0], __file__) is None
+
+
+def receives(shapes: dict[str, int], ready: threading.Event) -> None:
+    for name, size in shapes.items():
+        assert name
+        ready.wait(size)
+
+
+def test_where_a_loop_over_something_is(server: Server) -> None:
+    [line, *_] = lines_of(started(receives, {"lm_head.weight": 30}, server.open), "ready.wait")
+    assert line["loop"] == {
+        "loop": "for name, size in shapes.items()",
+        "values": {"name": "'lm_head.weight'", "size": "30", "shapes": "{'lm_head.weight': 30}"},
+    }

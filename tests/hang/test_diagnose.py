@@ -131,7 +131,7 @@ def test_an_actor_waits_for_room_in_its_placement_group() -> None:
     found = verdict([driver()], pending=pending, nodes=nodes)
     assert found.kind == "resource" and found.sentence == (
         "the actor p2 waits for room in the placement group A: it requests 1 CPU, and 0 of 2 CPU are free; "
-        "the actor p0 and the actor p1 hold the rest"
+        "the actor p0 and the actor p1 hold all of it"
     )
     pending = [replace(pending[0], inside=Room("A", {"CPU": 2.0}, held[:1]))]
     assert verdict([driver()], pending=pending, nodes=nodes).kind == "moves"

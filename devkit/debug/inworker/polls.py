@@ -6,6 +6,7 @@ Read from the text around the line at which a thread sleeps; nothing of the prog
 from __future__ import annotations
 
 import ast
+import copy
 import linecache
 from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
@@ -19,6 +20,8 @@ TEXT = 120  # characters of a condition
 MOST = 3  # values that are shown
 MOST_POLLS = 10
 DEPTH = 100  # frames
+
+_LOOPS = (ast.While, ast.For, ast.AsyncFor)
 
 Document = dict[str, Any]
 
@@ -79,18 +82,30 @@ def loop_of(frame: FrameType) -> Document | None:
     return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))}
 
 
-def _innermost(tree: ast.Module, first: int, line: int) -> ast.While | ast.For | None:
+def around(frame: FrameType) -> Document | None:
+    """As `loop_of`, but of a `for` what it goes through, and where it is: {"loop": "for name in names", "values"}."""
+    _, tree = tree_of(frame.f_code.co_filename)
+    loop = _innermost(tree, frame.f_code.co_firstlineno, frame.f_lineno or 0) if tree is not None else None
+    if not isinstance(loop, ast.For | ast.AsyncFor):
+        return loop_of(frame)
+    head = copy.copy(loop)
+    head.body, head.orelse = [], []
+    text = ast.unparse(head).strip().removesuffix(":")
+    return {"loop": short(text, TEXT), "values": dict(values([loop.target, loop.iter], frame, MOST))}
+
+
+def _innermost(tree: ast.Module, first: int, line: int) -> ast.While | ast.For | ast.AsyncFor | None:
     """The loop is inside of the function that begins at `first`; a module begins at 1 at the latest."""
-    found: ast.While | ast.For | None = None
+    found: ast.While | ast.For | ast.AsyncFor | None = None
     for node in ast.walk(tree):
-        if isinstance(node, ast.While | ast.For) and first <= node.lineno <= line <= (node.end_lineno or 0):
+        if isinstance(node, _LOOPS) and first <= node.lineno <= line <= (node.end_lineno or 0):
             inside = any(node.body[0].lineno <= line <= (each.end_lineno or 0) for each in node.body)
             if inside and (found is None or node.lineno >= found.lineno):
                 found = node
     return found
 
 
-def _words(loop: ast.While | ast.For) -> tuple[str, list[ast.expr]]:
+def _words(loop: ast.While | ast.For | ast.AsyncFor) -> tuple[str, list[ast.expr]]:
     """What keeps it going, or what would end it, and the expressions in that."""
     if isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant):
         return f"while {ast.unparse(loop.test)}", [loop.test]
@@ -112,4 +127,4 @@ def _leaves(body: Iterable[ast.stmt]) -> bool:
     return any(isinstance(each, ast.Break | ast.Return) for each in body)
 
 
-__all__ = ["describe", "loop_of", "outwards", "tasks"]
+__all__ = ["around", "describe", "loop_of", "outwards", "tasks"]

@@ -114,8 +114,13 @@ def _wait(work: Work) -> Wait | None:
 
 
 def _unheard(future: Any) -> str:
-    """A future that is done ends the wait as soon as its loop looks, which it does not until something wakes it."""
+    """A future that is done ends the wait as soon as its loop looks, which it does not until something wakes it; one of
+    `asyncio.gather` when all of its own are done.
+    """
     try:
+        if type(future).__name__ == "_GatheringFuture":
+            parts = list(future._children)
+            return f"asyncio.gather, of which {sum(not each.done() for each in parts)} of {len(parts)} are not done"
         done = future is not None and future.done() is True
     except Exception:  # noqa: BLE001 - of somebody's own make
         return ""

@@ -183,4 +183,6 @@ def task_name() -> str:
     except OSError:
         return ""
     name = title.removeprefix("ray::") if title.startswith("ray::") else ""
+    if "." not in name and waits.actor()["actor_id"]:
+        return ""  # an actor that does nothing
     return name.rpartition(".")[2] if name and name != "IDLE" else ""

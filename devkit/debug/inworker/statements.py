@@ -13,7 +13,7 @@ from typing import Any
 
 from . import counterparts
 from .expressions import short, tree_of, values
-from .polls import loop_of, outwards, tasks
+from .polls import around, outwards, tasks
 from .redaction import scrub_start
 from .sources import is_users
 from .stacks import is_ours
@@ -33,7 +33,7 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     """[{"thread", "lines": [{"at", "text", "values", "loop", "ends"}]}]: of each thread and asyncio task.
 
     Of those that are in the program's code. `lines` begins with the innermost frame that is the program's; `values`
-    is {text: value}; `loop` is the innermost one around the line, as `polls.loop_of` has it, or None; `ends`, of the
+    is {text: value}; `loop` is the innermost one around the line, as `polls.around` has it, or None; `ends`, of the
     innermost line, is what could end its wait.
     """
     works = [(names.get(ident, f"thread {ident}"), outwards(frame)) for ident, frame in frames.items()]
@@ -59,7 +59,7 @@ def _line(frame: FrameType, *, innermost: bool) -> Document:
         "at": {"file": code.co_filename, "line": line, "function": code.co_qualname},
         "text": "" if found is None else scrub_start(short(ast.unparse(found), TEXT), TEXT, code=True),
         "values": {} if found is None else dict(values([found], frame, VALUES)),
-        "loop": loop_of(frame),
+        "loop": around(frame),
         "ends": counterparts.of(found, code.co_filename) if innermost and found is not None else None,
     }
 
