@@ -85,6 +85,11 @@ def awaited(case: Case) -> dict[str, tuple[str, str]]:
     return found
 
 
+def asked(case: Case) -> frozenset[tuple[str, str]]:
+    """(call, who waits for it), by their names."""
+    return frozenset((end.call.name, end.waiter.facts.title) for end in _waits(case) if end.call is not None)
+
+
 def end_of(case: Case, state: State) -> End | None:
     """What a process that waits for results waits for, of which most is known."""
     known = (end for end in _best(_of(case, state)) if end.call is not None) if state.doing == "ray" else ()

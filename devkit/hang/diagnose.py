@@ -211,7 +211,8 @@ def _is_left_alone(case: Case, state: State) -> bool:
 
 
 def _resources(case: Case) -> Verdict | None:
-    return resources.verdict(case.first, case.now, words.waits(case.states), decided=case.decided(0.0))
+    evidence, asked = words.waits(case.states, chains.awaited(case)), chains.asked(case)
+    return resources.verdict(case.first, case.now, evidence, decided=case.decided(0.0), asked=asked)
 
 
 def _standing(case: Case) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from devkit.hang import circles
@@ -16,8 +16,17 @@ SMALLEST = 1e-9
 HOLDERS_SHOWN = 8
 
 
-def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool = True) -> Verdict | None:
-    """The first thing that is pending in both samples; one that can never be had before one that may be."""
+def verdict(
+    first: Sample,
+    now: Sample,
+    evidence: tuple[str, ...],
+    decided: bool = True,
+    asked: Collection[tuple[str, str]] = (),
+) -> Verdict | None:
+    """The first thing that is pending in both samples; one that can never be had before one that may be.
+
+    `asked`: the name of a call, and who waits for it.
+    """
     earlier = {each.id for each in first.pending}
     both = [each for each in now.pending if each.id in earlier]
     if not both:
@@ -30,7 +39,7 @@ def verdict(first: Sample, now: Sample, evidence: tuple[str, ...], decided: bool
         text = f"{title(each)} can never be scheduled: it requests {asks(each.bundles)}, and {why}{others}"
         return Verdict("resource", text, what, None, (*notes(now), *evidence))
     if inside := next((each for each in both if each.inside and not _has_room(each)), None):
-        return Verdict("resource", _no_room(inside), what, None, (*_in_room(inside), *evidence), decided)
+        return Verdict("resource", _no_room(inside, asked), what, None, (*_in_room(inside), *evidence), decided)
     starved = [each for each in both if not each.inside and not is_free(each, now.nodes)]
     if not starved:
         return _starting(both, first, now, evidence, decided)
@@ -77,16 +86,21 @@ def _in_room(each: Pending) -> Iterator[str]:
         yield f"the {name} holds {amount(own)} of the placement group"
 
 
-def _no_room(each: Pending) -> str:
+def _no_room(each: Pending, asked: Collection[tuple[str, str]]) -> str:
     assert each.inside is not None
-    room, asked = each.inside, add(each.bundles)
-    free = ", ".join(f"{room.free.get(name, 0.0):g} of {room.total.get(name, 0.0):g} {name}" for name in asked)
+    room, wanted = each.inside, add(each.bundles)
+    free = ", ".join(f"{room.free.get(name, 0.0):g} of {room.total.get(name, 0.0):g} {name}" for name in wanted)
     counted = Counter(name for name, _ in room.held).most_common(HOLDERS_SHOWN)
     names = [f"the {name}" if number == 1 else f"{number} x {name}" for name, number in counted]
-    what = "the rest" if any(room.free.get(name, 0.0) for name in asked) else "all of it"
+    what = "the rest" if any(room.free.get(name, 0.0) for name in wanted) else "all of it"
     who = f"; {' and '.join(names)} hold{'s' if len(room.held) == 1 else ''} {what}" if names else ""
     text = f"{title(each)} waits for room in the placement group {room.group}: it requests {asks(each.bundles)}"
-    return f"{text}, and {free} are free{who}"
+    own = next((name for name, _ in room.held if (each.name, name.removeprefix("actor ")) in asked), "")
+    why = f"; the {own} waits for it in that very group, {_CAPTURED}" if own else ""
+    return f"{text}, and {free} are free{who}{why}"
+
+
+_CAPTURED = "where with placement_group_capture_child_tasks its tasks go, too"
 
 
 def _wants(each: Pending, holder: Holder) -> bool:

@@ -227,6 +227,26 @@ def leaves(value: int) -> int:
     return value
 
 
+def test_what_gathers_says_how_much_is_not_done() -> None:
+    ends: list[Callable[[], object]] = []
+
+    async def main() -> None:
+        done, loop = asyncio.Event(), asyncio.get_running_loop()
+        ends.append(lambda: loop.call_soon_threadsafe(done.set))
+        await asyncio.gather(asyncio.sleep(0), done.wait(), done.wait())
+
+    def told() -> Document | None:
+        found = primitives.describe(*locks.innermost("devkit"))
+        return next((each for each in found if "gather" in each["what"] and "2 of 3" in each["what"]), None)
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), name="gathers", daemon=True)
+    thread.start()
+    found: Document = eventually(told, "two of three", 20)
+    assert found["what"] == "asyncio.gather, of which 2 of 3 are not done" and found["call"].endswith("main")
+    ends[0]()
+    thread.join(20)
+
+
 def with_loss(found: Document) -> str | None:
     """Once the other chunks are done."""
     what = str(found["what"])

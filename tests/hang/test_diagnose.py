@@ -11,7 +11,7 @@ import pytest
 from devkit.debug.stack_groups import Frame
 from devkit.hang.answers import read_sample
 from devkit.hang.diagnose import diagnose
-from devkit.hang.facts import CrashFacts, Holder, NodeFacts, Pending, Room, Sample
+from devkit.hang.facts import Call, CrashFacts, Holder, NodeFacts, Pending, Room, Sample
 from devkit.hang.gather import Diagnosis
 from devkit.hang.records import RankProgress, Verdict
 from devkit.hang.view import page, table
@@ -133,8 +133,33 @@ def test_an_actor_waits_for_room_in_its_placement_group() -> None:
         "the actor p2 waits for room in the placement group A: it requests 1 CPU, and 0 of 2 CPU are free; "
         "the actor p0 and the actor p1 hold all of it"
     )
-    pending = [replace(pending[0], inside=Room("A", {"CPU": 2.0}, held[:1]))]
-    assert verdict([driver()], pending=pending, nodes=nodes).kind == "moves"
+    room = replace(pending[0], inside=Room("A", {"CPU": 2.0}, held[:1]))
+    assert verdict([driver()], pending=[room], nodes=nodes).kind == "moves"
+
+
+def test_a_task_that_needs_room_in_the_group_of_the_actor_that_waits_for_it() -> None:
+    room = Room("A", {"CPU": 2.0}, (("actor Trainer", {"CPU": 1.0}), ("actor Rollout", {"CPU": 1.0})))
+    pending = [Pending("task", "score", "1", ({"CPU": 1.0},), inside=room)]
+    task = "ab" * 8 + "f" * 24 + "01000000"
+    at = {"file": TRAIN, "line": 28, "function": "Trainer.fit"}
+    wait = {
+        "thread": "MainThread",
+        "call": "Trainer.fit",
+        "at": at,
+        "tasks": [task],
+        "needed": 1,
+        "ends": False,
+        "side": False,
+    }
+    trainer = process(facts(None, 28, "Trainer.fit", inner=[(RAY, 7, "get")], waits=[wait]), None, "Trainer")
+    calls = {task: Call(task, "score", "PENDING_NODE_ASSIGNMENT")}
+    found = verdict(
+        [driver(), trainer], pending=pending, nodes=[NodeFacts("a", "a", {"CPU": 8.0}, {"CPU": 6.0})], calls=calls
+    )
+    assert found.sentence.endswith(
+        "; the actor Trainer waits for it in that very group, where with placement_group_capture_child_tasks its "
+        "tasks go, too"
+    ), found.sentence
 
 
 def test_who_holds_what_is_asked_for() -> None:
