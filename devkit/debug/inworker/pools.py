@@ -28,10 +28,12 @@ def _watch(pools: Any) -> None:
 
     @functools.wraps(replaces)
     def join_exited(workers: list[Any]) -> Any:
-        for each in workers:
-            if each.exitcode is not None:
+        before = list(workers)
+        cleaned = replaces(workers)
+        for each in before:
+            if each not in workers:  # the pool has found it ended, and no longer has it
                 _note(each)
-        return replaces(workers)
+        return cleaned
 
     setattr(join_exited, _MARK, True)
     pools._join_exited_workers = staticmethod(join_exited)
