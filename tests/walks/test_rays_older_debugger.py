@@ -17,7 +17,7 @@ def test_a_breakpoint_on_each_node_is_entered_by_ray_debug(lan: Lan) -> None:
     token = here.run("cat .ray/auth_token")
     there.run(f"mkdir -m 700 .ray && umask 077 && echo {token} > .ray/auth_token")
     there.run("devkit debug-cluster --join 10.77.0.1:6379 --legacy --num-cpus 1")
-    _, _, advice = page.partition("in another terminal\n")
+    _, _, advice = page.partition("in another terminal:\n")
     export, debug = (line.strip() for line in advice.splitlines()[:2])
     with here.running("python programs/legacy.py") as program:
         program.says("use 'ray debug' to connect")
