@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LED_TO = {"cause": "which led to", "context": "while that was handled, there was", "member": "one of those in"}
 ARRAYS = ("tensor", "array")
+COUNTED = 6  # items of a list: nobody counts more
 VALUE_LINES, VALUE_CHARACTERS = 3, 1000  # of one variable, on a terminal and elsewhere
 CALLER_LINES = 1  # of source around a call; around what raised it is all that the snapshot has
 NOTED = frozenset({"type", "cut", "problem"})
@@ -318,7 +319,8 @@ def value_text(value: Any) -> str:
     ('Config(lr=0.1)', '<Batch, left out: 9000 bytes>')
     """
     if isinstance(value, list):
-        return f"[{', '.join(map(value_text, value))}]"
+        many = f" ({len(value)} items)" if len(value) > COUNTED and "more" not in str(value[-1]) else ""
+        return f"[{', '.join(map(value_text, value))}]{many}"
     if not isinstance(value, dict):
         return repr(value)
     if len(value) == 1 and (kind := next(iter(value))) in ARRAYS and _is_array(value[kind]):

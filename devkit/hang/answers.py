@@ -192,13 +192,15 @@ def _standing(document: Document) -> Standing:
 
 
 def _line(document: Document) -> Line:
-    loop = document.get("loop") or {}
+    loop, under = document.get("loop") or {}, document.get("under") or {}
     return Line(
         frame(document["at"]),
         str(document["text"]),
         _values(document["values"]),
         str(loop.get("loop") or ""),
         _values(loop.get("values") or {}),
+        str(under.get("if") or ""),
+        _values(under.get("values") or {}),
         _ends(document.get("ends")),
     )
 

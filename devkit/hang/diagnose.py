@@ -31,6 +31,7 @@ from devkit.hang.records import Kind, Verdict
 from devkit.hang.states import State, computing
 
 MOST_TOLD = 2  # who waits for something else than who is blamed
+MOST_WORKING = 3  # processes at work, in the evidence
 
 
 def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
@@ -175,7 +176,7 @@ def _in_vain(case: Case, states: Sequence[State]) -> str:
 
 def _at_work(case: Case, states: Sequence[State]) -> Iterator[str]:
     """Where they are, and what the loops around it look at: whether that changes is what tells a loop without end."""
-    for state in states[:MOST_TOLD]:
+    for state in sorted(states, key=lambda each: each.place is None)[:MOST_WORKING]:
         loop = f"{lines.INDENT}{lines.IN_LOOP}"  # which comes below, with whether it gets on
         yield from (line for line in words.waits([state]) if not line.startswith(loop))
         side = _side(case, state)
@@ -227,6 +228,7 @@ def _standing(case: Case) -> Verdict:
             "idle", "no hang: no process of the job is left; devkit logs --first-error says whether it failed"
         )
     rests = leaves and not workers and leaves[0].doing in ("sleep", "wait") and len(at_work) == len(leaves)
+    rests = rests and "is lost" not in leaves[0].about  # of a pool's worker that has ended
     if not at_work or (rests and not any(each.said for each in leaves[0].facts.ended)):
         where = f": the driver {words.DOES[leaves[0].doing]}{words.at(leaves[0])}" if leaves else ""
         return Verdict("idle", f"no hang: no process has anything to do{where}")

@@ -185,6 +185,8 @@ class Line:
     values: tuple[tuple[str, str], ...] = ()
     loop: str = ""  # the innermost one around it
     looked_at: tuple[tuple[str, str], ...] = ()  # values in the loop's condition
+    under: str = ""  # the condition of the `if` that it is under
+    which: tuple[tuple[str, str], ...] = ()  # values in that
     ends: Ends | None = None
 
 

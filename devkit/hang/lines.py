@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import short_path
 from devkit.hang.facts import Line, Standing
 from devkit.hang.states import State
@@ -24,7 +25,7 @@ def told(states: Sequence[State]) -> list[str]:
     """
     stacks = [stack.lines for state in states for stack in at_place(state)]
     lines = of_stacks(stacks) if stacks else []
-    lines += _loop([stack[0] for stack in stacks]) if stacks else []
+    lines += _around([stack[0] for stack in stacks]) if stacks else []
     waits = any(wait.at == states[0].place for wait in states[0].facts.inner)
     ends = [f"{INDENT}{line}" for line in _ends(stacks[0][0])] if stacks and waits else []
     return [*lines, *ends, *(_others(states[0]) if len(states) == 1 else [])]
@@ -45,10 +46,12 @@ def of_stacks(stacks: Sequence[tuple[Line, ...]]) -> list[str]:
     return lines
 
 
-def _loop(lines: Sequence[Line]) -> list[str]:
-    """Where the loop around them is."""
-    looked_at = [line.looked_at for line in lines]
-    return [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{_values(looked_at)}"] if lines[0].loop and any(looked_at) else []
+def _around(lines: Sequence[Line]) -> list[str]:
+    """By which condition they are there, and where the loop around them is, as far as values show it."""
+    which, looked_at = [line.which for line in lines], [line.looked_at for line in lines]
+    found = [f"{INDENT}under `if {lines[0].under}`{_values(which)}"] if lines[0].under and any(which) else []
+    loop = lines[0].loop and any(looked_at)
+    return [*found, f"{INDENT}{IN_LOOP} `{lines[0].loop}`{_values(looked_at)}"] if loop else found
 
 
 def at_place(state: State) -> list[Standing]:
@@ -63,7 +66,8 @@ def at_place(state: State) -> list[Standing]:
 def _others(state: State) -> list[str]:
     """What it waits for at other lines than the one where it is said to be."""
     lines: list[str] = []
-    for wait in [each for each in state.facts.inner if each.at != state.place][:OTHERS]:
+    waits = [each for each in state.facts.inner if each.at != state.place and each.what != ASLEEP]
+    for wait in waits[:OTHERS]:
         at = f"{short_path(wait.at.file)}:{wait.at.line} in {wait.at.function}"
         who = f"{wait.count} more wait" if wait.count > 1 else "another one waits"
         lines.append(f"{INDENT}{who} for {wait.what} at {at}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import is_library
 from devkit.debug.stack_groups import Frame
 from devkit.hang.facts import FROZEN, GroupFacts, InnerWait, LockWait, ProcessFacts
@@ -175,8 +176,8 @@ def _waiting(state: State, computes: bool) -> State:
         return replace(state, doing="io", about=_io(call, thread.target))
     # Last, since another thread may keep such a group busy.
     inner, polled = inner_wait(state), _polled(state)
-    if inner is None and polled:  # it was seen between two sleeps
-        return replace(state, doing="sleep", about=polled)
+    if (inner is None and polled) or (inner is not None and inner.what == ASLEEP):
+        return replace(state, doing="sleep", about=polled)  # it was seen between two sleeps, or sleeps in a coroutine
     return replace(state, doing="collective" if now.unlisted else "wait", about=inner.what if inner else "")
 
 

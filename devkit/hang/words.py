@@ -208,7 +208,7 @@ def why(state: State) -> str:
     more = f"; {inner.count} of its calls wait there" if inner.count > 1 else ""
     if inner.holder:
         return f"{more}; {inner.holder_call} holds it{at_frame(inner.held_at)}"
-    return f"{more}; no call that is under way holds it: one that has ended did not release it" if inner.free else more
+    return f"{more}; no call that is under way holds it: one that has ended kept it" if inner.free else more
 
 
 def held_up(state: State) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import counterparts, expressions, locks, statements
+from devkit.debug.inworker import counterparts, expressions, locks, primitives, statements
+from devkit.debug.inworker.words import ASLEEP
 from tests.debug.conftest import eventually
 
 Document = dict[str, Any]
@@ -165,3 +166,33 @@ def test_where_a_loop_over_something_is(server: Server) -> None:
         "loop": "for name, size in shapes.items()",
         "values": {"name": "'lm_head.weight'", "size": "30", "shapes": "{'lm_head.weight': 30}"},
     }
+
+
+class Rollouter:
+    def __init__(self) -> None:
+        self.stale, self.limit = 24, 24
+
+    async def run(self) -> None:
+        while True:
+            if self.stale >= self.limit:
+                await asyncio.sleep(30)
+                continue
+            self.stale += 1
+
+
+def test_the_condition_that_a_line_is_under() -> None:
+    found: list[list[Document]] = []
+    told: list[Document] = []
+
+    async def main() -> None:
+        task = asyncio.create_task(Rollouter().run(), name="rollouter")
+        await asyncio.sleep(0)
+        frames, names = locks.innermost("devkit")
+        found.extend(each["lines"] for each in statements.describe(frames, names) if each["thread"] == "task rollouter")
+        told.extend(each for each in primitives.describe(frames, names) if each["thread"] == "task rollouter")
+        task.cancel()
+
+    asyncio.run(main())
+    [[line]] = found
+    assert line["under"] == {"if": "self.stale >= self.limit", "values": {"self.stale": "24", "self.limit": "24"}}
+    assert line["loop"] is None and [each["what"] for each in told] == [ASLEEP]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from devkit.debug.inworker.words import ASLEEP
 from tests.hang.jobs import TRAIN, Document, driver, facts, process, verdict
 
 
@@ -136,3 +137,33 @@ def test_who_could_end_a_wait_is_told() -> None:
     assert f"    self.idle is set nowhere in {TRAIN}" in found.evidence
     known["primitives"] = []
     assert not any("self.idle is set" in each for each in verdict([process(known, 0), driver()], seconds=20.0).evidence)
+
+
+def test_a_coroutine_that_sleeps_says_under_which_condition() -> None:
+    at = {"file": TRAIN, "line": 20, "function": "step"}
+    sleeps = {"thread": "task 7", "call": "run", "at": at, "what": ASLEEP, "count": 1, "free": False}
+    said = line(20, "await asyncio.sleep(0.05)")
+    said["under"] = {"if": "self.stale >= self.limit", "values": {"self.stale": "24", "self.limit": "24"}}
+    known = facts(0, 20, primitives=[sleeps], statements=[{"thread": "MainThread", "lines": [said]}])
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    assert found.sentence.startswith(f"no progress: Worker rank 0 sleeps at {TRAIN}:20"), found.sentence
+    assert "    under `if self.stale >= self.limit`  # self.stale = 24, self.limit = 24" in found.evidence
+
+
+def test_a_driver_whose_pool_has_lost_a_worker_does_not_rest() -> None:
+    at = {"file": TRAIN, "line": 12, "function": "main"}
+    what = (
+        "1 of 3 chunks of a multiprocessing.Pool's map; a worker of the pool, pid 7, ended with exit code 1, and what "
+    )
+    lost = {
+        "thread": "MainThread",
+        "call": "main",
+        "at": at,
+        "what": f"{what}it was at is lost",
+        "count": 1,
+        "free": False,
+    }
+    found = verdict([process(facts(None, 12, "main", primitives=[lost]), None, "driver")], seconds=20.0)
+    assert found.hang and found.sentence.startswith("no progress: the driver waits for 1 of 3 chunks"), found.sentence
+    rests = verdict([process(facts(None, 12, "main"), None, "driver")], seconds=20.0)
+    assert not rests.hang and rests.kind == "idle"

@@ -94,6 +94,20 @@ def around(frame: FrameType) -> Document | None:
     return {"loop": short(text, TEXT), "values": dict(values([loop.target, loop.iter], frame, MOST))}
 
 
+def under(frame: FrameType) -> Document | None:
+    """{"if", "values"} of the innermost `if` that a frame's line is under, in its function, or None."""
+    _, tree = tree_of(frame.f_code.co_filename)
+    first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
+    found: ast.If | None = None
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, ast.If) or node.lineno < first or (found is not None and node.lineno < found.lineno):
+            continue
+        found = node if any(each.lineno <= line <= (each.end_lineno or 0) for each in node.body) else found
+    if found is None:
+        return None
+    return {"if": short(ast.unparse(found.test), TEXT), "values": dict(values([found.test], frame, MOST))}
+
+
 def _innermost(tree: ast.Module, first: int, line: int) -> ast.While | ast.For | ast.AsyncFor | None:
     """The loop is inside of the function that begins at `first`; a module begins at 1 at the latest."""
     found: ast.While | ast.For | ast.AsyncFor | None = None
@@ -127,4 +141,4 @@ def _leaves(body: Iterable[ast.stmt]) -> bool:
     return any(isinstance(each, ast.Break | ast.Return) for each in body)
 
 
-__all__ = ["around", "describe", "loop_of", "outwards", "tasks"]
+__all__ = ["around", "describe", "loop_of", "outwards", "tasks", "under"]

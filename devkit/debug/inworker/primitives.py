@@ -18,7 +18,7 @@ from . import pools
 from .locks import holdings_of
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
-from .words import READERS_TURN
+from .words import ASLEEP, READERS_TURN
 
 MOST = 20  # different waits that are told
 DEPTH = 100
@@ -277,6 +277,7 @@ _KINDS: dict[tuple[str, str], Tell] = {
     ("pool.py", "wait"): pools.result,
     ("_base.py", "result"): _future,
     ("_base.py", "exception"): _future,
+    ("tasks.py", "sleep"): lambda _: ASLEEP,
     ("locks.py", "acquire"): lambda it: (_lock if type(it).__name__ == "Lock" else _semaphore)(it),
     ("locks.py", "wait"): lambda it: _THREADING.get(type(it).__name__, lambda _: "")(it),
     ("locks.py", "wait_for"): _predicate,

@@ -17,7 +17,7 @@ _TRACEBACK = re.compile(r"^(Traceback \(most recent call last\):|  File \"|    |
 
 def last_lines(most: int) -> list[str]:
     """Of its error output, then of its output, so many of each at most; none of a terminal, a pipe, or a traceback."""
-    return [*_lines(2, most), *_lines(1, most)]
+    return list(dict.fromkeys([*_lines(2, most), *_lines(1, most)]))  # both may be one file
 
 
 def _lines(number: int, most: int) -> list[str]:

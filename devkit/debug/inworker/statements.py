@@ -13,7 +13,7 @@ from typing import Any
 
 from . import counterparts
 from .expressions import short, tree_of, values
-from .polls import around, outwards, tasks
+from .polls import around, outwards, tasks, under
 from .redaction import scrub_start
 from .sources import is_users
 from .stacks import is_ours
@@ -30,11 +30,11 @@ _kept: dict[tuple[str, int, int], ast.stmt | None] = {}
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
-    """[{"thread", "lines": [{"at", "text", "values", "loop", "ends"}]}]: of each thread and asyncio task.
+    """[{"thread", "lines": [{"at", "text", "values", "loop", "under", "ends"}]}]: of each thread and asyncio task.
 
     Of those that are in the program's code. `lines` begins with the innermost frame that is the program's; `values`
-    is {text: value}; `loop` is the innermost one around the line, as `polls.around` has it, or None; `ends`, of the
-    innermost line, is what could end its wait.
+    is {text: value}; `loop` is the innermost one around the line, as `polls.around` has it, or None; of the innermost
+    line `under` is the `if` around it, and `ends` what could end its wait.
     """
     works = [(names.get(ident, f"thread {ident}"), outwards(frame)) for ident, frame in frames.items()]
     found = ((name, _lines(stack)) for name, stack in [*works, *tasks()])
@@ -60,6 +60,7 @@ def _line(frame: FrameType, *, innermost: bool) -> Document:
         "text": "" if found is None else scrub_start(short(ast.unparse(found), TEXT), TEXT, code=True),
         "values": {} if found is None else dict(values([found], frame, VALUES)),
         "loop": around(frame),
+        "under": under(frame) if innermost else None,
         "ends": counterparts.of(found, code.co_filename) if innermost and found is not None else None,
     }
 

@@ -25,6 +25,7 @@ _OBEYED = re.compile(
 )
 
 
+ASLEEP = "asyncio.sleep to end"  # what a coroutine waits for that sleeps
 NO_WORD_YET = "its connection ended; Ray had not said why when the program ended"
 
 
