@@ -51,9 +51,13 @@ def tell_missed(specs: Sequence[str]) -> None:
         console.talk().print(f"devkit: never hit: {spec}", soft_wrap=True, markup=False)
 
 
+NONE_CAUGHT = "nothing that was counted; what a process catches in its last two seconds may be missing"
+
+
 def tell_caught(workers: Sequence[Mapping[str, Any]]) -> None:
     """What the program has caught itself, as far as its processes have told of it before they ended."""
-    for line in caught_view.lines(caught_view.rows(workers), None):
+    lines = list(caught_view.lines(caught_view.rows(workers), None)) or [NONE_CAUGHT]
+    for line in lines:
         console.talk().print(f"devkit: caught by the program: {line}", soft_wrap=True, markup=False, highlight=False)
 
 

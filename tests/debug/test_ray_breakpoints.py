@@ -276,6 +276,42 @@ def test_what_the_program_catches_is_counted_and_can_be_stopped_at(
     assert len(said) == 1 and "x KeyError: 'n" in said[0] and f"swallow.py:{raises}, caught at" in said[0], job.out
 
 
+def test_what_is_caught_in_the_threads_of_an_actor_is_counted_and_can_be_stopped_at(
+    launch: Callable[..., Job], tmp_path: Path
+) -> None:
+    """Which Ray's core makes: Python learns of them with each call."""
+    program = tmp_path / "pooled.py"
+    program.write_text(POOLED)
+    job = launch("--break-on", "KeyError", "--hits", "30", "--count-caught", "--", sys.executable, str(program))
+    [stop] = job.stops()
+    raises = POOLED.splitlines().index("            return {}[name]") + 1
+    assert (stop["function"], stop["line"], stop["exception"]["type"]) == ("Scorer.score", raises, "KeyError")
+    job.resume()
+    assert job.end() == 0, job.out
+    said = [line for line in job.out.splitlines() if "caught by the program" in line]
+    assert len(said) == 1 and "x KeyError: 'n" in said[0] and f"pooled.py:{raises}" in said[0], job.out
+
+
+POOLED = """\
+import time
+
+import ray
+
+
+@ray.remote(max_concurrency=4)
+class Scorer:
+    def score(self, name):
+        try:
+            return {}[name]
+        except KeyError:
+            return 0.0
+
+
+ray.init()
+scorer = Scorer.remote()
+ray.get([scorer.score.remote(f"n{n}") for n in range(40)])
+time.sleep(5)
+"""
 SWALLOWS = """\
 import time
 

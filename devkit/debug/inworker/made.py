@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from . import entering
 from .imports import on_import
 
 EXECUTOR = "actor_method_executor"  # Ray's function around each call of an actor's method
@@ -32,7 +33,7 @@ def _watch(manager: Any, on_making: Callable[[Call], object], on_made: Callable[
     def make(self: Any, method_name: str, method: Any) -> Any:
         executor = original(self, method_name, method)
         if method_name != "__init__":
-            return executor
+            return entering.covered(executor)
 
         def making(__ray_actor: Any, *arguments: Any, **named: Any) -> Any:
             on_making((method, type(__ray_actor).__name__, (None, *arguments), named))

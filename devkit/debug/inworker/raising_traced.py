@@ -6,12 +6,14 @@ A frame does not tell that it has caught something: that is known when it raises
 from __future__ import annotations
 
 import opcode
+import sys
 import threading
 import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
+from . import entering
 from .caught import FLOW, Caught, Flight, flight, is_again, kept_at
 from .finding import stacks
 from .sources import is_users, source_of
@@ -43,9 +45,16 @@ class Traced:
         give_way(self._call)
         if threading._trace_hook is None:  # type: ignore[attr-defined]
             threading.settrace(self._call)
+        entering.want(self._enter)
+
+    def _enter(self) -> None:
+        """In a thread that begins a call of an actor, which may be new to Python."""
+        if sys.gettrace() is None:
+            sys.settrace(self._call)
 
     def look(self) -> str:
         """Traces the threads that nobody traces: some came since, of others a stop has taken our place."""
+        entering.look()
         taken = {ident for ident, tracer in self._threads.tracers().items() if tracer not in (0, id(self._call))}
         active = dict(threading._active)  # type: ignore[attr-defined]
         wanted = set()
@@ -64,6 +73,7 @@ class Traced:
         return [each.flight for each in list(self._flying.values()) if now - each.since >= HANDLING_SECONDS]
 
     def close(self) -> None:
+        entering.forget()
         if threading._trace_hook is self._call:  # type: ignore[attr-defined]
             threading.settrace(None)
         self._threads.clear(list(self._threads.tracers()), self._call)
