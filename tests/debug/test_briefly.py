@@ -143,8 +143,8 @@ The actor is dead because """
         (
             "its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits "
             "with a connection error code 2. End of file. Some common causes include: OOM",
-            "Trainer trainer_1 (pid 15587) died: without a message: by SIGKILL, by the kernel's out-of-memory "
-            "killer, or by os._exit",
+            "Trainer trainer_1 (pid 15587) died: without a message: by SIGKILL (as by the kernel's "
+            "out-of-memory killer) or another signal, or by os._exit",
         ),
         (
             "all references to it were removed.",

@@ -14,7 +14,7 @@ from contextlib import suppress
 # Of Ray's words on a worker's end: where its advice begins, and how it says that it knows nothing.
 ADVICE = (" Some common causes include", " Traceback: ")
 NO_WORD_AS_RAY_SAYS = "connection error code 2. End of file"
-NO_WORD = "without a message: by SIGKILL, by the kernel's out-of-memory killer, or by os._exit"
+NO_WORD = "without a message: by SIGKILL (as by the kernel's out-of-memory killer) or another signal, or by os._exit"
 READERS_TURN = "its turn to read from a multiprocessing queue"  # for what a process waits there
 MOST_TOLD = 100  # troubles of one process: those that others make up must not fill its log
 # Sequences that a terminal obeys: colours and the like, titles and links, single ones; then control characters, and
