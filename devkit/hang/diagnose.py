@@ -151,7 +151,9 @@ def _moving(case: Case) -> Verdict | None:
         elif shown[0] in beside and len(shown) == 1:
             place = f" in its thread {shown[0].beside}"
         sentence = f"no hang: {words.they(shown, 'is', 'are')} working{place}{_in_vain(case, shown)}"
-    notes = (*resources.notes(case.now), *(() if advanced else (_NO_END, *_at_work(case, busy))))
+    others = [state for state in case.states if state not in busy]
+    at_work = (_NO_END, *_at_work(case, busy), *words.waits(others, chains.awaited(case)))
+    notes = (*resources.notes(case.now), *(() if advanced else at_work))
     slow = next(
         (
             f", but {words.do([each])}{words.at(each)}{words.held_up(each)}"

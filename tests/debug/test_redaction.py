@@ -236,7 +236,8 @@ LOGINS = [
 
 
 @MANY
-@given(st.sampled_from(LOGINS), run(WORD + "!$*_+-", 14))
+# One that begins with a hyphen would be an option of its own.
+@given(st.sampled_from(LOGINS), run(WORD + "!$*_+-", 14).filter(lambda text: not text.startswith("-")))
 def test_a_login_in_a_command_or_a_message(form: str, password: str) -> None:
     secret = Secret(password, password)
     assert_hidden(secret, {"text": scrub(form.format(password))}, form)
