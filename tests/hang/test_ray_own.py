@@ -64,7 +64,7 @@ def test_what_is_held_by_who_waits_for_those_who_ask_for_it() -> None:
 
 
 def verdict(program: str, *options: str, until: str, words: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What `devkit hang` says of one that runs with these words, once it says that."""
+    """What `devkit hang` says of one that runs with these words, once its sentence has `until` in it."""
     with short_folder() as folder:
         environ = environment(folder)
         with started(environ, folder, "--", sys.executable, str(PROGRAMS / program), *words) as said:
@@ -74,7 +74,8 @@ def verdict(program: str, *options: str, until: str, words: tuple[str, ...] = ()
             def look() -> dict[str, Any] | None:
                 _, out, err = devkit(environ, "hang", "--json", *options)
                 heard[:] = [out[:3000], err]
-                return json.loads(out) if until in out else None
+                answer: dict[str, Any] = json.loads(out or "{}")
+                return answer if until in answer.get("sentence", "") else None
 
             found: dict[str, Any] = eventually(look, lambda: "\n".join(heard), SECONDS)
     return found
