@@ -36,7 +36,7 @@ OUR_HOOK = "devkit_inworker.boot.runtime_env_hook"
 UV_SWITCH = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 # What would turn our hook, or Ray's table of stops, off without a word.
 LEFTOVERS = ("RAY_DEBUG", "PYTHONBREAKPOINT")
-CRASHED = "devkit crashes shows the snapshots that its workers left"
+CRASHED = "devkit crashes shows the snapshots that it left"
 POST_MORTEM = ("snapshot", "pause", "off")
 RAY_EXTENSION = ("local", "open", "off")
 

@@ -235,7 +235,7 @@ def test_after_its_end_what_it_left_is_told() -> None:
     with short_folder() as folder:
         environ = environment(folder)
         code, _, err = devkit(environ, "run", "--", sys.executable, program)
-        assert code == 1 and "devkit crashes shows the snapshots that its workers left" in err, err
+        assert code == 1 and "devkit crashes shows the snapshots that it left" in err, err
         code, out, err = devkit(environ, "crashes", "--json")
         crashes = json.loads(out)["crashes"]
         assert code == 0 and "no Ray cluster found; this is the run" in err
