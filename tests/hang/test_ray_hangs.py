@@ -141,7 +141,7 @@ def test_a_placement_group_that_never_comes(ranks: Ranks) -> None:
     ranks.stage.do("group = ray.util.placement_group([{'CPU': 1}, {'GPU': 2}])")
     found = ranks.hang()
     assert found["kind"] == "resource", found
-    assert "asks for (1 CPU) and (2 GPU), and no node has any GPU" in found["sentence"]
+    assert "it requests (1 CPU) and (2 GPU), and no node has any GPU" in found["sentence"]
     ranks.stage.do("ray.util.remove_placement_group(group)")
 
 
