@@ -319,8 +319,9 @@ def value_text(value: Any) -> str:
     ('Config(lr=0.1)', '<Batch, left out: 9000 bytes>')
     """
     if isinstance(value, list):
-        many = f" ({len(value)} items)" if len(value) > COUNTED and "more" not in str(value[-1]) else ""
-        return f"[{', '.join(map(value_text, value))}]{many}"
+        counted = len(value) > COUNTED or any(map(_is_one_array, value))
+        many = f"{len(value)} items: " if counted and "more" not in str(value[-1]) else ""
+        return f"{many}[{', '.join(map(value_text, value))}]"
     if not isinstance(value, dict):
         return repr(value)
     if len(value) == 1 and (kind := next(iter(value))) in ARRAYS and _is_array(value[kind]):
@@ -332,6 +333,10 @@ def value_text(value: Any) -> str:
         why = value.get("cut") or value.get("problem")
         return f"<{value['type'] or 'a value'}, left out: {why}>"
     return "{" + ", ".join(f"{name!r}: {value_text(each)}" for name, each in value.items()) + "}"
+
+
+def _is_one_array(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and any(_is_array(facts) for facts in value.values())
 
 
 def _is_array(facts: Any) -> bool:

@@ -232,8 +232,9 @@ def _standing(case: Case) -> Verdict:
     rests = leaves and not workers and leaves[0].doing in ("sleep", "wait") and len(at_work) == len(leaves)
     rests = rests and "is lost" not in leaves[0].about  # of a pool's worker that has ended
     if not at_work or (rests and not any(each.said for each in leaves[0].facts.ended)):
-        where = f": the driver {words.DOES[leaves[0].doing]}{words.at(leaves[0])}" if leaves else ""
-        return Verdict("idle", f"no hang: no process has anything to do{where}")
+        does = f"{words.DOES[leaves[0].doing]}{words.at(leaves[0])}{words.why(leaves[0])}" if leaves else ""
+        where = f": the driver {does}" if leaves else ""
+        return Verdict("idle", f"no hang: no process has anything to do{where}", evidence=words.waits(leaves))
     if not leaves:
         return _for_nobody(case, at_work, evidence)
     running = {end.holder.facts.id for end in chains.ends(case) if end.holder and end.runs}

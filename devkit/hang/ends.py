@@ -131,4 +131,6 @@ def _does(state: State) -> str:
         return "is working"
     if state.doing == "io":
         return f"waits {words.io(state)}{words.at(state)}"
+    if state.doing == "collective":
+        return f"waits in {state.facts.call.get('op') or 'a collective'}{words.at(state)}"
     return f"{words.DOES.get(state.doing, 'is there')}{words.at(state)}"

@@ -83,7 +83,10 @@ def _ends(line: Line) -> Iterator[str]:
     if (ends := line.ends) is not None:
         file = short_path(line.at.file)
         places = " and ".join(f"{file}:{number} in {function}" for number, function in ends.at)
-        yield f"{ends.what} is {ends.how} at {places}" if places else f"{ends.what} is {ends.how} nowhere in {file}"
+        if places:
+            yield f"{ends.what} is {ends.how} at {places}"
+        elif "." in ends.what:  # a variable of a function may be known by another name elsewhere
+            yield f"{ends.what} is {ends.how} nowhere in {file} by that name"
 
 
 class Loop(NamedTuple):

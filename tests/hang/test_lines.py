@@ -136,7 +136,10 @@ def test_who_could_end_a_wait_is_told() -> None:
     assert f"    self.idle is set at {TRAIN}:31 in S.generate and {TRAIN}:40 in S.end" in found.evidence, found.evidence
     said["lines"][0]["ends"] = {**ends, "at": []}  # type: ignore[index]
     found = verdict([process(known, 0), driver()], seconds=20.0)
-    assert f"    self.idle is set nowhere in {TRAIN}" in found.evidence
+    assert f"    self.idle is set nowhere in {TRAIN} by that name" in found.evidence
+    said["lines"][0]["ends"] = {**ends, "what": "done", "at": []}  # type: ignore[index]
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    assert not any("nowhere" in each for each in found.evidence), "it may be set by another name"
     known["primitives"] = []
     assert not any("self.idle is set" in each for each in verdict([process(known, 0), driver()], seconds=20.0).evidence)
 
