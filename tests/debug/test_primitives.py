@@ -267,6 +267,27 @@ def test_a_pool_one_of_whose_workers_has_ended_says_so(run: Any) -> None:
         assert found.endswith(" ended with exit code 7, and what it was at is lost"), found
 
 
+def waits_for(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_what_one_pool_has_lost_another_one_does_not_miss(run: Any) -> None:
+    pools.watch()
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as lossy, context.Pool(1) as pool:
+        lossy.apply_async(leaves, (3,))
+        eventually(lambda: any(each.workers is lossy._pool for each in pools._ended), "a worker that left", 20)
+        result = pool.apply_async(waits_for, (60.0,))
+
+        def gets() -> None:
+            with contextlib.suppress(Exception):
+                result.get(60)
+
+        run(gets)
+        assert seen(primitives.describe, "gets")["what"] == "a result of a multiprocessing.Pool"
+
+
 class Loops:
     """Loops that sleep."""
 

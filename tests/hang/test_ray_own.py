@@ -303,24 +303,21 @@ def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
             ), page
 
 
-def test_who_sent_the_signal_that_killed_an_actor_is_told() -> None:
+@pytest.mark.parametrize(
+    ("how", "why", "line", "then"),
+    [
+        ("guard", "by SIGKILL, which Guard pid", "kills", " in Guard.check"),
+        ("alarm", "by SIGALRM: a timer of its own, set at", "limit", " in Reader.limit, ran out, and nothing handles"),
+    ],
+)
+def test_what_killed_an_actor_is_told_where_the_program_did_it(how: str, why: str, line: str, then: str) -> None:
     with short_folder() as folder:
         environ = environment(folder)
-        code, out, err = devkit(environ, "run", "--", sys.executable, str(PROGRAMS / "own_killed.py"), "guard")
+        code, out, err = devkit(environ, "run", "--", sys.executable, str(PROGRAMS / "own_killed.py"), how)
         assert code == 1, (out, err)
         _, said, _ = devkit(environ, "logs", "--first-error")
-    assert "first error: ProcessDied: the process died: by SIGKILL, which Guard pid" in said, said
-    assert f"own_killed.py:{mark('own_killed.py', 'kills')} in Guard.check" in said, said
-
-
-def test_a_timer_of_its_own_that_killed_an_actor_is_told() -> None:
-    with short_folder() as folder:
-        environ = environment(folder)
-        code, out, err = devkit(environ, "run", "--", sys.executable, str(PROGRAMS / "own_killed.py"), "alarm")
-        assert code == 1, (out, err)
-        _, said, _ = devkit(environ, "logs", "--first-error")
-    assert "first error: ProcessDied: the process died: by SIGALRM: a timer of its own, set at" in said, said
-    assert f"own_killed.py:{mark('own_killed.py', 'limit')} in Reader.limit, ran out, and nothing handles" in said, said
+    assert f"first error: ProcessDied: the process died: {why}" in said, said
+    assert f"own_killed.py:{mark('own_killed.py', line)}{then}" in said, said
 
 
 @pytest.mark.parametrize(

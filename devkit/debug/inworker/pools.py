@@ -6,14 +6,23 @@ from __future__ import annotations
 
 import functools
 import signal
-from typing import Any
+from typing import Any, NamedTuple
 
 from .imports import on_import
 
 MOST = 50  # workers that are kept
 
+
+class _Ended(NamedTuple):
+    """A worker that has ended."""
+
+    workers: list[Any]  # the pool's own list of those that it has, by which it is known
+    pid: int
+    code: int
+
+
 _MARK = "__devkit_watches__"
-_ended: list[tuple[int, int]] = []  # (pid, exit code) of workers of this process's pools, the oldest first
+_ended: list[_Ended] = []  # the oldest first
 
 
 def watch() -> None:
@@ -32,15 +41,15 @@ def _watch(pools: Any) -> None:
         cleaned = replaces(workers)
         for each in before:
             if each not in workers:  # the pool has found it ended, and no longer has it
-                _note(each)
+                _note(workers, each)
         return cleaned
 
     setattr(join_exited, _MARK, True)
     pools._join_exited_workers = staticmethod(join_exited)
 
 
-def _note(worker: Any) -> None:
-    _ended.append((int(worker.pid), int(worker.exitcode)))
+def _note(workers: list[Any], worker: Any) -> None:
+    _ended.append(_Ended(workers, int(worker.pid), int(worker.exitcode)))
     del _ended[:-MOST]
 
 
@@ -59,14 +68,14 @@ def _chunks(it: Any) -> int:
 
 
 def _lost(pool: Any) -> str:
-    """Those that have ended without the pool's wish."""
+    """Those of this pool that have ended. One that is closed, too, lets no worker go before every result has come."""
     if pool is None or getattr(pool, "_maxtasksperchild", None):
         return ""
-    if not _ended:
+    found = [each for each in _ended if each.workers is pool._pool]
+    if not found:
         return ""
-    pid, code = _ended[-1]
-    more = f", and {len(_ended) - 1} before it" if len(_ended) > 1 else ""
-    return f"a worker of the pool, pid {pid}, {_how(code)}{more}, and what it was at is lost"
+    more = f", and {len(found) - 1} before it" if len(found) > 1 else ""
+    return f"a worker of the pool, pid {found[-1].pid}, {_how(found[-1].code)}{more}, and what it was at is lost"
 
 
 def _how(code: int) -> str:
