@@ -83,6 +83,10 @@ def _thread(value: Any) -> str:
     return f" {_own(value, '_name')}"
 
 
+def _future(value: Any) -> str:
+    return f" {str(value._state).lower()}"
+
+
 def _queue(value: Any) -> str:
     return f" of {len(_own(value, 'queue') or ())}"
 
@@ -135,6 +139,9 @@ _LINES: dict[tuple[str, str], _Line] = {
     ("asyncio.locks", "Event"): _event,
     ("asyncio.locks", "Condition"): _nothing,
     ("asyncio.locks", "Semaphore"): _semaphore,
+    ("_asyncio", "Future"): _future,
+    ("_asyncio", "Task"): _future,
+    ("concurrent.futures._base", "Future"): _future,
     ("queue", "Queue"): _queue,
     ("queue", "LifoQueue"): _queue,
     ("queue", "PriorityQueue"): _queue,
