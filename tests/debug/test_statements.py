@@ -173,7 +173,7 @@ class Buffer:
     def drain(self, force: bool) -> None:
         if not force:
             return
-        with self.filled._cond:
+        for _ in range(2):
             self.filled.set()
 
 
