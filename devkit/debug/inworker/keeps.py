@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -83,7 +84,8 @@ def _inner(value: Any, depth: int) -> str | None:
         return f"{type_name(type(value))}({_joined(parts, size)})"
     mapping = as_mapping(value)
     if mapping is not None:
-        parts = [f"{_part(key, 1)}: {each}" for key, each in _pairs(list(dict.items(mapping)), ITEMS, depth)]
+        first = list(islice(dict.items(mapping), ITEMS))
+        parts = [f"{_part(key, 1)}: {each}" for key, each in _pairs(first, ITEMS, depth)]
         return f"{{{_joined(parts, dict.__len__(mapping))}}}"
     items = as_items(value, ITEMS)
     if items is None:
