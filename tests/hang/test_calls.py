@@ -23,6 +23,7 @@ from tests.hang.jobs import (
     facts,
     frames,
     group,
+    idle,
     in_collective,
     process,
     verdict,
@@ -450,3 +451,14 @@ def test_of_one_whose_awaited_call_waits_for_a_third_the_chain_goes_on() -> None
     table = calls((asked, "Engine.generate", RUNNING, "b"), (further, "Scorer.score", "PENDING_ARGS_AVAIL", ""))
     found = verdict([actor("a", wait(asked)), one, idle], seconds=20.0, calls=table)
     assert f"Engine pid 3098 waits at {TRAIN}:18" in found.sentence and "Scorer.score" in found.sentence, found.sentence
+
+
+def test_a_rank_that_has_done_its_call_is_told_to_have_returned_from_it() -> None:
+    ranks = [idle(0, 3), in_collective(1, 3), in_collective(2, 3)]
+    ranks[0]["facts"] |= {"actor_id": actor_id("a")}
+    done = task_id("upd", "a")
+    table = calls((done, "Worker.update_policy", "FINISHED", "Worker-0"))
+    found = verdict([*ranks, driver(waits=[wait(done, line=12, call="main")])], calls=table)
+    assert "it has returned from Worker.update_policy and is idle, and" in found.sentence, found.sentence
+    other = verdict([*ranks, driver()])
+    assert "it is idle, with no call under way, and" in other.sentence, other.sentence
