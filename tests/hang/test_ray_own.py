@@ -128,6 +128,32 @@ def test_what_a_wait_that_does_not_end_is_for(how: str) -> None:
         assert f"own_waits.py:{mark('own_waits.py', how)} in " in json.dumps(found), found
 
 
+STATES = {
+    "budget": (
+        "waits for an asyncio.Event that is not set",
+        ["has most = 1024, used = 0, waiting = [(1036, <Event not set>), (20, <Event not set>), "],
+    ),
+    "replies": (
+        "waits for an asyncio.Future that is not done",
+        [
+            "has futures = {7: <Future pending>, 8: <Future pending>}",
+            "in Asked.listen under `if reply is not None`  # reply = None",
+            "rid = '7'",
+        ],
+    ),
+    "asks": ("is in the loop `while len(rows) < 9` (rows = {0: True})", ["ready = [<ObjectRef "]),
+}
+
+
+@pytest.mark.parametrize("how", STATES)
+def test_what_actors_and_functions_keep_is_shown(how: str) -> None:
+    says, shown = STATES[how]
+    found = verdict("own_states.py", "--after", "4", until=says, words=(how,))
+    evidence = "\n".join(found["evidence"])
+    assert [each for each in shown if each not in evidence] == [], evidence
+    assert (found["kind"], found["culprit"]["line"]) == ("stuck", mark("own_states.py", how)), found["sentence"]
+
+
 @pytest.mark.parametrize(
     ("how", "says"),
     [
