@@ -73,7 +73,7 @@ def asks():
     rows, under_way = {}, [sampler.sample.remote(row) for row in range(3)]
     while len(rows) < 9:
         ready, _ = ray.wait(under_way, num_returns=1, timeout=1.0)
-        rows |= {row: True for row in ray.get(ready)}
+        rows |= dict.fromkeys(ray.get(ready), True)
         time.sleep(0.02)  # @asks
 
 
