@@ -107,7 +107,7 @@ WAITS = {
     "blocks": ("moves", "that blocks the event loop of its actor", "but Judge pid"),
     "retries": ("failing", "Env fails again and again, ", "times in"),
     "restarts": ("failing", "for Engine.generate, whose actor has not started", "Engine fails again and again, "),
-    "hook": ("io", "waits for the lock of ", "in warm_cache, and the driver waits for it"),
+    "hook": ("io", "waits for the lock of ", "in warm_cache; the driver holds it, which waits for"),
     "command": ("stuck", "Ray has been starting task produce", "error: no such package"),
     "queue": ("stuck", "a ray.util.queue.Queue that stays full", "in produce"),
     "stream": ("stuck", "for Rollout.stats, queued at Rollout pid", "behind Rollout.stream, which has begun"),
@@ -131,12 +131,13 @@ def test_what_a_wait_that_does_not_end_is_for(how: str) -> None:
 STATES = {
     "budget": (
         "waits for an asyncio.Event that is not set",
-        ["has most = 1024, used = 0, waiting = [(1036, <Event not set>), (20, <Event not set>), "],
+        ["has most = 1024, used = 0, waiting = [(1036, <Event not set>), (1036, <Event not set>)]"],
     ),
     "replies": (
         "waits for an asyncio.Future that is not done",
         [
-            "has futures = {7: <Future pending>, 8: <Future pending>}",
+            "has futures = {",
+            "7: <Future pending>",
             "in Asked.listen under `if reply is not None`  # reply = None",
             "rid = '7'",
         ],
@@ -220,7 +221,7 @@ def test_what_could_not_be_unpickled_is_told_by_its_classes_and_the_call() -> No
         code, _, err = devkit(environ, "run", "--", sys.executable, program, "arrives")
         assert code == 1, err
         _, out, _ = devkit(environ, "logs", "--first-error")
-        assert "the argument of Reader.read that could not be unpickled is made of, in this order: Settings" in out
+        assert "the argument of Reader.read that could not be unpickled contains an object of Settings" in out
 
 
 @pytest.mark.parametrize("words", [(), ("alone",)], ids=["a dashboard", "none"])
