@@ -24,7 +24,7 @@ INDENT = "  "
 SHORTEST_PATH = 12
 GONE_SHOWN = 5
 REASON = 160  # characters of why a stop is over
-NEXT = "pause them with devkit break FILE:LINE, or see devkit stacks\ndevkit hang says why nothing moves"
+NEXT = "pause them with devkit break FILE:LINE, or see devkit stacks\nif nothing moves, devkit hang says why"
 Cells = tuple[str, ...]
 
 

@@ -125,7 +125,7 @@ def test_stops_of_a_job_that_has_ended_go_when_a_later_job_runs() -> None:
     [
         ({}, "devkit run -- CMD"),
         ({"workers": [{}]}, "devkit break FILE:LINE"),
-        ({"workers": [{}]}, "\ndevkit hang says why nothing moves\n"),
+        ({"workers": [{}]}, "\nif nothing moves, devkit hang says why\n"),
         ({"workers": [{}], "breakpoints": [{"id": "b", "spec": "a:1"}]}, "when they hit a breakpoint"),
     ],
 )
