@@ -189,7 +189,7 @@ def _named_in_vain(error: gcs.NobodyError, source: str) -> gcs.NobodyError:
     """Whoever gave no address on the command line may have forgotten the one in the environment."""
     if source == "--address":
         return error
-    return gcs.NobodyError(error.message, hint=f"{source} names it: is its head running? If it is gone: unset {source}")
+    return gcs.NobodyError(error.message, hint=f"{source} names it: start its head, or unset {source}")
 
 
 def knock(environ: Mapping[str, str]) -> None:

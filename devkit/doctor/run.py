@@ -42,8 +42,9 @@ def main(options: DoctorOptions) -> int:
         emit(record.to_json())
     else:
         page = result()
+        width = page.width if page.is_terminal else None
         page.width = max(page.width, TABLE_WIDTH)  # a table that is cut tells nothing
-        for line in lines(record):
+        for line in lines(record, width):
             page.print(line, soft_wrap=True)
     return record.exit_code
 

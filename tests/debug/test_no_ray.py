@@ -82,7 +82,7 @@ def test_while_it_runs_nobody_is_sent_to_a_cluster(tmp_path: Path) -> None:
 
 DEAD = "127.0.0.1:9"  # discard: nobody has listened there for decades
 NAMED = f"no Ray answers at {DEAD}: connection refused"
-UNSET = "RAY_ADDRESS names it: is its head running? If it is gone: unset RAY_ADDRESS"
+UNSET = "RAY_ADDRESS names it: start its head, or unset RAY_ADDRESS"
 
 
 def run_at(address: str, folder: Path, *words: str) -> tuple[int, str, str]:
