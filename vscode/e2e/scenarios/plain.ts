@@ -30,7 +30,7 @@ scenario('a plain run beside an editor without a token: its job, a breakpoint, i
   await scene.view.act(/python ranks\.py/, 'Attach to All Ranks');
   await scene.debug.toolbar.waitFor();
   await scene.bench.open('ranks.py', SCALED);
-  await scene.bench.gutter(SCALED);
+  await scene.bench.gutterWith(SCALED, /Conditional/, 'k % 20 == 0'); // armed everywhere before the next such step
   await until('both ranks at the breakpoint', async () => {
     const { stops } = await user.ps(id);
     assert.deepEqual(stops.map(({ rank, line }) => [rank, line]).sort(), [[0, SCALED], [1, SCALED]]);
