@@ -236,9 +236,9 @@ def over() -> str:
         return ""
     ended = f"the last run, {_command(last)}, {_end(last)}"
     if last.crashes:
-        return f"{ended}: devkit crashes lists its crashes, devkit logs --first-error says what failed first"
+        return f"{ended}: see devkit crashes and devkit logs --first-error"
     if last.code:
-        return f"{ended} and left no crash: devkit logs --first-error looks through its logs"
+        return f"{ended}, without a crash: see devkit logs --first-error"
     return f"{ended}: look while it runs, or start a cluster that stays with devkit debug-cluster"
 
 

@@ -226,8 +226,8 @@ def test_without_any_run_the_error_stays_what_it_was(alone: Path) -> None:
 @pytest.mark.parametrize(
     ("snapshots", "code", "left_behind"),
     [
-        ([crash()], 1, ": devkit crashes lists its crashes, devkit logs --first-error says what failed first"),
-        ([], 3, " and left no crash: devkit logs --first-error looks through its logs"),
+        ([crash()], 1, ": see devkit crashes and devkit logs --first-error"),
+        ([], 3, ", without a crash: see devkit logs --first-error"),
         ([], 0, ": look while it runs, or start a cluster that stays with devkit debug-cluster"),
     ],
     ids=["crashes", "failed", "fine"],
