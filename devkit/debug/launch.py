@@ -186,13 +186,13 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
 
 
 def _knock(options: DebugOptions) -> None:
-    """Raises NobodyError where Python would wait for a cluster that is gone. A script may start one: it is told."""
+    """Raises NobodyError where the program would wait for a cluster that is gone. Others, as scripts, may start one."""
     if options.address:
         return  # it has been resolved
     try:
         knock(os.environ)
     except NobodyError as error:
-        if Path(options.command[0]).name.startswith("python"):
+        if before_ray.leaves_cluster_to_environment(before_ray.text_of(options.command, Path.cwd())):
             raise
         console.talk().print(f"devkit: {error.message}; {error.hint}", soft_wrap=True, markup=False, highlight=False)
 

@@ -97,8 +97,17 @@ def test_a_program_is_not_sent_to_a_cluster_that_is_gone(tmp_path: Path) -> None
     assert (code, out, err.splitlines()) == (3, "", [f"error: {NAMED}", f"hint: {UNSET}"])
 
 
-def test_a_script_may_start_one_and_is_told(tmp_path: Path) -> None:
-    code, out, err = run_at(DEAD, tmp_path, "sh", "-c", "echo trained")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sh", "-c", "echo trained"),
+        (sys.executable, "-c", FINE),
+        (sys.executable, "-c", f"{FINE}\nif 0:\n    import ray; ray.init(address='local')"),
+    ],
+    ids=["a script", "no Ray", "a Ray of its own"],
+)
+def test_what_may_need_no_cluster_is_told_and_runs(words: tuple[str, ...], tmp_path: Path) -> None:
+    code, out, err = run_at(DEAD, tmp_path, *words)
     assert (code, out, err.splitlines()) == (0, "trained\n", [f"devkit: {NAMED}; {UNSET}", NOTHING])
 
 
