@@ -179,7 +179,30 @@ def _named(wanted: str, source: str, token: Token | None, timeout: float) -> Clu
         found = GcsAddress.parse(wanted)
     except UsageError:
         raise UsageError(f"{source} is {wanted!r}, which is not an address", hint=ADDRESS_HINT) from None
-    return _of_gcs(found, source, token, timeout)
+    try:
+        return _of_gcs(found, source, token, timeout)
+    except gcs.NobodyError as error:
+        raise _named_in_vain(error, source) from None
+
+
+def _named_in_vain(error: gcs.NobodyError, source: str) -> gcs.NobodyError:
+    """Whoever gave no address on the command line may have forgotten the one in the environment."""
+    if source == "--address":
+        return error
+    return gcs.NobodyError(error.message, hint=f"{source} names it: start its head, or unset {source}")
+
+
+def knock(environ: Mapping[str, str]) -> None:
+    """Raises NobodyError where nothing listens at the HOST:PORT of RAY_ADDRESS: `ray.init` would try for minutes."""
+    source = "RAY_ADDRESS"
+    try:
+        found = GcsAddress.parse(environ.get(source, ""))
+    except UsageError:  # another kind of address, or none: Ray's own affair
+        return
+    try:
+        gcs.check(found)
+    except gcs.NobodyError as error:
+        raise _named_in_vain(error, source) from None
 
 
 def _of_url(url: Url, source: str, token: Token | None) -> ClusterAddress:
@@ -276,7 +299,9 @@ def _local(environ: Mapping[str, str]) -> tuple[GcsAddress, str]:
     if plain := runs.without_ray():
         command = scrub(shlex.join(plain[0].command))
         raise UnreachableError(f"no Ray cluster found: `{command}` under devkit run has started none", hint=PLAIN_HINT)
-    raise UnreachableError(f"no Ray cluster found{stale or others}", hint=START_HINT)
+    from devkit.debug import kept
+
+    raise UnreachableError(f"no Ray cluster found{stale or others}", hint=kept.over() or START_HINT)
 
 
 def _own_address(file: Path) -> GcsAddress | None:

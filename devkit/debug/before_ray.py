@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from devkit.debug.inworker.records import Breakpoint
 from devkit.errors import UsageError
+
+IMPORTS_RAY = re.compile(r"^[ \t]*(?:import|from)[ \t]+ray\b", re.MULTILINE)
+NAMES_ADDRESS = re.compile(r"address", re.IGNORECASE)
 
 
 def refuse(points: Sequence[Breakpoint], command: Sequence[str], folder: Path) -> None:
@@ -36,6 +40,32 @@ def script_of(command: Sequence[str], folder: Path) -> Path | None:
         return None
     first = next((word for word in command[1:] if not word.startswith("-") or word in ("-m", "-c")), "")
     return folder / first if first.endswith(".py") else None
+
+
+def text_of(command: Sequence[str], folder: Path) -> str:
+    """The program of a command that is Python's own; empty where it is another, or lies elsewhere.
+
+    >>> text_of(["python3", "-c", "import ray"], Path("/job")), text_of(["bash", "-c", "import ray"], Path("/job"))
+    ('import ray', '')
+    """
+    if script := script_of(command, folder):
+        try:
+            return script.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return ""
+    is_code = Path(command[0]).name.startswith("python") and "-c" in command[:-1]
+    return command[command.index("-c") + 1] if is_code else ""
+
+
+def leaves_cluster_to_environment(text: str) -> bool:
+    """Whether a program has Ray in it, and no address of its own.
+
+    >>> leaves_cluster_to_environment("import ray; ray.init()")
+    True
+    >>> leaves_cluster_to_environment("import ray; ray.init(address='local')"), leaves_cluster_to_environment("")
+    (False, False)
+    """
+    return bool(IMPORTS_RAY.search(text)) and not NAMES_ADDRESS.search(text)
 
 
 def line_of_init(text: str) -> int:

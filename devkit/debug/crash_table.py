@@ -24,7 +24,7 @@ def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None
     from rich.text import Text
 
     if not crashes:
-        hint = "uncaught exceptions in tasks, actors, threads and Train workers appear here, with their variables"
+        hint = "uncaught exceptions in tasks, actors, threads and Train workers appear here"
         return Text.assemble("no crashes\n", (hint, "dim"))
     ids = {crash.id for crash in crashes}
     roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]

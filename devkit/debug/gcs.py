@@ -31,6 +31,10 @@ class RefusedError(UnreachableError):
     """It asks for a token, or for another one."""
 
 
+class NobodyError(UnreachableError):
+    """Nothing listens there."""
+
+
 @dataclass(frozen=True)
 class GcsAddress:
     host: str
@@ -79,14 +83,14 @@ class GcsFacts:
 
 
 def check(address: GcsAddress, timeout: float = 3.0) -> None:
-    """Raises UnreachableError unless something listens there."""
+    """Raises NobodyError unless something listens there."""
     try:
         open_socket(address.host, address.port, time.monotonic() + timeout).close()
     except socket.gaierror:
-        raise UnreachableError(f"unknown host {address.host!r}", hint=ADDRESS_HINT) from None
+        raise NobodyError(f"unknown host {address.host!r}", hint=ADDRESS_HINT) from None
     except OSError as error:
         why = "no answer" if isinstance(error, TimeoutError) else (error.strerror or "no answer").lower()
-        raise UnreachableError(
+        raise NobodyError(
             f"no Ray answers at {address}: {why}", hint="is its head running? To start a cluster: devkit debug-cluster"
         ) from None
 

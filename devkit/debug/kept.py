@@ -212,13 +212,34 @@ def said(run: EndedRun) -> str:
     >>> said(EndedRun("r", "01", ("python", "a.py"), 0, 0, time.time() - 5, ""))
     'the run r of `python a.py`, which ended with exit code 0, 5 s ago'
     """
+    return f"the run {run.name} of {_command(run)}, which {_end(run)}"
+
+
+def _command(run: EndedRun) -> str:
     import shlex
 
     from devkit.debug.inworker.redaction import scrub
+
+    return f"`{scrub(shlex.join(run.command))}`"
+
+
+def _end(run: EndedRun) -> str:
     from devkit.signals import how_ended
 
-    command = scrub(shlex.join(run.command))
-    return f"the run {run.name} of `{command}`, which {how_ended(run.code)}, {ago(time.time() - run.ended)} ago"
+    return f"{how_ended(run.code)}, {ago(time.time() - run.ended)} ago"
+
+
+def over() -> str:
+    """A hint for whoever looks for a program that has ended: the last run, and what it left. Empty: there was none."""
+    last = next(iter(ended_runs()), None)
+    if last is None:
+        return ""
+    ended = f"the last run, {_command(last)}, {_end(last)}"
+    if last.crashes:
+        return f"{ended}: see devkit crashes and devkit logs --first-error"
+    if last.code:
+        return f"{ended}, without a crash: see devkit logs --first-error"
+    return f"{ended}: look while it runs, or start a cluster that stays with devkit debug-cluster"
 
 
 class KeptHub:

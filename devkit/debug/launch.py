@@ -20,10 +20,11 @@ from pathlib import Path
 
 from devkit import console
 from devkit.debug import aftermath, before_ray, breaks, bundle, kept, runs, state, tokens
-from devkit.debug.address import of_run, resolve
+from devkit.debug.address import knock, of_run, resolve
 from devkit.debug.client import connect_to
 from devkit.debug.dap_exchange import Exchange
 from devkit.debug.forwarding import Forwarding
+from devkit.debug.gcs import NobodyError
 from devkit.debug.inworker import auth, boot, private
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.inworker.settings import AUTO, OFF, ON, Settings
@@ -154,6 +155,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     program = shutil.which(options.command[0])
     if program is None:
         raise UsageError(f"no such command: {options.command[0]}", hint=_meant(options.command))
+    _knock(options)
     run = state.private_folder("runs") / secrets.token_hex(4)
     settings_file, announce = run.with_suffix(".settings"), run.with_suffix(".json")
     begun = announce.with_suffix(boot.BEGUN)
@@ -181,6 +183,18 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     if options.count_caught and told.witness is not None and told.run is not None:
         aftermath.tell_caught(told.witness.caught(told.run.job_id))
     return _end(code, options, told.run, crashed=crashed)
+
+
+def _knock(options: DebugOptions) -> None:
+    """Raises NobodyError where the program would wait for a cluster that is gone. Others, as scripts, may start one."""
+    if options.address:
+        return  # it has been resolved
+    try:
+        knock(os.environ)
+    except NobodyError as error:
+        if before_ray.leaves_cluster_to_environment(before_ray.text_of(options.command, Path.cwd())):
+            raise
+        console.talk().print(f"devkit: {error.message}; {error.hint}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _told_end(told: _Told, code: int) -> bool:

@@ -24,7 +24,9 @@ INDENT = "  "
 SHORTEST_PATH = 12
 GONE_SHOWN = 5
 REASON = 160  # characters of why a stop is over
-NEXT = "pause them with devkit break FILE:LINE, or see devkit stacks\ndevkit hang says why nothing moves"
+NEXT = (
+    "pause them with devkit break FILE:LINE\ndevkit stacks shows where they are; if nothing moves, devkit hang says why"
+)
 Cells = tuple[str, ...]
 
 
@@ -61,7 +63,7 @@ def empty_block(document: Document) -> Text:
 
     workers = len(document["workers"])
     if not workers:
-        hint = "no process runs under devkit: start the job with devkit run -- CMD or devkit submit -- CMD"
+        hint = "no process runs under devkit\nstart the job with devkit run -- CMD, or devkit submit -- CMD"
     elif document["breakpoints"]:
         hint = f"{count(workers, 'process')} running; ranks appear here when they hit a breakpoint"
     else:

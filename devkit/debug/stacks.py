@@ -131,15 +131,15 @@ def _heading(one: Group[Key], processes: Sequence[Process], is_odd: bool) -> Tex
     named = one.key.role.lower() not in ("", "rank") and any(who.rank is not None for who in one.members)
     role = f"{one.key.role} " if named else ""
     name = f"{role}{name_members(one.members)}"
-    text = Text(name, style=f"bold {CAUTION}" if is_odd else "bold")
+    text = Text.assemble((name, f"bold {CAUTION}" if is_odd else "bold"))
     if len(processes) == 1:
         pid = f"pid {processes[0].pid}"
         place = processes[0].node_ip if name.endswith(pid) else f"{processes[0].node_ip} {pid}"
-        text.append(f"  {place}", style="not bold dim")
+        text.append(f"  {place}", style="dim")
     if one.key.stopped:
-        text.append("  stopped by devkit", style=f"not bold {NAME}")
+        text.append("  stopped by devkit", style=NAME)
     if is_odd:
-        text.append("  differs from the rest", style=f"not bold {CAUTION}")
+        text.append("  differs from the rest", style=CAUTION)
     return text
 
 

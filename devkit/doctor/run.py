@@ -41,10 +41,14 @@ def main(options: DoctorOptions) -> int:
     if options.json:
         emit(record.to_json())
     else:
+        from rich.text import Text
+
         page = result()
+        width = page.width if page.is_terminal else None
         page.width = max(page.width, TABLE_WIDTH)  # a table that is cut tells nothing
-        for line in lines(record):
-            page.print(line, soft_wrap=True)
+        for line in lines(record, width):
+            wraps = width is not None and isinstance(line, Text)
+            page.print(line, width=width if wraps else None, soft_wrap=not wraps)
     return record.exit_code
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -16,12 +17,16 @@ from devkit.palette import CAUTION, NAME
 
 _STYLE = {"error": "bold red", "warning": f"bold {CAUTION}", "note": f"bold {NAME}"}
 _GIB = 1 << 30
+HEADINGS = ("node", "ip", "Python", "ray", "torch", "GPUs", "CPUs", "memory", "shm", "disk free")
+HARDWARE = HEADINGS.index("GPUs")
+GAP = 2  # columns between two cells
 MATRIX_NODES = 8  # for more, the pairs are summed up
 
 
-def lines(record: DoctorRecord) -> Iterator[RenderableType]:
+def lines(record: DoctorRecord, width: int | None = None) -> Iterator[RenderableType]:
+    """In `width` columns, as far as that is possible; None: as wide as it gets."""
     yield Text(_headline(record), style="bold")
-    yield _nodes(record)
+    yield from _nodes(record, width)
     yield Text()
     if record.pairs:
         yield from _pairs(record)
@@ -42,19 +47,40 @@ def _headline(record: DoctorRecord) -> str:
     return f"cluster {record.gcs_address}" if record.gcs_address else "this machine"
 
 
-def _nodes(record: DoctorRecord) -> Table:
+def _nodes(record: DoctorRecord, width: int | None) -> Iterator[RenderableType]:
+    """One table, or two where its lines would be broken: what is installed, and what the node has."""
+    headings = HEADINGS + ("clock",) * any(node.clock_offset is not None for node in record.nodes)
+    rows = [tuple(_row(node)) for node in record.nodes]
+    if width is None or _natural_width([headings, *rows]) <= width:
+        yield _table(headings, rows)
+        return
+    yield _table(headings[:HARDWARE], [row[:HARDWARE] for row in rows])
+    if told := [row[:1] + row[HARDWARE:] for row in rows if row[HARDWARE:]]:
+        yield Text()
+        yield _table(headings[:1] + headings[HARDWARE:], told)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("node", "ip", "Python", "ray", "torch", "GPUs", "CPUs", "memory", "shm", "disk free"):
+    for heading in headings:
         table.add_column(heading, no_wrap=True)
-    if any(node.clock_offset is not None for node in record.nodes):
-        table.add_column("clock", no_wrap=True)
-    for node in record.nodes:
-        name = node.name + (" (head)" if node.head and node.node_id else "")
-        if not node.alive or node.facts is None:
-            table.add_row(name, node.ip, "dead" if not node.alive else "no answer")
-        else:
-            table.add_row(name, node.ip, *_cells(node, node.facts))
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def _natural_width(rows: Sequence[Sequence[str]]) -> int:
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _row(node: DoctorNode) -> Iterator[str]:
+    yield node.name + (" (head)" if node.head and node.node_id else "")
+    yield node.ip
+    if not node.alive or node.facts is None:
+        yield "dead" if not node.alive else "no answer"
+    else:
+        yield from _cells(node, node.facts)
 
 
 def _cells(node: DoctorNode, facts: NodeFacts) -> Iterator[str]:

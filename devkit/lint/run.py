@@ -56,8 +56,9 @@ def main(options: LintOptions) -> int:
     if options.json:
         emit(record.to_json())
     else:
-        for line in lines(record):
-            result().print(line, soft_wrap=True)
+        page = result()
+        for line in lines(record, page.width if page.is_terminal else None):
+            page.print(line, soft_wrap=not page.is_terminal)
     return record.exit_code
 
 

@@ -11,24 +11,28 @@ from devkit.palette import CAUTION, NAME
 
 _STYLE = {"error": "bold red", "warning": f"bold {CAUTION}", "note": f"bold {NAME}"}
 _WIDTH = 100  # of a source line; of a longer one the part around the finding is shown
+_LEAST = 20
+_MARGIN = 8  # columns before it
 
 
-def lines(record: LintRecord) -> Iterator[Text]:
+def lines(record: LintRecord, width: int | None = None) -> Iterator[Text]:
+    """`width` is the terminal's, if there is one: the marks stand below what they mark only on an unbroken line."""
+    room = _WIDTH if width is None else max(_LEAST, min(_WIDTH, width - _MARGIN))
     for finding in record.findings:
-        yield from _finding(finding)
+        yield from _finding(finding, room)
         yield Text()
     for target in record.targets:
         yield Text(f"{target.file}:{target.line}: checked as {target.target} ({target.reason})", style="dim")
     yield summary(record)
 
 
-def _finding(finding: LintFinding) -> Iterator[Text]:
+def _finding(finding: LintFinding, room: int) -> Iterator[Text]:
     style = _STYLE[finding.severity]
     place = f"{finding.file}:{finding.line}:{finding.column}: "
     rule = (f" [{finding.rule}]", "dim")
     yield Text.assemble((place, "bold"), (f"{finding.severity}: ", style), finding.message, rule)
     number = f"{finding.line:5} | "
-    shown, start = _around(finding)
+    shown, start = _around(finding, room)
     yield Text.assemble((number, "dim"), shown)
     width = max(1, min(finding.width, len(shown) - start))
     yield Text.assemble((" " * 5 + " | ", "dim"), " " * start, ("^" * width, style))
@@ -36,14 +40,14 @@ def _finding(finding: LintFinding) -> Iterator[Text]:
     yield Text.assemble(("  hint: ", "bold"), finding.hint)
 
 
-def _around(finding: LintFinding) -> tuple[str, int]:
-    """The line, or a part of it, and where in it the finding begins."""
+def _around(finding: LintFinding, room: int) -> tuple[str, int]:
+    """The line, or `room` columns of it, and where in them the finding begins."""
     line = "".join(c if c.isprintable() else " " for c in finding.source)
     start = min(finding.column - finding.source_column, len(line))
-    if len(line) <= _WIDTH:
+    if len(line) <= room:
         return line, start
-    first = max(0, min(start - 10, len(line) - _WIDTH))
-    return line[first : first + _WIDTH], start - first
+    first = max(0, min(start - 10, len(line) - room))
+    return line[first : first + room], start - first
 
 
 def summary(record: LintRecord) -> Text:

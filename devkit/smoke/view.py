@@ -31,6 +31,7 @@ MARKS: dict[Status, str] = {"pass": "✓", "fail": "✗", "skip": "-"}
 STYLES: dict[Status, str] = {"pass": GOOD, "fail": "bold red", "skip": CAUTION}
 SPARKS = 40  # columns of the live reward curve
 LOG_LINES = 20  # of what others wrote to stderr, shown where a run ends with an error
+TABLE_FRAME = 5  # lines of the table of checks beside them, and one to spare
 FRAMES = 5  # redraws a second: the run needs the cores more than the table does
 STEP_LINE_EVERY = 2.0  # seconds between the plain lines of steps
 # A step has dozens of metrics; these tell at a glance how it goes. All of them are in the record.
@@ -153,6 +154,7 @@ class LiveView:
         self._talk, self._result, self._clock = talk, result, clock
         self._progress = Progress(started=clock())
         self._live: Live | None = None
+        self._is_over = False
         self._apart = Apart(log) if log is not None else None
 
     def __enter__(self) -> Self:
@@ -174,6 +176,8 @@ class LiveView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
+            self._live.refresh()
+            self._is_over = True  # rich draws once more, uncut, and could not take back what has left the screen
             self._live.stop()
             self._live = None
             if self._apart is not None:
@@ -212,11 +216,18 @@ class LiveView:
             self._talk.print(f"{name}: {path}", style="dim", soft_wrap=True)
 
     def _render(self) -> RenderableType:
-        return progress_table(self._progress, self._clock())
+        from rich.text import Text
+
+        if self._is_over:
+            return Text()
+        return progress_table(self._progress, self._clock(), self._talk.size.height)
 
 
-def progress_table(progress: Progress, now: float) -> RenderableType:
-    """Phases that are over, the one that runs with its newest step, and the checks so far."""
+def progress_table(progress: Progress, now: float, height: int | None = None) -> RenderableType:
+    """Phases that are over, the one that runs with its newest step, and the checks so far.
+
+    In a terminal of `height` lines: the newest checks, a line each, as many as there is room for.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -234,7 +245,8 @@ def progress_table(progress: Progress, now: float) -> RenderableType:
     if progress.step:
         parts.append(_step_line(progress))
     if progress.checks:
-        parts.append(checks_table(progress.checks))
+        taken = 1 + phases.row_count + bool(progress.step) + TABLE_FRAME
+        parts.append(checks_table(progress.checks, None if height is None else max(1, height - taken)))
     return Group(*parts)
 
 
@@ -259,7 +271,8 @@ def figures(metrics: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {metrics[name]:.4g}" for name in SHOWN if name in metrics)
 
 
-def checks_table(checks: list[CheckResult] | tuple[CheckResult, ...]) -> Table:
+def checks_table(checks: list[CheckResult] | tuple[CheckResult, ...], room: int | None = None) -> Table:
+    """All checks in full, or those of the newest for which there are `room` lines, each cut to one."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -269,10 +282,16 @@ def checks_table(checks: list[CheckResult] | tuple[CheckResult, ...]) -> Table:
     table.add_column("check", no_wrap=True)
     table.add_column("found", overflow="fold", ratio=1)
     table.add_column("time", justify="right", no_wrap=True)
+    if room is not None and len(checks) > room:
+        newest = checks[len(checks) - room + 1 :]
+        table.add_row("", Text(f"{len(checks) - len(newest)} before", style="dim"), "", "")
+        checks = newest
     for check in checks:
         style = STYLES[check.status]
         name = Text(check.name, style=style if check.status == "fail" else "")
         detail = Text(check.detail, style="" if check.status == "fail" else "dim")
+        if room is not None:
+            detail.no_wrap, detail.overflow = True, "ellipsis"
         table.add_row(Text(MARKS[check.status], style=style), name, detail, Text(f"{check.seconds:.2f} s", style="dim"))
     return table
 

@@ -129,6 +129,12 @@ class TestResolve:
             resolve(closed_port())
         assert "devkit debug-cluster" in caught.value.hint
 
+    def test_a_dead_address_of_the_environment_is_said_to_be_from_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RAY_ADDRESS", closed_port())
+        with pytest.raises(UnreachableError, match=r"no Ray answers at 127.*refused") as caught:
+            resolve()
+        assert caught.value.hint.startswith("RAY_ADDRESS names it") and caught.value.hint.endswith("unset RAY_ADDRESS")
+
     def test_an_unknown_host(self) -> None:
         with pytest.raises(UnreachableError, match="unknown host"):
             resolve("no-such-host.invalid:6379")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from devkit.debug import crashes, kept, launch
+from devkit.debug.address import resolve
 from devkit.debug.hub_file import HubPlace
 from devkit.debug.inworker import crash_files
 from devkit.debug.runs import Run
@@ -220,6 +221,25 @@ def test_without_any_run_the_error_stays_what_it_was(alone: Path) -> None:
     for ask in (crashes.main, lambda: first_error.main(None)):
         with pytest.raises(UnreachableError, match="no Ray cluster found"):
             ask()
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "code", "left_behind"),
+    [
+        ([crash()], 1, ": see devkit crashes and devkit logs --first-error"),
+        ([], 3, ", without a crash: see devkit logs --first-error"),
+        ([], 0, ": look while it runs, or start a cluster that stays with devkit debug-cluster"),
+    ],
+    ids=["crashes", "failed", "fine"],
+)
+def test_who_looks_for_a_program_that_has_ended_is_told_of_its_end(
+    alone: Path, snapshots: list[dict[str, Any]], code: int, left_behind: str
+) -> None:
+    kept_run(alone, *snapshots, code=code)
+    with pytest.raises(UnreachableError, match=r"^no Ray cluster found$") as caught:
+        resolve()
+    begun, _, ended = caught.value.hint.partition(f"with exit code {code}, ")
+    assert begun == "the last run, `python raises.py`, ended " and ended.endswith(f" s ago{left_behind}")
 
 
 def test_it_is_for_this_user_alone(alone: Path) -> None:

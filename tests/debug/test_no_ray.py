@@ -78,3 +78,39 @@ def test_while_it_runs_nobody_is_sent_to_a_cluster(tmp_path: Path) -> None:
         assert "debug-cluster" not in err
         program.communicate("")
     assert "debug-cluster" in run(tmp_path, "ps")[2], "it is forgotten with its end"
+
+
+DEAD = "127.0.0.1:9"  # discard: nobody has listened there for decades
+NAMED = f"no Ray answers at {DEAD}: connection refused"
+UNSET = "RAY_ADDRESS names it: start its head, or unset RAY_ADDRESS"
+
+
+def run_at(address: str, folder: Path, *words: str) -> tuple[int, str, str]:
+    environ = {**environment(folder), "RAY_ADDRESS": address}
+    done = subprocess.run([*DEVKIT, "run", "--", *words], env=environ, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_program_is_not_sent_to_a_cluster_that_is_gone(tmp_path: Path) -> None:
+    """Ray would try for minutes before it says so."""
+    code, out, err = run_at(DEAD, tmp_path, sys.executable, "-c", "import ray; ray.init()")
+    assert (code, out, err.splitlines()) == (3, "", [f"error: {NAMED}", f"hint: {UNSET}"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sh", "-c", "echo trained"),
+        (sys.executable, "-c", FINE),
+        (sys.executable, "-c", f"{FINE}\nif 0:\n    import ray; ray.init(address='local')"),
+    ],
+    ids=["a script", "no Ray", "a Ray of its own"],
+)
+def test_what_may_need_no_cluster_is_told_and_runs(words: tuple[str, ...], tmp_path: Path) -> None:
+    code, out, err = run_at(DEAD, tmp_path, *words)
+    assert (code, out, err.splitlines()) == (0, "trained\n", [f"devkit: {NAMED}; {UNSET}", NOTHING])
+
+
+@pytest.mark.parametrize("address", ["auto", "local", "ray://127.0.0.1:9", "http://127.0.0.1:9"])
+def test_other_kinds_of_addresses_are_left_to_ray(address: str, tmp_path: Path) -> None:
+    assert run_at(address, tmp_path, sys.executable, "-c", FINE)[:2] == (0, "trained\n")

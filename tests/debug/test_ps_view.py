@@ -125,13 +125,14 @@ def test_stops_of_a_job_that_has_ended_go_when_a_later_job_runs() -> None:
     [
         ({}, "devkit run -- CMD"),
         ({"workers": [{}]}, "devkit break FILE:LINE"),
-        ({"workers": [{}]}, "\ndevkit hang says why nothing moves\n"),
+        ({"workers": [{}]}, "devkit stacks shows where they are; if nothing moves, devkit hang says why\n"),
         ({"workers": [{}], "breakpoints": [{"id": "b", "spec": "a:1"}]}, "when they hit a breakpoint"),
     ],
 )
 def test_when_nothing_is_stopped_it_says_what_to_do(state: dict[str, object], hint: str) -> None:
     text = shown(80, **state)
     assert text.startswith("nothing is stopped\n") and hint in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_json_is_one_document_with_every_promised_field(capsys: pytest.CaptureFixture[str]) -> None:

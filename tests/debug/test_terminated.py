@@ -167,7 +167,8 @@ def test_it_is_told_where_the_cluster_does_not_answer_too(begin: Begin, monkeypa
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
     _, said = process.communicate("go\n", timeout=stretched(60))
-    assert process.returncode == 128 + signal.SIGTERM and said.startswith("error: the command was ended by SIGTERM\n")
+    assert process.returncode == 128 + signal.SIGTERM and "\nerror: the command was ended by SIGTERM\n" in said
+    assert said.startswith("devkit: no Ray answers at 127.0.0.1:1: "), "before it begins"
 
 
 TWICE = """

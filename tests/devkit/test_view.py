@@ -127,6 +127,27 @@ def test_live_shows_phases_step_and_checks_while_it_runs() -> None:
     assert re.search(r"✗ +masks_exact +row 3", text(screen))
 
 
+@pytest.mark.parametrize("height", [15, 24, 50])
+def test_live_shows_the_newest_checks_that_fit(height: int) -> None:
+    checks = [CheckResult(f"check-{number}", "pass", "word " * 40, 0.0) for number in range(40)]
+    progress = Progress(started=0.0, phases={"start": 2.0}, current=("train", 2.0), checks=checks, step=3)
+    screen = page(width=80)
+    screen.print(progress_table(progress, now=5.0, height=height))
+    lines = text(screen).splitlines()
+    shown = re.findall(r"check-(\d+)", text(screen))
+    assert len(lines) < height and shown[-1] == "39" and len(shown) == min(40, height - 10)
+    assert (f"{40 - len(shown)} before" in text(screen)) is (height < 50)
+
+
+def test_live_leaves_nothing_of_a_table_that_is_taller_than_the_terminal(clock: Clock) -> None:
+    talk = Console(file=io.StringIO(), force_terminal=True, width=80, height=24)
+    with LiveView(talk, page(), clock) as view:
+        for number in range(40):
+            view.check(CheckResult(f"check-{number}", "pass", "word " * 40, 0.0))
+    drawn = [each for each in re.split(r"\x1b\[2K", text(talk)) if "check-" in each]
+    assert drawn and max(each.count("\n") for each in drawn) < 24
+
+
 def test_live_step_line_fits_a_narrow_terminal() -> None:
     screen = page(width=30)
     screen.print(progress_table(Progress(0.0, step=1, metrics={"reward_mean": 0.5}, rewards=[0.1, 0.5] * 20), now=1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -11,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from devkit import cli
 from devkit.doctor.records import DoctorDocument
+from devkit.doctor.run import DoctorOptions, doctor
+from devkit.doctor.view import lines
 from tests import documents
 from tests.pace import stretched
 
@@ -61,6 +65,24 @@ def test_the_page_has_the_machine_and_a_summary(capsys: pytest.CaptureFixture[st
     assert heading.split()[:4] == ["node", "ip", "Python", "ray"]
     assert row.split()[0] == socket.gethostname()
     assert last.startswith("doctor: ") and "(this machine, " in last
+
+
+def test_a_narrow_terminal_gets_two_tables_and_no_broken_line() -> None:
+    record = doctor(DoctorOptions(here=True, collective=False))
+
+    def page(width: int | None) -> list[str]:
+        console = Console(width=200, file=io.StringIO())
+        for each in lines(record, width):
+            console.print(each, soft_wrap=True)
+        return str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
+
+    wide = page(None)
+    software, hardware = wide[1].split()[:5], wide[1].split()[5:]
+    assert hardware == ["GPUs", "CPUs", "memory", "shm", "disk", "free"] and page(200) == wide
+    narrow = page(60)
+    assert narrow[1].split() == software and narrow[4].split() == ["node", *hardware]
+    assert [*narrow[2].split(), *narrow[5].split()[1:]] == wide[2].split()
+    assert max(len(line.rstrip()) for line in narrow[:6]) <= 60 < len(wide[1])
 
 
 def test_a_finding_shows_what_was_seen_and_what_mends_it(

@@ -16,7 +16,7 @@ import pytest
 
 import devkit.lint
 from devkit.errors import UsageError
-from devkit.lint import room
+from devkit.lint import room, view
 from devkit.lint.check_keys import _audit
 from devkit.lint.launch import MOST_OVERRIDES, MOST_TRAININGS
 from devkit.lint.read import LARGEST, Wish, sources
@@ -154,6 +154,17 @@ def test_of_a_long_line_the_part_around_the_finding_is_shown() -> None:
     [finding] = [each for each in record.findings if each.rule == "broken-continuation"]
     at = finding.column - finding.source_column
     assert finding.source[at] == "\\" and len(finding.source) < 2 * LONGEST_LINE and finding.column > 10_000
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, None])
+def test_the_marks_stand_below_what_they_mark_in_every_terminal(width: int | None) -> None:
+    record = linted(f"{PPO} trainer.default_local_dir=/a/long/path/of/a/folder/of/runs data.train_batchsize=64\n")
+    page = [line.plain for line in view.lines(record, width)]
+    at = next(number for number, line in enumerate(page) if "[unknown-key]" in line)
+    source, marks = page[at + 1], page[at + 2]
+    marked = source[marks.index("^") : marks.rindex("^") + 1]
+    assert "data.train_batchsize=64".startswith(marked) and len(marked) >= 10
+    assert width is None or max(len(source), len(marks)) <= width
 
 
 def test_what_is_not_looked_at_is_told() -> None:

@@ -10,7 +10,7 @@ from tests.config.conftest import SEED_SCRIPTS
 from tests.hosts.hosts import REPOSITORY
 from tests.walks import pages
 from tests.walks.terminals import Terminal
-from tests.walks.typist import COLUMNS, FOLDER, walk
+from tests.walks.typist import FOLDER, walk
 
 pytestmark = pytest.mark.timeout(900)
 PAGES = {  # and how many lines of it are typed at least
@@ -21,7 +21,6 @@ PAGES = {  # and how many lines of it are typed at least
     "docs/vscode.md": 5,
 }
 CHEAP = ("docs/index.md",)  # starts no Ray
-NARROW = {"README.md": 100}  # columns: whoever comes new has no wide terminal, and is shown what fits into one
 SMALL = 'devkit smoke --tiny "data.train_files=[]" "data.val_files=[]" -- bash'  # as the README has it
 
 
@@ -38,7 +37,7 @@ def reader(terminal: Terminal) -> Terminal:
 )
 def test_a_page_can_be_typed_as_it_stands(page: str, reader: Terminal) -> None:
     steps = pages.steps((REPOSITORY / page).read_text(encoding="utf-8"))
-    assert walk(reader, steps, NARROW.get(page, COLUMNS)).typed >= PAGES[page]
+    assert walk(reader, steps).typed >= PAGES[page]
 
 
 @pytest.mark.ray

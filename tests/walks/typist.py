@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.walks.pages import INTERRUPT, SHELL, Saved, Typed, compare, with_meant
 from tests.walks.terminals import DEADLINE, Terminal
 
-ROWS, COLUMNS = 50, 200  # wide enough for the tables of the pages
+ROWS, COLUMNS = 50, 100  # of a terminal as most people have it, an editor's too
 READY = re.compile(r"<(\d+)>\$ $")  # the shell's prompt, with the exit code of what ran before
 DEBUGGER = re.compile(r"\(devkit[^)\n]*\) $")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\x1b[=>()][B0]?|\r")
@@ -94,8 +94,8 @@ def bash(
 
 
 @contextmanager
-def shell(terminal: Terminal, columns: int) -> Iterator[Shell]:
-    with bash(terminal, ROWS, columns, "<$?>$ ") as (process, master):
+def shell(terminal: Terminal) -> Iterator[Shell]:
+    with bash(terminal, ROWS, COLUMNS, "<$?>$ ") as (process, master):
         yield Shell(process, master)
 
 
@@ -139,11 +139,11 @@ class Reader:
         self.meant |= compared.meant
 
 
-def walk(terminal: Terminal, steps: list[Saved | Typed], columns: int = COLUMNS) -> Reader:
+def walk(terminal: Terminal, steps: list[Saved | Typed]) -> Reader:
     """Types all of a page."""
     with contextlib.ExitStack() as stack:
         numbers = sorted({step.terminal for step in steps if isinstance(step, Typed)})
-        reader = Reader(terminal, {number: stack.enter_context(shell(terminal, columns)) for number in numbers})
+        reader = Reader(terminal, {number: stack.enter_context(shell(terminal)) for number in numbers})
         for step in steps:
             reader.do(step)
         for shell_of in reader.shells.values():

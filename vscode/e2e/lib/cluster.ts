@@ -1,4 +1,4 @@
-/** A debug cluster of two simulated nodes with a token, and programs under `devkit run` on it. */
+/** A debug cluster of two simulated nodes with a token, and programs under `devkit run`. */
 
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
@@ -31,30 +31,54 @@ export interface Listing {
   readonly workers: readonly { job_id: string; pid: number; connected: boolean }[];
 }
 
-/** An environment in which no other Ray of this machine is seen. */
-export function environment(folder: string, extra: Environment = {}): Environment {
+/** Of somebody who has set nothing and has an empty home. No other Ray of this machine is seen. */
+function untouched(folder: string): Environment {
   const kept = Object.entries(process.env).filter(([name]) => !OTHERS.test(name)) as [string, string][];
   return {
     ...Object.fromEntries(kept),
     HOME: path.join(folder, 'home'),
-    DEVKIT_HOME: path.join(folder, 'dk'),
     RAY_TMPDIR: folder,
     RAY_USAGE_STATS_ENABLED: '0',
-    RAY_AUTH_MODE: 'token',
     PYTHONPATH: PACKAGES,
-    ...extra,
   };
 }
 
-export class Cluster {
-  readonly folder = mkdtempSync('/tmp/dkv'); // Ray's sockets need a short path
-  readonly token = randomBytes(32).toString('hex');
+/** The same, with clusters that ask for a token. */
+export function environment(folder: string, extra: Environment = {}): Environment {
+  return { ...untouched(folder), DEVKIT_HOME: path.join(folder, 'dk'), RAY_AUTH_MODE: 'token', ...extra };
+}
+
+/** Somebody who types commands in a folder. */
+export class User {
+  readonly folder: string;
   readonly environ: Environment;
+
+  constructor(folder: string, environ = untouched(folder)) {
+    this.folder = folder;
+    this.environ = environ;
+    mkdirSync(environ['HOME'] ?? '', { recursive: true });
+  }
+
+  devkit(args: readonly string[], seconds?: number): Promise<string> {
+    return run([PYTHON, '-m', 'devkit', ...args], { env: this.environ, cwd: this.folder }, seconds);
+  }
+
+  async ps(job?: string): Promise<Listing> {
+    const listing = JSON.parse(await this.devkit(['ps', '--json'])) as Listing;
+    return { ...listing, stops: listing.stops.filter((stop) => job === undefined || stop.job_id === job) };
+  }
+}
+
+/** The one of the tests, and who has started it. */
+export class Cluster extends User {
+  readonly token: string;
   dashboard = '';
 
   constructor() {
-    this.environ = environment(this.folder, { RAY_AUTH_TOKEN: this.token });
-    mkdirSync(this.environ['HOME'] ?? '', { recursive: true });
+    const folder = mkdtempSync('/tmp/dkv'); // Ray's sockets need a short path
+    const token = randomBytes(32).toString('hex');
+    super(folder, environment(folder, { RAY_AUTH_TOKEN: token }));
+    this.token = token;
   }
 
   async start(): Promise<void> {
@@ -69,27 +93,18 @@ export class Cluster {
     await this.devkit(['debug-cluster', 'stop']);
     rmSync(this.folder, { recursive: true, force: true });
   }
-
-  devkit(args: readonly string[], seconds?: number): Promise<string> {
-    return run([PYTHON, '-m', 'devkit', ...args], { env: this.environ, cwd: this.folder }, seconds);
-  }
-
-  async ps(job?: string): Promise<Listing> {
-    const listing = JSON.parse(await this.devkit(['ps', '--json'])) as Listing;
-    return { ...listing, stops: listing.stops.filter((stop) => job === undefined || stop.job_id === job) };
-  }
 }
 
 /** A program of `programs/` under `devkit run`. */
 export class Job {
   readonly process: Process;
-  private readonly cluster: Cluster;
+  private readonly user: User;
   private known = '';
 
-  constructor(cluster: Cluster, cwd: string, program: readonly string[], options: readonly string[] = []) {
-    this.cluster = cluster;
+  constructor(user: User, cwd: string, program: readonly string[], options: readonly string[] = []) {
+    this.user = user;
     const command = [PYTHON, '-m', 'devkit', 'run', ...options, '--', PYTHON, ...program];
-    this.process = new Process(command, { env: cluster.environ, cwd });
+    this.process = new Process(command, { env: user.environ, cwd });
   }
 
   get output(): string {
@@ -106,7 +121,7 @@ export class Job {
   async stops(count: number): Promise<readonly Stop[]> {
     const id = await this.id();
     return until(`${count} stops of job ${id}`, async () => {
-      const { stops } = await this.cluster.ps(id);
+      const { stops } = await this.user.ps(id);
       return stops.length >= count ? stops : null;
     });
   }

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { after, test, type TestContext } from 'node:test';
 
 import { Browser } from './browser.ts';
-import { Cluster, Job } from './cluster.ts';
+import { Cluster, Job, type User } from './cluster.ts';
 import { Debugging } from './debugging.ts';
 import { DevkitView } from './devkitView.ts';
 import { SHOTS } from './paths.ts';
@@ -103,9 +103,9 @@ export class Scene {
     this.browser = await this.browser?.reopen(server.url);
   }
 
-  /** Starts a program under `devkit run`, in the workspace of the editor. */
-  job(program: readonly string[], options: readonly string[] = []): Job {
-    const job = new Job(this.cluster, this.server.workspace, program, options);
+  /** Starts a program under `devkit run`, in the workspace of the editor; on the cluster, unless another user does. */
+  job(program: readonly string[], options: readonly string[] = [], user: User = this.cluster): Job {
+    const job = new Job(user, this.server.workspace, program, options);
     this.jobs.push(job);
     return job;
   }
