@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.debug.conftest import eventually
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere children are not asked")
 
 Document = dict[str, Any]
@@ -157,7 +159,7 @@ def test_a_child_tells_the_lock_that_was_held_when_it_was_forked(start: Callable
         assert (lock["then"]["thread"], lock["then"]["at"]["line"]) == ("keeper", LINES["keeper"])
         [main] = one["facts"]["threads"]
         assert main["state"] == "S" and main["wait"]["call"] == "futex", "nothing of ours stays behind"
-    assert len(os.listdir(f"/proc/{family.child}/task")) == 1
+    eventually(lambda: len(os.listdir(f"/proc/{family.child}/task")) == 1, "the end of our thread", 20)
     assert family.end() == -9
 
 
@@ -209,5 +211,5 @@ def test_a_grandchild_answers_too(start: Callable[..., Family]) -> None:
 
 def test_a_child_of_whom_nobody_asks_has_nothing_of_ours(start: Callable[..., Family]) -> None:
     family = start("sleeps")
-    assert len(os.listdir(f"/proc/{family.child}/task")) == 1
+    eventually(lambda: len(os.listdir(f"/proc/{family.child}/task")) == 1, "the end of our thread", 20)
     assert family.end() == -9
