@@ -22,6 +22,18 @@ def test_ray(): pass
 @pytest.mark.mutants
 def test_mutants(): pass
 """
+# The first of them interrupts who tries it again.
+INTERRUPTS = """
+import os, pathlib, signal, time
+def test_one():
+    mark = pathlib.Path(__file__).with_suffix(".mark")
+    if mark.exists():
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(60)
+    mark.touch()
+    raise AssertionError("the first time")
+def test_two(): raise AssertionError("always")
+"""
 # Fails the first time, and is then remembered by a file beside it.
 WEATHER = """
 import pathlib
@@ -96,6 +108,20 @@ def test_what_fails_twice_is_red(project: pytest.Pytester) -> None:
     assert done.ret == 1
     done.stdout.fnmatch_lines(["failed again: test_it.py::test_wrong", "*1 failed, 1 flaky*"])
     assert json.loads((project.path / "counts.json").read_text())["failed"] == ["test_it.py::test_wrong"]
+
+
+def test_who_interrupts_the_tries_still_hears_what_failed(project: pytest.Pytester) -> None:
+    project.makepyfile(test_it=INTERRUPTS)
+    done = run(project, "--once-more", "--counts=counts.json")
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(
+        [
+            "not tried again, interrupted: test_it.py::test_one",
+            "not tried again, interrupted: test_it.py::test_two",
+            "*2 failed*",
+        ]
+    )
+    assert len(json.loads((project.path / "counts.json").read_text())["failed"]) == 2
 
 
 def test_what_fails_in_its_order_is_red(project: pytest.Pytester) -> None:

@@ -167,7 +167,9 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     if classes := document.get("objects"):
         call = str(document.get("arriving") or "")
         what = f"the argument of {call} that could not be unpickled" if call else "what could not be unpickled"
-        yield f"{what} is made of, in this order: {', '.join(map(str, classes))}"
+        names = list(map(str, classes))
+        objects = f"an object of {names[0]}" if len(names) == 1 else f"objects of {', '.join(names)}, in this order"
+        yield f"{what} contains {objects}"
     for each in document.get("differs") or ():
         yield f"another copy of {each['module']} than the driver's: here {each['here']}, there {each['there']}"
     yield from map(_version_clue, document.get("other_versions") or ())

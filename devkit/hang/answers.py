@@ -15,6 +15,7 @@ from devkit.hang.facts import (
     Document,
     Ended,
     Ends,
+    EndsAt,
     Entry,
     Fork,
     GroupFacts,
@@ -27,6 +28,7 @@ from devkit.hang.facts import (
     Sample,
     Standing,
     ThreadFacts,
+    Values,
 )
 
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
@@ -76,6 +78,7 @@ def read_process(document: Document) -> ProcessFacts:
         inner=tuple(_inner_wait(each) for each in facts.get("primitives") or ()),
         polls=tuple(_poll(each) for each in facts.get("polls") or ()),
         standing=tuple(map(_standing, facts.get("statements") or ())),
+        keeps=_values(facts.get("keeps") or {}),
         wrote=tuple(map(str, facts.get("wrote") or ())),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
         running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
@@ -111,6 +114,7 @@ def _thread(document: Document) -> ThreadFacts:
         str(wait.get("target") or ""),
         tuple(map(str, wait.get("pipes") or ())),
         _is_side(document),
+        int(document.get("turns") or 0),
     )
 
 
@@ -192,7 +196,7 @@ def _standing(document: Document) -> Standing:
 
 
 def _line(document: Document) -> Line:
-    loop, under = document.get("loop") or {}, document.get("under") or {}
+    loop, under, asking = document.get("loop") or {}, document.get("under") or {}, document.get("asking")
     return Line(
         frame(document["at"]),
         str(document["text"]),
@@ -202,17 +206,24 @@ def _line(document: Document) -> Line:
         str(under.get("if") or ""),
         _values(under.get("values") or {}),
         _ends(document.get("ends")),
+        _values(document.get("locals") or {}),
+        (str(asking["loop"]), _values(asking["values"])) if asking else None,
     )
 
 
 def _ends(document: Document | None) -> Ends | None:
     if document is None:
         return None
-    at = tuple((int(each["line"]), str(each["function"])) for each in document["at"])
-    return Ends(str(document["what"]), str(document["how"]), at)
+    at, undone = (tuple(map(_ends_at, document.get(part) or ())) for part in ("at", "undone"))
+    return Ends(str(document["what"]), str(document["how"]), at, undone)
 
 
-def _values(document: Document) -> tuple[tuple[str, str], ...]:
+def _ends_at(document: Document) -> EndsAt:
+    under, known = str(document.get("under") or ""), _values(document.get("values") or {})
+    return EndsAt(int(document["line"]), str(document["function"]), under, known)
+
+
+def _values(document: Document) -> Values:
     return tuple((str(name), str(value)) for name, value in document.items())
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from devkit.hang import chains, ends, words
+from devkit.hang.calls import OWN_PART
 from devkit.hang.case import Case
 from devkit.hang.groups import Group, Stuck, groups_of, stuck
 from devkit.hang.records import Culprit, Kind, Verdict
@@ -132,12 +133,19 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
     else:
         end = chains.end_of(case, state)
         result = f"waits {chains.said(case, end)}," if end else ""
-        idle = "is idle, with no call under way" if state.doing == "idle" else ""
+        idle = _idle(case, state) if state.doing == "idle" else ""
         does = words.unlisted(state) or result or idle or words.DOES.get(state.doing, "is")
         kind, text = "missing", f"{name} has not reached {found.name}: it {does}{at}, and {since}"
         if end and not end.runs and end.holder in [found.group.members[each] for each in found.waiting]:
             kind, text = "deadlock", f"deadlock: {name} waits{at} {chains.said(case, end)}, and {since}"
     return Verdict(kind, text, words.culprit(state), found.age, evidence, decided)
+
+
+def _idle(case: Case, state: State) -> str:
+    """With the call that it has done, if that is one of those that others wait for."""
+    own = (each for each in case.now.calls.values() if each.id[OWN_PART:] == state.facts.actor_id)
+    done = next((each.name for each in own if each.state == "FINISHED" and state.facts.actor_id), "")
+    return f"has returned from {done} and is idle" if done else "is idle, with no call under way"
 
 
 def _is_at_work(case: Case, state: State) -> bool:

@@ -7,12 +7,14 @@ nobody, or a call that no process has begun.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from devkit.debug.inworker.words import ASLEEP
 from devkit.hang import words
 from devkit.hang.calls import NO_ACTOR, OWN_PART, QUEUED, runs
-from devkit.hang.case import Case
-from devkit.hang.facts import Call, CallWait
+from devkit.hang.case import Case, case_of
+from devkit.hang.facts import Call, CallWait, Sample
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
 
@@ -45,6 +47,30 @@ class End(NamedTuple):
     @property
     def has_ended(self) -> bool:
         return self.call is not None and self.call.state == "FINISHED"
+
+
+def judged(first: Sample, now: Sample, patience: float) -> Case:
+    """The case of two samples, in which a process that sleeps in a loop beside the call that others wait for is where
+    that call is.
+    """
+    case = case_of(first, now, patience)
+    places = {end.holder.facts.id: place for end in _waits(case) if end.holder and (place := _of_call(end)) is not None}
+    return replace(case, states=tuple(places.get(state.facts.id, state) for state in case.states))
+
+
+def _of_call(end: End) -> State | None:
+    """The state of the process that is to answer, if its call waits at another line than it sleeps at."""
+    state, call = end.holder, end.call
+    if state is None or call is None or not end.runs or state.doing != "sleep" or state.moved:
+        return None
+    name = call.name.rpartition(".")[2]
+    for wait in state.facts.waits:
+        if wait.call.rpartition(".")[2] == name and not wait.side:
+            return replace(state, doing="ray", place=wait.at, about="")
+    for inner in state.facts.inner:
+        if inner.call.rpartition(".")[2] == name and inner.what != ASLEEP and inner.at != state.place:
+            return replace(state, doing="wait", place=inner.at, about=inner.what)
+    return None
 
 
 def ends(case: Case) -> list[End]:

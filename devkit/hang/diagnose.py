@@ -12,11 +12,13 @@ from dataclasses import replace
 
 from devkit.debug import object_stores
 from devkit.hang import (
+    asking,
     blame,
     calls,
     chains,
     ends,
     families,
+    keeping,
     lines,
     meetings,
     polling,
@@ -25,7 +27,7 @@ from devkit.hang import (
     transfers,
     words,
 )
-from devkit.hang.case import PATIENCE, Case, case_of
+from devkit.hang.case import PATIENCE, Case
 from devkit.hang.facts import FROZEN, Sample, Standing
 from devkit.hang.records import Kind, Verdict
 from devkit.hang.states import State, computing
@@ -36,7 +38,7 @@ MOST_WORKING = 3  # processes at work, in the evidence
 
 def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
     """`now` is a later sample of the same job as `first`. A wait younger than `patience` seconds is not `decided`."""
-    case = case_of(first, now, patience)
+    case = chains.judged(first, now, patience)
     looks = (
         _paused,
         _deadlocked,
@@ -46,6 +48,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
         transfers.verdict,
         meetings.verdict,
         polling.verdict,
+        asking.verdict,
         _moving,
         _resources,
         families.verdict,
@@ -57,14 +60,14 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
 
 
 def _with_words(found: Verdict, case: Case) -> Verdict:
-    """What it wrote last may say why it waits."""
-    blamed = found.culprit if found.hang else None
+    """What it keeps, and what it wrote last, may say why it waits; or why a loop does not end."""
+    blamed = found.culprit if found.hang or _NO_END in found.evidence else None
     at_fault = (blamed.node_ip, blamed.pid) if blamed else None
     state = next((each for each in case.states if (each.facts.node_ip, each.facts.pid) == at_fault), None)
-    if state is None or not state.facts.wrote:
+    if state is None:
         return found
-    wrote = (f"{words.name(state)} last wrote: {line}" for line in state.facts.wrote)
-    return replace(found, evidence=(*found.evidence, *wrote))
+    wrote = (f"{words.name(state)} last wrote: {line}" for line in state.facts.wrote if found.hang)
+    return replace(found, evidence=(*found.evidence, *keeping.evidence(case, state), *wrote))
 
 
 def _with_stores(found: Verdict, first: Sample, now: Sample) -> Verdict:

@@ -16,6 +16,7 @@ from devkit.debug.stack_groups import Frame, Process, task_role
 Document = Mapping[str, Any]
 FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or by a tracer
 DEAD = "ZX"
+Values = tuple[tuple[str, str], ...]  # texts of the program, and what they stand for
 
 
 class Entry(NamedTuple):
@@ -73,6 +74,7 @@ class ThreadFacts:
     target: str = ""  # what that call is on
     pipes: tuple[str, ...] = ()  # the same pipe has the same word in each process of the node
     side: bool = False  # started by the program, so no calls of Ray come to it
+    turns: int = 0  # how often it was given a core
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Poll:
     at: Frame  # the program's line
     by: Frame  # the line in the loop, which may be a library's
     loop: str  # "while not self.ready", "until done"
-    values: tuple[tuple[str, str], ...]  # of the names in that
+    values: Values  # of the names in that
 
     @property
     def said(self) -> str:
@@ -167,13 +169,23 @@ class Caught:
     ago: float  # from the last time to the sample
 
 
+class EndsAt(NamedTuple):
+    """A line that could end a wait, or that undoes that."""
+
+    line: int
+    function: str
+    under: str = ""  # the condition that it is under
+    values: Values = ()  # in that, as far as they are known
+
+
 @dataclass(frozen=True)
 class Ends:
     """The lines of a file that could end a wait for something of the program's own."""
 
     what: str  # "self.idle"
     how: str  # "set"
-    at: tuple[tuple[int, str], ...]  # line and function
+    at: tuple[EndsAt, ...]
+    undone: tuple[EndsAt, ...] = ()  # an event is cleared there
 
 
 @dataclass(frozen=True)
@@ -182,12 +194,14 @@ class Line:
 
     at: Frame
     text: str  # the statement; empty: its file could not be read
-    values: tuple[tuple[str, str], ...] = ()
+    values: Values = ()
     loop: str = ""  # the innermost one around it
-    looked_at: tuple[tuple[str, str], ...] = ()  # values in the loop's condition
+    looked_at: Values = ()  # values in the loop's condition
     under: str = ""  # the condition of the `if` that it is under
-    which: tuple[tuple[str, str], ...] = ()  # values in that
+    which: Values = ()  # values in that
     ends: Ends | None = None
+    keeps: Values = ()  # the other variables of its function
+    asking: tuple[str, Values] | None = None  # the loop around it in which results of Ray are waited for
 
 
 @dataclass(frozen=True)
@@ -257,6 +271,7 @@ class ProcessFacts:
     inner: tuple[InnerWait, ...] = ()
     polls: tuple[Poll, ...] = ()
     standing: tuple[Standing, ...] = ()
+    keeps: Values = ()  # the attributes of its actor
     wrote: tuple[str, ...] = ()  # the last lines of its outputs
     coroutines: int = 0  # asyncio tasks of the program that wait for something
     running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call

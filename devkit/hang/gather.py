@@ -30,7 +30,7 @@ SAMPLE_SECONDS = 2.0  # between two samples
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION",)  # and not those that wait for an argument of their `__init__`
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
-OWN_ACTORS = "devkit-"
+OWN_ACTORS, DRIVER_TASK = "devkit-", "DRIVER_TASK"
 RAYLET_LOG, LOG_LINES, LOG_SECONDS = "raylet.err", 5, 3.0
 LINE = 300  # characters
 _GROUP = "placement group"
@@ -165,11 +165,13 @@ def _raylet(source: RowTables, node_id: str) -> tuple[str, ...]:
 
 
 def running_tasks(source: RowTables, job: str) -> dict[str, frozenset[str]]:
-    """By process, the tasks that run in it."""
+    """By process, the tasks that run in it; not those of devkit's own actors, and not the driver as a whole."""
+    ours = {row.actor_id for row in source.actors(("job_id", "=", job)) if row.name.startswith(OWN_ACTORS)}
     found: dict[str, set[str]] = {}
     for state in RUNNING_STATES:
         for row in source.tasks(("job_id", "=", job), ("state", "=", state)):
-            found.setdefault(row.worker_id, set()).add(row.task_id)
+            if row.type != DRIVER_TASK and (not row.actor_id or row.actor_id not in ours):
+                found.setdefault(row.worker_id, set()).add(row.task_id)
     return {worker: frozenset(tasks) for worker, tasks in found.items()}
 
 

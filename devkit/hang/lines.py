@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import short_path
-from devkit.hang.facts import Line, Standing
+from devkit.debug.stack_groups import Frame
+from devkit.hang.facts import EndsAt, InnerWait, Line, Standing
 from devkit.hang.states import State
 
 INDENT = "    "
@@ -66,8 +68,12 @@ def at_place(state: State) -> list[Standing]:
 def _others(state: State) -> list[str]:
     """What it waits for at other lines than the one where it is said to be."""
     lines: list[str] = []
-    waits = [each for each in state.facts.inner if each.at != state.place and each.what != ASLEEP]
-    for wait in waits[:OTHERS]:
+    waits: dict[tuple[Frame, str], InnerWait] = {}
+    for each in state.facts.inner:
+        if each.at != state.place and each.what != ASLEEP:
+            known = waits.get((each.at, each.what))
+            waits[each.at, each.what] = replace(each, count=each.count + known.count) if known else each
+    for wait in list(waits.values())[:OTHERS]:
         at = f"{short_path(wait.at.file)}:{wait.at.line} in {wait.at.function}"
         who = f"{wait.count} more wait" if wait.count > 1 else "another one waits"
         lines.append(f"{INDENT}{who} for {wait.what} at {at}")
@@ -82,11 +88,18 @@ def _ends(line: Line) -> Iterator[str]:
     """Who could end the wait at it, as far as its file tells."""
     if (ends := line.ends) is not None:
         file = short_path(line.at.file)
-        places = " and ".join(f"{file}:{number} in {function}" for number, function in ends.at)
-        if places:
-            yield f"{ends.what} is {ends.how} at {places}"
-        elif "." in ends.what:  # a variable of a function may be known by another name elsewhere
+        plain = [_end(each, file) for each in ends.at if not each.under]
+        if plain:
+            yield f"{ends.what} is {ends.how} at {' and '.join(plain)}"
+        yield from (f"{ends.what} is {ends.how} at {_end(each, file)}" for each in ends.at if each.under)
+        if not ends.at and "." in ends.what:  # a variable of a function may be known by another name elsewhere
             yield f"{ends.what} is {ends.how} nowhere in {file} by that name"
+        yield from (f"{ends.what} is cleared at {_end(each, file)}" for each in ends.undone)
+
+
+def _end(one: EndsAt, file: str) -> str:
+    under = f" under `if {one.under}`" if one.under else ""
+    return f"{file}:{one.line} in {one.function}{under}{_values([one.values])}"
 
 
 class Loop(NamedTuple):

@@ -9,7 +9,8 @@ from typing import Any
 from devkit import console
 from devkit.errors import NoJobError
 from devkit.hang import unwatched, view
-from devkit.hang.case import PATIENCE, case_of
+from devkit.hang.case import PATIENCE
+from devkit.hang.chains import judged
 from devkit.hang.gather import Diagnosis, Sampler, choose_job, watch_until_decided
 from devkit.hang.records import HangDocument
 
@@ -55,7 +56,7 @@ def record(found: Diagnosis, seconds: float) -> HangDocument:
     from devkit.debug import stacks
     from devkit.debug.stack_groups import merge
 
-    states = case_of(found.first, found.last, 0.0).states
+    states = judged(found.first, found.last, 0.0).states
     raw = stack_documents(found.raw)
     document: Any = {
         **found.verdict.to_json(),

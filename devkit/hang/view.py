@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from devkit.debug.naming import label, short_path
-from devkit.hang.case import case_of
+from devkit.hang.chains import judged
 from devkit.hang.gather import Diagnosis
 from devkit.hang.records import RankProgress
 from devkit.hang.states import State
@@ -33,8 +33,11 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
     blocks = [Text(verdict.sentence, style="bold red" if verdict.hang else f"bold {GOOD}")]
     if verdict.evidence:
         blocks.append(Text("\n").join(Text(f"  {line}") for line in verdict.evidence))
-    states = case_of(found.first, found.last, 0.0).states
-    blocks.append(Text("\n").join(table([progress(state) for state in states if state.doing not in IDLE], cwd, width)))
+    states = judged(found.first, found.last, 0.0).states
+    blame = verdict.culprit if verdict.hang else None
+    blamed = (blame.node_ip, blame.pid) if blame else None
+    rows = [each for each in states if each.doing not in IDLE or (each.facts.node_ip, each.facts.pid) == blamed]
+    blocks.append(Text("\n").join(table(list(map(progress, rows)), cwd, width)))
     if verdict.hang:
         places = {(state.facts.node_ip, state.facts.pid): state.place for state in states if state.place}
         blocks.append(stacks.page(merge(stack_documents(found.raw), places), cwd=cwd))

@@ -52,8 +52,7 @@ def test_damaged_ones_are_as_good_as_none(noise: bytes, cut: int) -> None:
 
 def test_the_page_says_of_which_call_it_was_an_argument() -> None:
     [line] = clues_of({"objects": ["Config", "rewards.Batch"], "arriving": "Worker.rollout"})
-    assert line == (
-        "the argument of Worker.rollout that could not be unpickled is made of, in this order: Config, rewards.Batch"
-    )
+    argument = "the argument of Worker.rollout that could not be unpickled"
+    assert line == f"{argument} contains objects of Config, rewards.Batch, in this order"
     [line] = clues_of({"objects": ["Config"]})
-    assert line == "what could not be unpickled is made of, in this order: Config"
+    assert line == "what could not be unpickled contains an object of Config"

@@ -187,7 +187,7 @@ def test_a_future_that_another_thread_has_completed_without_a_word_to_the_loop()
         return [each for each in primitives.describe({}, {}) if each["call"].endswith("asks")]
 
     eventually(lambda: getattr(answer, "_callbacks", None), "the task waits", 20)
-    assert told() == []
+    assert [each["what"] for each in told()] == ["an asyncio.Future that is not done"]
     answer.set_result(7)
     [found] = told()
     assert found["what"] == f"a future that is done ({primitives.UNHEARD})"

@@ -110,6 +110,16 @@ def test_without_a_breakpoint_and_a_count_nothing_is_traced(python: str) -> None
     assert run(python) == {"counted": [], "hits": [], "failed": [], "traced": False}
 
 
+def test_what_is_caught_for_the_first_time_is_news() -> None:
+    news: list[int] = []
+    caught, place = Caught(lambda: news.append(1)), Place("/job/reward.py", 12, "score")
+    for _ in range(3):
+        caught.add(Flight("KeyError", "'x'", place, place))
+    assert len(news) == 1
+    caught.add(Flight("OSError", "", place, place))
+    assert len(news) == 2
+
+
 def test_the_list_has_the_most_frequent_first_and_what_is_being_handled() -> None:
     caught = Caught()
     place = Place("/job/reward.py", 12, "score")

@@ -281,6 +281,31 @@ def test_what_the_program_catches_is_counted_and_can_be_stopped_at(
     assert "x KeyError: 'n" in said and f"swallow.py:{raises}, caught at" in said, job.out
 
 
+def test_what_a_short_job_catches_is_counted(launch: Callable[..., Job], tmp_path: Path) -> None:
+    program = tmp_path / "short.py"
+    program.write_text(SHORT)
+    job = launch("--count-caught", "--", sys.executable, str(program))
+    assert job.end() == 0, job.out
+    [said] = [line for line in job.out.splitlines() if "caught by the program" in line]
+    assert "KeyError: 'reward'" in said and "short.py:7" in said, job.out
+
+
+SHORT = """\
+import ray
+
+
+@ray.remote
+def score(row):
+    try:
+        return row["reward"]
+    except KeyError:
+        return 0.0
+
+
+print(ray.get(score.remote({})))
+"""
+
+
 def test_what_is_caught_in_the_threads_of_an_actor_is_counted_and_can_be_stopped_at(
     launch: Callable[..., Job], tmp_path: Path
 ) -> None:

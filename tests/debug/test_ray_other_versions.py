@@ -15,12 +15,13 @@ from tests.debug.test_other_versions import install
 pytestmark = pytest.mark.ray
 
 PROGRAM = "other_versions.py"
+MADE_OF = "the argument of take that could not be unpickled contains an object of"
 KINDS = {  # in turn: the exception, and what is told of the versions where it came
     "arrives": ("RaySystemError", ["this process has dkside 1.26.4, the driver 2.1.0"]),
-    "stored": ("RaySystemError", ["this process has dkside 1.26.4, the driver 2.1.0"]),
+    "stored": ("RaySystemError", [f"{MADE_OF} dkside.Fresh", "this process has dkside 1.26.4, the driver 2.1.0"]),
     "used": ("AttributeError", ["this process has dkside 1.26.4, the driver 2.1.0"]),
     "equal": ("AttributeError", []),
-    "absent": ("RaySystemError", ["the driver has dkonly 0.11, this process has none"]),
+    "absent": ("RaySystemError", [f"{MADE_OF} dkonly.Only", "the driver has dkonly 0.11, this process has none"]),
     "function": ("RuntimeError", ["this process has dkside 1.26.4, the driver 2.1.0"]),
     "back": ("RaySystemError", ["this process has dkside 2.1.0, Holder 1.26.4"]),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -145,13 +146,130 @@ def test_which_lines_could_end_a_wait() -> None:
     waits = {ast.unparse(each): each for each in ast.walk(tree) if isinstance(each, ast.Expr | ast.Assign)}
     condition = next(each for text, each in waits.items() if text.startswith("self.changed.wait_for"))
     assert isinstance(condition, ast.stmt)
-    found = counterparts.of(condition, __file__)
+    here = sys._getframe()
+    found = counterparts.of(condition, here, {})
     assert found is not None and (found["what"], found["how"]) == ("self.changed", "notified")
     assert [each["function"] for each in found["at"]] == ["server"], "the fixture"
-    none = counterparts.of(ast.parse("self.never.wait()").body[0], __file__)
-    assert none == {"what": "self.never", "how": "set", "at": []}
-    for text in ("ray.get(references)", "print(self.never)", "done, _ = ray.wait(them)"):
-        assert counterparts.of(ast.parse(text).body[0], __file__) is None
+    none = counterparts.of(ast.parse("self.never.wait()").body[0], here, {})
+    assert none == {"what": "self.never", "how": "set", "at": [], "undone": []}
+    for text in ("ray.get(references)", "print(self.never)", "done, _ = ray.wait(them)", "await f(self.never)"):
+        assert counterparts.of(ast.parse(text).body[0], here, {}) is None
+
+
+class Buffer:
+    def __init__(self) -> None:
+        self.items, self.capacity, self.filled = [1, 2], 2, threading.Event()
+
+    def add(self, samples: list[int]) -> None:
+        room = self.capacity - len(self.items)
+        self.items.extend(samples[:room])
+        if room > 0 and len(self.items) == self.capacity:
+            self.filled.set()
+
+    def sample(self) -> None:
+        self.filled.clear()
+        self.filled.wait()
+
+    def drain(self, force: bool) -> None:
+        if not force:
+            return
+        for _ in range(2):
+            self.filled.set()
+
+
+def test_the_condition_that_an_end_is_under_with_what_self_has_and_where_an_event_is_cleared() -> None:
+    buffer = Buffer()
+    [line, *_] = lines_of(started(buffer.sample), "self.filled.wait")
+    ends = line["ends"]
+    assert [(each["function"], each["under"], each["values"]) for each in ends["at"]] == [
+        (
+            "Buffer.add",
+            "room > 0 and len(self.items) == self.capacity",
+            {"self.items": "[1, 2]", "self.capacity": "2"},
+        ),
+        ("Buffer.drain", "force", {}),
+    ]
+    assert [each["function"] for each in ends["undone"]] == ["Buffer.sample"]
+    buffer.drain(force=True)
+
+
+class Manager:
+    def __init__(self) -> None:
+        self.futures: dict[int, asyncio.Future[str]] = {}
+
+    async def generate(self, rid: int) -> str:
+        future = self.futures[rid] = asyncio.get_running_loop().create_future()
+        return await future
+
+    async def answers(self) -> None:
+        for rid, text in {"7": "seven"}.items():
+            answer = self.futures.get(rid)  # type: ignore[call-overload]
+            if answer is not None:
+                answer.set_result(text)
+            await asyncio.sleep(30)
+
+
+def test_a_future_is_completed_under_any_name_and_its_condition_is_looked_at_where_it_is_under_way() -> None:
+    found: dict[str, Document] = {}
+    told: list[Document] = []
+
+    async def main() -> None:
+        manager = Manager()
+        tasks = [asyncio.create_task(manager.generate(number), name=f"ask {number}") for number in (7, 8)]
+        tasks.append(asyncio.create_task(manager.answers(), name="answers"))
+        await asyncio.sleep(0)
+        frames, names = locks.innermost("devkit")
+        found.update({each["thread"]: each["lines"][0] for each in statements.describe(frames, names)})
+        told.extend(each for each in primitives.describe(frames, names) if each["thread"].startswith("task ask"))
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(main())
+    ends = found["task ask 7"]["ends"]
+    assert (ends["what"], ends["how"]) == ("future", "completed")
+    at = next(each for each in ends["at"] if each["function"] == "Manager.answers")
+    assert at["under"] == "answer is not None" and at["values"] == {"answer": "None"}
+    assert found["task answers"]["locals"] == {"answer": "None", "text": "'seven'", "rid": "'7'"}
+    assert [(each["what"], each["count"]) for each in told] == [("an asyncio.Future that is not done", 2)]
+
+
+def test_what_a_thread_of_an_executor_is_at_is_no_plain_future() -> None:
+    ready, told = threading.Event(), []
+
+    async def main() -> None:
+        async def loads() -> None:
+            await asyncio.get_running_loop().run_in_executor(None, ready.wait)
+
+        task = asyncio.create_task(loads(), name="loads")
+        while not task.done():
+            await asyncio.sleep(0)
+            found = [each for each in primitives.describe(*locks.innermost("devkit")) if each["thread"] == "task loads"]
+            if found and "computed" in found[0]["what"]:
+                told.append(found[0]["what"])
+                ready.set()
+                await task
+
+    asyncio.run(main())
+    assert told == ["a concurrent.futures.Future that is being computed"]
+
+
+def asks(rows: list[int], wanted: int, gate: threading.Event) -> None:
+    ray: Any = gate
+    while len(rows) < wanted:
+        for row in rows:
+            if gate.wait(30 + row):
+                return
+            ray.get(row)
+
+
+def test_the_loop_that_asks_ray_is_told_behind_an_inner_one() -> None:
+    gate = threading.Event()
+    [line, *_] = lines_of(started(asks, [1, 2], 9, gate), "if gate.wait")
+    assert line["asking"] == {"loop": "while len(rows) < wanted", "values": {"rows": "[1, 2]", "wanted": "9"}}
+    assert line["loop"] == {"loop": "for row in rows", "values": {"row": "1", "rows": "[1, 2]"}}
+    gate.set()
+    [other, *_] = lines_of(started(receives, {"a": 30}, threading.Event()), "ready.wait")
+    assert other["asking"] is None
 
 
 def receives(shapes: dict[str, int], ready: threading.Event) -> None:

@@ -23,6 +23,7 @@ from tests.hang.jobs import (
     facts,
     frames,
     group,
+    idle,
     in_collective,
     process,
     verdict,
@@ -417,3 +418,47 @@ def test_a_call_that_is_queued_behind_the_collective_that_waits_for_its_caller_i
     ), found.sentence
     runs = told([trainer, engine], calls((check, "Engine.check", RUNNING, "e")), {})
     assert runs.kind == "missing" and "it waits for Engine.check, which runs in Engine rank 1, at" in runs.sentence
+
+
+def loops_beside(**changes: Any) -> Document:
+    """An async actor that sleeps in a background loop, at another line than the call that the other one waits for."""
+    known = facts(None, 39, "Engine.run", call_in="clock_nanosleep", **changes)
+    known |= {"actor_id": actor_id("b"), "concurrency": 1000}
+    made = process(known, None, "Engine")
+    made["identity"] |= {"worker_id": "b", "pid": 3098}
+    return made
+
+
+def test_a_loop_that_sleeps_beside_the_awaited_call_is_not_the_place() -> None:
+    at = {"file": TRAIN, "line": 18, "function": "Engine.generate"}
+    event = {"thread": "task 4", "call": "Engine.generate", "at": at, "what": "an asyncio.Event that is not set"}
+    one = loops_beside(primitives=[{**event, "count": 3, "free": False}])
+    asked = task_id("gen", "b")
+    table = calls((asked, "Engine.generate", RUNNING, "b"))
+    found = verdict([actor("a", wait(asked)), one], seconds=20.0, calls=table)
+    assert found.sentence.startswith(
+        f"no progress: Engine pid 3098 waits for an asyncio.Event that is not set at {TRAIN}:18 in Engine.generate; "
+        "3 of its calls wait there"
+    ), found.sentence
+    other = verdict([actor("a", wait(asked)), one], seconds=20.0, calls=calls((asked, "Engine.run", RUNNING, "b")))
+    assert f"Engine pid 3098 sleeps at {TRAIN}:39 in Engine.run" in other.sentence
+
+
+def test_of_one_whose_awaited_call_waits_for_a_third_the_chain_goes_on() -> None:
+    asked, further = task_id("gen", "b"), task_id("score", "c")
+    one = loops_beside(waits=[wait(further, line=18, call="Engine.generate", thread="task 4")])
+    idle = process({**facts(None, 0), "actor_id": actor_id("c"), "concurrency": 1}, None, "Scorer")
+    table = calls((asked, "Engine.generate", RUNNING, "b"), (further, "Scorer.score", "PENDING_ARGS_AVAIL", ""))
+    found = verdict([actor("a", wait(asked)), one, idle], seconds=20.0, calls=table)
+    assert f"Engine pid 3098 waits at {TRAIN}:18" in found.sentence and "Scorer.score" in found.sentence, found.sentence
+
+
+def test_a_rank_that_has_done_its_call_is_told_to_have_returned_from_it() -> None:
+    ranks = [idle(0, 3), in_collective(1, 3), in_collective(2, 3)]
+    ranks[0]["facts"] |= {"actor_id": actor_id("a")}
+    done = task_id("upd", "a")
+    table = calls((done, "Worker.update_policy", "FINISHED", "Worker-0"))
+    found = verdict([*ranks, driver(waits=[wait(done, line=12, call="main")])], calls=table)
+    assert "it has returned from Worker.update_policy and is idle, and" in found.sentence, found.sentence
+    other = verdict([*ranks, driver()])
+    assert "it is idle, with no call under way, and" in other.sentence, other.sentence

@@ -144,6 +144,42 @@ def test_who_could_end_a_wait_is_told() -> None:
     assert not any("self.idle is set" in each for each in verdict([process(known, 0), driver()], seconds=20.0).evidence)
 
 
+def test_under_which_condition_a_wait_could_end_and_what_undoes_it() -> None:
+    at = {"file": TRAIN, "line": 20, "function": "step"}
+    wait = {"thread": "MainThread", "call": "step", "at": at, "what": "an Event", "count": 1, "free": False}
+    add = {"line": 31, "function": "S.add", "under": "room > 0", "values": {"room": "0"}}
+    ends = {"what": "self.filled", "how": "set", "at": [add], "undone": [{"line": 19, "function": "S.sample"}]}
+    said = {"thread": "MainThread", "lines": [{**line(20, "self.filled.wait()"), "ends": ends}]}
+    found = verdict([process(facts(0, 20, primitives=[wait], statements=[said]), 0), driver()], seconds=20.0)
+    place = found.evidence.index(f"    self.filled is set at {TRAIN}:31 in S.add under `if room > 0`  # room = 0")
+    assert found.evidence[place + 1] == f"    self.filled is cleared at {TRAIN}:19 in S.sample"
+
+
+def test_what_the_culprit_and_other_actors_keep() -> None:
+    def actor(rank: int, number: int, role: str, keeps: Document, **known: str) -> Document:
+        said = [{"thread": "MainThread", "lines": [{**line(number, "wait()"), "locals": known}]}]
+        return process(facts(rank, number, keeps=keeps, statements=said), rank, role)
+
+    blamed = actor(0, 20, "Engine", {"used": "0", "most": "1024"}, need="1036")
+    like, other = actor(1, 20, "Engine", {"used": "7"}), process(facts(2, 0, keeps={"version": "3"}), 2, "Store")
+    found = verdict([blamed, like, other, driver()], seconds=20.0)
+    assert found.evidence[-3:] == (
+        "Engine rank 0 has used = 0, most = 1024",
+        f"    at {TRAIN}:20 in step: need = 1036",
+        "Store rank 2 has version = 3",
+    )
+
+
+def test_equal_waits_of_several_are_one() -> None:
+    at = {"file": TRAIN, "line": 28, "function": "generate"}
+    one = {"call": "generate", "at": at, "what": "an asyncio.Event that is not set", "free": False, "count": 1}
+    known = facts(0, 20, primitives=[{**one, "thread": f"task {number}"} for number in range(3)])
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    assert [each for each in found.evidence if "wait for an asyncio.Event" in each] == [
+        f"    3 more wait for an asyncio.Event that is not set at {TRAIN}:28 in generate"
+    ]
+
+
 def test_a_coroutine_that_sleeps_says_under_which_condition() -> None:
     at = {"file": TRAIN, "line": 20, "function": "step"}
     sleeps = {"thread": "task 7", "call": "run", "at": at, "what": ASLEEP, "count": 1, "free": False}

@@ -107,7 +107,7 @@ WAITS = {
     "blocks": ("moves", "that blocks the event loop of its actor", "but Judge pid"),
     "retries": ("failing", "Env fails again and again, ", "times in"),
     "restarts": ("failing", "for Engine.generate, whose actor has not started", "Engine fails again and again, "),
-    "hook": ("io", "waits for the lock of ", "in warm_cache, and the driver waits for it"),
+    "hook": ("io", "waits for the lock of ", "in warm_cache; the driver holds it, which waits for"),
     "command": ("stuck", "Ray has been starting task produce", "error: no such package"),
     "queue": ("stuck", "a ray.util.queue.Queue that stays full", "in produce"),
     "stream": ("stuck", "for Rollout.stats, queued at Rollout pid", "behind Rollout.stream, which has begun"),
@@ -126,6 +126,33 @@ def test_what_a_wait_that_does_not_end_is_for(how: str) -> None:
     assert found["kind"] == kind or (how == "retries" and not found["hang"]), found  # it may have been at work
     if how not in ("command", "stream"):
         assert f"own_waits.py:{mark('own_waits.py', how)} in " in json.dumps(found), found
+
+
+STATES = {
+    "budget": (
+        "waits for an asyncio.Event that is not set",
+        ["has most = 1024, used = 0, waiting = [(1036, <Event not set>), (1036, <Event not set>)]"],
+    ),
+    "replies": (
+        "waits for an asyncio.Future that is not done",
+        [
+            "has futures = {",
+            "7: <Future pending>",
+            "in Asked.listen under `if reply is not None`  # reply = None",
+            "rid = '7'",
+        ],
+    ),
+    "asks": ("is in the loop `while len(rows) < 9` (rows = {0: True})", ["ready = [<ObjectRef "]),
+}
+
+
+@pytest.mark.parametrize("how", STATES)
+def test_what_actors_and_functions_keep_is_shown(how: str) -> None:
+    says, shown = STATES[how]
+    found = verdict("own_states.py", "--after", "4", until=says, words=(how,))
+    evidence = "\n".join(found["evidence"])
+    assert [each for each in shown if each not in evidence] == [], evidence
+    assert (found["kind"], found["culprit"]["line"]) == ("stuck", mark("own_states.py", how)), found["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +221,7 @@ def test_what_could_not_be_unpickled_is_told_by_its_classes_and_the_call() -> No
         code, _, err = devkit(environ, "run", "--", sys.executable, program, "arrives")
         assert code == 1, err
         _, out, _ = devkit(environ, "logs", "--first-error")
-        assert "the argument of Reader.read that could not be unpickled is made of, in this order: Settings" in out
+        assert "the argument of Reader.read that could not be unpickled contains an object of Settings" in out
 
 
 @pytest.mark.parametrize("words", [(), ("alone",)], ids=["a dashboard", "none"])

@@ -71,18 +71,26 @@ class OnceMore:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self.config.option.once_more and exitstatus == pytest.ExitCode.TESTS_FAILED and len(self.failed) <= MANY:
             self._say(f"trying {len(self.failed)} failed once more, each by itself")
-            begun = time.monotonic()
-            for name in self.failed:
-                if time.monotonic() - begun < BEGIN_S:
-                    self.tries[name] = try_again(name, self._tier_of(name), self.config.rootpath)
-                else:
-                    self.tries[name] = Try("not tried again: there was no time", "", passed=False)
-                self._say(f"{self.tries[name].verdict}: {name}")
+            self._try_all()
             self._forgive()
             if self.failed and all(each.passed for each in self.tries.values()):
                 session.exitstatus = pytest.ExitCode.OK
         if self.config.option.counts:
             Path(self.config.option.counts).write_text(json.dumps(asdict(self._counts()), indent=1))
+
+    def _try_all(self) -> None:
+        """Whoever interrupts it, or has no more time, still hears what failed."""
+        begun, why = time.monotonic(), ""
+        for name in self.failed:
+            why = why or ("there was no time" if time.monotonic() - begun >= BEGIN_S else "")
+            if not why:
+                try:
+                    self.tries[name] = try_again(name, self._tier_of(name), self.config.rootpath)
+                except KeyboardInterrupt:
+                    why = "interrupted"
+            if why:
+                self.tries[name] = Try(f"not tried again, {why}", "", passed=False)
+            self._say(f"{self.tries[name].verdict}: {name}")
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self.tries:

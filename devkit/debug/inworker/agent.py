@@ -111,7 +111,7 @@ class Agent:
             if self._raising is None:
                 from .raising import Raising
 
-                self._raising = Raising(self._reached_by_raising, self._failed_at_raising)
+                self._raising = Raising(self._reached_by_raising, self._failed_at_raising, self.wake)
             return self._raising
 
     def caught(self) -> list[Document]:

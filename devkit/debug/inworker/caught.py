@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -98,7 +98,9 @@ class _Row:
 class Caught:
     """Written by the program's threads, without a lock: a count that misses one now and then is right enough."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_new: Callable[[], object] = lambda: None) -> None:
+        """`on_new` is called when something is caught that was not before: the process may end soon."""
+        self._on_new = on_new
         self._rows: dict[tuple[str, Place, Place], _Row] = {}
 
     def add(self, found: Flight) -> None:
@@ -109,6 +111,8 @@ class Caught:
                 return
             row = self._rows.setdefault(found.key, _Row(found, now))
         row.flight, row.count, row.last = found, row.count + 1, now
+        if row.count == 1:
+            self._on_new()
 
     def take_back(self, found: Flight) -> None:
         """It was raised again where it seemed to be caught."""

@@ -1,4 +1,5 @@
-"""Which lines of a program could end a wait: those that set the event, put into the queue, release the lock.
+"""Which lines of a program could end a wait: those that set the event, put into the queue, release the lock, give a
+future its result; under which condition they are, and what that looks at.
 
 Read from the text of the file in which the wait stands, by the name of what is waited for; nothing is run.
 """
@@ -6,14 +7,18 @@ Read from the text of the file in which the wait stands, by the name of what is 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 
-from .expressions import tree_of
+from .expressions import short, tree_of, values
 
 MOST = 3  # lines
 MOST_KEPT = 200
+TEXT = 120  # characters of a condition
+VALUES = 4  # of a condition
 
+_FUTURE = "await"
 # What waits, what ends that, and how it is said.
 _ENDS: dict[str, tuple[frozenset[str], str]] = {
     "wait": (frozenset({"set", "notify", "notify_all"}), "set"),
@@ -21,10 +26,11 @@ _ENDS: dict[str, tuple[frozenset[str], str]] = {
     "get": (frozenset({"put", "put_nowait"}), "put into"),
     "put": (frozenset({"get", "get_nowait"}), "taken from"),
     "acquire": (frozenset({"release"}), "released"),
+    _FUTURE: (frozenset({"set_result", "set_exception"}), "completed"),
 }
+_UNDOES = {"wait": frozenset({"clear"})}
 
 Document = dict[str, Any]
-_kept: dict[tuple[str, int, str, str], list[Document]] = {}
 
 
 class _Waited(NamedTuple):
@@ -35,11 +41,26 @@ class _Waited(NamedTuple):
     how: str
 
 
-def of(statement: ast.stmt, filename: str) -> Document | None:
-    """{"what": "self.idle", "how": "set", "at": [{"line", "function"}]} of a statement that waits for an object of the
-    program's; None of any other. `at` is empty where no line of the file does it.
+class _Place(NamedTuple):
+    """A call that could end a wait, and the condition that it is under."""
+
+    line: int
+    function: str
+    under: ast.expr | None
+
+
+_kept: dict[tuple[str, int, str, str], tuple[list[_Place], list[_Place]]] = {}
+
+
+def of(statement: ast.stmt, frame: FrameType, under_way: Mapping[str, FrameType]) -> Document | None:
+    """{"what": "self.idle", "how": "set", "at": [{"line", "function", "under", "values"}], "undone": [...]} of a
+    statement that waits for an object of the program's; None of any other.
+
+    `at` is empty where no line of the file does it; `undone` are the lines that clear an event. `under_way` are frames
+    by the names of their functions, in which a condition is looked at; of another function, only what `self` has.
     """
     waited = _waited(statement)
+    filename = frame.f_code.co_filename
     size, tree = tree_of(filename)
     if waited is None or tree is None:
         return None
@@ -47,8 +68,38 @@ def of(statement: ast.stmt, filename: str) -> Document | None:
     if key not in _kept:
         if len(_kept) >= MOST_KEPT:
             _kept.clear()
-        _kept[key] = list(_found(tree, waited))
-    return {"what": waited.text, "how": _ENDS[waited.how][1], "at": _kept[key][:MOST]}
+        ends, undoes = _ENDS[waited.how][0], _UNDOES.get(waited.how, frozenset())
+        _kept[key] = list(_found(tree, waited, ends)), list(_found(tree, waited, undoes))
+    places, undone = _kept[key]
+    at = [_document(place, frame, under_way) for place in places[:MOST]]
+    return {
+        "what": waited.text,
+        "how": _ENDS[waited.how][1],
+        "at": at,
+        "undone": [_document(place, frame, under_way) for place in undone[:MOST]],
+    }
+
+
+def _document(place: _Place, frame: FrameType, under_way: Mapping[str, FrameType]) -> Document:
+    test = place.under
+    text = "" if test is None else short(ast.unparse(test), TEXT)
+    looked_at = {} if test is None else dict(_looked_at(test, place.function, frame, under_way))
+    return {"line": place.line, "function": place.function, "under": text, "values": looked_at}
+
+
+def _looked_at(
+    test: ast.expr, function: str, frame: FrameType, under_way: Mapping[str, FrameType]
+) -> Iterator[tuple[str, str]]:
+    """In the function itself where it is under way, else in one of the same class, which has the same `self`."""
+    own = under_way.get(function)
+    if own is not None:
+        yield from values([test], own, VALUES)
+    elif "." in function and function.rpartition(".")[0] == frame.f_code.co_qualname.rpartition(".")[0]:
+        yield from values([node for node in ast.walk(test) if _is_selfs(node)], frame, VALUES)
+
+
+def _is_selfs(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def _waited(statement: ast.stmt) -> _Waited | None:
@@ -57,7 +108,8 @@ def _waited(statement: ast.stmt) -> _Waited | None:
             name = _last(node.func.value)
             if name and not _is_of_a_library(node.func):
                 return _Waited(ast.unparse(node.func.value), name, node.func.attr)
-    return None
+    futures = (node.value for node in ast.walk(statement) if isinstance(node, ast.Await))
+    return next((_Waited(ast.unparse(each), _last(each), _FUTURE) for each in futures if _last(each)), None)
 
 
 def _is_of_a_library(function: ast.Attribute) -> bool:
@@ -69,22 +121,72 @@ def _last(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _found(tree: ast.Module, waited: _Waited) -> Iterator[Document]:
-    ends = _ENDS[waited.how][0]
-    for node, function in _calls(tree, ""):
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ends and _last(node.func.value) == waited.name:
-            yield {"line": node.lineno, "function": function or "<module>"}
+def _found(tree: ast.Module, waited: _Waited, methods: frozenset[str]) -> Iterator[_Place]:
+    """A future goes from hand to hand: whatever its name is."""
+    for node, function, test in _calls(tree.body, "", None):
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in methods:
+            continue
+        if waited.how == _FUTURE or _last(node.func.value) == waited.name:
+            yield _Place(node.lineno, function or "<module>", test)
 
 
-def _calls(node: ast.AST, function: str) -> Iterator[tuple[ast.Call, str]]:
-    """Each call, and the function that it stands in, as Python names that."""
-    for child in ast.iter_child_nodes(node):
-        name = function
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            name = f"{function}.{child.name}".lstrip(".")
-        if isinstance(child, ast.Call):
-            yield child, function
-        yield from _calls(child, name)
+def _calls(
+    body: Sequence[ast.AST], function: str, test: ast.expr | None
+) -> Iterator[tuple[ast.Call, str, ast.expr | None]]:
+    """Each call, the function that it stands in, as Python names that, and the innermost condition that it is under:
+    of an `if` around it, or of one before it that leaves.
+    """
+    for node in body:
+        if isinstance(node, ast.Call):
+            yield node, function, test
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _calls(node.body, f"{function}.{node.name}".lstrip("."), None)
+        elif isinstance(node, ast.If):
+            yield from _calls([node.test], function, test)
+            yield from _calls(node.body, function, node.test)
+            yield from _calls(node.orelse, function, _not(node.test))
+            test = _not(node.test) if _leaves(node.body) and not node.orelse else test
+        else:
+            for part in _parts(node):
+                yield from _calls(part, function, test)
+
+
+def _parts(node: ast.AST) -> Iterator[list[ast.AST]]:
+    """What is inside of a node; a block of statements by itself, so that what leaves it holds to its end only."""
+    for _, value in ast.iter_fields(node):
+        if isinstance(value, ast.AST):
+            yield [value]
+        elif isinstance(value, list):
+            yield [each for each in value if isinstance(each, ast.AST)]
+
+
+def _not(test: ast.expr) -> ast.expr:
+    return test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else _negated(test)
+
+
+def _negated(test: ast.expr) -> ast.expr:
+    """`x is not None` for `not x is None`, as people write it."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITE:
+        return ast.Compare(test.left, [_OPPOSITE[type(test.ops[0])]()], test.comparators)
+    return ast.UnaryOp(ast.Not(), test)
+
+
+_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+}
+
+
+def _leaves(body: Sequence[ast.stmt]) -> bool:
+    return isinstance(body[-1], ast.Return | ast.Continue | ast.Break | ast.Raise)
 
 
 __all__ = ["of"]

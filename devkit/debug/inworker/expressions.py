@@ -79,8 +79,9 @@ def told(value: Any) -> str | None:
     if type(value) in _PLAIN:
         return short(repr(value), VALUE)
     if type(value) in _CONTAINERS:
-        items = [*value, *value.values()] if type(value) is dict else list(value)
-        plain = len(value) <= ITEMS and all(type(each) in _PLAIN for each in items)
+        small = value if len(value) <= ITEMS else ()
+        items = [*small, *small.values()] if isinstance(small, dict) else small
+        plain = small is value and all(type(each) in _PLAIN for each in items)
         text = repr(value) if plain else ""
         return text if plain and len(text) <= VALUE else f"{type(value).__name__} of {len(value)}"
     if isinstance(value, ModuleType | FunctionType | type):

@@ -21,6 +21,7 @@ MOST = 3  # values that are shown
 MOST_POLLS = 10
 DEPTH = 100  # frames
 
+_ASKS_RAY = frozenset({"ray.get", "ray.wait"})
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
 
 Document = dict[str, Any]
@@ -82,6 +83,18 @@ def loop_of(frame: FrameType) -> Document | None:
     return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))}
 
 
+def asking(frame: FrameType) -> Document | None:
+    """{"loop", "values"} of the innermost `while` around a frame's line in which results of Ray are waited for."""
+    _, tree = tree_of(frame.f_code.co_filename)
+    first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
+    loop = _innermost(tree, first, line, (ast.While,)) if tree is not None else None
+    calls = (node.func for node in ast.walk(loop) if isinstance(node, ast.Call)) if loop is not None else ()
+    if loop is None or not any(ast.unparse(each) in _ASKS_RAY for each in calls):
+        return None
+    text, looked_at = _words(loop)
+    return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))} if text else None
+
+
 def around(frame: FrameType) -> Document | None:
     """As `loop_of`, but of a `for` what it goes through, and where it is: {"loop": "for name in names", "values"}."""
     _, tree = tree_of(frame.f_code.co_filename)
@@ -108,11 +121,17 @@ def under(frame: FrameType) -> Document | None:
     return {"if": short(ast.unparse(found.test), TEXT), "values": dict(values([found.test], frame, MOST))}
 
 
-def _innermost(tree: ast.Module, first: int, line: int) -> ast.While | ast.For | ast.AsyncFor | None:
+def _innermost(
+    tree: ast.Module, first: int, line: int, kinds: tuple[type[ast.AST], ...] = _LOOPS
+) -> ast.While | ast.For | ast.AsyncFor | None:
     """The loop is inside of the function that begins at `first`; a module begins at 1 at the latest."""
     found: ast.While | ast.For | ast.AsyncFor | None = None
     for node in ast.walk(tree):
-        if isinstance(node, _LOOPS) and first <= node.lineno <= line <= (node.end_lineno or 0):
+        if (
+            isinstance(node, _LOOPS)
+            and isinstance(node, kinds)
+            and first <= node.lineno <= line <= (node.end_lineno or 0)
+        ):
             inside = any(node.body[0].lineno <= line <= (each.end_lineno or 0) for each in node.body)
             if inside and (found is None or node.lineno >= found.lineno):
                 found = node
@@ -141,4 +160,4 @@ def _leaves(body: Iterable[ast.stmt]) -> bool:
     return any(isinstance(each, ast.Break | ast.Return) for each in body)
 
 
-__all__ = ["around", "describe", "loop_of", "outwards", "tasks", "under"]
+__all__ = ["around", "asking", "describe", "loop_of", "outwards", "tasks", "under"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType, MethodType
 from typing import Any, NamedTuple
 
-from . import pools
+from . import pools, waits
 from .locks import holdings_of
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
@@ -54,14 +54,15 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     that holds it, in the call `holder_call`, since the line `held_at`.
     """
     works = [*_threads(frames, names), *_tasks()]
-    waits = [wait for work in works if (wait := _wait(work)) is not None]
+    found_waits = [wait for work in works if (wait := _wait(work)) is not None]
     found: dict[Any, Document] = {}
-    for wait in waits:
-        key = id(wait.awaited), wait.at.f_code, wait.at.f_lineno
+    for wait in found_waits:
+        held = type(wait.awaited).__name__ in _HELD  # of others, what they say is all that is told
+        key = id(wait.awaited) if held else wait.what, wait.at.f_code, wait.at.f_lineno
         if key in found:
             found[key]["count"] += 1
         elif len(found) < MOST:
-            found[key] = _document(wait, works, waits)
+            found[key] = _document(wait, works, found_waits)
     return list(found.values())
 
 
@@ -110,7 +111,8 @@ def _wait(work: Work) -> Wait | None:
             except (AttributeError, TypeError):  # another Python's, or an object of the program's that looks like it
                 return None
             return Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname) if what else None
-    return None
+    what = _uncompleted(work.future) if own == 0 else ""
+    return Wait(work.name, work.future, what, work.frames[0], outer.f_code.co_qualname) if what else None
 
 
 def _unheard(future: Any) -> str:
@@ -125,6 +127,21 @@ def _unheard(future: Any) -> str:
     except Exception:  # noqa: BLE001 - of somebody's own make
         return ""
     return f"a future that is done ({UNHEARD})" if done else ""
+
+
+def _uncompleted(future: Any) -> str:
+    """A plain future that a coroutine awaits: neither of a result of Ray's, nor of a task, which has a line itself."""
+    if type(future).__name__ != "Future" or any(True for _ in waits.references(future)):
+        return ""
+    source = next(iter(_sources(future)), None)  # of `run_in_executor`: what a thread completes
+    return "an asyncio.Future that is not done" if source is None else _future(source)
+
+
+def _sources(future: Any) -> Iterator[Any]:
+    for callback, *_ in getattr(future, "_callbacks", None) or ():
+        for cell in getattr(callback, "__closure__", None) or ():
+            if type(cell.cell_contents).__module__ == "concurrent.futures._base":
+                yield cell.cell_contents
 
 
 def _is_programs(frame: FrameType) -> bool:

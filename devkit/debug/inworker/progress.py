@@ -9,7 +9,20 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from . import collectives, connected, ended, forked, kernel_view, locks, lookups, polls, primitives, statements, waits
+from . import (
+    collectives,
+    connected,
+    ended,
+    forked,
+    keeps,
+    kernel_view,
+    locks,
+    lookups,
+    polls,
+    primitives,
+    statements,
+    waits,
+)
 from .identity import identify
 from .sources import is_users
 from .spoken import last_lines
@@ -49,6 +62,7 @@ def facts(agent: Any) -> Document:
         "primitives": primitives.describe(frames, names),
         "polls": polls.describe(frames, names),
         "statements": statements.describe(frames, names),
+        "keeps": {} if forked.is_child() else keeps.of_actor(),
         "coroutines": _coroutines(),
         **waits.actor(),
         "process": kernel_view.process(os.getpid()),

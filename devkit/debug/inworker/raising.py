@@ -34,8 +34,9 @@ class Engine(Protocol):
 class Raising:
     """One per process. `add`, `remove` and `look` are for one thread at a time; all else is the program's threads."""
 
-    def __init__(self, on_hit: Hit, on_failed: Failed) -> None:
-        self.caught = Caught()
+    def __init__(self, on_hit: Hit, on_failed: Failed, on_new: Callable[[], object]) -> None:
+        """`on_new`: something was caught for the first time."""
+        self.caught = Caught(on_new)
         self._on_hit, self._on_failed = on_hit, on_failed
         self._points: dict[str, tuple[Breakpoint, Condition | None]] = {}
         self._counts = False

@@ -23,6 +23,8 @@ def short(value: Any) -> str | None:
     >>> import queue, threading
     >>> short(threading.Event()), short(threading.Semaphore(3)), short(queue.Queue())
     ('<Event not set>', '<Semaphore at 3>', '<Queue of 0>')
+    >>> short(threading.Barrier(3))
+    '<Barrier 0 of 3>'
     >>> short(threading.RLock()), short(threading.Lock()), short(3)
     ('<RLock unlocked>', '<lock unlocked>', None)
     """
@@ -83,8 +85,20 @@ def _thread(value: Any) -> str:
     return f" {_own(value, '_name')}"
 
 
+def _future(value: Any) -> str:
+    return f" {str(value._state).lower()}"
+
+
 def _queue(value: Any) -> str:
     return f" of {len(_own(value, 'queue') or ())}"
+
+
+def _queue_of_asyncio(value: Any) -> str:
+    return f" of {len(_own(value, '_queue') or ())}"
+
+
+def _barrier(value: Any) -> str:
+    return f" {_own(value, '_count')} of {_own(value, '_parties')}"
 
 
 # ---- random generators, by a digest of their state
@@ -135,6 +149,13 @@ _LINES: dict[tuple[str, str], _Line] = {
     ("asyncio.locks", "Event"): _event,
     ("asyncio.locks", "Condition"): _nothing,
     ("asyncio.locks", "Semaphore"): _semaphore,
+    ("_asyncio", "Future"): _future,
+    ("_asyncio", "Task"): _future,
+    ("concurrent.futures._base", "Future"): _future,
+    ("threading", "Barrier"): _barrier,
+    ("asyncio.queues", "Queue"): _queue_of_asyncio,
+    ("asyncio.queues", "LifoQueue"): _queue_of_asyncio,
+    ("asyncio.queues", "PriorityQueue"): _queue_of_asyncio,
     ("queue", "Queue"): _queue,
     ("queue", "LifoQueue"): _queue,
     ("queue", "PriorityQueue"): _queue,

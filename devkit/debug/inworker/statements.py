@@ -8,12 +8,13 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import FrameType
 from typing import Any
 
-from . import counterparts
+from . import counterparts, keeps
 from .expressions import short, tree_of, values
-from .polls import around, outwards, tasks, under
+from .polls import around, asking, outwards, tasks, under
 from .redaction import scrub_start
 from .sources import is_users
 from .stacks import is_ours
@@ -30,39 +31,49 @@ _kept: dict[tuple[str, int, int], ast.stmt | None] = {}
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
-    """[{"thread", "lines": [{"at", "text", "values", "loop", "under", "ends"}]}]: of each thread and asyncio task.
+    """[{"thread", "lines": [{"at", "text", "values", "loop", ...}]}]: of each thread and asyncio task.
 
     Of those that are in the program's code. `lines` begins with the innermost frame that is the program's; `values`
-    is {text: value}; `loop` is the innermost one around the line, as `polls.around` has it, or None; of the innermost
-    line `under` is the `if` around it, and `ends` what could end its wait.
+    is {text: value}; `loop` is the innermost one around the line, as `polls.around` has it, or None. The innermost
+    line has `under`, the `if` around it; `ends`, what could end its wait; `locals`, what its function keeps; and
+    `asking`, the loop that asks Ray, as `polls.asking` has it.
     """
-    works = [(names.get(ident, f"thread {ident}"), outwards(frame)) for ident, frame in frames.items()]
-    found = ((name, _lines(stack)) for name, stack in [*works, *tasks()])
+    works = [(names.get(ident, f"thread {ident}"), list(outwards(frame))) for ident, frame in frames.items()]
+    works += [(name, list(stack)) for name, stack in tasks()]
+    under_way = {frame.f_code.co_qualname: frame for _, stack in works for frame in stack if _is_programs(frame)}
+    found = ((name, _lines(stack, under_way)) for name, stack in works)
     return [{"thread": name, "lines": lines} for name, lines in found if lines][:MOST]
 
 
-def _lines(stack: Iterable[FrameType]) -> list[Document]:
-    lines: list[Document] = []
-    for frame in stack:
-        name = frame.f_code.co_filename
-        if is_users(name) and not is_ours(name):
-            lines.append(_line(frame, innermost=not lines))
-            if len(lines) > CALLERS:
-                break
-    return lines
+def _is_programs(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return is_users(name) and not is_ours(name)
 
 
-def _line(frame: FrameType, *, innermost: bool) -> Document:
-    code, line = frame.f_code, frame.f_lineno or 0
-    found = statement(code.co_filename, code.co_firstlineno, line)
+def _lines(stack: Iterable[FrameType], under_way: Mapping[str, FrameType]) -> list[Document]:
+    own = list(islice(filter(_is_programs, stack), CALLERS + 1))
+    return [*(_innermost_line(frame, under_way) for frame in own[:1]), *(_line(frame) for frame in own[1:])]
+
+
+def _line(frame: FrameType) -> Document:
+    code, found = frame.f_code, _statement_at(frame)
     return {
-        "at": {"file": code.co_filename, "line": line, "function": code.co_qualname},
+        "at": {"file": code.co_filename, "line": frame.f_lineno or 0, "function": code.co_qualname},
         "text": "" if found is None else scrub_start(short(ast.unparse(found), TEXT), TEXT, code=True),
         "values": {} if found is None else dict(values([found], frame, VALUES)),
         "loop": around(frame),
-        "under": under(frame) if innermost else None,
-        "ends": counterparts.of(found, code.co_filename) if innermost and found is not None else None,
     }
+
+
+def _innermost_line(frame: FrameType, under_way: Mapping[str, FrameType]) -> Document:
+    line, found = _line(frame), _statement_at(frame)
+    ends = counterparts.of(found, frame, under_way) if found is not None else None
+    known = keeps.of_function(frame, line["values"])
+    return {**line, "under": under(frame), "ends": ends, "locals": known, "asking": asking(frame)}
+
+
+def _statement_at(frame: FrameType) -> ast.stmt | None:
+    return statement(frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_lineno or 0)
 
 
 def statement(filename: str, first: int, line: int) -> ast.stmt | None:

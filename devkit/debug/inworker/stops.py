@@ -19,12 +19,12 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Literal, Protocol
 
-from . import stepping
+from . import noting, stepping
 from .frames import Frame, chained_frames, live_frames, place_of
 from .loops import LoopDriver, driver_for, running_loop
 from .parking import Job, Place
 from .quiet import quiet
-from .records import Identity, Raised, Reason, StopRecord
+from .records import Identity, Reason, StopRecord
 
 Why = Literal["continued", "stepped", "timeout", "cancelled", "exit"]  # exit: by SIGTERM, as Ray ends workers
 How = Literal["continue", "next", "stepIn", "stepOut"]
@@ -181,7 +181,7 @@ class Stops:
             line,
             function,
             stop.reason,
-            None if error is None else _exception_record(error),
+            None if error is None else noting.record(error),
             stop.since,
             attached,
             thread=f"{stop.thread_name} ({stop.note})" if stop.note else stop.thread_name,
@@ -237,9 +237,9 @@ class Stops:
             stop.traceback = traceback or (exception.__traceback__ if exception is not None else None)
             stop.breakpoints, stop.timeout, stop.listed = breakpoints, timeout, listed
             if raised is not None:
-                _note_raised(stop, raised)
+                noting.raised(stop, raised)
             elif reason == "breakpoint":
-                _note_handled(stop, frame, sys.exception())
+                noting.handled(stop, frame, sys.exception())
         except Exception:  # noqa: BLE001 - keeps the program running: it passes this stop by, and says so
             _complain("could not stop")
             return
@@ -251,7 +251,7 @@ class Stops:
         if not place.busy:
             stop = self._new(place, frame, "step", None, last.id)
             stop.timeout = last.timeout
-            _note_result(stop)
+            noting.result(stop)
             self._hold(stop)
 
     def _new(self, place: Place, frame: FrameType, reason: Reason, exception: BaseException | None, name: str) -> Stop:
@@ -342,37 +342,6 @@ class Stops:
             _complain("could not tell of a stop")
 
 
-def _note_result(stop: Stop) -> None:
-    """As pdb has it: the value that a function has returned, behind an arrow, or what the line has raised."""
-    result, error = stepping.result(), stepping.error()
-    if isinstance(error, BaseException):
-        _note_raised(stop, error)
-    elif result is not None:
-        from .redaction import redact
-        from .values import summarise
-
-        function, value = result
-        stop.names = {stepping.RETURNED: value}
-        stop.note = f"{function}()->{summarise(redact(function.rpartition('.')[2], value))}"
-
-
-def _note_raised(stop: Stop, error: BaseException) -> None:
-    from .values import error_line
-
-    stop.raised = error
-    stop.names = {stepping.RAISED: error}
-    stop.note = error_line(error)
-
-
-def _note_handled(stop: Stop, frame: FrameType, error: BaseException | None) -> None:
-    """Of a stop in an `except`: what came to this frame, and is handled in it, can be asked for."""
-    if error is not None and error.__traceback__ is not None and error.__traceback__.tb_frame is frame:
-        from .values import error_line
-
-        stop.names = {stepping.RAISED: error}
-        stop.note = f"handling {error_line(error)}"
-
-
 def _refresh(frame: FrameType) -> None:
     """Reads a frame's variables anew: after a trace function, CPython before 3.13 writes back what it last read.
 
@@ -396,13 +365,6 @@ def _short(worker_id: str) -> str:
     """
     worker, dash, child = worker_id.partition("-")
     return f"{worker[:8]}{dash}{child}"
-
-
-def _exception_record(error: BaseException) -> Raised:
-    from .values import error_line
-
-    kind = type(error).__name__
-    return {"type": kind, "message": error_line(error).removeprefix(kind).removeprefix(": ")}
 
 
 def _thread_name(ident: int) -> str:

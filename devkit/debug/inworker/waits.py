@@ -139,11 +139,11 @@ def _of_coroutines() -> Iterator[Document]:
     parts = {id(part) for task in tasks for part in _parts(_awaited(task))}  # which `gather` has made of a call's own
     for task in tasks:
         try:
-            references = list(_references(_awaited(task)))
+            awaited = list(references(_awaited(task)))
             own = [frame for frame, _ in awaiting(task.get_coro()) if _is_programs(frame)]
         except Exception:  # noqa: BLE001 - a task of somebody's own make: the other waits are still wanted
             continue
-        found = task_ids(references)
+        found = task_ids(awaited)
         if found and own and id(task) not in parts:
             yield _document(f"task {task.get_name()}", own, found, len(found))
 
@@ -159,14 +159,14 @@ def _parts(future: Any) -> list[Any]:
     return list(found) if isinstance(found, list) else []
 
 
-def _references(future: Any, depth: int = 0) -> Iterator[Any]:
+def references(future: Any, depth: int = 0) -> Iterator[Any]:
     """Ray's references behind a future: Ray keeps each on a future of another kind, which wakes this one."""
     if future is None or depth > DEPTH or future.done():
         return
     for part in _parts(future):
-        yield from _references(part, depth + 1)
+        yield from references(part, depth + 1)
     if hasattr(future, "_fut_waiter"):
-        yield from _references(future._fut_waiter, depth + 1)
+        yield from references(future._fut_waiter, depth + 1)
     for callback, *_ in getattr(future, "_callbacks", None) or ():
         for cell in getattr(callback, "__closure__", None) or ():
             reference = getattr(cell.cell_contents, "object_ref", None)

@@ -133,6 +133,7 @@ def main():
 raising = Raising(
     lambda names, frame, error: HITS.append([*names, frame.f_code.co_name, frame.f_lineno, repr(error)]),
     lambda name, error: FAILED.append([name, type(error).__name__]),
+    lambda: None,
 )
 if "count" in sys.argv:
     raising.count()

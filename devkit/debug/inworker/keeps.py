@@ -1,0 +1,122 @@
+"""What an actor, or a function that is under way, keeps.
+
+Plain data as it is; of containers the first items, and how many there are; arrays by their shape. Nothing of the
+program is run, and nothing is fetched from a device: a process that hangs must not be touched.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+from .expressions import short, told
+from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
+from .sources import is_users
+
+MOST = 12  # attributes of an actor
+LOCALS = 6  # variables of a function
+ITEMS = 3  # of a container
+FIELDS = 4  # of an object
+DEPTH = 3
+LENGTH = 120  # characters of one value
+
+Document = dict[str, Any]
+
+
+def of_actor() -> Document:
+    """{name: value} of the attributes of the actor that lives here; empty where there is none."""
+    worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
+    try:
+        own = list(worker.actors.values()) if worker is not None else []
+    except Exception:  # noqa: BLE001 - another Ray's: then nothing is known of it
+        return {}
+    return _shown(attributes(own[0]), MOST) if len(own) == 1 else {}
+
+
+def of_function(frame: FrameType, told_already: Iterable[str] = ()) -> Document:
+    """{name: value} of the variables of a function that is under way, the last ones first."""
+    if frame.f_code.co_name == "<module>":
+        return {}
+    known = set(told_already)
+    found = [(name, value) for name, value in frame.f_locals.items() if name not in known and name != "self"]
+    return _shown(reversed(found), LOCALS)
+
+
+def _shown(pairs: Iterable[tuple[str, Any]], most: int) -> Document:
+    """Without what says nothing: modules, functions, objects of which only the class could be named."""
+    from .redaction import REDACTED, redact, scrub
+
+    found: Document = {}
+    for name, value in pairs:
+        text = _text(value)
+        if len(found) < most and text is not None and not name.startswith("__"):
+            found[name] = REDACTED if redact(name, value) is not value else short(scrub(text), LENGTH)
+    return found
+
+
+def _text(value: Any) -> str | None:
+    try:
+        return brief(value)
+    except Exception:  # noqa: BLE001 - changed by another thread meanwhile, or of somebody's own make
+        return None
+
+
+def brief(value: Any, depth: int = DEPTH) -> str | None:
+    """
+    >>> brief(list(range(100))), brief([1, 2, 3, 4]), brief({"need": [1036, {"a": 1}]})
+    ('[0, 1, 2, ... 97 more]', '[1, 2, 3, 4]', "{'need': [1036, {'a': 1}]}")
+    >>> brief(sys), brief(object()), brief([object()])
+    (None, None, '[<object>]')
+    """
+    whole = told(value)
+    counted = whole is not None and whole.startswith(f"{type_name(type(value))} of ")
+    inner = _inner(value, depth) if depth and (whole is None or counted) else None
+    return whole if inner is None else inner
+
+
+def _inner(value: Any, depth: int) -> str | None:
+    """Of a container, or of an object of one of the program's own classes; None of anything else."""
+    if (named := fields(value)) is not None or (named := _of_programs(value)) is not None:
+        parts, size = [f"{name}={each}" for name, each in _pairs(named, FIELDS, depth)], len(named)
+        return f"{type_name(type(value))}({_joined(parts, size)})"
+    mapping = as_mapping(value)
+    if mapping is not None:
+        first = list(islice(dict.items(mapping), ITEMS))
+        parts = [f"{_part(key, 1)}: {each}" for key, each in _pairs(first, ITEMS, depth)]
+        return f"{{{_joined(parts, dict.__len__(mapping))}}}"
+    items = as_items(value, ITEMS)
+    if items is None:
+        return None
+    text = _joined([_part(each, depth - 1) for each in items], size_of(value))
+    if isinstance(value, tuple):
+        return f"({text}{',' * (len(items) == 1)})"
+    return f"{{{text}}}" if isinstance(value, set | frozenset) else f"[{text}]"
+
+
+def _of_programs(value: Any) -> list[tuple[str, Any]] | None:
+    kind = type(value)
+    module = sys.modules.get(getattr(kind, "__module__", "") or "")
+    file = getattr(module, "__file__", None)
+    return attributes(value) if isinstance(file, str) and is_users(file) and kind is not type else None
+
+
+def _pairs(pairs: list[tuple[Any, Any]], most: int, depth: int) -> Iterator[tuple[Any, str]]:
+    from .redaction import REDACTED, hidden_pairs
+
+    hidden = hidden_pairs(pairs)
+    for number, (name, value) in enumerate(pairs[:most]):
+        yield name, REDACTED if number in hidden else _part(value, depth - 1)
+
+
+def _part(value: Any, depth: int) -> str:
+    return brief(value, depth) or f"<{type_name(type(value))}>"
+
+
+def _joined(parts: list[str], size: int) -> str:
+    return ", ".join([*parts, *([f"... {size - len(parts)} more"] if size > len(parts) else [])])
+
+
+__all__ = ["brief", "of_actor", "of_function"]

@@ -1,0 +1,90 @@
+"""A loop that asks Ray again and again, though nothing is under way that could answer. Pure.
+
+Such as `while len(done) < total: ready, _ = ray.wait(refs, ...)` with references that are all there already: it turns,
+and all others are idle. One sleep of half a minute in such a loop is none: it is given a core once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from devkit.hang import words
+from devkit.hang.case import Case
+from devkit.hang.facts import Line, ProcessFacts, Values
+from devkit.hang.records import Verdict
+from devkit.hang.states import State
+
+TURNS = 4  # between the samples; a wait of Ray's looks around once a second
+_TURNING = frozenset({"sleep", "ray"})
+
+
+class Asker(NamedTuple):
+    """A process in such a loop."""
+
+    state: State
+    line: Line
+    loop: str
+    values: Values
+
+    @property
+    def said(self) -> str:
+        values = ", ".join(f"{name} = {value}" for name, value in self.values)
+        return f"`{self.loop}` ({values})"
+
+
+def verdict(case: Case) -> Verdict | None:
+    """Where one process asks, nobody else has anything to do but to wait for it, and Ray has no call for anybody."""
+    found = [each for state in case.states if (each := _asker(case, state)) is not None]
+    if len(found) != 1:
+        return None
+    [one] = found
+    others = [state for state in case.states if state is not one.state]
+    if any(state.moved or state.advanced or state.doing not in ("idle", "ray") for state in others):
+        return None
+    waiting = {state.facts.id for state in others if state.doing == "ray"} | {one.state.facts.id}
+    if case.now.pending or any(tasks for process, tasks in case.now.tasks.items() if process not in waiting):
+        return None
+    at = words.at_frame(one.line.at)
+    text = (
+        f"no progress: {words.name(one.state)} is in the loop {one.said}{at}, where nothing that this looks at has "
+        f"changed in {words.span(case.seconds)}; it asks Ray for results, and {_rest(others)}"
+    )
+    evidence = words.waits(case.states)
+    return Verdict("stuck", text, words.culprit(one.state, one.line.at), None, evidence, case.decided(0.0))
+
+
+def _asker(case: Case, state: State) -> Asker | None:
+    before = case.before.get(state.facts.id)
+    if before is None or state.advanced or state.doing not in _TURNING or not _turns(before, state.facts):
+        return None
+    earlier = {(line.at.file, line.asking) for stack in before.standing for line in stack.lines[:1]}
+    still = (line for line in _asking(state) if (line.at.file, line.asking) in earlier)
+    line = next(still, None)
+    if line is None or line.asking is None:
+        return None
+    return Asker(state, line, *line.asking)
+
+
+def _turns(before: ProcessFacts, now: ProcessFacts) -> bool:
+    """Whether the thread that works has been given a core again and again."""
+    name = now.thread.name if now.thread else ""
+    earlier = next((each.turns for each in before.threads if each.name == name), None)
+    return earlier is not None and now.thread is not None and now.thread.turns - earlier >= TURNS
+
+
+def _rest(others: Sequence[State]) -> str:
+    waiting = [state for state in others if state.doing == "ray"]
+    if waiting:
+        return f"all others are idle, or wait for it, as {words.named(waiting)} {words.verb(waiting, 'does', 'do')}"
+    return "all other processes are idle" if others else "there is no other process"
+
+
+def _asking(state: State) -> Iterator[Line]:
+    for stack in state.facts.standing:
+        line = stack.lines[0]
+        if line.asking is not None and line.asking[1]:
+            yield line
+
+
+__all__ = ["verdict"]

@@ -1,0 +1,83 @@
+"""What an actor and a function keep, in short, without running or fetching anything of theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from devkit.debug.inworker import keeps
+
+
+class Request:
+    def __init__(self, need: int) -> None:
+        self.need = need
+        self.done = threading.Event()
+        self.api_key = "sk-hidden-hidden"
+
+    def __repr__(self) -> str:
+        raise AssertionError("it is the program's code")
+
+    @property
+    def room(self) -> int:
+        raise AssertionError("a property is code, too")
+
+
+def test_plain_data_as_it_is_and_containers_by_their_first_items() -> None:
+    assert keeps.brief({"a": 1, "b": [1, 2, 3, 4]}) == "{'a': 1, 'b': [1, 2, 3, 4]}"
+    assert keeps.brief(list(range(100))) == "[0, 1, 2, ... 97 more]"
+    assert keeps.brief({number: str(number) for number in range(12)}) == "{0: '0', 1: '1', 2: '2', ... 9 more}"
+    assert keeps.brief(collections.deque([(1036, threading.Event())])) == "[(1036, <Event not set>)]"
+    assert (
+        keeps.brief({1, 2}) == "{1, 2}"
+        and keeps.brief(()) == "()"
+        and keeps.brief((threading.Event(),)) == ("(<Event not set>,)")
+    )
+
+
+def test_objects_of_the_programs_classes_by_their_attributes() -> None:
+    assert keeps.brief(Request(7)) == "Request(need=7, done=<Event not set>, api_key=<redacted>)"
+    assert keeps.brief([Request(7)] * 5) == (
+        "[" + "Request(need=7, done=<Event not set>, api_key=<redacted>), " * 3 + "... 2 more]"
+    )
+    assert keeps.brief(sys) is None and keeps.brief(object()) is None and keeps.brief(len) is None
+
+
+def test_an_object_that_holds_itself_has_an_end() -> None:
+    own: list[Any] = [1]
+    own.append(own)
+    text = keeps.brief(own)
+    assert text is not None and text.startswith("[1, [1, [1, ") and len(text) < 100
+
+
+def test_arrays_by_their_shape() -> None:
+    torch = pytest.importorskip("torch")
+    assert keeps.brief({"w": torch.zeros(3, 4)}) == "{'w': tensor [3, 4] float32}"
+    assert keeps.brief(torch.nn.Linear(2, 2)) is None
+
+
+def test_futures() -> None:
+    async def main() -> str | None:
+        return keeps.brief({0: asyncio.get_running_loop().create_future()})
+
+    assert asyncio.run(main()) == "{0: <Future pending>}"
+
+
+def test_the_variables_of_a_function() -> None:
+    def serve(rid: str, password: str) -> dict[str, Any]:
+        future, loop, text = None, sys, "x" * 300
+        known = keeps.of_function(sys._getframe(), told_already=["rid"])
+        assert (rid, future, loop, text, password) is not None
+        return known
+
+    known = serve("11", "hunter2")
+    assert list(known) == ["text", "future", "password"], known
+    assert known["future"] == "None" and known["password"] == "<redacted>" and len(known["text"]) <= keeps.LENGTH
+
+
+def test_where_there_is_no_actor_it_keeps_nothing() -> None:
+    assert keeps.of_actor() == {}

@@ -1,0 +1,76 @@
+"""A loop that asks Ray again and again while nobody else has anything to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from devkit.hang.answers import read_sample
+from devkit.hang.watchdog import progressed
+from tests.hang.jobs import NOW, TRAIN, Document, answer, facts, process, verdict
+
+LOOP = {"loop": "while len(batch) < wanted", "values": {"batch": "dict of 3", "wanted": "24"}}
+
+
+def asker(turns: int, *, values: Document | None = None, line: int = 32, **changes: Any) -> Document:
+    asking = {**LOOP, "values": LOOP["values"] if values is None else values}
+    at = {"file": TRAIN, "line": line, "function": "collect"}
+    said = {"at": at, "text": "time.sleep(0.01)", "values": {}, "asking": asking, "locals": {"ready": "[3]"}}
+    known = facts(None, line, "collect", call_in="clock_nanosleep", **changes)
+    known["threads"][0]["turns"] = turns
+    return process({**known, "statements": [{"thread": "MainThread", "lines": [said]}]}, None, "driver")
+
+
+def rest() -> list[Document]:
+    return [process(facts(rank, 0), rank) for rank in range(2)]
+
+
+def test_it_is_a_hang_with_the_loop_and_its_values() -> None:
+    found = verdict([asker(10), *rest()], [asker(900), *rest()], seconds=12.0)
+    assert found.hang and found.kind == "stuck" and found.decided
+    assert found.sentence == (
+        "no progress: the driver is in the loop `while len(batch) < wanted` (batch = dict of 3, wanted = 24) "
+        f"at {TRAIN}:32 in collect, where nothing that this looks at has changed in 12 s; it asks Ray for results, "
+        "and all other processes are idle"
+    )
+    assert found.evidence[-1] == f"the driver at {TRAIN}:32 in collect: ready = [3]"
+    young = verdict([asker(10), *rest()], [asker(900), *rest()], seconds=2.0)
+    assert young.hang and not young.decided, "more samples are taken"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param([asker(11), *rest()], id="one long sleep"),
+        pytest.param([asker(900, values={"batch": "dict of 4", "wanted": "24"}), *rest()], id="it gets on"),
+        pytest.param([asker(900), process(facts(0, 40), 0), *rest()[1:]], id="somebody is at something"),
+        pytest.param([asker(900, values={}), *rest()], id="nothing is known of what it looks at"),
+    ],
+)
+def test_what_gets_on_or_sleeps_long_is_none(last: list[Document]) -> None:
+    found = verdict([asker(10), *rest()], last, seconds=12.0)
+    assert "in the loop `while len(batch)" not in found.sentence, found.sentence
+
+
+def test_neither_is_one_whose_call_runs_or_waits_for_room() -> None:
+    first, last = [asker(10), *rest()], [asker(900), *rest()]
+    found = verdict(first, last, seconds=12.0, tasks={"Worker-1": frozenset({"t"})})
+    assert not found.hang, found.sentence
+
+
+def test_who_waits_for_the_one_that_asks_is_no_reason_against_it() -> None:
+    def sample(turns: int) -> list[Document]:
+        waits = process(facts(None, 12, "main", inner=[("/v/site-packages/ray/_private/worker.py", 7, "get")]), None)
+        return [asker(turns), waits, *rest()]
+
+    found = verdict(sample(10), sample(900), seconds=12.0)
+    assert found.hang and "all others are idle, or wait for it, as Worker pid 1900 does" in found.sentence
+
+
+def test_to_the_watchdog_it_is_no_progress() -> None:
+    first, last = [asker(10), *rest()], [asker(900, line=33), *rest()]
+    before, now = read_sample(answer(first)), read_sample(answer(last, NOW + 12))
+    assert not progressed(before, now)
+    working = read_sample(answer([asker(900, line=33), process(facts(0, 40), 0), *rest()[1:]], NOW + 12))
+    assert progressed(before, working)
