@@ -204,7 +204,7 @@ class LiveView:
         self._progress.checks.append(result)
 
     def note(self, text: str) -> None:
-        self._talk.print(text, style="dim", soft_wrap=True)
+        self._talk.print(text, style="dim")
 
     def finish(self, record: SmokeRecord) -> None:
         self.__exit__(None, None, None)
