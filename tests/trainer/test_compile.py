@@ -128,6 +128,7 @@ def test_a_machine_without_a_compiler_runs_the_layers_as_they_are(
     assert said == ["layers are not compiled: FileNotFoundError: No C++ compiler"]
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_a_layer_that_cannot_be_compiled_runs_as_it_is(
     models: Path, mesh: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
