@@ -5,10 +5,12 @@
 
 A Qwen2 of Qwen2.5-0.5B's shape with random weights; PPO with a critic of the same shape and no reference; 256 prompts
 of 256 tokens, each response 512, two mini-batches; SGLang, one engine per GPU; float32 weights under FSDP2, bf16
-computation, layers checkpointed, no padding, passes cut by the same token budgets. Both commands are one list of
-overrides, with `KEY=VALUE` of the command line at its end, and both run for `--steps` as processes of their own, one
-after the other. The metrics of both have the same names; beside them, the time from one step's record to the next is
-measured from outside. Medians of all steps but the first `--warmup`.
+computation, no padding, passes cut by the same token budgets. Both commands are one list of overrides, with
+`KEY=VALUE` of the command line at its end, and both run for `--steps` as processes of their own, one after the other.
+This trainer chooses how layers are trained, as by default. verl recomputes nothing (`VERL_BEST`); it compiles no layers
+under FSDP2, and its fused kernels (`--verl-with actor_rollout_ref.model.use_fused_kernels=True`) made it slower. The
+metrics of both have the same names; beside them, the time from one step's record to the next is measured from outside.
+Medians of all steps but the first `--warmup`.
 
 verl looks every 2 s whether all responses are there, and has no key for that; here it looks every 0.1 s, by a sampler
 of its own (`--verl-poll 2` leaves it as it is). It is looked for in this environment; `--verl-path DIR` puts a folder
@@ -42,6 +44,10 @@ PHASES = ("gen", "reward", "old_log_prob", "values", "adv", "update_critic", "up
 MARK = "END_TO_END_RUN"  # in the environment of all processes of a run
 POLL_S, GRACE_S = 0.02, 45.0
 VERL_POLL_S = 2.0  # as it is published
+VERL_BEST = (
+    "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+    "critic.model.enable_gradient_checkpointing=False",
+)
 SAMPLER = """from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 
@@ -106,7 +112,7 @@ def overrides(folder: Path, sizes: Sizes, args: argparse.Namespace) -> list[str]
         "trainer.logger": "[console,file]",
     }
     for trained in ("actor_rollout_ref.model", "critic.model"):
-        words |= {f"{trained}.use_remove_padding": True, f"{trained}.enable_gradient_checkpointing": True}
+        words[f"{trained}.use_remove_padding"] = True
     if args.tiny:
         words["trainer.device"] = "cpu"
     else:
@@ -133,7 +139,12 @@ def verl(folder: Path, words: Sequence[str], args: argparse.Namespace) -> Traine
     if look.returncode:
         raise Missing("verl is not installed", "pip install 'verl==0.9.1', or --verl-path, or --only ours")
     print(f"verl {look.stdout.strip()}")
-    own = ["+ray_kwargs.ray_init.address=local", "+ray_kwargs.ray_init.include_dashboard=False"]
+    own = [
+        *VERL_BEST,
+        *args.verl_with,
+        "+ray_kwargs.ray_init.address=local",
+        "+ray_kwargs.ray_init.include_dashboard=False",
+    ]
     if args.verl_poll != VERL_POLL_S:
         (folder / "sampler.py").write_text(SAMPLER.format(seconds=args.verl_poll))
         sampler = "trainer.v1.sampler.custom_sampler"
@@ -298,6 +309,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--verl-path", metavar="DIR", help="a folder with verl and what it needs")
     parser.add_argument("--verl-python", metavar="PYTHON", default=sys.executable)
     parser.add_argument("--verl-poll", type=float, default=0.1, help="seconds; 2 is verl as it is published")
+    parser.add_argument("--verl-with", nargs="*", default=[], metavar="KEY=VALUE", help="for verl alone")
     parser.add_argument("--logs", type=Path, default=None, help="a folder for what the trainers print")
     parser.add_argument("--tiny", action="store_true", help="a model of two layers, on a CPU, this trainer alone")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for both trainers")

@@ -28,9 +28,19 @@ def of_training(chosen: Sequence[Choice]) -> Iterator[str]:
 
 def of_first_step(config: Config, chosen: Sequence[Choice]) -> str | None:
     """Before the first step of this process, of a resumed run too. It compiles with the first batch."""
-    compiled = [choice.role for choice in chosen if choice.plan.compiled]
-    if config.uses_reference and config.actor_rollout_ref.ref.fsdp_config.use_torch_compile is not False:
-        compiled[1:1] = ["reference"] * ("actor" in compiled)
+    compiled = _compiled(config, chosen)
     if not compiled:
         return None
     return f"the first step compiles layers ({', '.join(compiled)}): expect it to take a minute longer than later ones"
+
+
+def at_first_step(config: Config, chosen: Sequence[Choice]) -> str:
+    """What the console shows until it is done."""
+    return "first step, compiling layers" if _compiled(config, chosen) else "first step"
+
+
+def _compiled(config: Config, chosen: Sequence[Choice]) -> list[str]:
+    compiled = [choice.role for choice in chosen if choice.plan.compiled]
+    if config.uses_reference and config.actor_rollout_ref.ref.fsdp_config.use_torch_compile is not False:
+        compiled[1:1] = ["reference"] * ("actor" in compiled)
+    return compiled

@@ -91,7 +91,7 @@ def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: O
         return last
     recorder, profiler = Recorder(spec, workers), Profiler(config.global_profiler, workers.everywhere, tracker.note)
     loop = Loop(config, pool, workers, data, tracker, observer, recorder, profiler, leaving, endless(data.train), steps)
-    tracker.phase("first step", forecast.of_first_step(config, chosen))
+    tracker.phase(forecast.at_first_step(config, chosen), forecast.of_first_step(config, chosen))
     while progress.step < steps:
         with leaving.step():
             progress, saved, last = loop.step(progress, saved)

@@ -37,7 +37,7 @@ class Sizes:
 QWEN2 = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14}
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 FULL = Sizes(
-    *(256, 128, 256, 512, 16384, 32768),
+    *(256, 128, 256, 512, 16384, 16384),
     QWEN2 | {"num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 32768},
 )
 TINY = Sizes(

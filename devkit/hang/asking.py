@@ -1,12 +1,14 @@
-"""A loop that asks Ray again and again, though nothing is under way that could answer. Pure.
+"""Loops that ask Ray again and again, and nothing that their condition looks at changes. Pure.
 
-Such as `while len(done) < total: ready, _ = ray.wait(refs, ...)` with references that are all there already: it turns,
-and all others are idle. One sleep of half a minute in such a loop is none: it is given a core once.
+Such as `while len(done) < total: ready, _ = ray.wait(refs, ...)`: it turns, and comes to other lines, which looks like
+work. It is a wait for others where these stand still, and a hang of its own where all others are idle. One sleep of
+half a minute in such a loop is none: it is given a core once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from devkit.hang import words
@@ -33,17 +35,30 @@ class Asker(NamedTuple):
         return f"`{self.loop}` ({values})"
 
 
+def settled(case: Case) -> Case:
+    """The case in which those that only ask wait for others, if no other process moves."""
+    found = {each.state.facts.id: each for state in case.states if (each := _asker(case, state)) is not None}
+    others = [state for state in case.states if state.facts.id not in found]
+    moves = any(state.moved or state.advanced or state.doing == "busy" or state.works_beside for state in others)
+    if not found or moves or _unseen(case, others, found):
+        return case
+    states = (
+        replace(state, moved=False, place=one.line.at, asks=one.said) if (one := found.get(state.facts.id)) else state
+        for state in case.states
+    )
+    return replace(case, states=tuple(states))
+
+
 def verdict(case: Case) -> Verdict | None:
     """Where one process asks, nobody else has anything to do but to wait for it, and Ray has no call for anybody."""
-    found = [each for state in case.states if (each := _asker(case, state)) is not None]
+    found = [each for state in case.states if state.asks and (each := _asker(case, state)) is not None]
     if len(found) != 1:
         return None
     [one] = found
     others = [state for state in case.states if state is not one.state]
-    if any(state.moved or state.advanced or state.doing not in ("idle", "ray") for state in others):
+    if any(state.doing not in ("idle", "ray") for state in others):
         return None
-    waiting = {state.facts.id for state in others if state.doing == "ray"} | {one.state.facts.id}
-    if case.now.pending or any(tasks for process, tasks in case.now.tasks.items() if process not in waiting):
+    if case.now.pending:
         return None
     at = words.at_frame(one.line.at)
     text = (
@@ -52,6 +67,12 @@ def verdict(case: Case) -> Verdict | None:
     )
     evidence = words.waits(case.states)
     return Verdict("stuck", text, words.culprit(one.state, one.line.at), None, evidence, case.decided(0.0))
+
+
+def _unseen(case: Case, others: Sequence[State], askers: Container[str]) -> bool:
+    """Whether a task runs in a process that is idle to us, or that we don't know: it may be what is asked for."""
+    at_it = {state.facts.id for state in others if state.doing != "idle"}
+    return any(each not in at_it and each not in askers for each, tasks in case.now.tasks.items() if tasks)
 
 
 def _asker(case: Case, state: State) -> Asker | None:
@@ -87,4 +108,4 @@ def _asking(state: State) -> Iterator[Line]:
             yield line
 
 
-__all__ = ["verdict"]
+__all__ = ["settled", "verdict"]

@@ -38,7 +38,7 @@ MOST_WORKING = 3  # processes at work, in the evidence
 
 def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
     """`now` is a later sample of the same job as `first`. A wait younger than `patience` seconds is not `decided`."""
-    case = chains.judged(first, now, patience)
+    case = asking.settled(chains.judged(first, now, patience))
     looks = (
         _paused,
         _deadlocked,
@@ -276,11 +276,14 @@ def _who_waits(
     waiters: Sequence[State], blamed: Sequence[State], awaited: Mapping[str, tuple[str, str]], whom: str
 ) -> str:
     """Those who wait for who is blamed, as far as is known, and for what the others wait."""
+    askers = [state for state in waiters if state.asks]
+    waiters = [state for state in waiters if not state.asks]
     theirs = {state.facts.id for state in blamed} | {""}
     direct = [state for state in waiters if awaited.get(state.facts.id, ("", ""))[1] in theirs]
     others = [state for state in waiters if state not in direct]
     text = f", and {words.they(direct, 'waits', 'wait')} for {whom}" if direct else ""
-    return text + "".join(f"; {words.name(state)} waits {awaited[state.facts.id][0]}" for state in others[:MOST_TOLD])
+    text += "".join(f"; {words.name(state)} waits {awaited[state.facts.id][0]}" for state in others[:MOST_TOLD])
+    return text + "".join(f"; {words.name(state)} asks Ray in the loop {state.asks}" for state in askers[:MOST_TOLD])
 
 
 def _is_like(one: State, other: State) -> bool:

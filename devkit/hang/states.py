@@ -70,10 +70,11 @@ class State:
     circle: tuple[LockWait, ...] = ()
     beside: str = ""  # threads of the program that compute while the one that works waits for somebody else
     works_beside: bool = False  # one of them in the program's own code: it may be what the others wait for
+    asks: str = ""  # the loop in which it asks Ray again and again, and nothing changes
 
     @property
     def waits_for_others(self) -> bool:
-        return self.doing in ("collective", "meeting", "ray")
+        return self.doing in ("collective", "meeting", "ray") or bool(self.asks)
 
 
 def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> State:

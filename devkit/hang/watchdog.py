@@ -2,10 +2,11 @@
 
 The rule. A job makes progress when, from one look to the next, a collective or a step of any rank is done, or a process
 that waits for no other comes to another line or works: one of its threads wants a core for a tenth of the time, or it
-and its children compute as much, or it reads or writes half a MiB a second. A loop that asks Ray for results which
-nobody is at makes none. So a long step and a long compile are no hang, and neither is a rank that is merely slow. An
-alarm needs a verdict of `diagnose` that is a hang, and either no progress at all for the time-out, or ranks that have
-waited in one collective for as long, for a rank that does none of this. A stop of the debugger is no hang.
+and its children compute as much, or it reads or writes half a MiB a second. A loop that asks Ray for results, and whose
+condition looks at nothing that changes, makes none. So a long step and a long compile are no hang, and neither is a
+rank that is merely slow. An alarm needs a verdict of `diagnose` that is a hang, and either no progress at all for the
+time-out, or ranks that have waited in one collective for as long, for a rank that does none of this. A stop of the
+debugger is no hang.
 """
 
 from __future__ import annotations
@@ -59,10 +60,7 @@ def look(before: Watch | None, now: Sample, timeout: float) -> tuple[Watch, Verd
 
 def progressed(first: Sample, now: Sample) -> bool:
     """Whether the job has gone on between two samples, by the rule above."""
-    case = case_of(first, now, 0.0)
-    if asking.verdict(case) is not None:
-        return False  # a loop that turns, and gets nowhere
-    states = case.states
+    states = asking.settled(case_of(first, now, 0.0)).states
     return any(each.advanced or each.doing == "busy" or (each.moved and not each.waits_for_others) for each in states)
 
 

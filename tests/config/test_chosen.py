@@ -100,10 +100,10 @@ def test_ranks_share_what_a_model_keeps() -> None:
 @pytest.mark.parametrize(
     ("changes", "plan"),
     [
-        ((f"{M}.enable_gradient_checkpointing=True",), (True, SELECTIVE, 0.5, False)),
+        ((f"{M}.enable_gradient_checkpointing=True",), (True, SELECTIVE, 0.75, False)),
         ((f"{M}.enable_gradient_checkpointing=False",), (True, NONE, None, False)),
         ((f"{M}.recompute_granularity=full",), (True, FULL, None, False)),
-        ((f"{M}.recompute_granularity=selective",), (True, SELECTIVE, 0.5, False)),
+        ((f"{M}.recompute_granularity=selective",), (True, SELECTIVE, 0.75, False)),
         ((f"{M}.activation_memory_budget=0.7",), (True, SELECTIVE, 0.7, False)),
         ((f"{F}.use_torch_compile=False",), (False, FULL, None, False)),
         ((f"{F}.reshard_after_forward=True",), (True, NONE, None, True)),

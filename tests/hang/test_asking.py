@@ -68,9 +68,21 @@ def test_who_waits_for_the_one_that_asks_is_no_reason_against_it() -> None:
     assert found.hang and "all others are idle, or wait for it, as Worker pid 1900 does" in found.sentence
 
 
+def test_who_stands_still_is_to_blame_and_not_who_asks() -> None:
+    def sample(turns: int, line: int) -> list[Document]:
+        return [asker(turns, line=line), process(facts(0, 40, "run", call_in="clock_nanosleep"), 0), *rest()[1:]]
+
+    found = verdict(sample(10, 32), sample(900, 33), seconds=12.0, tasks={"Worker-0": frozenset({"t"})})
+    assert found.sentence == (
+        f"no progress: Worker rank 0 sleeps at {TRAIN}:40 in run; the driver asks Ray in the loop "
+        "`while len(batch) < wanted` (batch = dict of 3, wanted = 24)"
+    )
+    assert found.hang and found.decided and not verdict(sample(10, 32), sample(900, 33), seconds=2.0).decided
+
+
 def test_to_the_watchdog_it_is_no_progress() -> None:
     first, last = [asker(10), *rest()], [asker(900, line=33), *rest()]
     before, now = read_sample(answer(first)), read_sample(answer(last, NOW + 12))
     assert not progressed(before, now)
     working = read_sample(answer([asker(900, line=33), process(facts(0, 40), 0), *rest()[1:]], NOW + 12))
-    assert progressed(before, working)
+    assert progressed(before, working), "it has come to a line"

@@ -17,6 +17,7 @@ from tests.trainer.batches import random_ids, rollout_of
 from trainer.config.schema import FsdpConfig
 from trainer.learner import compiling
 from trainer.learner import models as models_module
+from trainer.learner.forward import ForwardOptions
 from trainer.learner.fsdp import Model
 from trainer.learner.models import Source, sharded
 
@@ -64,6 +65,38 @@ def test_compiled_layers_change_no_figure(models: Path, mesh: Any, monkeypatch: 
     same(found, plain)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize("kind", ["causal_lm", "value"])
+def test_trying_what_an_architecture_allows_compiles_nothing(
+    models: Path, mesh: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Nor is a cache asked for, which would make each layer a graph of its own: of 24 layers, too many."""
+    compiled: Counter[str] = Counter()
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled["graphs"] += 1
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    config = FsdpConfig(dtype="fp32", use_torch_compile=True)
+    module = sharded(kind, Source(str(models / "qwen2"), False, 1), config, mesh, checkpointing=False)
+    model = Model(module, torch.device("cpu"), options=ForwardOptions(remove_padding=True))
+    caches: list[object] = []
+    for layer in module.modules():
+        if "DecoderLayer" in type(layer).__name__:
+            layer.register_forward_pre_hook(
+                lambda _, __, named: caches.append(named.get("past_key_values")), with_kwargs=True
+            )
+    compiled.clear()
+    assert model.forward.packs
+    assert caches and set(caches) == {None}
+    assert not compiled
+    rollout = rollout_of(random_ids([4, 1, 6], 1), random_ids([3, 5, 1], 2))
+    with torch.no_grad():
+        _ = model.log_probs(rollout, entropy=False) if kind == "causal_lm" else model.values(rollout)
+    assert compiled["graphs"] >= 1
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.torch.jit")
 def test_the_compiler_chooses_what_selective_recompute_keeps(
     models: Path, mesh: Any, monkeypatch: pytest.MonkeyPatch
@@ -95,6 +128,7 @@ def test_a_machine_without_a_compiler_runs_the_layers_as_they_are(
     assert said == ["layers are not compiled: FileNotFoundError: No C++ compiler"]
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_a_layer_that_cannot_be_compiled_runs_as_it_is(
     models: Path, mesh: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -77,9 +77,11 @@ def test_what_takes_long_is_told_before(of: Of) -> None:
     config = of("algorithm.use_kl_in_reward=True")
     on_cpu = choose(config, {}, CPU)
     assert list(forecast.of_training(on_cpu)) == [] and forecast.of_first_step(config, on_cpu) is None
+    assert forecast.at_first_step(config, on_cpu) == "first step"
     on_gpu = choose(config, {}, Device(cuda=True, compiles=True))
     said = forecast.of_first_step(config, on_gpu)
     assert said is not None and "(actor, reference, critic)" in said and "a minute longer" in said
+    assert forecast.at_first_step(config, on_gpu) == "first step, compiling layers"
     alone = choose(of(f"{CRITIC}.fsdp_config.use_torch_compile=False"), {}, Device(cuda=True, compiles=True))
     said = forecast.of_first_step(of(), alone)
     assert said is not None and "(actor)" in said

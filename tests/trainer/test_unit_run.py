@@ -589,6 +589,8 @@ def test_what_takes_long_is_told_before_it_begins(go: Go, monkeypatch: pytest.Mo
     said: list[str] = []
     generate = Pretender.generate
     monkeypatch.setattr(Tracker, "note", lambda _self, text: said.append(text))
+    phase, shown = Tracker.phase, list[str]()
+    monkeypatch.setattr(Tracker, "phase", lambda self, *given: (shown.append(given[0]), phase(self, *given))[1])
     build = Pool.build
     monkeypatch.setattr(Pool, "build", lambda self, spec: (said.append("build"), build(self, spec))[1])
     monkeypatch.setattr(
@@ -605,3 +607,4 @@ def test_what_takes_long_is_told_before_it_begins(go: Go, monkeypatch: pytest.Mo
         True,
         "generate",
     ]
+    assert shown[-1] == "first step, compiling layers"

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from trainer.balance import PassLimit
 from trainer.config.batches import micro_batch_sizes
-from trainer.config.fits import FULL, GIB, NONE, SELECTIVE, SHARE, Fit, Load, Plan, Plans, first_fit, resident
+from trainer.config.fits import FULL, GIB, NONE, SELECTIVE, SHARE, USUAL, Fit, Load, Plan, Plans, first_fit, resident
 from trainer.config.schema import Config, CriticModelConfig, FsdpConfig, ModelConfig, TrainedFsdpConfig
 from trainer.config.shape import Shape
 from trainer.grid import actor_grid, critic_grid, reference_grid
@@ -141,7 +141,7 @@ def _stands(compiled: bool, wanted: Plans) -> Plan:
     recompute = wanted.recompute or FULL
     budget = None
     if compiled and recompute == SELECTIVE:
-        budget = wanted.budgets(compiled)[0]
+        budget = USUAL if wanted.budget is None else wanted.budget
     reshard = True if wanted.reshard is None else wanted.reshard
     return Plan(compiled, recompute, budget, reshard)
 

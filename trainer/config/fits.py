@@ -13,7 +13,8 @@ from itertools import combinations
 from trainer.config.shape import Shape
 
 SHARE = 0.9  # of what is free: the allocator's gaps, and what the formula does not know
-BUDGETS = (0.5, 0.25)  # of the activations that compiled layers would keep, most first
+BUDGETS = (0.75, 0.5, 0.25)  # of the activations that compiled layers would keep, most first
+USUAL = 0.5  # the budget where nothing is known of sizes
 EAGER = 1.6  # what layers keep that are not compiled, over what compiled ones keep: 1.4 to 1.75 by architecture
 KEPT_LOGITS = 1 / 16  # of a GPU's memory, for logits that are kept for the gradient: 5 GiB of 80
 CHUNK_LOGITS = 2**28  # logits at once where they are not kept: 1 GiB in float32

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -51,6 +53,14 @@ def compile_layers(layers: Iterable[nn.Module], share: float = 1.0) -> None:
     for layer in layers:
         compiled = torch.compile(layer.forward, backend=Budgeted(share)) if share < 1 else torch.compile(layer.forward)
         layer.forward = compiled
+
+
+def as_they_are() -> AbstractContextManager[Any]:
+    """Within it compiled layers run uncompiled: for passes that are not worth the time which compiling them takes."""
+    if "torch._dynamo" not in sys.modules:  # nothing is compiled, and loading the compiler takes seconds
+        return nullcontext()
+    eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return eager
 
 
 @cache

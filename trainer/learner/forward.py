@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 
 from trainer.learner import attention, head
+from trainer.learner.compiling import as_they_are
 from trainer.learner.layout import Layout, is_level, level, packed, padded, probe
 from trainer.records import Rollout
 
@@ -46,7 +47,6 @@ class Forward:
         self._may_level = device.type == "cuda"
         self.inert: list[str] = []  # settings that have no effect with this architecture, and why
         self.backbone: Any = getattr(module, "backbone", None) or module.base_model
-        self._is_value_model = hasattr(module, "backbone")
         # FSDP gathers a root's own parameters, the head's and the embeddings', within its forward methods alone.
         module.run_inside = partial(_run, module)  # type: ignore[assignment]
         register_fsdp_forward_method(module, "run_inside")
@@ -90,7 +90,8 @@ class Forward:
         return logits
 
     def _accepted(self, layout: Layout) -> dict[str, Any]:
-        inputs = {**layout.inputs, "use_cache": False} if not self._is_value_model else layout.inputs
+        # A cache that is asked for makes each layer a graph of its own, by its place in the cache.
+        inputs = {**layout.inputs, "use_cache": False}
         return inputs if self._takes_any else {name: x for name, x in inputs.items() if name in self._names}
 
     @cached_property
@@ -138,7 +139,8 @@ class Forward:
 
     @torch.no_grad()
     def _tried(self, lay_out: Callable[[Rollout, torch.device], Layout]) -> Tensor:
-        return self.module.run_inside(self._hidden, lay_out(probe(), self.device))  # type: ignore[no-any-return, operator]
+        with as_they_are():
+            return self.module.run_inside(self._hidden, lay_out(probe(), self.device))  # type: ignore[no-any-return, operator]
 
     @cached_property
     def head_is_all(self) -> bool:
@@ -152,7 +154,7 @@ class Forward:
             output.register_forward_hook(lambda _, args, out: seen.update(given=args[0], logits=out)),
         )
         try:
-            with torch.no_grad():
+            with torch.no_grad(), as_they_are():
                 logits = self._own_logits(self.lay_out(probe()))
         finally:
             for hook in hooks:

@@ -24,7 +24,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from trainer.config.fits import BUDGETS
+from trainer.config.fits import USUAL
 from trainer.config.schema import ActorConfig, Config, FsdpConfig, MegatronConfig
 from trainer.errors import ModelError, TrainerError
 from trainer.learner.compiling import compile_layers, compiler_works
@@ -58,7 +58,7 @@ class ValueModel(nn.Module):
 
     def forward(self, **inputs: Any) -> Tensor:
         """Values [B, S, 1]."""
-        hidden_BSD = self.backbone(**inputs, use_cache=False).last_hidden_state
+        hidden_BSD = self.backbone(**inputs | {"use_cache": False}).last_hidden_state
         # A copy: linear gives a view here, and FSDP2's hook on the output would not survive an in-place change of one.
         return self.value_head(hidden_BSD).clone()  # type: ignore[no-any-return]
 
@@ -171,7 +171,7 @@ def sharded(
         _checkpoint_activations(_language_model(model), selective=selective)
     _shard(model, config, mesh)
     if compiles:
-        share = BUDGETS[0] if budget is None else budget
+        share = USUAL if budget is None else budget
         compile_layers(_layers(model), share if checkpointing and selective else 1.0)
     _fill(model, whole, torch.device(mesh.device_type))
     return model
