@@ -26,34 +26,46 @@ def told(states: Sequence[State]) -> list[str]:
     A caller only where it shows a value: it is in the stacks anyway. Then what else is waited for in a single process.
     """
     stacks = [stack.lines for state in states for stack in at_place(state)]
-    lines = of_stacks(stacks) if stacks else []
-    lines += _around([stack[0] for stack in stacks]) if stacks else []
+    lines = of_stacks(stacks, around=True) if stacks else []
     waits = any(wait.at == states[0].place for wait in states[0].facts.inner)
     ends = [f"{INDENT}{line}" for line in _ends(stacks[0][0])] if stacks and waits else []
     return [*lines, *ends, *(_others(states[0]) if len(states) == 1 else [])]
 
 
-def of_stacks(stacks: Sequence[tuple[Line, ...]]) -> list[str]:
-    """Of several that stand at the same line."""
-    if not stacks[0][0].text:
-        return []
-    lines = [INDENT + _line([stack[0] for stack in stacks])]
+def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> list[str]:
+    """Of several that stand at the same line; with the conditions and the loops `around` that and its callers."""
+    innermost = [stack[0] for stack in stacks]
+    lines = [INDENT + _line(innermost)] if innermost[0].text else []
+    if around:
+        lines += _around(innermost)
+    if not innermost[0].text:
+        return lines
     for number in range(1, min(map(len, stacks))):
         callers = [stack[number] for stack in stacks]
         inner = stacks[0][number - 1].at
         at = callers[0].at
         is_new = (at.file, at.line) != (inner.file, inner.line)  # a comprehension has a frame of its own
-        if is_new and len({caller.at for caller in callers}) == 1 and any(map(_tells, callers)):
+        if not is_new or len({caller.at for caller in callers}) > 1:
+            continue
+        loop = _loop(callers) if around else []
+        if loop or any(map(_tells, callers)):
             lines.append(f"{INDENT}called at {short_path(at.file)}:{at.line}: {_line(callers)}")
+            lines += loop
     return lines
 
 
 def _around(lines: Sequence[Line]) -> list[str]:
     """By which condition they are there, and where the loop around them is, as far as values show it."""
-    which, looked_at = [line.which for line in lines], [line.looked_at for line in lines]
+    which = [line.which for line in lines]
     found = [f"{INDENT}under `if {lines[0].under}`{_values(which)}"] if lines[0].under and any(which) else []
-    loop = lines[0].loop and any(looked_at)
-    return [*found, f"{INDENT}{IN_LOOP} `{lines[0].loop}`{_values(looked_at)}"] if loop else found
+    return [*found, *_loop(lines)]
+
+
+def _loop(lines: Sequence[Line]) -> list[str]:
+    """The one around them, with what it looks at or where it is."""
+    looked_at = [line.looked_at for line in lines]
+    told = lines[0].loop and any(looked_at)
+    return [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{_values(looked_at)}"] if told else []
 
 
 def at_place(state: State) -> list[Standing]:

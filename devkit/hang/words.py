@@ -203,8 +203,9 @@ def why(state: State) -> str:
     if inner is None:
         return held_up(state) if state.doing == "io" else ""
     slots = state.facts.concurrency
-    if "Barrier" in inner.what and 1 < slots <= inner.count:
-        return f"; all {slots} calls that it takes at once (max_concurrency) are there, so the others cannot come"
+    if 1 < slots <= inner.count and not inner.holder and not inner.free:
+        rest = "the others cannot come" if "Barrier" in inner.what else "no other call can begin"
+        return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}"
     more = f"; {inner.count} of its calls wait there" if inner.count > 1 else ""
     if inner.holder:
         return f"{more}; {inner.holder_call} holds it{at_frame(inner.held_at)}"

@@ -208,3 +208,29 @@ def test_a_driver_whose_pool_has_lost_a_worker_does_not_rest() -> None:
     assert found.hang and found.sentence.startswith("no progress: the driver waits for 1 of 3 chunks"), found.sentence
     rests = verdict([process(facts(None, 12, "main"), None, "driver")], seconds=20.0)
     assert not rests.hang and rests.kind == "idle"
+
+
+def test_the_loop_of_a_caller_stands_below_its_line() -> None:
+    own = {"loop": "for part in parts", "values": {"part": "3"}}
+    loop = {"loop": "for micro in batches", "values": {"micro": "[9]", "batches": "list of 4"}}
+    inner, caller = line(20, "dist.all_reduce(flat)", loop=own), line(40, "self.reduce()", loop=loop)
+    found = verdict([waits(0, inner, caller), driver()], seconds=20.0)
+    at = next(number for number, each in enumerate(found.evidence) if each.startswith("Worker rank 0: waits"))
+    assert found.evidence[at + 1 : at + 5] == (
+        "    dist.all_reduce(flat)",
+        "    in the loop `for part in parts`  # part = 3",
+        f"    called at {TRAIN}:40: self.reduce()",
+        "    in the loop `for micro in batches`  # micro = [9], batches = list of 4",
+    )
+
+
+def test_calls_that_wait_in_all_slots_of_an_actor_keep_others_from_beginning() -> None:
+    at = {"file": TRAIN, "line": 20, "function": "step"}
+    wait = {"thread": "task 1", "call": "step", "at": at, "what": "an asyncio.Event that is not set", "free": False}
+    known = facts(0, 20, primitives=[{**wait, "count": 4}], concurrency=4)
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    assert "; all 4 calls that it takes at once (max_concurrency) are there, so no other call can begin" in (
+        found.sentence
+    )
+    more = verdict([process({**known, "concurrency": 5}, 0), driver()], seconds=20.0)
+    assert "max_concurrency" not in more.sentence and "4 of its calls wait there" in more.sentence

@@ -115,6 +115,8 @@ def under(frame: FrameType) -> Document | None:
     for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, ast.If) or node.lineno < first or (found is not None and node.lineno < found.lineno):
             continue
+        if ast.unparse(node.test).startswith("__name__ =="):  # says nothing
+            continue
         found = node if any(each.lineno <= line <= (each.end_lineno or 0) for each in node.body) else found
     if found is None:
         return None
