@@ -88,12 +88,19 @@ def _others(state: State) -> list[str]:
     for wait in list(waits.values())[:OTHERS]:
         at = f"{short_path(wait.at.file)}:{wait.at.line} in {wait.at.function}"
         who = f"{wait.count} more wait" if wait.count > 1 else "another one waits"
-        lines.append(f"{INDENT}{who} for {wait.what} at {at}")
+        lines.append(f"{INDENT}{who} for {wait.what} at {at}{_holder(wait)}")
         stacks = [stack.lines for stack in state.facts.standing if stack.lines[0].at == wait.at]
         if stacks:
             below = [*of_stacks(stacks)[:1], *(f"{INDENT}{line}" for line in _ends(stacks[0][0]))]
             lines += [f"{INDENT}{line}" for line in below]
     return lines
+
+
+def _holder(wait: InnerWait) -> str:
+    if not wait.holder:
+        return ""
+    at = wait.held_at
+    return f"; {wait.holder_call} holds it" + (f" at {short_path(at.file)}:{at.line}" if at else "")
 
 
 def _ends(line: Line) -> Iterator[str]:

@@ -210,6 +210,16 @@ def test_a_driver_whose_pool_has_lost_a_worker_does_not_rest() -> None:
     assert not rests.hang and rests.kind == "idle"
 
 
+def test_who_holds_what_others_wait_for_is_told_there_too() -> None:
+    at = {"file": TRAIN, "line": 28, "function": "solve"}
+    one = {"thread": "task 7", "call": "solve", "at": at, "what": "an asyncio.Semaphore with no permit left"}
+    held = {"holder": "task 2", "holder_call": "solve", "held_at": {**at, "line": 31}}
+    known = facts(0, 20, primitives=[{**one, **held, "free": False, "count": 11}])
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    line = f"    11 more wait for an asyncio.Semaphore with no permit left at {TRAIN}:28 in solve; solve holds it at "
+    assert f"{line}{TRAIN}:31" in found.evidence, found.evidence
+
+
 def test_the_loop_of_a_caller_stands_below_its_line() -> None:
     own = {"loop": "for part in parts", "values": {"part": "3"}}
     loop = {"loop": "for micro in batches", "values": {"micro": "[9]", "batches": "list of 4"}}
