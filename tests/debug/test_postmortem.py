@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from devkit.debug.inworker import postmortem
 from tests.pace import stretched
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -291,6 +292,21 @@ def test_ray_trains_report_is_made_as_before(tmp_path: Path) -> None:
     )
 
     assert [each[:3] for each in reported] == [["train", "ValueError", "rank 1"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('exec("raise SystemExit")', True),
+        ("import builtins; getattr(builtins, 'exit', sys.exit)()", True),
+        ("exec(compile('exit()', '<candidate>', 'exec'), {'exit': sys.exit})", True),
+        ("sys.exit()", False),
+    ],
+)
+def test_an_exit_by_code_that_was_given_is_told_from_one_of_the_actors_own(text: str, expected: bool) -> None:
+    with pytest.raises(SystemExit) as caught:
+        exec(compile(text, __file__, "exec"), {"sys": sys})
+    assert postmortem.is_by_given_code(caught.value) is expected
 
 
 def test_a_hard_exit_is_reported_with_the_stack_and_a_childs_is_not() -> None:

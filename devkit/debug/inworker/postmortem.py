@@ -277,8 +277,18 @@ def _is_called_by_core() -> bool:
 
 
 def _is_unwanted(error: SystemExit) -> bool:
-    """Ray ends workers in this way too, and says why; and an actor may end itself with code 0."""
-    return not hasattr(error, "ray_terminate_msg") and not (error.code in (0, None) and _kind_of_task() == "actor")
+    """Ray ends workers in this way too, and says why; and an actor may end itself with code 0, by a line of its own."""
+    if hasattr(error, "ray_terminate_msg"):
+        return False
+    return error.code not in (0, None) or _kind_of_task() != "actor" or is_by_given_code(error)
+
+
+def is_by_given_code(error: SystemExit) -> bool:
+    """Whether it was raised by `exit()`, which is for prompts, or in code that was made of a text, as of a candidate
+    that is graded: whoever runs that does not mean to end its actor.
+    """
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(files) and (os.path.basename(files[-1]) == "_sitebuiltins.py" or files[-1].startswith("<"))
 
 
 def _is_of_ray_alone(error: BaseException) -> bool:
