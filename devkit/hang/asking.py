@@ -11,12 +11,13 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from devkit.hang import words
+from devkit.hang import chains, words
 from devkit.hang.case import Case
 from devkit.hang.facts import Line, ProcessFacts, Values
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
 
+MOST_TOLD = 2  # of those that wait
 TURNS = 4  # between the samples; a wait of Ray's looks around once a second
 _TURNING = frozenset({"sleep", "ray"})
 
@@ -63,7 +64,7 @@ def verdict(case: Case) -> Verdict | None:
     at = words.at_frame(one.line.at)
     text = (
         f"no progress: {words.name(one.state)} is in the loop {one.said}{at}, where nothing that this looks at has "
-        f"changed in {words.span(case.seconds)}; it asks Ray for results, and {_rest(others)}"
+        f"changed in {words.span(case.seconds)}; it asks Ray for results, and {_rest(case, others)}"
     )
     evidence = words.waits(case.states)
     return Verdict("stuck", text, words.culprit(one.state, one.line.at), None, evidence, case.decided(0.0))
@@ -94,11 +95,15 @@ def _turns(before: ProcessFacts, now: ProcessFacts) -> bool:
     return earlier is not None and now.thread is not None and now.thread.turns - earlier >= TURNS
 
 
-def _rest(others: Sequence[State]) -> str:
+def _rest(case: Case, others: Sequence[State]) -> str:
+    """What keeps the others: those that wait, with what they wait for as far as that is known."""
     waiting = [state for state in others if state.doing == "ray"]
-    if waiting:
-        return f"all others are idle, or wait for it, as {words.named(waiting)} {words.verb(waiting, 'does', 'do')}"
-    return "all other processes are idle" if others else "there is no other process"
+    if not waiting:
+        return "all other processes are idle" if others else "there is no other process"
+    known = chains.awaited(case)
+    told = [f"{words.name(each)} waits {known[each.facts.id][0]}" for each in waiting if each.facts.id in known]
+    rest = f"as {words.named(waiting)} {words.verb(waiting, 'does', 'do')}"
+    return f"all others are idle or wait, {rest}" + "".join(f"; {each}" for each in told[:MOST_TOLD])
 
 
 def _asking(state: State) -> Iterator[Line]:

@@ -65,7 +65,7 @@ def test_who_waits_for_the_one_that_asks_is_no_reason_against_it() -> None:
         return [asker(turns), waits, *rest()]
 
     found = verdict(sample(10), sample(900), seconds=12.0)
-    assert found.hang and "all others are idle, or wait for it, as Worker pid 1900 does" in found.sentence
+    assert found.hang and "all others are idle or wait, as Worker pid 1900 does" in found.sentence
 
 
 def test_who_stands_still_is_to_blame_and_not_who_asks() -> None:

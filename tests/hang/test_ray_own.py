@@ -142,7 +142,7 @@ STATES = {
             "rid = '7'",
         ],
     ),
-    "asks": ("is in the loop `while len(rows) < 9` (rows = {0: True})", ["ready = [<ObjectRef "]),
+    "asks": ("is in the loop `while len(rows) < 9` (rows = {", ["ready = [<ObjectRef "]),
 }
 
 
