@@ -265,11 +265,23 @@ class _View:
         for library, run in groupby(frames, key=_is_library):
             every = list(run)
             if library and not self.everything:
+                if not lines and len(every) > 1:  # the line that raised it says what was None, say
+                    lines += self._raised_at(every.pop(0))
                 folded = f"  (+{len(every) - 1} more)" if len(every) > 1 else ""
                 lines.append(self._place(every[-1], dim=True, more=folded))
             else:
                 lines += [line for frame in every for line in self._frame(frame, lines == [], dim=library)]
         return lines
+
+    def _raised_at(self, frame: Document) -> Iterator[Text]:
+        """A library's line, without those around it and without values."""
+        from rich.text import Text
+
+        yield self._place(frame, dim=True)
+        source = frame.get("source") or {"first": 0, "lines": []}
+        for number, line in enumerate(source["lines"], source["first"]):
+            if number == frame["line"]:
+                yield Text(clip(f"  -> {number:>4}  {line}", self._width), style="dim")
 
     def _frame(self, frame: Document, innermost: bool, *, dim: bool) -> Iterator[Text]:
         from rich.text import Text

@@ -72,7 +72,8 @@ def test_a_users_frame_has_its_line_and_its_variables() -> None:
 
 def test_frames_of_libraries_are_folded_to_the_call_into_them() -> None:
     folded, everything = shown(take()), shown(take(), everything=True)
-    assert "json/__init__.py" in folded and "in loads  (+2 more)" in folded and "raw_decode" not in folded
+    assert "json/__init__.py" in folded and "in loads  (+1 more)" in folded and "in JSONDecoder.decode" not in folded
+    assert "in JSONDecoder.raw_decode" in folded and "self.scan_once(s, idx)" in folded, "the line that raised it"
     assert "raw_decode" in everything and "thread MainThread" in everything
 
 
