@@ -117,6 +117,7 @@ def test_all_ranks_step_and_their_children_see_it(hub: RunningHub, workers: list
             attach(editor, each)
 
         def all_do(command: str) -> None:
+            until_stopped(hub, 3)  # an editor hears of a stop before the hub does
             before = [len(editor.events) for editor in editors]
             answer = parent.client.ask("devkitAll", command=command)
             assert len(answer["continued"]) == 2 and answer["failed"] == {}
