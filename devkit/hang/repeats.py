@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+from devkit.debug.naming import is_library
 from devkit.hang import words
 from devkit.hang.case import Case
 from devkit.hang.facts import Caught, CrashFacts
@@ -71,7 +72,9 @@ class Swallowed(NamedTuple):
     def evidence(self) -> str:
         each = self.caught
         times = "once" if each.count == 1 else f"{each.count} times"
-        return f"{words.name(self.state)} has caught {each.said} {times}{words.at_frame(each.by)}"
+        kept = ", kept by its Future, which nobody asks" if is_library(each.by.file) else ""
+        by = f", caught{words.at_frame(each.by)}" if each.by != each.at and not kept else kept
+        return f"{words.name(self.state)} has caught {each.said} {times}{words.at_frame(each.at)}{by}"
 
 
 def explain(found: Verdict, case: Case) -> Verdict:

@@ -82,8 +82,10 @@ def _has_room(each: Pending) -> bool:
 
 
 def _in_room(each: Pending) -> Iterator[str]:
-    for name, own in each.inside.held[:HOLDERS_SHOWN] if each.inside else ():
-        yield f"the {name} holds {amount(own)} of the placement group"
+    counted = Counter((name, amount(own)) for name, own in (each.inside.held if each.inside else ()))
+    for (name, own), number in counted.most_common(HOLDERS_SHOWN):
+        who = f"the {name} holds {own}" if number == 1 else f"{number} x {name} hold {own} each"
+        yield f"{who} of the placement group"
 
 
 def _no_room(each: Pending, asked: Collection[tuple[str, str]]) -> str:

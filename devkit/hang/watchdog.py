@@ -132,7 +132,8 @@ def tell(found: Diagnosis, job: str, timeout: float) -> None:
 
     path = keep(found, job)
     out = talk()
-    out.print(f"devkit: no progress for {timeout:g} s: {found.verdict.sentence}", soft_wrap=True, markup=False)
+    sentence = found.verdict.sentence.removeprefix("no progress: ")
+    out.print(f"devkit: no progress for {timeout:g} s: {sentence}", soft_wrap=True, markup=False)
     where = f"evidence: {path}" if path else "the evidence could not be saved: run devkit hang to see it"
     out.print(f"devkit: {where}; the program was not touched", soft_wrap=True, markup=False)
     sys.stderr.flush()

@@ -556,7 +556,8 @@ def test_what_a_process_catches_again_and_again_is_why_the_others_wait() -> None
         "no progress: Worker rank 1 catches the same error again and again, 20 times in 10 s: "
         "KeyError: 'x' at /job/train.py:12 in score, caught at /job/train.py:20 in score; "
     ), found
-    assert found.evidence[0] == "Worker rank 1 has caught KeyError: 'x' 20 times at /job/train.py:20 in score"
+    places = "at /job/train.py:12 in score, caught at /job/train.py:20 in score"
+    assert found.evidence[0] == f"Worker rank 1 has caught KeyError: 'x' 20 times {places}"
 
 
 def test_what_is_caught_while_the_job_moves_is_evidence_and_no_news() -> None:
@@ -569,7 +570,8 @@ def test_what_was_caught_before_explains_nothing_and_is_evidence(caught: Documen
     found = verdict([driver(), caught], patience=1.0)
     assert found.kind == "stuck" and "KeyError" not in found.sentence
     times = "2 times" if caught["facts"]["caught"][0]["count"] == 2 else "20 times"
-    assert found.evidence[0] == f"Worker rank 1 has caught KeyError: 'x' {times} at /job/train.py:20 in score"
+    places = "at /job/train.py:12 in score, caught at /job/train.py:20 in score"
+    assert found.evidence[0] == f"Worker rank 1 has caught KeyError: 'x' {times} {places}"
 
 
 @pytest.mark.parametrize("crashes", [failed(2, 0.5), failed(5, 0.5, ended=60.0)], ids=["twice", "no more"])

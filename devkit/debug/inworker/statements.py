@@ -60,9 +60,16 @@ def _line(frame: FrameType) -> Document:
     return {
         "at": {"file": code.co_filename, "line": frame.f_lineno or 0, "function": code.co_qualname},
         "text": "" if found is None else scrub_start(short(ast.unparse(found), TEXT), TEXT, code=True),
-        "values": {} if found is None else dict(values([found], frame, VALUES)),
+        "values": {} if found is None else dict(values(_looked_at(found), frame, VALUES)),
         "loop": around(frame),
     }
+
+
+def _looked_at(statement: ast.stmt) -> list[ast.AST]:
+    """Not what it is about to assign to: that has its value of before."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+        return [statement.value]
+    return [statement]
 
 
 def _innermost_line(frame: FrameType, under_way: Mapping[str, FrameType]) -> Document:
