@@ -34,7 +34,7 @@ def fate(worker_id: str, node_id: str, job_id: str) -> Document | None:
         "kind": kind,
         "crashed": False,
         "role": actor.class_name if actor else "",
-        "actor": (actor.name or actor.actor_id.hex()) if actor else "",
+        "actor": actor.name if actor else "",
         "pid": info.pid,
         "time": ended,
     }
