@@ -119,7 +119,9 @@ async def name_killer(hub: Hub, document: Document) -> None:
     """Of an actor that was killed Ray does not say by whom: who called `ray.kill` has noted where, and tells that."""
     known = kills.victim(document)
     try:
-        found = await _killer_of(hub, known["actor_id"])
+        until = time.monotonic() + KILLER_SECONDS
+        while (found := _killer_of(hub, known["actor_id"])) is None and time.monotonic() < until:
+            await asyncio.sleep(0.05)
         if found is not None:
             said = {**document["exception"], "message": kills.sentence(known, *found)}
             hub.replace_crash({**document, "exception": said, "killed": {"known": True, **found[1]}})
@@ -192,15 +194,8 @@ def _tellers(hub: Hub) -> Iterator[tuple[Document, Document]]:
     return ((known[name], told) for name, told in list(hub.doing.items()) if name in known)
 
 
-async def _killer_of(hub: Hub, actor_id: str) -> tuple[Document, Document] | None:
-    """The identity of who killed an actor, and the note of it, which may be on its way."""
-    until = time.monotonic() + KILLER_SECONDS
-    while (found := _known_killer(hub, actor_id)) is None and time.monotonic() < until:
-        await asyncio.sleep(0.05)
-    return found
-
-
-def _known_killer(hub: Hub, actor_id: str) -> tuple[Document, Document] | None:
+def _killer_of(hub: Hub, actor_id: str) -> tuple[Document, Document] | None:
+    """The identity of who killed an actor, and the note of it."""
     for worker_id, seen in list(hub.doing.items()):
         site = next((each for each in reversed(seen.get("kills", [])) if each["actor"] == actor_id), None)
         if site is not None:
@@ -222,8 +217,6 @@ async def _end_of(hub: Hub, worker_id: str, document: Document) -> Document | No
         if found is None or "pid" not in found:
             return None
         known = found
-    if kills.BY_KILL in known["reason"] and (killer := await _killer_of(hub, str(known.get("actor") or ""))):
-        known["reason"] = kills.reason(*killer)
     ago = float(document["time"]) - known["time"] if known.get("time") else 0.0
     who = known.get("role") or "a worker"
     return {"who": who, "pid": known["pid"], "reason": known["reason"], "ago": ago if ago > 0 else None}
