@@ -13,7 +13,7 @@ from trainer.records import Prompts, Row, Scores, TrainBatch
 
 # What a letter at the end of a name stands for: see `records.py`.
 _SHAPES = {"_B": ("B",), "_BT": ("B", "T"), "_BP": ("B", "P")}
-_WHOLE = {"ids_BP", "mask_BP", "uid_B", "sample_B", "response_BT", "mask_BT"}  # of int64; the others are real
+_WHOLE = {"ids_BP", "mask_BP", "uid_B", "sample_B", "response_BT", "mask_BT"}  # of int64; the others are of float32
 _MASKS = {"mask_BP", "mask_BT"}
 LARGEST_ID = 2**31
 
@@ -53,7 +53,7 @@ def _require(name: str, tensor: Tensor, sizes: Mapping[str, int]) -> None:
     letters = _SHAPES["_" + name.rpartition("_")[2]]
     if list(tensor.shape) != [sizes[letter] for letter in letters]:
         raise ValueError(f"{name} has the shape {list(tensor.shape)}")
-    if (tensor.dtype == torch.int64) != (name in _WHOLE) or not (name in _WHOLE or tensor.is_floating_point()):
+    if tensor.dtype != (torch.int64 if name in _WHOLE else torch.float32):
         raise ValueError(f"{name} is of {tensor.dtype}")
     if name in _MASKS and not bool(((tensor == 0) | (tensor == 1)).all()):
         raise ValueError(f"{name} is no mask")

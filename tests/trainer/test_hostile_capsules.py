@@ -257,6 +257,14 @@ def test_any_tensor_of_another_kind(plain: Entries, tmp_path: Path, data: st.Dat
     reads(zipped(tmp_path / "x.capsule", plain | {"batch.safetensors": save(tensors)}))
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64, torch.bool])
+def test_scores_of_another_kind(plain: Entries, tmp_path: Path, kind: torch.dtype) -> None:
+    tensors = load(plain["batch.safetensors"])
+    tensors["scores.score_B"] = tensors["scores.score_B"].to(kind)
+    with pytest.raises(CapsuleError, match=f"score_B is of {kind}"):
+        Capsule(zipped(tmp_path / "x.capsule", plain | {"batch.safetensors": save(tensors)}))
+
+
 @pytest.mark.parametrize("text", [b"", b"[]", b"7", b"{}", b"\xff", b"[" * 100_000, b"{" * 100_000, b"9" * 5000])
 def test_what_is_no_document(plain: Entries, tmp_path: Path, text: bytes) -> None:
     with pytest.raises(CapsuleError, match=r"cannot read the capsule|has another format than 1"):
