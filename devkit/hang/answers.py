@@ -9,6 +9,7 @@ from devkit.debug.stack_groups import LOOP_THREAD, MAIN, Frame, role_of
 from devkit.debug.stack_groups import read as read_stack
 from devkit.hang.facts import (
     DEAD,
+    Asking,
     CallWait,
     Caught,
     CrashFacts,
@@ -207,7 +208,7 @@ def _line(document: Document) -> Line:
         _values(under.get("values") or {}),
         _ends(document.get("ends")),
         _values(document.get("locals") or {}),
-        (str(asking["loop"]), _values(asking["values"])) if asking else None,
+        Asking(str(asking["loop"]), _values(asking["values"]), str(asking.get("kept") or "")) if asking else None,
     )
 
 

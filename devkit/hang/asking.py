@@ -7,7 +7,7 @@ half a minute in such a loop is none: it is given a core once.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,19 +29,24 @@ class Asker(NamedTuple):
     line: Line
     loop: str
     values: Values
+    kept: str
 
     @property
     def said(self) -> str:
         values = ", ".join(f"{name} = {value}" for name, value in self.values)
-        return f"`{self.loop}` ({values})"
+        return f"`{self.loop}`" + (f" ({values})" if values else "")
 
 
 def settled(case: Case) -> Case:
     """The case in which those that only ask wait for others, if no other process moves."""
     found = {each.state.facts.id: each for state in case.states if (each := _asker(case, state)) is not None}
     others = [state for state in case.states if state.facts.id not in found]
-    moves = any(state.moved or state.advanced or state.doing == "busy" or state.works_beside for state in others)
-    if not found or moves or _unseen(case, others, found):
+    if (
+        not found
+        or any(_moves(case, state) for state in others)
+        or _unseen(case, others, found)
+        or _differ(case, found.values())
+    ):
         return case
     states = (
         replace(state, moved=False, place=one.line.at, asks=one.said) if (one := found.get(state.facts.id)) else state
@@ -50,30 +55,66 @@ def settled(case: Case) -> Case:
     return replace(case, states=tuple(states))
 
 
+def _moves(case: Case, state: State) -> bool:
+    """Calls that come and go in an actor and change nothing there may be the asking itself."""
+    before = case.before.get(state.facts.id)
+    if before is not None and not before.stack.stack and state.doing == "idle" and before.keeps == state.facts.keeps:
+        return state.advanced
+    return state.moved or state.advanced or state.doing == "busy" or state.works_beside
+
+
 def verdict(case: Case) -> Verdict | None:
-    """Where one process asks, nobody else has anything to do but to wait for it, and Ray has no call for anybody."""
+    """Where some ask, nobody else has anything to do but to wait for them, and Ray has no call for anybody."""
     found = [each for state in case.states if state.asks and (each := _asker(case, state)) is not None]
-    if len(found) != 1:
+    theirs = [each.state.facts.id for each in found]
+    others = [state for state in case.states if state.facts.id not in theirs]
+    if not found or case.now.pending or any(state.doing not in ("idle", "ray") for state in others):
         return None
-    [one] = found
-    others = [state for state in case.states if state is not one.state]
-    if any(state.doing not in ("idle", "ray") for state in others):
-        return None
-    if case.now.pending:
-        return None
-    at = words.at_frame(one.line.at)
+    first = min(found, key=lambda each: (each.state.facts.role == "driver", words.rank(each.state)))
+    alike = [each.state for each in found if _is_like(each, first)]
+    them = words.they(alike, "is", "are")
     text = (
-        f"no progress: {words.name(one.state)} is in the loop {one.said}{at}, where nothing that this looks at has "
-        f"changed in {words.span(case.seconds)}; it asks Ray for results, and {_rest(case, others)}"
+        f"no progress: {them} in the loop {first.said}{words.at_frame(first.line.at)}, where nothing that this looks "
+        f"at has changed in {words.span(case.seconds)}; {words.verb(alike, 'it asks', 'they ask')} Ray for results"
     )
+    text += "".join(f"; {_asks(each)}" for each in _different(found, first)[:MOST_TOLD])
+    culprit = words.culprit(first.state, first.line.at)
+    joined = "; " if len(alike) < len(found) else ", and "
     evidence = words.waits(case.states)
-    return Verdict("stuck", text, words.culprit(one.state, one.line.at), None, evidence, case.decided(0.0))
+    return Verdict("stuck", f"{text}{joined}{_rest(case, others)}", culprit, None, evidence, case.decided(0.0))
+
+
+def _is_like(one: Asker, other: Asker) -> bool:
+    return (one.state.facts.role, one.loop, one.line.at.file) == (
+        other.state.facts.role,
+        other.loop,
+        other.line.at.file,
+    )
+
+
+def _different(found: Sequence[Asker], first: Asker) -> list[Asker]:
+    """One of each other loop."""
+    kinds = {(each.state.facts.role, each.loop): each for each in reversed(found) if not _is_like(each, first)}
+    return list(reversed(kinds.values()))
+
+
+def _asks(one: Asker) -> str:
+    return f"{words.name(one.state)} does so in the loop {one.said}{words.at_frame(one.line.at)}"
+
+
+def _differ(case: Case, found: Iterable[Asker]) -> bool:
+    """Whether an actor has something else than before, where one asks without end: that may be what it is for."""
+    if not any(each.kept for each in found):
+        return False
+    before = case.before
+    return any(each.facts.id in before and before[each.facts.id].keeps != each.facts.keeps for each in case.states)
 
 
 def _unseen(case: Case, others: Sequence[State], askers: Container[str]) -> bool:
     """Whether a task runs in a process that is idle to us, or that we don't know: it may be what is asked for."""
     at_it = {state.facts.id for state in others if state.doing != "idle"}
-    return any(each not in at_it and each not in askers for each, tasks in case.now.tasks.items() if tasks)
+    lasting = (each for each, tasks in case.now.tasks.items() if tasks & case.first.tasks.get(each, frozenset()))
+    return any(each not in at_it and each not in askers for each in lasting)
 
 
 def _asker(case: Case, state: State) -> Asker | None:
@@ -109,7 +150,7 @@ def _rest(case: Case, others: Sequence[State]) -> str:
 def _asking(state: State) -> Iterator[Line]:
     for stack in state.facts.standing:
         line = stack.lines[0]
-        if line.asking is not None and line.asking[1]:
+        if line.asking is not None and (line.asking.values or line.asking.kept):
             yield line
 
 

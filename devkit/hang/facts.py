@@ -188,6 +188,14 @@ class Ends:
     undone: tuple[EndsAt, ...] = ()  # an event is cleared there
 
 
+class Asking(NamedTuple):
+    """A loop in which results of Ray are waited for."""
+
+    loop: str
+    values: Values  # that it looks at
+    kept: str = ""  # of a loop that nothing ends: a digest of all that its function has
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of the program at which a thread or a coroutine stands, and what it looks at there."""
@@ -201,7 +209,7 @@ class Line:
     which: Values = ()  # values in that
     ends: Ends | None = None
     keeps: Values = ()  # the other variables of its function
-    asking: tuple[str, Values] | None = None  # the loop around it in which results of Ray are waited for
+    asking: Asking | None = None  # the loop around it
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,12 @@ def test_what_a_future_keeps_that_nobody_asks_is_counted(python: str) -> None:
     assert [each[:3] for each in kept] == [[1, "KeyError", "'k'"]] and kept[0][3].endswith("run")
 
 
+def test_what_a_future_keeps_is_counted_where_nothing_else_is(python: str) -> None:
+    found = run(python, "future")
+    assert found["counted"] == [[1, "KeyError", "'k'", found["counted"][0][3]]] and not found["traced"]
+    assert found["counted"][0][3].endswith("run")
+
+
 def test_rays_wrapper_of_a_method_is_no_handler() -> None:
     """Ray wraps every method of an actor's class, also one that the actor calls itself."""
     space: dict[str, Any] = {}

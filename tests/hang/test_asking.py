@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from devkit.hang import asking
 from devkit.hang.answers import read_sample
+from devkit.hang.case import case_of
 from devkit.hang.watchdog import progressed
 from tests.hang.jobs import NOW, TRAIN, Document, answer, facts, process, verdict
 
@@ -86,3 +88,48 @@ def test_to_the_watchdog_it_is_no_progress() -> None:
     assert not progressed(before, now)
     working = read_sample(answer([asker(900, line=33), process(facts(0, 40), 0), *rest()[1:]], NOW + 12))
     assert progressed(before, working), "it has come to a line"
+
+
+def without_end(turns: int, rank: int, *, kept: str = "5f", line: int = 57) -> Document:
+    """A worker whose loop nothing ends; it awaits an actor, sleeps, and begins anew."""
+    asking = {"loop": "while True", "values": {"rewards": "[1.0, 0.0]"}, "kept": kept}
+    at = {"file": TRAIN, "line": line, "function": "Rollout.run"}
+    said = {"at": at, "text": "await asyncio.sleep(0.05)", "values": {}, "asking": asking, "locals": {}}
+    known = facts(rank, line, "run", call_in="clock_nanosleep")
+    known["threads"][0]["turns"] = turns
+    return process({**known, "statements": [{"thread": "task Task-1", "lines": [said]}]}, rank, "Rollout")
+
+
+def admission(**attributes: str) -> Document:
+    return process({**facts(0, 0), "keeps": attributes}, 0)
+
+
+def test_loops_that_nothing_ends_are_a_hang_where_nothing_changes() -> None:
+    def sample(turns: int, line: int) -> list[Document]:
+        return [asker(turns), without_end(turns, 1), without_end(turns, 2, line=line), admission(running="9")]
+
+    found = verdict(sample(10, 57), sample(900, 59), seconds=12.0)
+    assert found.hang and found.kind == "stuck" and found.culprit is not None and found.culprit.role == "Rollout"
+    loop = "`while True` (rewards = [1.0, 0.0])"
+    assert (
+        f"in the loop {loop} at {TRAIN}:57 in Rollout.run, where nothing that this looks at has changed"
+        in found.sentence
+    )
+    assert "they ask Ray for results; the driver does so in the loop `while len(batch) < wanted`" in found.sentence
+    assert found.sentence.endswith("; all other processes are idle"), found.sentence
+
+
+@pytest.mark.parametrize(
+    ("kept", "running"), [("6a", "9"), ("5f", "8")], ids=["its own variables", "what an actor has"]
+)
+def test_they_are_none_where_something_changes(kept: str, running: str) -> None:
+    first = [without_end(10, 1), admission(running="9")]
+    found = verdict(first, [without_end(900, 1, kept=kept, line=59), admission(running=running)], seconds=12.0)
+    assert not found.hang, found.sentence
+
+
+def test_a_task_that_has_just_begun_is_none_that_lasts() -> None:
+    first, last = [asker(10), *rest()], [asker(900), *rest()]
+    before = read_sample(answer(first), tasks={"Worker-1": frozenset({"t1"})})
+    now = read_sample(answer(last, NOW + 12), tasks={"Worker-1": frozenset({"t2"})})
+    assert asking.settled(case_of(before, now, 0.0)).states[0].asks

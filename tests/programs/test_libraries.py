@@ -44,7 +44,7 @@ def test_a_trial_of_tune_stops_and_another_one_fails(launch: Launch, tmp_path: P
     job.resume()
     assert job.end(DEADLINE) == 0 and "errors 1 best {'width': 2}" in job.out, job.out
     assert failed_at(job, "tune_trials.py", "step") == "ZeroDivisionError"
-    assert "the driver ended without an error" in first_error(job)
+    assert "its driver exited without an error" in first_error(job)
 
 
 @needs("ray.data", "pandas", "pyarrow")

@@ -31,7 +31,18 @@ def own_ray() -> Iterator[Cluster]:
 
 def test_a_worker_group_pads_what_its_ranks_get(own_ray: Cluster) -> None:
     add = next(n for n, text in enumerate(PADDING.read_text().splitlines(), 1) if "+= self.rank" in text)
-    pytest_ = [sys.executable, "-m", "pytest", "-s", "-c", "/dev/null", "-p", "no:cacheprovider", str(PADDING)]
+    pytest_ = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-s",
+        "-c",
+        "/dev/null",
+        "--noconftest",
+        "-p",
+        "no:cacheprovider",
+        str(PADDING),
+    ]
     job = Job(own_ray, "--break", f"{PADDING}:{add} @Actor[2] if len(data) == 3", "--hits", "1", "--", *pytest_)
     try:
         [stop] = job.stops(seconds=LATE)

@@ -16,13 +16,13 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from . import offering, threads, wire
+from . import futures, offering, threads, wire
 from .channels import Channels
 from .crashes import Crashes
 from .identity import DRIVER, WORKER, identify
 from .ray_table import RayTable
 from .reached import Reached
-from .settings import Settings, is_counted
+from .settings import OFF, Settings, is_counted
 from .stop_line import StopLines
 from .words import Complaints
 
@@ -135,6 +135,8 @@ class Agent:
     def _count_caught(self) -> None:
         if is_counted(self.settings.caught):
             self.raising.count()
+        elif self.settings.caught != OFF:
+            futures.watch(lambda found: self.raising.keep(found))
 
     def restart_in_child(self, locate: Callable[[], Document | None]) -> None:
         """In a forked child: no thread of the parent is here. One is started when the child has something to tell."""

@@ -69,9 +69,14 @@ def kept_at(frame: FrameType) -> Place | None:
     outer = frame.f_back
     while outer is not None and outer.f_code.co_filename.endswith(_RAYS_WRAPPER):  # around each method of an actor
         outer = outer.f_back
-    if outer is None or not outer.f_code.co_filename.endswith(_FUTURES) or outer.f_code.co_name != "run":
+    if outer is None or not is_pools(outer):
         return None
     return Place(outer.f_code.co_filename, outer.f_lineno or 0, outer.f_code.co_qualname)
+
+
+def is_pools(frame: FrameType) -> bool:
+    """Whether a thread of a pool runs what it was given there."""
+    return frame.f_code.co_filename.endswith(_FUTURES) and frame.f_code.co_name == "run"
 
 
 def is_again(frame: FrameType, trace: TracebackType | None) -> bool:

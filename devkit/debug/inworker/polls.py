@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 import linecache
 from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
+from . import keeps
 from .expressions import short, tree_of, values
+from .insides import attributes
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours
 
@@ -20,8 +23,10 @@ TEXT = 120  # characters of a condition
 MOST = 3  # values that are shown
 MOST_POLLS = 10
 DEPTH = 100  # frames
+MOST_KEPT = 50  # variables, and attributes, of which a digest is made
 
 _ASKS_RAY = frozenset({"ray.get", "ray.wait"})
+_Loop = ast.While | ast.For | ast.AsyncFor
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
 
 Document = dict[str, Any]
@@ -84,15 +89,36 @@ def loop_of(frame: FrameType) -> Document | None:
 
 
 def asking(frame: FrameType) -> Document | None:
-    """{"loop", "values"} of the innermost `while` around a frame's line in which results of Ray are waited for."""
+    """{"loop", "values"} of the innermost `while` around a frame's line in which results of Ray are waited for.
+
+    Of a loop that nothing ends, `values` are those of its `if`s, and "kept" is a digest of all that its function and
+    the object of that have.
+    """
     _, tree = tree_of(frame.f_code.co_filename)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
     loop = _innermost(tree, first, line, (ast.While,)) if tree is not None else None
-    calls = (node.func for node in ast.walk(loop) if isinstance(node, ast.Call)) if loop is not None else ()
-    if loop is None or not any(ast.unparse(each) in _ASKS_RAY for each in calls):
+    if not isinstance(loop, ast.While) or not any(map(_asks_ray, ast.walk(loop))):
         return None
     text, looked_at = _words(loop)
-    return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))} if text else None
+    if text:
+        return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))}
+    known = dict(values([each.test for each in _ifs(loop.body)], frame, MOST))
+    return {"loop": f"while {ast.unparse(loop.test)}", "values": known, "kept": _digest(frame)}
+
+
+def _asks_ray(node: ast.AST) -> bool:
+    """`ray.get(...)`, `await actor.ask.remote()`."""
+    if isinstance(node, ast.Await):
+        functions = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
+        return any(isinstance(each, ast.Attribute) and each.attr == "remote" for each in functions)
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in _ASKS_RAY
+
+
+def _digest(frame: FrameType) -> str:
+    known = list(frame.f_locals.items())[:MOST_KEPT]
+    known += [pair for name, owner in known if name == "self" for pair in attributes(owner)[:MOST_KEPT]]
+    text = repr([(name, keeps.brief(value) or type(value).__name__) for name, value in known])
+    return hashlib.blake2s(text.encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def around(frame: FrameType) -> Document | None:
@@ -123,24 +149,18 @@ def under(frame: FrameType) -> Document | None:
     return {"if": short(ast.unparse(found.test), TEXT), "values": dict(values([found.test], frame, MOST))}
 
 
-def _innermost(
-    tree: ast.Module, first: int, line: int, kinds: tuple[type[ast.AST], ...] = _LOOPS
-) -> ast.While | ast.For | ast.AsyncFor | None:
+def _innermost(tree: ast.Module, first: int, line: int, kinds: tuple[type[_Loop], ...] = _LOOPS) -> _Loop | None:
     """The loop is inside of the function that begins at `first`; a module begins at 1 at the latest."""
-    found: ast.While | ast.For | ast.AsyncFor | None = None
+    found: _Loop | None = None
     for node in ast.walk(tree):
-        if (
-            isinstance(node, _LOOPS)
-            and isinstance(node, kinds)
-            and first <= node.lineno <= line <= (node.end_lineno or 0)
-        ):
+        if isinstance(node, kinds) and first <= node.lineno <= line <= (node.end_lineno or 0):
             inside = any(node.body[0].lineno <= line <= (each.end_lineno or 0) for each in node.body)
             if inside and (found is None or node.lineno >= found.lineno):
                 found = node
     return found
 
 
-def _words(loop: ast.While | ast.For | ast.AsyncFor) -> tuple[str, list[ast.expr]]:
+def _words(loop: _Loop) -> tuple[str, list[ast.expr]]:
     """What keeps it going, or what would end it, and the expressions in that."""
     if isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant):
         return f"while {ast.unparse(loop.test)}", [loop.test]

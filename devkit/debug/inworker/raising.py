@@ -48,6 +48,11 @@ class Raising:
         self._counts = True
         self.look()
 
+    def keep(self, found: Flight) -> None:
+        """Counts what a Future keeps, unless that is counted anyway."""
+        if not self._counts:
+            self.caught.add(found)
+
     def add(self, point: Breakpoint) -> None:
         condition = Condition(point.condition) if point.condition else None
         self._points = {**self._points, point.id: (point, condition)}

@@ -9,6 +9,7 @@ import json
 import sys
 import threading
 
+from devkit.debug.inworker import futures
 from devkit.debug.inworker.raising import Raising
 from devkit.debug.inworker.records import Breakpoint
 
@@ -135,6 +136,7 @@ raising = Raising(
     lambda name, error: FAILED.append([name, type(error).__name__]),
     lambda: None,
 )
+futures.watch(raising.keep)
 if "count" in sys.argv:
     raising.count()
 for number, text in enumerate(sys.argv[1:]):

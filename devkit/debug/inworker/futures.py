@@ -1,0 +1,48 @@
+"""What the Futures of thread pools keep as exceptions, where exceptions are not counted as they are raised.
+
+Nobody hears of one whose Future nobody asks, and whoever waits for what it should have done waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .caught import Flight
+
+_watched = False
+
+
+def watch(tell: Callable[[Flight], object]) -> None:
+    """`tell` is called in the pool's thread with each of them, from now on."""
+    global _watched
+    from concurrent.futures import Future
+
+    if _watched:
+        return
+    _watched, original = True, Future.set_exception
+
+    def set_exception(self: Future[Any], exception: BaseException | None) -> None:
+        try:
+            if (found := kept(exception)) is not None:
+                tell(found)
+        except Exception:  # noqa: BLE001 - keeps the program's pool going; the exception is the Future's
+            pass
+        original(self, exception)
+
+    Future.set_exception = set_exception  # type: ignore[method-assign]
+
+
+def kept(error: BaseException | None) -> Flight | None:
+    """What a pool's thread has caught of the program; None of what was raised elsewhere."""
+    from .caught import Place, flight, is_pools  # loaded when there is something to keep: that takes time
+
+    trace = error.__traceback__ if error is not None else None
+    if error is None or trace is None or not is_pools(trace.tb_frame):
+        return None
+    found, code = flight(error, trace), trace.tb_frame.f_code
+    return found and found._replace(by=Place(code.co_filename, trace.tb_lineno, code.co_qualname))
+
+
+__all__ = ["kept", "watch"]
