@@ -12,6 +12,7 @@ from tests.debug.conftest import Cluster, Job, environment, short_folder
 from tests.programs.conftest import DEADLINE, value
 
 VERL = Path(sys.prefix) / "verl"  # not among what is installed: it has a package `tests`
+PLAIN = ("-s", "-c", "/dev/null", "--noconftest", "-p", "no:cacheprovider")  # its own, without this project's
 PADDING = VERL / "tests" / "single_controller" / "test_auto_padding_on_cpu.py"
 LATE = 400.0  # seconds: four ranks, and each loads torch and verl
 pytestmark = [
@@ -31,18 +32,7 @@ def own_ray() -> Iterator[Cluster]:
 
 def test_a_worker_group_pads_what_its_ranks_get(own_ray: Cluster) -> None:
     add = next(n for n, text in enumerate(PADDING.read_text().splitlines(), 1) if "+= self.rank" in text)
-    pytest_ = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-s",
-        "-c",
-        "/dev/null",
-        "--noconftest",
-        "-p",
-        "no:cacheprovider",
-        str(PADDING),
-    ]
+    pytest_ = [sys.executable, "-m", "pytest", *PLAIN, str(PADDING)]
     job = Job(own_ray, "--break", f"{PADDING}:{add} @Actor[2] if len(data) == 3", "--hits", "1", "--", *pytest_)
     try:
         [stop] = job.stops(seconds=LATE)
