@@ -16,6 +16,7 @@ from devkit.errors import DevkitError, UnreachableError, UsageError
 
 ASK_SECONDS = 3.0
 NO_RAY_HINT = "devkit run debugs programs that call ray.init, and their workers; other programs run as they are"
+NOT_WATCHED = "devkit: the program has not called ray.init yet: --hang-timeout watches it from there on"
 NAMES_A_CLUSTER = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
 
@@ -43,7 +44,8 @@ def tell_no_ray(code: int, asked: Sequence[str]) -> None:
     if code == 0 and asked:
         raise UsageError(f"the command started no Ray, so {' and '.join(asked)} did nothing", hint=NO_RAY_HINT)
     if code == 0 or asked:
-        console.talk().print("devkit: the command started no Ray: nothing of it was debugged", soft_wrap=True)
+        what = f"so {' and '.join(asked)} did nothing" if asked else "so there was nothing to debug"
+        console.talk().print(f"devkit: the command started no Ray, {what}", soft_wrap=True)
 
 
 def tell_missed(specs: Sequence[str]) -> None:

@@ -76,14 +76,19 @@ def _name(now: float) -> str:
     )
 
 
-def keep(run: Run, command: Sequence[str], code: int) -> EndedRun | None:
-    """What Ray's folder on this machine has of the run. None where it can't be kept, which is no failure of the run."""
+def keep(run: Run, command: Sequence[str], code: int, alone: Path | None = None) -> EndedRun | None:
+    """What Ray's folder on this machine has of the run, and the folder of crashes `alone`, without a Ray.
+
+    None where it can't be kept, which is no failure of the run.
+    """
     now = time.time()
     name = _name(now)
     ended = EndedRun(name, run.job_id, tuple(command), code, run.since, now, run.gcs_address)
     try:
         state.private_folder(FOLDER, name)
         state.write(ended.folder / RUN_FILE, asdict(ended))
+        if alone is not None:
+            _copy_crashes(alone, ended)
         if run.logs:
             _copy(Path(run.logs), ended)
         _forget_oldest()
@@ -93,16 +98,20 @@ def keep(run: Run, command: Sequence[str], code: int) -> EndedRun | None:
 
 
 def _copy(logs: Path, ended: EndedRun) -> None:
-    theirs, ours = logs / hub_place.LOG_FOLDER / hub_place.CRASH_FOLDER, ended.folder / hub_place.CRASH_FOLDER
-    crashes = [each for each in crash_files.list_folder(theirs) if each.job_id == ended.job_id]
-    for each in crashes:
-        with suppress(OSError, ValueError):
-            crash_files.store(crash_files.load(theirs / f"{each.id}.json"), ours)
+    crashes = _copy_crashes(logs / hub_place.LOG_FOLDER / hub_place.CRASH_FOLDER, ended)
     if ended.code or crashes:
         for path in sorted(logs.glob(f"worker-*-{ended.job_id}-*"))[:MOST_LOGS]:
             with suppress(OSError):  # removed meanwhile, or another user's
                 if tail := _tail(path):
                     private.write(ended.folder / LOGS / path.name, tail, OWN_LOGS)
+
+
+def _copy_crashes(theirs: Path, ended: EndedRun) -> list[CrashRecord]:
+    crashes = [each for each in crash_files.list_folder(theirs) if each.job_id == ended.job_id]
+    for each in crashes:
+        with suppress(OSError, ValueError):
+            crash_files.store(crash_files.load(theirs / f"{each.id}.json"), ended.folder / hub_place.CRASH_FOLDER)
+    return crashes
 
 
 def _tail(path: Path) -> bytes:

@@ -25,7 +25,7 @@ from devkit.debug.client import connect_to
 from devkit.debug.dap_exchange import Exchange
 from devkit.debug.forwarding import Forwarding
 from devkit.debug.gcs import NobodyError
-from devkit.debug.inworker import auth, boot, private
+from devkit.debug.inworker import alone, auth, boot, private
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.inworker.settings import AUTO, OFF, ON, Settings
 from devkit.errors import INTERRUPTED, DevkitError, ExitedError, FailedError, TerminatedError, UsageError
@@ -158,7 +158,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     _knock(options)
     run = state.private_folder("runs") / secrets.token_hex(4)
     settings_file, announce = run.with_suffix(".settings"), run.with_suffix(".json")
-    begun = announce.with_suffix(boot.BEGUN)
+    begun, alone_folder = announce.with_suffix(boot.BEGUN), announce.with_suffix(alone.SUFFIX)
     state.write(settings_file, boot.settings_to_json(settings))
     runs.begin(options.command)
     since = time.time()
@@ -168,7 +168,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
         code = _run([program, *options.command[1:]], environ, told)
         crashed = _told_end(told, code)
         if last := told.run or _unannounced(begun, code, since):
-            left = kept.keep(last, options.command, code)  # its Ray may have gone with it
+            left = kept.keep(last, options.command, code, alone_folder)  # its Ray may have gone with it
             crashed = crashed or (code != 0 and left is not None and bool(left.crashes))
         missed = told.witness.never_hit() if told.witness else []
         if told.run is None and not begun.exists():
@@ -176,6 +176,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     finally:
         for path in (settings_file, announce, begun):
             path.unlink(missing_ok=True)
+        shutil.rmtree(alone_folder, ignore_errors=True)
         runs.forget()
     if editor is not None:
         editor.ended(code)
@@ -264,7 +265,11 @@ def _run(command: Sequence[str], environ: Mapping[str, str], told: _Told) -> int
 
 def _tell_where(told: _Told, ended: threading.Event) -> None:
     """Once the program has called `ray.init`: how to look at it from another terminal. Then the watchdog."""
+    since, silent = time.monotonic(), told.hang_timeout > 0
     while not ended.wait(0.1):
+        if silent and time.monotonic() - since >= told.hang_timeout:
+            silent = False
+            console.interject(aftermath.NOT_WATCHED)
         if told.announce.exists():
             announced = json.loads(private.read(told.announce))
             url = announced["dashboard_url"]

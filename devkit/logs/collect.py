@@ -95,7 +95,7 @@ def collect(
 def of_ended(run: EndedRun) -> Left:
     """The same, of what was kept of a run whose Ray is gone: without Ray's tables."""
     job = of_run(run)
-    found, missed = snapshots(KeptHub([run]), run.job_id)
+    found, missed = snapshots(KeptHub([run]), None)
     ip = next((str(each["node_ip"]) for each in found), "")
     files = tuple(LogFile("", ip, name, text) for name, text in run.texts())
     events = [*(of_crash(each) for each in found), *(event for file in files for event in of_log(file))]
@@ -103,12 +103,14 @@ def of_ended(run: EndedRun) -> Left:
     return Left(job, tuple(_named(events, {})), files, missed, crashes=found)
 
 
-def snapshots(hub: Answers, job_id: str, settle: float = 0.0) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
-    """devkit's snapshots of a job in full, and why some could not be had."""
+def snapshots(
+    hub: Answers, job_id: str | None, settle: float = 0.0
+) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """devkit's snapshots of a job in full, and why some could not be had. `job_id` None: whatever the hub has."""
     found: list[Mapping[str, Any]] = []
     missed: list[str] = []
     for record in all_crashes(hub, settle=settle):
-        if job_id and record.job_id == job_id:
+        if job_id is None or (job_id and record.job_id == job_id):
             try:
                 with reading(record.id):
                     found.append(complete(hub.call("crash", id=record.id), record))
@@ -326,9 +328,11 @@ def word_on(job: JobRow) -> Iterator[Event]:
             kind = "JobFailed" if job.submission_id else ""
             raised = Raised(kind, " ".join(job.message.split())[:500])
         time = job.end_time / 1000 if job.end_time else None
-        yield Event("job", raised, time, "driver", where="Ray's status of the job", text=job.message)
+        where = "Ray's status of the job" if job.job_id or job.submission_id else "its exit code"
+        yield Event("job", raised, time, "driver", where=where, text=job.message)
 
 
 def title(job: JobRow) -> str:
-    """`job raysubmit_1 (FAILED): python train.py`."""
-    return f"job {job.submission_id or job.job_id} ({job.ending}): {command_of(job)}"
+    """`job raysubmit_1 (FAILED): python train.py`; of one that came to no Ray, `run (FAILED): ...`."""
+    name = job.submission_id or job.job_id
+    return f"{f'job {name}' if name else 'run'} ({job.ending}): {command_of(job)}"

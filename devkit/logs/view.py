@@ -35,7 +35,8 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
     head, found = redact.text(title(left.job)), _without_secrets(found)
     if found.cause is None:
         return Text("\n").join([Text(f"no error was found in {head}", style="bold"), *_notes(left)])
-    lines = [Text(head, style="dim"), Text(), *_cause(left, found.cause, "first error", cwd)]
+    heading = "no error was found" if _is_end_alone(found.cause) else "first error"
+    lines = [Text(head, style="dim"), Text(), *_cause(left, found.cause, heading, cwd)]
     if left.job.is_untold:
         lines += [Text(), Text("its driver has ended; Ray does not record how", "dim")]
     elif left.job.status == "SUCCEEDED":
@@ -59,6 +60,11 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         if len(found.followed) > FOLLOWED:
             lines.append(Text(f"  and {count(len(found.followed) - FOLLOWED, 'more kind')}", style="dim"))
     return Text("\n").join([*lines, *_notes(left)])
+
+
+def _is_end_alone(problem: Problem) -> bool:
+    """Whether nothing is known but that the driver failed."""
+    return all(each.source == "job" and not each.raised.type for each in problem.events)
 
 
 def _without_secrets(found: FirstError) -> FirstError:

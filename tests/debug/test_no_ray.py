@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from devkit.debug.aftermath import tell_no_ray
+from devkit.debug.aftermath import NOT_WATCHED, tell_no_ray
 from devkit.debug.launch import DebugOptions, asked_of_ray
 from devkit.errors import UsageError
 from tests.debug.conftest import environment
 
 DEVKIT = [sys.executable, "-m", "devkit"]
-NOTHING = "devkit: the command started no Ray: nothing of it was debugged"
+NOTHING = "devkit: the command started no Ray, so there was nothing to debug"
 FINE, FAILS = "print('trained')", "raise SystemExit(7)"
 
 
@@ -30,8 +31,45 @@ def test_a_plain_program_is_told_once(tmp_path: Path) -> None:
 
 def test_one_that_fails_stays_a_failure(tmp_path: Path) -> None:
     code, _, err = run(tmp_path, "run", "--break", "json:dumps", "--", sys.executable, "-c", FAILS)
-    assert code not in (0, 2) and NOTHING in err and "exit code 7" in err
-    assert "cluster" not in err
+    assert code not in (0, 2) and "exit code 7" in err
+    assert "devkit: the command started no Ray, so --break did nothing" in err
+    assert "cluster" not in err and "devkit crashes" not in err
+
+
+RAISES = """
+def score(answer, weights):
+    return sum(weights[letter] for letter in answer)
+
+
+print(score("ab", {"a": 1}))
+"""
+
+
+def test_an_error_of_one_that_has_no_ray_is_kept_with_its_values(tmp_path: Path) -> None:
+    (tmp_path / "early.py").write_text(RAISES)
+    code, _, err = run(tmp_path, "run", "--", sys.executable, str(tmp_path / "early.py"))
+    assert code == 1 and "KeyError: 'b'" in err and "devkit crashes shows the snapshots that it left" in err
+    code, out, err = run(tmp_path, "crashes", "show")
+    assert code == 0 and "KeyError" in out and "weights" in out and "driver" in out, out + err
+    code, out, err = run(tmp_path, "logs", "--first-error")
+    assert "first error: KeyError: 'b'" in out and "early.py:3 in" in out, out + err
+    assert "job  (" not in out, "it has no id"
+    code, out, _ = run(tmp_path, "crashes", "--json")
+    assert [each["exception"]["type"] for each in json.loads(out)["crashes"]] == ["KeyError"]
+
+
+def test_with_post_mortem_off_none_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "early.py").write_text(RAISES)
+    run(tmp_path, "run", "--post-mortem", "off", "--", sys.executable, str(tmp_path / "early.py"))
+    assert "no crash" in "".join(run(tmp_path, "crashes")[1:])
+
+
+def test_who_waits_for_the_watchdog_is_told_that_it_has_nothing_to_watch_yet(tmp_path: Path) -> None:
+    waits = "import sys; sys.stdin.read()"
+    words = [*DEVKIT, "run", "--hang-timeout", "0.2", "--", sys.executable, "-c", waits]
+    with subprocess.Popen(words, env=environment(tmp_path), stdin=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stderr is not None and program.stderr.readline().decode().rstrip() == NOT_WATCHED
+        program.communicate(b"")
 
 
 def test_what_was_asked_for_and_could_not_be_done_is_an_error(tmp_path: Path) -> None:

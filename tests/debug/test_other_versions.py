@@ -15,7 +15,8 @@ import pytest
 from devkit.debug.crash_page import clues_of, crash_page
 from devkit.debug.inworker import packages
 from devkit.debug.inworker.arrivals import Arrival, arrival_of
-from devkit.debug.inworker.crashes import _taken
+from devkit.debug.inworker.crashes import taken
+from devkit.debug.inworker.identity import identify
 from devkit.debug.inworker.operations import OPERATIONS
 from tests.debug.hubs import FakeAgent, RunningHub, identity, running_hub
 from tests.debug.test_hub import eventually
@@ -211,10 +212,10 @@ def test_a_difference_is_told_where_both_are_known(here: Document, there: Any, t
 
 def test_a_crash_has_the_versions_that_it_may_be_about(side: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("devkit.debug.inworker.hooks.task_facts", dict)
-    document = _taken(raised_by(lambda: pickle.loads(b"cdkunit\nFresh\n.")), "task", 0)
+    document = taken(raised_by(lambda: pickle.loads(b"cdkunit\nFresh\n.")), "task", 0, identify())
     assert document["packages"][NAME]["version"] == "1.26.4" and document["unpickled"] is True
     assert document["modules"][NAME]["file"] == side.__file__  # the tests' own folder is no library's
-    other = _taken(raised_by(lambda: {}["a"]), "task", 0)
+    other = taken(raised_by(lambda: {}["a"]), "task", 0, identify())
     assert not {"packages", "unpickled"} & other.keys()
 
 
@@ -230,7 +231,7 @@ def test_a_class_that_fails_at_a_look_costs_no_crash(
         raise Odd
 
     monkeypatch.setattr("devkit.debug.inworker.hooks.task_facts", dict)
-    document = _taken(raised_by(fails), "task", 0)
+    document = taken(raised_by(fails), "task", 0, identify())
     assert document["exception"]["type"] == "Odd" and "packages" not in document
     assert "could not be found out: LookupError('no name')" in capfd.readouterr().err
 

@@ -201,7 +201,7 @@ def test_a_driver_s_exit_code_alone_is_what_is_known() -> None:
         found.cause is not None and found.cause.best.raised.said == "the driver ended with exit code 3" and found.sure
     )
     page = view.page(Left(job, (), (), ()), found).plain
-    assert "no trace of its cause" not in page and "first error: the driver ended with exit code 3" in page
+    assert "no trace of its cause" not in page and "no error was found: the driver ended with exit code 3" in page
 
 
 def test_a_job_that_ended_well_is_said_to() -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import private, threads
+from . import alone, private, threads
 from .agent import Agent, current, launch
 from .card import Card
 from .core import asking, watch
@@ -136,6 +136,15 @@ def start_in_process() -> None:
             on_import("ray._private.worker", _follow_connect)
     elif _is_program() and not os.environ.get(IN_CLUSTER):
         on_import("ray._private.worker", _follow_init)
+        _watch_alone()
+
+
+def _watch_alone() -> None:
+    """What ends the program before it has a Ray is kept where `devkit run` finds it."""
+    path = os.environ.get(ANNOUNCE)
+    with suppress(KeyError, OSError, ValueError):  # of another devkit's variables
+        if path and given(os.environ)["post_mortem"] != "off":
+            alone.watch(Path(path).with_suffix(alone.SUFFIX))
 
 
 def _follow_connect(module: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import ports, reserve
 from .identity import DRIVER, identify, task_called
+from .who import Identity
 from .words import say
 
 JOIN_SECONDS = 0.5  # the most that the first crash of a new process waits for the way to the hub
@@ -40,7 +41,7 @@ class Crashes:
             from . import snapshot
 
             first = snapshot.root_of(error) is None
-            document = _taken(error, kind, free)
+            document = taken(error, kind, free, identify())
             _store(document)
         self.waited += document["waited"]
         if first:
@@ -91,11 +92,12 @@ class Crashes:
             self._untold.append(document)
 
 
-def _taken(error: BaseException, kind: str, lent_now: int) -> Document:
+def taken(error: BaseException, kind: str, lent_now: int, me: Identity) -> Document:
+    """The snapshot, with what may be known of the error beside it. `lent_now`: descriptors that the program lacks."""
     from . import snapshot
     from .hooks import task_facts
 
-    document = snapshot.take(error, identify(), kind, **task_facts())
+    document = snapshot.take(error, me, kind, **task_facts())
     if not document["light"]:
         try:
             document |= _copies(error, kind)
