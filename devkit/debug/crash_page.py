@@ -331,9 +331,13 @@ def value_text(value: Any) -> str:
     "{'lr': 1e-05, 'names': ['a'], 'done': True, 'loss': None}"
     >>> value_text({"type": "Config", "attributes": {"lr": 0.1}}), value_text({"type": "Batch", "cut": "9000 bytes"})
     ('Config(lr=0.1)', '<Batch, left out: 9000 bytes>')
+    >>> value_text([0.0] * 16)
+    '[0.0] * 16'
     """
     if isinstance(value, list):
         counted = len(value) > COUNTED or any(map(_is_one_array, value))
+        if len(value) > COUNTED and all(each == value[0] for each in value):
+            return f"[{value_text(value[0])}] * {len(value)}"
         many = f"{len(value)} items: " if counted and "more" not in str(value[-1]) else ""
         return f"{many}[{', '.join(map(value_text, value))}]"
     if not isinstance(value, dict):

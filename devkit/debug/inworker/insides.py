@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
@@ -80,6 +81,21 @@ def attributes(value: Any) -> list[tuple[str, Any]]:
                 except AttributeError:
                     continue  # a slot that was never set
     return found
+
+
+_HOLDERS = frozenset({"types", "argparse", "configparser", "collections"})  # of what a program puts into them
+
+
+def is_machinery(kind: type) -> bool:
+    """Whether it is a class of Python's own library that holds nothing of a program's: a pool, a thread, a process.
+
+    >>> import threading, argparse
+    >>> is_machinery(threading.Thread), is_machinery(argparse.Namespace), is_machinery(list)
+    (True, False, False)
+    """
+    module = getattr(kind, "__module__", None)
+    root = module.partition(".")[0] if isinstance(module, str) else ""
+    return root in sys.stdlib_module_names and root not in _HOLDERS and root != "builtins"
 
 
 def telling(value: Any) -> list[tuple[str, Any]]:

@@ -12,7 +12,8 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # A word of a name that makes it one of a secret, whatever the value is.
 _SECRET = frozenset({
     "password", "passwords", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "credential",
-    "credentials", "creds", "authorization", "apikey", "apikeys", "cookie", "cookies", "bearer", "jwt", "netrc",
+    "credentials", "creds", "authorization", "apikey", "apikeys", "authkey", "cookie", "cookies", "bearer", "jwt",
+    "netrc",
 })  # fmt: skip
 _SECRET_ENDS = ("password", "passwd", "passphrase", "apikey", "secretkey", "accesskey", "privatekey", "authtoken")
 _KEYS_OF = frozenset({

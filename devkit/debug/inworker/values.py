@@ -16,7 +16,7 @@ from types import FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .arrays import array_facts, facts_text
-from .insides import as_items, as_mapping, attributes, fields, size_of, telling, type_name
+from .insides import as_items, as_mapping, attributes, fields, is_machinery, size_of, telling, type_name
 from .redaction import (
     LONGEST_SECRET,
     REDACTED,
@@ -182,6 +182,8 @@ class _Text:
         plain = _plain_repr(value)
         if plain is not None:
             return cut(plain, self._limits.text)
+        if depth and is_machinery(type(value)):
+            return f"<{type_name(type(value))}>"
         named = telling(value)
         shown = [(name, each) for name, each in named if not name.startswith("_")] or named
         pairs = (f"{name}={text}" for name, text in self._named(shown, depth))
@@ -307,6 +309,8 @@ def _json_container(value: Any, limits: Limits, depth: int) -> Any:
         return _json_items(items, size_of(value), limits, depth)
     if _named(value) is not None or _plain_repr(value) is not None or issubclass(type(value), BaseException):
         return summarise(value, limits)
+    if named is None and depth and is_machinery(type(value)):
+        return f"<{type_name(type(value))}>"
     named = telling(value) if named is None else named
     inner = _json_pairs(named[: limits.items], len(named), limits, depth)
     return {"type": type_name(type(value)), "attributes": inner}
