@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LED_TO = {"cause": "which led to", "context": "while that was handled, there was", "member": "one of those in"}
 ARRAYS = ("tensor", "array")
+EARLIER = 3  # crashes before one
 COUNTED = 6  # items of a list: nobody counts more
 VALUE_LINES, VALUE_CHARACTERS = 3, 1000  # of one variable, on a terminal and elsewhere
 CALLER_LINES = 1  # of source around a call; around what raised it is all that the snapshot has
@@ -216,6 +217,20 @@ def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
         named = ", ".join(f"{each.id} ({label(Who(each.role, each.rank, each.id))})" for each in followers[:4])
         more = f" and {len(followers) - 4} more" if len(followers) > 4 else ""
         yield Text(f"then came: {named}{more}", style="dim")
+    if earlier := _before(document, crashes):
+        yield Text(f"before it, in the same job: {', '.join(earlier)}", style="dim")
+
+
+def _before(document: Document, crashes: Sequence[CrashRecord]) -> list[str]:
+    """The first one of each kind that may have led to this: a program may go on with what it left."""
+    first: dict[tuple[str, str], CrashRecord] = {}
+    for each in crashes:
+        if each.job_id == document.get("job_id") and each.time < document["time"] and not each.root:
+            first.setdefault((each.role, str(each.exception.get("type", ""))), each)
+    own = (document.get("role", ""), str(document["exception"].get("type", "")))
+    others = [each for key, each in first.items() if key != own and each.id != document.get("root")]
+    named = (f"{label(Who(each.role, each.rank, each.id))}, {each.exception.get('type', '')}" for each in others)
+    return [f"{each.id} ({who})" for each, who in zip(others, named, strict=True)][:EARLIER]
 
 
 def chain_of(document: Document) -> list[Document]:

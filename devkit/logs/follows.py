@@ -9,7 +9,7 @@ from devkit.debug.inworker.records import DIED
 from devkit.logs.events import Event
 
 CAUSE, MAYBE, FOLLOWS = 0, 1, 2
-PEER = "a peer that exited"
+PEER = "a peer that closed its connection"
 
 
 class Weight(NamedTuple):
@@ -33,8 +33,8 @@ _TYPES = {
     "ReferenceCountingAssertionError": "an object that was lost",
     "TaskCancelledError": "a task that was cancelled",
     "KeyboardInterrupt": "an interrupt",
-    "BrokenPipeError": "a peer that exited",
-    "ConnectionResetError": "a peer that exited",
+    "BrokenPipeError": PEER,
+    "ConnectionResetError": PEER,
     "ChildFailedError": "a child that failed",
     "GetTimeoutError": "a wait that timed out",
 }
@@ -86,7 +86,7 @@ def weigh(event: Event) -> Weight:
     >>> weigh(Event("task", Raised("ValueError", "bad"))).level
     0
     >>> weigh(Event("log", Raised("RuntimeError", "Connection closed by peer [10.0.0.2]:41"))).why
-    'a peer that exited'
+    'a peer that closed its connection'
     >>> weigh(Event("crash", Raised("ProcessDied", "the process died: RPC error: Socket closed"))).level
     0
     """

@@ -112,6 +112,20 @@ def test_a_follower_names_its_root_and_the_root_its_followers() -> None:
     assert "then came: f0 (driver)" in printed(crash_page(document, [root, follower], 0))
 
 
+def test_what_failed_before_it_in_the_same_job_is_named() -> None:
+    """A program that goes on without what has died fails later, of something else."""
+    document = take()
+    own = CrashRecord.from_json(document)
+    gone = {"type": "SystemExit", "message": "None"}
+    dead = replace(own, id="d0", role="Grader", rank=None, exception=gone, time=own.time - 2)
+    again = replace(dead, id="d1", time=own.time - 1)
+    other = replace(dead, id="d2", job_id="another")
+    follower = replace(dead, id="d3", role="driver", root="d0")
+    page = printed(crash_page(document, [dead, again, other, follower, own], 0))
+    assert "before it, in the same job: d0 (Grader, SystemExit)\n" in page
+    assert "before it" not in printed(crash_page(document, [own, other], 0))
+
+
 def test_a_process_that_vanished_has_a_page_too() -> None:
     document = vanished(WHO, None, "killed: out of memory")
     text = shown(document)

@@ -301,7 +301,7 @@ def test_what_only_follows_is_set_aside_though_its_clock_is_ahead() -> None:
     assert found.sure and not found.others
     assert sum(each.count for each in found.followed) == len(CAUSED)
     assert {each.why for each in found.followed} == {
-        "a peer that exited",
+        "a peer that closed its connection",
         "a rank that never arrived",
         "an actor that died",
         "an earlier attempt",

@@ -98,4 +98,7 @@ def test_of_many_errors_at_one_time_some_are_shown() -> None:
     "said", ["placement group name already " * 5000, "wait " * 5000, "peer " * 5000, "actor name " * 5000]
 )
 def test_a_long_message_is_weighed_by_its_beginning(said: str) -> None:
-    assert weigh(Event("log", Raised("RuntimeError", f"Connection closed by peer {said}"))).why == "a peer that exited"
+    assert (
+        weigh(Event("log", Raised("RuntimeError", f"Connection closed by peer {said}"))).why
+        == "a peer that closed its connection"
+    )
