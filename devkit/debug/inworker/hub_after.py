@@ -12,7 +12,7 @@ from . import editions, kills, packages, signals, table
 from .hub_place import is_hub
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
-from .ownership import OWNER_DIED, sentence
+from .ownership import OWNER_DIED, actor_of, sentence
 from .records import CrashRecord, Identity
 from .words import NO_WORD_YET, say
 
@@ -108,6 +108,9 @@ async def explain(hub: Hub, document: Document) -> None:
         while owner in hub.table.workers and time.monotonic() < until:  # nobody has missed it yet
             await asyncio.sleep(0.05)
         end = await _end_of(hub, owner, document)
+        if end is not None and kills.BY_KILL in end["reason"]:
+            killer = await _killer_of(hub, actor_of(str(document["lost"]["object"])))
+            end["reason"] = kills.reason(*killer) if killer is not None else end["reason"]
         message = sentence(str(document["lost"]["object"]), end, await _puts_of(hub, owner))
         said = {"exception": {**document["exception"], "message": message}, "lost": {**document["lost"], "known": True}}
         hub.replace_crash({**document, **said})
@@ -119,9 +122,7 @@ async def name_killer(hub: Hub, document: Document) -> None:
     """Of an actor that was killed Ray does not say by whom: who called `ray.kill` has noted where, and tells that."""
     known = kills.victim(document)
     try:
-        until = time.monotonic() + KILLER_SECONDS
-        while (found := _killer_of(hub, known["actor_id"])) is None and time.monotonic() < until:
-            await asyncio.sleep(0.05)
+        found = await _killer_of(hub, known["actor_id"])
         if found is not None:
             said = {**document["exception"], "message": kills.sentence(known, *found)}
             hub.replace_crash({**document, "exception": said, "killed": {"known": True, **found[1]}})
@@ -194,8 +195,15 @@ def _tellers(hub: Hub) -> Iterator[tuple[Document, Document]]:
     return ((known[name], told) for name, told in list(hub.doing.items()) if name in known)
 
 
-def _killer_of(hub: Hub, actor_id: str) -> tuple[Document, Document] | None:
-    """The identity of who killed an actor, and the note of it."""
+async def _killer_of(hub: Hub, actor_id: str) -> tuple[Document, Document] | None:
+    """The identity of who killed an actor, and the note of it, which may be on its way."""
+    until = time.monotonic() + KILLER_SECONDS
+    while (found := _known_killer(hub, actor_id)) is None and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+    return found
+
+
+def _known_killer(hub: Hub, actor_id: str) -> tuple[Document, Document] | None:
     for worker_id, seen in list(hub.doing.items()):
         site = next((each for each in reversed(seen.get("kills", [])) if each["actor"] == actor_id), None)
         if site is not None:

@@ -96,9 +96,17 @@ def sentence(known: dict[str, str], killer: Document, site: Document) -> str:
     Args:
         killer: the identity of who did it.
     """
+    return f"{called(known)}{_by(killer, site)}"
+
+
+def reason(killer: Document, site: Document) -> str:
+    """The same of a process that has been named before."""
+    return f"it{_by(killer, site)}"
+
+
+def _by(killer: Document, site: Document) -> str:
     by = "the driver" if killer["role"] == "driver" else f"{killer['role']} pid {killer['pid']}"
-    place = f"{site['file']}:{site['line']} in {site['function']}"
-    return f"{called(known)}{_BY}{by} called at {place}"
+    return f"{_BY}{by} called at {site['file']}:{site['line']} in {site['function']}"
 
 
 def is_told(message: str) -> bool:

@@ -16,6 +16,7 @@ from .stacks import users_lines
 LOST = " is lost with its owner"
 OWNER_DIED = "OwnerDiedError"
 TASK, INDEX = 48, 56  # digits of an object's id: those of its task, then its number among that one's objects
+ACTOR, NO_ACTOR = 16, "f" * 24  # where the actor's id begins in that of its task; of a task that is no call, with what
 FIRST_PUT = 100_000_000  # Ray's numbers of what `ray.put` makes are above this; below are results
 MOST_SITES, MOST_OBJECTS = 5, 20  # that are told
 
@@ -58,6 +59,16 @@ def is_put(name: str) -> bool:
         return int.from_bytes(bytes.fromhex(name[TASK:INDEX]), "little") > FIRST_PUT
     except ValueError:
         return False
+
+
+def actor_of(name: str) -> str:
+    """The id of the actor in one of whose calls an object was made, or "": it is in the object's own.
+
+    >>> actor_of("00668a65bda616c13375d36a50cd3f90f6e1c7650100000002e1f505"), actor_of("f" * 48 + "01000000")
+    ('3375d36a50cd3f90f6e1c76501000000', '')
+    """
+    found = name[ACTOR:TASK]
+    return "" if found.startswith(NO_ACTOR) else found
 
 
 # ---- in its owner

@@ -23,6 +23,6 @@ def use(parts: list[Any]) -> int:
 ray.init(**({} if os.environ.get("RAY_ADDRESS") else {"num_cpus": 2}))
 loader = Loader.remote()  # type: ignore[attr-defined]
 parts = ray.get(loader.load.remote())
-ray.kill(loader)
+ray.kill(loader)  # @kills
 time.sleep(1)
 print(ray.get(use.remote(parts)))
