@@ -27,6 +27,9 @@ def told(states: Sequence[State]) -> list[str]:
     """
     stacks = [stack.lines for state in states for stack in at_place(state)]
     lines = of_stacks(stacks, around=True) if stacks else []
+    if stacks and stacks[0][0].at != states[0].place and stacks[0][0].text:  # it was there a moment later
+        at = stacks[0][0].at
+        lines[0] = f"{INDENT}{short_path(at.file)}:{at.line}: {lines[0].strip()}"
     waits = any(wait.at == states[0].place for wait in states[0].facts.inner)
     ends = [f"{INDENT}{line}" for line in _ends(stacks[0][0])] if stacks and waits else []
     return [*lines, *ends, *(_others(states[0]) if len(states) == 1 else [])]

@@ -45,6 +45,15 @@ def test_a_process_at_another_line_than_its_statement_has_none() -> None:
     assert not any("x = 1" in each for each in found.evidence)
 
 
+def test_one_at_work_that_was_a_line_further_a_moment_later_has_that_line_with_its_number() -> None:
+    def at_work(cpu: float) -> list[Document]:
+        further = [{"thread": "MainThread", "lines": [line(21, "rewards = score(batch)", batch="list of 8")]}]
+        return [process(facts(0, 20, "step", statements=further, cpu=cpu, state="R"), 0), driver()]
+
+    found = verdict(at_work(1.0), at_work(9.0))
+    assert f"    {TRAIN}:21: rewards = score(batch)  # batch = list of 8" in found.evidence, found.evidence
+
+
 def test_what_the_culprit_wrote_last_is_evidence() -> None:
     wrote = ["UserWarning: the pool has no room", "step 3"]
     found = verdict([process(facts(0, 20, wrote=wrote), 0), driver()], seconds=20.0)
