@@ -32,6 +32,10 @@ class Asker(NamedTuple):
     kept: str
 
     @property
+    def without_end(self) -> bool:
+        return self.line.asking is not None and self.line.asking.without_end
+
+    @property
     def said(self) -> str:
         values = ", ".join(f"{name} = {value}" for name, value in self.values)
         return f"`{self.loop}`" + (f" ({values})" if values else "")
@@ -104,7 +108,7 @@ def _asks(one: Asker) -> str:
 
 def _differ(case: Case, found: Iterable[Asker]) -> bool:
     """Whether an actor has something else than before, where one asks without end: that may be what it is for."""
-    if not any(each.kept for each in found):
+    if not any(each.without_end for each in found):
         return False
     before = case.before
     return any(each.facts.id in before and before[each.facts.id].keeps != each.facts.keeps for each in case.states)
@@ -150,7 +154,7 @@ def _rest(case: Case, others: Sequence[State]) -> str:
 def _asking(state: State) -> Iterator[Line]:
     for stack in state.facts.standing:
         line = stack.lines[0]
-        if line.asking is not None and (line.asking.values or line.asking.kept):
+        if line.asking is not None and (line.asking.values or line.asking.without_end):
             yield line
 
 

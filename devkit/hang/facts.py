@@ -193,7 +193,12 @@ class Asking(NamedTuple):
 
     loop: str
     values: Values  # that it looks at
-    kept: str = ""  # of a loop that nothing ends: a digest of all that its function has
+    kept: str = ""  # a digest of what its function and the object of that have
+
+    @property
+    def without_end(self) -> bool:
+        """Whether the loop has no condition of its own."""
+        return self.loop in ("while True", "while 1")
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy
 import pytest
 
-from devkit.debug.inworker import counterparts, expressions, locks, primitives, statements
+from devkit.debug.inworker import counterparts, expressions, locks, polls, primitives, statements
 from devkit.debug.inworker.words import ASLEEP
 from tests.debug.conftest import eventually
 
@@ -265,11 +268,66 @@ def asks(rows: list[int], wanted: int, gate: threading.Event) -> None:
 def test_the_loop_that_asks_ray_is_told_behind_an_inner_one() -> None:
     gate = threading.Event()
     [line, *_] = lines_of(started(asks, [1, 2], 9, gate), "if gate.wait")
-    assert line["asking"] == {"loop": "while len(rows) < wanted", "values": {"rows": "[1, 2]", "wanted": "9"}}
+    asked = {"loop": "while len(rows) < wanted", "values": {"rows": "[1, 2]", "wanted": "9"}}
+    assert line["asking"] == {**asked, "kept": line["asking"]["kept"]}
     assert line["loop"] == {"loop": "for row in rows", "values": {"row": "1", "rows": "[1, 2]"}}
     gate.set()
     [other, *_] = lines_of(started(receives, {"a": 30}, threading.Event()), "ready.wait")
     assert other["asking"] is None
+
+
+class Stile:
+    """Stands for Ray: who asks it waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = queue.SimpleQueue[int](), queue.SimpleQueue[bool]()
+
+    def get(self, part: int) -> bool:
+        self.asked.put(part)
+        return self.answers.get()
+
+
+class Rollout:
+    def __init__(self, stile: Stile) -> None:
+        self.stile, self.turns, self.version = stile, 0, 3
+
+    def run(self, changes: str) -> None:
+        ray, found = self.stile, numpy.zeros(4)
+        while True:
+            self.turns += 1
+            for part in (1, 2):
+                if not ray.get(part):
+                    return
+            self.version = self.turns if changes == "attribute" else self.version
+            found = found + 1 if changes == "array" else found
+
+
+@pytest.mark.parametrize(("changes", "same"), [("nothing", True), ("attribute", False), ("array", False)])
+def test_a_loop_without_end_is_told_by_what_its_function_has(changes: str, same: bool) -> None:
+    stile = Stile()
+    thread = started(Rollout(stile).run, changes)
+    found: list[Document | None] = []
+    for part in (1, 2, 1, 2, 1):
+        assert stile.asked.get(timeout=20) == part
+        frame = sys._current_frames()[thread.ident or 0]
+        found.append(polls.asking(next(each for each in polls.outwards(frame) if each.f_code.co_name == "run")))
+        stile.answers.put(len(found) < 5)
+    assert [each and each["loop"] for each in found] == ["while True"] * 5
+    assert (len({each["kept"] for each in found if each}) == 1) == same, found
+
+
+def until(stile: Stile, deadline: float) -> None:
+    ray: Any = stile
+    while time.monotonic() < deadline:
+        ray.get(0)
+
+
+def test_a_loop_that_the_clock_ends_asks_for_nothing() -> None:
+    stile = Stile()
+    thread = started(until, stile, time.monotonic() + 60)
+    assert stile.asked.get(timeout=20) == 0
+    frame = sys._current_frames()[thread.ident or 0]
+    assert polls.asking(next(each for each in polls.outwards(frame) if each.f_code is until.__code__)) is None
 
 
 def receives(shapes: dict[str, int], ready: threading.Event) -> None:

@@ -12,6 +12,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
+from .arrays import array_facts, facts_text
 from .expressions import short, told
 from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
 from .sources import is_users
@@ -21,6 +22,7 @@ LOCALS = 6  # variables of a function
 ITEMS = 3  # of a container
 FIELDS = 4  # of an object
 DEPTH = 3
+SMALL = 1 << 16  # elements of an array
 LENGTH = 120  # characters of one value
 
 Document = dict[str, Any]
@@ -77,6 +79,23 @@ def brief(value: Any, depth: int = DEPTH) -> str | None:
     return whole if inner is None else inner
 
 
+def content(value: Any) -> str:
+    """By which it is told from another of its kind: as `brief`, of small arrays also by what is in them."""
+    try:
+        found = array_facts(value) if _is_small_array(value) else None
+        return facts_text(found) if found is not None else brief(value) or type_name(type(value))
+    except Exception:  # noqa: BLE001 - as above
+        return type_name(type(value))
+
+
+def _is_small_array(value: Any) -> bool:
+    """In this process's own memory: a device might have to be waited for."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and type(value) is torch.Tensor:
+        return value.device.type == "cpu" and int(value.numel()) <= SMALL
+    return numpy is not None and type(value) is numpy.ndarray and int(value.size) <= SMALL
+
+
 def _inner(value: Any, depth: int) -> str | None:
     """Of a container, or of an object of one of the program's own classes; None of anything else."""
     if (named := fields(value)) is not None or (named := _of_programs(value)) is not None:
@@ -119,4 +138,4 @@ def _joined(parts: list[str], size: int) -> str:
     return ", ".join([*parts, *([f"... {size - len(parts)} more"] if size > len(parts) else [])])
 
 
-__all__ = ["brief", "of_actor", "of_function"]
+__all__ = ["brief", "content", "of_actor", "of_function"]

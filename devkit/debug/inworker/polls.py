@@ -9,6 +9,7 @@ import ast
 import copy
 import hashlib
 import linecache
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
@@ -25,6 +26,8 @@ MOST_POLLS = 10
 DEPTH = 100  # frames
 MOST_KEPT = 50  # variables, and attributes, of which a digest is made
 
+_CLOCKS = frozenset({"time", "monotonic", "perf_counter", "process_time", "now", "utcnow"})
+_REFERENCE = re.compile(r"<ObjectRef [^>]*>")  # each call has another one
 _ASKS_RAY = frozenset({"ray.get", "ray.wait"})
 _Loop = ast.While | ast.For | ast.AsyncFor
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
@@ -89,10 +92,10 @@ def loop_of(frame: FrameType) -> Document | None:
 
 
 def asking(frame: FrameType) -> Document | None:
-    """{"loop", "values"} of the innermost `while` around a frame's line in which results of Ray are waited for.
+    """{"loop", "values", "kept"} of the innermost `while` around a frame's line in which results of Ray are waited for.
 
-    Of a loop that nothing ends, `values` are those of its `if`s, and "kept" is a digest of all that its function and
-    the object of that have.
+    Of a loop that nothing ends, `values` are those of its `if`s. "kept" is a digest of what its function and the object
+    of that have. None of a loop that the clock ends.
     """
     _, tree = tree_of(frame.f_code.co_filename)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
@@ -100,10 +103,11 @@ def asking(frame: FrameType) -> Document | None:
     if not isinstance(loop, ast.While) or not any(map(_asks_ray, ast.walk(loop))):
         return None
     text, looked_at = _words(loop)
-    if text:
-        return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))}
-    known = dict(values([each.test for each in _ifs(loop.body)], frame, MOST))
-    return {"loop": f"while {ast.unparse(loop.test)}", "values": known, "kept": _digest(frame)}
+    if not text:
+        text, looked_at = f"while {ast.unparse(loop.test)}", [each.test for each in _ifs(loop.body)]
+    if any(_asks_clock(node) for each in looked_at for node in ast.walk(each)):
+        return None
+    return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST)), "kept": _digest(loop, frame)}
 
 
 def _asks_ray(node: ast.AST) -> bool:
@@ -114,11 +118,25 @@ def _asks_ray(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) in _ASKS_RAY
 
 
-def _digest(frame: FrameType) -> str:
-    known = list(frame.f_locals.items())[:MOST_KEPT]
-    known += [pair for name, owner in known if name == "self" for pair in attributes(owner)[:MOST_KEPT]]
-    text = repr([(name, keeps.brief(value) or type(value).__name__) for name, value in known])
-    return hashlib.blake2s(text.encode(errors="replace"), digest_size=8).hexdigest()
+def _asks_clock(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _CLOCKS
+
+
+def _digest(loop: ast.While, frame: FrameType) -> str:
+    """Of variables and attributes, but for what only tells the turns: counters, and where inner loops are."""
+    passing = {ast.unparse(name) for node in ast.walk(loop) for name in _passing(node)}
+    me = frame.f_locals.get("self")
+    known = [(name, value) for name, value in frame.f_locals.items() if name != "self"][:MOST_KEPT]
+    known += [(f"self.{name}", value) for name, value in (attributes(me)[:MOST_KEPT] if me is not None else ())]
+    told = [(name, _REFERENCE.sub("", keeps.content(value))) for name, value in known if name not in passing]
+    return hashlib.blake2s(repr(told).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _passing(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant):
+        yield node.target
+    elif isinstance(node, ast.For | ast.AsyncFor):
+        yield from ast.walk(node.target)
 
 
 def around(frame: FrameType) -> Document | None:
