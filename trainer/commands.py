@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from trainer.config.show import print_lines
 from trainer.errors import ConfigError, Interrupted, TrainerError
 
 
@@ -80,7 +81,8 @@ def report_error(error: TrainerError) -> None:
     trace = getattr(error, "trace", "")
     if trace:
         print(trace, file=sys.stderr)
-    print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr, flush=True)
+    print_lines([f"error: {error.message}", f"hint: {error.hint}"], sys.stderr)
+    sys.stderr.flush()
 
 
 def speak_any_text() -> None:
