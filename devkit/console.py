@@ -14,6 +14,7 @@ from devkit.records import ErrorRecord
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderResult
+    from rich.text import Text
 
 
 def talk() -> Console:
@@ -47,14 +48,40 @@ def _console(*, stderr: bool, quiet: bool = False) -> Console:
 
 
 class Plain:
-    """What is shown, without what a terminal would obey in its texts: they are other people's."""
+    """What is shown, without what a terminal would obey in its texts: they are other people's.
+
+    Where lines may be as long as they are (`soft_wrap`), a terminal's edge tears no word.
+    """
 
     def __init__(self, shown: RenderableType) -> None:
         self._shown = shown
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self._shown, options):
+        shown = (
+            _between_words(self._shown, options, console) if options.no_wrap and console.is_terminal else self._shown
+        )
+        for segment in console.render(shown, options):
             yield segment if segment.control else segment._replace(text=plain(segment.text))
+
+
+def _between_words(shown: RenderableType, options: ConsoleOptions, console: Console) -> RenderableType:
+    from rich.text import Text
+
+    from trainer.wrapping import between_words, has_an_edge  # of the trainer's own lines, too
+
+    if isinstance(shown, Text) and has_an_edge(console):
+        return between_words(shown, options.max_width)
+    return shown
+
+
+class AsItIs:
+    """A value, or source: blanks in it mean something, so a terminal breaks its lines wherever they end."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._text
 
 
 class _AllPlain:

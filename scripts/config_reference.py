@@ -127,7 +127,13 @@ def unmet_requests() -> str:
 
 
 def _unless(values: tuple[object, ...]) -> str:
-    return f" (unless {', '.join(format_value(value) for value in values)})" if values else ""
+    return f" (unless {', '.join(map(_neutral, values))})" if values else ""
+
+
+def _neutral(value: object) -> str:
+    if isinstance(value, frozenset):
+        return f"a list with {', '.join(sorted(value))}"
+    return f"`{value}`" if isinstance(value, str) and "$" in value else format_value(value)
 
 
 def renames() -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from trainer.config.show import print_lines
 from trainer.errors import ConfigError, Interrupted, TrainerError
 
 
@@ -22,7 +23,13 @@ class Parser(argparse.ArgumentParser):
     """argparse with this project's error lines."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(message, hint=f"{self.prog} --help")
+        raise ConfigError(message, hint=self._hint(message))
+
+    def _hint(self, message: str) -> str:
+        """Hydra's options for a whole file of values, which commands for verl have, name what is not read here."""
+        if "--config-name" in message or "--config-path" in message:
+            return "Hydra's files are not read here: give each of their values as KEY=VALUE"
+        return f"{self.prog} --help"
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """argparse's own passes over what cannot be written."""
@@ -80,7 +87,8 @@ def report_error(error: TrainerError) -> None:
     trace = getattr(error, "trace", "")
     if trace:
         print(trace, file=sys.stderr)
-    print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr, flush=True)
+    print_lines([f"error: {error.message}", f"hint: {error.hint}"], sys.stderr)
+    sys.stderr.flush()
 
 
 def speak_any_text() -> None:

@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 from rich.theme import Theme
 
 from trainer.apart import Apart
@@ -22,6 +23,7 @@ from trainer.config.show import CAUTION, GOOD, NAME
 from trainer.curve import sparkline
 from trainer.errors import ConfigError, TrainerError
 from trainer.records import Metrics
+from trainer.wrapping import print_line
 
 METRICS_FILE, TENSORBOARD_FOLDER = "metrics.jsonl", "tensorboard"  # below trainer.default_local_dir
 WANDB_FINISH_S = "300"
@@ -89,7 +91,7 @@ class Tracker:
                 backend.phase(text)
 
     def note(self, text: str) -> None:
-        self.console.print(f"note: {text}", style="dim", markup=False, highlight=False, soft_wrap=True)
+        print_line(self.console, Text(f"note: {text}", style="dim"))
 
     def close(self) -> None:
         for backend in self.backends:
@@ -180,7 +182,7 @@ class TerminalLog:
         shown = [f"{label} {metrics[name]:.4g}" for name, label in HEADLINE.items() if name in metrics]
         shown += [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith("val-core/")]
         shown += [f"{name} {value:.4g}" for name, value in metrics.items() if self.whole and not is_headline(name)]
-        self.progress.print(f"step {step}: " + "  ".join(shown), markup=False, highlight=False, soft_wrap=True)
+        print_line(self.progress.console, Text(f"step {step}: " + "  ".join(shown)))
         self.scores += [metrics[SCORE]] if SCORE in metrics else []
         score = f"score {self.scores[-1]:.2f} {sparkline(self.scores, SPARKS)}" if self.scores else ""
         self.progress.update(self.bar, completed=step, description="step", score=score)
@@ -191,8 +193,7 @@ class TerminalLog:
             return
         self.console.file = None  # type: ignore[assignment]  # sys.stderr again
         if (log := self.apart.close()) is not None:
-            text = f"note: the stderr of Ray and other libraries is in {log}"
-            self.console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+            print_line(self.console, Text(f"note: the stderr of Ray and other libraries is in {log}", style="dim"))
 
 
 class JsonLines:

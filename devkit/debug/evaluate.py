@@ -69,7 +69,8 @@ def run(
         answers.append((expression, results))
         if not json:
             shown = page(results)
-            console.result().print(shown if len(expressions) == 1 else _headed(expression, shown), soft_wrap=True)
+            text = shown if len(expressions) == 1 else _headed(expression, shown)
+            console.result().print(console.AsItIs(text), soft_wrap=True)
     if json:
         console.emit(record_of(answers))
     return 1 if any(all(one["error"] is not None for one in results) for _, results in answers) else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,11 @@ from devkit.debug.inworker.redaction import scrub
 from devkit.debug.job_ends import of_cluster, of_run
 from devkit.debug.naming import ago
 from devkit.errors import DevkitError, UsageError
+from devkit.palette import NAME
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from devkit.debug.dashboard import Dashboard
     from devkit.debug.documents import JobRecord
     from devkit.debug.rows import JobRow
@@ -52,8 +54,7 @@ def _tell(rows: list[JobRow], json: bool, url: str | None = "") -> int:
     if not rows:
         out.print(f"no job has run on {url}: devkit submit -- CMD starts one", soft_wrap=True)
         return 0
-    for line in _lines(rows, out.width if out.is_terminal else 200):
-        out.print(line, soft_wrap=True)
+    out.print(page(rows, time.time(), width=out.width if out.is_terminal else None), soft_wrap=True)
     return 0
 
 
@@ -120,15 +121,26 @@ def is_doctors(row: JobRow) -> bool:
     return row.metadata.get(COMMAND) == DOCTOR or DOCTORS_VARIABLE in row.entrypoint
 
 
-def _lines(rows: list[JobRow], width: int) -> Iterator[str]:
-    """Columns as wide as what is in them; the command takes what is left."""
-    now = time.time()
-    heads = ("job", "status", "since", "command")
+def page(rows: list[JobRow], now: float, *, width: int | None) -> Text:
+    """One line for each: columns as wide as what is in them; the command takes what is left. A pipe cuts nothing."""
+    from rich.text import Text
+
+    heads = ("JOB", "STATUS", "SINCE", "COMMAND")
     cells = [
-        (row.submission_id or row.job_id, row.ending, ago(now - row.start_time / 1000), scrub(command_of(row)))
+        (row.submission_id or row.job_id, row.ending, ago(now - row.start_time / 1000), _in_one_line(row))
         for row in rows
     ]
     widths = [max(len(line[column]) for line in (heads, *cells)) for column in range(3)]
-    for line in (heads, *cells):
-        text = "  ".join([*(cell.ljust(wide) for cell, wide in zip(line, widths, strict=False)), line[3]])
-        yield clip(" ".join(text.split("\n")), width)
+    lines = []
+    for job, status, since, command in (heads, *cells):
+        line = "  ".join((job.ljust(widths[0]), status.ljust(widths[1]), since.ljust(widths[2]), command))
+        lines.append(Text(clip(line, width)))
+        lines[-1].stylize(NAME, 0, len(job))
+        if status == "FAILED":
+            lines[-1].stylize("red", widths[0] + 2, widths[0] + 2 + len(status))
+    lines[0] = Text(lines[0].plain, style="bold")
+    return Text("\n").join(lines)
+
+
+def _in_one_line(row: JobRow) -> str:
+    return " ".join(scrub(command_of(row)).split("\n"))

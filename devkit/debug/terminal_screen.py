@@ -22,16 +22,16 @@ class Screen:
         """What the ranks called `name` said; several of them stand below each other, in one column."""
         from rich.text import Text
 
-        result = console.result()
         if not text.plain:
             return
         if not name:
-            result.print(text, soft_wrap=True)
+            shown = text
         elif "\n" in text.plain:
             lines = [Text.assemble(INDENT, line) for line in text.split("\n")]
-            result.print(Text("\n").join([Text(f"{name}:", style="bold"), *lines]), soft_wrap=True)
+            shown = Text("\n").join([Text(f"{name}:", style="bold"), *lines])
         else:
-            result.print(Text.assemble((f"{name}: ", "bold"), " " * (column - len(name)), text), soft_wrap=True)
+            shown = Text.assemble((f"{name}: ", "bold"), " " * (column - len(name)), text)
+        console.result().print(console.AsItIs(shown), soft_wrap=True)
 
     def say(self, text: Text | str) -> None:
         console.result().print(text, soft_wrap=True)

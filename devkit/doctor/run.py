@@ -47,8 +47,7 @@ def main(options: DoctorOptions) -> int:
         width = page.width if page.is_terminal else None
         page.width = max(page.width, TABLE_WIDTH)  # a table that is cut tells nothing
         for line in lines(record, width):
-            wraps = width is not None and isinstance(line, Text)
-            page.print(line, width=width if wraps else None, soft_wrap=not wraps)
+            page.print(line, width=width if isinstance(line, Text) else None, soft_wrap=True)
     return record.exit_code
 
 

@@ -58,7 +58,7 @@ def main(options: LintOptions) -> int:
     else:
         page = result()
         for line in lines(record, page.width if page.is_terminal else None):
-            page.print(line, soft_wrap=not page.is_terminal)
+            page.print(line, soft_wrap=True)
     return record.exit_code
 
 

@@ -42,6 +42,23 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {  # the words, and what thei
     ),
     "DAPO that is off": (["+reward_model.reward_kwargs.overlong_buffer_cfg={enable:False,len:4096}"], []),
     "pictures": (["data.image_key=images"], ["images or videos in the prompts"]),
+    "a quantized engine": (
+        [f"{O}.engine_kwargs.vllm.quantization=fp8", f"+{O}.engine_kwargs.sglang.kv_cache_dtype=fp8_e5m2"],
+        ["responses from a quantized model"],
+    ),
+    "an engine's defaults": ([f"{O}.engine_kwargs.vllm.kv_cache_dtype=auto", f"{O}.engine_kwargs.vllm.dtype=null"], []),
+    "a new optimizer": ([f"{A}.checkpoint.load_contents=['model']"], ["a resumed run with a new optimizer"]),
+    "all of a checkpoint": (
+        [
+            f"{A}.checkpoint.load_contents=[model,optimizer,extra,hf_model]",
+            "critic.checkpoint.load_contents=${.save_contents}",
+        ],
+        [],
+    ),
+    "a new optimizer, and nothing to resume": (
+        [f"{A}.checkpoint.load_contents=['model']", "trainer.resume_mode=disable"],
+        [],
+    ),
     "two things": (["data.image_key=images", "max_turns=4"], ["conversations with", "images or videos"]),
     "what costs time alone": ([f"{O}.enable_prefix_caching=True", "reward_model.launch_reward_fn_async=True"], []),
     "an empty section": ([f"{A}.policy_loss={{}}", "+reward_model.reward_kwargs=null"], []),

@@ -71,7 +71,9 @@ def resolve(overrides: Sequence[str], dialect: str | None = None) -> Resolved:
         built, _ = tree.build(kept)
     config = tree.to_config(built)
     dead_kl = dead_kl_note(choice.dialect, values, config.algorithm.use_kl_in_reward)
-    notes = [*choice.notes, *difference_notes(choice.dialect, values), *([dead_kl] if dead_kl else []), *given.notes]
+    unknown = {problem.key for problem in given.problems}  # here no less
+    refused = [note for note in choice.notes if note.key not in unknown]
+    notes = [*refused, *difference_notes(choice.dialect, values), *([dead_kl] if dead_kl else []), *given.notes]
     origins = {**tree.default_origins(), **dict.fromkeys(defaults, f"dialect {choice.dialect}")}
     origins.update({key: origin for key, (_, origin) in given.values.items()})
     return Resolved(
@@ -170,7 +172,8 @@ def _note_others(given: _Given, key: str, others: Sequence[str], left: Sequence[
 
 def _tell_unmet(given: _Given) -> None:
     """A note for each key without effect; what changes what is learned is told together, and not as one of those."""
-    asking = {each: each.asking(given.inert) for each in unmet.TABLE}
+    everything = {**{key: value for key, (value, _) in given.values.items()}, **given.inert}
+    asking = {each: each.asking(everything) for each in unmet.TABLE}
     told = {key for keys in asking.values() for key in keys}
     for key in given.inert:
         reason = no_effect(rename(key, None)[0])

@@ -128,8 +128,10 @@ def print_lines(lines: Iterable[str], stream: TextIO) -> None:
         else:
             from rich.text import Text
 
+            from trainer.wrapping import print_line
+
             word, _, rest = line.partition(" ")
-            console.print(Text.assemble((word, _STYLES.get(word, "")), f" {rest}"))
+            print_line(console, Text.assemble((word, _STYLES.get(word, "")), f" {rest}"))
 
 
 def _console(stream: TextIO) -> Console | None:

@@ -51,8 +51,14 @@ class Unmet:
 
 
 def _is_among(value: Any, values: Iterable[Any]) -> bool:
-    """0 is not False."""
-    return any(value == other and isinstance(value, bool) == isinstance(other, bool) for other in values)
+    """0 is not False; a list with all that is in a set is that set."""
+    given = frozenset(map(str, value)) if isinstance(value, list) else None
+    return any(
+        given is not None and other <= given
+        if isinstance(other, frozenset)
+        else value == other and isinstance(value, bool) == isinstance(other, bool)
+        for other in values
+    )
 
 
 def holding(key: str, names: Iterable[str]) -> str | None:
@@ -104,7 +110,7 @@ CONVERSATIONS = Unmet(
 POLICY_LOSS = Unmet(
     asked="another policy loss",
     instead="the loss is PPO's clipped one",
-    why="it is a setting of a policy loss that is not in use",
+    why="that policy loss is not in use",
     keys={  # beside verl's defaults, which a copied command may spell out
         f"{_A}.policy_loss.clip_cov_ratio": (0.0002,),
         f"{_A}.policy_loss.clip_cov_lb": (1.0,),
@@ -123,7 +129,7 @@ def _overlong(section: str, *more: str) -> Unmet:
     return Unmet(
         asked="a penalty on long responses",
         instead="the score of a response is what the reward function gives",
-        why="it is a setting of a feature that is off",
+        why="the feature is off",
         keys={f"{section}.{name}": neutral for name, neutral in names.items()} | dict.fromkeys(more, (None,)),
         off={f"{section}.enable": _OFF},
     )
@@ -143,7 +149,42 @@ IMAGES = Unmet(
     keys={"data.image_key": (None,), "data.video_key": (None,)},
     off={},
 )
-TABLE: tuple[Unmet, ...] = (SEARCH, CONVERSATIONS, POLICY_LOSS, *OVERLONG, IMAGES)
+_SAMPLED_FROM: Mapping[str, tuple[Any, ...]] = {  # of engine_kwargs
+    "quantization": (None,),
+    "kv_cache_dtype": (None, "auto"),
+    "dtype": (None, "auto"),
+    "hf_overrides": (None, {}),
+    "rope_scaling": (None, {}),
+    "json_model_override_args": (None, "{}"),
+    "logits_processors": (None, []),
+}
+ENGINE = Unmet(
+    asked="responses from a quantized model, or from another one than the actor",
+    instead="the engine samples from the actor's weights in the actor's dtype",
+    why="the engine has the actor's dtype and gets its weights from the actor",
+    keys={
+        f"{_O}.engine_kwargs.{engine}.{name}": neutral
+        for engine in ("sglang", "vllm")
+        for name, neutral in _SAMPLED_FROM.items()
+    },
+    off={},
+)
+WEIGHTS_ALONE = Unmet(
+    asked="a resumed run with a new optimizer",
+    instead="it continues with all that its checkpoint holds",
+    why="a checkpoint holds actor and critic, and all of it is loaded",
+    keys={
+        f"{role}.checkpoint.load_contents": (
+            None,
+            frozenset({"model", "optimizer", "extra"}),
+            "${.save_contents}",  # verl's default
+            f"${{{role}.checkpoint.save_contents}}",
+        )
+        for role in (_A, "critic")
+    },
+    off={"trainer.resume_mode": ("disable",)},
+)
+TABLE: tuple[Unmet, ...] = (SEARCH, CONVERSATIONS, POLICY_LOSS, *OVERLONG, IMAGES, ENGINE, WEIGHTS_ALONE)
 
 
 @cache

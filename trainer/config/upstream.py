@@ -145,7 +145,7 @@ def no_effect(key: str) -> NoEffect | None:
     if key in table:
         return table[key]
     if key.endswith("._target_"):
-        return NoEffect("it names a class of verl's")
+        return NoEffect("only verl has that class")
     if ".profiler." in key:
         return NoEffect("a rank's phases are profiled together, and global_profiler decides")
     held = [name for name in table if name.endswith(".*") and matches(key, name) and not is_key(key)]
@@ -197,7 +197,7 @@ _REASONS: dict[str, str] = {
     "log-probs are those of the distribution that the trainer computes": f"{_O}.logprobs_mode",
     "FSDP2 leaves buffers as they are": "FSDP.mixed_precision.buffer_dtype",
     "every rollout has its log-probs": f"{_O}.calculate_log_probs",
-    "it follows actor_rollout_ref.model.use_remove_padding": f"{_A}.use_remove_padding",
+    "actor_rollout_ref.model.use_remove_padding decides": f"{_A}.use_remove_padding",
     "log-probs and entropy always take a chunk of logits at a time, and recompute it for the gradient": (
         "FSDP.entropy_checkpointing FSDP.entropy_from_logits_with_chunking"
         f" {_A}.entropy_checkpointing {_A}.entropy_from_logits_with_chunking"
@@ -213,7 +213,7 @@ _REASONS: dict[str, str] = {
     "each transformer layer is sharded over all ranks": (
         "FSDP.wrap_policy.* FSDP.fsdp_size FSDP.forward_prefetch FSDP.use_orig_params FSDP.forward_only"
     ),
-    "it trades memory or speed and leaves the maths alone": (
+    "memory and speed may differ, the maths does not": (
         f"{_A}.use_fused_kernels {_A}.use_prefix_grouper {_A}.sum_pi_squared_checkpointing"
         f" {_A}.calculate_sum_pi_squared {_A}.calculate_entropy MODELS.use_liger"
         " MODELS.use_fused_kernels MODELS.fused_kernel_options.* MODELS.tiled_mlp.* MODELS.use_shm"
@@ -229,9 +229,9 @@ _REASONS: dict[str, str] = {
     ),
     "the model decides how Megatron runs it": "MEGATRON.seed MEGATRON.forward_only MEGATRON.use_remove_padding",
     "the run counts its own steps": "OPTIMS.total_training_steps",
-    "it follows actor_rollout_ref.rollout.n": f"{_A}.rollout_n {_R}.rollout_n critic.rollout_n",
+    "actor_rollout_ref.rollout.n decides": f"{_A}.rollout_n {_R}.rollout_n critic.rollout_n",
     "lr_scheduler_type decides": "OPTIMS.warmup_style",
-    "it is a setting of a feature that is off": (
+    "the feature is off": (
         "MODELS.lora_alpha MODELS.target_modules MODELS.exclude_modules MODELS.mtp.* algorithm.pf_ppo.*"
         f" {_O}.mtp {_O}.skip_dump_dir"
         f" algorithm.rollout_is_threshold_lower {_CORRECTION}.rollout_rs_threshold"
@@ -246,6 +246,7 @@ _REASONS: dict[str, str] = {
         " reward_model.sandbox_fusion.max_concurrent reward_model.sandbox_fusion.memory_limit_mb"
         " reward.sandbox_fusion.max_concurrent reward.sandbox_fusion.memory_limit_mb reward.reward_model.*"
         " data.custom_cls.* data.sampler.* data.datagen.*"
+        " algorithm.filter_groups.metric algorithm.filter_groups.max_num_gen_batches"
     ),
     "rewards are computed on the ranks, beside the models": (
         "reward_model.launch_reward_fn_async reward_model.num_workers reward_model.use_reward_loop reward.num_workers"
@@ -258,17 +259,17 @@ _REASONS: dict[str, str] = {
     "the tokenizer follows actor_rollout_ref.model.trust_remote_code": "data.trust_remote_code",
     "the critic reads the actor's tokens": "critic.model.tokenizer_path",
     "a checkpoint holds actor and critic, and the actor's settings decide": (
-        f"critic.checkpoint.* trainer.max_critic_ckpt_to_keep {_A}.checkpoint.load_contents {_A}.checkpoint.async_save"
+        f"critic.checkpoint.* trainer.max_critic_ckpt_to_keep {_A}.checkpoint.async_save"
     ),
     "checkpoints are local": "trainer.default_hdfs_dir trainer.del_local_ckpt_after_load",
     "trainer.validation_data_dir keeps the generations": (
         "trainer.log_val_generations trainer.val_generations_to_log_to_wandb"
     ),
-    "it belongs to machinery of verl's own": (
+    "this concerns verl's own machinery": (
         "trainer.use_legacy_worker_impl trainer.use_v1 trainer.esi_redundant_time transfer_queue.*"
         " ray_kwargs.ray_init.* ray_kwargs.timeline_json_file"
     ),
-    "it is a setting of a profiler that is not part of this trainer": (
+    "this trainer does not have that profiler": (
         "global_profiler.global_tool_config.* trainer.npu_profile.* trainer.controller_nsight_options.*"
         " trainer.worker_nsight_options.*"
     ),
@@ -324,6 +325,10 @@ _REFUSALS: dict[str, NoEffect] = {
         "reward functions take the row and nothing else", ({}, None), "write the constants into the reward function"
     ),
     "algorithm.no_think_rl": NoEffect("there is no such variant", (False,), "set it to false: Search-R1 stops too"),
+    "algorithm.filter_groups.enable": NoEffect("groups of equal rewards are kept", _OFF, "set it to False"),
+    "data.gen_batch_size": NoEffect(
+        "each step generates for data.train_batch_size prompts", (None,), "set data.train_batch_size, and remove it"
+    ),
     "algorithm.use_pf_ppo": NoEffect("samples are not reweighted", _OFF, "set it to False"),
     f"{_A}.policy_loss.loss_mode": NoEffect("the loss is PPO's", ("vanilla",), "set it to vanilla"),
     f"{_A}.router_replay.mode {_R}.router_replay.mode": NoEffect(

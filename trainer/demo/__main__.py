@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from trainer import main_ppo
 from trainer.commands import Parser, outcome, output
@@ -23,6 +24,7 @@ from trainer.curve import BLOCKS, Point, svg_curve, text_curve
 from trainer.demo import task
 from trainer.errors import ConfigError
 from trainer.tracking import METRICS_FILE, SCORE, written
+from trainer.wrapping import print_line
 
 STEPS, WORKERS, SEED = 30, 2, 1
 VALIDATION = "val-core/sums/reward/mean@1"
@@ -63,10 +65,10 @@ def command(options: argparse.Namespace) -> int:
 def make(folder: Path) -> task.Files:
     """The model and what it learns from. Raises TrainerError where `folder` can not be written."""
     console = Console(stderr=True, highlight=False)
-    console.print("A tiny model learns to add two numbers: PPO on two workers, here and offline.", soft_wrap=True)
+    print_line(console, Text("A tiny model learns to add two numbers: PPO on two workers, here and offline."))
     doing = f"making the model, the sums and the reward function in {folder}"
     if not console.is_terminal:
-        console.print(f"{doing} ...", soft_wrap=True)
+        print_line(console, Text(f"{doing} ..."))
     with written(folder, "--output"), console.status(doing):  # which shows nothing off a terminal
         return task.write(folder, SEED)
 

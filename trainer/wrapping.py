@@ -1,0 +1,61 @@
+"""Long lines on a terminal: broken between words, and one line all the same when they are copied."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+HEAD = re.compile(r"\s*(?:[A-Za-z]+: +)?")  # what stands before the words of a line: `  hint: `
+WORD = re.compile(r"\S+")
+
+
+def has_an_edge(console: Console) -> bool:
+    """Whether it is a terminal of known width; colours can be forced into a pipe, too."""
+    return console.file.isatty() and not console.is_dumb_terminal
+
+
+def print_line(console: Console, text: Text) -> None:
+    """In a pipe a line is as long as it is; a terminal's edge tears no word."""
+    console.print(between_words(text, console.width) if has_an_edge(console) else text, soft_wrap=True)
+
+
+def between_words(text: Text, width: int) -> Text:
+    """The text with blanks up to the terminal's edge where a word would be torn there.
+
+    A terminal goes on in its next line by itself, and knows then that both are one: a command in a hint is copied as
+    it has to be typed. A word that is longer than a line is left to the terminal.
+    """
+    from rich.text import Text
+
+    if all(len(line) <= width // 2 for line in text.plain.split("\n")):  # however wide its characters are
+        return text
+    filled = Text("\n").join(_filled(line, width) for line in text.split("\n", allow_blank=True))
+    filled.end = text.end
+    return filled
+
+
+def _filled(line: Text, width: int) -> Text:
+    line.expand_tabs()
+    if line.cell_len <= width:
+        return line
+    head = HEAD.match(line.plain)
+    indent = min(head.end() if head else 0, width // 3)
+    filled, column, read = line.blank_copy(), 0, 0
+    for word in WORD.finditer(line.plain):
+        gap, shown = line[read : word.start()], line[word.start() : word.end()]
+        # One blank is left at the edge: there has to be one between two words when the line is copied.
+        room = width - 1 - shown.cell_len
+        if column + gap.cell_len > room >= 0 and read:
+            filled.append(" " * (width - column + min(indent, room)))
+            column = min(indent, room)
+        else:
+            filled.append_text(gap)
+            column += gap.cell_len
+        filled.append_text(shown)
+        column = (column + shown.cell_len - 1) % width + 1
+        read = word.end()
+    return filled
