@@ -85,6 +85,7 @@ BROKEN = {
     "a surrogate": framed(b'"\\ud800"'),
     "a long number": framed(b"9" * 10_000),
     "a length of many digits": b"Content-Length: " + b"9" * 200 + b"\r\n\r\n",
+    "a length of more digits than Python reads": b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n",
     "a length that is too much": b"Content-Length: 99999999\r\n\r\n",
     "a length below nothing": b"Content-Length: -5\r\n\r\n",
     "a superscript": "Content-Length: \u00b2\r\n\r\n".encode(),

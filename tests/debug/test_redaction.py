@@ -29,7 +29,7 @@ from devkit.debug.rows import JobRow
 from devkit.logs import redact, view
 from devkit.logs.collect import Left, LogFile, of_log
 from devkit.logs.order import first_error
-from tests.debug.planted import KINDS, NAMELESS, STRUCTURES, TEXTS, WORD, Plain, Secret, run
+from tests.debug.planted import HEX, KINDS, NAMELESS, STRUCTURES, TEXTS, WORD, Plain, Secret, made, run
 
 WHO = Identity("01", "w" * 8, "n1", "10.0.0.5", "host", 7, role="Worker", rank=1, python="3.11.7")
 # Any example tells as much as a shorter one, and shrinking takes minutes.
@@ -218,6 +218,7 @@ COMMANDS = [
     "docker login -u me -p {} registry",
     "curl -u me:{} https://host/",
     "curl --user me:{} https://host/",
+    "redis-cli -h cache -a {} ping",
 ]
 LOGINS = [
     *COMMANDS,
@@ -226,6 +227,11 @@ LOGINS = [
     "the password '{}' was refused",
     'invalid password "{}" for user me',
     "Server=db;User=me;Password={};Encrypt=True",
+    "Server=db;Uid=sa;Pwd={};Encrypt=True",
+    "export DB_PW={}",
+    "<settings><db.password>{}</db.password></settings>",
+    '<login password="{}"/>',
+    "openssl rsa -in key.pem -passin pass:{} -out x",
     "https://me:{}@host/path",
     "redis://:{}@host:6379/0",
     "GET /login?user=me&password={}&next=/",
@@ -244,6 +250,34 @@ def test_a_login_in_a_command_or_a_message(form: str, password: str) -> None:
     assert_hidden(secret, text_views(form.format(password)), form)
     if form in COMMANDS:
         assert_hidden(secret, value_views(form.format(password).split(" ")), form)
+
+
+MORE_LOOKS: dict[str, st.SearchStrategy[Secret]] = {
+    "discord": made("https://discord.com/api/webhooks/123456789012345678/{}", WORD, 68),
+    "shopify": made("shpat_{}", HEX, 32),
+    "linear": made("lin_api_{}", WORD, 40),
+    "square": made("sq0atp-{}", WORD, 22),
+    "twilio": made("SK{}", HEX, 32),
+    "mailgun": made("key-{}", HEX, 32),
+    "telegram": made("https://api.telegram.org/bot123456789:AA{}/getMe", WORD, 33),
+    "entra": made("abc8Q~{}", WORD, 34),
+    "wandb": made("wandb login --relogin {}", HEX, 40),
+    "spoken of": made("the API key {} was refused", WORD, 40),
+    "in a header": made("Access token: {}", WORD, 40),
+}
+
+
+@pytest.mark.parametrize("kind", MORE_LOOKS)
+def test_a_key_is_known_by_its_look_or_by_the_words_before_it(kind: str) -> None:
+    @FEW
+    @given(MORE_LOOKS[kind])
+    def planted(secret: Secret) -> None:
+        assert_hidden(secret, text_views(f"before {secret.text} after"))
+        assert_hidden(secret, value_views({"said": secret.text}))
+        if " " in secret.text and "login" in secret.text:
+            assert_hidden(secret, value_views(secret.text.split(" ")))
+
+    planted()
 
 
 def test_a_password_that_begins_like_a_variable_is_hidden() -> None:
@@ -354,6 +388,8 @@ HARMLESS: dict[str, Any] = {
     "num_passes": 3,
     "compass": "north",
     "PWD": "/root/work",
+    "pwd": "~/work",
+    "session_keys": None,
     "url": "http://10.0.0.1:8265/api/jobs/",
     "bucket": "s3://rl-data/gsm8k/train.parquet",
     "address": "ray://10.0.0.1:10001",
@@ -396,6 +432,10 @@ LINES = [
     "sk-learn 1.5, scikit-learn, a basic configuration of authors and keys",
     "GET http://10.0.0.1:8265/api/jobs/raysubmit_1a2b3c4d5e6f7a8b?verbose=1 200",
     "password: None, api_key=None, token=None, secret is missing",
+    "PWD=/root/work OLDPWD=/root pwd=. Pwd: C:\\work",
+    "the api key is missing, an access token was expected here, secret keys: none",
+    "<think>the key</think> <answer>17</answer> <tool_call>{}</tool_call> <password></password>",
+    "task-key-attention SKU SK1 key-value sort-key-0123456789abcdef, 10:AM, 12:ABCDEF",
     "authentication is required: RAY_AUTH_MODE=token",
 ]
 
@@ -436,6 +476,14 @@ def test_what_is_redacted_is_left_alone() -> None:
         "mysql -p " * 100_000,
         "key = " + " " * 1_000_000,
         '"password", "x", ' * 100_000,
+        "<password>" * 100_000,
+        "<password " * 100_000,
+        "api key " * 200_000,
+        "wandb login --a " * 100_000,
+        "redis-cli " * 100_000,
+        "redis-cli -pass pass:" * 100_000,
+        "1" * 1_000_000 + ":A",
+        "a8Q~" * 300_000,
     ],
     ids=lambda text: text[:12],
 )

@@ -227,7 +227,7 @@ def test_arrays() -> None:
         ("Authorization", True), ("credentials", True), ("private_key", True), ("cookie", True),
         ("eos_token", False), ("pad_token", False), ("tokens", False), ("token_ids", False), ("num_tokens", False),
         ("keyboard", False), ("key", False), ("primary_key", False), ("secretary", False), ("author", False),
-        ("tokenizer", False), ("PWD", False), ("", False),
+        ("tokenizer", False), ("PWD", True), ("OLDPWD", False), ("", False),
     ],
 )  # fmt: skip
 def test_secrets_by_name(name: str, is_hidden: bool) -> None:

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -230,6 +230,34 @@ def test_an_index_asks_for_no_other_attribute(folder: Path, asked: tuple[Any, st
     actor, planned = folder / "global_step_1/actor", Evil(folder)
     rewrite_by_getattr(actor, replace(metadata_of(actor), planner_data=planned), {planned: asked})
     assert "no index consists of" in reads(actor)
+
+
+ANOTHER_PATH = b"N}" + pickle.SHORT_BINUNICODE + b"\x04_str" + pickle.SHORT_BINUNICODE + b"\x05/here" + b"s\x86"
+SHARED: dict[str, tuple[object, bytes]] = {
+    "a class of paths": (PurePosixPath, b"cpathlib\nPurePosixPath\n"),
+    "a class of the index": (Metadata, b"ctorch.distributed.checkpoint.metadata\nMetadata\n"),
+    "a function": (torch.serialization._get_layout, b"ctorch.serialization\n_get_layout\n"),
+    "a member of an enum": (
+        kinds._MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT,
+        b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n(I0\ntR",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_an_index_changes_nothing_of_the_program(folder: Path, name: str) -> None:
+    """Of a class, what a pickle sets holds for all of it: each path may be one that `export` then removes."""
+    actor = folder / "global_step_1/actor"
+    shared, named = SHARED[name]
+    index = (actor / ".metadata").read_bytes()
+    assert index[:1] == pickle.PROTO
+    (actor / ".metadata").write_bytes(index[:2] + named + ANOTHER_PATH + pickle.BUILD + pickle.POP + index[2:])
+    try:
+        assert "which no index does" in reads(actor)
+        assert "_str" not in vars(shared)
+    finally:
+        if "_str" in vars(shared):
+            delattr(shared, "_str")
 
 
 def test_no_file_outside_of_the_checkpoint_is_read(folder: Path, tmp_path: Path) -> None:

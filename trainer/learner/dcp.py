@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -63,12 +64,35 @@ _CLASSES: dict[tuple[str, str], Any] = {
 # What a pickle raises that is not one, is cut short, or puts its classes together in another way.
 _MALFORMED = (
     *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError),
-    *(RuntimeError, MemoryError, OverflowError, AssertionError),
+    *(RuntimeError, MemoryError, OverflowError, AssertionError, struct.error),
 )
 
 
-class _IndexUnpickler(pickle.Unpickler):
-    """Knows the classes of an index, and no others."""
+_RECORDS = frozenset(
+    {Metadata, MetadataIndex, StorageMeta, kinds.TensorProperties, TensorStorageMetadata, BytesStorageMetadata}
+    | {ChunkStorageMetadata, filesystem._StorageInfo}
+)
+
+
+_Unpickler: Any = pickle._Unpickler  # in Python; typeshed describes the one in C
+
+
+class _IndexUnpickler(_Unpickler):  # type: ignore[misc]
+    """Knows the classes of an index, and no others; fills records that it has made, and nothing else.
+
+    A pickle may set attributes of whatever it can name. Of a class that holds for the whole process: with another
+    `PurePosixPath._str`, each path of the program is the attacker's. The unpickler in C cannot be told to refuse that.
+    """
+
+    dispatch = {**_Unpickler.dispatch}  # noqa: RUF012 - read by the unpickler, never changed
+
+    def load_build(self) -> None:
+        inst = self.stack[-2]
+        if type(inst) not in _RECORDS:
+            raise pickle.UnpicklingError(f"it changes a {type(inst).__name__}, which no index does")
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and isinstance(found := getattr(torch, name, None), torch.dtype):

@@ -169,7 +169,7 @@ def _body(client: socket.socket, buffer: bytearray, most: int, deadline: float |
             return None
         if not _fill(client, buffer, deadline):
             return None
-    length = _length(bytes(buffer[:end]))
+    length = _length(bytes(buffer[:end])) if end <= MAX_HEADER else None
     if length is None or length > most:
         return None
     del buffer[: end + 4]

@@ -22,7 +22,8 @@ LONGEST_SECRET = 512  # of which a part could be left where a text is cut
 _SHORTEST_KNOWN = 8  # a shorter one would be found in harmless text
 _LAST_NAME = re.compile(r"(\w+)\W*$")
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
-_LOGINS = ("sshpass", "mysql", "mariadb", "login", "curl")
+_LOGINS = ("sshpass", "mysql", "mariadb", "login", "curl", "redis-cli")
+_KEY = re.compile(r"\w{32,100}")
 _MOST = 50  # values that are looked into, for what a frame knows to be secret
 
 Pairs = Sequence[tuple[Any, Any]]
@@ -89,14 +90,23 @@ def _of_options(texts: Sequence[str]) -> set[int]:
             hidden.add(index + 1)
         if login.startswith(("mysql", "maria", "sshpass")) and text.startswith("-p") and len(text) > 2:
             hidden.add(index)
+        if _KEY.fullmatch(text) and _is_wandb_login(texts[:index]):
+            hidden.add(index)
     return hidden
+
+
+def _is_wandb_login(before: Sequence[str]) -> bool:
+    words = [text for text in before[-8:] if not text.startswith("--")]
+    return words[-1:] == ["login"] and words[-2:-1] != [] and words[-2].endswith("wandb")
 
 
 def _takes_a_secret(option: str, following: str, login: str) -> bool:
     if not _OPTION.fullmatch(option[:200]):
         return False
     if option == "-p":
-        return bool(login) and login != "curl" and not following.startswith("-")
+        return login not in ("", "curl", "redis-cli") and not following.startswith("-")
+    if option == "-a":
+        return login == "redis-cli"
     if option in ("-u", "--user", "--proxy-user"):
         return login == "curl" and ":" in following
     return is_secret(option.strip("-").replace("-", "_"), following)

@@ -19,7 +19,7 @@ _SECRET_ENDS = ("password", "passwd", "passphrase", "apikey", "secretkey", "acce
 _KEYS_OF = frozenset({
     "api", "access", "secret", "private", "signing", "signature", "encryption", "ssh", "account", "auth", "hmac",
     "master", "storage", "google", "azure", "openai", "anthropic", "stripe", "wandb", "aws", "service", "deploy",
-    "license", "admin",
+    "license", "admin", "session",
 })  # fmt: skip
 _PASS_OF = frozenset({
     "db", "user", "smtp", "mail", "email", "sql", "mysql", "pg", "postgres", "mongo", "redis", "ssh", "sudo", "root",
@@ -43,6 +43,7 @@ _ABOUT = frozenset({
     "mode", "enabled", "required", "env", "var", "expiry",
 })  # fmt: skip
 _ENVIRONMENT = re.compile(r"[A-Z0-9_]+_(?:KEY|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PWD|CREDENTIALS?)")
+_FOLDER = re.compile(r"[/~.]|[A-Za-z]:[\\/]|\\\\|$")
 LONGEST_NAME = 200
 
 
@@ -56,6 +57,7 @@ class Nature(Enum):
     TEXT = "a secret if it is a text, or a user with a password"
     LOGIN = "a secret if it is a user with a password"
     ADDRESS = "a secret if it has a password in it"
+    PWD = "a secret if it is a text, and no folder: the shell's working folder has that name, too"
 
 
 def is_secret(name: object, value: Any) -> bool:
@@ -80,8 +82,10 @@ def is_secret(name: object, value: Any) -> bool:
 def _nature(name: str) -> Nature:
     """What a value of this name may be. A program has few names, and each is looked at many times."""
     words = [word.lower() for word in _WORDS.findall(name) if not word.isdigit()]
-    if not words or words[-1] in _ABOUT or words == ["pwd"]:  # the shell's working folder
+    if not words or words[-1] in _ABOUT:
         return Nature.NOTHING
+    if words == ["pwd"]:
+        return Nature.PWD
     *before, last = words
     if any(word in _SECRET or word.endswith(_SECRET_ENDS) for word in words):
         return Nature.SECRET
@@ -92,7 +96,7 @@ def _nature(name: str) -> Nature:
     if last == "auth":
         return Nature.LOGIN if not _AUTH_OF.intersection(before) else Nature.TEXT
     is_of_environment = _ENVIRONMENT.fullmatch(name) is not None and not _TOKENS_OF_TEXT.intersection(before)
-    if is_of_environment or (last == "pass" and _PASS_OF.intersection(before[-1:])):
+    if is_of_environment or (last in ("pass", "pw") and _PASS_OF.intersection(before[-1:])):
         return Nature.TEXT
     return Nature.ADDRESS if name == "netloc" else Nature.NOTHING
 
@@ -106,6 +110,8 @@ def _is_held(nature: Nature, value: Any) -> bool:
         return is_pair and all(isinstance(each, (str, bytes)) for each in value)
     if not isinstance(value, (str, bytes, bytearray)):
         return nature == Nature.TOKEN and _is_opaque(value)
+    if nature == Nature.PWD:
+        return _FOLDER.match(value if isinstance(value, str) else bytes(value).decode("latin-1")) is None
     if nature == Nature.ADDRESS:
         return (b"@" if not isinstance(value, str) else "@") in value  # type: ignore[operator]
     return nature == Nature.TEXT or not _is_token_of_text(value)

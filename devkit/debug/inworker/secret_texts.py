@@ -30,14 +30,19 @@ _LOOKS: dict[str, str] = {
     **dict.fromkeys(("xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xapp-"), r"[\w-]{10,}"),
     **dict.fromkeys(("nvapi-", "pplx-", "xai-", "ATATT3", "eyJhcGlf", "ops_eyJ"), r"[\w-]{40,}=*"),
     **dict.fromkeys(("AKIA", "ASIA", "ABIA", "ACCA"), r"[0-9A-Z]{16}(?![0-9A-Z])"),
-    "dapi": r"[0-9a-f]{32}",
+    **dict.fromkeys(("shpat_", "shpca_", "shppa_", "shpss_", "lin_api_", "sq0atp-", "sq0csp-"), _DASHED),
+    **dict.fromkeys(("dapi", "SK", "key-"), r"[0-9a-f]{32}(?![0-9A-Za-z])"),
     "SG.": r"[\w-]{16,}\.[\w-]{16,}",
     "sk-": r"(?:\w{2,12}-){0,3}(?=\w*\d)\w{16,}[\w-]*",
     "eyJ": r"[\w-]{10,}\.[\w-]{10,}\.?[\w-]*",
     "AGE-SECRET-KEY-1": r"\w{16,}",
     "LS0tLS1CRUdJTi": r"[\w+/]*=*",  # the first line of a private key, in base64
     "hooks.slack.com/services/": r"[\w/]{16,}",
+    "discord.com/api/webhooks/": r"[\w/-]{16,}",
+    "discordapp.com/api/webhooks/": r"[\w/-]{16,}",
 }
+_ENTRA = re.compile(r"(?<![\w~.-])[\w~.]{3}\dQ~[\w~.-]{31,34}")
+_TELEGRAM = re.compile(r"(?<![0-9])\d{5,16}:A[\w-]{34}(?![\w-])")
 _URL = re.compile(r"""(?<=://)(?:[^\s/:@"'<>]{0,100}:(?!\d+[/?#])[^\s"'<>]{1,500}@|[^\s/:@"'<>]{8,500}@)""")
 _SIGNED = re.compile(r"(?i)(?<=[?&;])((?:x-amz-|x-goog-)?(?:sig|signature|security-token)=)[\w%+/=-]{10,}")
 _BEARER = re.compile(r"(?i)\b(bearer\s{1,4})(?:(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{24,})")
@@ -55,7 +60,7 @@ _PEM_LINE = re.compile(r"[A-Za-z0-9+/=]{16,}")
 
 # ---- by the name beside them
 
-_HINTS = ("pass", "pwd", "secret", "token", "key", "cred", "auth", "cookie", "jwt", "netrc", "netloc")
+_HINTS = ("pass", "pw", "secret", "token", "key", "cred", "auth", "cookie", "jwt", "netrc", "netloc")
 _QUOTE = r"""[bBrRfFuU]{0,2}\\*["']"""
 _ASSIGNED = re.compile(
     rf"""
@@ -72,10 +77,17 @@ _MANIFEST = re.compile(
     r"""(?i)\b(?:name|key)\\*["']?\s{0,4}[:=]\s{0,4}\\*["']?(?P<name>[\w.-]{1,100})\\*["']?"""
     r"""(?:\s|\\+[nr]){0,40},?(?:\s|\\+[nr]){0,40}\\*["']?value\\*["']?\s{0,4}[:=]\s{0,4}"""
 )
+_TAGGED = re.compile(r"<(?P<name>[A-Za-z_][\w.:-]{1,100})(?:\s[^<>]{0,200})?>(?=[^<\s])")
+_SPOKEN = re.compile(
+    r"(?i)\b(?:api|access|secret|private|account|auth|bearer)[ ](?:key|token)s?(?:[ ]is)?"
+    r"(?:\s{0,2}[:=]\s{0,2}|\s{1,2})(?=[\w.~+/=-]{0,400}\d)(?=[\w.~+/=-]{16})"
+)
 _LOGIN = re.compile(
     r"(?:\b(?:sshpass|mysql\w{0,8}|mariadb\w{0,8}|login)\b[^\n]{0,200}?\s-p\s{0,4}"
     r"|\bcurl\b[^\n]{0,500}?\s(?:-u|--user|--proxy-user)[\s=]{0,4}[^\s:\"']{0,100}:"
     r"|\blogin\s{1,4}\S{1,100}\s{1,4}password\s{1,4}"
+    r"|\bwandb\s{1,4}login\s{1,4}(?:--\w[\w=:/.-]{0,200}\s{1,4}){0,4}"
+    r"|\bredis-cli\b[^\n]{0,200}?\s-a\s{1,4}|\s-pass(?:in|out)?\s{1,4}pass:"
     r"""|(?i:auth)\s{0,4}(?:=\s{0,4})?[(\[]\s{0,4}b?["'][^"'\n]{0,100}["']\s{0,4},\s{0,4})"""
 )
 _QUOTED = re.compile(
@@ -113,10 +125,16 @@ def hide(text: str, *, code: bool = False) -> str:
         text = _URL.sub(f"{REDACTED}@", text)
     if "sig" in low or "security-token" in low:
         text = _SIGNED.sub(rf"\1{REDACTED}", text)
+    if "Q~" in text:
+        text = _ENTRA.sub(REDACTED, text)
+    if ":A" in text:
+        text = _TELEGRAM.sub(REDACTED, text)
     if any(hint in low for hint in _HINTS):
+        text = _replaced(text, _TAGGED, lambda head: _tagged(text, head))
+        text = _replaced(text, _SPOKEN, lambda head: _value(text, head.end()))
         text = _replaced(text, _ASSIGNED, lambda head: _assigned(text, head, code))
         text = _replaced(text, _MANIFEST, lambda head: _assigned(text, head, code))
-    if " -p" in text or "login" in low or "auth" in low or "curl" in low:
+    if " -p" in text or "login" in low or "auth" in low or "curl" in low or "redis-cli" in low:
         text = _replaced(text, _LOGIN, lambda head: _value(text, head.end()))
     if "bearer" in low or "basic" in low:
         text = _BASIC.sub(rf"\1{REDACTED}", _BEARER.sub(rf"\1{REDACTED}", text))
@@ -169,6 +187,15 @@ def _assigned(text: str, head: re.Match[str], code: bool) -> Span | None:
         return None if line is None or _EMPTY.fullmatch(line[0].strip()) else line.span()
     span = _value(text, head.end())
     return span if span and _is_telling(name, text[span[0] : span[1]]) else None
+
+
+def _tagged(text: str, head: re.Match[str]) -> Span | None:
+    """What stands in an element of XML, up to its end."""
+    name = head["name"].rpartition(":")[2].rpartition(".")[2].replace("-", "_")
+    end = text.find("<", head.end())
+    value = text[head.end() : end].strip()
+    is_meant = end > 0 and is_secret(name, "text") and not _EMPTY.fullmatch(value) and _is_telling(name, value)
+    return (head.end(), end) if is_meant else None
 
 
 def _is_telling(name: str, value: str) -> bool:
