@@ -169,11 +169,18 @@ def _read(dashboard: Dashboard, node: NodeRow, name: str) -> LogFile | str:
     return LogFile(node.node_id, node.node_ip, name, data.decode("utf-8", "replace"))
 
 
-def of_log(file: LogFile) -> Iterator[Event]:
-    """The errors of one log."""
+def writer(file: LogFile) -> tuple[str, int]:
+    """The role and the pid of who wrote it, as far as it tells."""
     named = _FILE.match(file.name)
     actor, task = _ACTOR.search(file.text), _TASK.search(file.text)
     role = "driver" if named is None else (actor or task)[1].strip() if actor or task else ""  # type: ignore[index]
+    return role.rpartition(".")[2] if named else role, int(named["pid"]) if named else 0
+
+
+def of_log(file: LogFile) -> Iterator[Event]:
+    """The errors of one log."""
+    named = _FILE.match(file.name)
+    role, pid = writer(file)
     for found in parse.find(file.text):
         if found.raised.who.startswith(("raylet", "autoscaler", "gcs_server")) or _NO_CAUSE.search(
             found.raised.message
@@ -183,9 +190,9 @@ def of_log(file: LogFile) -> Iterator[Event]:
             source="log",
             raised=found.raised,
             time=found.time,
-            role=role.rpartition(".")[2] if named else role,
+            role=role,
             node_ip=file.node_ip,
-            pid=int(named["pid"]) if named else 0,
+            pid=pid,
             worker_id=named["worker"] if named else "",
             where=f"{file.name}:{found.line + 1}",
             text=found.text,

@@ -36,6 +36,16 @@ class FollowedError(TypedDict):
     roles: list[str]
 
 
+class GivenWarning(TypedDict):
+    """A warning of a line of the program's own."""
+
+    kind: str
+    message: str
+    file: str
+    line: int
+    who: list[str]  # roles and pids
+
+
 class FirstErrorDocument(TypedDict):
     """`devkit logs --first-error`."""
 
@@ -46,5 +56,6 @@ class FirstErrorDocument(TypedDict):
     sure: bool  # false: all that was found usually follows from something, and of that nothing was found
     others: list[ErrorCause]  # as likely, at the same time
     followed: list[FollowedError]
+    warned: list[GivenWarning]  # in any process of the job
     notes: list[str]  # what could not be read
     bundle: str  # the file that was written; empty: none

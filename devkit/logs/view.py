@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from devkit.logs.collect import Left, title
 from devkit.logs.order import AGAIN, LATER, SAME, WITHIN, FirstError, Problem, called, has_ended_itself
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument
+from devkit.logs.warned import Warned, warned
 from devkit.palette import CAUTION
 
 if TYPE_CHECKING:
@@ -59,7 +60,17 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
             lines.append(Text(f"  {each.count} x {_short(each.said)}{who}  ({why})", style="dim"))
         if len(found.followed) > FOLLOWED:
             lines.append(Text(f"  and {count(len(found.followed) - FOLLOWED, 'more kind')}", style="dim"))
+    if given := warned(left.files):
+        lines += [Text(), Text("warned in this job:"), *(Text(f"  {line}", "dim") for line in _warnings(given, cwd))]
     return Text("\n").join([*lines, *_notes(left)])
+
+
+def _warnings(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
+    """One line each: it may say where the first number went wrong."""
+    for each in given:
+        more = f" and {len(each.roles) - 1} more" if len(each.roles) > 1 else ""
+        said = _short(redact.text(f"{each.kind}: {each.said}"))
+        yield f"{short_path(each.file, cwd)}:{each.line}  {said} ({each.roles[0]}{more})"
 
 
 def _is_end_alone(problem: Problem) -> bool:
@@ -155,6 +166,16 @@ def record(left: Left, found: FirstError, bundle: str = "") -> FirstErrorDocumen
         "sure": found.sure,
         "others": [cause_record(left, each) for each in found.others],
         "followed": [{"said": e.said, "why": e.why, "count": e.count, "roles": list(e.roles)} for e in found.followed],
+        "warned": [
+            {
+                "kind": each.kind,
+                "message": redact.text(each.said),
+                "file": each.file,
+                "line": each.line,
+                "who": list(each.roles),
+            }
+            for each in warned(left.files)
+        ],
         "notes": [redact.text(note) for note in left.notes],
         "bundle": bundle,
     }

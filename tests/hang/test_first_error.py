@@ -495,3 +495,26 @@ def test_a_driver_that_leaves_after_it_was_told_of_an_error_elsewhere_is_no_caus
     job = JobRow(job_id="01", status="FAILED", entrypoint="python job.py")
     assert "devkit run --count-caught" in view.page(Left(job, (), (), ()), alone).plain
     assert "--count-caught" not in view.page(Left(job, (), (), ()), found).plain
+
+
+WARNED = """\
+:actor_name:job.Scores
+/job/gae.py:38: UserWarning: std(): degrees of freedom is <= 0. Correction should be less than the reduction factor
+  advantages = rewards / rewards.std()
+/job/gae.py:9: FutureWarning: weights_only will change
+/venv/lib/python3.11/site-packages/torch/x.py:3: UserWarning: of a library
+"""
+
+
+def test_what_the_program_warned_of_in_any_process_stands_below() -> None:
+    names = [f"worker-{pid:056x}-01000000-{pid}.err" for pid in (76, 77)]
+    files = tuple(LogFile("n" * 56, "10.0.0.1", name, WARNED) for name in names)
+    failed = replace(left(), files=(*left().files, *files))
+    found = first_error(failed.events)
+    page = view.page(failed, found).plain
+    said = "/job/gae.py:38  UserWarning: std(): degrees of freedom is <= 0. "
+    assert f"warned in this job:\n  {said}" in page and "(Scores pid 76 and 1 more)" in page, page
+    assert "FutureWarning" not in page and "of a library" not in page
+    [given] = view.record(failed, found)["warned"]
+    assert (given["kind"], given["line"], given["who"]) == ("UserWarning", 38, ["Scores pid 76", "Scores pid 77"])
+    assert "warned in this job" not in view.page(left(), first_error(left().events)).plain

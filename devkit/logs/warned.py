@@ -1,0 +1,57 @@
+"""Warnings of the program's own lines. A number that is none is often told of there first, in another process. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from devkit.debug.naming import is_library
+from devkit.logs.collect import LogFile, writer
+
+MOST = 3  # that are shown, those of most processes first
+# Of versions, and of what is tidied up later: nothing in them goes wrong now.
+_HARMLESS = ("Deprecation", "PendingDeprecation", "Future", "Resource", "Import", "Syntax", "Encoding")
+_WARNING = re.compile(
+    r"^(?P<file>[^\s:][^\n:]{0,500}\.py):(?P<line>\d{1,7}): (?P<kind>\w{0,80}Warning): (?P<said>[^\n]{1,2000})$",
+    re.MULTILINE,
+)
+
+
+class Warned(NamedTuple):
+    """One warning, and who gave it."""
+
+    kind: str  # "UserWarning"
+    said: str
+    file: str
+    line: int
+    roles: tuple[str, ...]  # of the processes: "AdvantageWorker pid 5176"
+
+
+def warned(files: Iterable[LogFile]) -> list[Warned]:
+    """Each of them once. Python itself says the same of the same line only once in a process."""
+    found: dict[tuple[str, str, str, int], Counter[str]] = {}
+    for file in files:
+        role, pid = writer(file)
+        who = f"{role or 'a worker'}{f' pid {pid}' if pid else ''}"
+        for each in _in(file.text):
+            found.setdefault(each, Counter())[who] += 1
+    most = sorted(found.items(), key=lambda one: -len(one[1]))
+    return [Warned(*each, tuple(roles)) for each, roles in most][:MOST]
+
+
+def _in(text: str) -> Iterator[tuple[str, str, str, int]]:
+    """(kind, what was said, file, line).
+
+    >>> list(_in("/a/gae.py:38: UserWarning: std(): degrees of freedom is <= 0.\\n  adv = r / r.std()\\n"))
+    [('UserWarning', 'std(): degrees of freedom is <= 0.', '/a/gae.py', 38)]
+    >>> list(_in("/a/gae.py:3: FutureWarning: pass weights_only\\n/v/site-packages/x.py:3: UserWarning: later\\n"))
+    []
+    """
+    for each in _WARNING.finditer(text):
+        if not each["kind"].startswith(_HARMLESS) and not is_library(each["file"]):
+            yield each["kind"], each["said"], each["file"], int(each["line"])
+
+
+__all__ = ["Warned", "warned"]
