@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from devkit.debug.stack_groups import LOOP_THREAD, MAIN, TASK
 from devkit.hang import chains, words
 from devkit.hang.case import Case
 from devkit.hang.facts import Line, ProcessFacts, Values
@@ -19,7 +20,7 @@ from devkit.hang.states import State
 
 MOST_TOLD = 2  # of those that wait
 TURNS = 4  # between the samples; a wait of Ray's looks around once a second
-_TURNING = frozenset({"sleep", "ray"})
+_TURNING = frozenset({"sleep", "ray", "wait"})
 
 
 class Asker(NamedTuple):
@@ -134,10 +135,12 @@ def _asker(case: Case, state: State) -> Asker | None:
 
 
 def _turns(before: ProcessFacts, now: ProcessFacts) -> bool:
-    """Whether the thread that works has been given a core again and again."""
+    """Whether the thread that works has been given a core again and again; of a coroutine, that of its loop."""
     name = now.thread.name if now.thread else ""
-    earlier = next((each.turns for each in before.threads if each.name == name), None)
-    return earlier is not None and now.thread is not None and now.thread.turns - earlier >= TURNS
+    if name.startswith(TASK):
+        name = next((each.name for each in now.threads if each.name.startswith(LOOP_THREAD)), MAIN)
+    turns = [each.turns for facts in (before, now) for each in facts.threads if each.name == name]
+    return len(turns) == 2 and turns[1] - turns[0] >= TURNS
 
 
 def _rest(case: Case, others: Sequence[State]) -> str:

@@ -100,6 +100,19 @@ def without_end(turns: int, rank: int, *, kept: str = "5f", line: int = 57) -> D
     return process({**known, "statements": [{"thread": "task Task-1", "lines": [said]}]}, rank, "Rollout")
 
 
+def test_a_coroutine_turns_with_the_thread_of_its_loop() -> None:
+    def sample(turns: int) -> list[Document]:
+        worker = without_end(0, 1)
+        known = worker["facts"]
+        [thread] = known["threads"]
+        loop = {**thread, "name": "AsyncIO Thread: default", "turns": turns, "frames": []}
+        known["threads"] = [{**thread, "name": "task Task-3", "call": ""}, loop]
+        return [worker, admission(running="9")]
+
+    assert "in the loop `while True`" in verdict(sample(10), sample(900), seconds=12.0).sentence
+    assert "in the loop" not in verdict(sample(10), sample(11), seconds=12.0).sentence
+
+
 def admission(**attributes: str) -> Document:
     return process({**facts(0, 0), "keeps": attributes}, 0)
 

@@ -99,7 +99,7 @@ def asking(frame: FrameType) -> Document | None:
     """
     _, tree = tree_of(frame.f_code.co_filename)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
-    loop = _innermost(tree, first, line, (ast.While,)) if tree is not None else None
+    loop = _innermost(tree, first, line, (ast.While,), heads=True) if tree is not None else None
     if not isinstance(loop, ast.While) or not any(map(_asks_ray, ast.walk(loop))):
         return None
     text, looked_at = _words(loop)
@@ -167,12 +167,17 @@ def under(frame: FrameType) -> Document | None:
     return {"if": short(ast.unparse(found.test), TEXT), "values": dict(values([found.test], frame, MOST))}
 
 
-def _innermost(tree: ast.Module, first: int, line: int, kinds: tuple[type[_Loop], ...] = _LOOPS) -> _Loop | None:
-    """The loop is inside of the function that begins at `first`; a module begins at 1 at the latest."""
+def _innermost(
+    tree: ast.Module, first: int, line: int, kinds: tuple[type[_Loop], ...] = _LOOPS, *, heads: bool = False
+) -> _Loop | None:
+    """The loop is inside of the function that begins at `first`; a module begins at 1 at the latest. With `heads` also
+    the one at whose condition it is.
+    """
     found: _Loop | None = None
     for node in ast.walk(tree):
         if isinstance(node, kinds) and first <= node.lineno <= line <= (node.end_lineno or 0):
-            inside = any(node.body[0].lineno <= line <= (each.end_lineno or 0) for each in node.body)
+            begins = node.lineno if heads else node.body[0].lineno
+            inside = any(begins <= line <= (each.end_lineno or 0) for each in node.body)
             if inside and (found is None or node.lineno >= found.lineno):
                 found = node
     return found
