@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import queue
 import re
 import subprocess
 import sys
@@ -307,6 +309,25 @@ def test_an_exit_by_code_that_was_given_is_told_from_one_of_the_actors_own(text:
     with pytest.raises(SystemExit) as caught:
         exec(compile(text, __file__, "exec"), {"sys": sys})
     assert postmortem.is_by_given_code(caught.value) is expected
+
+
+def test_a_queue_of_rays_that_says_it_is_empty_has_not_crashed() -> None:
+    from ray.util.queue import _QueueActor
+
+    async def asks(call: str, *arguments: Any) -> BaseException:
+        try:
+            found = getattr(_QueueActor(1), call)(*arguments)
+            await found
+        except (queue.Empty, queue.Full, asyncio.QueueEmpty) as error:
+            return error
+        raise AssertionError(call)
+
+    assert postmortem.is_an_answer(asyncio.run(asks("get", 0.001)))
+    assert postmortem.is_an_answer(asyncio.run(asks("get_nowait")))
+    assert postmortem.is_an_answer(asyncio.run(asks("put_nowait_batch", [1, 2])))
+    with pytest.raises(queue.Empty) as own:
+        queue.SimpleQueue[int]().get_nowait()
+    assert not postmortem.is_an_answer(own.value)
 
 
 def test_a_hard_exit_is_reported_with_the_stack_and_a_childs_is_not() -> None:

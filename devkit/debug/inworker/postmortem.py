@@ -89,6 +89,10 @@ def _say(text: str) -> None:
 # ---- Ray's tasks, actors and generators
 
 
+_QUEUE = os.path.join("util", "queue.py")  # where Ray has its queue, an actor
+_ANSWERS = frozenset({"Empty", "Full", "QueueEmpty", "QueueFull"})
+
+
 class _RayPdb(ModuleType):
     """Stands for `ray.util.rpdb` under its other name, and answers for it but for post-mortems."""
 
@@ -104,7 +108,9 @@ class _RayPdb(ModuleType):
         return not _is_called_by_serve()
 
     def _post_mortem(self) -> None:
-        self._devkit_report(sys.exc_info()[1], _kind_of_task())
+        error = sys.exc_info()[1]
+        if error is not None and not is_an_answer(error):
+            self._devkit_report(error, _kind_of_task())
 
 
 def _watch_tasks(util: Any, report: _Reporter) -> None:
@@ -297,6 +303,15 @@ def _is_of_ray_alone(error: BaseException) -> bool:
     from .sources import is_standard
 
     return any(map(_is_rays, files)) and all(_is_rays(file) or is_standard(file) for file in files)
+
+
+def is_an_answer(error: BaseException) -> bool:
+    """Whether a queue of Ray's says so that it is empty, or full: who has asked it expects that, and may go on."""
+    from .sources import is_standard
+
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
+    places = [each for each in files if not is_standard(each)]
+    return type(error).__name__ in _ANSWERS and bool(places) and _is_rays(places[-1]) and places[-1].endswith(_QUEUE)
 
 
 def _is_rays(filename: str) -> bool:
