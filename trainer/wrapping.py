@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-HEAD = re.compile(r"\s*(?:[A-Za-z]+: +)?")  # what stands before the words of a line: `  hint: `
+HEAD = re.compile(r"(\s*)([A-Za-z]+: +)?")  # what stands before the words of a line: `  hint: `
 WORD = re.compile(r"\S+")
 
 
@@ -60,8 +60,7 @@ def _gaps(line: str, width: int) -> Iterator[tuple[int, int, int]]:
     """
     from rich.cells import cell_len
 
-    head = HEAD.match(line)
-    indent = min(head.end() if head else 0, width // 3)
+    indent = min(_indent(line), width // 3)
     column = read = 0
     for word in WORD.finditer(line):
         size, gap = cell_len(word[0]), word.start() - read
@@ -74,3 +73,14 @@ def _gaps(line: str, width: int) -> Iterator[tuple[int, int, int]]:
             column += gap
         column = (column + size - 1) % width + 1
         read = word.end()
+
+
+def _indent(line: str) -> int:
+    """Where a line goes on: below its words, and deeper than the next row of a list.
+
+    >>> _indent("hint: try again"), _indent("  07ff4c  train.py:88"), _indent("rank 1 has not come")
+    (6, 4, 0)
+    """
+    head = HEAD.match(line)
+    assert head
+    return head.end() if head[2] or not head[1] else head.end() + 2
