@@ -10,7 +10,16 @@ export PYTHON VENV TORCH VENV_ARGS LATEST
 	test-latest test-all record-faults lint format docs vscode bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@[ ! -t 1 ] || width=$$(stty size 2>/dev/null | cut -d ' ' -f 2); \
+	awk -F ':.*## ' -v width="$${width:-0}" '/^[a-z-]+:.*## / { \
+		line = sprintf("make %-13s", $$1); \
+		count = split($$2, words, " "); \
+		for (i = 1; i <= count; i++) { \
+			if (width > 0 && length(line " " words[i]) > width) { print line; line = sprintf("%18s", "") } \
+			line = line " " words[i] \
+		} \
+		print line \
+	}' $(MAKEFILE_LIST)
 
 setup: ## make .venv and install everything into it as in requirements.lock, once; LATEST=1 for the newest of everything
 	@bash scripts/setup

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import shlex
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from trainer.demo import task
 
 LEARNED = 0.25  # the reward of the last three steps over that of the first three; it is about 0.45
 SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DEADLINE_S = 400.0  # of half a minute on two idle cores
 
 
@@ -166,7 +168,7 @@ def test_ctrl_c_in_a_terminal_says_one_word_and_gives_the_terminal_back(tmp_path
         assert run.modes_are_kept
     assert "Traceback" not in run.text and "Writing model shards" not in run.text
     assert run.text.rfind(SHOW_CURSOR) > run.text.rfind(HIDE_CURSOR) >= 0
-    drawn = run.text[run.text.rfind(SHOW_CURSOR) :].splitlines()
+    drawn = COLOUR.sub("", run.text[run.text.rfind(SHOW_CURSOR) :]).splitlines()
     said = [
         line for line in drawn[1:] if line.strip() and "meanwhile is in" not in line and not line.startswith("\x1b")
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from devkit.lint.run import lint
 from devkit.lint.source import Source
 from scripts import config_reference, generate_docs
 from tests.config.conftest import SEED_SCRIPTS
+from tests.terminal import seen_on_a_terminal
 from trainer.config import tree
 
 
@@ -143,6 +145,15 @@ def test_the_readme_has_the_first_runs_without_make_too(verb: str) -> None:
     recipe = re.search(rf"^{verb}: .*\n\t@\$\(BIN\)/(.*) \$\(ARGS\)$", makefile, flags=re.MULTILINE)
     assert recipe
     assert f"`{recipe[1]}`" in (generate_docs.ROOT / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+
+
+def test_the_list_of_verbs_fits_the_terminal() -> None:
+    words = subprocess.run(["make", "help"], cwd=generate_docs.ROOT, capture_output=True, text=True, check=True).stdout
+    shown = seen_on_a_terminal(["make", "-C", str(generate_docs.ROOT), "--no-print-directory", "help"], columns=80)
+    lines = shown.replace("\r", "").splitlines()
+    assert max(map(len, lines)) <= 80 < max(map(len, words.splitlines()))
+    assert shown.split() == words.split()
+    assert all(line.startswith(("make ", " " * 19)) for line in lines)
 
 
 def test_make_verbs_that_are_named_exist() -> None:

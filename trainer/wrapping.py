@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-HEAD = re.compile(r"\s*(?:[A-Za-z]+: +)?")  # what stands before the words of a line: `  hint: `
+HEAD = re.compile(r"(\s*)([A-Za-z]+: +)?")  # what stands before the words of a line: `  hint: `
 WORD = re.compile(r"\S+")
 
 
@@ -42,20 +43,44 @@ def _filled(line: Text, width: int) -> Text:
     line.expand_tabs()
     if line.cell_len <= width:
         return line
-    head = HEAD.match(line.plain)
-    indent = min(head.end() if head else 0, width // 3)
-    filled, column, read = line.blank_copy(), 0, 0
-    for word in WORD.finditer(line.plain):
-        gap, shown = line[read : word.start()], line[word.start() : word.end()]
+    line.rstrip()
+    gaps = list(_gaps(line.plain, width))
+    pieces = line.divide([place for start, end, _ in gaps for place in (start, end)])
+    filled = line.blank_copy()
+    for number, piece in enumerate(pieces):
+        filled.append_text(piece if number % 2 == 0 else line.blank_copy(" " * gaps[number // 2][2]))
+    return filled
+
+
+def _gaps(line: str, width: int) -> Iterator[tuple[int, int, int]]:
+    """Where the line is broken: from where to where no word stands there, and how many blanks take that place.
+
+    >>> list(_gaps("hint: one two", 10))
+    [(9, 10, 4)]
+    """
+    from rich.cells import cell_len
+
+    indent = min(_indent(line), width // 3)
+    column = read = 0
+    for word in WORD.finditer(line):
+        size, gap = cell_len(word[0]), word.start() - read
         # One blank is left at the edge: there has to be one between two words when the line is copied.
-        room = width - 1 - shown.cell_len
-        if column + gap.cell_len > room >= 0 and read:
-            filled.append(" " * (width - column + min(indent, room)))
+        room = width - 1 - size
+        if column + gap > room >= 0 and read:
+            yield read, word.start(), width - column + min(indent, room)
             column = min(indent, room)
         else:
-            filled.append_text(gap)
-            column += gap.cell_len
-        filled.append_text(shown)
-        column = (column + shown.cell_len - 1) % width + 1
+            column += gap
+        column = (column + size - 1) % width + 1
         read = word.end()
-    return filled
+
+
+def _indent(line: str) -> int:
+    """Where a line goes on: below its words, and deeper than the next row of a list.
+
+    >>> _indent("hint: try again"), _indent("  07ff4c  train.py:88"), _indent("rank 1 has not come")
+    (6, 4, 0)
+    """
+    head = HEAD.match(line)
+    assert head
+    return head.end() if head[2] or not head[1] else head.end() + 2

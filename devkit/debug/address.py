@@ -290,7 +290,8 @@ def _local(environ: Mapping[str, str]) -> tuple[GcsAddress, str]:
     running = [found for found in map(GcsAddress.parse, sorted(known)) if gcs.is_up(found)]
     if len(running) > 1:
         raise UsageError(
-            f"{len(running)} Ray clusters run here: {', '.join(map(str, running))}", hint="choose one with --address"
+            f"{len(running)} Ray clusters run here: {', '.join(map(str, running))}",
+            hint=f"choose one, for example with --address {running[0]}",
         )
     if running:
         return running[0], "a Ray cluster on this machine"

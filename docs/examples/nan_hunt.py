@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     (folder / "reward.py").write_text(REWARD)
     command = " \\\n  ".join(["exec python -m trainer.main_ppo", *words(folder, train, test), '"$@"'])
     (folder / "train.sh").write_text(command + "\n")
-    sys.stdout.write(f"wrote {folder.name}/train.sh, and the model, the data and the reward function that it names\n")
+    sys.stdout.write(f"wrote {folder.name}/train.sh, its model, its data and its reward function\n")
 
 
 def spoil(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -263,7 +264,7 @@ def test_a_driver_of_which_nobody_tells_how_it_ended_is_no_success(hub: RunningH
         found = corrected(rows(), client)
     assert [row.ending for row in found[:5]] == ["ENDED", "SUCCEEDED", "ENDED", "RUNNING", "SUCCEEDED"]
     assert record(found[0])["status"] == "SUCCEEDED", "as Ray has it"
-    listed = "\n".join(jobs._lines(found[:2], 200))
+    listed = jobs.page(found[:2], time.time(), width=200).plain
     assert listed.count("ENDED") == listed.count("SUCCEEDED") == 1
 
 

@@ -14,6 +14,7 @@ from trainer.config.expected import Expected, expected
 from trainer.config.files import (
     FOLDER,
     NOTHING,
+    PARQUET_HINT,
     Rows,
     count_rows,
     kind_of,
@@ -137,7 +138,7 @@ def _steps(config: Config, rows: Rows) -> tuple[int, int]:
 def _row_problems(config: Config, rows: Rows) -> Iterator[Problem]:
     data = config.data
     if not data.train_files and not config.trainer.val_only:
-        yield Problem("data.train_files", "data.train_files is not set", "give parquet files")
+        yield Problem("data.train_files", "data.train_files is not set", PARQUET_HINT)
     if not data.val_files and config.trainer.val_only:
         yield Problem("data.val_files", "data.val_files is not set, and val_only has nothing else to do", "give files")
     if rows.train and rows.train < data.train_batch_size and not config.trainer.val_only:

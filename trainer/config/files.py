@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 FILE, FOLDER, NOTHING, NO_PATH = "a file", "a folder", "nothing", "no path"
+PARQUET_HINT = "give parquet files, such as those of: python -m trainer.data.prepare gsm8k --output data/gsm8k"
 _PREPARE = "prepare rows with prompt, data_source and reward_model.ground_truth"
 
 
@@ -61,7 +62,7 @@ def _look(data: DataConfig, key: str, name: str) -> tuple[int, list[Problem]]:
         return 0, [Problem(key, f"{key}: {name} is not on a file system", "copy it to a path that all nodes see")]
     if (kind := kind_of(name)) != FILE:
         what = "does not exist" if kind == NOTHING else f"is {kind}"
-        return 0, [Problem(key, f"{key}: {name} {what}", "give parquet files")]
+        return 0, [Problem(key, f"{key}: {name} {what}", PARQUET_HINT)]
     try:
         with pq.ParquetFile(Path(name).expanduser()) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows

@@ -121,8 +121,10 @@ def show(folder: Path) -> None:
     with written(folder / CURVE_FILE, "--output"):
         (folder / CURVE_FILE).write_text(svg_curve(rewards), encoding="utf-8")
     lines = summary(folder, rewards, series(metrics, VALIDATION), plain=not _takes_blocks())
+    console = Console(highlight=False)
     with output():
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        for line in lines:
+            print_line(console, Text(line))
 
 
 def series(metrics: Sequence[dict[str, float | None]], name: str) -> list[Point]:
