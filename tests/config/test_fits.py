@@ -153,7 +153,7 @@ def test_what_recomputes_more_keeps_less(config: PretrainedConfig) -> None:
     ("room", "recompute", "budget", "reshard"),
     [
         (60, NONE, None, False),
-        (54, SELECTIVE, 0.75, False),  # keeping all takes 53.2 with parameters that are sharded again, and is no quicker
+        (54, SELECTIVE, 0.75, False),  # keeping all takes 53.2, sharded again, and is no quicker
         (43, SELECTIVE, 0.75, True),
         (42.6, SELECTIVE, 0.57, False),
         (38, SELECTIVE, 0.5, False),
