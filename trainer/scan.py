@@ -18,10 +18,11 @@ def has_no_gaps(real_BT: Tensor) -> bool:
 def gae(rewards_BT: Tensor, values_BT: Tensor, real_BT: Tensor, gamma: float, lam: float) -> Tensor:
     """The advantages of `ppo.gae`, [B, T], for tokens without gaps."""
     # What stands outside the mask may be anything, also no number at all.
-    rewards_BT, values_BT = (x_BT.masked_fill(~real_BT, 0.0) for x_BT in (rewards_BT, values_BT))
+    outside_BT = ~real_BT
+    values_BT = values_BT.masked_fill(outside_BT, 0.0)
     delta_BT = rewards_BT - values_BT
     delta_BT[:, :-1].add_(values_BT[:, 1:], alpha=gamma)
-    return discounted(delta_BT, gamma * lam)
+    return discounted(delta_BT.masked_fill_(outside_BT, 0.0), gamma * lam)
 
 
 def discounted(x_BT: Tensor, decay: float) -> Tensor:

@@ -13,10 +13,14 @@ from itertools import combinations
 from trainer.config.shape import Shape
 
 SHARE = 0.9  # of what is free: the allocator's gaps, and what the formula does not know
-BUDGETS = (0.75, 0.5, 0.25)  # of the activations that compiled layers would keep, most first
+# Of the activations that compiled layers would keep, most first. So many that one is at most 6 % slower than the one
+# before: the plan that just misses `SHARE` might have run.
+BUDGETS = (0.75, 0.57, 0.5, 0.35, 0.25, 0.1)
+LIGHT = 0.75  # a budget from which on no product is computed again: at most as slow as gathering parameters again
 USUAL = 0.5  # the budget where nothing is known of sizes
 EAGER = 1.6  # what layers keep that are not compiled, over what compiled ones keep: 1.4 to 1.75 by architecture
 KEPT_LOGITS = 1 / 16  # of a GPU's memory, for logits that are kept for the gradient: 5 GiB of 80
+INDEXED_BY_32_BITS = 2**31 - 1  # elements of a tensor, logits too: kernels that count further are slower
 CHUNK_LOGITS = 2**28  # logits at once where they are not kept: 1 GiB in float32
 GIB = 2**30
 
@@ -136,22 +140,25 @@ def _head(shape: Shape, load: Load) -> float:
     """Bytes of logits and of the output layer's gradient, which lie there together."""
     if not load.answers:
         return 0
-    most = KEPT_LOGITS * load.device if load.device else load.compute * shape.vocabulary * load.answers
-    logits = min(load.compute * shape.vocabulary * load.answers, most)
-    over = load.compute * shape.vocabulary * load.answers > most
+    every = load.compute * shape.vocabulary * load.answers
+    most = min(KEPT_LOGITS * load.device, load.compute * INDEXED_BY_32_BITS) if load.device else every
+    logits, over = min(every, most), every > most
     chunk = load.compute * CHUNK_LOGITS if over else 0
     plain = 0 if load.fused else 3 * 4 / load.compute * max(logits, chunk)  # three float32 of what is looked at
-    return logits + chunk + plain + load.compute * shape.vocabulary * shape.hidden
+    summed = 4 if over else load.compute  # bytes of a number of the output layer's gradient
+    return logits + chunk + plain + summed * shape.vocabulary * shape.hidden
 
 
 def plans(compiled: bool, wanted: Plans) -> Iterator[Plan]:
-    """Those that are allowed, the quickest first: recomputing costs more than gathering parameters again."""
+    """Those that are allowed, the quickest first: recomputing products costs more than gathering parameters again."""
     levels: list[tuple[str, float | None]] = [(NONE, None)]
     levels += [(SELECTIVE, budget) for budget in wanted.budgets(compiled)] + [(FULL, None)]
-    for recompute, budget in levels:
+    light = [level for level in levels if level[0] == NONE or (level[1] or 0) >= LIGHT]
+    for group in (light, *([level] for level in levels if level not in light)):
         for reshard in (False, True):
-            if wanted.allows(recompute, reshard):
-                yield Plan(compiled, recompute, budget, reshard)
+            for recompute, budget in group:
+                if wanted.allows(recompute, reshard):
+                    yield Plan(compiled, recompute, budget, reshard)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from trainer.config.fits import CHUNK_LOGITS, KEPT_LOGITS
+from trainer.config.fits import CHUNK_LOGITS, INDEXED_BY_32_BITS, KEPT_LOGITS
 from trainer.learner.compiling import reason
 
-INDEXED_BY_32_BITS = 2**31 - 1  # elements of a tensor: kernels that count further are slower
 TILE = 128  # rows of a matrix product
 
 Statistics = Callable[..., tuple[Tensor, Tensor, Tensor]]
