@@ -269,6 +269,22 @@ def test_no_file_outside_of_the_checkpoint_is_read(folder: Path, tmp_path: Path)
         assert "names a file outside it" in reads(actor)
 
 
+@pytest.mark.parametrize("linked", ["actor/huggingface", "actor"])
+def test_a_folder_that_is_a_link_is_not_exported(folder: Path, tmp_path: Path, linked: str) -> None:
+    """What it leads to may be anybody's: a folder with credentials may have a `config.json`, too."""
+    step = folder / "global_step_1"
+    (step / linked).rename(tmp_path / "elsewhere")
+    (step / linked).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="leads out of"):
+        export.export(step, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_link_to_a_checkpoint_is_as_good_as_the_checkpoint(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "newest").symlink_to(folder / "global_step_1")
+    assert export.export(tmp_path / "newest", tmp_path / "out") > 0
+
+
 def test_a_shard_that_is_a_link_or_no_file(folder: Path, tmp_path: Path) -> None:
     actor = folder / "global_step_1/actor"
     shard = actor / "__0_0.distcp"
