@@ -57,6 +57,14 @@ def file_size(path: Path) -> int:
     return status.st_size
 
 
+def read_text(path: Path) -> str:
+    """The text of a small file. Raises OSError for what is none, UnicodeDecodeError."""
+    size = file_size(path)
+    if size > LARGEST_JSON:
+        raise OSError(None, f"it has {size:,} bytes")
+    return path.read_text(encoding="utf-8")
+
+
 def model_faults(folder: Path) -> Iterator[Fault]:
     """What is wrong with configuration and weights."""
     if not (folder / "config.json").exists():
