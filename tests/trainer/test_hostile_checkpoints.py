@@ -309,6 +309,20 @@ def test_tensors_larger_than_their_files_are_not_made(folder: Path) -> None:
     assert "larger than its files" in reads(actor)
 
 
+def test_a_gap_between_pieces_holds_nothing_of_this_process(folder: Path) -> None:
+    """One half twice is as much as the whole."""
+    actor = folder / "global_step_1/actor"
+    metadata = metadata_of(actor)
+    weight = metadata.state_dict_metadata[WEIGHT]
+    rows, width = weight.size
+    half = replace(weight.chunks[0], sizes=torch.Size([rows, width // 2]))
+    metadata.state_dict_metadata[WEIGHT] = replace(weight, chunks=[half, half])
+    rewrite(actor, metadata)
+    for _ in range(20):  # what was in memory before
+        torch.full((rows, width), 7.0)
+    assert not read_tensors(actor, WEIGHT)[WEIGHT][:, width // 2 :].any()
+
+
 ODD: list[Callable[[Metadata], object]] = [
     lambda metadata: 7,
     lambda metadata: {"state_dict_metadata": {}},
