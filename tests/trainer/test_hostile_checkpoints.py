@@ -24,6 +24,7 @@ from tests.trainer.conftest import Words
 from trainer import checkpoints, config, export, replay
 from trainer.data.reading import read_data
 from trainer.errors import CheckpointError, TrainerError
+from trainer.learner import dcp as dcp_files
 from trainer.learner.checkpoint import read_tensors, require_optimizer
 from trainer.local import LocalPool
 from trainer.ppo import Progress
@@ -236,7 +237,7 @@ ANOTHER_PATH = b"N}" + pickle.SHORT_BINUNICODE + b"\x04_str" + pickle.SHORT_BINU
 SHARED: dict[str, tuple[object, bytes]] = {
     "a class of paths": (PurePosixPath, b"cpathlib\nPurePosixPath\n"),
     "a class of the index": (Metadata, b"ctorch.distributed.checkpoint.metadata\nMetadata\n"),
-    "a function": (torch.serialization._get_layout, b"ctorch.serialization\n_get_layout\n"),
+    "a function": (dcp_files._layout, b"ctorch.serialization\n_get_layout\n"),
     "a member of an enum": (
         kinds._MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT,
         b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n(I0\ntR",
@@ -258,6 +259,30 @@ def test_an_index_changes_nothing_of_the_program(folder: Path, name: str) -> Non
     finally:
         if "_str" in vars(shared):
             delattr(shared, "_str")
+
+
+# Pairs of the same pair, forty deep: to hash it, as the key of a mapping is, takes 2**40 steps.
+NESTED = b"N" + b"".join(pickle.BINPUT + bytes([n]) + pickle.BINGET + bytes([n]) + pickle.TUPLE2 for n in range(40))
+HASHES = {
+    "a key": b"}" + NESTED + b"Ns",
+    "keys": b"}(" + NESTED + b"Nu",
+    "a set": b"\x8f(" + NESTED + b"\x90",
+    "a frozen set": b"(" + NESTED + b"\x91",
+    "a mapping of the oldest kind": b"(" + NESTED + b"Nd",
+    "an ordered mapping": b"ccollections\nOrderedDict\n](" + NESTED + b"N\x86e\x85R",
+    "an enum": b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n" + NESTED + b"\x85R",
+    "a layout": b"ctorch.serialization\n_get_layout\n" + NESTED + b"\x85R",
+    "an attribute": b"cbuiltins\ngetattr\nctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
+    + NESTED
+    + b"\x86R",
+}
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_an_index_that_nests_is_not_hashed(tmp_path: Path, name: str) -> None:
+    """Else the reader has no end; the deadline is the test's own."""
+    (tmp_path / ".metadata").write_bytes(pickle.PROTO + b"\x04" + HASHES[name] + b".")
+    reads(tmp_path)
 
 
 def test_no_file_outside_of_the_checkpoint_is_read(folder: Path, tmp_path: Path) -> None:
