@@ -44,7 +44,7 @@ def _last_started() -> str | None:
         address = _read(Path(folder) / "ray" / "ray_current_cluster")
         if address:
             knock(address)
-    except OSError:  # none was started, or it is gone and left its address behind
+    except (OSError, ValueError):  # none was started, or it is gone and left its address behind
         return None
     return address or None
 

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainer import digests
+from trainer.config.model_folder import read_text
 from trainer.digests import Digest, DigestFiles
 from trainer.errors import CheckpointError
 from trainer.state import STATE_FILE, State, read_state, to_json
@@ -29,7 +30,7 @@ from trainer.state import STATE_FILE, State, read_state, to_json
 LATEST_FILE = "latest_checkpointed_iteration.txt"
 NEW = ".new"  # of the file above: the name it will have is decided, and perhaps not yet its folder's
 PARTIAL, REPLACED, REMOVED = ".partial", ".replaced", ".removed"
-_NAME = re.compile(r"global_step_(\d{1,15})")
+_NAME = re.compile(r"global_step_([0-9]{1,15})")
 
 
 def save(
@@ -120,13 +121,18 @@ def shortcoming(folder: Path, state: State) -> str | None:
 def latest(root: Path) -> int | None:
     """The step that a save named last, if its folder is there; None where nothing can be read."""
     for name in (LATEST_FILE + NEW, LATEST_FILE):
-        try:
-            text = (root / name).read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            continue
-        if text.isdigit() and len(text) < 16 and int(text) in map(step_of, folders(root)):
+        text = _named_by(root / name)
+        if text.isascii() and text.isdigit() and len(text) < 16 and int(text) in map(step_of, folders(root)):
             return int(text)
     return None
+
+
+def _named_by(file: Path) -> str:
+    """The step that a file names; empty where it can't be read."""
+    try:
+        return read_text(file).strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def recover(root: Path) -> list[str]:
@@ -140,7 +146,7 @@ def recover(root: Path) -> list[str]:
     said += _put_back(root)
     beside = root / (LATEST_FILE + NEW)
     if beside.exists():
-        if str(latest(root)) == beside.read_text(errors="replace").strip():
+        if str(latest(root)) == _named_by(beside):
             beside.replace(root / LATEST_FILE)
         else:
             beside.unlink()

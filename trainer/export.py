@@ -22,6 +22,8 @@ def export(folder: Path, output: Path, note: Callable[[str], None] = lambda text
     identity, shards = folder / "actor" / "huggingface", folder / "actor"
     if not (identity / "config.json").is_file() or not (shards / ".metadata").is_file():
         raise CheckpointError(f"{folder} is not a checkpoint of this trainer", hint="give a global_step_N folder")
+    if not identity.resolve().is_relative_to(folder.resolve()):
+        raise CheckpointError(f"{identity} leads out of {folder}", hint="give a folder that holds all of its files")
     if output.exists() and any(output.iterdir()):
         raise CheckpointError(f"{output} is not empty", hint="give a new folder as --output")
     from trainer.learner.checkpoint import read_model, write_safetensors

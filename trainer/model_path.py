@@ -1,11 +1,30 @@
-"""Where a rank finds a model: in a folder of its node, or on the hub."""
+"""Where a rank finds a model: in a folder of its node, or on the hub; and what libraries raise of one."""
 
 from __future__ import annotations
 
 import os
 import socket
 
+from huggingface_hub import errors
+from safetensors import SafetensorError
+
 from trainer.errors import ModelError
+
+# What transformers raises for folders that are missing, incomplete, corrupt, of another shape or of odd values.
+UNREADABLE: tuple[type[Exception], ...] = (
+    *(OSError, ValueError, RuntimeError, SafetensorError, TypeError, KeyError, AttributeError, ArithmeticError),
+    *(IndexError, AssertionError, ImportError, getattr(errors, "StrictDataclassError", ValueError)),  # a newer hub's
+)
+
+
+def reason(error: Exception) -> str:
+    """What such an error says, in one line.
+
+    >>> reason(ValueError("in field 'x':\\n   it is no number"))
+    "in field 'x': it is no number"
+    """
+    lines = (str(error) or type(error).__name__).strip().splitlines()
+    return " ".join([lines[0], *(line.strip() for line in lines[1:2] if lines[0].endswith(":"))])
 
 
 def local_path(path: str) -> str:

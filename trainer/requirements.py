@@ -12,6 +12,7 @@ from trainer.config.problems import ConfigErrors
 from trainer.config.schema import Config
 from trainer.config.splits import Shape, shape_of, split_problems
 from trainer.learner.megatron.available import require_megatron
+from trainer.model_path import UNREADABLE
 from trainer.rollout.versions import require_version
 from trainer.tracking import written
 
@@ -52,5 +53,5 @@ def _shape_on_hub(path: str, trust_remote_code: bool) -> Shape | None:
         return None
     try:
         return shape_of(AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code).to_dict())
-    except (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError):
+    except UNREADABLE:
         return None

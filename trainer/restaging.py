@@ -287,7 +287,7 @@ class Restaging:
         pool = self._stack.enter_context(closing(LocalPool()))
         if self._inside:
             self._extract()
-        pool.build(RunSpec(self._config(), self.seen.reward_source, self.seen.total_steps))
+        pool.build(RunSpec(self._config(), None, self.seen.total_steps))  # loading a reward function runs its module
         roles = pool.roles
         if self._inside and roles.reference is not None:
             tensors = dict(self._capsule.tensors("weights/reference"))

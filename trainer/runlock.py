@@ -165,9 +165,10 @@ def _opened(path: Path, key: str) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise _unwritable(path, key, error) from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # another name of a file: whose it is nobody knows
         os.close(handle)
-        raise TrainerError(f"{path} is not a file", hint=f"remove it, or set {key} to another folder")
+        raise TrainerError(f"{path} is not a file of its own", hint=f"remove it, or set {key} to another folder")
     return handle
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer.config.model_folder import read_text
 from trainer.digests import Digest
 from trainer.errors import CheckpointError
 from trainer.ppo import Progress
@@ -45,7 +46,7 @@ def to_json(state: State) -> str:
 def read_state(folder: Path) -> State:
     """Raises CheckpointError if it is not there, or not as `to_json` wrote it."""
     try:
-        text = (folder / STATE_FILE).read_text(encoding="utf-8")
+        text = read_text(folder / STATE_FILE)
     except OSError as error:
         why = error.strerror or str(error)
     except UnicodeDecodeError:

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainer.config.schema import ModelConfig
 from trainer.errors import ModelError
-from trainer.model_path import local_path
+from trainer.model_path import UNREADABLE, local_path, reason
 
 
 def load_tokenizer(model: ModelConfig) -> Any:
@@ -20,10 +20,9 @@ def load_tokenizer(model: ModelConfig) -> Any:
     folder = local_path(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=model.trust_remote_code)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+    except UNREADABLE as error:
         raise ModelError(
-            f"cannot load a tokenizer from {path}: {reason}",
+            f"cannot load a tokenizer from {path}: {reason(error)}",
             hint="the folder needs tokenizer.json and tokenizer_config.json; "
             "or set actor_rollout_ref.model.tokenizer_path",
         ) from error

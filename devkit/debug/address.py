@@ -26,6 +26,7 @@ from devkit.debug.rest import ADDRESS_HINT, Url
 from devkit.debug.row_tables import RowTables
 from devkit.debug.tokens import Token, find_token
 from devkit.errors import DevkitError, UnreachableError, UsageError
+from devkit.reading import read_regular
 
 START_HINT = "start one with devkit debug-cluster, or pass --address for one that runs elsewhere"
 PLAIN_HINT = "devkit can look into a program once it has called ray.init"
@@ -35,6 +36,7 @@ NO_DASHBOARD_HINT = (
 )
 ANSWER_SECONDS = 10.0  # of a dashboard or a GCS
 ADDRESS_FILE = "ray_current_cluster"
+LARGEST_NOTE = 4096  # bytes of that file
 ROOT = 0  # its user id
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -148,7 +150,7 @@ def temporary_folder(environ: Mapping[str, str]) -> Path:
 def noted_address(folder: Path) -> GcsAddress | None:
     """The cluster that `ray start` noted last in that folder, whoever's; it may be dead."""
     try:
-        return GcsAddress.parse((folder / ADDRESS_FILE).read_text())
+        return GcsAddress.parse(read_regular(folder / ADDRESS_FILE, LARGEST_NOTE).decode())
     except (OSError, UnicodeDecodeError, UsageError):
         return None
 
@@ -308,6 +310,6 @@ def _local(environ: Mapping[str, str]) -> tuple[GcsAddress, str]:
 def _own_address(file: Path) -> GcsAddress | None:
     try:
         with private.reading(file, 0, owners=(ROOT,)) as found:
-            return GcsAddress.parse(found.read().decode())
+            return GcsAddress.parse(found.read(LARGEST_NOTE).decode())
     except (OSError, UnicodeDecodeError, UsageError):
         return None

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from devkit.debug import bundle, cluster_look, gcs, processes, ray_start, session, state
-from devkit.debug.address import noted_address, temporary_folder
+from devkit.debug.address import LARGEST_NOTE, noted_address, temporary_folder
 from devkit.debug.cluster_launch import Launch
 from devkit.debug.cluster_records import AuthRecord, DebugCluster, DebugMode, NodeRecord, Stopped
 from devkit.debug.dashboard import Dashboard
@@ -27,6 +27,7 @@ from devkit.debug.state import ClusterState
 from devkit.debug.tokens import AuthMode, Token, auth_mode, ensure_token, find_token
 from devkit.debug.waiting import Waiting
 from devkit.errors import DeadlineError, DevkitError, UnreachableError, UsageError
+from devkit.reading import read_regular
 from devkit.signals import undisturbed
 
 STOP_S = 5.0  # between SIGTERM and SIGKILL; Ray needs three, and longer for a worker that stands at a stop
@@ -312,7 +313,10 @@ def _forget_address(cluster: ClusterState) -> None:
     folder = Path(cluster.temp_dir) if cluster.temp_dir else temporary_folder(os.environ)
     file = folder / "ray_current_cluster"
     with suppress(OSError):
-        if cluster.has_head and file.read_text().strip() == cluster.gcs_address:
+        if (
+            cluster.has_head
+            and read_regular(file, LARGEST_NOTE).decode(errors="replace").strip() == cluster.gcs_address
+        ):
             file.unlink()
 
 

@@ -54,7 +54,7 @@ class GcsAddress:
         bare = host[1:-1] if bracketed else host
         if not bare or (":" in bare) != bracketed or not port.isascii() or not port.isdigit() or "/" in bare:
             raise UsageError(f"{text!r} is not an address", hint=ADDRESS_HINT)
-        if not 0 < int(port) < 65536:
+        if len(port) > 5 or not 0 < int(port) < 65536:
             raise UsageError(f"{text!r} has an invalid port", hint=ADDRESS_HINT)
         return cls(bare, int(port))
 

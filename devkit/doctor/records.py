@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypedDict
 
+from devkit.debug.inworker.redaction import scrub
 from devkit.doctor.onnode.facts import Collective, NodeFacts, Pair
 from devkit.doctor.plan import Plan
 
@@ -100,7 +101,7 @@ class DoctorRecord:
         return {
             "gcs_address": self.gcs_address,
             "seconds": round(self.seconds, 3),
-            "nodes": [asdict(node) for node in self.nodes],
+            "nodes": [_shown(node) for node in self.nodes],
             "pairs": [asdict(pair) for pair in self.pairs],
             "collectives": [asdict(collective) for collective in self.collectives],
             "plans": [asdict(plan) for plan in self.plans],
@@ -109,3 +110,11 @@ class DoctorRecord:
             "warnings": self.count("warning"),
             "notes": self.count("note"),
         }
+
+
+def _shown(node: DoctorNode) -> dict[str, Any]:
+    """With other people's command lines as they may be shown."""
+    document = asdict(node)
+    for process in document["facts"]["devices"]["processes"] if document["facts"] else ():
+        process["command"] = scrub(process["command"])
+    return document

@@ -63,12 +63,15 @@ open_container() {
             INSIDE+=("${CONTAINER_OPTIONS[@]}" -w "$PWD" --entrypoint="${DEVKIT[0]}" "$IMAGE" "${DEVKIT[@]:1}")
             ;;
         enroot)
-            local archive=$IMAGE
-            if [ ! -f "$IMAGE" ]; then
-                archive="${TMPDIR:-/tmp}/$NAME.sqsh"
-                [ -f "$archive" ] || enroot import --output "$archive" "$IMAGE" >&2 || return
+            local archive=$IMAGE folder='' code=0
+            if [ ! -f "$IMAGE" ]; then # into a folder of our own: the job's number is no secret, and /tmp is everybody's
+                folder=$(mktemp -d "${TMPDIR:-/tmp}/$NAME.XXXXXX") || return
+                archive=$folder/image.sqsh
+                enroot import --output "$archive" "$IMAGE" >&2 || code=$?
             fi
-            enroot create --force --name "$NAME" "$archive" >&2 || return
+            [ "$code" != 0 ] || enroot create --force --name "$NAME" "$archive" >&2 || code=$?
+            [ -z "$folder" ] || rm -rf "$folder"
+            [ "$code" = 0 ] || return "$code"
             enter_container
             ;;
         *) INSIDE=("${DEVKIT[@]}") ;; # with pyxis this already runs in the container

@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 import json
 import platform
+import re
 import tarfile
 import time
 import zipfile
@@ -52,7 +53,7 @@ def write(path: Path, left: Left, found: FirstError, page: str, record: Any, ray
         "tables/tasks.json": [asdict(row) for row in left.tasks],
         "tables/actors.json": [asdict(row) for row in left.actors],
         "tables/workers.json": [asdict(row) for row in left.workers],
-        **{f"crashes/{each['id']}.json": each for each in left.crashes},
+        **{f"crashes/{_plain(str(each['id']))}.json": each for each in left.crashes},
         **({"stacks.json": stacks} if stacks else {}),
     }
     content = {"report.txt": redact.text(page)}
@@ -73,7 +74,7 @@ def _logs(left: Left, found: FirstError) -> Iterator[tuple[str, str]]:
             continue
         numbers = [event.order for event in left.events if event.where.startswith(f"{file.name}:")]
         kept = _parts(len(lines), numbers[:20])
-        yield f"logs/{_node(file)}/{file.name}", "\n".join(_cut(lines, kept)) + "\n"
+        yield f"logs/{_plain(_node(file))}/{_plain(file.name)}", "\n".join(_cut(lines, kept)) + "\n"
 
 
 def _parts(size: int, errors: Sequence[int]) -> list[range]:
@@ -104,6 +105,15 @@ def _cut(lines: Sequence[str], parts: Sequence[range]) -> Iterator[str]:
 
 def _node(file: LogFile) -> str:
     return f"{file.node_ip}-{file.node_id[:8]}"
+
+
+def _plain(name: str) -> str:
+    """What a server calls a file, as a name that leads nowhere where the archive is unpacked.
+
+    >>> _plain("worker-ab-01-7.err"), _plain("../../x"), _plain("/etc/x"), _plain("..")
+    ('worker-ab-01-7.err', '_.._x', '_etc_x', '_')
+    """
+    return re.sub(r"[^\w.+=@-]", "_", name).lstrip(".") or "_"
 
 
 def versions(ray: str) -> Mapping[str, str]:

@@ -36,6 +36,14 @@ def config(folder: Path, **values: Any) -> None:
     (folder / "config.json").write_text(json.dumps(old | values))
 
 
+def layers(folder: Path, *numbers: int, told: int) -> None:
+    """Weights with these layers, and a config.json that tells of so many."""
+    tensors = load_file(folder / "model.safetensors")
+    tensors |= {f"model.layers.{number}.mlp.weight": np.zeros(1, np.float32) for number in numbers}
+    save_file(tensors, folder / "model.safetensors")
+    config(folder, num_hidden_layers=told)
+
+
 def in_shards(folder: Path, **places: str) -> None:
     """The weights in two files with an index; `places` puts other tensors elsewhere."""
     tensors = load_file(folder / "model.safetensors")
@@ -76,6 +84,13 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "header too large",
     ),
     "other shapes": (lambda at: config(at, vocab_size=5), "of shape [3, 4], and a config.json of 5 x 4"),
+    "more layers": (lambda at: layers(at, 0, 1, told=3), "a config.json of 3 layers, and weights without layer 2"),
+    "a lost layer": (lambda at: layers(at, 0, 2, told=3), "and weights without layer 1"),
+    "very many layers": (lambda at: layers(at, 0, told=2**31 - 1), "and weights without layer 1"),
+    "layers in shards": (
+        lambda at: (layers(at, told=2), in_shards(at, **{"model.layers.1.mlp.weight": "model-1.safetensors"})),
+        "and weights without layer 0",
+    ),
     "no tensors": (lambda at: save_file({}, at / "model.safetensors"), "without a tensor"),
     "no json": (
         lambda at: (at / "config.json").write_text("{"),
@@ -142,6 +157,8 @@ def test_a_folder_that_cannot_be_loaded_is_told(command: Command, model_dir: Pat
         lambda at: in_shards(at),
         lambda at: config(at, num_key_value_heads=None, head_dim=None),
         lambda at: config(at, intermediate_size=[8, 16]),
+        lambda at: layers(at, 0, 1, told=2),
+        lambda at: layers(at, 0, 1, 2, told=2),  # one more, of another head
         lambda at: ((at / "model.safetensors").unlink(), (at / "pytorch_model.bin").write_bytes(b"PK\x03\x04")),
         lambda at: (at / "generation_config.json").write_text("{}"),
     ],

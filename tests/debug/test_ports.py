@@ -35,6 +35,15 @@ def test_who_has_the_port_is_found_and_told() -> None:
         other.stdin.close()
 
 
+def test_its_command_is_told_without_its_secrets() -> None:
+    """By option, and with the end of the value cut off."""
+    secret = "correct-horse-" + "7" * 80
+    words = ["sh", "-c", "read x; true", "login", "--password", secret]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as other:
+        assert ports._command(other.pid) == "sh -c read x; true login --password <redacted>"
+        other.communicate()
+
+
 def test_nothing_is_told_of_a_port_that_nobody_has() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -433,6 +433,8 @@ LINES = [
     "GET http://10.0.0.1:8265/api/jobs/raysubmit_1a2b3c4d5e6f7a8b?verbose=1 200",
     "password: None, api_key=None, token=None, secret is missing",
     "PWD=/root/work OLDPWD=/root pwd=. Pwd: C:\\work",
+    "pwd = os.getcwd() in the shell: $ pwd",
+    "the private key /home/me/.ssh/id_rsa_of_2024 is missing",
     "the api key is missing, an access token was expected here, secret keys: none",
     "<think>the key</think> <answer>17</answer> <tool_call>{}</tool_call> <password></password>",
     "task-key-attention SKU SK1 key-value sort-key-0123456789abcdef, 10:AM, 12:ABCDEF",

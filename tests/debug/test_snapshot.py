@@ -17,6 +17,7 @@ from devkit.debug.crash_page import crash_page
 from devkit.debug.crashes import complete
 from devkit.debug.inworker import affordable, crash_files, snapshot, stacks
 from devkit.debug.inworker.records import CrashRecord, Identity
+from devkit.debug.inworker.texts import texts_here
 from devkit.debug.inworker.vanished import vanished
 from tests.debug.hub_fake import printed
 
@@ -88,6 +89,17 @@ def test_names_the_line_that_failed_and_shows_its_variables_and_source() -> None
     assert innermost["locals"]["size"] == 0 and outermost["function"] == "crash_of"
     first, lines = innermost["source"]["first"], innermost["source"]["lines"]
     assert lines[marked("fails") - first] == '    raise ValueError(f"no size {size}")  # @fails'
+
+
+def test_the_source_of_a_program_from_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """As of `python /dev/stdin`, whose code names a file that gives nothing more."""
+    pipe = tmp_path / "stdin"
+    os.mkfifo(pipe)
+    scope: dict[str, Any] = {}
+    exec(compile("def fails():\n    raise ValueError('no')\n", str(pipe), "exec"), scope)
+    frame = take(crash_of(scope["fails"]))["frames"][0]
+    assert (frame["file"], frame["line"], frame["source"]) == (str(pipe), 2, None)
+    assert list(texts_here(str(pipe))) == []
 
 
 def test_the_identity_and_the_facts_of_the_process_are_there() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from devkit.doctor.examine import examine
-from devkit.doctor.records import SEVERITIES, Finding
+from devkit.doctor.onnode.facts import GpuProcess
+from devkit.doctor.records import SEVERITIES, DoctorNode, DoctorRecord, Finding
 from devkit.doctor.rules.table import RULES
 from devkit.doctor.scene import Scene
 from tests.doctor.cases import CASES, Case
-from tests.doctor.scenes import all_pairs, alone, changed, cluster, node, pair, with_gpus
+from tests.doctor.scenes import H200, all_pairs, alone, changed, cluster, node, pair, with_gpus
 
 
 def ids(case: Case) -> str:
@@ -94,3 +97,12 @@ def test_links_within_a_machine_are_not_judged() -> None:
     slow = all_pairs(2, pair(0, 1, mb_per_s=2.0, retransmitted=900), pair(1, 0, latency_ms=30.0))
     scene = cluster(node(0, {"machine": "one"}), node(1, {"machine": "one"}), pairs=slow)
     assert examine(scene) == ()
+
+
+def test_command_lines_are_shown_without_their_secrets() -> None:
+    holder = GpuProcess(41, "GPU-0", 69000, "python old.py --password correct-horse-7")
+    seen = node(0, with_gpus(devices={"gpus": (replace(H200, used_mib=70000),), "processes": (holder,)}))
+    [finding] = [each for each in examine(cluster(seen)) if each.rule == "gpu-memory-taken"]
+    assert finding.evidence == ("pid 41 holds 69000 MiB: python old.py --password <redacted>",)
+    shown = DoctorNode("n", "h0", "10.0.0.1", True, True, True, 8.0, 1.0, 8.0, 1.0, None, seen.facts)
+    assert "correct-horse" not in str(DoctorRecord("", 1.0, (shown,), (), (), (), ()).to_json())

@@ -420,6 +420,20 @@ def test_a_bundle_has_what_tells_and_no_secret(tmp_path: Path, name: str) -> Non
     assert list(tmp_path.iterdir()) == [tmp_path / name]
 
 
+@pytest.mark.parametrize("name", ["bug.tar.gz", "bug.zip"])
+def test_no_name_in_a_bundle_leads_out_of_it(tmp_path: Path, name: str) -> None:
+    """Names of logs and snapshots are a server's; somebody else unpacks them."""
+    file = LogFile("n" * 56, "../../10.0.0.1", "../../../etc/worker.err", LOG)
+    crash = {"id": "../../evil", "frames": []}
+    all_left = replace(left(), files=(file,), crashes=(crash,))
+    found = first_error(all_left.events)
+    bundle.write(tmp_path / name, all_left, found, "", {}, "2.60.0")
+    names = list(read(tmp_path / name))
+    assert any("worker.err" in each for each in names) and any("evil" in each for each in names)
+    for each in names:
+        assert not each.startswith("/") and ".." not in each.split("/"), each
+
+
 def test_a_bundle_is_an_archive() -> None:
     with pytest.raises(UsageError, match=r"bug\.txt is not an archive"):
         bundle.check(Path("bug.txt"))

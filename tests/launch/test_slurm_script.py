@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -104,11 +105,17 @@ def test_podman_names_each_device(fake: FakeSlurm) -> None:
 
 
 def test_enroot_imports_an_image_once_and_starts_beside_it(fake: FakeSlurm, tmp_path: Path) -> None:
+    """An archive that another user has put where one would be, by the job's number, is not taken for ours."""
+    planted = tmp_path / "devkit-7.sqsh"
+    planted.write_text("evil")
     text = script(options("x y", container="enroot", image="docker://ubuntu", mounts=("/data:/d",)))
     assert fake.run(text, nodes="n0", TMPDIR=str(tmp_path)).returncode == 0
     calls = [call.words for call in fake.calls("enroot")]
-    assert calls[0] == ("import", "--output", f"{tmp_path}/devkit-7.sqsh", "docker://ubuntu")
-    assert calls[1] == ("create", "--force", "--name", "devkit-7", f"{tmp_path}/devkit-7.sqsh")
+    archive = calls[0][2]
+    assert re.fullmatch(re.escape(f"{tmp_path}/devkit-7.") + r"\w{6}/image\.sqsh", archive)
+    assert calls[0] == ("import", "--output", archive, "docker://ubuntu")
+    assert calls[1] == ("create", "--force", "--name", "devkit-7", archive)
+    assert list(tmp_path.glob("devkit-7*")) == [planted]
     starts = [call for call in calls if call[0] == "start"]
     assert starts[0][-11:-9] != starts[-1] and starts[-1][-5:] == ("-m", "devkit", "run", "--", "x y")
     assert all({"/tmp:/tmp", "/data:/d", "RAY_AUTH_TOKEN"} <= set(call) for call in starts)

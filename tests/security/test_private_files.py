@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from devkit.debug import hub_file, processes, runs, state
-from devkit.debug.address import resolve
+from devkit.debug.address import noted_address, resolve
 from devkit.debug.dap_exchange import Exchange
 from devkit.debug.inworker import PROTOCOL, crash_files, hub_actor, private
 from devkit.debug.inworker.hub_place import signed
@@ -249,6 +249,25 @@ def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pat
     with socket.create_server(("127.0.0.1", 0)) as server:
         file.write_text(f"127.0.0.1:{server.getsockname()[1]}")
         yield file, server
+
+
+def test_what_another_user_puts_where_ray_notes_its_cluster_holds_up_and_ends_nobody(
+    noted: tuple[Path, socket.socket],
+) -> None:
+    """A pipe, whose reader would wait for ever, and a port of more digits than Python reads."""
+    file, _ = noted
+    file.unlink()
+    os.mkfifo(file)
+    hers(file, folder=False)
+    assert noted_address(file.parent) is None and running_cluster() is None
+    file.unlink()
+    for text in ("127.0.0.1:" + "9" * 5000, "x" * 10**6):
+        file.write_text(text)
+        hers(file, folder=False)
+        assert noted_address(file.parent) is None and running_cluster() is None
+        file.chmod(0o644)
+        os.chown(file, ROOT, ROOT)
+        assert noted_address(file.parent) is None
 
 
 def test_the_token_does_not_go_where_another_user_says_that_a_cluster_is(

@@ -61,8 +61,10 @@ class Files:
 
 
 def _is_ours(path: Path) -> bool:
-    """By name: devkit's and the smoke test's folders, torch's, Ray's segments of shared memory."""
-    return path.name.startswith(("devkit", "dk-", "torchinductor_", "plasma"))
+    """By name: devkit's, the smoke test's and the trainer's, torch's, Ray's segments of shared memory."""
+    return path.name.startswith(
+        ("devkit", "dk-", "torchinductor_", "plasma", "rollout-reports-", "rollout-bucket-", "replay-", "capsule-")
+    )
 
 
 def resident_mb(pid: int) -> float:

@@ -21,6 +21,7 @@ from trainer import config, replay
 from trainer.capsules import Capsule
 from trainer.data.reading import read_data
 from trainer.errors import CapsuleError, TrainerError
+from trainer.findings import STAGES
 from trainer.local import LocalPool
 from trainer.run import train
 from trainer.tracking import Tracker
@@ -125,6 +126,24 @@ def test_a_folder_that_the_capsule_names(
         assert "--trust-remote-code" in said[0]
         assert [line.split(":")[0] for line in said[1:]] == (["error", "hint"] if code else [])
     assert not mark.exists()
+
+
+def test_no_stage_but_reward_runs_its_reward_function(recorded: Path, tmp_path: Path) -> None:
+    """Not even its module, which is code that runs when it is loaded."""
+    mark = tmp_path / "was-here"
+    source = f"import os\nos.makedirs({str(mark)!r}, exist_ok=True)\ndef compute_score(**_): return 0.0\n"
+
+    def change(entries: dict[str, bytes]) -> None:
+        data = json.loads(entries["capsule.json"]) | {"reward_source": source}
+        data["config"]["custom_reward_function"] |= {"path": "reward.py", "name": "compute_score"}
+        entries["capsule.json"] = json.dumps(data).encode()
+
+    capsule = str(changed(recorded, tmp_path / "evil.capsule", change))
+    harmless = [word for stage in STAGES if stage != "reward" for word in ("--stage", stage)]
+    assert replay.main([capsule, *harmless]) == 0
+    assert not mark.exists()
+    replay.main([capsule, "--stage", "reward"])
+    assert mark.exists()
 
 
 def test_who_asks_for_it_has_it(recorded: Path, tmp_path: Path) -> None:

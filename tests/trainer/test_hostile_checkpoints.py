@@ -24,6 +24,7 @@ from tests.trainer.conftest import Words
 from trainer import checkpoints, config, export, replay
 from trainer.data.reading import read_data
 from trainer.errors import CheckpointError, TrainerError
+from trainer.learner import dcp as dcp_files
 from trainer.learner.checkpoint import read_tensors, require_optimizer
 from trainer.local import LocalPool
 from trainer.ppo import Progress
@@ -236,7 +237,7 @@ ANOTHER_PATH = b"N}" + pickle.SHORT_BINUNICODE + b"\x04_str" + pickle.SHORT_BINU
 SHARED: dict[str, tuple[object, bytes]] = {
     "a class of paths": (PurePosixPath, b"cpathlib\nPurePosixPath\n"),
     "a class of the index": (Metadata, b"ctorch.distributed.checkpoint.metadata\nMetadata\n"),
-    "a function": (torch.serialization._get_layout, b"ctorch.serialization\n_get_layout\n"),
+    "a function": (dcp_files._layout, b"ctorch.serialization\n_get_layout\n"),
     "a member of an enum": (
         kinds._MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT,
         b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n(I0\ntR",
@@ -260,6 +261,30 @@ def test_an_index_changes_nothing_of_the_program(folder: Path, name: str) -> Non
             delattr(shared, "_str")
 
 
+# Pairs of the same pair, forty deep: to hash it, as the key of a mapping is, takes 2**40 steps.
+NESTED = b"N" + b"".join(pickle.BINPUT + bytes([n]) + pickle.BINGET + bytes([n]) + pickle.TUPLE2 for n in range(40))
+HASHES = {
+    "a key": b"}" + NESTED + b"Ns",
+    "keys": b"}(" + NESTED + b"Nu",
+    "a set": b"\x8f(" + NESTED + b"\x90",
+    "a frozen set": b"(" + NESTED + b"\x91",
+    "a mapping of the oldest kind": b"(" + NESTED + b"Nd",
+    "an ordered mapping": b"ccollections\nOrderedDict\n](" + NESTED + b"N\x86e\x85R",
+    "an enum": b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n" + NESTED + b"\x85R",
+    "a layout": b"ctorch.serialization\n_get_layout\n" + NESTED + b"\x85R",
+    "an attribute": b"cbuiltins\ngetattr\nctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
+    + NESTED
+    + b"\x86R",
+}
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_an_index_that_nests_is_not_hashed(tmp_path: Path, name: str) -> None:
+    """Else the reader has no end; the deadline is the test's own."""
+    (tmp_path / ".metadata").write_bytes(pickle.PROTO + b"\x04" + HASHES[name] + b".")
+    reads(tmp_path)
+
+
 def test_no_file_outside_of_the_checkpoint_is_read(folder: Path, tmp_path: Path) -> None:
     actor = folder / "global_step_1/actor"
     secret = torch_bytes(torch.zeros(365, 64))
@@ -267,6 +292,22 @@ def test_no_file_outside_of_the_checkpoint_is_read(folder: Path, tmp_path: Path)
     for path in (str(tmp_path / "secret"), "../../../secret", "..", "", "."):
         put(actor, WEIGHT, b"", relative_path=path, offset=0, length=len(secret))
         assert "names a file outside it" in reads(actor)
+
+
+@pytest.mark.parametrize("linked", ["actor/huggingface", "actor"])
+def test_a_folder_that_is_a_link_is_not_exported(folder: Path, tmp_path: Path, linked: str) -> None:
+    """What it leads to may be anybody's: a folder with credentials may have a `config.json`, too."""
+    step = folder / "global_step_1"
+    (step / linked).rename(tmp_path / "elsewhere")
+    (step / linked).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="leads out of"):
+        export.export(step, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_link_to_a_checkpoint_is_as_good_as_the_checkpoint(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "newest").symlink_to(folder / "global_step_1")
+    assert export.export(tmp_path / "newest", tmp_path / "out") > 0
 
 
 def test_a_shard_that_is_a_link_or_no_file(folder: Path, tmp_path: Path) -> None:
@@ -291,6 +332,20 @@ def test_tensors_larger_than_their_files_are_not_made(folder: Path) -> None:
     metadata.state_dict_metadata[WEIGHT] = replace(weight, size=vast, chunks=[chunk])
     rewrite(actor, metadata)
     assert "larger than its files" in reads(actor)
+
+
+def test_a_gap_between_pieces_holds_nothing_of_this_process(folder: Path) -> None:
+    """One half twice is as much as the whole."""
+    actor = folder / "global_step_1/actor"
+    metadata = metadata_of(actor)
+    weight = metadata.state_dict_metadata[WEIGHT]
+    rows, width = weight.size
+    half = replace(weight.chunks[0], sizes=torch.Size([rows, width // 2]))
+    metadata.state_dict_metadata[WEIGHT] = replace(weight, chunks=[half, half])
+    rewrite(actor, metadata)
+    for _ in range(20):  # what was in memory before
+        torch.full((rows, width), 7.0)
+    assert not read_tensors(actor, WEIGHT)[WEIGHT][:, width // 2 :].any()
 
 
 ODD: list[Callable[[Metadata], object]] = [

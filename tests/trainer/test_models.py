@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from trainer.errors import ModelError
 from trainer.learner.forward import ForwardOptions
 from trainer.learner.fsdp import Model, forward_only
 from trainer.learner.layout import trim
-from trainer.learner.models import Source, ValueModel, read_config, read_value_model, sharded
+from trainer.learner.models import Source, ValueModel, read_causal_lm, read_config, read_value_model, sharded
 from trainer.precision import in_precision
 from trainer.records import Rollout
 from trainer.rows import take
@@ -186,6 +188,33 @@ def test_value_head_is_saved_and_found_again(models: Path, mesh: Any, tmp_path: 
 def test_missing_model_is_named(tmp_path: Path, mesh: Any) -> None:
     with pytest.raises(ModelError, match=str(tmp_path)):
         model_of(tmp_path, mesh)
+
+
+def changed(model: Path, to: Path, **settings: object) -> Source:
+    """A copy of a model whose config.json says something else."""
+    shutil.copytree(model, to)
+    config = json.loads((to / "config.json").read_text())
+    config.pop("layer_types", None)
+    (to / "config.json").write_text(json.dumps(config | settings))
+    return Source(str(to), False, 1)
+
+
+@pytest.mark.parametrize("kind", ["causal_lm", "value"])
+def test_a_model_without_all_of_its_weights_is_refused(models: Path, mesh: Any, tmp_path: Path, kind: str) -> None:
+    """transformers makes up what is not there, and a run would train random layers."""
+    layers = read_config(Source(str(models / "qwen2"), False, 1)).num_hidden_layers
+    source = changed(models / "qwen2", tmp_path / "model", num_hidden_layers=layers + 1)
+    with pytest.raises(ModelError, match=rf"lacks \d+ of its weights: .*layers\.{layers}\."):
+        sharded(kind, source, FP32, mesh, checkpointing=False)
+
+
+@pytest.mark.parametrize("odd", [{"rms_norm_eps": "x"}, {"rope_scaling": 7}, {"num_attention_heads": 0}])
+def test_a_config_of_odd_values_is_one_error(models: Path, tmp_path: Path, odd: dict[str, object]) -> None:
+    source = changed(models / "qwen2", tmp_path / "model", **odd)
+    with pytest.raises(ModelError) as caught:
+        read_causal_lm(source, read_config(source), torch.float32)
+    assert source.path in caught.value.message and "\n" not in caught.value.message
+    assert not caught.value.message.endswith(":")
 
 
 def test_a_path_that_this_node_has_not_is_told_as_one_and_the_hub_is_not_asked(tmp_path: Path, mesh: Any) -> None:

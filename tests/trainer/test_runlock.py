@@ -277,6 +277,15 @@ def to_link(path: Path) -> None:
     path.symlink_to(path.parent / "elsewhere")
 
 
+def test_a_second_name_of_another_file_is_not_written_to(tmp_path: Path) -> None:
+    """In a folder that others may write to, they can give any file of ours that name, on some systems."""
+    (tmp_path / "treasure").write_text("mine")
+    (tmp_path / LOCK_FILE).hardlink_to(tmp_path / "treasure")
+    with pytest.raises(TrainerError, match="is not a file of its own"):
+        try_it(tmp_path)
+    assert (tmp_path / "treasure").read_text() == "mine"
+
+
 @pytest.mark.parametrize("make", [to_fifo, to_folder, to_link])
 def test_a_lock_that_is_no_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / LOCK_FILE)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from trainer.checkpoints import LATEST_FILE, NEW, latest, recover
 from trainer.data.dataset import load_prompts
 from trainer.data.loader import PromptLoader
 from trainer.digests import Digest, dealt, misfit, of_file, of_files
 from trainer.errors import CheckpointError
 from trainer.ppo import Progress
-from trainer.state import LARGEST, State, parse, read_state, to_json
+from trainer.state import LARGEST, STATE_FILE, State, parse, read_state, to_json
 
 COUNTS = st.integers(0, LARGEST - 1)
 NAMES = st.lists(
@@ -107,6 +109,25 @@ def test_what_is_no_state(text: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"cannot read .*state\.json: ") as caught:
         read_state(tmp_path)
     assert "resume" in caught.value.hint
+
+
+def vast(path: Path) -> None:
+    """It takes no room on the disk."""
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, vast])
+def test_a_pipe_or_a_vast_file_is_not_read(make: Callable[[Path], object], tmp_path: Path) -> None:
+    """Who opens a pipe waits for ever."""
+    folder = tmp_path / "global_step_1"
+    folder.mkdir()
+    for path in (folder / STATE_FILE, tmp_path / LATEST_FILE, tmp_path / (LATEST_FILE + NEW)):
+        make(path)
+    with pytest.raises(CheckpointError, match=r"is not a file|bytes"):
+        read_state(folder)
+    assert latest(tmp_path) is None
+    assert recover(tmp_path) == [] and not (tmp_path / (LATEST_FILE + NEW)).exists()
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "s
 _LAYOUT = "give a folder in the layout of transformers"
 _COPY = "copy it again: the file is incomplete"
 _POINTER = b"version https://git-lfs"
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d{1,6})\.", re.ASCII)
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight")
 
 Fault = tuple[str, str]  # what is wrong, said of the folder; what to do
@@ -52,6 +55,14 @@ def file_size(path: Path) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(None, "it is not a file")
     return status.st_size
+
+
+def read_text(path: Path) -> str:
+    """The text of a small file. Raises OSError for what is none, UnicodeDecodeError."""
+    size = file_size(path)
+    if size > LARGEST_JSON:
+        raise OSError(None, f"it has {size:,} bytes")
+    return path.read_text(encoding="utf-8")
 
 
 def model_faults(folder: Path) -> Iterator[Fault]:
@@ -129,6 +140,7 @@ def _index_faults(index: Path, sizes: Mapping[str, Any]) -> Iterator[Fault]:
     if not isinstance(places, dict) or not places or not all(_is_name(name) for name in places.values()):
         yield f"has a {index.name} that does not say where the weights are", _COPY
         return
+    yield from _layer_faults(places, sizes)
     for name in sorted(set(places.values())):
         wanted = {tensor for tensor, place in places.items() if place == name}
         if not (index.parent / name).exists():
@@ -173,11 +185,23 @@ def _tensor_faults(path: Path, size: int, sizes: Mapping[str, Any], wanted: set[
         yield f"has a {path.name} without {lacking[0]}, which its index puts there", _COPY
     if not shapes:
         yield f"has a {path.name} without a tensor", _COPY
+    if wanted is None:
+        yield from _layer_faults(shapes, sizes)
     rows, width = sizes.get("vocab_size"), sizes.get("hidden_size") or sizes.get("n_embd")
     for name, shape in shapes.items():
         if name.endswith(_EMBEDDINGS) and rows and width and shape != [rows, width]:
             what = f"{name} of shape {shape}, and a config.json of {rows} x {width}"
             yield f"has {what}", "take both from the same model"
+
+
+def _layer_faults(names: Collection[str], sizes: Mapping[str, Any]) -> Iterator[Fault]:
+    """Of all tensors of a model: a layer that is not among them would begin with random weights."""
+    wanted = next((sizes[key] for key in ("num_hidden_layers", "n_layer", "num_layers") if key in sizes), 0)
+    there = {int(match[1]) for name in names if (match := _LAYER.search(name))}
+    lacking = next(number for number in count() if number not in there)
+    if there and isinstance(wanted, int) and lacking < wanted:
+        what = f"a config.json of {wanted} layers, and weights without layer {lacking}"
+        yield f"has {what}", "take both from the same model"
 
 
 # ---------------------------------------------------------------------------------------------------------- tokenizer

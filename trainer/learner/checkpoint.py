@@ -171,12 +171,12 @@ def read_model(folder: Path) -> dict[str, torch.Tensor]:
 
 def read_tensors(folder: Path, prefix: str = "") -> dict[str, torch.Tensor]:
     """The whole tensors whose names begin with `prefix`, read by this process alone. Raises CheckpointError."""
-    state = {
-        name: torch.empty(entry.size, dtype=entry.properties.dtype)
-        for name, entry in files.tensors_in(folder).items()
-        if name.startswith(prefix)
-    }
     try:
+        state = {  # zeros: where a hostile index leaves a gap, this process's memory would be read out
+            name: torch.zeros(entry.size, dtype=entry.properties.dtype)
+            for name, entry in files.tensors_in(folder).items()
+            if name.startswith(prefix)
+        }
         files.load_alone(state, folder)
     except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
         raise CheckpointError(

@@ -39,11 +39,31 @@ INDEX = ".metadata"
 _PATHS = ("Path", "PosixPath", "PurePath", "PurePosixPath")
 
 
+def _encoding(value: Any) -> Any:
+    """A member of the only enum. It looks its value up, and to hash what is nested takes for ever."""
+    _require(type(value) is int)
+    return kinds._MEM_FORMAT_ENCODING(value)
+
+
 def _member(kind: Any, name: Any) -> Any:
-    """What an index of Python 3.11.0 to 3.11.3 calls `getattr`: a member of an enum by its name, and nothing else."""
-    if kind is not kinds._MEM_FORMAT_ENCODING or name not in kind.__members__:
+    """What an index of Python 3.11.0 to 3.11.3 calls `getattr`: a member of that enum by its name, nothing else."""
+    if kind is not _encoding or type(name) is not str or name not in kinds._MEM_FORMAT_ENCODING.__members__:
         raise pickle.UnpicklingError("it asks for an attribute, which no index consists of")
-    return kind.__members__[name]
+    return kinds._MEM_FORMAT_ENCODING.__members__[name]
+
+
+def _layout(name: Any) -> Any:
+    _require(type(name) is str)
+    return torch.serialization._get_layout(name)
+
+
+def _mapping() -> dict[str, Any]:
+    return {}
+
+
+def _require(is_so: bool) -> None:
+    if not is_so:
+        raise pickle.UnpicklingError("it nests, as no index does")
 
 
 _CLASSES: dict[tuple[str, str], Any] = {
@@ -52,14 +72,15 @@ _CLASSES: dict[tuple[str, str], Any] = {
         (kinds.__name__, name): getattr(kinds, name)
         for name in (
             *("Metadata", "MetadataIndex", "StorageMeta", "TensorProperties", "TensorStorageMetadata"),
-            *("BytesStorageMetadata", "ChunkStorageMetadata", "_MEM_FORMAT_ENCODING"),
+            *("BytesStorageMetadata", "ChunkStorageMetadata"),
         )
     },
+    (kinds.__name__, kinds._MEM_FORMAT_ENCODING.__name__): _encoding,
     (filesystem.__name__, "_StorageInfo"): filesystem._StorageInfo,
     ("torch", "Size"): torch.Size,
-    ("torch.serialization", "_get_layout"): torch.serialization._get_layout,  # a name to a torch.layout
+    ("torch.serialization", "_get_layout"): _layout,
     **{(module, name): PurePosixPath for module in ("pathlib", "pathlib._local") for name in _PATHS},
-    ("collections", "OrderedDict"): dict,
+    ("collections", "OrderedDict"): _mapping,
 }
 # What a pickle raises that is not one, is cut short, or puts its classes together in another way.
 _MALFORMED = (
@@ -84,7 +105,12 @@ class _IndexUnpickler(_Unpickler):  # type: ignore[misc]
     `PurePosixPath._str`, each path of the program is the attacker's. The unpickler in C cannot be told to refuse that.
     """
 
-    dispatch = {**_Unpickler.dispatch}  # noqa: RUF012 - read by the unpickler, never changed
+    # Without sets, which hash what is in them.
+    dispatch = {  # noqa: RUF012 - read by the unpickler, never changed
+        code: load
+        for code, load in _Unpickler.dispatch.items()
+        if code not in b"".join((pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.DICT))
+    }
 
     def load_build(self) -> None:
         inst = self.stack[-2]
@@ -94,6 +120,18 @@ class _IndexUnpickler(_Unpickler):  # type: ignore[misc]
 
     dispatch[pickle.BUILD[0]] = load_build
 
+    def load_setitem(self) -> None:
+        _require(_is_key(self.stack[-2]))
+        super().load_setitem()
+
+    dispatch[pickle.SETITEM[0]] = load_setitem
+
+    def load_setitems(self) -> None:
+        _require(all(map(_is_key, self.stack[::2])))
+        super().load_setitems()
+
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and isinstance(found := getattr(torch, name, None), torch.dtype):
             return found
@@ -101,6 +139,17 @@ class _IndexUnpickler(_Unpickler):  # type: ignore[misc]
             return _CLASSES[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which no index consists of") from None
+
+
+def _is_key(key: Any) -> bool:
+    """A name, or a place of one."""
+    if type(key) is MetadataIndex:
+        return (
+            type(key.fqn) is str
+            and type(key.offset) in (torch.Size, type(None))
+            and type(key.index) in (int, type(None))
+        )
+    return type(key) is str
 
 
 class Reader(dcp.FileSystemReader):

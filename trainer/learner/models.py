@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 import transformers
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
@@ -30,14 +29,12 @@ from trainer.errors import ModelError, TrainerError
 from trainer.learner.compiling import compile_layers, compiler_works
 from trainer.learner.scaling import LossScale
 from trainer.learner.tensor_files import save_tensors
-from trainer.model_path import local_path
+from trainer.model_path import UNREADABLE, local_path, reason
 from trainer.precision import in_precision
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 VALUE_HEAD_FILE = "value_head.safetensors"
 Found = TypeVar("Found")
-# What transformers raises for folders that are missing, incomplete, corrupt or of another shape.
-UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError, TypeError, KeyError, AttributeError)
 
 # Its progress bars and load reports, from every rank and for three models, bury what a run has to say.
 transformers.utils.logging.disable_progress_bar()
@@ -94,21 +91,35 @@ def read_config(source: Source) -> PretrainedConfig:
 
 
 def unusable(path: str, error: Exception) -> ModelError:
-    first_line = (str(error) or type(error).__name__).strip().splitlines()[0]
     return ModelError(
-        f"cannot load a model from {path}: {first_line}",
+        f"cannot load a model from {path}: {reason(error)}",
         hint="give a folder with config.json and weights, or a hub id, as actor_rollout_ref.model.path",
     )
 
 
 def read_causal_lm(source: Source, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """The whole language model with its weights, on the host."""
+    return _with_weights(AutoModelForCausalLM, source, config, dtype)
+
+
+def _with_weights(kind: Any, source: Source, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """Raises ModelError where the folder lacks some: transformers makes those up, and only warns."""
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            local_path(source.path), config=config, trust_remote_code=source.trust_remote_code, **in_precision(dtype)
+        model, found = kind.from_pretrained(
+            local_path(source.path),
+            config=config,
+            trust_remote_code=source.trust_remote_code,
+            output_loading_info=True,
+            **in_precision(dtype),
         )
     except UNREADABLE as error:
         raise unusable(source.path, error) from error
+    if lacking := sorted(found["missing_keys"]):
+        raise ModelError(
+            f"the model in {source.path} lacks {len(lacking)} of its weights: {lacking[0]}",
+            hint="its config.json is another model's, or its weights are incomplete: copy it again",
+        )
+    return model  # type: ignore[no-any-return]
 
 
 def empty_causal_lm(source: Source, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -119,12 +130,7 @@ def empty_causal_lm(source: Source, config: PretrainedConfig, dtype: torch.dtype
 
 def read_value_model(source: Source, config: PretrainedConfig, dtype: torch.dtype) -> ValueModel:
     """The backbone with its weights and the value head: the folder's own if it has one, a new one otherwise."""
-    try:
-        backbone = AutoModel.from_pretrained(
-            local_path(source.path), config=config, trust_remote_code=source.trust_remote_code, **in_precision(dtype)
-        )
-    except UNREADABLE as error:
-        raise unusable(source.path, error) from error
+    backbone = _with_weights(AutoModel, source, config, dtype)
     torch.manual_seed(source.seed)
     model = ValueModel(backbone).to(dtype)
     head = Path(local_path(source.path)) / VALUE_HEAD_FILE

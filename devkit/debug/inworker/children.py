@@ -120,9 +120,11 @@ def _has(pid: int, file: int) -> bool:
 
 
 def _command(pid: int) -> str:
+    from .redaction import scrub_command
+
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        return " ".join(words.split("\0")).strip()[:COMMAND]
+        return scrub_command(words.rstrip("\0").split("\0"), COMMAND)
     return ""
 
 

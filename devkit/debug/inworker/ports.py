@@ -77,5 +77,7 @@ def _owners(inodes: set[str]) -> dict[str, int]:
 
 
 def _command(pid: int) -> str:
-    words = kernel_view.text(f"/proc/{pid}/cmdline").split("\0") if pid else []
-    return " ".join(words).strip()[:COMMAND]
+    from .redaction import scrub_command
+
+    words = kernel_view.text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0") if pid else []
+    return scrub_command(words, COMMAND)

@@ -14,8 +14,7 @@ from .secret_texts import REDACTED, hide
 
 __all__ = [
     "LONGEST_SECRET", "REDACTED", "hidden_items", "hidden_pairs", "is_secret", "last_name", "redact", "scrub",
-    "scrub_start", "secrets_among",
-    "secrets_of_frames", "without",
+    "scrub_command", "scrub_start", "secrets_among", "secrets_of_frames", "without",
 ]  # fmt: skip
 
 LONGEST_SECRET = 512  # of which a part could be left where a text is cut
@@ -151,6 +150,17 @@ def scrub_start(text: str, length: int, *, code: bool = False) -> str:
     if len(text) <= length + LONGEST_SECRET:
         return scrub(text, code=code)[:length]
     return scrub(text[: length + LONGEST_SECRET], code=code)[:-LONGEST_SECRET][:length]
+
+
+def scrub_command(words: Sequence[str], length: int) -> str:
+    """A process's command line, of which anybody may see the beginning.
+
+    >>> scrub_command(["mysql", "-pS3cret", "rl"], 80), scrub_command(["run", "--api-key", "x y"], 80)
+    ('mysql <redacted> rl', 'run --api-key <redacted>')
+    """
+    hidden = hidden_items(words, len(words))
+    shown = (REDACTED if at in hidden else word for at, word in enumerate(words))
+    return scrub_start(" ".join(shown).strip(), length)
 
 
 # ---- values that are known to be secret, wherever else they stand

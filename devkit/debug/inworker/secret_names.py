@@ -43,7 +43,7 @@ _ABOUT = frozenset({
     "mode", "enabled", "required", "env", "var", "expiry",
 })  # fmt: skip
 _ENVIRONMENT = re.compile(r"[A-Z0-9_]+_(?:KEY|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PWD|CREDENTIALS?)")
-_FOLDER = re.compile(r"[/~.]|[A-Za-z]:[\\/]|\\\\|$")
+_FOLDER = re.compile(r"[/~.]|[A-Za-z]:[\\/]|\\\\|\w[\w.]*\(|$")  # or a call that gives one
 LONGEST_NAME = 200
 
 

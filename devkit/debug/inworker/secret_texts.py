@@ -80,7 +80,7 @@ _MANIFEST = re.compile(
 _TAGGED = re.compile(r"<(?P<name>[A-Za-z_][\w.:-]{1,100})(?:\s[^<>]{0,200})?>(?=[^<\s])")
 _SPOKEN = re.compile(
     r"(?i)\b(?:api|access|secret|private|account|auth|bearer)[ ](?:key|token)s?(?:[ ]is)?"
-    r"(?:\s{0,2}[:=]\s{0,2}|\s{1,2})(?=[\w.~+/=-]{0,400}\d)(?=[\w.~+/=-]{16})"
+    r"(?:\s{0,2}[:=]\s{0,2}|\s{1,2})(?![/~.])(?=[\w.~+/=-]{0,400}\d)(?=[\w.~+/=-]{16})"
 )
 _LOGIN = re.compile(
     r"(?:\b(?:sshpass|mysql\w{0,8}|mariadb\w{0,8}|login)\b[^\n]{0,200}?\s-p\s{0,4}"

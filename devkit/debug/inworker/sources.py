@@ -74,6 +74,8 @@ def _lines(filename: str, first: int, last: int) -> list[str]:
         found = list(cached[2])[first - 1 : last]
     elif filename.startswith("<"):
         found = linecache.getlines(filename)[first - 1 : last]
+    elif not os.path.isfile(filename):  # one of `python /dev/stdin` would be waited for
+        return []
     else:
         try:
             with open(filename, encoding="utf-8", errors="replace") as file:

@@ -21,12 +21,14 @@ MOST_NEAR = 3
 
 def texts_here(filename: str) -> Iterator[str]:
     """The versions of a file that this process knows. One that is no file may be a loader's, or a notebook's cell."""
+    is_file = os.path.isfile(filename)
     try:
-        with tokenize.open(filename) as file:
-            yield file.read()
+        if is_file:  # a pipe would be waited for
+            with tokenize.open(filename) as file:
+                yield file.read()
     except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
         pass
-    cached = "".join(linecache.getlines(filename))
+    cached = "" if os.path.exists(filename) and not is_file else "".join(linecache.getlines(filename))
     if cached:
         yield cached
     yield from _of_loaders(filename)

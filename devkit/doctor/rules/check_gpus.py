@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devkit.doctor.onnode.facts import Gpu, NodeFacts
+from devkit.debug.inworker.redaction import scrub
+from devkit.doctor.onnode.facts import Gpu, GpuProcess, NodeFacts
 from devkit.doctor.records import Finding
 from devkit.doctor.scene import Scene, names, told
 
@@ -70,7 +71,9 @@ def _taken(name: str, facts: NodeFacts) -> Iterator[Finding]:
     for gpu in facts.devices.gpus:
         if gpu.memory_mib and gpu.used_mib > TAKEN * gpu.memory_mib:
             holders = [p for p in facts.devices.processes if p.gpu == gpu.uuid]
-            said = tuple(f"pid {p.pid} holds {p.used_mib} MiB: {p.command or 'a hidden process'}" for p in holders)
+            said = tuple(
+                f"pid {p.pid} holds {p.used_mib} MiB: {scrub(p.command) or 'a hidden process'}" for p in holders
+            )
             pids = " ".join(str(process.pid) for process in holders)
             yield Finding(
                 "gpu-memory-taken",
@@ -82,6 +85,10 @@ def _taken(name: str, facts: NodeFacts) -> Iterator[Finding]:
                 else "on that node: fuser -v /dev/nvidia*",
                 said or (_usage(gpu),),
             )
+
+
+def _holds(process: GpuProcess) -> str:
+    return f"pid {process.pid} holds {process.used_mib} MiB: {scrub(process.command) or 'a hidden process'}"
 
 
 def _usage(gpu: Gpu) -> str:
