@@ -179,6 +179,8 @@ def _waiting(state: State, computes: bool) -> State:
     inner, polled = inner_wait(state), _polled(state)
     if (inner is None and polled) or (inner is not None and inner.what == ASLEEP):
         return replace(state, doing="sleep", about=polled)  # it was seen between two sleeps, or sleeps in a coroutine
+    if inner is None and _awaits_ray(state):
+        return replace(state, doing="ray")
     return replace(state, doing="collective" if now.unlisted else "wait", about=inner.what if inner else "")
 
 
@@ -213,6 +215,11 @@ def _waits_for_ray(now: ProcessFacts) -> bool:
             break
         inner.append(frame)
     return any("/ray/" in frame.file and _RAY_WAIT.search(frame.function) for frame in inner)
+
+
+def _awaits_ray(state: State) -> bool:
+    """Whether the coroutine that it is said to be in waits for a result of Ray."""
+    return any(wait.at == state.place and wait.tasks for wait in state.facts.waits)
 
 
 def has_advanced(before: ProcessFacts, now: ProcessFacts) -> bool:

@@ -462,3 +462,25 @@ def test_a_rank_that_has_done_its_call_is_told_to_have_returned_from_it() -> Non
     assert "it has returned from Worker.update_policy and is idle, and" in found.sentence, found.sentence
     other = verdict([*ranks, driver()])
     assert "it is idle, with no call under way, and" in other.sentence, other.sentence
+
+
+def in_coroutine(made: Document, task: str, line: int, call: str) -> Document:
+    """An actor that is in a coroutine there, and whose event loop is idle."""
+    [thread, *_] = made["facts"]["threads"] or [{"state": "S", "cpu": 0.0}]
+    told = {"name": f"task {task}", "call": "", "frames": frames((TRAIN, line, call))}
+    made["facts"]["threads"] = [{**thread, **told}]
+    return made
+
+
+def test_a_coroutine_that_awaits_another_actor_waits_for_that_and_not_for_itself() -> None:
+    """The one to blame is at the end of the chain, as where a thread asks."""
+    takes = in_coroutine(actor("a", wait(ANSWER_B, thread="task Task-2")), "Task-2", 6, "Node.ask")
+    gives = in_coroutine(actor("b"), "Task-3", 22, "Node.answer")
+    empty = {"what": "an item from an asyncio.Queue that is empty", "count": 1, "free": False}
+    at = {"file": TRAIN, "line": 22, "function": "Node.answer"}
+    gives["facts"] |= {"primitives": [{"thread": "task Task-3", "call": "Node.answer", "at": at, **empty}]}
+    table = calls((ANSWER_B, "Node.answer", RUNNING, "b"))
+    found = told([takes, gives], table, {actor_id("b"): ("Node.answer",)}, seconds=12.0)
+    assert found.hang and found.culprit is not None and found.culprit.pid == 3098, found.sentence
+    assert "Node pid 3098 waits for an item from an asyncio.Queue that is empty" in found.sentence
+    assert "and Node pid 3097 waits for it" in found.sentence
