@@ -483,4 +483,4 @@ def test_a_coroutine_that_awaits_another_actor_waits_for_that_and_not_for_itself
     found = told([takes, gives], table, {actor_id("b"): ("Node.answer",)}, seconds=12.0)
     assert found.hang and found.culprit is not None and found.culprit.pid == 3098, found.sentence
     assert "Node pid 3098 waits for an item from an asyncio.Queue that is empty" in found.sentence
-    assert "and Node pid 3097 waits for it" in found.sentence
+    assert "and Node pid 3097 and the driver wait for it" in found.sentence
