@@ -148,7 +148,9 @@ def test_the_readme_has_the_first_runs_without_make_too(verb: str) -> None:
 
 
 def test_the_list_of_verbs_fits_the_terminal() -> None:
-    words = subprocess.run(["make", "help"], cwd=generate_docs.ROOT, capture_output=True, text=True, check=True).stdout
+    words = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=generate_docs.ROOT, capture_output=True, text=True, check=True
+    ).stdout
     shown = seen_on_a_terminal(["make", "-C", str(generate_docs.ROOT), "--no-print-directory", "help"], columns=80)
     lines = shown.replace("\r", "").splitlines()
     assert max(map(len, lines)) <= 80 < max(map(len, words.splitlines()))
