@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("RAY_AUTH_MODE", "token")  # unset, Ray would read and write a token file in the home folder
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # idle ones, as many as there are slots: none is used
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that asks a hub fails at once, on every machine
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the test workers share the cores already
 
