@@ -7,6 +7,7 @@ import secrets
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("RAY_AUTH_MODE", "token")  # unset, Ray would read and write a token file in the home folder
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # idle ones, as many as there are slots: none is used
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that asks a hub fails at once, on every machine
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the test workers share the cores already
 
@@ -29,10 +31,25 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
+# Files that take minutes, the longest first.
+LONGEST = (
+    "smoke/test_smoke.py",
+    "hang/test_ray_own.py",
+    "walks/test_pages.py",
+    "trainer/test_run.py",
+    "walks/test_second_terminal.py",
+    "trainer/test_bad_input.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with the most slow tests first: a file is one worker's, and one that comes last has the others wait."""
+    """A file is one worker's, and one that comes last has the others wait: so the longest ones come first.
+
+    After those that are known for it, the ones with the most slow tests.
+    """
     slow = Counter(item.path for item in items if item.get_closest_marker("ray") or item.get_closest_marker("mutants"))
-    items.sort(key=lambda item: -slow[item.path])
+    known = {Path(__file__).parent / name: len(LONGEST) - place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (-known.get(item.path, 0), -slow[item.path]))
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,9 @@ from typing import Any
 import psutil
 import pytest
 
+from devkit.debug import ps
 from devkit.debug.client import HubClient, connect
+from devkit.errors import NoJobError
 from tests import documents
 from tests.debug.stages import Stage
 from tests.pace import stretched
@@ -42,7 +44,7 @@ def eventually(look: Callable[[], Any], what: str | Callable[[], str] = "it", se
     end = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < end, f"{what() if callable(what) else what} did not happen"
-        time.sleep(0.02)
+        time.sleep(0.05)  # on two cores, whoever looks more often keeps what it waits for from its work
     return found
 
 
@@ -110,6 +112,24 @@ class Cluster:
                     patch.setenv(name, value)
             return connect(self.dashboard_url)
 
+    def connect_to_any(self) -> HubClient:
+        """The same where no job may have run under devkit yet: the first one starts the hub."""
+        try:
+            return self.connect()
+        except NoJobError:
+            job = Job(self, "--", sys.executable, "-c", "import ray, signal; ray.init(); signal.pause()")
+
+        def hub() -> HubClient | None:
+            with contextlib.suppress(NoJobError):
+                return self.connect()
+            return None
+
+        try:
+            found: HubClient = eventually(hub, lambda: f"a hub of {job.out}")
+            return found
+        finally:
+            job.kill()
+
 
 class Job:
     """A program under `devkit run`, and what it said so far."""
@@ -149,13 +169,17 @@ class Job:
     def stops(self, count: int = 1, seconds: float = DEADLINE) -> list[dict[str, Any]]:
         """Its stops, once there are so many."""
         self.joined(seconds)
+        document: list[dict[str, Any]] = []
+        with self.cluster.connect() as hub:
 
-        def look() -> list[dict[str, Any]]:
-            assert self.process.poll() is None, self.out
-            stops: list[dict[str, Any]] = self.cluster.ps(self.id)["stops"]
-            return stops if len(stops) >= count else []
+            def look() -> list[dict[str, Any]]:
+                assert self.process.poll() is None, self.out
+                document[:] = [ps.record(hub.call("ps"))]
+                stops: list[dict[str, Any]] = [stop for stop in document[0]["stops"] if stop["job_id"] == self.id]
+                return stops if len(stops) >= count else []
 
-        found: list[dict[str, Any]] = eventually(look, f"{count} stops of {self.id}", seconds)
+            found: list[dict[str, Any]] = eventually(look, f"{count} stops of {self.id}", seconds)
+        documents.check_output(("ps",), document[0])
         return found
 
     def resume(self, check: int | None = 0) -> None:
@@ -227,7 +251,9 @@ def environment(folder: Path, auth: str = "token") -> dict[str, str]:
 def start(folder: Path, *options: str, auth: str = "token") -> Cluster:
     environ = environment(folder, auth)
     bare = Cluster("", "", environ)
-    record = bare.json("debug-cluster", "--nodes", "2", "--num-cpus", "8", "--auth", auth, *options)
+    # Ports that nobody else gets: whoever finds Ray's usual ones free may come second.
+    ports = ("--port", "0", "--dashboard-port", "0")
+    record = bare.json("debug-cluster", "--nodes", "2", "--num-cpus", "8", "--auth", auth, *ports, *options)
     return Cluster(record["gcs_address"], record["dashboard_url"], environ)
 
 
@@ -271,7 +297,7 @@ def launch(cluster: Cluster) -> Iterator[Callable[..., Job]]:
 
 @pytest.fixture
 def hub(cluster: Cluster) -> Iterator[HubClient]:
-    with cluster.connect() as client:
+    with cluster.connect_to_any() as client:
         yield client
 
 

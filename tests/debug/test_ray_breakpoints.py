@@ -259,28 +259,6 @@ def test_at_the_end_a_run_says_what_was_never_hit(launch: Callable[..., Job], hu
     assert not [each for each in hub.call("ps")["breakpoints"] if "brief.py" in each["spec"]]
 
 
-def what_was_caught(job: Job) -> list[str]:
-    """The lines at its end, which comes well."""
-    job.resume()
-    assert job.end() == 0, job.out
-    return [line for line in job.out.splitlines() if "caught by the program" in line]
-
-
-def test_what_the_program_catches_is_counted_and_can_be_stopped_at(
-    launch: Callable[..., Job], cluster: Cluster, tmp_path: Path
-) -> None:
-    program = tmp_path / "swallow.py"
-    program.write_text(SWALLOWS)
-    job = launch("--break-on", "KeyError", "--hits", "3", "--count-caught", "--", sys.executable, str(program))
-    [stop] = job.stops()
-    raises = SWALLOWS.splitlines().index("    return {}[name]") + 1
-    assert (stop["function"], stop["line"], stop["exception"]["type"]) == ("look", raises, "KeyError")
-    assert "('n2', KeyError('n2'))" in cluster.devkit("eval", "name, __exception__", "--job", job.id)
-    # On 3.11 the last one of a frame that goes on may be counted too late for the end.
-    [said] = what_was_caught(job)
-    assert "x KeyError: 'n" in said and f"swallow.py:{raises}, caught at" in said, job.out
-
-
 def test_what_a_short_job_catches_is_counted(launch: Callable[..., Job], tmp_path: Path) -> None:
     program = tmp_path / "short.py"
     program.write_text(SHORT)
@@ -304,20 +282,6 @@ def score(row):
 
 print(ray.get(score.remote({})))
 """
-
-
-def test_what_is_caught_in_the_threads_of_an_actor_is_counted_and_can_be_stopped_at(
-    launch: Callable[..., Job], tmp_path: Path
-) -> None:
-    """Which Ray's core makes: Python learns of them with each call."""
-    program = tmp_path / "pooled.py"
-    program.write_text(POOLED)
-    job = launch("--break-on", "KeyError", "--hits", "30", "--count-caught", "--", sys.executable, str(program))
-    [stop] = job.stops()
-    raises = POOLED.splitlines().index("            return {}[name]") + 1
-    assert (stop["function"], stop["line"], stop["exception"]["type"]) == ("Scorer.score", raises, "KeyError")
-    [said] = what_was_caught(job)
-    assert "x KeyError: 'n" in said and f"pooled.py:{raises}" in said, job.out
 
 
 POOLED = """\
@@ -365,3 +329,27 @@ def work():
 ray.init(logging_level="ERROR")
 print(ray.get(work.remote()))
 """
+CATCHES = {  # the program, its function that raises, the hit that stops, what is seen there; and what is told of them
+    "a task": (SWALLOWS, "look", 3, "('n2', KeyError('n2'))", "caught at"),
+    # Ray's core makes them: Python learns of them with each call, which come in any order.
+    "the threads of an actor": (POOLED, "Scorer.score", 30, "KeyError('n", "Scorer pid"),
+}
+
+
+@pytest.mark.parametrize("where", CATCHES)
+def test_what_is_caught_is_counted_and_can_be_stopped_at(
+    launch: Callable[..., Job], cluster: Cluster, tmp_path: Path, where: str
+) -> None:
+    source, function, hits, seen, told = CATCHES[where]
+    program = tmp_path / "swallow.py"
+    program.write_text(source)
+    job = launch("--break-on", "KeyError", "--hits", str(hits), "--count-caught", "--", sys.executable, str(program))
+    [stop] = job.stops()
+    raises = next(number for number, line in enumerate(source.splitlines(), 1) if line.endswith("return {}[name]"))
+    assert (stop["function"], stop["line"], stop["exception"]["type"]) == (function, raises, "KeyError")
+    assert seen in cluster.devkit("eval", "name, __exception__", "--job", job.id)
+    job.resume()
+    assert job.end() == 0, job.out
+    # On 3.11 the last one of a frame that goes on may be counted too late for the end.
+    [said] = [line for line in job.out.splitlines() if "caught by the program" in line]
+    assert "x KeyError: 'n" in said and f"swallow.py:{raises}, {told}" in said, job.out

@@ -1,4 +1,7 @@
-"""Programs that start their own Ray: judged while they run, and told about when that Ray is gone."""
+"""Programs that hang: on a Ray of their own, which is told about when it is gone, too; or on the common cluster.
+
+What a verdict says of a wait does not depend on whose Ray it is in, and a Ray takes longer to start than a verdict.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.debug.conftest import PROGRAMS, environment, eventually, mark, short_folder
+from tests.debug.conftest import PROGRAMS, Cluster, Job, environment, eventually, mark, short_folder
 
 pytestmark = pytest.mark.ray
 DEVKIT = [sys.executable, "-m", "devkit"]
@@ -63,26 +68,69 @@ def test_what_is_held_by_who_waits_for_those_who_ask_for_it() -> None:
         assert found["culprit"]["line"] == mark("own_holds.py", "holds")
 
 
-def verdict(program: str, *options: str, until: str, words: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What `devkit hang` says of one that runs with these words, once its sentence has `until` in it."""
+def verdict_of(
+    ask: Callable[..., tuple[int, str, str]], *options: str, until: str, is_there: Callable[[], object] = lambda: True
+) -> dict[str, Any]:
+    """What `devkit hang` says, once its sentence has `until` in it."""
+    heard: list[str] = []
+
+    def look() -> dict[str, Any] | None:
+        assert is_there(), heard
+        _, out, err = ask("--json", *options)
+        heard[:] = [out[:3000], err]
+        answer: dict[str, Any] = json.loads(out or "{}")
+        return answer if until in answer.get("sentence", "") else None
+
+    found: dict[str, Any] = eventually(look, lambda: "\n".join(heard), SECONDS)
+    return found
+
+
+def own_verdict(program: str, *options: str, until: str, words: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Of a program that starts its own Ray."""
     with short_folder() as folder:
         environ = environment(folder)
         with started(environ, folder, "--", sys.executable, str(PROGRAMS / program), *words) as said:
             eventually(lambda: "debugging job" in said.read_text(), said.read_text, SECONDS)
-            heard: list[str] = []
-
-            def look() -> dict[str, Any] | None:
-                _, out, err = devkit(environ, "hang", "--json", *options)
-                heard[:] = [out[:3000], err]
-                answer: dict[str, Any] = json.loads(out or "{}")
-                return answer if until in answer.get("sentence", "") else None
-
-            found: dict[str, Any] = eventually(look, lambda: "\n".join(heard), SECONDS)
-    return found
+            return verdict_of(partial(devkit, environ, "hang"), *options, until=until)
 
 
-def test_a_loop_that_looks_for_a_name_is_told_where_that_is() -> None:
-    found = verdict("own_polls.py", "--after", "3", until="looks for the actor")
+class Judged:
+    """Jobs on the common cluster, of which the next few are under way while one is judged: most of it is waiting."""
+
+    AHEAD = 3
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = replace(cluster, environ={**cluster.environ, "RAY_ADDRESS": cluster.gcs_address})
+        self._jobs: dict[tuple[str, ...], Job] = {}
+
+    def verdict(self, program: str, *options: str, until: str, words: tuple[str, ...] = ()) -> dict[str, Any]:
+        at = IN_TURN.index((program, *words))
+        for each in IN_TURN[at : at + 1 + self.AHEAD]:
+            if each not in self._jobs:
+                self._jobs[each] = Job(self._cluster, "--", sys.executable, str(PROGRAMS / each[0]), *each[1:])
+        job = self._jobs[IN_TURN[at]].joined(SECONDS)
+        try:
+            ask = partial(devkit, self._cluster.environ, "hang", "--job", job.id)
+            return verdict_of(ask, *options, until=until, is_there=lambda: job.process.poll() is None)
+        finally:
+            job.process.terminate()  # it ends while the next one is judged
+
+    def close(self) -> None:
+        for job in self._jobs.values():
+            job.process.terminate()
+        for job in self._jobs.values():
+            job.kill()
+
+
+@pytest.fixture(scope="module")
+def judged(cluster: Cluster) -> Iterator[Judged]:
+    made = Judged(cluster)
+    yield made
+    made.close()
+
+
+def test_a_loop_that_looks_for_a_name_is_told_where_that_is(judged: Judged) -> None:
+    found = judged.verdict("own_polls.py", "--after", "3", until="looks for the actor")
     assert (found["kind"], found["culprit"]["line"]) == ("stuck", mark("own_polls.py", "looks")), found["sentence"]
     assert "in namespace 'mine'" in found["sentence"] and "pass namespace='other'" in found["sentence"]
 
@@ -107,7 +155,7 @@ WAITS = {
     "blocks": ("moves", "that blocks the event loop of its actor", "but Judge pid"),
     "retries": ("failing", "Env fails again and again, ", "times in"),
     "restarts": ("failing", "for Engine.generate, whose actor has not started", "Engine fails again and again, "),
-    "hook": ("io", "waits for the lock of ", "in warm_cache; the driver holds it, which waits for"),
+    "hook": ("io", " for the lock of ", "in warm_cache; the driver holds it, which waits for"),  # one worker, or two
     "command": ("stuck", "Ray has been starting task produce", "error: no such package"),
     "queue": ("stuck", "a ray.util.queue.Queue that stays full", "in produce"),
     "stream": ("stuck", "for Rollout.stats, queued at Rollout pid", "behind Rollout.stream, which has begun"),
@@ -118,11 +166,16 @@ WAITS = {
 }
 
 
+# Workers that do not come up take the places in which a node starts some, until a minute later.
+ALONE = ("command",)
+
+
 @pytest.mark.parametrize("how", WAITS)
-def test_what_a_wait_that_does_not_end_is_for(how: str) -> None:
+def test_what_a_wait_that_does_not_end_is_for(judged: Judged, how: str) -> None:
     kind, says, more = WAITS[how]
-    found = verdict("own_waits.py", "--after", "5", until=says, words=(how,))
-    assert more in found["sentence"], found["sentence"]
+    verdict = own_verdict if how in ALONE else judged.verdict
+    found = verdict("own_waits.py", "--after", "5", until=more, words=(how,))
+    assert says in found["sentence"], found["sentence"]
     assert found["kind"] == kind or (how == "retries" and not found["hang"]), found  # it may have been at work
     if how not in ("command", "stream"):
         assert f"own_waits.py:{mark('own_waits.py', how)} in " in json.dumps(found), found
@@ -147,9 +200,9 @@ STATES = {
 
 
 @pytest.mark.parametrize("how", STATES)
-def test_what_actors_and_functions_keep_is_shown(how: str) -> None:
+def test_what_actors_and_functions_keep_is_shown(judged: Judged, how: str) -> None:
     says, shown = STATES[how]
-    found = verdict("own_states.py", "--after", "4", until=says, words=(how,))
+    found = judged.verdict("own_states.py", "--after", "4", until=says, words=(how,))
     evidence = "\n".join(found["evidence"])
     assert [each for each in shown if each not in evidence] == [], evidence
     assert (found["kind"], found["culprit"]["line"]) == ("stuck", mark("own_states.py", how)), found["sentence"]
@@ -162,8 +215,8 @@ def test_what_actors_and_functions_keep_is_shown(how: str) -> None:
         ("twice", "for 3 ranks, as ranks 0, 1, 1: rank 1 is taken by Trainer"),
     ],
 )
-def test_ranks_that_meet_as_the_environment_says(how: str, says: str) -> None:
-    found = verdict("own_meets.py", "--after", "3", until=says, words=(how,))
+def test_ranks_that_meet_as_the_environment_says(judged: Judged, how: str, says: str) -> None:
+    found = judged.verdict("own_meets.py", "--after", "3", until=says, words=(how,))
     line = mark("own_meets.py", "away" if how == "away" else "meets")
     assert (found["kind"], found["culprit"]["line"]) == ("missing", line), found["sentence"]
     assert how == "away" or "and rank 2 is missing" in found["sentence"], found["sentence"]
@@ -176,8 +229,8 @@ def test_ranks_that_meet_as_the_environment_says(how: str, says: str) -> None:
         ("each", "deadlock", ": they wait for each other"),
     ],
 )
-def test_whoever_is_at_the_other_end_is_told_with_what_it_does(how: str, kind: str, says: str) -> None:
-    found = verdict("own_ends.py", "--after", "3", until=says, words=(how,))
+def test_whoever_is_at_the_other_end_is_told_with_what_it_does(judged: Judged, how: str, kind: str, says: str) -> None:
+    found = judged.verdict("own_ends.py", "--after", "3", until=says, words=(how,))
     sentence = found["sentence"]
     assert found["kind"] == kind and f"own_ends.py:{mark('own_ends.py', 'asks')}" in sentence, sentence
     if how == "pipe":
@@ -187,31 +240,67 @@ def test_whoever_is_at_the_other_end_is_told_with_what_it_does(how: str, kind: s
         assert f"own_ends.py:{mark('own_ends.py', 'confirms')}" in sentence, sentence
 
 
-def test_a_send_and_a_receive_with_other_tags() -> None:
-    found = verdict("own_meets.py", "--after", "3", until="mismatched transfers", words=("tags",))
+def test_a_send_and_a_receive_with_other_tags(judged: Judged) -> None:
+    found = judged.verdict("own_meets.py", "--after", "3", until="mismatched transfers", words=("tags",))
     assert (found["kind"], found["culprit"]["line"]) == ("mismatch", mark("own_meets.py", "sends"))
     assert f"own_meets.py:{mark('own_meets.py', 'receives')}" in found["sentence"], found["sentence"]
     assert found["sentence"].endswith("the tags differ")
 
 
-def test_children_none_of_which_has_the_turn_to_read_from_their_queue() -> None:
-    found = verdict("own_turns.py", "--after", "3", until="none of them has it")
+def test_children_none_of_which_has_the_turn_to_read_from_their_queue(judged: Judged) -> None:
+    found = judged.verdict("own_turns.py", "--after", "3", until="none of them has it")
     assert (found["kind"], found["culprit"]["line"]) == ("io", mark("own_turns.py", "turn")), found["sentence"]
     assert f"own_turns.py:{mark('own_turns.py', 'waits')}" in found["sentence"], found["sentence"]
 
 
-def test_the_values_that_a_line_looks_at_are_told() -> None:
-    found = verdict("own_looks.py", "--after", "3", until="the predicate of an asyncio.Condition", words=("predicate",))
+def test_the_values_that_a_line_looks_at_are_told(judged: Judged) -> None:
+    says = "the predicate of an asyncio.Condition"
+    found = judged.verdict("own_looks.py", "--after", "3", until=says, words=("predicate",))
     looks = "await self.changed.wait_for(lambda: self.version >= wanted)  # self.version = 1, wanted = 118"
     assert looks in map(str.strip, found["evidence"]), found
     assert found["culprit"]["line"] == mark("own_looks.py", "predicate"), found["sentence"]
 
 
-def test_a_loop_that_gets_nowhere_shows_that_what_it_looks_at_stays() -> None:
-    found = verdict("own_looks.py", until="Packer pid", words=("spins",))
+def test_a_loop_that_gets_nowhere_shows_that_what_it_looks_at_stays(judged: Judged) -> None:
+    found = judged.verdict("own_looks.py", until="Packer pid", words=("spins",))
     assert (found["kind"], found["hang"]) == ("moves", False), found["sentence"]
     loop = "in the loop `while len(packed) < len(self.rows)`  # packed = list of 30, self.rows = list of 40"
     assert f"{loop}, as before" in map(str.strip, found["evidence"]), found
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("lock", "held it when they were forked, and no thread of a child holds it"),
+        ("ray", "Ray does not work in a forked child"),
+    ],
+)
+def test_children_that_were_forked_are_named_with_what_they_lack(judged: Judged, how: str, why: str) -> None:
+    found = judged.verdict("own_forks.py", "--after", "3", until="for its children pids", words=(how,))
+    sentence, program = found["sentence"], "own_forks.py"
+    assert (found["kind"], found["culprit"]["line"]) == ("io", mark(program, how)), sentence
+    assert why in sentence and f"own_forks.py:{mark(program, 'fork')}" in sentence, sentence
+    assert f"own_forks.py:{mark(program, 'waits')}" in sentence and "the driver waits for Owner pid" in sentence
+    if how == "lock":
+        assert "thread flusher, which takes it at" in sentence and f"{program}:{mark(program, 'takes')}" in sentence
+    [owner] = [each for each in found["ranks"] if each["role"] == "Owner"]
+    children = [each for each in found["ranks"] if each["role"] == f"child of Owner pid {owner['pid']}"]
+    assert len(children) == 2 and found["culprit"]["pid"] in {each["pid"] for each in children}
+    stacks = [each for each in found["stacks"]["ranks"] if each["parent"] == owner["pid"]]
+    assert [each["threads"][0]["frames"] != [] for each in stacks] == [True, True]
+
+
+IN_TURN = [  # as above
+    ("own_polls.py",),
+    *(("own_waits.py", how) for how in WAITS if how not in ALONE),
+    *(("own_states.py", how) for how in STATES),
+    *(("own_meets.py", how) for how in ("away", "twice")),
+    *(("own_ends.py", how) for how in ("pipe", "each")),
+    ("own_meets.py", "tags"),
+    ("own_turns.py",),
+    *(("own_looks.py", how) for how in ("predicate", "spins")),
+    *(("own_forks.py", how) for how in ("lock", "ray")),
+]
 
 
 def test_what_could_not_be_unpickled_is_told_by_its_classes_and_the_call() -> None:
@@ -226,13 +315,13 @@ def test_what_could_not_be_unpickled_is_told_by_its_classes_and_the_call() -> No
 
 @pytest.mark.parametrize("words", [(), ("alone",)], ids=["a dashboard", "none"])
 def test_a_placement_group_that_waits_says_who_holds_what(words: tuple[str, ...]) -> None:
-    found = verdict("own_groups.py", "--after", "3", until="placement group second", words=words)
+    found = own_verdict("own_groups.py", "--after", "3", until="placement group second", words=words)
     assert found["kind"] == "resource" and found["hang"], found["sentence"]
     assert "the placement group first of job 01000000 holds 2 CPU" in found["sentence"], found["sentence"]
 
 
 def test_a_run_that_spills_is_slow_and_by_whom() -> None:
-    found = verdict("own_spills.py", until="spills")
+    found = own_verdict("own_spills.py", until="spills")
     assert (found["kind"], found["hang"]) == ("moves", False), found["sentence"]
     line = mark("own_spills.py", "puts")
     assert "but it is slow: object store of" in found["sentence"], found
@@ -349,25 +438,3 @@ def test_what_killed_an_actor_is_told_where_the_program_did_it(how: str, why: st
         _, said, _ = devkit(environ, "logs", "--first-error")
     assert f"first error: ProcessDied: the process died: {why}" in said, said
     assert f"own_killed.py:{mark('own_killed.py', line)}{then}" in said, said
-
-
-@pytest.mark.parametrize(
-    ("how", "why"),
-    [
-        ("lock", "held it when they were forked, and no thread of a child holds it"),
-        ("ray", "Ray does not work in a forked child"),
-    ],
-)
-def test_children_that_were_forked_are_named_with_what_they_lack(how: str, why: str) -> None:
-    found = verdict("own_forks.py", "--after", "3", until="for its children pids", words=(how,))
-    sentence, program = found["sentence"], "own_forks.py"
-    assert (found["kind"], found["culprit"]["line"]) == ("io", mark(program, how)), sentence
-    assert why in sentence and f"own_forks.py:{mark(program, 'fork')}" in sentence, sentence
-    assert f"own_forks.py:{mark(program, 'waits')}" in sentence and "the driver waits for Owner pid" in sentence
-    if how == "lock":
-        assert "thread flusher, which takes it at" in sentence and f"{program}:{mark(program, 'takes')}" in sentence
-    [owner] = [each for each in found["ranks"] if each["role"] == "Owner"]
-    children = [each for each in found["ranks"] if each["role"] == f"child of Owner pid {owner['pid']}"]
-    assert len(children) == 2 and found["culprit"]["pid"] in {each["pid"] for each in children}
-    stacks = [each for each in found["stacks"]["ranks"] if each["parent"] == owner["pid"]]
-    assert [each["threads"][0]["frames"] != [] for each in stacks] == [True, True]

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -42,9 +44,8 @@ def assert_one_error(done: Done, code: int, *parts: str) -> None:
 # ---------------------------------------------------------------------------------------------- what it writes
 
 
-def test_record_junit_and_report_of_one_run(tmp_path: Path) -> None:
-    report, junit = tmp_path / "report", tmp_path / "smoke.xml"
-    done = smoke("--json", "--junit", str(junit), "--report", str(report))
+def test_record_junit_and_report_of_one_run(whole: Whole) -> None:
+    done, report, junit = whole.done, whole.folder / "report", whole.folder / "smoke.xml"
     record = done.record
     assert (done.code, record["verdict"]) == (0, "pass"), done.err
     documents.check_output(["smoke"], record)
@@ -272,7 +273,7 @@ class Theirs:
         return line
 
 
-@pytest.fixture
+@contextmanager
 def theirs() -> Iterator[Theirs]:
     with tempfile.TemporaryDirectory(prefix="o", dir="/tmp", ignore_cleanup_errors=True) as folder:
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -292,11 +293,30 @@ def theirs() -> Iterator[Theirs]:
             yield Theirs(process)
 
 
-def test_a_ray_that_runs_already_is_left_alone(theirs: Theirs) -> None:
-    before = theirs.state()
-    done = smoke("--json", "--fail-fast", RAY_ADDRESS=theirs.address, RAY_NAMESPACE="theirs")
-    assert (done.code, done.record["verdict"]) == (0, "pass"), done.err
-    assert theirs.state() == before
+@dataclass(frozen=True)
+class Whole:
+    """A run from its start to its end, with all that it can write; and the other Ray before and after it."""
+
+    done: Done
+    folder: Path
+    before: str
+    after: str
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Beside somebody else's Ray, which is the one that its environment names."""
+    folder = tmp_path_factory.mktemp("whole")
+    written = ("--junit", str(folder / "smoke.xml"), "--report", str(folder / "report"))
+    with theirs() as other:
+        before = other.state()
+        done = smoke("--json", "--fail-fast", *written, RAY_ADDRESS=other.address, RAY_NAMESPACE="theirs")
+        return Whole(done, folder, before, other.state())
+
+
+def test_a_ray_that_runs_already_is_left_alone(whole: Whole) -> None:
+    assert (whole.done.code, whole.done.record["verdict"]) == (0, "pass"), whole.done.err
+    assert whole.after == whole.before
 
 
 # ------------------------------------------------------------------------------------------------------ bad input

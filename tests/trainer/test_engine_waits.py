@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
+from tests.trainer.ranks import run_ranks
 from tests.trainer.stubbed import spec_of
 from tests.trainer.test_rollout_parts import Model, wholes
 from trainer.config import load
@@ -55,7 +55,7 @@ def start_main(rank: int, port: int) -> None:
 
 
 def test_a_rank_waits_for_anothers_engine_as_long_as_that_may_take(free_port: int) -> None:
-    mp.spawn(start_main, (free_port,), nprocs=2)
+    run_ranks(start_main, (free_port,), 2)
 
 
 def test_the_ranks_of_one_engine_wait_for_their_leader_as_long(mesh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def bridge_main(number: int, port: int, bridge_port: int) -> None:
 
 
 def test_the_actors_ranks_wait_for_engines_on_other_ranks(free_port: int) -> None:
-    mp.spawn(bridge_main, (free_port, remote.free_port()), nprocs=3)
+    run_ranks(bridge_main, (free_port, remote.free_port()), 3)
 
 
 def test_in_an_update_an_engine_is_late_before_the_models_collectives_are() -> None:

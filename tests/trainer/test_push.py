@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
+from tests.trainer.ranks import run_ranks
 from tests.trainer.stubbed import spec_of
 from tests.trainer.test_rollout_parts import Model, wholes
 from trainer.errors import WeightMismatch
@@ -148,4 +148,4 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_update_one_engine(case: Callable[..., None], free_port: int) -> None:
-    mp.spawn(rank_main, (free_port, case), nprocs=2)
+    run_ranks(rank_main, (free_port, case), 2)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.batches import train_batch
 from tests.trainer.conftest import Words
+from tests.trainer.ranks import run_ranks
 from tests.trainer.runs import complete, metrics_of
 from trainer import ppo
 from trainer.config import load, resolve
@@ -323,7 +323,7 @@ def damaged(bridge: Bridge, rank: int) -> None:
 
 @pytest.mark.parametrize("case", [arrives, damaged])
 def test_two_engines_get_the_actors_weights(case: Callable[..., None], free_port: int) -> None:
-    mp.spawn(end_main, (free_port, case), nprocs=3)
+    run_ranks(end_main, (free_port, case), 3)
 
 
 def test_a_bucket_holds_what_fits() -> None:

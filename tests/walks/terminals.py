@@ -77,13 +77,16 @@ class Terminal:
     def stops(self, program: Running, count: int = 1, where: str = "") -> list[dict[str, Any]]:
         """What `devkit ps` lists, once that is `count` stops of the program that runs. `where`: its `--address`."""
         until = time.monotonic() + DEADLINE
-        while True:
-            assert program.process.poll() is None, f"it ended: {program.said}"
-            done = self.try_(f"devkit ps --json {where}")
-            found: list[dict[str, Any]] = json.loads(done.stdout).get("stops", []) if done.returncode == 0 else []
-            if len(found) >= count:
-                return found
-            assert time.monotonic() < until, f"{found}\n$ devkit ps\n{done.stdout}{done.stderr}\n{program.said}"
+        with self.running(f"devkit ps --watch --wait --json {where}") as view:
+            while True:
+                *whole, _ = view.said.split("\n")
+                lines = [line for line in whole if line.startswith("{")]
+                found: list[dict[str, Any]] = json.loads(lines[-1]).get("stops", []) if lines else []
+                if len(found) >= count:
+                    return found
+                assert program.process.poll() is None, f"it ended: {program.said}"
+                assert time.monotonic() < until, f"$ {view.command}\n{view.said}\n{program.said}"
+                time.sleep(0.05)  # between two looks; the deadline is above
 
 
 @dataclass

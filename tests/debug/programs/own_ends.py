@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -52,7 +53,7 @@ class Sender:
         return self.peer.recv(1)  # @confirms
 
 
-ray.init(num_cpus=1)
+ray.init(**({} if os.environ.get("RAY_ADDRESS") else {"num_cpus": 1}))
 if sys.argv[1] == "pipe":
     launcher = Launcher.remote()
     ray.get(Client.remote().ask.remote(ray.get(launcher.start.remote())))

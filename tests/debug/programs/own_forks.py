@@ -5,6 +5,7 @@ ray   they ask Ray for something
 """
 
 import multiprocessing
+import os
 import sys
 import threading
 import time
@@ -47,5 +48,5 @@ class Owner:
         return done.get()  # @waits
 
 
-ray.init(num_cpus=1)
+ray.init(**({} if os.environ.get("RAY_ADDRESS") else {"num_cpus": 1}))
 ray.get(Owner.remote().run.remote(sys.argv[1]))

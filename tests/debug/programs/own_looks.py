@@ -1,6 +1,7 @@
 """Starts a Ray of its own; what is wrong shows in the values that a line looks at, in the way that its word says."""
 
 import asyncio
+import os
 import sys
 
 import ray
@@ -53,5 +54,5 @@ def arrives():
     ray.get(Reader.remote().read.remote("train.parquet", settings))
 
 
-ray.init(num_cpus=1, include_dashboard=False)
+ray.init(**({} if os.environ.get("RAY_ADDRESS") else {"num_cpus": 1, "include_dashboard": False}))
 globals()[sys.argv[1]]()

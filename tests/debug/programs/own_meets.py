@@ -32,7 +32,7 @@ class Trainer:
         time.sleep(3600)  # @away
 
 
-ray.init(num_cpus=1)
+ray.init(**({} if os.environ.get("RAY_ADDRESS") else {"num_cpus": 1}))
 with socket.create_server(("127.0.0.1", 0)) as free:
     PORT = free.getsockname()[1]
 first, second, third = (Trainer.remote() for _ in range(3))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -78,5 +79,5 @@ def asks():
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2)
+    ray.init(**({} if os.environ.get("RAY_ADDRESS") else {"num_cpus": 2}))
     globals()[sys.argv[1]]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 
 import ray
 
@@ -28,5 +29,5 @@ class Pool:
         return results.get()  # @waits
 
 
-ray.init(num_cpus=1)
+ray.init(**({} if os.environ.get("RAY_ADDRESS") else {"num_cpus": 1}))
 print(ray.get(Pool.remote().grade.remote()))

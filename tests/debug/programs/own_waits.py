@@ -280,7 +280,8 @@ def main(how):
     held = LOCK.open("w")
     fcntl.flock(held, fcntl.LOCK_EX)
     environment = {"worker_process_setup_hook": warm_cache} if how == "hook" else {}
-    ray.init(num_cpus=2, namespace="trainer", object_store_memory=100 * 1024**2, runtime_env=environment)
+    own = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": 2, "object_store_memory": 100 * 1024**2}
+    ray.init(namespace="trainer", runtime_env=environment, **own)
     globals()[how]()
 
 
