@@ -25,6 +25,7 @@ from devkit.hang import (
     repeats,
     resources,
     transfers,
+    unheard,
     words,
 )
 from devkit.hang.case import PATIENCE, Case
@@ -56,7 +57,8 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
     )
     found = next(verdict for look in looks if (verdict := look(case)) is not None)
     explained = families.explain(found, case) if "its child" not in found.sentence else found
-    return _with_words(_with_stores(repeats.explain(explained, case), first, now), case)
+    explained = unheard.explain(repeats.explain(explained, case), case)
+    return _with_words(_with_stores(explained, first, now), case)
 
 
 def _with_words(found: Verdict, case: Case) -> Verdict:

@@ -422,6 +422,16 @@ ENDED = {
 }
 
 
+def test_a_background_task_that_has_failed_in_another_process_is_told() -> None:
+    """It may be the one that was to fill what they wait for, in an actor that is idle now."""
+    filler = process(facts(2, 0, ended=[ENDED["task"][0]]), 2)
+    found = verdict([driver(), process(facts(1, 42), 1), filler], patience=1.0)
+    said = "; a background task of Worker rank 2, Server.apply, has failed, and nobody awaits it: KeyError: 'a' at "
+    assert found.kind == "stuck" and found.sentence.endswith(f"{said}/job/train.py:50 in load"), found
+    moving = verdict([driver(), filler], [driver(), filler, process(facts(1, 42, cpu=9.0, state="R"), 1)])
+    assert not moving.hang and "has failed" not in moving.sentence
+
+
 @pytest.mark.parametrize("name", ENDED)
 def test_what_has_ended_in_a_process_that_waits_is_told(name: str) -> None:
     known, said = ENDED[name]

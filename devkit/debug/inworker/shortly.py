@@ -27,6 +27,10 @@ def short(value: Any) -> str | None:
     '<Barrier 0 of 3>'
     >>> short(threading.RLock()), short(threading.Lock()), short(3)
     ('<RLock unlocked>', '<lock unlocked>', None)
+    >>> from concurrent.futures import Future
+    >>> failed = Future()
+    >>> failed.set_exception(KeyError("answer")); short(failed)
+    '<Future finished with KeyError>'
     """
     kind = type(value)
     module, name = getattr(kind, "__module__", ""), type_name(kind)
@@ -86,7 +90,9 @@ def _thread(value: Any) -> str:
 
 
 def _future(value: Any) -> str:
-    return f" {str(value._state).lower()}"
+    """What it has failed with, without taking that for heard."""
+    failed = value._exception
+    return f" {str(value._state).lower()}" + (f" with {type_name(type(failed))}" if failed is not None else "")
 
 
 def _queue(value: Any) -> str:
