@@ -36,6 +36,9 @@ class Nowhere:
     async def unheard(self, worker_id: str) -> dict[str, Any]:
         return {}
 
+    async def named(self, name: str) -> list[dict[str, Any]]:
+        return []
+
     async def stores(self) -> list[dict[str, Any]]:
         return []
 

@@ -171,6 +171,8 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
         names = list(map(str, classes))
         objects = f"an object of {names[0]}" if len(names) == 1 else f"objects of {', '.join(names)}, in this order"
         yield f"{what} contains {objects}"
+    if document.get("named"):
+        yield str(document["named"])
     for each in document.get("differs") or ():
         yield f"another copy of {each['module']} than the driver's: here {each['here']}, there {each['there']}"
     yield from map(_version_clue, document.get("other_versions") or ())

@@ -29,6 +29,7 @@ class Surroundings:
         self.looks = 0
         self.full: list[Document] = []  # what the nodes' object stores have
         self.late: set[int] = set()  # looks that get no answer
+        self.actors: list[Document] = []  # of Ray's table, with a name
         self.gone: set[str] = set()  # workers whose processes run no more
 
     async def fate(self, worker_id: str, node_id: str, job_id: str) -> Document | None:
@@ -51,6 +52,9 @@ class Surroundings:
 
     async def unheard(self, worker_id: str) -> Document:
         return {}
+
+    async def named(self, name: str) -> list[Document]:
+        return [each for each in self.actors if each["name"] == name]
 
     async def stores(self) -> list[Document]:
         return self.full

@@ -71,6 +71,26 @@ def _actor_of(worker_id: str) -> Any:
     return next((actor for actor in actors if actor.address.worker_id.hex() == worker_id), None)
 
 
+def named(name: str) -> list[Document]:
+    """{"class", "namespace", "state", "pid", "why", "ended"} of the actors of that name, the oldest first."""
+    import ray
+
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    actor_data = _generated("gcs_pb2").ActorTableData
+    actors = (actor_data.FromString(serialized) for serialized in accessor.get_actor_table(None, None))
+    return [
+        {
+            "class": each.class_name,
+            "namespace": each.ray_namespace,
+            "state": actor_data.ActorState.Name(each.state),
+            "pid": each.pid,
+            "why": in_short(str(each.death_cause.actor_died_error_context.error_message)),
+            "ended": each.end_time / 1000 if each.end_time else None,
+        }
+        for each in sorted((each for each in actors if each.name == name), key=lambda one: one.start_time)
+    ]
+
+
 def deaths(task_ids: list[str], job_id: str) -> list[Document]:
     """Workers that died at one of these tasks: {"identity"} beside their fate."""
     import ray

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import hub_after, kills, table, told
+from . import hub_after, kills, named, table, told
 from .hub_links import Link, Links
 from .records import is_breakpoint
 from .table import Document, Table
@@ -61,6 +61,9 @@ class Surroundings(Protocol):
 
     async def stores(self) -> list[Document]:
         """The object stores of the nodes that answer, as `ray_stores.py` has them."""
+
+    async def named(self, name: str) -> list[Document]:
+        """What Ray's table has of the actors of that name, as `named.py` takes it."""
 
     async def is_over(self, job_id: str) -> bool:
         """Whether a job's driver has ended."""
@@ -272,9 +275,9 @@ class Hub:
             self.explaining.add(document["id"])
             self._spawn(hub_after.name_killer(self, document))
         else:
-            if hub_after.is_comparable(document):
+            if named.wanted(document) or hub_after.is_comparable(document):
                 self.explaining.add(document["id"])
-                self._spawn(hub_after.compare(self, document))
+                self._spawn(hub_after.look_closer(self, document))
             if document.get("waited"):
                 self._spawn(hub_after.look_behind(self, document))
 

@@ -185,6 +185,10 @@ class RaySurroundings:
         found: list[Document] = await in_thread(stores)
         return found
 
+    async def named(self, name: str) -> list[Document]:
+        found: list[Document] = await in_thread(fates.named, name)
+        return found
+
     async def is_over(self, job_id: str) -> bool:
         return bool(await until_done(partial(fates.is_over, job_id)))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import editions, kills, packages, signals, table
+from . import editions, kills, named, packages, signals, table
 from .hub_place import is_hub
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
@@ -135,22 +135,41 @@ def is_comparable(document: Document) -> bool:
     return any(document.get(each) for each in ("modules", "packages", "unpickled"))
 
 
-async def compare(hub: Hub, document: Document) -> None:
+async def look_closer(hub: Hub, document: Document) -> None:
+    """What Ray's table has of a name that was not found; then what differs from what others have."""
+    try:
+        if name := named.wanted(document):
+            document = await _with_name(hub, document, name)
+        if is_comparable(document):
+            await _compare(hub, document)
+    finally:
+        hub.explaining.discard(document["id"])
+
+
+async def _with_name(hub: Hub, document: Document, name: str) -> Document:
+    try:
+        found = await hub.surroundings.named(name)
+    except Exception as error:  # noqa: BLE001 - a GCS that is busy: the crash is told without it
+        say(f"the actors called {name!r} are not known: {error!r}")
+        return document
+    document = {**document, "named": named.said(name, found, document["time"])}
+    hub.replace_crash(document)
+    return document
+
+
+async def _compare(hub: Hub, document: Document) -> None:
     """Whether the driver has the same copies of the modules in which a worker has failed, and of packages the version.
 
     What arrives somewhere may come from a worker, too: where the driver is no other, those are asked.
     """
-    try:
-        in_driver = document["role"] == DRIVER
-        driver = "" if in_driver else await _joined_driver(hub, document["job_id"])
-        found = await _compared(hub, document, [driver]) if driver else {}
-        if not found.get("other_versions") and (in_driver or document.get("unpickled")):
-            others = [each for each in hub.meant(document["job_id"]) if each not in (driver, document["worker_id"])]
-            found |= await _compared(hub, {**document, "modules": {}}, others[:MOST_ASKED])
-        if found:
-            hub.replace_crash({**document, **found})
-    finally:
-        hub.explaining.discard(document["id"])
+    in_driver = document["role"] == DRIVER
+    driver = "" if in_driver else await _joined_driver(hub, document["job_id"])
+    found = await _compared(hub, document, [driver]) if driver else {}
+    if not found.get("other_versions") and (in_driver or document.get("unpickled")):
+        others = [each for each in hub.meant(document["job_id"]) if each not in (driver, document["worker_id"])]
+        found |= await _compared(hub, {**document, "modules": {}}, others[:MOST_ASKED])
+    if found:
+        hub.replace_crash({**document, **found})
 
 
 async def _compared(hub: Hub, document: Document, workers: list[str]) -> Document:

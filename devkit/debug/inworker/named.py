@@ -1,0 +1,54 @@
+"""An actor that was looked up by its name and not found: what Ray's table has of that name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_FAILED = re.compile(r"Failed to look up actor with name '([^'\n]{1,200})'")
+DEAD = "DEAD"
+
+_ALL_GONE = "all references to the actor were removed"  # in Ray's words
+
+Document = dict[str, Any]
+
+
+def wanted(document: Document) -> str:
+    """The name that a crash is about, or "".
+
+    >>> wanted({"exception": {"message": "Failed to look up actor with name 'store'. This could because"}})
+    'store'
+    """
+    found = _FAILED.search(str(document["exception"]["message"]))
+    return found[1] if found else ""
+
+
+def said(name: str, found: list[Document], failed: float) -> str:
+    """What is to be known of that name where the lookup failed at `failed`, in seconds since the epoch.
+
+    Args:
+        found: {"class", "namespace", "state", "pid", "why", "ended"} of each actor of that name, the oldest first.
+
+    >>> gone = {"class": "job.Store", "namespace": "", "state": "DEAD", "pid": 7, "why": "", "ended": 10.0}
+    >>> said("store", [{**gone, "why": "The actor is dead because all references to the actor were removed."}], 12.5)
+    "Store pid 7 had the name 'store', and ended 2.5 s before: nothing referred to it any more, and it is not detached"
+    >>> said("store", [{**gone, "state": "ALIVE", "namespace": "eval"}], 12.5)
+    "Store pid 7 has the name 'store' in namespace 'eval'"
+    >>> said("store", [], 12.5)
+    "no actor has had the name 'store'"
+    """
+    if not found:
+        return f"no actor has had the name {name!r}"
+    last = next((each for each in reversed(found) if each["state"] != DEAD), found[-1])
+    who = f"{str(last['class']).rpartition('.')[2] or 'an actor'} pid {last['pid']}"
+    if last["state"] != DEAD:
+        state = "" if last["state"] == "ALIVE" else f", and is {last['state']}"
+        return f"{who} has the name {name!r} in namespace {last['namespace']!r}{state}"
+    ago = failed - float(last["ended"] or 0)
+    when = f", and ended {ago:.1f} s before" if last["ended"] and ago > 0 else ", and has ended"
+    gone = _ALL_GONE in str(last["why"])
+    why = "nothing referred to it any more, and it is not detached" if gone else str(last["why"]).rstrip(".")
+    return f"{who} had the name {name!r}{when}{f': {why}' if why else ''}"
+
+
+__all__ = ["said", "wanted"]
