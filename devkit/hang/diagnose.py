@@ -168,6 +168,8 @@ def _moving(case: Case) -> Verdict | None:
         "",
     )
     text = f"{sentence} within {words.span(case.seconds)}{slow}"
+    if not advanced and not slow:
+        text += _callers_loop(case, others)
     return Verdict("moves", text, words.culprit(shown[0]), evidence=notes)
 
 
@@ -179,6 +181,17 @@ def _in_vain(case: Case, states: Sequence[State]) -> str:
         return ""
     who = f", {words.name(state)}" if len(states) > 1 else ","
     return f"{who} in the loop `{loop.text}`, where nothing that this looks at has changed"
+
+
+def _callers_loop(case: Case, states: Sequence[State]) -> str:
+    """Who waits for the work may do so in a loop that gets nowhere: a sampler whose groups are all dropped, say."""
+    waiting = (state for state in states if state.waits_for_others)
+    stills = ((state, loop) for state in waiting for loop in _loops(case, state) if loop.still)
+    state, loop = next((each for each in stills if each[1].text.startswith("while ")), (None, None))
+    if state is None or loop is None:
+        return ""
+    values = ", ".join(f"{name} = {value}" for name, value in loop.looked_at)
+    return f"; meanwhile {words.name(state)} is in the loop `{loop.text}` ({values}), and nothing of that has changed"
 
 
 def _at_work(case: Case, states: Sequence[State]) -> Iterator[str]:

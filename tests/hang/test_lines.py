@@ -54,6 +54,20 @@ def test_one_at_work_that_was_a_line_further_a_moment_later_has_that_line_with_i
     assert f"    {TRAIN}:21: rewards = score(batch)  # batch = list of 8" in found.evidence, found.evidence
 
 
+def test_the_loop_of_who_waits_for_the_work_is_told_while_nothing_in_it_changes() -> None:
+    def job(cpu: float, kept: str) -> list[Document]:
+        loop = {"loop": "while len(kept) < wanted", "values": {"kept": kept, "wanted": "8"}}
+        said = [{"thread": "MainThread", "lines": [line(12, "ray.get(refs)", "main", loop=loop)]}]
+        asks = driver()
+        asks["facts"]["statements"] = said
+        return [asks, process(facts(0, 20, cpu=cpu, state="R"), 0)]
+
+    still = verdict(job(1.0, "{}"), job(9.0, "{}"))
+    loop = "`while len(kept) < wanted` (kept = {}, wanted = 8), and nothing of that has changed"
+    assert not still.hang and still.sentence.endswith(f"; meanwhile the driver is in the loop {loop}"), still.sentence
+    assert "meanwhile" not in verdict(job(1.0, "{}"), job(9.0, "dict of 1")).sentence
+
+
 def test_what_the_culprit_wrote_last_is_evidence() -> None:
     wrote = ["UserWarning: the pool has no room", "step 3"]
     found = verdict([process(facts(0, 20, wrote=wrote), 0), driver()], seconds=20.0)
