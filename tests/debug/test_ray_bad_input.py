@@ -238,7 +238,9 @@ class Fragile:
 def fragile() -> Iterator[Fragile]:
     """Without authentication; the second node keeps its files in a folder of its own, as another machine does."""
     with short_folder() as folder, short_folder() as elsewhere, ExitStack() as stack:
-        cluster = start(folder, "--nodes", "1", auth="disabled")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_health_check_period_ms", "500")  # a node that is lost is found out after five of these
+            cluster = start(folder, "--nodes", "1", auth="disabled")
         stack.callback(cluster.devkit, "debug-cluster", "stop")
         cluster.devkit(
             "debug-cluster", "--join", cluster.gcs_address, "--auth", "disabled", "--temp-dir", str(elsewhere), "--json"

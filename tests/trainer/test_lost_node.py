@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.pace import stretched
 from tests.trainer.conftest import Words
 from tests.trainer.runs import DEADLINE_S, assert_one_error, main_ppo, metrics_of, running
 from tests.trainer.stubbed import stub_in
@@ -30,6 +31,9 @@ raylets = [f"{node.node_id}={node.all_processes['raylet'][0].process.pid}" for n
 print("nodes", cluster.address, *raylets, flush=True)
 signal.pause()
 """
+
+# So often Ray asks a node whether it is there; the fifth time without an answer it is lost.
+SOON = {"RAY_health_check_period_ms": "500"}
 
 REWARD = """
 import os, signal
@@ -59,7 +63,7 @@ def test_a_lost_node_is_named_and_the_run_resumes_without_it(words: Words, tmp_p
     os.mkfifo(tmp_path / "fifo")
     command = (f"custom_reward_function.path={tmp_path / 'reward.py'}", "trainer.total_training_steps=2")
     lost = ("trainer.nnodes=2", "trainer.save_freq=1", "custom_reward_function.name=waits_in_the_second_step")
-    with running([sys.executable, "-c", CLUSTER], tmp_path) as cluster:
+    with running([sys.executable, "-c", CLUSTER], tmp_path, **SOON) as cluster:
         address, _kept, second = cluster.wait_for_line("nodes ").split()[1:]
         gone, raylet = second.split("=")
         with running(main_ppo(words(*command, *lost)), tmp_path, RAY_ADDRESS=address) as run:
@@ -88,7 +92,7 @@ def test_a_node_that_is_lost_while_the_engine_on_it_and_another_generates_is_nam
         *(f"{rollout}.engine_timeout=100", "algorithm.adv_estimator=rloo"),
     )
     stub = stub_in(tmp_path)
-    with running([sys.executable, "-c", CLUSTER], tmp_path, **stub) as cluster:
+    with running([sys.executable, "-c", CLUSTER], tmp_path, **stub, **SOON) as cluster:
         address, *nodes = cluster.wait_for_line("nodes ").split()[1:]
         raylets = dict(node.split("=") for node in nodes)
         with running(main_ppo(command), tmp_path, RAY_ADDRESS=address, **stub) as run:
@@ -110,7 +114,7 @@ def test_a_rank_that_the_others_wait_for_in_vain(words: Words, tmp_path: Path) -
         f"custom_reward_function.path={tmp_path / 'reward.py'}",
         "custom_reward_function.name=rank_1_stays_in_its_update",
         "trainer.n_gpus_per_node=2",
-        "actor_rollout_ref.nccl_timeout=25",
+        f"actor_rollout_ref.nccl_timeout={stretched(12):.0f}",
     )
     with running(main_ppo(words(*changes)), tmp_path) as run:
         assert run.wait() == 4, run.text
