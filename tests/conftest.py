@@ -7,6 +7,7 @@ import secrets
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,10 +31,25 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
+# Files that take minutes, the longest first.
+LONGEST = (
+    "smoke/test_smoke.py",
+    "hang/test_ray_own.py",
+    "walks/test_pages.py",
+    "trainer/test_run.py",
+    "walks/test_second_terminal.py",
+    "trainer/test_bad_input.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with the most slow tests first: a file is one worker's, and one that comes last has the others wait."""
+    """A file is one worker's, and one that comes last has the others wait: so the longest ones come first.
+
+    After those that are known for it, the ones with the most slow tests.
+    """
     slow = Counter(item.path for item in items if item.get_closest_marker("ray") or item.get_closest_marker("mutants"))
-    items.sort(key=lambda item: -slow[item.path])
+    known = {Path(__file__).parent / name: len(LONGEST) - place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (-known.get(item.path, 0), -slow[item.path]))
 
 
 @pytest.fixture(autouse=True)
