@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts import test_all
+from tests.conftest import LONGEST
 
 ROOT = Path(__file__).parent.parent
 INI = "[pytest]\nmarkers =\n  ray: a Ray of its own\n  mutants: a mistake\naddopts = --import-mode=importlib\n"
@@ -80,6 +81,17 @@ def test_a_named_file_runs_whole(project: pytest.Pytester, workers: str) -> None
     project.makepyfile(test_it=THREE, test_other=THREE)
     run(project, "--tier=quick", "test_it.py", workers).assert_outcomes(passed=3)
     run(project, "--tier=quick", ".", workers).assert_outcomes(passed=2)
+
+
+def test_tests_that_wait_for_rays_have_one_worker_more_than_there_are_cores(project: pytest.Pytester) -> None:
+    project.makepyfile(test_it=THREE)
+    count = min(3, len(os.sched_getaffinity(0)) + 1)
+    done = run(project, "--tier=ray", "-nauto", "--maxprocesses=3")
+    done.stdout.fnmatch_lines([f"created: {count}/{count} workers*"])
+
+
+def test_files_that_take_longest_are_where_they_are_said_to_be() -> None:
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).is_file()] == []
 
 
 def test_weather_is_flaky_and_green(project: pytest.Pytester) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.named = []
     if config.args_source is pytest.Config.ArgsSource.ARGS:
         config.option.named = [str(file) for word in config.args if (file := _file_of(config, word))]
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist's
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """For `-n auto`, one more than there are cores where tests wait for Rays half of the time; None: as usual."""
+    return len(os.sched_getaffinity(0)) + 1 if config.option.tier == "ray" else None
 
 
 def _file_of(config: pytest.Config, word: str) -> Path | None:
