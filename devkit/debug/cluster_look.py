@@ -15,6 +15,18 @@ from devkit.debug.tokens import Token
 from devkit.errors import DevkitError, UnreachableError
 
 WITHOUT = "--no-dashboard starts without one; ps, attach, break, eval, stacks, hang and crashes still work"
+AGAIN = "run the command again: other ports will be chosen"
+
+
+def hint_of(why: str) -> str:
+    """What to do about a dashboard that has failed; its port may have been taken after it was found free.
+
+    >>> hint_of("OSError: [Errno 98] error while attempting to bind on address: address already in use") == AGAIN
+    True
+    >>> hint_of("ModuleNotFoundError: No module named 'aiohttp'") == WITHOUT
+    True
+    """
+    return AGAIN if "address already in use" in why.lower() else WITHOUT
 
 
 @dataclass(frozen=True)
@@ -28,9 +40,7 @@ class Head:
         """The nodes of the head that this process leads, and not of a Ray that took its port at the same moment."""
         session, nodes = self.say()
         if not session.endswith(f"_{pid}"):
-            raise DevkitError(
-                f"another Ray ({session}) is using {where}", hint="run the command again: other ports will be chosen"
-            )
+            raise DevkitError(f"another Ray ({session}) is using {where}", hint=AGAIN)
         return nodes
 
 
@@ -43,7 +53,7 @@ def through_dashboard(url: str, token: Token | None, folder: Path, leader: Calla
             return dashboard.version().session_name, dashboard.nodes()
         except UnreachableError as error:
             if why := why_no_dashboard(folder, leader()):
-                raise DashboardFailed(f"Ray's dashboard has failed: {why}", hint=WITHOUT) from error
+                raise DashboardFailed(f"Ray's dashboard has failed: {why}", hint=hint_of(why)) from error
             raise
 
     return Head(say, dashboard.close)
