@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -66,17 +65,19 @@ def test_a_small_model_is_not_prepared_for_beside_its_work() -> None:
     assert "disable_overlap_schedule" not in arguments(MANY, PART)
 
 
-@pytest.fixture
-def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
-    """Of the stub, each in a process of its own."""
-    save_file({"a.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
-    for name, value in stub_in(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv(REPORT_FOLDER, str(tmp_path))
-    for path in (tmp_path, STUB):
-        monkeypatch.syspath_prepend(path)
-    made = replicas.start(spec_of(str(tmp_path), replicas=3), replace(PART, engine=0))
-    yield made
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    """Of the stub, each in a process of its own; the last test ends them."""
+    folder = tmp_path_factory.mktemp("three")
+    save_file({"a.weight": torch.zeros(2)}, folder / "model.safetensors")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in stub_in(folder).items():
+            patch.setenv(name, value)
+        patch.setenv(REPORT_FOLDER, str(folder))
+        for path in (folder, STUB):
+            patch.syspath_prepend(path)
+        made = replicas.start(spec_of(str(folder), replicas=3), replace(PART, engine=0))
+        yield made
     for link in made._links:
         link.close()
 
