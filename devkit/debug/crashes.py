@@ -109,7 +109,7 @@ def judged(hub: Answers) -> list[CrashRecord]:
 def _newest(crashes: Sequence[CrashRecord]) -> str:
     """What caused the newest crash, or that itself."""
     if not crashes:
-        raise UsageError("there is no crash to show", hint="devkit crashes lists those of all runs that are known")
+        raise UsageError("there is no crash to show", hint="devkit crashes names the earlier runs that left some")
     return crashes[-1].root or crashes[-1].id
 
 

@@ -148,6 +148,8 @@ def _awaited(end: End | None, running: Calls, held_up: Calls) -> str:
     if end is None or end.call is None:
         return "for a result of which Ray does not say who computes it"
     call, holder = end.call, end.holder
+    if runs(call) and holder is not None and _has_no_turn(call, holder):
+        return f"for {call.name}, queued at {words.name(holder)}, whose event loop is blocked"
     if runs(call):
         where = f"which runs in {words.name(holder)}" if holder else "which runs in a process that devkit is not in"
         lineless = f", {_PAUSED}" if holder and holder.doing == "idle" else ""
@@ -158,6 +160,12 @@ def _awaited(end: End | None, running: Calls, held_up: Calls) -> str:
     if call.state == NO_PLACE and not call.id[OWN_PART:].startswith(NO_ACTOR):
         return f"for {call.name}, whose actor has not started"
     return f"for {call.name}, {_NOT_BEGUN.get(call.state, f'which is {call.state}')}"
+
+
+def _has_no_turn(call: Call, holder: State) -> bool:
+    """Ray calls what it has handed to an event loop running, also where that is blocked by another coroutine."""
+    at_work = holder.facts.phase.split(", ") if holder.facts.phase else []
+    return bool(words.held_up(holder)) and bool(at_work) and call.name.rpartition(".")[2] not in at_work
 
 
 def _before(holder: State | None, running: Calls, held_up: Calls) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from devkit.debug import object_stores
+from devkit.debug.inworker.identity import DRIVER
 from devkit.hang import (
     asking,
     blame,
@@ -258,14 +259,18 @@ def _standing(case: Case) -> Verdict:
     running = {end.holder.facts.id for end in chains.ends(case) if end.holder and end.runs}
     order = ("dead", "unreachable", "silent", "io", "lock", "wait", "sleep")
 
-    def likely(state: State) -> tuple[bool, bool, bool, int, int]:
-        """Who runs what the others wait for comes first.
+    drivers = [state.facts.id for state in case.states if state.facts.role == DRIVER]
+    by_driver = {awaited[each][1] for each in drivers if each in awaited}
+
+    def likely(state: State) -> tuple[bool, bool, bool, int, bool, int]:
+        """Who runs what the others wait for comes first, and of equal ones whom the driver waits for.
 
         A child that serves a worker often waits for ever, as a server does, and is blamed where there is nobody else.
         """
         place = order.index(state.doing) if state.doing in order else 9
         serves = ends.is_server(state)
-        return case.is_child(state), serves, state.facts.id not in running, place, words.rank(state)
+        asked = state.facts.id in by_driver
+        return case.is_child(state), serves, state.facts.id not in running, place, not asked, words.rank(state)
 
     suspects = workers if any(not case.is_child(each) for each in workers) else leaves
     first = min(suspects, key=likely)

@@ -271,6 +271,31 @@ def test_before_a_ray_ends_with_its_driver_a_death_is_kept(
 PUT, RESULT = "00668a65bda616c1" + ACTOR + "02e1f505", "00668a65bda616c1" + ACTOR + "01000000"
 
 
+@pytest.mark.parametrize("reason", ["killed by `ray.kill`", "all references to the actor were removed"])
+def test_who_killed_the_owner_of_a_lost_object_is_told_whatever_ray_says(hub: RunningHub, reason: str) -> None:
+    """A handle that is let go of right behind `ray.kill` makes Ray name that."""
+    owner = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Loader", "pid": 77}, {"kept": {"documents": []}})
+    driver = FakeAgent(hub, {**identity("d1", job_id="02"), "role": "driver"}, {"kept": {"documents": []}})
+    killed = {"actor": ACTOR, "file": "/w/job.py", "line": 64, "function": "main"}
+    driver.connection.send({"type": "doing", "time": 3.0, "frames": [], "kills": [killed]})
+    hub.surroundings.fates["w1"] = {"reason": f"the process died: {reason}", "crashed": False, "time": 3.0}
+    said = {"type": "OwnerDiedError", "message": "Failed to retrieve object ..."}
+    crash = record("c1", 5.0, said, worker_id="d1").to_json()
+    lost = {
+        "frames": [],
+        "chain": [{**said, "relation": "raised", "frames": []}],
+        "lost": {"object": PUT, "owner": "w1"},
+    }
+    with hub.client() as client:
+        eventually(lambda: len(client.call("ps")["workers"]) == 2)
+        owner.close()
+        driver.connection.send({"type": "crash", "document": {**crash, **lost}})
+        eventually(lambda: "lost with" in str(client.call("crashes")["crashes"]))
+        [found] = client.call("crashes")["crashes"]
+    killer = "Loader pid 77: it was killed by ray.kill, which the driver called at /w/job.py:64 in main, 2.0 s before"
+    assert killer in found["exception"]["message"], found["exception"]
+
+
 @pytest.mark.parametrize("name", [PUT, RESULT])
 def test_an_object_that_is_lost_is_told_by_its_owner_and_where_it_was_put(hub: RunningHub, name: str) -> None:
     who = {**identity("w1", job_id="02"), "role": "Loader", "pid": 77}

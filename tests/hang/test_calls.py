@@ -484,3 +484,38 @@ def test_a_coroutine_that_awaits_another_actor_waits_for_that_and_not_for_itself
     assert found.hang and found.culprit is not None and found.culprit.pid == 3098, found.sentence
     assert "Node pid 3098 waits for an item from an asyncio.Queue that is empty" in found.sentence
     assert "and Node pid 3097 and the driver wait for it" in found.sentence
+
+
+def empty(made: Document, line: int) -> Document:
+    """An async actor in a call that waits for something of its own."""
+    at = {"file": TRAIN, "line": line, "function": "Node.answer"}
+    waits = {"thread": "task Task-3", "call": "Node.answer", "at": at, "what": "an asyncio.Event that is not set"}
+    made["facts"]["primitives"] = [{**waits, "count": 1, "free": False}]
+    return in_coroutine(made, "Task-3", line, "Node.answer")
+
+
+@pytest.mark.parametrize(("asked", "pid"), [("a", 3097), ("b", 3098)])
+def test_of_two_that_wait_for_something_of_their_own_the_drivers_is_told(asked: str, pid: int) -> None:
+    answer_of = {"a": ANSWER_A, "b": ANSWER_B}[asked]
+    asks = driver()
+    asks["facts"]["waits"] = [wait(answer_of, line=12, call="main")]
+    rows = calls((ANSWER_A, "Node.answer", RUNNING, "a"), (ANSWER_B, "Node.answer", RUNNING, "b"))
+    running = {actor_id("a"): ("Node.answer",), actor_id("b"): ("Node.answer",)}
+    third = actor("c", wait({"a": ANSWER_B, "b": ANSWER_A}[asked], line=31))
+    processes = [asks, empty(actor("a"), 22), empty(actor("b"), 24), third]
+    found = verdict(processes, patience=1.0, seconds=12.0, calls=rows, running=running)
+    assert found.culprit is not None and found.culprit.pid == pid, found.sentence
+
+
+def test_a_call_that_ray_has_handed_to_a_blocked_event_loop_does_not_run() -> None:
+    blocked = actor("b")
+    blocked["facts"]["threads"] = [
+        {"name": "AsyncIO Thread: default", "state": "S", "cpu": 0.0, "wait": {"call": "clock_nanosleep"}}
+        | {"frames": frames((TRAIN, 25, "Node.serve"))}
+    ]
+    blocked["facts"]["phase"] = "serve"
+    found = told(
+        [actor("a", wait(ANSWER_B)), blocked], calls((ANSWER_B, "Node.answer", RUNNING, "b")), {}, seconds=12.0
+    )
+    said = "for Node.answer, queued at Node pid 3098, whose event loop is blocked"
+    assert any(said in each for each in found.evidence), (found.sentence, found.evidence)

@@ -108,8 +108,9 @@ async def explain(hub: Hub, document: Document) -> None:
         while owner in hub.table.workers and time.monotonic() < until:  # nobody has missed it yet
             await asyncio.sleep(0.05)
         end = await _end_of(hub, owner, document)
-        if end is not None and kills.BY_KILL in end["reason"]:
-            killer = await _killer_of(hub, actor_of(str(document["lost"]["object"])))
+        if end is not None:  # Ray has another reason where the handle is let go of right behind `ray.kill`
+            actor, told = actor_of(str(document["lost"]["object"])), kills.BY_KILL in end["reason"]
+            killer = await _killer_of(hub, actor) if told else _known_killer(hub, actor)
             end["reason"] = kills.reason(*killer) if killer is not None else end["reason"]
         message = sentence(str(document["lost"]["object"]), end, await _puts_of(hub, owner))
         said = {"exception": {**document["exception"], "message": message}, "lost": {**document["lost"], "known": True}}
