@@ -348,6 +348,8 @@ def value_text(value: Any) -> str:
     "{'lr': 1e-05, 'names': ['a'], 'done': True, 'loss': None}"
     >>> value_text({"type": "Config", "attributes": {"lr": 0.1}}), value_text({"type": "Batch", "cut": "9000 bytes"})
     ('Config(lr=0.1)', '<Batch, left out: 9000 bytes>')
+    >>> value_text({"type": "dict", "attributes": {"0": "a", "1": "b"}})
+    "{0: 'a', 1: 'b'}"
     >>> value_text([0.0] * 16)
     '[0.0] * 16'
     """
@@ -362,7 +364,10 @@ def value_text(value: Any) -> str:
     if len(value) == 1 and (kind := next(iter(value))) in ARRAYS and _is_array(value[kind]):
         return facts_text({"kind": kind, **value[kind]})
     if set(value) == {"type", "attributes"} and isinstance(value["attributes"], dict):
-        inside = ", ".join(f"{name}={value_text(each)}" for name, each in value["attributes"].items())
+        pairs = value["attributes"].items()
+        if value["type"] == "dict":  # with keys that are no texts
+            return "{" + ", ".join(f"{name}: {value_text(each)}" for name, each in pairs) + "}"
+        inside = ", ".join(f"{name}={value_text(each)}" for name, each in pairs)
         return f"{value['type']}({inside})"
     if "type" in value and len(value) == 2 and NOTED.issuperset(value):
         why = value.get("cut") or value.get("problem")

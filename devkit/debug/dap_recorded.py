@@ -49,9 +49,13 @@ def children(value: Any, path: str) -> Iterator[Child]:
     ['self.loss']
     >>> [(child.name, child.path) for child in children({"a": [1]}, "batch")]
     [("'a'", "batch['a']")]
+    >>> [child.path for child in children({"type": "dict", "attributes": {"0": "a", "'b'": 1}}, "names")]
+    ['names[0]', "names['b']"]
     """
     if isinstance(value, list):
         yield from (Child(f"[{index}]", f"{path}[{index}]", each) for index, each in enumerate(value))
+    elif is_object(value) and value["type"] == "dict":  # whose keys are no texts, or not all
+        yield from (Child(name, f"{path}[{name}]", each) for name, each in value["attributes"].items())
     elif is_object(value):
         yield from (Child(name, f"{path}.{name}", each) for name, each in value["attributes"].items())
     elif is_array(value):
@@ -90,6 +94,8 @@ def look_up(expression: str, names: Mapping[str, Any]) -> Any:
 
     >>> look_up("self.rates['lr']", {"self": {"type": "T", "attributes": {"rates": {"lr": 0.1}}}})
     0.1
+    >>> look_up("names[0]", {"names": {"type": "dict", "attributes": {"0": "a"}}})
+    'a'
     >>> look_up("len(x)", {"x": [1]})
     Traceback (most recent call last):
     ...

@@ -252,7 +252,7 @@ def test_secrets_of_the_environment_are_in_no_text(monkeypatch: pytest.MonkeyPat
 
 
 def test_documents() -> None:
-    assert to_json({"a": [1, float("inf")], 2: Config(0.1, [])}) == {
+    assert to_json({"a": [1, float("inf")], "2": Config(0.1, [])}) == {
         "a": [1, "inf"],
         "2": {"type": "Config", "attributes": {"lr": 0.1, "names": []}},
     }

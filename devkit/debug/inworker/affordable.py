@@ -12,7 +12,7 @@ from typing import Any
 
 from .insides import as_items, as_mapping, fields, size_of, telling, type_name
 from .redaction import REDACTED, hidden_items, hidden_pairs, redact, scrub_start
-from .values import Limits, summarise, to_json
+from .values import Limits, has_texts, keyed, summarise, to_json
 
 # Costs are counted in elements of an array, of which some 200 are looked at in a microsecond.
 MOST = 200_000  # what is shown at once, without a look at the clock
@@ -89,14 +89,16 @@ class Showing:
             return shown if len(shown) == size_of(value) else [*shown, f"... {size_of(value) - len(shown)} more"]
         mapping = as_mapping(value)
         pairs = list(dict.items(mapping)) if mapping is not None else named or telling(value)
-        secret = hidden_pairs(pairs[: limits.items])
+        secret, texts = hidden_pairs(pairs[: limits.items]), has_texts(pairs[: limits.items])
         inner = {
-            str_of(key): REDACTED if at in secret else self._of(key, each, limits, until)
+            str_of(key) if texts else summarise(key): REDACTED if at in secret else self._of(key, each, limits, until)
             for at, (key, each) in enumerate(pairs[: limits.items])
         }
         if len(pairs) > len(inner):
             inner["..."] = f"{len(pairs) - len(inner)} more"
-        return inner if mapping is not None else {"type": type_name(type(value)), "attributes": inner}
+        if mapping is not None:
+            return keyed(pairs[: limits.items], inner)
+        return {"type": type_name(type(value)), "attributes": inner}
 
 
 def str_of(key: object) -> str:

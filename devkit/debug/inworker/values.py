@@ -36,8 +36,8 @@ from .shortly import short
 from .words import plain
 
 __all__ = [
-    "LARGE", "SMALL", "Limits", "assign", "attributes", "evaluate", "evaluate_log", "evaluate_summary", "redact",
-    "summarise", "to_json",
+    "LARGE", "SMALL", "Limits", "assign", "attributes", "evaluate", "evaluate_log", "evaluate_summary", "has_texts",
+    "keyed", "redact", "summarise", "to_json",
 ]  # fmt: skip
 
 
@@ -274,6 +274,8 @@ def to_json(value: Any, limits: Limits = SMALL) -> Any:
 
     >>> to_json({"step": 3, "loss": float("nan"), "token": "x"})
     {'step': 3, 'loss': 'nan', 'token': '<redacted>'}
+    >>> to_json({1: "one", "two": 2})
+    {'type': 'dict', 'attributes': {'1': 'one', "'two'": 2}}
     """
     try:
         return _json(value, limits, 0)
@@ -302,7 +304,8 @@ def _json(value: Any, limits: Limits, depth: int) -> Any:
 def _json_container(value: Any, limits: Limits, depth: int) -> Any:
     mapping = as_mapping(value)
     if mapping is not None:
-        return _json_pairs(list(islice(dict.items(mapping), limits.items)), dict.__len__(mapping), limits, depth)
+        pairs = list(islice(dict.items(mapping), limits.items))
+        return keyed(pairs, _json_pairs(pairs, dict.__len__(mapping), limits, depth))
     named = fields(value)
     items = as_items(value, limits.items) if named is None else None
     if items is not None:
@@ -316,6 +319,19 @@ def _json_container(value: Any, limits: Limits, depth: int) -> Any:
     return {"type": type_name(type(value)), "attributes": inner}
 
 
+def keyed(pairs: list[tuple[Any, Any]], inner: dict[str, Any]) -> Any:
+    """A mapping as a document: JSON has texts for keys alone, so one with others is told as Python writes its keys.
+
+    >>> keyed([("a", 1)], {"a": 1}), keyed([(1, "x")], {"1": "x"})
+    ({'a': 1}, {'type': 'dict', 'attributes': {'1': 'x'}})
+    """
+    return inner if has_texts(pairs) else {"type": "dict", "attributes": inner}
+
+
+def has_texts(pairs: list[tuple[Any, Any]]) -> bool:
+    return all(issubclass(type(key), str) for key, _ in pairs)
+
+
 def _json_items(items: list[Any], size: int, limits: Limits, depth: int) -> list[Any]:
     hidden = hidden_items(items, size)
     shown = [REDACTED if index in hidden else _json(each, limits, depth + 1) for index, each in enumerate(items)]
@@ -323,9 +339,9 @@ def _json_items(items: list[Any], size: int, limits: Limits, depth: int) -> list
 
 
 def _json_pairs(pairs: list[tuple[Any, Any]], count: int, limits: Limits, depth: int) -> dict[str, Any]:
-    hidden = hidden_pairs(pairs)
+    hidden, texts = hidden_pairs(pairs), has_texts(pairs)
     shown = {
-        _start(key, limits.text) if type(key) is str else summarise(key, limits): REDACTED
+        _start(key, limits.text) if texts and type(key) is str else summarise(key, limits): REDACTED
         if index in hidden
         else _json(each, limits, depth + 1)
         for index, (key, each) in enumerate(pairs)
