@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from devkit.debug.briefly import Brief, brief
 from devkit.debug.crash_table import clip, place_of, said, where
+from devkit.debug.inworker import workdirs
 from devkit.debug.inworker.arrays import facts_text
 from devkit.debug.inworker.identity import DRIVER, WORKER
 from devkit.debug.inworker.records import DIED, CrashRecord
@@ -173,6 +174,8 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{what} contains {objects}"
     if document.get("named"):
         yield str(document["named"])
+    if document.get("relative"):
+        yield workdirs.said(document["relative"])
     for each in document.get("differs") or ():
         yield f"another copy of {each['module']} than the driver's: here {each['here']}, there {each['there']}"
     yield from map(_version_clue, document.get("other_versions") or ())

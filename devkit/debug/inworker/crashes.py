@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from . import ports, reserve
+from . import ports, reserve, workdirs
 from .identity import DRIVER, identify, task_called
 from .who import Identity
 from .words import say
@@ -107,6 +107,9 @@ def taken(error: BaseException, kind: str, lent_now: int, me: Identity) -> Docum
     if wanted and not document["light"]:
         with suppress(OSError):
             document["ports"] = ports.holders(wanted)
+    with suppress(OSError):  # a folder that is gone
+        if found := workdirs.of_errors(each for _, each in snapshot.chain_of(error)):
+            document["relative"] = found
     if any(reserve.is_exhausted(each) for _, each in snapshot.chain_of(error)):
         with suppress(OSError):  # a system without /proc
             document["descriptors"] = reserve.what_is_open(lent_now)
