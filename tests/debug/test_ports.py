@@ -38,9 +38,11 @@ def test_who_has_the_port_is_found_and_told() -> None:
 def test_its_command_is_told_without_its_secrets() -> None:
     """By option, and with the end of the value cut off."""
     secret = "correct-horse-" + "7" * 80
-    words = ["sh", "-c", "read x; true", "login", "--password", secret]
-    with subprocess.Popen(words, stdin=subprocess.PIPE) as other:
-        assert ports._command(other.pid) == "sh -c read x; true login --password <redacted>"
+    words = ["sh", "-c", "echo; read x", "login", "--password", secret]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        # A program that has just begun has no command line yet, to the kernel.
+        assert other.stdout is not None and other.stdout.readline() == b"\n"
+        assert ports._command(other.pid) == "sh -c echo; read x login --password <redacted>"
         other.communicate()
 
 
