@@ -12,6 +12,9 @@ from tests.pace import stretched
 
 PROGRAM = """
 import sys
+
+import psutil
+
 from devkit.errors import DevkitError
 from devkit.smoke.cluster import SmokeCluster
 
@@ -37,7 +40,8 @@ except DevkitError as error:
     print(type(error).__name__, error)
 finally:
     cluster.stop()
-    print("left", len(cluster._processes()))
+    # What has been killed is there until the kernel has put it away.
+    print("left", len(psutil.wait_procs(cluster._processes(), timeout=20)[1]))
 """
 
 
