@@ -64,7 +64,7 @@ def test_the_same_command_on_every_host_gives_one_cluster(lan: Lan) -> None:
     program = ("python3", "-c", "import ray; ray.init(); print('nodes', len(ray.nodes()))")
     submitted = devkit(lan[2], "submit", "--address", "10.77.0.1:6400", "--", *program, env=environ)
     assert "nodes 3" in submitted.stdout
-    assert "MASTER_PORT 6400 is taken" in refused(lan[0], world(0, **token))
+    assert "MASTER_PORT 6400 is in use" in refused(lan[0], world(0, **token))
     for host in lan:
         assert document(host, "debug-cluster", "stop", env=environ)["stopped"][0]["processes"] > 1
         assert left_on(host) == []

@@ -128,7 +128,7 @@ def test_a_job_that_stops_at_a_breakpoint_is_seen_from_the_allocation_and_its_fa
     assert process.returncode == 1, out + err
     assert "nodes 3\n" in out and f"ran on {' '.join(host.ip for host in lan)}\n" in out
     assert "the command ended with exit code 7" in out
-    assert "error: job 1: FAILED, exit code 1\n" in err
+    assert "error: job 1: FAILED, exit code 7\n" in err
     assert "my job" in lan[0].run("scontrol", "show", "job", "1").stdout
     for host in lan:
         assert not [words for words in host.processes().values() if "raylet" in words or "gcs_server" in words]
