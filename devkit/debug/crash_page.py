@@ -15,6 +15,7 @@ from devkit.debug.inworker.records import DIED, CrashRecord
 from devkit.debug.inworker.redaction import scrub
 from devkit.debug.naming import Who, ago, count, is_library, label, short_path, size
 from devkit.debug.protocols import Document
+from devkit.debug.stack_groups import WRAPPERS
 from devkit.palette import CAUTION, GOOD, NAME
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def _head(document: Document, now: float, view: _View) -> Text:
     if words.file:
         text.append(f"\nraised at {place_of(words, view.cwd)}", style="not bold")
     who = label(Who.of(document))
-    facts = [who, document.get("kind", ""), f"{document['node_ip']} pid {document['pid']}"]
+    kind = document.get("kind", "")
+    facts = [who, "" if kind == who else kind, f"{document['node_ip']} pid {document['pid']}".strip()]
     facts += [f"job {document['job_id']}" if document.get("job_id") else "", f"{ago(now - document['time'])} ago"]
     facts += [f"attempt {document['attempt'] + 1}" if document.get("attempt") else ""]
     versions = ", ".join(f"{name} {version}" for name, version in (document.get("versions") or {}).items())
@@ -282,7 +284,8 @@ class _View:
     def _frames(self, frames: Sequence[Document]) -> list[Text]:
         """Innermost first."""
         lines: list[Text] = []
-        for library, run in groupby(frames, key=_is_library):
+        telling = [each for each in frames if self.everything or not WRAPPERS.search(str(each["file"]))] or frames
+        for library, run in groupby(telling, key=_is_library):
             every = list(run)
             if library and not self.everything:
                 if not lines and len(every) > 1:  # the line that raised it says what was None, say
@@ -353,15 +356,13 @@ def value_text(value: Any) -> str:
     ('Config(lr=0.1)', '<Batch, left out: 9000 bytes>')
     >>> value_text({"type": "dict", "attributes": {"0": "a", "1": "b"}})
     "{0: 'a', 1: 'b'}"
+    >>> value_text({"type": "tuple", "items": ["a"]}), value_text({"type": "Lock", "text": "<Lock unlocked>"})
+    ("('a',)", '<Lock unlocked>')
     >>> value_text([0.0] * 16)
     '[0.0] * 16'
     """
     if isinstance(value, list):
-        counted = len(value) > COUNTED or any(map(_is_one_array, value))
-        if len(value) > COUNTED and all(each == value[0] for each in value):
-            return f"[{value_text(value[0])}] * {len(value)}"
-        many = f"{len(value)} items: " if counted and "more" not in str(value[-1]) else ""
-        return f"{many}[{', '.join(map(value_text, value))}]"
+        return _listed(value)
     if not isinstance(value, dict):
         return repr(value)
     if len(value) == 1 and (kind := next(iter(value))) in ARRAYS and _is_array(value[kind]):
@@ -372,10 +373,40 @@ def value_text(value: Any) -> str:
             return "{" + ", ".join(f"{name}: {value_text(each)}" for name, each in pairs) + "}"
         inside = ", ".join(f"{name}={value_text(each)}" for name, each in pairs)
         return f"{value['type']}({inside})"
+    if set(value) == {"type", "text"}:
+        return str(value["text"])
+    if is_collection(value):
+        return _collected(value["type"], value["items"])
     if "type" in value and len(value) == 2 and NOTED.issuperset(value):
         why = value.get("cut") or value.get("problem")
         return f"<{value['type'] or 'a value'}, left out: {why}>"
     return "{" + ", ".join(f"{name!r}: {value_text(each)}" for name, each in value.items()) + "}"
+
+
+def is_collection(value: Any) -> bool:
+    """Whether this was a sequence or a set, other than a list."""
+    return isinstance(value, dict) and set(value) == {"type", "items"} and isinstance(value["items"], list)
+
+
+def _listed(items: list[Any]) -> str:
+    counted = len(items) > COUNTED or any(map(_is_one_array, items))
+    if len(items) > COUNTED and all(each == items[0] for each in items):
+        return f"[{value_text(items[0])}] * {len(items)}"
+    many = f"{len(items)} items: " if counted and "more" not in str(items[-1]) else ""
+    return f"{many}[{', '.join(map(value_text, items))}]"
+
+
+def _collected(kind: str, items: list[Any]) -> str:
+    """
+    >>> _collected("set", [1, 2]), _collected("set", []), _collected("deque", [1]), _collected("tuple", [])
+    ('{1, 2}', 'set()', 'deque([1])', '()')
+    """
+    inside = ", ".join(map(value_text, items))
+    if kind == "tuple":
+        return f"({inside},)" if len(items) == 1 else f"({inside})"
+    if kind == "set" and items:
+        return f"{{{inside}}}"
+    return f"{kind}({_listed(items) if items else ''})"
 
 
 def _is_one_array(value: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from devkit.debug.crash_page import ARRAYS, NOTED, value_text
+from devkit.debug.crash_page import ARRAYS, NOTED, is_collection, value_text
 from devkit.debug.protocols import Document
 from devkit.errors import UsageError
 
@@ -42,6 +42,11 @@ def is_note(value: Any) -> bool:
     return isinstance(value, dict) and "type" in value and len(value) == 2 and NOTED.issuperset(value)
 
 
+def is_told(value: Any) -> bool:
+    """Whether this was shown by a text alone."""
+    return isinstance(value, dict) and set(value) == {"type", "text"}
+
+
 def children(value: Any, path: str) -> Iterator[Child]:
     """The parts of a value, with the expressions that name them.
 
@@ -51,7 +56,10 @@ def children(value: Any, path: str) -> Iterator[Child]:
     [("'a'", "batch['a']")]
     >>> [child.path for child in children({"type": "dict", "attributes": {"0": "a", "'b'": 1}}, "names")]
     ['names[0]', "names['b']"]
+    >>> [child.path for child in children({"type": "tuple", "items": [1, 2]}, "shape")]
+    ['shape[0]', 'shape[1]']
     """
+    value = value["items"] if is_collection(value) else value
     if isinstance(value, list):
         yield from (Child(f"[{index}]", f"{path}[{index}]", each) for index, each in enumerate(value))
     elif is_object(value) and value["type"] == "dict":  # whose keys are no texts, or not all
@@ -61,7 +69,7 @@ def children(value: Any, path: str) -> Iterator[Child]:
     elif is_array(value):
         [facts] = value.values()
         yield from (Child(name, f"{path}.{name}", each) for name, each in facts.items())
-    elif isinstance(value, dict) and not is_note(value):
+    elif isinstance(value, dict) and not is_note(value) and not is_told(value):
         for name, each in value.items():
             yield Child(name if name == "..." else repr(name), f"{path}[{name!r}]", each)
 
@@ -70,8 +78,10 @@ def type_of(value: Any) -> str:
     """
     >>> type_of({"type": "Model", "attributes": {}}), type_of([1]), type_of(None), type_of("x")
     ('Model', 'list', 'NoneType', 'str')
+    >>> type_of({"type": "tuple", "items": []}), type_of({"type": "Lock", "text": "<Lock unlocked>"})
+    ('tuple', 'Lock')
     """
-    if is_object(value) or is_note(value):
+    if is_object(value) or is_note(value) or is_collection(value) or is_told(value):
         return str(value["type"])
     if is_array(value):
         return str(next(iter(value)))
@@ -131,6 +141,7 @@ def _constant(node: ast.expr) -> Any:
 
 
 def _part(value: Any, step: str, of: str) -> Any:
+    value = value["items"] if is_collection(value) else value
     if isinstance(value, list) and step.startswith("[-"):
         step = f"[{len(value) + int(step[1:-1])}]"
     for child in children(value, ""):

@@ -94,7 +94,7 @@ def _raised(hub: Hub) -> dict[str, _End]:
 
 def _of_error(crash: CrashRecord) -> _End:
     """What a driver's crash says of its end; it has an exit code where it called `os._exit`."""
-    status = crash.exception["message"]
+    status = crash.exception["message"].removeprefix("os._exit(").removesuffix(")")
     if crash.exception["type"] == "SystemExit" and status.removeprefix("-").isdigit():  # by `os._exit`
         return _of_code(int(status))
     return _End("FAILED", f"the driver raised {said(crash)}")

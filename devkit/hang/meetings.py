@@ -11,6 +11,7 @@ from devkit.debug.naming import rank_list
 from devkit.hang import resources, words
 from devkit.hang.blame import cut_off, of_peers, recorded
 from devkit.hang.case import Case
+from devkit.hang.facts import GroupFacts
 from devkit.hang.records import Kind, Verdict
 from devkit.hang.states import State
 
@@ -26,6 +27,9 @@ _GRAVITY: tuple[Kind, ...] = (
     "network",
     "moves",
 )
+
+
+FIRST = "init_process_group"
 
 
 class Meeting(NamedTuple):
@@ -71,8 +75,30 @@ def verdict(case: Case) -> Verdict | None:
         for state in case.states
         if state.doing in ("meeting", "collective") and not state.moved and state.facts.call and not recorded(state)
     ]
-    found = [_judge(case, there, waiting) for there in _gathered(waiting)]
+    found = [_judge(case, there, waiting) for there in _gathered(waiting) if not _follows(there, waiting)]
     return min(found, key=_gravity, default=None)
+
+
+def _follows(there: Sequence[State], waiting: Sequence[State]) -> bool:
+    """Whether those that it waits for are still in `init_process_group`, which is what there is to tell."""
+    roles = {state.facts.role for state in there}
+    first = [state for state in waiting if state not in there and _meeting(state).op == FIRST]
+    return _meeting(there[0]).op != FIRST and any(state.facts.role in roles for state in first)
+
+
+def _through(there: Sequence[State], peers: Sequence[State]) -> list[State]:
+    """Who has come through `init_process_group` already.
+
+    Of two that can't reach each other both stay in it, on two machines; one that stays alone has come a second time.
+    """
+    meeting = _meeting(there[0])
+    if meeting.op != FIRST or len({state.facts.node_ip for state in there}) < 2:
+        return []
+    return [state for state in peers if any(_is_of(group, meeting) for group in state.facts.groups)]
+
+
+def _is_of(group: GroupFacts, meeting: Meeting) -> bool:
+    return len(group.ranks) == meeting.size and _is_one(meeting.place, group.world)
 
 
 def _gravity(found: Verdict) -> int:
@@ -107,7 +133,9 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
     roles = {state.facts.role for state in there}
     apart = _apart(there, waiting)
     peers = [each for each in case.states if each.facts.role in roles and each not in there and each not in apart]
-    size = max(_meeting(state).size for state in there) or len(there) + len(peers)
+    through = _through(there, peers)
+    peers = [each for each in peers if each not in through]
+    size = max(_meeting(state).size for state in there) or len(there) + len(through) + len(peers)
     since = f"{words.they(there, 'waits', 'wait')} in {op}{words.at(words.first(there))}"
     evidence, decided = words.waits(case.states), case.decided(0.0)
     culprit = words.culprit(words.first(there))
@@ -115,19 +143,23 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
         return Verdict("missing", f"{since} for {size} ranks, {given}", culprit, None, evidence, decided)
     if pending := resources.verdict(case.first, case.now, evidence, decided):
         return pending  # those who have not come may not have been started
-    frank = [state for state in peers if not (state.moved or state.doing == "busy")] if len(there) < size else []
-    if len(there) < size and len(peers) > len(frank):
+    came = len(there) + len(through)
+    frank = [state for state in peers if not (state.moved or state.doing == "busy")] if came < size else []
+    if came < size and len(peers) > len(frank):
         late = words.named([state for state in peers if state not in frank])
         return Verdict("moves", f"no hang: {late} is making progress, and {since}")
     if frank:
         return replace(of_peers(case, frank, op, since), evidence=evidence, decided=decided)
-    if len(there) < size:
-        arrived = f"only {len(there)} {'has' if len(there) == 1 else 'have'} arrived"
+    if came < size:
+        arrived = f"only {came} {'has' if came == 1 else 'have'} arrived"
         who = f"no other {there[0].facts.role} process is" if len(roles) == 1 else "no other process of theirs is"
         why = _elsewhere(there[0], apart) or f"{who} in this job"
         text = f"{since} for {size} ranks, but {arrived}: {why}"
         return Verdict("missing", text, culprit, None, evidence, decided)
-    all_of = f"all {len(there)} ranks are in {op}{words.at(words.first(there))}"
+    ranks = f"{len(there)} of {came}" if through else f"all {came}"
+    all_of = f"{ranks} ranks are in {op}{words.at(words.first(there))}"
+    if through:
+        all_of += f", and {words.they(through, 'has', 'have')} come through it"
     return cut_off(case, there, all_of, culprit, None, evidence)
 
 

@@ -231,7 +231,7 @@ def of_crash(document: Mapping[str, Any]) -> Event:
 def _of_another(kind: str, message: str) -> Raised | None:
     """What a task raised of which nothing is kept but what Ray told who asked for it."""
     is_told = kind.startswith("RayTaskError") or is_unpickled(message)
-    inner = parse.innermost(f"{kind}: {message}") if is_told else None
+    inner = parse.last_of_innermost(f"{kind}: {message}") if is_told else None
     return inner if inner and inner.who and inner.frames else None
 
 

@@ -199,16 +199,38 @@ def innermost(text: str) -> Raised:
     if nested and not _SECTION.search(first):
         first = text[nested[0].start() :]
     sections = list(_SECTION.finditer(first))
-    who, pid, ip = "", 0, ""
     if sections:
-        last = sections[-1]
-        who, pid, ip, first = last["who"], _number(last["pid"]), last["ip"] or "", first[last.end() :]
+        first = first[sections[-1].end() :]
     for link in _LINKS:
         first = first.partition(link)[0]
-    found = _error_line(first) or _line_below_frames(first) or _error_line(text)
+    return _raised(first, text, sections[-1] if sections else None)
+
+
+def last_of_innermost(text: str) -> Raised:
+    """The last exception of the chain that the innermost of nested tasks raised, as a snapshot of that one has it.
+
+    >>> text = "ray::pick() (pid=8, ip=10.0.0.2)\\n" + '  File "boom.py", line 7, in pick\\n    x[9]\\nValueError: no such'
+    >>> text += f"\\n\\n{_LINKS[1]}\\n\\nray::pick() (pid=8, ip=10.0.0.2)\\n" + '  File "boom.py", line 9, in pick\\nOSError: gone'
+    >>> last_of_innermost(text).said, innermost(text).said
+    ('OSError: gone', 'ValueError: no such')
+    """
+    first, text = innermost(text), plain(text)
+    own = [each for each in _SECTION.finditer(text) if (each["who"], _number(each["pid"])) == (first.who, first.pid)]
+    if not own:
+        return first
+    rest = text[own[-1].end() :]
+    for link in _LINKS:
+        rest = rest.rpartition(link)[2]
+    return _raised(rest, rest, own[-1])
+
+
+def _raised(told: str, text: str, section: re.Match[str] | None) -> Raised:
+    """What one traceback says; the whole text is for one that names no exception as others do."""
+    found = _error_line(told) or _line_below_frames(told) or _error_line(text)
     kind, message = found or ("error", _last_line(text))
-    frames = tuple(_frames(first))
-    return Raised(kind, message, frames, who, pid, ip, own=is_own(frames, _last_code(first)))
+    frames = tuple(_frames(told))
+    who, pid, ip = (section["who"], _number(section["pid"]), section["ip"] or "") if section else ("", 0, "")
+    return Raised(kind, message, frames, who, pid, ip, own=is_own(frames, _last_code(told)))
 
 
 def _line_below_frames(text: str) -> tuple[str, str] | None:

@@ -345,7 +345,7 @@ def test_a_hard_exit_is_reported_with_the_stack_and_a_childs_is_not() -> None:
         code=7,
     )
 
-    assert reported == [["exit", "SystemExit", "7", ["<module>", "deep"]]]
+    assert reported == [["exit", "SystemExit", "os._exit(7)", ["<module>", "deep"]]]
 
 
 def test_a_drivers_hard_exit_is_reported_with_what_it_handled_and_one_with_success_is_not() -> None:
@@ -365,7 +365,7 @@ def test_a_drivers_hard_exit_is_reported_with_what_it_handled_and_one_with_succe
         code=3,
     )
 
-    assert reported == [["driver after ValueError('no reward')", "SystemExit", "3", ["<module>", "give_up"]]]
+    assert reported == [["driver after ValueError('no reward')", "SystemExit", "os._exit(3)", ["<module>", "give_up"]]]
     assert outcome("import os; postmortem.install_in_driver(on_crash); os._exit(0)") == []
 
 
@@ -378,7 +378,7 @@ def test_a_hard_exit_with_success_is_reported_where_a_task_ends_by_it() -> None:
         os._exit(0)
         """
 
-    assert [each[:3] for each in outcome(during % "aa")] == [["exit", "SystemExit", "0"]]
+    assert [each[:3] for each in outcome(during % "aa")] == [["exit", "SystemExit", "os._exit(0)"]]
     assert outcome(during % "") == []
 
 

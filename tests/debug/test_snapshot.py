@@ -564,7 +564,7 @@ def test_small_values_do_not_wait_for_large_ones(monkeypatch: pytest.MonkeyPatch
 
     shown = take(crash_of(step), budget=12.0)["frames"][0]["locals"]
 
-    assert shown["small"] == [7] and shown["most"] == {"type": "list", "cut": "time"}
+    assert shown["small"] == {"type": "tuple", "items": [7]} and shown["most"] == {"type": "list", "cut": "time"}
     assert list(shown) == ["many", "more", "most", "small"], "in the program's order all the same"
 
 

@@ -153,6 +153,8 @@ def test_which_lines_could_end_a_wait() -> None:
     found = counterparts.of(condition, here, {})
     assert found is not None and (found["what"], found["how"]) == ("self.changed", "notified")
     assert [each["function"] for each in found["at"]] == ["server"], "the fixture"
+    waits_for_any = counterparts.of(ast.parse("self.changed.wait()").body[0], here, {})
+    assert waits_for_any is not None and waits_for_any["how"] == "notified", "it is no event"
     none = counterparts.of(ast.parse("self.never.wait()").body[0], here, {})
     assert none == {"what": "self.never", "how": "set", "at": [], "undone": []}
     for text in ("ray.get(references)", "print(self.never)", "done, _ = ray.wait(them)", "await f(self.never)"):

@@ -445,7 +445,10 @@ def test_what_has_much_inside_is_one_short_line() -> None:
     }
     for name, (value, line) in lines.items():
         assert summarise(value) == line, name
-    assert summarise({"lock": lock}) == "{'lock': <RLock unlocked>}" and to_json(lock) == "<RLock unlocked>"
+    assert summarise({"lock": lock}) == "{'lock': <RLock unlocked>}" and to_json(lock) == {
+        "type": "RLock",
+        "text": "<RLock unlocked>",
+    }
 
     @ray.remote
     def score(x: int) -> int:

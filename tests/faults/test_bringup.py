@@ -87,7 +87,7 @@ def test_port_taken(lan: Lan, token: dict[str, str], clinic: Clinic) -> None:
     done = lan[0].run(*UP[:-3], "--timeout", "30", env={**token, **world(0, 3)}, check=False)
     with zombie:
         zombie.kill()
-    assert "MASTER_PORT 6379 is taken" in clinic.refusal(FROM_ENV, done.stderr)
+    assert "MASTER_PORT 6379 is in use on this machine" in clinic.refusal(FROM_ENV, done.stderr)
 
 
 @fault("An interface that is not there", "gloo: Unable to find address for: ib0, or NCCL's words on it.")

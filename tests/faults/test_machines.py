@@ -115,7 +115,7 @@ def test_shm(look: Look, clinic: Clinic) -> None:
 
 @fault("A low limit on open files", "`Too many open files`, when all ranks have connected.")
 def test_open_files(look: Look, clinic: Clinic) -> None:
-    assert told(clinic, look, "open-files", "h1")["what"] == "a process on h1 may open 1024 files"
+    assert told(clinic, look, "open-files", "h1")["what"] == "a process on h1 may open only 1024 files"
 
 
 @fault("debugpy is missing on one machine", "Breakpoints of ranks there are passed over.")

@@ -784,6 +784,29 @@ def test_ranks_that_do_not_come_to_a_meeting_are_all_named() -> None:
     assert found.sentence.endswith("; the same holds for rank 2"), found
 
 
+def met(rank: int, ip: str, *, through: bool = False) -> Document:
+    """A rank on a machine of its own that meets two others; one that has come through makes a group of that."""
+    call = {"op": "new_group", "ranks": [0, 1, 2]} if through else {**MEETS, "rank": rank, "place": "10.77.0.1:29500"}
+    known = [group([], range(3), world="10.77.0.1:29500")] if through else []
+    found = process(facts(rank if through else None, 20, "train", call=call, groups=known), rank)
+    found["identity"] |= {"node_ip": ip}
+    return found
+
+
+def test_two_that_do_not_hear_each_other_where_a_third_has_come_through() -> None:
+    found = verdict(
+        [met(0, "10.77.0.1", through=True), met(1, "10.77.0.2"), met(2, "10.77.0.3")], seconds=12.0, patience=1.0
+    )
+    assert found.kind == "network" and "Worker rank 0 has come through it" in found.sentence, found.sentence
+    assert "2 of 3 ranks are in init_process_group" in found.sentence, found.sentence
+
+
+def test_one_that_comes_a_second_time_is_no_matter_of_the_network() -> None:
+    others = [met(rank, f"10.77.0.{rank}", through=True) for rank in (0, 2)]
+    found = verdict([*others, met(1, "10.77.0.2")], seconds=12.0, patience=1.0)
+    assert found.kind == "missing", found.sentence
+
+
 TORCH_FILE, MEETS = jobs.TORCH, {"op": "init_process_group", "world_size": 3}
 
 

@@ -407,7 +407,7 @@ def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
         code, said, _ = devkit(environ, "logs", "--first-error")
     assert code == 1 and "follows from another one" not in said, said
     if how in ("exit", "leaves"):
-        assert "first error: SystemExit: 7" in said, said
+        assert "first error: SystemExit: os._exit(7)" in said, said
         return
     assert "first error: ProcessDied" in said and "without a message: by SIGKILL" in said, said
     for page in (shown, said):

@@ -12,7 +12,7 @@ from typing import Any
 
 from .insides import as_items, as_mapping, fields, size_of, telling, type_name
 from .redaction import REDACTED, hidden_items, hidden_pairs, redact, scrub_start
-from .values import Limits, has_texts, keyed, summarise, to_json
+from .values import Limits, has_texts, keyed, listed, summarise, to_json, told
 
 # Costs are counted in elements of an array, of which some 200 are looked at in a microsecond.
 MOST = 200_000  # what is shown at once, without a look at the clock
@@ -80,13 +80,14 @@ class Showing:
 
     def _parts(self, value: Any, limits: Limits, until: float) -> Any:
         if limits.depth < 0:
-            return summarise(value, replace(limits, depth=0))
+            return told(value, replace(limits, depth=0))
         named = fields(value)
         items = as_items(value, limits.items) if named is None else None
         if items is not None:
             secret = hidden_items(items, size_of(value))
             shown = [REDACTED if at in secret else self._of("", each, limits, until) for at, each in enumerate(items)]
-            return shown if len(shown) == size_of(value) else [*shown, f"... {size_of(value) - len(shown)} more"]
+            more = [f"... {size_of(value) - len(shown)} more"] if len(shown) < size_of(value) else []
+            return listed(value, shown + more)
         mapping = as_mapping(value)
         pairs = list(dict.items(mapping)) if mapping is not None else named or telling(value)
         secret, texts = hidden_pairs(pairs[: limits.items]), has_texts(pairs[: limits.items])

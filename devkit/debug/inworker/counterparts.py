@@ -44,6 +44,7 @@ class _Waited(NamedTuple):
 class _Place(NamedTuple):
     """A call that could end a wait, and the condition that it is under."""
 
+    by: str  # "set"
     line: int
     function: str
     under: ast.expr | None
@@ -74,10 +75,15 @@ def of(statement: ast.stmt, frame: FrameType, under_way: Mapping[str, FrameType]
     at = [_document(place, frame, under_way) for place in places[:MOST]]
     return {
         "what": waited.text,
-        "how": _ENDS[waited.how][1],
+        "how": _how(waited.how, places),
         "at": at,
         "undone": [_document(place, frame, under_way) for place in undone[:MOST]],
     }
+
+
+def _how(how: str, places: Sequence[_Place]) -> str:
+    """An event is set, a condition notified."""
+    return "notified" if places and all(place.by.startswith("notify") for place in places) else _ENDS[how][1]
 
 
 def _document(place: _Place, frame: FrameType, under_way: Mapping[str, FrameType]) -> Document:
@@ -127,7 +133,7 @@ def _found(tree: ast.Module, waited: _Waited, methods: frozenset[str]) -> Iterat
         if not isinstance(node.func, ast.Attribute) or node.func.attr not in methods:
             continue
         if waited.how == _FUTURE or _last(node.func.value) == waited.name:
-            yield _Place(node.lineno, function or "<module>", test)
+            yield _Place(node.func.attr, node.lineno, function or "<module>", test)
 
 
 def _calls(

@@ -149,7 +149,7 @@ class CrashFrame(StackFrame):
 
     user: bool  # not a library's
     source: SourceLines | None
-    locals: dict[str, Any]  # values as JSON; tensors as {"tensor": facts}, objects as {"type", "attributes"}
+    locals: dict[str, Any]  # values as JSON; tensors {"tensor": facts}, others {"type", "attributes", "items" or "text"}
 
 
 class ChainedFrame(StackFrame):

@@ -242,7 +242,7 @@ def _watch_hard_exits(report: _Reporter, kind: str) -> None:
         handled = sys.exc_info()[1]
         ours = os.getpid() == here and not _is_rays(sys._getframe(1).f_code.co_filename)
         if ours and _is_failure(status, kind) and not isinstance(handled, KeyboardInterrupt):
-            report(_raised_here(SystemExit(status), handled), kind)
+            report(_raised_here(SystemExit(f"os._exit({status})"), handled), kind)  # nothing else would tell it
         original(status)
 
     os._exit = hard_exit

@@ -37,7 +37,7 @@ from .words import plain
 
 __all__ = [
     "LARGE", "SMALL", "Limits", "assign", "attributes", "evaluate", "evaluate_log", "evaluate_summary", "has_texts",
-    "keyed", "redact", "summarise", "to_json",
+    "keyed", "listed", "redact", "summarise", "to_json", "told",
 ]  # fmt: skip
 
 
@@ -276,6 +276,8 @@ def to_json(value: Any, limits: Limits = SMALL) -> Any:
     {'step': 3, 'loss': 'nan', 'token': '<redacted>'}
     >>> to_json({1: "one", "two": 2})
     {'type': 'dict', 'attributes': {'1': 'one', "'two'": 2}}
+    >>> to_json(("actor", 3)), to_json(range(3))
+    ({'type': 'tuple', 'items': ['actor', 3]}, {'type': 'range', 'text': 'range(0, 3)'})
     """
     try:
         return _json(value, limits, 0)
@@ -288,7 +290,7 @@ def _json(value: Any, limits: Limits, depth: int) -> Any:
     if value is None or kind is bool:
         return value
     if kind is int:
-        return value if value.bit_length() < 64 else summarise(value, limits)
+        return value if value.bit_length() < 64 else told(value, limits)
     if kind is float:
         return value if value - value == 0 else repr(value)  # JSON has no nan and no inf
     if kind is str:
@@ -297,7 +299,7 @@ def _json(value: Any, limits: Limits, depth: int) -> Any:
     if facts is not None:
         return {facts["kind"]: {name: _finite(each) for name, each in facts.items() if name != "kind"}}
     if depth >= limits.depth:
-        return summarise(value, limits)
+        return told(value, limits)
     return _json_container(value, limits, depth)
 
 
@@ -309,14 +311,24 @@ def _json_container(value: Any, limits: Limits, depth: int) -> Any:
     named = fields(value)
     items = as_items(value, limits.items) if named is None else None
     if items is not None:
-        return _json_items(items, size_of(value), limits, depth)
+        return listed(value, _json_items(items, size_of(value), limits, depth))
     if _named(value) is not None or _plain_repr(value) is not None or issubclass(type(value), BaseException):
-        return summarise(value, limits)
+        return told(value, limits)
     if named is None and depth and is_machinery(type(value)):
-        return f"<{type_name(type(value))}>"
+        return {"type": type_name(type(value)), "text": f"<{type_name(type(value))}>"}
     named = telling(value) if named is None else named
     inner = _json_pairs(named[: limits.items], len(named), limits, depth)
     return {"type": type_name(type(value)), "attributes": inner}
+
+
+def told(value: Any, limits: Limits = SMALL) -> dict[str, str]:
+    """A value that is shown by a text, which is no text of the program: "<lock unlocked>", "range(0, 3)"."""
+    return {"type": type_name(type(value)), "text": summarise(value, limits)}
+
+
+def listed(value: Any, items: list[Any]) -> Any:
+    """What a sequence or a set has, as a document: JSON has lists alone, so any other says what it is."""
+    return items if type(value) is list else {"type": type_name(type(value)), "items": items}
 
 
 def keyed(pairs: list[tuple[Any, Any]], inner: dict[str, Any]) -> Any:
