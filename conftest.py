@@ -6,4 +6,5 @@ pytest_plugins = [
     "tests.plugins.once_more",
     "tests.plugins.leavings",
     "tests.plugins.deadlines",
+    "tests.plugins.scheduling",
 ]

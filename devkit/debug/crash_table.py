@@ -60,7 +60,12 @@ def _block(
     head = f"{root.id}  {label(Who(root.role, root.rank, root.id))}  "
     lines = [Text.assemble((root.id, NAME), head[len(root.id) :], (clip(said(root), width, len(head)), "red"))]
     indent = " " * (len(root.id) + 2)
-    facts = [*_places(root, cwd), _times(group), f"{ago(now - root.time)} ago", f"{root.node_ip} pid {root.pid}".strip()]
+    facts = [
+        *_places(root, cwd),
+        _times(group),
+        f"{ago(now - root.time)} ago",
+        f"{root.node_ip} pid {root.pid}".strip(),
+    ]
     lines.append(Text(indent + clip(" · ".join(fact for fact in facts if fact), width, len(indent)), style="dim"))
     for each in followers[:FOLLOWERS_SHOWN]:
         text = f"then {each.id}  {label(Who(each.role, each.rank, each.id))}  {each.exception.get('type', '')}"

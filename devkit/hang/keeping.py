@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from devkit.debug.naming import short_path
 from devkit.hang import lines, words
@@ -11,23 +11,24 @@ from devkit.hang.facts import Values
 from devkit.hang.states import State
 
 FUNCTIONS = 2  # of a process, whose variables are shown
-ACTORS = 3  # of other classes than the one that is to blame
+ACTORS = 3  # classes of actors, besides that of who is to blame
+SHOWN = 4  # actors of one class
 
 
 def evidence(case: Case, blamed: State) -> Iterator[str]:
-    """Of who is to blame, and of one actor of each other class."""
+    """Of who is to blame, and of the actors of each other class: the one that differs may be the cause."""
     yield from _of(blamed)
-    classes = {blamed.facts.role: blamed}
+    classes: dict[str, list[State]] = {}
     for state in case.states:
-        if state.facts.keeps and not case.is_child(state):
-            classes.setdefault(state.facts.role, state)
-    for state in list(classes.values())[1 : ACTORS + 1]:
-        yield _attributes(state)
+        if state.facts.keeps and not case.is_child(state) and state.facts.role != blamed.facts.role:
+            classes.setdefault(state.facts.role, []).append(state)
+    for alike in list(classes.values())[:ACTORS]:
+        yield _attributes(alike)
 
 
 def _of(state: State) -> Iterator[str]:
     if state.facts.keeps:
-        yield _attributes(state)
+        yield _attributes([state])
     stacks = sorted(state.facts.standing, key=lambda stack: stack.lines[0].at != state.place)
     first = {stack.lines[0].at: stack.lines[0] for stack in reversed(stacks)}
     known = [line for line in reversed(first.values()) if line.keeps]
@@ -36,8 +37,25 @@ def _of(state: State) -> Iterator[str]:
         yield f"{lines.INDENT if state.facts.keeps else f'{words.name(state)} '}at {at}: {_said(line.keeps)}"
 
 
-def _attributes(state: State) -> str:
-    return f"{words.name(state)} has {_said(state.facts.keeps)}"
+def _attributes(states: Sequence[State]) -> str:
+    """Of one, or of several of a class: what they all have once, and what is different with whose it is."""
+    shown = states[:SHOWN]
+    if len(shown) == 1:
+        return f"{words.name(shown[0])} has {_said(shown[0].facts.keeps)}"
+    known = [dict(state.facts.keeps) for state in shown]
+    names = dict.fromkeys(name for each in known for name in each)
+    more = f" and {len(states) - len(shown)} more" if len(states) > len(shown) else ""
+    parts = ", ".join(_of_all(name, [each.get(name, "nothing") for each in known]) for name in names)
+    own = (f"pid {state.facts.pid}" if state.facts.rank is None else f"rank {state.facts.rank}" for state in shown)
+    return f"{shown[0].facts.title} {' | '.join(own)}{more} have {parts}"
+
+
+def _of_all(name: str, values: Sequence[str]) -> str:
+    """
+    >>> _of_all("rank", ["0", "1"]), _of_all("size", ["8", "8"]), _of_all("rows", ["4", "4", "0"])
+    ('rank = 0 | 1', 'size = 8', 'rows = 4 | 4 | 0')
+    """
+    return f"{name} = {values[0] if len(set(values)) == 1 else ' | '.join(values)}"
 
 
 def _said(known: Values) -> str:

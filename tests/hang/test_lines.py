@@ -191,6 +191,11 @@ def test_what_the_culprit_and_other_actors_keep() -> None:
         f"    at {TRAIN}:20 in step: need = 1036",
         "Store rank 2 has version = 3",
     )
+    stores = [
+        process(facts(rank, 0, keeps={"size": "9", "rows": rows}), rank, "Store") for rank, rows in enumerate("40")
+    ]
+    found = verdict([blamed, *stores, driver()], seconds=20.0)
+    assert found.evidence[-1] == "Store rank 0 | rank 1 have size = 9, rows = 4 | 0"
 
 
 def test_equal_waits_of_several_are_one() -> None:

@@ -149,7 +149,9 @@ class CrashFrame(StackFrame):
 
     user: bool  # not a library's
     source: SourceLines | None
-    locals: dict[str, Any]  # values as JSON; tensors {"tensor": facts}, others {"type", "attributes", "items" or "text"}
+    locals: dict[
+        str, Any
+    ]  # values as JSON; tensors {"tensor": facts}, others {"type", "attributes", "items" or "text"}
 
 
 class ChainedFrame(StackFrame):

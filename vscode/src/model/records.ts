@@ -163,7 +163,6 @@ export interface CrashFrame {
   /** not a library's */
   readonly user: boolean;
   readonly source: SourceLines | null;
-  /** values as JSON; tensors {"tensor": facts}, others {"type", "attributes", "items" or "text"} */
   readonly locals: { readonly [name: string]: Json };
 }
 

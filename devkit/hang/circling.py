@@ -1,0 +1,109 @@
+"""Loops that count up to something, come round, and get no further, though all whom they ask are at work. Pure.
+
+Such as `while len(kept) < wanted:` around a sampler whose groups are all dropped. Whoever looks at the sampler alone sees
+work. Only a condition that compares numbers says what a loop is for: `while not self.stopped` may well turn for ever.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devkit.hang import lines, words
+from devkit.hang.case import Case
+from devkit.hang.facts import CallWait, Standing
+from devkit.hang.records import Verdict
+from devkit.hang.states import State
+
+_WHILE = "while "
+_COMPARES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
+_PLAIN = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context)
+_EACH = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_ASKS = ("get", "wait")
+
+
+def verdict(case: Case) -> Verdict | None:
+    """None where a step or a collective has ended: that is progress, whatever else turns."""
+    if any(state.advanced for state in case.states):
+        return None
+    found = next(((state, loop) for state in case.states for loop in _circles(case, state)), None)
+    if found is None:
+        return None
+    state, (loop, line) = found
+    values = ", ".join(f"{name} = {value}" for name, value in loop.looked_at)
+    others = [each for each in case.states if each is not state]
+    busy = [each for each in others if each.moved or each.doing == "busy"]
+    place = words.at(busy[0]) if busy and len({each.place for each in busy}) == 1 else ""
+    though = f", though {words.they(busy, 'is', 'are')} working{place}" if busy else ""
+    text = (
+        f"no progress: {words.name(state)} is in the loop `{loop.text}` ({values}){words.at_frame(line.at)}, which has "
+        f"come round, and nothing that it looks at has changed in {words.span(case.seconds)}{though}"
+    )
+    return Verdict("stuck", text, words.culprit(state, line.at), None, words.waits(case.states), case.decided(0.0))
+
+
+def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, lines.Line]]:
+    """The innermost loop around a wait for Ray's results, if it counts, has come round, and counts the same."""
+    before = case.before.get(state.facts.id)
+    if before is None or not state.waits_for_others:
+        return
+    earlier = {(wait.thread, wait.at.function): wait for wait in before.waits}
+    for wait in state.facts.waits:
+        then = earlier.get((wait.thread, wait.at.function))
+        stack = next((each for each in state.facts.standing if each.thread == wait.thread), None)
+        if then is None or stack is None or not _has_come_round(then, wait) or _asks_for_each(stack):
+            continue
+        line = next((each for each in stack.lines if each.loop), None)
+        loop = next(iter(lines.loops([stack], before.standing)), None)
+        if line and loop and loop.still and loop.text == line.loop and counts(loop.text):
+            yield loop, line
+
+
+def _has_come_round(then: CallWait, now: CallWait) -> bool:
+    """It waits for other results at the same line, or at one further up in the same function."""
+    other = bool(then.tasks) and set(then.tasks).isdisjoint(now.tasks)
+    return other and (then.at.file, then.at.function) == (now.at.file, now.at.function) and now.at.line <= then.at.line
+
+
+def _asks_for_each(stack: Standing) -> bool:
+    """`[ray.get(each) for each in refs]` comes to other results within one turn; so may what can't be read."""
+    try:
+        tree = ast.parse(stack.lines[0].text)
+    except (SyntaxError, ValueError):
+        return True
+    parts = (node for each in ast.walk(tree) if isinstance(each, _EACH) for node in ast.walk(each))
+    return any(map(_asks, parts)) or any(line.at.function.endswith(">") for line in stack.lines[:-1])
+
+
+def _asks(node: ast.AST) -> bool:
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ASKS
+    return called or isinstance(node, ast.Await)
+
+
+def counts(loop: str) -> bool:
+    """Whether its condition compares numbers or sizes.
+
+    >>> counts("while len(kept) < self.size"), counts("while step != total - 1"), counts("while self.running")
+    (True, True, False)
+    >>> counts("while time.time() < end"), counts("for step in range(9)"), counts("while a < b and not c")
+    (False, False, False)
+    """
+    if not loop.startswith(_WHILE):
+        return False
+    try:
+        test = ast.parse(loop.removeprefix(_WHILE).rstrip(":"), mode="eval").body
+    except (SyntaxError, ValueError):
+        return False
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1 or not isinstance(test.ops[0], _COMPARES):
+        return False
+    return all(map(_is_size, (test.left, test.comparators[0])))
+
+
+def _is_size(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        is_len = isinstance(node.func, ast.Name) and node.func.id == "len" and len(node.args) == 1
+        return is_len and _is_size(node.args[0])
+    return all(isinstance(each, _PLAIN) for each in ast.walk(node))
+
+
+__all__ = ["counts", "verdict"]

@@ -1,0 +1,57 @@
+"""Loops that come round and count the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.hang.jobs import TRAIN, driver, facts, process, verdict
+
+Document = dict[str, Any]
+WANTS = "while len(kept) < wanted"
+ASKS = "scores = ray.get(refs)"
+
+
+def asks(task: str, kept: str, *, at: int = 12, loop: str = WANTS, text: str = ASKS) -> Document:
+    """A driver that waits for a result within a loop."""
+    place = {"file": TRAIN, "line": at, "function": "main"}
+    wait = {"thread": "MainThread", "call": "main", "at": place, "tasks": [task], "needed": 1}
+    found = driver(waits=[wait | {"ends": False, "side": False}])
+    around = {"loop": loop, "values": {"kept": kept, "wanted": "8"}}
+    found["facts"]["statements"] = [
+        {"thread": "MainThread", "lines": [{"at": place, "text": text, "values": {}, "loop": around}]}
+    ]
+    return found
+
+
+def job(cpu: float, task: str, kept: str = "{}", **how: Any) -> list[Document]:
+    return [asks(task, kept, **how), process(facts(0, 20, cpu=cpu, state="R"), 0)]
+
+
+def test_a_loop_that_comes_round_and_counts_the_same_is_a_livelock() -> None:
+    found = verdict(job(1.0, "a"), job(9.0, "b"), seconds=12.0)
+    assert found.hang and found.decided and found.culprit is not None and found.culprit.role == "driver"
+    assert found.sentence == (
+        "no progress: the driver is in the loop `while len(kept) < wanted` (kept = {}, wanted = 8) at /job/train.py:12 "
+        "in main, which has come round, and nothing that it looks at has changed in 12 s, "
+        "though Worker rank 0 is working at /job/train.py:20 in step"
+    ), found.sentence
+    assert not verdict(job(1.0, "a"), job(9.0, "b")).decided, "two seconds say nothing"
+    assert verdict(job(1.0, "a", at=14), job(9.0, "b"), seconds=12.0).hang, "it came back to a line above"
+
+
+@pytest.mark.parametrize(
+    ("first", "now"),
+    [
+        (job(1.0, "a"), job(9.0, "a")),  # one long call
+        (job(1.0, "a"), job(9.0, "b", kept="dict of 1")),
+        (job(1.0, "a"), job(9.0, "b", at=14)),  # further down: the same turn
+        (job(1.0, "a", loop="while self.running"), job(9.0, "b", loop="while self.running")),
+        (job(1.0, "a", loop="for x in xs"), job(9.0, "b", loop="for x in xs")),
+        (job(1.0, "a", text="s = [ray.get(r) for r in rs]"), job(9.0, "b", text="s = [ray.get(r) for r in rs]")),
+        (job(1.0, "a", text="s = ray.get("), job(9.0, "b", text="s = ray.get(")),  # cut: not to be read
+    ],
+)
+def test_whatever_may_get_further_is_none(first: list[Document], now: list[Document]) -> None:
+    assert not verdict(first, now, seconds=12.0).hang
