@@ -1,7 +1,8 @@
 """Loops that count up to something, come round, and get no further, though all whom they ask are at work. Pure.
 
-Such as `while len(kept) < wanted:` around a sampler whose groups are all dropped. Whoever looks at the sampler alone sees
-work. Only a condition that compares numbers says what a loop is for: `while not self.stopped` may well turn for ever.
+Such as `while len(kept) < wanted:` around a sampler whose groups are all dropped. Whoever looks at the sampler alone
+sees work. Only a condition that compares numbers says what a loop is for: `while not self.stopped` may well turn for
+ever.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 from devkit.hang import lines, words
 from devkit.hang.case import Case
-from devkit.hang.facts import CallWait, Standing
+from devkit.hang.facts import CallWait, Line, Standing
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
 
@@ -42,7 +43,7 @@ def verdict(case: Case) -> Verdict | None:
     return Verdict("stuck", text, words.culprit(state, line.at), None, words.waits(case.states), case.decided(0.0))
 
 
-def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, lines.Line]]:
+def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, Line]]:
     """The innermost loop around a wait for Ray's results, if it counts, has come round, and counts the same."""
     before = case.before.get(state.facts.id)
     if before is None or not state.waits_for_others:

@@ -209,8 +209,8 @@ def innermost(text: str) -> Raised:
 def last_of_innermost(text: str) -> Raised:
     """The last exception of the chain that the innermost of nested tasks raised, as a snapshot of that one has it.
 
-    >>> text = "ray::pick() (pid=8, ip=10.0.0.2)\\n" + '  File "boom.py", line 7, in pick\\n    x[9]\\nValueError: no such'
-    >>> text += f"\\n\\n{_LINKS[1]}\\n\\nray::pick() (pid=8, ip=10.0.0.2)\\n" + '  File "boom.py", line 9, in pick\\nOSError: gone'
+    >>> head, at = "ray::pick() (pid=8, ip=10.0.0.2)\\n", '  File "boom.py", line {}, in pick\\n'
+    >>> text = f"{head}{at.format(7)}ValueError: no such\\n\\n{_LINKS[1]}\\n\\n{head}{at.format(9)}OSError: gone"
     >>> last_of_innermost(text).said, innermost(text).said
     ('OSError: gone', 'ValueError: no such')
     """

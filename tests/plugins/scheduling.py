@@ -1,9 +1,9 @@
 """Which worker runs which file, when one of them has crashed: without xdist's own mistake there.
 
-xdist 3.8 gives out again all that a crashed worker has had, files that it had finished among them. A worker that gets one
-of those has nothing to do and tells nobody, so no more is given out, and the run stands for ever. The one that takes its
-place gets a single file, and a worker begins its last test only when it has another one. And the test that has ended one
-worker ends the next.
+xdist 3.8 gives out again all that a crashed worker has had, files that it had finished among them. A worker that gets
+one of those has nothing to do and tells nobody, so no more is given out, and the run stands for ever. The one that
+takes its place gets a single file, and a worker begins its last test only when it has another one. And the test that
+has ended one worker ends the next.
 """
 
 from __future__ import annotations
