@@ -168,6 +168,8 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     """The way to what could not be pickled; another copy or version; who has the port; what was open, if too much."""
     if document.get("way"):
         yield f"what cannot be pickled: {document['way']}"
+    if document.get("remade"):
+        yield str(document["remade"])
     if classes := document.get("objects"):
         call = str(document.get("arriving") or "")
         what = f"the argument of {call} that could not be unpickled" if call else "what could not be unpickled"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ray import cloudpickle as rays
+from ray.exceptions import UnserializableException
 
 from devkit.debug.crash_page import crash_page
 from devkit.debug.inworker import snapshot, unpicklable
@@ -103,3 +104,36 @@ def test_no_code_of_the_program_runs_and_an_end_is_found() -> None:
 def test_other_errors_have_none(job: ModuleType) -> None:
     assert unpicklable.way_of(ValueError("cannot pickle 'lock' object")) == ""
     assert unpicklable.way_of(TypeError("cannot pickle 'lock' object")) == "", "nobody has pickled anything"
+
+
+class ToolError(Exception):
+    """As people write them: pickle makes it again with one argument."""
+
+    def __init__(self, tool: str, code: int) -> None:
+        super().__init__(f"{tool} ended with {code}")
+
+
+class KeptError(ToolError):
+    def __reduce__(self) -> Any:
+        return KeptError, ("bash", 1)
+
+
+def test_why_an_exception_of_a_task_could_not_be_made_again() -> None:
+    def asks(name: str) -> BaseException:
+        """What Ray raises where a task's exception could not be read: it has the text of it."""
+        text = (
+            f"Failed to deserialize exception.\nOriginal exception:\nray::run()\n  File ...\n{name}: bash ended with 1"
+        )
+        with pytest.raises(UnserializableException) as caught:
+            raise UnserializableException(text)
+        return caught.value
+
+    why = unpicklable.remade(asks("test_unpicklable.ToolError"))
+    assert why == (
+        "ToolError is made again with the arguments that it passed to super().__init__, and its own __init__ wants 2: "
+        "tool, code; a __reduce__ that returns all of them mends it"
+    )
+    document = snapshot.take(asks("ToolError"), WHO, "actor", budget=5.0)
+    assert why in printed(crash_page(document, [], document["time"]))
+    assert unpicklable.remade(asks("KeptError")) == "" == unpicklable.remade(asks("UnknownError"))
+    assert unpicklable.remade(ToolError("bash", 1)) == "", "this one is here"

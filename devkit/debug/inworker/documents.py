@@ -149,9 +149,7 @@ class CrashFrame(StackFrame):
 
     user: bool  # not a library's
     source: SourceLines | None
-    locals: dict[
-        str, Any
-    ]  # values as JSON; tensors {"tensor": facts}, others {"type", "attributes", "items" or "text"}
+    locals: dict[str, Any]  # as JSON; tensors {"tensor": facts}, others {"type", "attributes"|"items"|"text"}
 
 
 class ChainedFrame(StackFrame):
@@ -226,6 +224,7 @@ class CrashDetails(TypedDict):
     cut: list[str]  # what was left out for size or time, in words
     wrote: NotRequired[list[str]]  # the last lines of its error output and of its output, where these are files
     reason: NotRequired[str]  # why a process ended that left no exception
+    remade: NotRequired[str]  # why an exception of a task could not be unpickled
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent
     modules: NotRequired[dict[str, dict[str, str]]]  # of the program, in which it failed: the file and its digest
     differs: NotRequired[list[OtherCopy]]

@@ -35,7 +35,7 @@ from .redaction import scrub, secrets_among, without
 from .sources import is_users, source_around
 from .spoken import last_lines
 from .stacks import all_threads, describe
-from .unpicklable import way_of
+from .unpicklable import remade, way_of
 from .values import Limits
 from .words import plain
 
@@ -90,6 +90,8 @@ def take(
         document["wrote"] = wrote
     if way := way_of(error):
         document["way"] = scrub(way)
+    if why := next(filter(None, (remade(each) for _, each in chain)), ""):
+        document["remade"] = why
     if found := ownership.lost(error):
         document["lost"] = found
     document = without(document, shot.secrets)

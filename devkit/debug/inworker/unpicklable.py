@@ -20,6 +20,8 @@ MOST = 20_000  # parts that are looked at
 SECONDS = 0.2
 ITEMS = 200  # of one container
 _SAID = re.compile(r"cannot pickle '(?:[\w.]+\.)?(\w+)' object")
+_UNREAD = "UnserializableException"  # Ray's, in place of an exception that could not be unpickled
+_KIND = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
 _HELPERS = ("dumps", "dump")
 
 
@@ -37,6 +39,37 @@ def way_of(error: BaseException) -> str:
             return way(sent[0], found[1])
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
     return ""
+
+
+def remade(error: BaseException) -> str:
+    """Why an exception that a task raised could not be made again here; empty where it is not that, or not known.
+
+    Ray has its text alone. Its class is looked for where the program names it: beside the code that has asked.
+    """
+    if type(error).__name__ != _UNREAD:
+        return ""
+    known = list(_globals(error))
+    named = (found[1].rpartition(".")[2] for line in reversed(str(error).splitlines()) if (found := _KIND.match(line)))
+    kinds = (each[name] for name in named for each in known if isinstance(each.get(name), type))
+    kind = next((each for each in kinds if issubclass(each, Exception)), None)
+    own: Any = kind.__dict__.get("__init__") if kind else None
+    if kind is None or type(own) is not FunctionType or kind.__reduce__ is not BaseException.__reduce__:
+        return ""
+    code = own.__code__
+    wanted = code.co_varnames[1 : code.co_argcount - len(own.__defaults__ or ())]
+    if len(wanted) < 2:  # the message is what nearly all pass on
+        return ""
+    return (
+        f"{kind.__name__} is made again with the arguments that it passed to super().__init__, and its own __init__ "
+        f"wants {len(wanted)}: {', '.join(wanted)}; a __reduce__ that returns all of them mends it"
+    )
+
+
+def _globals(error: BaseException) -> Iterator[dict[str, Any]]:
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame.f_globals
+        traceback = traceback.tb_next
 
 
 def _sent(error: BaseException) -> tuple[Any] | None:

@@ -123,6 +123,8 @@ export interface CrashDetails {
   readonly wrote?: readonly string[];
   /** why a process ended that left no exception */
   readonly reason?: string;
+  /** why an exception of a task could not be unpickled */
+  readonly remade?: string;
   /** to what could not be pickled, from what was to be sent */
   readonly way?: string;
   /** of the program, in which it failed: the file and its digest */
@@ -163,6 +165,7 @@ export interface CrashFrame {
   /** not a library's */
   readonly user: boolean;
   readonly source: SourceLines | null;
+  /** as JSON; tensors {"tensor": facts}, others {"type", "attributes"|"items"|"text"} */
   readonly locals: { readonly [name: string]: Json };
 }
 
