@@ -272,8 +272,13 @@ def _require_sound(resolved: Resolved) -> None:
 
 
 def _supplied(problem: Problem) -> bool:
-    """Whether the smoke test brings what is missing: a model always, data where none are named, resumption."""
-    own = ("actor_rollout_ref.model", "critic.model.path", "trainer.resume_from_path")
+    """Whether the smoke test brings what is missing: a model, a folder to write to, data where none are named."""
+    own = (
+        "actor_rollout_ref.model",
+        "critic.model.path",
+        "trainer.resume_from_path",
+        "trainer.default_local_dir",  # of the cluster that the command is for
+    )
     unset = problem.key in ("data.train_files", "data.val_files") and "is not set" in problem.message
     return (
         unset or problem.key.startswith(own) or (problem.key == "data.train_batch_size" and "rows" in problem.message)

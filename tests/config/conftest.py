@@ -104,4 +104,6 @@ def _local(word: str, tmp_path: Path, model_dir: Path) -> str:
     if key in ("data.train_files", "data.val_files"):
         files = [write_rows(tmp_path / f"{key}{i}.parquet", 2048) for i in range(value.count(".parquet"))]
         return f"{key}={files}" if value.startswith("[") else f"{key}={files[0]}"
+    if key == "trainer.default_local_dir":  # such as /checkpoints, which root alone may make
+        return f"{key}={tmp_path / 'checkpoints'}"
     return f"{key}={model_dir}" if key.endswith("model.path") else word

@@ -164,6 +164,10 @@ def test_defaults_give_way(words: list[str], added: int) -> None:
     assert len(made) == added + len(words)
 
 
+def test_a_folder_of_the_full_run_that_cannot_be_made_here_is_not_needed() -> None:
+    assert make_plan(["trainer.default_local_dir=/proc/checkpoints"], None).overrides
+
+
 def test_kept_and_cut_by_name() -> None:
     words = [*LARGE, CRITIC, "algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.n=5", "trainer.nnodes=8"]
     plan = make_plan([*words, "trainer.n_gpus_per_node=4", f"{ACTOR}.optim.lr=1e-6"], None)
