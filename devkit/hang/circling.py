@@ -40,7 +40,7 @@ def verdict(case: Case) -> Verdict | None:
         f"no progress: {words.name(state)} is in the loop `{loop.text}` ({values}){words.at_frame(line.at)}, which has "
         f"come round, and nothing that it looks at has changed in {words.span(case.seconds)}{though}"
     )
-    return Verdict("stuck", text, words.culprit(state, line.at), None, words.waits(case.states), case.decided(0.0))
+    return Verdict("livelock", text, words.culprit(state, line.at), None, words.waits(case.states), case.decided(0.0))
 
 
 def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, Line]]:

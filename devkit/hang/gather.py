@@ -27,6 +27,7 @@ from devkit.hang.records import Verdict
 from devkit.hang.resources import add
 
 SAMPLE_SECONDS = 2.0  # between two samples
+AGAIN_SECONDS = 10.0  # beyond its patience, for what looked like a livelock
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION",)  # and not those that wait for an argument of their `__init__`
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
@@ -55,13 +56,19 @@ def watch_until_decided(
     patience: float = PATIENCE,
     wait: Callable[[float], object] = time.sleep,
 ) -> Diagnosis:
-    """Two samples, and more while a wait is too young to be called a hang: `patience` seconds and no longer."""
+    """Two samples, and more while a wait is too young to be called a hang: `patience` seconds and no longer.
+
+    What looked like a livelock is looked at again, a little longer: it may be between two of its calls just then.
+    """
     first, _ = take()
+    circled = False
     while True:
         wait(SAMPLE_SECONDS)
         last, raw = take()
-        verdict = diagnose(first, last, patience)
-        if verdict.decided or last.time - first.time >= patience:
+        verdict, seconds = diagnose(first, last, patience), last.time - first.time
+        circled = circled or verdict.kind == "livelock"
+        between = circled and verdict.kind == "moves" and seconds < patience + AGAIN_SECONDS
+        if not between and (verdict.decided or seconds >= patience):
             return Diagnosis(verdict, first, last, raw)
 
 

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from devkit.debug.briefly import is_unpickled
 from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.inworker.hub_place import HUB_NAME
@@ -230,8 +229,7 @@ def of_crash(document: Mapping[str, Any]) -> Event:
 
 def _of_another(kind: str, message: str) -> Raised | None:
     """What a task raised of which nothing is kept but what Ray told who asked for it."""
-    is_told = kind.startswith("RayTaskError") or is_unpickled(message)
-    inner = parse.last_of_innermost(f"{kind}: {message}") if is_told else None
+    inner = parse.last_of_innermost(f"{kind}: {message}") if kind.startswith("RayTaskError") else None
     return inner if inner and inner.who and inner.frames else None
 
 

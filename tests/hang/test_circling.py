@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.hang.jobs import TRAIN, driver, facts, process, verdict
+from devkit.hang.answers import read_sample
+from devkit.hang.gather import watch_until_decided
+from tests.hang.jobs import NOW, TRAIN, answer, driver, facts, process, verdict
 
 Document = dict[str, Any]
 WANTS = "while len(kept) < wanted"
@@ -55,3 +57,17 @@ def test_a_loop_that_comes_round_and_counts_the_same_is_a_livelock() -> None:
 )
 def test_whatever_may_get_further_is_none(first: list[Document], now: list[Document]) -> None:
     assert not verdict(first, now, seconds=12.0).hang
+
+
+def test_one_that_was_between_two_of_its_calls_is_looked_at_again() -> None:
+    further = job(3.0, "c", at=14)  # the second call of a turn
+    looks = [job(1.0, "a"), job(2.0, "b"), further, further, further, further, further, job(9.0, "d")]
+    times = iter(NOW + 2.2 * number for number in range(len(looks)))
+    waiting = iter(looks)
+    found = watch_until_decided(
+        lambda: (read_sample(answer(next(waiting), next(times))), {}), 10.0, wait=lambda seconds: None
+    )
+    assert found.verdict.kind == "livelock" and next(waiting, None) is None
+    one, other = iter([job(1.0, "a"), further]), iter([NOW, NOW + 2.2])
+    found = watch_until_decided(lambda: (read_sample(answer(next(one), next(other))), {}), 10.0, wait=lambda _: None)
+    assert found.verdict.kind == "moves" and next(one, None) is None, "nothing has come round"
