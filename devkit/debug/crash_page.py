@@ -58,7 +58,7 @@ def _wrote(document: Document) -> Iterator[Text]:
     from rich.text import Text
 
     if lines := document.get("wrote"):
-        yield Text("\n".join(["it last wrote:", *(f"  {line}" for line in lines)]), style="dim")
+        yield Text("\n".join(["the last lines of its output:", *(f"  {line}" for line in lines)]), style="dim")
 
 
 def _folded(document: Document) -> list[str]:

@@ -48,7 +48,10 @@ def _followers(group: Sequence[CrashRecord], crashes: Sequence[CrashRecord]) -> 
 
 
 def _times(group: Sequence[CrashRecord]) -> str:
-    return f"{len(group)} times in {ago(group[0].time - group[-1].time)}" if len(group) > 1 else ""
+    """How often, and within how long."""
+    seconds = group[0].time - group[-1].time
+    within = f"in {ago(seconds)}" if seconds >= 1 else "within a second"
+    return f"{len(group)} times {within}" if len(group) > 1 else ""
 
 
 def _block(

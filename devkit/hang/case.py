@@ -35,8 +35,8 @@ class Case:
         own = [each for each in self.now.crashes if each.worker_id == state.facts.id]
         return own[-1] if own else None
 
-    def decided(self, waited: float) -> bool:
-        return max(waited, self.seconds) >= self.patience
+    def decided(self, waited: float, times: float = 1.0) -> bool:
+        return max(waited, self.seconds) >= times * self.patience
 
 
 def case_of(first: Sample, now: Sample, patience: float) -> Case:

@@ -16,6 +16,8 @@ from devkit.hang.facts import CallWait, Line, Standing
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
 
+TIMES = 2  # as long as for a wait: one turn may rightly bring nothing
+_MAY_BE_MEANT = "if one more may take longer than that, this is no hang: devkit hang --after SECONDS looks for longer"
 _WHILE = "while "
 _COMPARES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
 _PLAIN = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context)
@@ -40,7 +42,8 @@ def verdict(case: Case) -> Verdict | None:
         f"no progress: {words.name(state)} is in the loop `{loop.text}` ({values}){words.at_frame(line.at)}, which has "
         f"come round, and nothing that it looks at has changed in {words.span(case.seconds)}{though}"
     )
-    return Verdict("livelock", text, words.culprit(state, line.at), None, words.waits(case.states), case.decided(0.0))
+    evidence = (*words.waits(case.states), _MAY_BE_MEANT)
+    return Verdict("livelock", text, words.culprit(state, line.at), None, evidence, case.decided(0.0, TIMES))
 
 
 def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, Line]]:

@@ -18,6 +18,7 @@ from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.debug.stack_groups import Frame
 from devkit.debug.stacks import nobody
 from devkit.errors import DevkitError, UsageError
+from devkit.hang import circling
 from devkit.hang.answers import read_sample
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import PATIENCE
@@ -27,7 +28,7 @@ from devkit.hang.records import Verdict
 from devkit.hang.resources import add
 
 SAMPLE_SECONDS = 2.0  # between two samples
-AGAIN_SECONDS = 10.0  # beyond its patience, for what looked like a livelock
+AGAIN_SECONDS = 6.0  # for what looked like a livelock, and then between two calls
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION",)  # and not those that wait for an argument of their `__init__`
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
@@ -58,7 +59,7 @@ def watch_until_decided(
 ) -> Diagnosis:
     """Two samples, and more while a wait is too young to be called a hang: `patience` seconds and no longer.
 
-    What looked like a livelock is looked at again, a little longer: it may be between two of its calls just then.
+    What looks like a livelock is looked at for longer, and again where it is between two of its calls just then.
     """
     first, _ = take()
     circled = False
@@ -67,8 +68,9 @@ def watch_until_decided(
         last, raw = take()
         verdict, seconds = diagnose(first, last, patience), last.time - first.time
         circled = circled or verdict.kind == "livelock"
-        between = circled and verdict.kind == "moves" and seconds < patience + AGAIN_SECONDS
-        if not between and (verdict.decided or seconds >= patience):
+        if circled and not (verdict.decided and verdict.hang) and seconds < patience * circling.TIMES + AGAIN_SECONDS:
+            continue
+        if verdict.decided or circled or seconds >= patience:
             return Diagnosis(verdict, first, last, raw)
 
 

@@ -32,15 +32,15 @@ def job(cpu: float, task: str, kept: str = "{}", **how: Any) -> list[Document]:
 
 
 def test_a_loop_that_comes_round_and_counts_the_same_is_a_livelock() -> None:
-    found = verdict(job(1.0, "a"), job(9.0, "b"), seconds=12.0)
+    found = verdict(job(1.0, "a"), job(9.0, "b"), seconds=21.0)
     assert found.hang and found.decided and found.culprit is not None and found.culprit.role == "driver"
     assert found.sentence == (
         "no progress: the driver is in the loop `while len(kept) < wanted` (kept = {}, wanted = 8) at /job/train.py:12 "
-        "in main, which has come round, and nothing that it looks at has changed in 12 s, "
+        "in main, which has come round, and nothing that it looks at has changed in 21 s, "
         "though Worker rank 0 is working at /job/train.py:20 in step"
     ), found.sentence
-    assert not verdict(job(1.0, "a"), job(9.0, "b")).decided, "two seconds say nothing"
-    assert verdict(job(1.0, "a", at=14), job(9.0, "b"), seconds=12.0).hang, "it came back to a line above"
+    assert not verdict(job(1.0, "a"), job(9.0, "b"), seconds=12.0).decided, "one turn may rightly bring nothing"
+    assert verdict(job(1.0, "a", at=14), job(9.0, "b"), seconds=21.0).hang, "it came back to a line above"
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_a_loop_that_comes_round_and_counts_the_same_is_a_livelock() -> None:
     ],
 )
 def test_whatever_may_get_further_is_none(first: list[Document], now: list[Document]) -> None:
-    assert not verdict(first, now, seconds=12.0).hang
+    assert not verdict(first, now, seconds=21.0).hang
 
 
 def test_one_that_was_between_two_of_its_calls_is_looked_at_again() -> None:
     further = job(3.0, "c", at=14)  # the second call of a turn
-    looks = [job(1.0, "a"), job(2.0, "b"), further, further, further, further, further, job(9.0, "d")]
+    looks = [job(1.0, "a"), job(2.0, "b"), *[further] * 8, job(9.0, "d")]
     times = iter(NOW + 2.2 * number for number in range(len(looks)))
     waiting = iter(looks)
     found = watch_until_decided(
