@@ -189,19 +189,29 @@ UNREAD = "Failed to deserialize exception. Refer to https://docs.ray.io for more
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
-    [("RayTaskError", RAISED), ("UnserializableException", f"{UNREAD}ray.exceptions.RayTaskError: {RAISED}")],
+    ("kind", "message", "own"),
+    [
+        ("RayTaskError", RAISED, []),
+        ("UnserializableException", f"{UNREAD}ray.exceptions.RayTaskError: {RAISED}", ["c2"]),
+    ],
 )
-def test_an_error_that_cannot_be_pickled_is_the_workers_own_whatever_its_name(kind: str, message: str) -> None:
+def test_an_error_that_cannot_be_pickled_is_the_workers_and_that_it_cannot_is_one_too(
+    kind: str, message: str, own: list[str]
+) -> None:
+    """Whoever expects the one, and catches it, is hit by the other."""
     words = brief(kind, message)
     assert "Two" in words.said and "1 and 2 note: of both" in words.said and "File" not in words.said
     assert (words.file, words.line, words.function) == ("/job/a.py", 17, "task")
     workers = {**crash("c1", "Two", "1 and 2\nnote: of both", "a.py", 17), "pid": 9, "node_ip": "10.0.0.2"}
     told = {**crash("c2", kind, message, "driver.py", 3), "time": 2.0, "pid": 1}
     found = first_error([of_crash(workers), of_crash(told)])
-    assert found.cause is not None and found.cause.best.id == "c1" and not found.others and not found.followed
+    assert found.cause is not None and found.cause.best.id == "c1" and not found.followed
+    assert [each.best.id for each in found.others] == own
     both = [CrashRecord.from_json(each) for each in (workers, told)]
-    assert [each.root for each in with_causes(both, lambda name: {"c1": workers, "c2": told}[name])] == [None, "c1"]
+    assert [each.root for each in with_causes(both, lambda name: {"c1": workers, "c2": told}[name])] == [
+        None,
+        None if own else "c1",
+    ]
 
 
 def crash(name: str, kind: str, message: str, file: str, line: int) -> dict[str, object]:

@@ -131,7 +131,7 @@ def test_why_an_exception_of_a_task_could_not_be_made_again() -> None:
     why = unpicklable.remade(asks("test_unpicklable.ToolError"))
     assert why == (
         "ToolError is made again with the arguments that it passed to super().__init__, and its own __init__ wants 2: "
-        "tool, code; a __reduce__ that returns all of them mends it"
+        "tool, code; define a __reduce__ that returns all of them"
     )
     document = snapshot.take(asks("ToolError"), WHO, "actor", budget=5.0)
     assert why in printed(crash_page(document, [], document["time"]))

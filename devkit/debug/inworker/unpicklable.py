@@ -61,7 +61,7 @@ def remade(error: BaseException) -> str:
         return ""
     return (
         f"{kind.__name__} is made again with the arguments that it passed to super().__init__, and its own __init__ "
-        f"wants {len(wanted)}: {', '.join(wanted)}; a __reduce__ that returns all of them mends it"
+        f"wants {len(wanted)}: {', '.join(wanted)}; define a __reduce__ that returns all of them"
     )
 
 
