@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 
 from devkit.debug.crash_page import crash_page
 from devkit.debug.inworker import snapshot
+from devkit.debug.inworker.as_documents import to_json
 from devkit.debug.inworker.dap_frames import Node, References, evaluated, exception_info, variables
 from devkit.debug.inworker.records import Identity
 from devkit.debug.inworker.redaction import scrub, scrub_start
 from devkit.debug.inworker.sources import source_around
-from devkit.debug.inworker.values import LARGE, SMALL, error_line, evaluate_log, summarise, to_json
+from devkit.debug.inworker.values import LARGE, SMALL, error_line, evaluate_log, summarise
 from devkit.debug.rows import JobRow
 from devkit.logs import redact, view
 from devkit.logs.collect import Left, LogFile, of_log

@@ -22,6 +22,7 @@ import ray
 import torch
 
 from devkit.debug.inworker import arrays, tree
+from devkit.debug.inworker.as_documents import to_json
 from devkit.debug.inworker.redaction import scrub
 from devkit.debug.inworker.scopes import assign
 from devkit.debug.inworker.values import (
@@ -32,7 +33,6 @@ from devkit.debug.inworker.values import (
     evaluate_summary,
     redact,
     summarise,
-    to_json,
 )
 
 

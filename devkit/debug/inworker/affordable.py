@@ -10,9 +10,10 @@ from itertools import islice
 from types import ModuleType
 from typing import Any
 
+from .as_documents import has_texts, keyed, listed, to_json, told
 from .insides import as_items, as_mapping, fields, size_of, telling, type_name
 from .redaction import REDACTED, hidden_items, hidden_pairs, redact, scrub_start
-from .values import Limits, has_texts, keyed, listed, summarise, to_json, told
+from .values import Limits, summarise
 
 # Costs are counted in elements of an array, of which some 200 are looked at in a microsecond.
 MOST = 200_000  # what is shown at once, without a look at the clock

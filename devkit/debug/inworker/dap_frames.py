@@ -13,11 +13,12 @@ from types import FrameType
 from typing import Any
 
 from . import tree
+from .as_documents import to_json
 from .insides import attributes, type_name
 from .redaction import REDACTED, hidden_pairs, is_secret, last_name, scrub, secrets_among, secrets_of_frames, without
 from .scopes import assign, evaluate
 from .stops import Stop
-from .values import LARGE, SMALL, Limits, array_text, cut, error_line, summarise, to_json
+from .values import LARGE, SMALL, Limits, array_text, cut, error_line, summarise
 from .words import plain
 
 Document = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Values as short texts, as JSON and as trees: capped, without secrets, and without running the program's own code.
+"""Values as short texts: capped, without secrets, and without running the program's own code.
 
 A program's `__repr__`, properties and iterators may block, log, or call a collective for which no other rank is there.
 So objects are shown by their attributes, and containers by the methods of the built-in type below them. The texts hold
@@ -36,8 +36,8 @@ from .shortly import short
 from .words import plain
 
 __all__ = [
-    "LARGE", "SMALL", "Limits", "assign", "attributes", "evaluate", "evaluate_log", "evaluate_summary", "has_texts",
-    "keyed", "listed", "redact", "summarise", "to_json", "told",
+    "LARGE", "SMALL", "Limits", "assign", "attributes", "evaluate", "evaluate_log", "evaluate_summary", "redact",
+    "summarise",
 ]  # fmt: skip
 
 
@@ -109,7 +109,7 @@ class _Text:
         if issubclass(kind, (str, bytes, bytearray)):
             return self._characters(value)
         facts = array_text(value)
-        return facts if facts is not None else _named(value)
+        return facts if facts is not None else by_name(value)
 
     def _characters(self, value: Any) -> str:
         base: Any = next(base for base in (str, bytes, bytearray) if issubclass(type(value), base))
@@ -179,7 +179,7 @@ class _Text:
             yield name, repr(REDACTED) if index in hidden else self.of(each, depth + 1)
 
     def _object(self, value: Any, depth: int) -> str:
-        plain = _plain_repr(value)
+        plain = plain_repr(value)
         if plain is not None:
             return cut(plain, self._limits.text)
         if depth and is_machinery(type(value)):
@@ -216,7 +216,7 @@ def facts_of(value: Any) -> dict[str, Any] | None:
         return {"kind": type_name(type(value)), "dtype": "", "shape": [], "note": cut(problem, 80)}
 
 
-def _named(value: Any) -> str | None:
+def by_name(value: Any) -> str | None:
     """What is known by a name, or by a short line: classes, functions, modules, enum members, handles, locks."""
     kind = type(value)
     if issubclass(kind, type):
@@ -232,7 +232,7 @@ def _named(value: Any) -> str | None:
     return short(value)
 
 
-def _plain_repr(value: Any) -> str | None:
+def plain_repr(value: Any) -> str | None:
     kind = type(value)
     module = getattr(kind, "__module__", "")
     if not isinstance(module, str):
@@ -269,107 +269,8 @@ def _length(value: Any) -> str:
     return f" of {size_of(value)}" if as_items(value, 0) is not None else ""
 
 
-def to_json(value: Any, limits: Limits = SMALL) -> Any:
-    """The value as a document: plain values as they are, tensors as their facts, the rest by type and attributes.
-
-    >>> to_json({"step": 3, "loss": float("nan"), "token": "x"})
-    {'step': 3, 'loss': 'nan', 'token': '<redacted>'}
-    >>> to_json({1: "one", "two": 2})
-    {'type': 'dict', 'attributes': {'1': 'one', "'two'": 2}}
-    >>> to_json(("actor", 3)), to_json(range(3))
-    ({'type': 'tuple', 'items': ['actor', 3]}, {'type': 'range', 'text': 'range(0, 3)'})
-    """
-    try:
-        return _json(value, limits, 0)
-    except Exception as error:  # noqa: BLE001 - keeps a snapshot alive whatever the value is; the document tells
-        return {"type": type_name(type(value)), "problem": type(error).__name__}
-
-
-def _json(value: Any, limits: Limits, depth: int) -> Any:
-    kind = type(value)
-    if value is None or kind is bool:
-        return value
-    if kind is int:
-        return value if value.bit_length() < 64 else told(value, limits)
-    if kind is float:
-        return value if value - value == 0 else repr(value)  # JSON has no nan and no inf
-    if kind is str:
-        return _start(value, limits.text)
-    facts = facts_of(value)
-    if facts is not None:
-        return {facts["kind"]: {name: _finite(each) for name, each in facts.items() if name != "kind"}}
-    if depth >= limits.depth:
-        return told(value, limits)
-    return _json_container(value, limits, depth)
-
-
-def _json_container(value: Any, limits: Limits, depth: int) -> Any:
-    mapping = as_mapping(value)
-    if mapping is not None:
-        pairs = list(islice(dict.items(mapping), limits.items))
-        return keyed(pairs, _json_pairs(pairs, dict.__len__(mapping), limits, depth))
-    named = fields(value)
-    items = as_items(value, limits.items) if named is None else None
-    if items is not None:
-        return listed(value, _json_items(items, size_of(value), limits, depth))
-    if _named(value) is not None or _plain_repr(value) is not None or issubclass(type(value), BaseException):
-        return told(value, limits)
-    if named is None and depth and is_machinery(type(value)):
-        return {"type": type_name(type(value)), "text": f"<{type_name(type(value))}>"}
-    named = telling(value) if named is None else named
-    inner = _json_pairs(named[: limits.items], len(named), limits, depth)
-    return {"type": type_name(type(value)), "attributes": inner}
-
-
-def told(value: Any, limits: Limits = SMALL) -> dict[str, str]:
-    """A value that is shown by a text, which is no text of the program: "<lock unlocked>", "range(0, 3)"."""
-    return {"type": type_name(type(value)), "text": summarise(value, limits)}
-
-
-def listed(value: Any, items: list[Any]) -> Any:
-    """What a sequence or a set has, as a document: JSON has lists alone, so any other says what it is."""
-    return items if type(value) is list else {"type": type_name(type(value)), "items": items}
-
-
-def keyed(pairs: list[tuple[Any, Any]], inner: dict[str, Any]) -> Any:
-    """A mapping as a document: JSON has texts for keys alone, so one with others is told as Python writes its keys.
-
-    >>> keyed([("a", 1)], {"a": 1}), keyed([(1, "x")], {"1": "x"})
-    ({'a': 1}, {'type': 'dict', 'attributes': {'1': 'x'}})
-    """
-    return inner if has_texts(pairs) else {"type": "dict", "attributes": inner}
-
-
-def has_texts(pairs: list[tuple[Any, Any]]) -> bool:
-    return all(issubclass(type(key), str) for key, _ in pairs)
-
-
-def _json_items(items: list[Any], size: int, limits: Limits, depth: int) -> list[Any]:
-    hidden = hidden_items(items, size)
-    shown = [REDACTED if index in hidden else _json(each, limits, depth + 1) for index, each in enumerate(items)]
-    return [*shown, f"... {size - len(items)} more"] if size > len(items) else shown
-
-
-def _json_pairs(pairs: list[tuple[Any, Any]], count: int, limits: Limits, depth: int) -> dict[str, Any]:
-    hidden, texts = hidden_pairs(pairs), has_texts(pairs)
-    shown = {
-        _start(key, limits.text) if texts and type(key) is str else summarise(key, limits): REDACTED
-        if index in hidden
-        else _json(each, limits, depth + 1)
-        for index, (key, each) in enumerate(pairs)
-    }
-    return shown | {"...": f"{count - len(pairs)} more"} if count > len(pairs) else shown
-
-
-def _start(text: str, length: int) -> str:
+def start(text: str, length: int) -> str:
     return scrub(text) if len(text) <= length else scrub_start(text, length) + "…"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    is_odd = isinstance(value, complex) or (isinstance(value, float) and value - value != 0)
-    return repr(value) if is_odd else value
 
 
 def evaluate_summary(stop: Any, expression: str, frame: Any, timeout: float) -> dict[str, Any]:
@@ -416,7 +317,7 @@ def _log_part(expression: str, frame: FrameType) -> str:
         value = evaluate(expression, frame)
         if is_secret(last_name(expression), value):
             return REDACTED
-        text = _start(value, SMALL.total) if type(value) is str else summarise(value)
+        text = start(value, SMALL.total) if type(value) is str else summarise(value)
         return str(without(text, secrets_among(frame.f_locals)))
     except Exception as error:  # noqa: BLE001 - a logpoint never raises into the program; its text tells
         return f"<{error_line(error)}>"
