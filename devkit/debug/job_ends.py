@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from devkit.errors import INTERRUPTED, DevkitError
 from devkit.signals import how_ended
 
 HUB_SECONDS = 3.0
+_LEFT = re.compile(r"(?:os\._exit\()?(-?\d+)(?:$|\))")  # of a crash by `os._exit`; older devkits have the code alone
 
 
 def corrected(rows: Sequence[JobRow], hub: Hub | None) -> list[JobRow]:
@@ -94,7 +96,7 @@ def _raised(hub: Hub) -> dict[str, _End]:
 
 def _of_error(crash: CrashRecord) -> _End:
     """What a driver's crash says of its end; it has an exit code where it called `os._exit`."""
-    status = crash.exception["message"].removeprefix("os._exit(").removesuffix(")")
-    if crash.exception["type"] == "SystemExit" and status.removeprefix("-").isdigit():  # by `os._exit`
-        return _of_code(int(status))
+    left = _LEFT.match(crash.exception["message"]) if crash.exception["type"] == "SystemExit" else None
+    if left is not None:
+        return _of_code(int(left[1]))
     return _End("FAILED", f"the driver raised {said(crash)}")

@@ -78,7 +78,7 @@ def read_process(document: Document) -> ProcessFacts:
         caught=tuple(_caught(each) for each in facts.get("caught") or ()),
         inner=tuple(_inner_wait(each) for each in facts.get("primitives") or ()),
         polls=tuple(_poll(each) for each in facts.get("polls") or ()),
-        standing=tuple(map(_standing, facts.get("statements") or ())),
+        standing=tuple(map(_standing, known.get("statements") or ())),
         keeps=_values(facts.get("keeps") or {}),
         wrote=tuple(map(str, facts.get("wrote") or ())),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),

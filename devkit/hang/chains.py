@@ -97,7 +97,8 @@ def _of(case: Case, state: State) -> Iterator[End]:
     for wait in state.facts.waits:
         for task in wait.tasks:
             call, actor = case.now.calls.get(task), task[OWN_PART:]
-            holder = actors.get(actor) if not actor.startswith(NO_ACTOR) else processes.get(call.worker if call else "")
+            own = None if actor.startswith(NO_ACTOR) else actors.get(actor)
+            holder = own or processes.get(call.worker if call else "")  # who does not answer tells no actor's id
             yield End(state, wait, call, holder)
 
 

@@ -381,6 +381,7 @@ class CrashFacts:
     at: Frame | None
     time: float
     root: str | None
+    kind: str = ""  # "exit": the end of a process
 
 
 @dataclass(frozen=True)

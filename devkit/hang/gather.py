@@ -28,7 +28,7 @@ from devkit.hang.records import Verdict
 from devkit.hang.resources import add
 
 SAMPLE_SECONDS = 2.0  # between two samples
-AGAIN_SECONDS = 6.0  # for what looked like a livelock, and then between two calls
+AGAIN_SECONDS = 6.0  # for what was between two calls just then
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION",)  # and not those that wait for an argument of their `__init__`
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
@@ -59,7 +59,7 @@ def watch_until_decided(
 ) -> Diagnosis:
     """Two samples, and more while a wait is too young to be called a hang: `patience` seconds and no longer.
 
-    What looks like a livelock is looked at for longer, and again where it is between two of its calls just then.
+    What looks like work that never ends is looked at for longer, and again where it is between two calls just then.
     """
     first, _ = take()
     circled = False
@@ -68,9 +68,9 @@ def watch_until_decided(
         last, raw = take()
         verdict, seconds = diagnose(first, last, patience), last.time - first.time
         circled = circled or verdict.kind == "livelock"
-        if circled and not (verdict.decided and verdict.hang) and seconds < patience * circling.TIMES + AGAIN_SECONDS:
-            continue
-        if verdict.decided or circled or seconds >= patience:
+        is_young = circled or (verdict.kind == "silent" and not verdict.decided)
+        limit = circling.TIMES * patience + AGAIN_SECONDS if is_young else patience
+        if (verdict.decided and not (circled and verdict.kind == "moves")) or seconds >= limit:
             return Diagnosis(verdict, first, last, raw)
 
 
@@ -105,7 +105,9 @@ class Sampler:
         for each in all_crashes(self._hub):
             if each.job_id == self.job:
                 at = Frame(each.file, each.line, each.function) if each.file else None
-                yield CrashFacts(each.id, each.worker_id, each.role, each.rank, said(each), at, each.time, each.root)
+                yield CrashFacts(
+                    each.id, each.worker_id, each.role, each.rank, said(each), at, each.time, each.root, each.kind
+                )
 
 
 def choose_job(hub: Hub, source: RowTables | None, wanted: str | None) -> str:

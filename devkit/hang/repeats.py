@@ -84,6 +84,9 @@ def explain(found: Verdict, case: Case) -> Verdict:
     """
     failing: list[Repeated] = sorted(_repeats(case), key=lambda each: -each.times)
     swallowed: list[Repeated] = sorted(_swallowed(case), key=lambda each: -each.times)
+    if found.kind == "moves" and failing and _moves_alone(case, failing[0]):
+        sentence = f"no progress: {failing[0].said}; nothing else moves, and it is started anew each time"
+        return replace(found, kind="failing", sentence=sentence, evidence=(failing[0].evidence, *found.evidence))
     moves = not found.hang and found.kind not in _EXPLAINED
     repeat = next(iter(failing if moves else [*failing, *swallowed]), None)
     told = [*failing[:1], *swallowed[:MOST]] or list(_once(found, case))[:MOST]
@@ -96,6 +99,14 @@ def explain(found: Verdict, case: Case) -> Verdict:
         return replace(found, evidence=evidence)
     rest = found.sentence.removeprefix("no hang: ").rpartition("no progress: ")[2]
     return replace(found, kind="failing", sentence=f"no progress: {repeat.said}; {rest}", evidence=evidence)
+
+
+def _moves_alone(case: Case, repeat: Repeated) -> bool:
+    """Whether only those move that fail: a process that is started anew comes to other lines, which is no progress."""
+    if not isinstance(repeat, Repeat) or repeat.newest.kind != "exit":
+        return False
+    busy = [each for each in case.states if each.moved or each.doing == "busy" or each.works_beside]
+    return all(each.facts.role == repeat.newest.role and not each.advanced for each in busy)
 
 
 def _once(found: Verdict, case: Case) -> Iterator[Swallowed]:

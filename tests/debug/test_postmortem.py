@@ -365,7 +365,14 @@ def test_a_drivers_hard_exit_is_reported_with_what_it_handled_and_one_with_succe
         code=3,
     )
 
-    assert reported == [["driver after ValueError('no reward')", "SystemExit", "os._exit(3)", ["<module>", "give_up"]]]
+    assert reported == [
+        [
+            "driver after ValueError('no reward')",
+            "SystemExit",
+            "os._exit(3) after ValueError: no reward",
+            ["<module>", "give_up"],
+        ]
+    ]
     assert outcome("import os; postmortem.install_in_driver(on_crash); os._exit(0)") == []
 
 

@@ -71,3 +71,33 @@ def test_one_that_was_between_two_of_its_calls_is_looked_at_again() -> None:
     one, other = iter([job(1.0, "a"), further]), iter([NOW, NOW + 2.2])
     found = watch_until_decided(lambda: (read_sample(answer(next(one), next(other))), {}), 10.0, wait=lambda _: None)
     assert found.verdict.kind == "moves" and next(one, None) is None, "nothing has come round"
+
+
+def mute(cpu: float, line: int = 14) -> Document:
+    """A process that holds its Python's lock, as a neighbour sees it."""
+    at = {"file": TRAIN, "line": line, "function": "extract"}
+    statements = [
+        {"thread": "MainThread", "lines": [{"at": at, "text": "BOXED.findall(text)", "values": {"text": '"a{"'}}]}
+    ]
+    known = process(None, 0, "Verifier")
+    threads = [{"name": "MainThread", "frames": [at], "stopped": False, "state": "R", "cpu": cpu}]
+    return known | {
+        "process": {"state": "R", "cpu": cpu, "children_cpu": 0.0, "io": 0},
+        "threads": threads,
+        "statements": statements,
+    }
+
+
+def test_a_call_that_holds_the_lock_and_computes_is_named_with_what_it_works_on() -> None:
+    found = verdict([mute(1.0), driver()], [mute(21.0), driver()], seconds=21.0)
+    assert found.kind == "silent" and found.decided and found.hang
+    assert found.sentence == (
+        "Verifier rank 0 does not respond: one call at /job/train.py:14 in extract has held its Python's lock "
+        "(the GIL) for 21 s, and computes"
+    ), found.sentence
+    assert '    BOXED.findall(text)  # text = "a{"' in found.evidence, found.evidence
+    assert not verdict([mute(1.0), driver()], [mute(12.0), driver()], seconds=12.0).decided
+    other = verdict([mute(1.0), driver()], [mute(21.0, line=15), driver()], seconds=21.0)
+    assert not other.hang, "it is elsewhere"
+    starved = verdict([mute(1.0), driver()], [mute(5.0), driver()], seconds=21.0)
+    assert not starved.hang, "others have the cores"

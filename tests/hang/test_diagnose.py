@@ -544,6 +544,15 @@ def test_what_fails_again_and_again_while_others_work_is_told_and_no_hang() -> N
     assert not found.hang and ", but Env fails again and again, 12 times" in found.sentence
 
 
+def test_who_is_started_anew_again_and_again_makes_no_progress_by_that() -> None:
+    crashes = tuple(replace(each, kind="exit") for each in failed(9, 3.0, said="SystemExit: os._exit(1)"))
+    new = process(facts(None, 47, "run"), 1, "Env")
+    found = verdict([driver()], [new, driver()], crashes=crashes)
+    assert found.kind == "failing" and found.sentence.startswith("no progress: Env fails again and again, 9 times")
+    first, last = (process(facts(0, line, "robust"), 0, "Trainer") for line in (26, 27))
+    assert not verdict([first, driver()], [last, new, driver()], crashes=crashes).hang, "another one moves, too"
+
+
 def test_a_driver_that_tries_again_and_again_gets_nowhere() -> None:
     sleeps = process(facts(None, 26, "robust", call_in="clock_nanosleep"), None, "driver")
     found = verdict([sleeps], crashes=failed(12, 0.5))

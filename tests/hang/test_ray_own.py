@@ -290,6 +290,22 @@ def test_children_that_were_forked_are_named_with_what_they_lack(judged: Judged,
     assert [each["threads"][0]["frames"] != [] for each in stacks] == [True, True]
 
 
+WORKS = {
+    "circles": ("livelock", "is in the loop `while len(kept) < 8` (kept = {}) at", "which has come round"),
+    "regex": ("silent", "has held its Python's lock (the GIL) for", "the driver waits for Verifier"),
+}
+
+
+@pytest.mark.parametrize("how", WORKS)
+def test_work_that_never_ends_is_told_apart_from_work(judged: Judged, how: str) -> None:
+    kind, says, more = WORKS[how]
+    found = judged.verdict("own_works.py", "--after", "3", until=more, words=(how,))
+    assert (found["kind"], found["culprit"]["line"]) == (kind, mark("own_works.py", how)), found["sentence"]
+    assert says in found["sentence"], found["sentence"]
+    if how == "regex":  # which nobody but a neighbour can say
+        assert any(each.strip().startswith("found = BOXED.findall(text)  # ") for each in found["evidence"]), found
+
+
 IN_TURN = [  # as above
     ("own_polls.py",),
     *(("own_waits.py", how) for how in WAITS if how not in ALONE),
@@ -300,6 +316,7 @@ IN_TURN = [  # as above
     ("own_turns.py",),
     *(("own_looks.py", how) for how in ("predicate", "spins")),
     *(("own_forks.py", how) for how in ("lock", "ray")),
+    *(("own_works.py", how) for how in WORKS),
 ]
 
 

@@ -264,8 +264,9 @@ async def _seen_by_neighbour(hub: Hub, worker_id: str, identity: Document, timeo
         process = seen["process"]
         if process is None or process["state"] in "TtZX":
             return {"process": process, "threads": []}
-        spied = await hub.ask_nearby(identity, "spy", timeout / 2, pid=identity["pid"], native=False)
-        return {"process": process, "threads": spied.get("threads", [])}
+        wanted = {"pid": identity["pid"], "native": False, "statements": True}
+        spied = await hub.ask_nearby(identity, "spy", timeout / 2, **wanted)
+        return {"process": process, "threads": spied.get("threads", []), "statements": spied.get("statements", [])}
     fate = await hub.fate_of(worker_id)
     return {"fate": fate["reason"]} if fate else {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from . import costs
@@ -68,13 +69,19 @@ def stacks(agent: Any, _document: Document) -> Document:
 
 
 def spy(agent: Any, document: Document) -> Document:
+    """The stacks of a neighbour, and where they are wanted the statements at which it stands, with variables."""
     from .dumping import NoDumpError, look
-    from .stacks import PySpyError
+    from .stacks import PySpyError, statements_by_py_spy
 
+    pid = int(document["pid"])
     try:
-        return {"threads": look(int(document["pid"]), bool(document["native"]), 8.0)}
+        found: Document = {"threads": look(pid, bool(document["native"]), 8.0)}
     except (NoDumpError, PySpyError) as error:
         return {"error": str(error)}
+    if document.get("statements"):
+        with suppress(PySpyError):
+            found["statements"] = statements_by_py_spy(pid, 4.0)
+    return found
 
 
 @costs.counted()

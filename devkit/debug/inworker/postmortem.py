@@ -242,10 +242,17 @@ def _watch_hard_exits(report: _Reporter, kind: str) -> None:
         handled = sys.exc_info()[1]
         ours = os.getpid() == here and not _is_rays(sys._getframe(1).f_code.co_filename)
         if ours and _is_failure(status, kind) and not isinstance(handled, KeyboardInterrupt):
-            report(_raised_here(SystemExit(f"os._exit({status})"), handled), kind)  # nothing else would tell it
+            report(_raised_here(SystemExit(_left_by(status, handled)), handled), kind)
         original(status)
 
     os._exit = hard_exit
+
+
+def _left_by(status: int, handled: BaseException | None) -> str:
+    """Nothing else would tell that this was no `sys.exit`, and what it was about."""
+    from .values import error_line
+
+    return f"os._exit({status})" + (f" after {error_line(handled)}" if handled is not None else "")
 
 
 def _watch_soft_exits(report: _Reporter) -> None:

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -23,6 +23,8 @@ __all__ = [
     "is_ours",
     "last_words",
     "py_spy",
+    "statements_by_py_spy",
+    "statements_of",
     "unwrapped",
     "users_lines",
 ]
@@ -32,6 +34,7 @@ STOPS = OURS + "stops.py"
 HOLDS = "_hold"  # the function there that holds a thread; its variable `stop` is the stop
 OUR_THREADS = "devkit"  # our threads' names start with it
 DEPTH = 200  # frames of a thread, the innermost ones
+STATEMENTS, VARIABLES = 3, 8  # lines of a thread, and variables of each, where py-spy looks
 TASKS = 100  # asyncio tasks that are listed
 PTRACE_HINT = "py-spy lacks permission for this process (it needs SYS_PTRACE)"
 _PR_SET_PTRACER = 0x59616D61
@@ -184,12 +187,23 @@ class NoPySpyError(PySpyError):
 
 def py_spy(pid: int, native: bool = False, timeout: float = 10.0) -> list[Thread]:
     """The same by py-spy, which also sees a process that holds Python's lock, and native frames. Raises PySpyError."""
+    return threads_of(_dumped(pid, ["--native"] if native else [], timeout))
+
+
+def statements_by_py_spy(pid: int, timeout: float = 10.0) -> list[dict[str, Any]]:
+    """Where a process that holds Python's lock stands in the program, as `statements.describe` says it: the line, and
+    the variables of its function, as far as they are plain data. Raises PySpyError.
+    """
+    return statements_of(_dumped(pid, ["--locals"], timeout))
+
+
+def _dumped(pid: int, options: list[str], timeout: float) -> bytes:
     import subprocess
 
     program = _find_py_spy()
     if program is None:
         raise NoPySpyError("py-spy is not installed with this Python, nor on PATH")
-    command = [program, "dump", "--json", "--pid", str(pid), *(["--native"] if native else [])]
+    command = [program, "dump", "--json", "--pid", str(pid), *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child:
         _let_trace(pid, child.pid)
@@ -201,15 +215,24 @@ def py_spy(pid: int, native: bool = False, timeout: float = 10.0) -> list[Thread
             child.kill()
     if child.returncode != 0:
         raise PySpyError(_reason(errors))
-    return threads_of(output)
+    return output
 
 
 def threads_of(output: bytes) -> list[Thread]:
     """What py-spy has printed. Raises PySpyError for anything else."""
+    return _read(output, _of_py_spy)
+
+
+def statements_of(output: bytes) -> list[dict[str, Any]]:
+    """The same where py-spy has printed variables, too."""
+    return _read(output, _statements)
+
+
+def _read(output: bytes, reader: Callable[[Any], list[dict[str, Any]]]) -> list[dict[str, Any]]:
     import json
 
     try:
-        return _of_py_spy(json.loads(output))
+        return reader(json.loads(output))
     except (ValueError, RecursionError) as error:
         raise PySpyError(f"py-spy answered something else than JSON: {error}") from None
     except (TypeError, AttributeError) as error:
@@ -249,6 +272,33 @@ def _of_py_spy(document: list[dict[str, Any]]) -> list[Thread]:
         ]
         threads.append(program_part(name, frames))
     return [thread for thread in threads if thread is not None]
+
+
+def _statements(document: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of each thread that runs something of the program's, the innermost lines of that."""
+    found = []
+    for thread in document:
+        frames = [frame for frame in thread.get("frames", ()) if _is_the_programs(str(frame.get("filename", "")))]
+        if frames:
+            name = thread.get("thread_name") or "MainThread"
+            found.append({"thread": str(name), "lines": [_statement(frame) for frame in frames[:STATEMENTS]]})
+    return found
+
+
+def _is_the_programs(file: str) -> bool:
+    return bool(file) and is_users(file) and not is_ours(file)
+
+
+def _statement(frame: dict[str, Any]) -> dict[str, Any]:
+    import linecache
+
+    from .redaction import redact, scrub
+
+    file, line = str(frame["filename"]), int(frame.get("line") or 0)
+    known = [each for each in frame.get("locals") or () if each.get("repr") is not None][:VARIABLES]
+    values = {str(each["name"]): scrub(str(redact(each["name"], str(each["repr"])))) for each in known}
+    at = {"file": file, "line": line, "function": str(frame.get("name", ""))}
+    return {"at": at, "text": scrub(linecache.getline(file, line).strip()), "values": values}
 
 
 def program_part(name: str, frames: list[dict[str, Any]]) -> Thread | None:

@@ -1,0 +1,44 @@
+"""Starts a Ray, if there is none, and works without end, in the way that its word says."""
+
+import re
+import sys
+
+import ray
+
+BOXED = re.compile(r"\\boxed\{(?:[^{}]+|\{[^{}]*\})*\}")
+
+
+@ray.remote(num_cpus=0)
+class Sampler:
+    def rewards(self, turn):
+        sum(range(200_000))
+        return [0.5] * 4  # all alike
+
+
+@ray.remote(num_cpus=0)
+class Verifier:
+    def grade(self, text, truth):
+        found = BOXED.findall(text)  # @regex
+        return float(truth in found)
+
+
+def circles():
+    sampler, kept, turn = Sampler.remote(), {}, 0
+    while len(kept) < 8:
+        turn += 1
+        rewards = ray.get(sampler.rewards.remote(turn))  # @circles
+        if max(rewards) > min(rewards):
+            kept[turn] = rewards
+
+
+def regex():
+    ray.get(Verifier.remote().grade.remote("so \\boxed{" + "x = 3, " * 40, "3"))
+
+
+def main(how):
+    ray.init(logging_level="ERROR")
+    globals()[how]()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
