@@ -170,6 +170,11 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"what cannot be pickled: {document['way']}"
     if document.get("remade"):
         yield str(document["remade"])
+    if document.get("none"):
+        yield f"{document['none']} is None"
+    if earlier := document.get("ran"):
+        listed = ", ".join(f"{name} ({count(times, 'time')})" for name, times in earlier.items())
+        yield f"this process has run other tasks before, and has what they changed in it: {listed}"
     if classes := document.get("objects"):
         call = str(document.get("arriving") or "")
         what = f"the argument of {call} that could not be unpickled" if call else "what could not be unpickled"

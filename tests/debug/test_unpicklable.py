@@ -137,3 +137,14 @@ def test_why_an_exception_of_a_task_could_not_be_made_again() -> None:
     assert why in printed(crash_page(document, [], document["time"]))
     assert unpicklable.remade(asks("KeptError")) == "" == unpicklable.remade(asks("UnknownError"))
     assert unpicklable.remade(ToolError("bash", 1)) == "", "this one is here"
+
+
+class NamedError(Exception):
+    def __init__(self, message: str, *, status: int, hint: str = "") -> None:
+        super().__init__(message)
+
+
+def test_what_is_wanted_by_name_is_told_too() -> None:
+    with pytest.raises(UnserializableException) as caught:
+        raise UnserializableException("Original exception:\nray::run()\nNamedError: bad")
+    assert "wants 2: message, status by name;" in unpicklable.remade(caught.value)

@@ -224,6 +224,8 @@ class CrashDetails(TypedDict):
     cut: list[str]  # what was left out for size or time, in words
     wrote: NotRequired[list[str]]  # the last lines of its error output and of its output, where these are files
     reason: NotRequired[str]  # why a process ended that left no exception
+    none: NotRequired[str]  # the name that the line called, and that is None
+    ran: NotRequired[dict[str, int]]  # other remote functions that the process of a task has run before, how often each
     remade: NotRequired[str]  # why an exception of a task could not be unpickled
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent
     modules: NotRequired[dict[str, dict[str, str]]]  # of the program, in which it failed: the file and its digest

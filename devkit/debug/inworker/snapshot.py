@@ -24,9 +24,10 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from . import ownership
+from . import leftovers, ownership
 from .affordable import Showing, order
 from .crash_files import KEPT, encode, list_folder, load, record_of, store
+from .identity import task_called
 from .insides import attributes
 from .lastwords import last_words
 from .lineage import Place, awaited, chain_of, is_of_a_death, is_outer_level, link, places_of, root_of, tag
@@ -92,6 +93,10 @@ def take(
         document["way"] = scrub(way)
     if why := next(filter(None, (remade(each) for _, each in chain)), ""):
         document["remade"] = why
+    if name := leftovers.called_in_vain(error):
+        document["none"] = name
+    if kind == "task" and (earlier := leftovers.ran(task_called().rpartition(".")[2])):
+        document["ran"] = earlier
     if found := ownership.lost(error):
         document["lost"] = found
     document = without(document, shot.secrets)

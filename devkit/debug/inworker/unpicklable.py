@@ -55,10 +55,13 @@ def remade(error: BaseException) -> str:
     own: Any = kind.__dict__.get("__init__") if kind else None
     if kind is None or type(own) is not FunctionType or kind.__reduce__ is not BaseException.__reduce__:
         return ""
-    code = own.__code__
+    code, defaults = own.__code__, own.__kwdefaults__ or {}
     wanted = code.co_varnames[1 : code.co_argcount - len(own.__defaults__ or ())]
-    if len(wanted) < 2:  # the message is what nearly all pass on
+    by_name = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    by_name = tuple(f"{name} by name" for name in by_name if name not in defaults)
+    if len(wanted) < 2 and not by_name:  # the message is what nearly all pass on
         return ""
+    wanted += by_name
     return (
         f"{kind.__name__} is made again with the arguments that it passed to super().__init__, and its own __init__ "
         f"wants {len(wanted)}: {', '.join(wanted)}; define a __reduce__ that returns all of them"

@@ -123,6 +123,10 @@ export interface CrashDetails {
   readonly wrote?: readonly string[];
   /** why a process ended that left no exception */
   readonly reason?: string;
+  /** the name that the line called, and that is None */
+  readonly none?: string;
+  /** other remote functions that the process of a task has run before, how often each */
+  readonly ran?: { readonly [name: string]: number };
   /** why an exception of a task could not be unpickled */
   readonly remade?: string;
   /** to what could not be pickled, from what was to be sent */
