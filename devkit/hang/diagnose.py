@@ -305,9 +305,18 @@ def _who_waits(
     theirs = {state.facts.id for state in blamed} | {""}
     direct = [state for state in waiters if awaited.get(state.facts.id, ("", ""))[1] in theirs]
     others = [state for state in waiters if state not in direct]
-    text = f", and {words.they(direct, 'waits', 'wait')} for {whom}" if direct else ""
+    text = f", and {words.they(direct, 'waits', 'wait')} for {_which(direct, blamed, awaited)}{whom}" if direct else ""
     text += "".join(f"; {words.name(state)} waits {awaited[state.facts.id][0]}" for state in others[:MOST_TOLD])
     return text + "".join(f"; {words.name(state)} asks Ray in the loop {state.asks}" for state in askers[:MOST_TOLD])
+
+
+def _which(direct: Sequence[State], blamed: Sequence[State], awaited: Mapping[str, tuple[str, str]]) -> str:
+    """The call that they all wait for, where the one who is blamed stands in another: an actor may be in several."""
+    calls = {awaited.get(state.facts.id, ("", ""))[0].partition(",")[0].removeprefix("for ") for state in direct}
+    method = next(iter(calls)).rpartition(".")[2] if len(calls) == 1 else ""
+    at = blamed[0].place.function if blamed[0].place else ""
+    is_known = method.isidentifier() and len({state.facts.pid for state in blamed}) == 1
+    return f"{method} of " if is_known and at and method not in at.split(".") else ""
 
 
 def _is_like(one: State, other: State) -> bool:

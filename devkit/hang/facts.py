@@ -251,6 +251,7 @@ class Call:
     name: str  # "Node.ask"
     state: str
     worker: str = ""  # id of the process that runs it
+    attempt: int = 0  # how often it was tried before
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from devkit.hang import words
 from devkit.hang.case import Case
 from devkit.hang.facts import LockWait
 from devkit.hang.records import Kind, Verdict
-from devkit.hang.states import Doing, State
+from devkit.hang.states import IN_C, Doing, State
 
 WAITING: frozenset[Doing] = frozenset({"io", "wait", "sleep", "lock"})
 EXPLAINED: frozenset[Kind] = frozenset({"io", "stuck", "missing"})
 CALLS = ("get", "wait")  # of Ray
-_TURN = "turn"
+_TURN, _IN_C = "turn", "call of C"
 
 
 class Family(NamedTuple):
@@ -85,6 +85,8 @@ def _cause(case: Case, state: State) -> str:
     if _waits_for_turn(state):
         siblings = [each for each in case.states if each.facts.fork is not None and _owner(each) == _owner(state)]
         return _TURN if all(map(_waits_for_turn, siblings)) else ""
+    if state.doing == "wait" and state.about == IN_C:
+        return _IN_C
     return "ray" if state.doing == "ray" else ""
 
 
@@ -110,6 +112,9 @@ def _why(state: State, many: bool) -> str:
         turn = READERS_TURN.replace("its", "their", 1) if many else READERS_TURN
         kept = "none of them has it, so who had it has ended and kept it, as after a kill"
         return f"{'wait' if many else 'waits'} for {turn}{words.at(state)}: {kept}"
+    if state.about == IN_C:
+        lacks = "threads of native libraries, such as OpenMP's, are not in a forked child"
+        return f"{'wait' if many else 'waits'} in a call of C{words.at(state)}: {lacks}"
     orphan = _orphan(state)
     if orphan is None:
         call = next(iter(_calls(state)), "a call of Ray")

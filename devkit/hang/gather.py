@@ -197,18 +197,28 @@ def calls(source: RowTables, sample: Sample) -> tuple[dict[str, Call], Names, Na
     """
     waiting = [each for each in sample.processes if each.waits and each.role != "driver"]
     drivers = _awaited(each for each in sample.processes if each.role == "driver")
-    asked = dict.fromkeys([*list(_awaited(waiting))[:MOST_CALLS], *list(drivers)[:MOST_DRIVERS]])
+    asked = dict.fromkeys([*list(_awaited(waiting))[:MOST_CALLS], *_ends(list(drivers), MOST_DRIVERS)])
     found: dict[str, Call] = {}
     for task_id in asked:
         rows = source.tasks(("task_id", "=", task_id))
         if rows:
             row = max(rows, key=lambda row: row.attempt_number)
-            found[task_id] = Call(row.task_id, row.name or row.func_or_class_name, row.state, row.worker_id)
+            name = row.name or row.func_or_class_name
+            found[task_id] = Call(row.task_id, name, row.state, row.worker_id, row.attempt_number)
     awaited = {task[OWN_PART:] for task in asked}
     actors = [each.actor_id for each in sample.processes if each.actor_id in awaited]
     running = {each: _in_state(source, each, "RUNNING") for each in actors[:MOST_CALLS]}
     idle = [each for each in actors[:MOST_CALLS] if not running[each]]
     return found, running, {each: _in_state(source, each, "PENDING_ARGS_AVAIL") for each in idle}
+
+
+def _ends(tasks: Sequence[str], most: int) -> list[str]:
+    """The first and the last of them: of many, those that were asked for first have ended, as a rule.
+
+    >>> _ends(["a", "b", "c", "d", "e"], 4), _ends(["a", "b"], 4)
+    (['a', 'b', 'd', 'e'], ['a', 'b'])
+    """
+    return list(tasks) if len(tasks) <= most else [*tasks[: most // 2], *tasks[-(most // 2) :]]
 
 
 def _in_state(source: RowTables, actor: str, state: str) -> tuple[str, ...]:

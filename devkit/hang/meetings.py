@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from devkit.debug.naming import rank_list
-from devkit.hang import resources, words
+from devkit.hang import chains, resources, words
 from devkit.hang.blame import cut_off, of_peers, recorded
 from devkit.hang.case import Case
 from devkit.hang.facts import GroupFacts
@@ -137,7 +137,7 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
     peers = [each for each in peers if each not in through]
     size = max(_meeting(state).size for state in there) or len(there) + len(through) + len(peers)
     since = f"{words.they(there, 'waits', 'wait')} in {op}{words.at(words.first(there))}"
-    evidence, decided = words.waits(case.states), case.decided(0.0)
+    evidence, decided = words.waits(case.states, chains.awaited(case)), case.decided(0.0)
     culprit = words.culprit(words.first(there))
     if given := _given_twice(there, size):
         return Verdict("missing", f"{since} for {size} ranks, {given}", culprit, None, evidence, decided)
@@ -153,7 +153,7 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
     if came < size:
         arrived = f"only {came} {'has' if came == 1 else 'have'} arrived"
         who = f"no other {there[0].facts.role} process is" if len(roles) == 1 else "no other process of theirs is"
-        why = _elsewhere(there[0], apart) or f"{who} in this job"
+        why = _elsewhere(there[0], apart) or f"{who} in this job{_idle(case, there)}"
         text = f"{since} for {size} ranks, but {arrived}: {why}"
         return Verdict("missing", text, culprit, None, evidence, decided)
     ranks = f"{len(there)} of {came}" if through else f"all {came}"
@@ -161,6 +161,12 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
     if through:
         all_of += f", and {words.they(through, 'has', 'have')} come through it"
     return cut_off(case, there, all_of, culprit, None, evidence)
+
+
+def _idle(case: Case, there: Sequence[State]) -> str:
+    """Who has nothing to do meanwhile: those who are to come may be of another role."""
+    idle = [each for each in case.states if each.doing == "idle" and each not in there and not case.is_child(each)]
+    return f"; idle {'is' if len(idle) == 1 else 'are'} {words.named(idle)}" if idle else ""
 
 
 def _given_twice(there: Sequence[State], size: int) -> str:

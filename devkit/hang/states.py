@@ -51,6 +51,9 @@ _UNKNOWN = {"openat": "a file", "connect": "a socket"}
 SLEEP_CALLS = frozenset({"nanosleep", "clock_nanosleep"})
 _LOOPS = frozenset({"epoll_wait", "epoll_pwait"})  # of asyncio, which also waits for threads in them
 CHILD_CALLS = frozenset({"wait4", "waitid"})
+IN_C = (
+    "something within a call of C"  # the innermost frame is the program's own: Python's waits have frames of their own
+)
 MEETINGS = frozenset(
     {"init_process_group", "new_group", "new_subgroups", "split_group", "rendezvous", "tcp_rendezvous"}
 )
@@ -181,7 +184,8 @@ def _waiting(state: State, computes: bool) -> State:
         return replace(state, doing="sleep", about=polled)  # it was seen between two sleeps, or sleeps in a coroutine
     if inner is None and _awaits_ray(state):
         return replace(state, doing="ray")
-    return replace(state, doing="collective" if now.unlisted else "wait", about=inner.what if inner else "")
+    in_c = IN_C if inner is None and now.fork is not None and not is_library(now.stack.stack[0].file) else ""
+    return replace(state, doing="collective" if now.unlisted else "wait", about=inner.what if inner else in_c)
 
 
 def inner_wait(state: State) -> InnerWait | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import ray._private.worker
 
 from devkit.debug.crash_page import crash_page
-from devkit.debug.inworker import leftovers, snapshot
+from devkit.debug.inworker import leftovers, private, snapshot, workdirs
 from tests.debug.hub_fake import printed
 from tests.debug.test_crashes_view import WHO
 
@@ -47,3 +48,17 @@ def test_what_a_process_ran_before_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert leftovers.ran("export") == {"load": 20, "run_tests": 12}
     monkeypatch.setattr(ray._private.worker, "global_worker", None, raising=False)
     assert leftovers.ran("export") == {}
+
+
+def test_a_program_that_takes_functions_away_from_its_process_takes_none_from_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As those do that grade code: tests of HumanEval call that a reliability guard."""
+    for name in ("getcwd", "kill", "remove", "rename", "replace", "unlink"):
+        monkeypatch.setattr(os, name, None)
+    private.write(tmp_path / "own" / "a.json", "{}")
+    private.write(tmp_path / "own" / "a.json", "[]")
+    private.remove(tmp_path / "own" / "a.json")
+    assert workdirs.of_errors([FileNotFoundError(2, "no", "data.json")]) is not None
+    monkeypatch.undo()
+    assert not (tmp_path / "own" / "a.json").exists()

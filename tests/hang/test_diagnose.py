@@ -816,6 +816,15 @@ def test_one_that_comes_a_second_time_is_no_matter_of_the_network() -> None:
     assert found.kind == "missing", found.sentence
 
 
+def test_those_who_have_not_come_may_be_of_another_role() -> None:
+    alone = meeting(0, "PolicyTrainer", world_size=3)
+    idles = [process(facts(None, 0), rank, "Engine") for rank in (1, 2)]
+    found = verdict([driver(), alone, *idles], patience=1.0)
+    assert found.sentence.endswith(
+        "no other PolicyTrainer process is in this job; idle are Engine pid 1001 and Engine pid 1002"
+    )
+
+
 TORCH_FILE, MEETS = jobs.TORCH, {"op": "init_process_group", "world_size": 3}
 
 

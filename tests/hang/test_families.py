@@ -103,6 +103,15 @@ def test_children_that_wait_for_work_are_not_the_cause() -> None:
     assert found.sentence.startswith("no progress: Scorer pid 7 waits for data from a pipe at /job/train.py:56")
 
 
+def test_a_forked_child_that_waits_within_a_library_lacks_the_threads_of_that() -> None:
+    of = owner()
+    found = verdict([of, child(11, facts(None, 15, "featurize"), of), child(12, facts(None, 15, "featurize"), of)])
+    assert found.sentence.endswith(
+        "for its children pids 11, 12 (forked at /job/train.py:43 in Scorer.__init__), which wait in a call of C at "
+        "/job/train.py:15 in featurize: threads of native libraries, such as OpenMP's, are not in a forked child"
+    ), found.sentence
+
+
 def test_who_holds_up_a_collective_is_said_to_wait_for_such_children() -> None:
     late = named(elsewhere(1, 2, 56, call_in="read", target="a pipe"), "0b")
     found = verdict([in_collective(0, 2), late, child(11, orphaned(), late)], seconds=20.0)

@@ -19,7 +19,7 @@ from typing import Any
 
 from . import connected, dumping, forked, kernel_view, offering
 from .locks import holders
-from .stacks import PySpyError, Thread, py_spy
+from .stacks import PySpyError, Thread, py_spy, statements_by_py_spy
 
 MOST = 64  # of one process
 MOST_SEEN = 8  # of those that are looked at from outside
@@ -192,7 +192,11 @@ def _seen(pid: int, end: float) -> Document:
     for each in threads:
         if each["name"] == "MainThread":
             each.update(main)
-    return {"time": time.time(), "threads": threads, "forked": {"at": None}}
+    found = {"time": time.time(), "threads": threads, "forked": {"at": None}}
+    with suppress(PySpyError):
+        if threads and (left := end - time.monotonic()) > 0:
+            found["statements"] = statements_by_py_spy(pid, left)
+    return found
 
 
 def _stacks(pid: int, end: float) -> list[Thread]:

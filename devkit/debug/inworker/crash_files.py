@@ -74,7 +74,7 @@ def _keep_newest(folder: Path) -> None:
                     found.append((os.stat(name, dir_fd=at, follow_symlinks=False).st_mtime_ns, name))
         for _, name in sorted(found)[: max(0, len(found) - KEPT)]:
             with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=at)
+                private.unlink(name, dir_fd=at)
 
 
 def load(path: Path) -> dict[str, Any]:

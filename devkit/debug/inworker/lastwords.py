@@ -43,7 +43,7 @@ def lives(pid: int) -> bool:
     (True, False)
     """
     try:
-        os.kill(pid, 0)
+        private.kill(pid, 0)
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:

@@ -23,6 +23,9 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     import socket
 
+# Kept from before the program runs: what grades code that a model wrote takes these away from its whole process.
+getcwd, kill, replace, unlink = os.getcwd, os.kill, os.replace, os.unlink
+
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 NOT_OURS = "it is another user's, or others may write to it"
 BUNDLE = "bundle.zip"
@@ -116,10 +119,10 @@ def write(path: Path, data: str | bytes, own: int = 1, *, make: bool = True) -> 
         try:
             with os.fdopen(os.open(new, _NEW, 0o600, dir_fd=at), "wb") as file:
                 file.write(data.encode() if isinstance(data, str) else data)
-            os.replace(new, path.name, src_dir_fd=at, dst_dir_fd=at)
+            replace(new, path.name, src_dir_fd=at, dst_dir_fd=at)
         except OSError:
             with suppress(OSError):
-                os.unlink(new, dir_fd=at)
+                unlink(new, dir_fd=at)
             raise
 
 
@@ -154,7 +157,7 @@ def reading(path: Path, own: int = 1, owners: Collection[int] = ()) -> BinaryIO:
 def remove(path: Path, own: int = 1) -> None:
     """The file is not there afterwards, in a folder of this user's."""
     with suppress(FileNotFoundError), opened(path.parent, own) as at:
-        os.unlink(path.name, dir_fd=at)
+        unlink(path.name, dir_fd=at)
 
 
 def is_same_user(connection: socket.socket) -> bool:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from . import private
+
 _COPY = os.path.join("runtime_resources", "working_dir_files")  # where Ray has them
 
 Document = dict[str, Any]
@@ -17,7 +19,7 @@ def of_errors(errors: Iterable[BaseException]) -> Document | None:
     for each in errors:
         name = each.filename if isinstance(each, FileNotFoundError) else None
         if isinstance(name, str) and name and not os.path.isabs(name):
-            folder = os.getcwd()
+            folder = private.getcwd()
             return {"path": name, "folder": folder, "copied": "here" if _COPY in folder else _copied_elsewhere()}
     return None
 
