@@ -36,6 +36,7 @@ _RAISED = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
 _DIED = "The actor died unexpectedly before finishing this task."
 _DEAD = re.compile(r"^The actor is dead because (?:its worker process has died\.)?")
 _EXIT = re.compile(r"Worker exit type: \w+ Worker exit detail: ")
+_NO_ACTOR = re.compile(r"Failed to look up actor with name '[^'\n]*'(?=\. This could because)")  # three guesses follow
 MOST_USERS, WORTH_GIB, COMMAND = 3, 0.1, 40
 
 
@@ -79,6 +80,8 @@ def _brief(kind: str, message: str) -> Brief:
         return Brief(kind, _of_system(system["first"], message))
     if LOST in message:  # devkit's own sentence, which quotes how the owner died
         return Brief(kind, message)
+    if looked := _NO_ACTOR.match(message):
+        return Brief(kind, looked[0])
     if sent := _UNPICKLED.search(message):
         return Brief(kind, f"{sent[1]}: {sent[2]}")
     if _MONITOR.search(message) or _OVER_BEFORE.search(message):

@@ -154,7 +154,8 @@ def _awaited(end: End | None, running: Calls, held_up: Calls) -> str:
     if runs(call):
         where = f"which runs in {words.name(holder)}" if holder else "which runs in a process that devkit is not in"
         lineless = f", {_PAUSED}" if holder and holder.doing == "idle" else ""
-        return _QUEUES.get(call.name) or f"for {call.name}, {where}{lineless}"
+        again = f" as its try number {call.attempt + 1}" if call.attempt else ""
+        return _QUEUES.get(call.name) or f"for {call.name}, {where}{again}{lineless}"
     if call.state in QUEUED or (holder is not None and call.state == NO_PLACE):
         where = words.name(holder) if holder else "an actor that devkit is not in"
         return f"for {call.name}, queued at {where}{_before(holder, running, held_up)}"

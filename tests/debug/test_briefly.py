@@ -232,3 +232,12 @@ def test_an_object_that_cannot_be_read_is_told_without_rays_traceback() -> None:
     assert str(found.message) == (
         "an object could not be unpickled: ModuleNotFoundError: No module named 'reward_plugin'"
     )
+
+
+def test_rays_guesses_of_why_an_actor_is_not_found_are_left_out() -> None:
+    text = (
+        "Failed to look up actor with name 'weights'. This could because 1. You are trying to look up a named actor "
+        "you didn't create. 2. The named actor died. 3. You did not use a namespace matching that of the actor."
+    )
+    assert brief("ValueError", text).said == "ValueError: Failed to look up actor with name 'weights'"
+    assert brief("ValueError", "Failed to look up actor").said == "ValueError: Failed to look up actor"

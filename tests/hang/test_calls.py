@@ -519,3 +519,17 @@ def test_a_call_that_ray_has_handed_to_a_blocked_event_loop_does_not_run() -> No
     )
     said = "for Node.answer, queued at Node pid 3098, whose event loop is blocked"
     assert any(said in each for each in found.evidence), (found.sentence, found.evidence)
+
+
+def test_a_call_that_is_tried_again_says_so() -> None:
+    task = task_id("save", "a")
+    waits = driver(waits=[wait(task, line=12, call="main")])
+    sleeps = actor("a", role="Saver") | {}
+    sleeps["facts"] |= facts(None, 30, "Saver.save", call_in="clock_nanosleep") | {"actor_id": actor_id("a")}
+    for state, says in (
+        ("RUNNING", "for Saver.save, which runs in Saver pid 3097 as its try number 3"),
+        ("PENDING_ARGS_AVAIL", "for Saver.save, which Ray is to try again (2 so far failed)"),
+    ):
+        table = {task: Call(task, "Saver.save", state, "a", attempt=2)}
+        found = verdict([waits, sleeps], patience=1.0, calls=table, running={})
+        assert any(says in line for line in found.evidence), found.evidence
