@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -124,7 +125,7 @@ def test_a_port_that_an_earlier_run_holds(capsys: pytest.CaptureFixture[str], mo
 
 
 def test_a_limit_that_is_too_low(tmp_path: Path) -> None:
-    command = f"ulimit -Sn 512; exec {sys.executable} -m devkit {' '.join(QUICK)}"
+    command = f"ulimit -Sn 512; exec {shlex.quote(sys.executable)} -m devkit {' '.join(QUICK)}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=stretched(60))
     assert done.returncode == 0, done.stderr
     assert said(json.loads(done.stdout), "open-files") == [

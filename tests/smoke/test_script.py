@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +47,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     "line",
     [
         f"python3 -m {VERL} a=1 'b=two words'",
-        f"{sys.executable} -u -X dev -m {VERL} a=1 'b=two words'",
+        f"{shlex.quote(sys.executable)} -u -X dev -m {VERL} a=1 'b=two words'",
         "python3 -m trainer.main_ppo a=1 'b=two words'",
         "python3 verl/trainer/main_ppo.py a=1 'b=two words'",
         f"exec python3 -m {VERL} a=1 'b=two words' 2>&1 | tee log",

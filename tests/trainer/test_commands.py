@@ -75,6 +75,8 @@ def test_output_that_nobody_can_take(command: str, words: list[str], unbuffered:
 
 
 def test_output_that_is_no_utf_8() -> None:
+    if not str(ROOT).isascii():
+        pytest.skip("Python itself does not start from such a folder in such a locale")
     plain = {"PYTHONUTF8": "0", "LC_ALL": "C", "LANG": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
     done = run("main_ppo", ["--print-config", "trainer.project_name='größe 大'"], **plain)
     assert (done.returncode, done.stderr) == (0, b"")

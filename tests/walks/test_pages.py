@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ SMALL = 'devkit smoke --tiny "data.train_files=[]" "data.val_files=[]" -- bash' 
 def reader(terminal: Terminal) -> Terminal:
     """In the project's folder, as far as the pages name what is in it."""
     for folder in ("docs", "tests"):
-        terminal.run(f"mkdir -p {FOLDER} && ln -s {REPOSITORY / folder} {FOLDER}/{folder}")
+        terminal.run(f"mkdir -p {FOLDER} && ln -s {shlex.quote(str(REPOSITORY / folder))} {FOLDER}/{folder}")
     return terminal
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ _NAMES = {
     "Illegal instruction": "SIGILL",
 }
 # What C++ says before it aborts: the language's runtime, Ray's handler in its place, and checks of Ray, torch, glog.
+_ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 _UNCAUGHT = re.compile(
     r"terminate called after throwing an instance of '(?P<type>[^'\n]{1,300})'(?:\s+what\(\):\s+(?P<what>[^\n]*))?"
     r"|Unhandled exception: (?P<rays>\S{1,300}?)\. what\(\): (?P<said>[^\n]*)"
@@ -143,9 +145,19 @@ def dumped(text: str) -> list[tuple[str, list[dict[str, Any]]]]:
         if head := _STACK.match(line):
             stacks.append((head.group(1), []))
         elif stacks and (frame := _FRAME.match(line)):
-            file, number, function = frame.groups()
+            file, number, function = (_ESCAPED.sub(_unescaped, each) for each in frame.groups())
             stacks[-1][1].append({"file": file, "line": int(number) if number.isdigit() else 0, "function": function})
     return stacks
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """What Python's dump has written in ASCII.
+
+    >>> _ESCAPED.sub(_unescaped, r"/home/sch\\xf6n/\\u5927.py")
+    '/home/schön/大.py'
+    """
+    number = int(found[1] or found[2] or found[3], 16)
+    return chr(number) if number <= sys.maxunicode else found[0]
 
 
 def _memory_line(text: str) -> str:

@@ -185,7 +185,7 @@ def test_impossible_requests_are_answered(hub: RunningHub) -> None:
 
 
 def test_a_file_that_is_not_here_is_read_from_the_snapshot(hub: RunningHub) -> None:
-    document = json.loads(json.dumps(crash()).replace(str(HERE), "/elsewhere/job.py"))
+    document = json.loads(json.dumps(crash(), ensure_ascii=False).replace(str(HERE), "/elsewhere/job.py"))
     with running(Options(crash=keep(hub, document)), hub.client) as session:
         client = session.client
         frame = opened(client)[0]
@@ -201,7 +201,7 @@ def test_a_file_that_changed_since_is_read_from_the_snapshot(tmp_path: Path) -> 
     changed.write_text("# a new first line\n" + HERE.read_text())
 
     def source(path: Path) -> tuple[Document, RecordedSources]:
-        threads = threads_of(json.loads(json.dumps(crash()).replace(str(HERE), str(path))))
+        threads = threads_of(json.loads(json.dumps(crash(), ensure_ascii=False).replace(str(HERE), str(path))))
         sources = RecordedSources(threads, Paths(str(tmp_path)))
         return sources.source(threads[1].frames[0]), sources
 
@@ -217,7 +217,7 @@ def test_unpacked_code_is_the_workspaces_file(tmp_path: Path, hub: RunningHub) -
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "job.py").write_text(HERE.read_text())
     unpacked = "/tmp/ray/session_9/runtime_resources/working_dir_files/_ray_pkg_0f3a/pkg/job.py"
-    document = json.loads(json.dumps(crash()).replace(str(HERE), unpacked))
+    document = json.loads(json.dumps(crash(), ensure_ascii=False).replace(str(HERE), unpacked))
     with running(Options(crash=keep(hub, document), workspace=str(tmp_path)), hub.client) as session:
         assert opened(session.client)[0]["source"]["path"] == str(tmp_path / "pkg" / "job.py")
 
