@@ -154,6 +154,31 @@ def test_an_error_of_a_fixture_is_tried_again(project: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["flaky: test_it.py::test_with"])
 
 
+MANY = """
+import pathlib, pytest
+@pytest.fixture(scope="module")
+def cluster():
+    mark = pathlib.Path("came_up")
+    if not mark.exists():
+        mark.touch()
+        raise RuntimeError("it did not come up")
+@pytest.mark.parametrize("n", range(25))
+def test_on_it(cluster, n): pass
+"""
+
+
+def test_a_fixture_that_many_need_is_one_cause(project: pytest.Pytester) -> None:
+    project.makepyfile(test_it=MANY)
+    done = run(project, "--once-more", "-n1")
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(["flaky: test_it.py::test_on_it[[]24]", "*25 flaky*"])
+    project.makepyfile(test_it=MANY.replace("mark.touch()", "pass"))
+    (project.path / "came_up").unlink()
+    done = run(project, "--once-more", "-n1")
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(["failed again: test_it.py::test_on_it[[]0]"])
+
+
 def test_many_are_no_weather(project: pytest.Pytester) -> None:
     project.makepyfile(test_it="import pytest\n@pytest.mark.parametrize('n', range(21))\ndef test_n(n): assert 0")
     done = run(project, "--once-more")

@@ -1,7 +1,8 @@
 """Weather is not a fault: a test that failed is tried once more by itself, in a new process, when all others are over.
 
 If it passes then, what came before it in its file runs too, and it once more: a test that fails in its order is no
-weather. Passed again: `flaky: NAME`, and the run is green. A flaky test is a bug to be mended, and is counted.
+weather. Passed again: `flaky: NAME`, and the run is green. A flaky test is a bug to be mended, and is counted. Tests of
+one file whose fixture has failed have one cause, and are tried together.
 """
 
 from __future__ import annotations
@@ -69,28 +70,44 @@ class OnceMore:
 
     @pytest.hookimpl(trylast=True)  # xdist has ended its workers
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if self.config.option.once_more and exitstatus == pytest.ExitCode.TESTS_FAILED and len(self.failed) <= MANY:
+        causes = self._by_cause()
+        if self.config.option.once_more and exitstatus == pytest.ExitCode.TESTS_FAILED and len(causes) <= MANY:
             self._say(f"trying {len(self.failed)} failed once more, each by itself")
-            self._try_all()
+            self._try_all(causes)
             self._forgive()
             if self.failed and all(each.passed for each in self.tries.values()):
                 session.exitstatus = pytest.ExitCode.OK
         if self.config.option.counts:
             Path(self.config.option.counts).write_text(json.dumps(asdict(self._counts()), indent=1))
 
-    def _try_all(self) -> None:
+    def _by_cause(self) -> list[list[str]]:
+        """The tests that failed; those of one file together whose set-up failed in the same way."""
+        found: dict[object, list[str]] = {}
+        for name, reports in self.failed.items():
+            in_setup = reports[0].when == "setup"
+            cause = (name.partition("::")[0], reports[0].longreprtext.rpartition("\nE ")[2]) if in_setup else name
+            found.setdefault(cause, []).append(name)
+        return list(found.values())
+
+    def _try_all(self, causes: list[list[str]]) -> None:
         """Whoever interrupts it, or has no more time, still hears what failed."""
         begun, why = time.monotonic(), ""
-        for name in self.failed:
+        for names in causes:
             why = why or ("there was no time" if time.monotonic() - begun >= BEGIN_S else "")
+            again = Try(f"not tried again, {why}", "", passed=False)
             if not why:
                 try:
-                    self.tries[name] = try_again(name, self._tier_of(name), self.config.rootpath)
+                    again = self._try(names)
                 except KeyboardInterrupt:
                     why = "interrupted"
-            if why:
-                self.tries[name] = Try(f"not tried again, {why}", "", passed=False)
-            self._say(f"{self.tries[name].verdict}: {name}")
+                    again = Try(f"not tried again, {why}", "", passed=False)
+            for name in names:
+                self.tries[name] = again
+                self._say(f"{again.verdict}: {name}")
+
+    def _try(self, names: list[str]) -> Try:
+        tier, root = self._tier_of(names[0]), self.config.rootpath
+        return try_again(names[0], tier, root) if len(names) == 1 else try_file(names, tier, root)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self.tries:
@@ -154,6 +171,12 @@ def try_again(name: str, tier: str, root: Path) -> Try:
     if in_order is not None:
         return Try("fails in the order of its file, and passes by itself", in_order, passed=False)
     return Try("flaky", "", passed=True)
+
+
+def try_file(names: list[str], tier: str, root: Path) -> Try:
+    """Several of one file, whose fixture has failed: the file from the top down to the last of them."""
+    printed = _pytest([names[0].partition("::")[0], f"--tier={tier}", f"--until={names[-1]}"], root)
+    return Try("flaky", "", passed=True) if printed is None else Try("failed again", printed, passed=False)
 
 
 def _pytest(words: list[str], root: Path) -> str | None:
