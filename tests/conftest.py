@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Set before anything imports ray, torch or transformers; what they start inherits it.
+for own in ("RAY_ADDRESS", "RAY_NAMESPACE"):  # of whoever runs the tests
+    os.environ.pop(own, None)
 os.environ.setdefault("RAY_AUTH_MODE", "token")  # unset, Ray would read and write a token file in the home folder
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
