@@ -139,7 +139,9 @@ def test_a_driver_is_sent_no_signal_and_told_to_hold_the_lock(hub: RunningHub, s
     driver, _neighbour = start(0, "driver"), start(1)
     driver.say(b"hold\n")
     assert driver.hears() == b"reading\n"
-    assert stack_of(hub, driver)["error"] == "a C call holds its Python lock (the GIL); install py-spy to see it"
+    held = "a C call holds its Python lock (the GIL); install py-spy to see it"
+    # On a busy machine a thread that waits for the lock is not given a core as often as is looked for.
+    eventually(lambda: stack_of(hub, driver)["error"] == held)
     driver.say(b".")
     assert driver.hears() == b"went on with 1\n"
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from . import connected, dumping, forked, kernel_view, offering
 from .locks import holders
-from .stacks import PySpyError, Thread, py_spy, statements_by_py_spy
+from .stacks import PySpyError, Thread, with_statements
 
 MOST = 64  # of one process
 MOST_SEEN = 8  # of those that are looked at from outside
@@ -188,26 +188,27 @@ def _answers(began: float) -> Iterator[tuple[int, Document]]:
 def _seen(pid: int, end: float) -> Document:
     """From outside: its stacks, and what the kernel says of its main thread."""
     main = kernel_view.thread(pid, pid)  # before somebody stops it for a look
-    threads = _stacks(pid, end)
+    threads, statements = _stacks(pid, end)
     for each in threads:
         if each["name"] == "MainThread":
             each.update(main)
-    found = {"time": time.time(), "threads": threads, "forked": {"at": None}}
-    with suppress(PySpyError):
-        if threads and (left := end - time.monotonic()) > 0:
-            found["statements"] = statements_by_py_spy(pid, left)
-    return found
+    return {"time": time.time(), "threads": threads, "statements": statements, "forked": {"at": None}}
 
 
-def _stacks(pid: int, end: float) -> list[Thread]:
+def _stacks(pid: int, end: float) -> tuple[list[Thread], list[Document]]:
+    """And the statements at which it stands, where py-spy can look."""
     left = end - time.monotonic()
     if left <= 0:
-        return []
+        return [], []
     try:
-        found = py_spy(pid, timeout=left)
-        return [{**found[0], "name": "MainThread"}] if len(found) == 1 else found  # after a fork it may have no name
+        found, statements = with_statements(pid, timeout=left)
+        # After a fork it may have no name.
+        return ([{**found[0], "name": "MainThread"}] if len(found) == 1 else found), statements
     except PySpyError:  # there is none, or it may not look: Python's own dump needs nobody's leave
-        pass
+        return _dumped(pid), []
+
+
+def _dumped(pid: int) -> list[Thread]:
     number, file = offering.inherited()
     if not number or not _has(pid, file) or number not in offering.signals(pid, "SigCgt") or _age(pid) < AGE_SECONDS:
         return []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _seconds = 0.0
+_of_children = 0.0
 
 
 @contextmanager
@@ -30,3 +32,20 @@ def seconds() -> float:
     True
     """
     return _seconds
+
+
+@contextmanager
+def counted_children() -> Iterator[None]:
+    """What children that end meanwhile have computed is ours: py-spy, for one."""
+    global _of_children
+    began = os.times()
+    try:
+        yield
+    finally:
+        ended = os.times()
+        _of_children += ended.children_user + ended.children_system - began.children_user - began.children_system
+
+
+def seconds_of_children() -> float:
+    """Until now."""
+    return _of_children

@@ -54,7 +54,7 @@ def process(pid: int) -> Document | None:
     return {
         "state": stat[0],
         "cpu": _seconds(stat) - (costs.seconds() if pid == os.getpid() else 0.0),
-        "children_cpu": sum(_family_seconds(pid)),
+        "children_cpu": sum(_family_seconds(pid)) - (costs.seconds_of_children() if pid == os.getpid() else 0.0),
         "io": _moved(pid),
     }
 

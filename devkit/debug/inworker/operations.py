@@ -71,17 +71,17 @@ def stacks(agent: Any, _document: Document) -> Document:
 def spy(agent: Any, document: Document) -> Document:
     """The stacks of a neighbour, and where they are wanted the statements at which it stands, with variables."""
     from .dumping import NoDumpError, look
-    from .stacks import PySpyError, statements_by_py_spy
+    from .stacks import PySpyError, with_statements
 
     pid = int(document["pid"])
-    try:
-        found: Document = {"threads": look(pid, bool(document["native"]), 8.0)}
-    except (NoDumpError, PySpyError) as error:
-        return {"error": str(error)}
     if document.get("statements"):
         with suppress(PySpyError):
-            found["statements"] = statements_by_py_spy(pid, 4.0)
-    return found
+            threads, statements = with_statements(pid, 8.0)
+            return {"threads": threads, "statements": statements}
+    try:
+        return {"threads": look(pid, bool(document["native"]), 8.0)}
+    except (NoDumpError, PySpyError) as error:
+        return {"error": str(error)}
 
 
 @costs.counted()

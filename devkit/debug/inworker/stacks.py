@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from . import costs
 from .lastwords import last_words
 from .sources import is_users
 
@@ -23,10 +24,10 @@ __all__ = [
     "is_ours",
     "last_words",
     "py_spy",
-    "statements_by_py_spy",
     "statements_of",
     "unwrapped",
     "users_lines",
+    "with_statements",
 ]
 
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -190,11 +191,12 @@ def py_spy(pid: int, native: bool = False, timeout: float = 10.0) -> list[Thread
     return threads_of(_dumped(pid, ["--native"] if native else [], timeout))
 
 
-def statements_by_py_spy(pid: int, timeout: float = 10.0) -> list[dict[str, Any]]:
-    """Where a process that holds Python's lock stands in the program, as `statements.describe` says it: the line, and
-    the variables of its function, as far as they are plain data. Raises PySpyError.
+def with_statements(pid: int, timeout: float = 10.0) -> tuple[list[Thread], list[dict[str, Any]]]:
+    """The same, and where each thread stands in the program, as `statements.describe` says it: the line, and the
+    variables of its function, as far as they are plain data. Raises PySpyError.
     """
-    return statements_of(_dumped(pid, ["--locals"], timeout))
+    output = _dumped(pid, ["--locals"], timeout)
+    return threads_of(output), statements_of(output)
 
 
 def _dumped(pid: int, options: list[str], timeout: float) -> bytes:
@@ -205,7 +207,10 @@ def _dumped(pid: int, options: list[str], timeout: float) -> bytes:
         raise NoPySpyError("py-spy is not installed with this Python, nor on PATH")
     command = [program, "dump", "--json", "--pid", str(pid), *options]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child:
+    with (
+        costs.counted_children(),
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child,
+    ):
         _let_trace(pid, child.pid)
         try:
             output, errors = child.communicate(timeout=timeout)
