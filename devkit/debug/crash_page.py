@@ -173,8 +173,7 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     if document.get("none"):
         yield f"{document['none']} is None"
     if earlier := document.get("ran"):
-        listed = ", ".join(f"{name} ({count(times, 'time')})" for name, times in earlier.items())
-        yield f"this process has run other tasks before, and has what they changed in it: {listed}"
+        yield f"this process has run other tasks before, and has what they changed in it: {', '.join(earlier)}"
     if classes := document.get("objects"):
         call = str(document.get("arriving") or "")
         what = f"the argument of {call} that could not be unpickled" if call else "what could not be unpickled"

@@ -37,17 +37,15 @@ def test_other_errors_name_nothing() -> None:
 
 
 def test_what_a_process_ran_before_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {"a": "__main__.run_tests", "b": "job.export", "c": "job.load", "d": "job.never"}
-    manager = SimpleNamespace(
-        _function_execution_info={key: SimpleNamespace(function_name=name) for key, name in names.items()},
-        _num_task_executions={"a": 12, "b": 1, "c": 20, "d": 0, "e": {}},
-    )
+    names = ("__main__.run_tests", "job.export", "job.load", "__main__.run_tests")
+    known: dict[int, Any] = {number: SimpleNamespace(function_name=name) for number, name in enumerate(names)}
+    manager = SimpleNamespace(_function_execution_info={**known, 9: {}})
     monkeypatch.setattr(
         ray._private.worker, "global_worker", SimpleNamespace(function_actor_manager=manager), raising=False
     )
-    assert leftovers.ran("export") == {"load": 20, "run_tests": 12}
+    assert leftovers.ran("export") == ["run_tests", "load"]
     monkeypatch.setattr(ray._private.worker, "global_worker", None, raising=False)
-    assert leftovers.ran("export") == {}
+    assert leftovers.ran("export") == []
 
 
 def test_a_program_that_takes_functions_away_from_its_process_takes_none_from_ours(

@@ -225,7 +225,7 @@ class CrashDetails(TypedDict):
     wrote: NotRequired[list[str]]  # the last lines of its error output and of its output, where these are files
     reason: NotRequired[str]  # why a process ended that left no exception
     none: NotRequired[str]  # the name that the line called, and that is None
-    ran: NotRequired[dict[str, int]]  # other remote functions that the process of a task has run before, how often each
+    ran: NotRequired[list[str]]  # other remote functions that the process of a task has run before
     remade: NotRequired[str]  # why an exception of a task could not be unpickled
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent
     modules: NotRequired[dict[str, dict[str, str]]]  # of the program, in which it failed: the file and its digest

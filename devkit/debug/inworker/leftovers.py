@@ -18,22 +18,15 @@ MOST = 4  # functions that are named
 _NOT_CALLABLE = "'NoneType' object is not callable"
 
 
-def ran(own: str) -> dict[str, int]:
-    """How often this process has run other remote functions than its `own`, by their names; most often first."""
+def ran(own: str) -> list[str]:
+    """The names of other remote functions than its `own` that this process has run: Ray loads one when it is called."""
     worker: Any = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
     try:
-        manager = worker.function_actor_manager
-        counts = {manager._function_execution_info[key].function_name: n for key, n in _counted(manager)}
+        known = list(worker.function_actor_manager._function_execution_info.values())
+        names = [str(each.function_name).rpartition(".")[2] for each in known if hasattr(each, "function_name")]
     except Exception:  # noqa: BLE001 - Ray keeps this for itself: another version may have it elsewhere
-        return {}
-    named = {str(name).rpartition(".")[2]: int(n) for name, n in counts.items() if n}
-    others = sorted(((name, n) for name, n in named.items() if name != own), key=lambda each: -each[1])
-    return dict(others[:MOST])
-
-
-def _counted(manager: Any) -> list[tuple[Any, Any]]:
-    known = manager._function_execution_info
-    return [(key, n) for key, n in dict(manager._num_task_executions).items() if key in known and isinstance(n, int)]
+        return []
+    return list(dict.fromkeys(name for name in names if name != own))[:MOST]
 
 
 def called_in_vain(error: BaseException) -> str:

@@ -125,8 +125,8 @@ export interface CrashDetails {
   readonly reason?: string;
   /** the name that the line called, and that is None */
   readonly none?: string;
-  /** other remote functions that the process of a task has run before, how often each */
-  readonly ran?: { readonly [name: string]: number };
+  /** other remote functions that the process of a task has run before */
+  readonly ran?: readonly string[];
   /** why an exception of a task could not be unpickled */
   readonly remade?: string;
   /** to what could not be pickled, from what was to be sent */
