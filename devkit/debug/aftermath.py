@@ -58,8 +58,8 @@ NONE_CAUGHT = "nothing that was counted; what a process catches in its last two 
 
 def tell_caught(workers: Sequence[Mapping[str, Any]]) -> None:
     """What the program has caught itself, as far as its processes have told of it before they ended."""
-    lines = list(caught_view.lines(caught_view.rows(workers), None)) or [NONE_CAUGHT]
-    for line in lines:
+    counted = [f"at least {line}" for line in caught_view.lines(caught_view.rows(workers), None)]
+    for line in counted or [NONE_CAUGHT]:
         console.talk().print(f"devkit: caught by the program: {line}", soft_wrap=True, markup=False, highlight=False)
 
 

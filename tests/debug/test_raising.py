@@ -30,9 +30,9 @@ def python(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def run(python: str, *arguments: str) -> dict[str, Any]:
+def run(python: str, *arguments: str, program: str = "raises.py") -> dict[str, Any]:
     done = subprocess.run(
-        [python, "programs/raises.py", *arguments],
+        [python, f"programs/{program}", *arguments],
         cwd=HERE,
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -59,6 +59,13 @@ def test_what_is_caught_is_counted_where_it_is_caught_and_nothing_else(python: s
     # Those that went on came to main. On 3.11 the last one of a frame that goes on is not counted yet.
     assert in_main["ValueError", "main"] == (1, "translated")
     assert in_main["KeyError", "main"][0] in (3, 4)
+
+
+def test_a_loop_under_way_is_counted_in_and_stopped_in(python: str) -> None:
+    found = run(python, program="watches.py")
+    first, (before, after) = found["hits"][0], found["counted"]
+    assert found["hits"] == list(range(first, first + 5))
+    assert after > before  # of those the breakpoint is gone, and the counting goes on
 
 
 def test_what_a_future_keeps_that_nobody_asks_is_counted(python: str) -> None:

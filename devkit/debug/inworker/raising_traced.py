@@ -42,7 +42,8 @@ class Traced:
         # Each one object, to be compared: a bound method is made anew at each look.
         self._call, self._local = self._at_call, self._in_frame
         self._threads = ThreadTrace()
-        give_way(self._call)
+        for each in (self._call, self._local):
+            give_way(each)
         if threading._trace_hook is None:  # type: ignore[attr-defined]
             threading.settrace(self._call)
         entering.want(self._enter)

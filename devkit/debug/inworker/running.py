@@ -206,10 +206,10 @@ class _Tracing:
     """Python 3.11: a trace function in those threads that are in a watched frame, or may resume a watched generator."""
 
     def __init__(self, running: Running) -> None:
-        from .threadtrace import NOTHING, ThreadTrace
+        from .threadtrace import NOTHING, ThreadTrace, gives_way
 
         self._running = running
-        self._threads = ThreadTrace()
+        self._threads, self._gives_way = ThreadTrace(), gives_way
         # Each one object, to be compared: a bound method is made anew at each look.
         self._local, self._call, self._nothing = self._in_frame, self._at_call, NOTHING
         self._codes: frozenset[int] = frozenset()  # ids of the codes whose frames have our trace function
@@ -257,8 +257,8 @@ class _Tracing:
 
     def _mark(self, frame: FrameType) -> None:
         if id(frame.f_code) in self._codes:
-            if frame.f_trace is None:
-                frame.f_trace = self._local
+            if frame.f_trace is None or self._gives_way(frame.f_trace):
+                frame.f_trace, frame.f_trace_lines = self._local, True
             if frame.f_trace is self._local:
                 frame.f_trace_opcodes = self._running.is_exact(frame.f_code)
         elif frame.f_trace is self._local:

@@ -57,6 +57,10 @@ def give_way(tracer: object) -> None:
     _giving_way.append(tracer)
 
 
+def gives_way(tracer: object) -> bool:
+    return any(each is tracer for each in _giving_way)
+
+
 class ThreadTrace:
     """Sets and clears trace functions of other threads. Raises `RuntimeError` where that can't be done."""
 
