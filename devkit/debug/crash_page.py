@@ -130,10 +130,11 @@ def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
     if made:
         name = document.get("actor") or ""
         yield f"actor {name}{': ' if name else ''}{_called(made)}"
-    at = str((call or {}).get("name") or document.get("function") or "").rpartition(".")[2]
     if call:
         yield f"in {_called(call)}"
     elif document.get("task_id"):
+        own = [frame["function"] for frame in document.get("frames") or () if not is_library(frame["file"])]
+        at = str(own[-1] if own else document.get("function") or "").rpartition(".")[2]  # what Ray called is outermost
         yield f"in {at}; its arguments, if it had any, are unknown: Ray does not keep them"
     if memory:
         used = f"{size(memory['used'])} of {size(memory['total'])}"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 FOLLOWERS_SHOWN = 3
+TOGETHER = 1.0  # seconds
 
 
 def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None, cwd: str | None = None) -> Text:
@@ -42,6 +43,16 @@ def _alike(roots: Sequence[CrashRecord]) -> list[list[CrashRecord]]:
     return list(groups.values())
 
 
+def first_like(one: CrashRecord, roots: Sequence[CrashRecord]) -> CrashRecord:
+    """The one by which the list shows it."""
+    return next(_shown(group) for group in _alike(roots) if one in group)
+
+
+def _shown(group: Sequence[CrashRecord]) -> CrashRecord:
+    """Of processes that failed together, the first; of what is tried again and again, the newest."""
+    return group[-1] if group[0].time - group[-1].time < TOGETHER else group[0]
+
+
 def _followers(group: Sequence[CrashRecord], crashes: Sequence[CrashRecord]) -> list[CrashRecord]:
     causes = {each.id for each in group}
     return [each for each in crashes if each.root in causes]
@@ -59,14 +70,14 @@ def _block(
 ) -> Text:
     from rich.text import Text
 
-    root = group[0]
+    root, newest = _shown(group), group[0]
     head = f"{root.id}  {label(Who(root.role, root.rank, root.id))}  "
     lines = [Text.assemble((root.id, NAME), head[len(root.id) :], (clip(said(root), width, len(head)), "red"))]
     indent = " " * (len(root.id) + 2)
     facts = [
         *_places(root, cwd),
         _times(group),
-        f"{ago(now - root.time)} ago",
+        f"{ago(now - newest.time)} ago",
         f"{root.node_ip} pid {root.pid}".strip(),
     ]
     lines.append(Text(indent + clip(" · ".join(fact for fact in facts if fact), width, len(indent)), style="dim"))

@@ -11,7 +11,7 @@ from devkit import console
 from devkit.debug import kept
 from devkit.debug.address import ANSWER_SECONDS, resolve
 from devkit.debug.crash_page import crash_page
-from devkit.debug.crash_table import crash_table
+from devkit.debug.crash_table import crash_table, first_like
 from devkit.debug.inworker.hub_place import CRASH_FOLDER, LOG_FOLDER
 from devkit.debug.inworker.lineage import link
 from devkit.debug.inworker.records import CrashRecord
@@ -110,7 +110,9 @@ def _newest(crashes: Sequence[CrashRecord]) -> str:
     """What caused the newest crash, or that itself."""
     if not crashes:
         raise UsageError("there is no crash to show", hint="devkit crashes names the earlier runs that left some")
-    return crashes[-1].root or crashes[-1].id
+    known = {crash.id: crash for crash in crashes}
+    root = known.get(crashes[-1].root or "", crashes[-1])
+    return first_like(root, [each for each in crashes if each.root not in known]).id
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The `ray start` commands of a cluster with debugging on, and the environment that its workers inherit.
 
-Pure but for a look at ports: what is run, and who waits for it, is in `cluster.py`.
+Pure but for a look at ports and a link to Python: what is run, and who waits for it, is in `cluster.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from devkit import destinations
 from devkit.debug import processes
 from devkit.debug.address import temporary_folder
 from devkit.debug.gcs import GcsAddress
+from devkit.debug.plain_python import plain_python
 from devkit.debug.state import Mode
 from devkit.debug.tokens import MODE, TOKEN, AuthMode
 from devkit.errors import UsageError
@@ -168,12 +169,13 @@ def plan(options: ClusterOptions, environ: Mapping[str, str]) -> Plan:
     folders = _folders(options, environ)
     heads = [] if joining else [("--head", *_of_head(options, port, dashboard), *folders.pop(0), *shared)]
     workers = [("--address", address, *folder, *shared) for folder in folders]
-    commands = tuple((*_RAY_START, *words) for words in (*heads, *workers))
+    python = plain_python()
+    commands = tuple((python, *_RAY_START, *words) for words in (*heads, *workers))
     return Plan(port, dashboard, commands, _split_gpus(len(commands), options, environ), tuple(notes))
 
 
 # -P: the current folder may hold modules with the names of those that Ray imports.
-_RAY_START = (sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block", "--log-color=false")
+_RAY_START = ("-P", "-m", "ray.scripts.scripts", "start", "--block", "--log-color=false")
 
 
 def _of_head(options: ClusterOptions, port: int, dashboard: int) -> list[str]:

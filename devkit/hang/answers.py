@@ -15,6 +15,7 @@ from devkit.hang.facts import (
     CrashFacts,
     Document,
     Ended,
+    Endless,
     Ends,
     EndsAt,
     Entry,
@@ -209,7 +210,14 @@ def _line(document: Document) -> Line:
         _ends(document.get("ends")),
         _values(document.get("locals") or {}),
         Asking(str(asking["loop"]), _values(asking["values"]), str(asking.get("kept") or "")) if asking else None,
+        _endless(document.get("endless")),
     )
+
+
+def _endless(document: Document | None) -> Endless | None:
+    if document is None:
+        return None
+    return Endless(str(document["loop"]), _values(document["values"]), tuple(map(_ends_at, document["by"])))
 
 
 def _ends(document: Document | None) -> Ends | None:
@@ -252,7 +260,7 @@ def _fork(document: Document | None) -> Fork | None:
 
 
 def _lock(document: Document) -> LockWait:
-    held, then = document.get("held_at"), document.get("then")
+    held, then, kept = (document.get(part) for part in ("held_at", "then", "kept_at"))
     return LockWait(
         str(document["thread"]),
         str(document["lock"]),
@@ -261,6 +269,7 @@ def _lock(document: Document) -> LockWait:
         frame(held) if held else None,
         str(document.get("call") or ""),
         (str(then["thread"]), frame(then["at"])) if then else None,
+        frame(kept) if kept else None,
     )
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 
 from devkit.hang import lines, words
 from devkit.hang.case import Case
-from devkit.hang.facts import CallWait, Line, Standing
+from devkit.hang.facts import CallWait, Line, ProcessFacts, Standing
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
 
 TIMES = 2  # as long as for a wait: one turn may rightly bring nothing
+SOON = 6.0  # seconds, in which a loop that turns fast is seen to come round
 _MAY_BE_MEANT = "if one more may take longer than that, this is no hang: devkit hang --after SECONDS looks for longer"
 _WHILE = "while "
 _COMPARES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
@@ -46,27 +47,67 @@ def verdict(case: Case) -> Verdict | None:
     return Verdict("livelock", text, words.culprit(state, line.at), None, evidence, case.decided(0.0, TIMES))
 
 
-def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, Line]]:
-    """The innermost loop around a wait for Ray's results, if it counts, has come round, and counts the same."""
+def may(case: Case) -> bool:
+    """Whether a process works its way through such a loop, of which it is too early to say more."""
+    if case.seconds >= SOON or any(state.advanced for state in case.states):
+        return False
+    return any(True for state in case.states for _ in _turning(case, state))
+
+
+def _turning(case: Case, state: State) -> Iterator[tuple[Standing, Standing, lines.Loop, Line]]:
+    """Its threads in such a loop, then and now, unless they wait for the same as before."""
     before = case.before.get(state.facts.id)
-    if before is None or not state.waits_for_others:
+    if before is None or state.facts.dead:
         return
-    earlier = {(wait.thread, wait.at.function): wait for wait in before.waits}
-    for wait in state.facts.waits:
-        then = earlier.get((wait.thread, wait.at.function))
-        stack = next((each for each in state.facts.standing if each.thread == wait.thread), None)
-        if then is None or stack is None or not _has_come_round(then, wait) or _asks_for_each(stack):
-            continue
-        line = next((each for each in stack.lines if each.loop), None)
+    earlier = {each.thread: each for each in before.standing}
+    for stack in state.facts.standing:
+        then, line = earlier.get(stack.thread), next((each for each in stack.lines if each.loop), None)
         loop = next(iter(lines.loops([stack], before.standing)), None)
-        if line and loop and loop.still and loop.text == line.loop and counts(loop.text):
+        if then is None or line is None or loop is None or not (loop.still and loop.text == line.loop):
+            continue
+        mine = (_waits(before, stack.thread), _waits(state.facts, stack.thread))
+        asks = any(mine) or any(map(_asks_ray, (*then.lines, *stack.lines)))
+        if asks and counts(loop.text) and not (all(mine) and mine[0] == mine[1]):
+            yield then, stack, loop, line
+
+
+def _waits(facts: ProcessFacts, thread: str) -> tuple[CallWait, ...]:
+    return tuple(each for each in facts.waits if each.thread == thread)
+
+
+def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, Line]]:
+    """The innermost loop around a line that asks Ray, if it counts, has come round, and counts the same."""
+    for then, stack, loop, line in _turning(case, state):
+        if _asks_for_each(stack):
+            continue
+        if _waits_anew(case.before[state.facts.id], state.facts, stack.thread) or _is_there_again(then, stack, line):
             yield loop, line
 
 
-def _has_come_round(then: CallWait, now: CallWait) -> bool:
+def _waits_anew(before: ProcessFacts, now: ProcessFacts, thread: str) -> bool:
     """It waits for other results at the same line, or at one further up in the same function."""
+    earlier = {each.at.function: each for each in _waits(before, thread)}
+    found = ((earlier.get(each.at.function), each) for each in _waits(now, thread))
+    return any(then is not None and _has_come_round(then, each) for then, each in found)
+
+
+def _has_come_round(then: CallWait, now: CallWait) -> bool:
     other = bool(then.tasks) and set(then.tasks).isdisjoint(now.tasks)
-    return other and (then.at.file, then.at.function) == (now.at.file, now.at.function) and now.at.line <= then.at.line
+    return other and then.at.file == now.at.file and now.at.line <= then.at.line
+
+
+def _is_there_again(then: Standing, now: Standing, line: Line) -> bool:
+    """At one line that asks Ray, directly in the loop, with other values: seen while it was not waiting just then."""
+    earlier = next((each for each in then.lines if each.at == line.at), None)
+    inner = now.lines[: now.lines.index(line) + 1]
+    return earlier is not None and earlier.values != line.values and any(map(_asks_ray, inner))
+
+
+def _asks_ray(line: Line) -> bool:
+    try:
+        return any(map(_asks, ast.walk(ast.parse(line.text))))
+    except (SyntaxError, ValueError):
+        return False
 
 
 def _asks_for_each(stack: Standing) -> bool:

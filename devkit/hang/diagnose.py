@@ -14,6 +14,7 @@ from devkit.debug import object_stores
 from devkit.debug.inworker.identity import DRIVER
 from devkit.hang import (
     asking,
+    behind,
     blame,
     calls,
     chains,
@@ -52,6 +53,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
         transfers.verdict,
         meetings.verdict,
         polling.verdict,
+        behind.verdict,
         asking.verdict,
         circling.verdict,
         holding.verdict,
@@ -175,7 +177,7 @@ def _moving(case: Case) -> Verdict | None:
     text = f"{sentence} within {words.span(case.seconds)}{slow}"
     if not advanced and not slow:
         text += _callers_loop(case, others)
-    return Verdict("moves", text, words.culprit(shown[0]), evidence=notes)
+    return Verdict("moves", text, words.culprit(shown[0]), None, notes, not circling.may(case))
 
 
 def _in_vain(case: Case, states: Sequence[State]) -> str:

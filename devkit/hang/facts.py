@@ -88,6 +88,7 @@ class LockWait:
     held_at: Frame | None
     call: str = ""  # the outermost function of the program
     then: tuple[str, Frame] | None = None  # the thread of the process that this one was forked from, which holds it
+    kept_at: Frame | None = None  # where a coroutine of its own event loop, which holds it, awaits something
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,9 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Ended:
-    """A thread of a process that has ended, or an asyncio task that has failed and that nobody awaits."""
+    """A thread of a process that has ended, or an asyncio task that has failed and that nobody awaits, or not yet."""
 
-    kind: str  # thread, task
+    kind: str  # thread, task, part: of an `asyncio.gather` that waits for other parts
     name: str
     said: str = ""  # what it raised
     at: Frame | None = None
@@ -201,6 +202,14 @@ class Asking(NamedTuple):
         return self.loop in ("while True", "while 1")
 
 
+class Endless(NamedTuple):
+    """A loop that nothing in it ends."""
+
+    loop: str  # "while self.running"
+    values: Values  # of its condition
+    by: tuple[EndsAt, ...]  # the methods that change that; none of a loop without a condition
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of the program at which a thread or a coroutine stands, and what it looks at there."""
@@ -215,6 +224,7 @@ class Line:
     ends: Ends | None = None
     keeps: Values = ()  # the other variables of its function
     asking: Asking | None = None  # the loop around it
+    endless: Endless | None = None  # the outermost loop around it that nothing in it ends
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,13 @@ def watch_until_decided(
         last, raw = take()
         verdict, seconds = diagnose(first, last, patience), last.time - first.time
         circled = circled or verdict.kind == "livelock"
-        is_young = circled or (verdict.kind == "silent" and not verdict.decided)
-        limit = circling.TIMES * patience + AGAIN_SECONDS if is_young else patience
+        limit = circling.TIMES * patience + AGAIN_SECONDS if circled or _may_never_end(verdict) else patience
         if (verdict.decided and not (circled and verdict.kind == "moves")) or seconds >= limit:
             return Diagnosis(verdict, first, last, raw)
+
+
+def _may_never_end(verdict: Verdict) -> bool:
+    return verdict.kind in ("silent", "moves") and not verdict.decided
 
 
 class Sampler:

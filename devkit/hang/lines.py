@@ -17,6 +17,7 @@ INDENT = "    "
 IN_LOOP = "in the loop"
 OTHERS = 3  # waits at other lines
 SHOWN = 3  # different values of one name
+KEPT = "; no call that is under way holds it: one that has ended kept it"
 _WRITTEN = re.compile(r"\b\d|['\"]")
 
 
@@ -101,7 +102,7 @@ def _others(state: State) -> list[str]:
 
 def _holder(wait: InnerWait) -> str:
     if not wait.holder:
-        return ""
+        return KEPT if wait.free else ""
     at = wait.held_at
     return f"; {wait.holder_call} holds it" + (f" at {short_path(at.file)}:{at.line}" if at else "")
 

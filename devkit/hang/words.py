@@ -10,7 +10,7 @@ from devkit.debug.naming import Who, ago, count, label, name_members, rank_list,
 from devkit.debug.stack_groups import CHILD, LOOP_THREAD, Frame
 from devkit.hang import lines as program_lines
 from devkit.hang.calls import Link
-from devkit.hang.facts import CrashFacts, LockWait
+from devkit.hang.facts import CrashFacts, InnerWait, LockWait
 from devkit.hang.groups import Stuck
 from devkit.hang.records import Culprit
 from devkit.hang.states import State, inner_wait
@@ -189,6 +189,8 @@ def ended(state: State) -> str:
         each = tasks[0]
         return f"; its background task {each.name} has failed, and nobody awaits it: {each.said}{at_frame(each.at)}"
     failed = next((each for each in state.facts.ended if each.said), None)
+    if failed and failed.kind == "part":
+        return f"; {failed.name} has failed meanwhile: {failed.said}{at_frame(failed.at)}"
     if failed:
         return f"; its thread {failed.name} ended with {failed.said}{at_frame(failed.at)}"
     threads = [each.name for each in state.facts.ended]
@@ -207,9 +209,24 @@ def why(state: State) -> str:
         rest = "the others cannot come" if "Barrier" in inner.what else "no other call can begin"
         return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}"
     more = f"; {inner.count} of its calls wait there" if inner.count > 1 else ""
+    return f"{more}{_holder(inner)}{_of_its_parts(state, inner)}"
+
+
+def _of_its_parts(state: State, inner: InnerWait) -> str:
+    """For what those calls wait that one waits for together, where that is known."""
+    below = [each for each in state.facts.inner if each is not inner and (each.holder or each.free)]
+    if not inner.what.startswith("asyncio.gather") or len(below) != 1:
+        return ""
+    each = below[0]
+    them = f"{each.count} of its calls wait" if each.count > 1 else "one of its calls waits"
+    return f"; {them} for {each.what}{at_frame(each.at)}{_holder(each)}"
+
+
+def _holder(inner: InnerWait) -> str:
+    """Who keeps a lock or a semaphore, or that nobody does who is there."""
     if inner.holder:
-        return f"{more}; {inner.holder_call} holds it{at_frame(inner.held_at)}"
-    return f"{more}; no call that is under way holds it: one that has ended kept it" if inner.free else more
+        return f"; {inner.holder_call} holds it{at_frame(inner.held_at)}"
+    return program_lines.KEPT if inner.free else ""
 
 
 def held_up(state: State) -> str:
@@ -236,6 +253,11 @@ def circle(waits: Sequence[LockWait]) -> str:
     """Who waits for whom, once around."""
     if len(waits) == 1:
         [wait] = waits
+        if wait.kept_at:
+            return (
+                f"the event loop stands{at_frame(wait.at)}, which waits for a lock that a coroutine of the same loop "
+                f"took{at_frame(wait.held_at)} and keeps while it awaits something{at_frame(wait.kept_at)}"
+            )
         held = f" that it took itself{at_frame(wait.held_at)}" if wait.held_at else " that it holds itself"
         return f"thread {wait.thread} waits{at_frame(wait.at)} for a lock{held}"
     parts = []

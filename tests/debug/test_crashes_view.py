@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from devkit.debug import crashes
 from devkit.debug.crash_page import chain_of, crash_page, value_text
-from devkit.debug.crash_table import crash_table
+from devkit.debug.crash_table import crash_table, first_like
 from devkit.debug.inworker import snapshot
 from devkit.debug.inworker.records import CrashRecord, Identity
 from devkit.debug.inworker.vanished import vanished
@@ -211,6 +211,15 @@ def test_equal_crashes_are_one_row_with_their_number() -> None:
     assert [row.partition(" ")[0] for row in rows] == ["again42", "elsewhere"], page
     assert page.count(" · 43 times in 21 s · 9 s ago") == 1 and page.count(" times in ") == 1, page
     assert "then follower  driver" in page
+
+
+def test_of_processes_that_fail_together_the_first_stands_for_all() -> None:
+    """As `devkit logs --first-error` names it; the newest may be any of a hundred ranks."""
+    once = CrashRecord.from_json(take(time=100.0))
+    ranks = [replace(once, id=f"rank{at}", time=100 + at / 10, pid=at) for at in range(4)]
+    page = printed(crash_table(ranks, 110.0, width=None, cwd=HERE))
+    assert page.startswith("rank0 ") and " · 4 times within a second · 9 s ago" in page, page
+    assert first_like(ranks[2], ranks).id == "rank0"
 
 
 def test_a_list_fits_its_terminal() -> None:

@@ -160,6 +160,30 @@ def test_who_holds_a_semaphore_by_acquire_and_one_that_nobody_holds() -> None:
     assert free["free"] and free["count"] == 3 and "holder" not in free  # who took it has ended
 
 
+@pytest.mark.parametrize("holds", [False, True])
+def test_who_only_waits_for_those_who_want_a_permit_holds_none(holds: bool) -> None:
+    def made() -> list[asyncio.Task[None]]:
+        permits = asyncio.Semaphore(1)
+
+        async def wants() -> None:
+            await permits.acquire()
+
+        async def gathers() -> None:
+            await asyncio.gather(*(wants() for _ in range(2 + (not holds))))
+
+        async def begins() -> None:
+            if not holds:
+                return await gathers()
+            async with permits:
+                await gathers()
+
+        return [asyncio.create_task(begins())]
+
+    found = {each["kind"]: each for each in in_a_loop(made)}
+    wait = found["Semaphore"]
+    assert (wait["free"], wait["count"], "holder" in wait) == (not holds, 2, holds)
+
+
 def test_an_empty_asyncio_queue() -> None:
     def made() -> list[asyncio.Task[None]]:
         items: asyncio.Queue[None] = asyncio.Queue()

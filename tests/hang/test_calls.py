@@ -533,3 +533,50 @@ def test_a_call_that_is_tried_again_says_so() -> None:
         table = {task: Call(task, "Saver.save", state, "a", attempt=2)}
         found = verdict([waits, sleeps], patience=1.0, calls=table, running={})
         assert any(says in line for line in found.evidence), found.evidence
+
+
+FLAG = {"loop": "while self.running", "values": {"self.running": "True"}, "by": [{"line": 30, "function": "stop"}]}
+
+
+def streams(endless: Document | None = FLAG, **changes: Any) -> Document:
+    """An actor at work in a loop that its one call is in."""
+    at = {"file": TRAIN, "line": 41, "function": "Node.run"}
+    line = {"at": at, "text": "time.sleep(0.1)", "values": {}, "loop": None, "endless": endless}
+    found = actor("a", statements=[{"thread": "MainThread", "lines": [line]}])
+    found["facts"]["threads"][0]["frames"] = frames((TRAIN, 41, "Node.run"))
+    found["facts"] |= changes
+    return found
+
+
+def asked(**changes: Any) -> Document:
+    found = driver(waits=[wait(ANSWER_A, line=12, call="main", **changes)])
+    return found
+
+
+QUEUED_AT_A = {"calls": calls((ANSWER_A, "Node.set_weights", QUEUED, "")), "running": {actor_id("a"): ("Node.run",)}}
+
+
+def test_a_call_behind_a_loop_that_only_another_call_ends() -> None:
+    jobs = [asked(), streams()], [asked(), streams(process={"state": "R", "cpu": 9.0, "children_cpu": 0.0, "io": 0})]
+    found = verdict(*jobs, patience=1.0, **QUEUED_AT_A)
+    assert (found.kind, found.hang) == ("stuck", True) and found.culprit is not None and found.culprit.line == 41
+    assert found.sentence == (
+        f"no progress: the driver waits at {TRAIN}:12 in main for Node.set_weights, queued at Node pid 3097, which "
+        "takes one call at a time and is in the loop `while self.running` (self.running = True) at "
+        f"{TRAIN}:41 in Node.run: "
+        f"only a call of stop ({TRAIN}:30) would end it, and that can't begin either"
+    ), found.sentence
+    forever = [asked(), streams({"loop": "while True", "values": {}, "by": []})]
+    assert verdict(forever, patience=1.0, **QUEUED_AT_A).sentence.endswith("nothing in that loop ends it")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        [asked(ends=True), streams()],  # the driver's wait has a time-out
+        [asked(), streams(concurrency=2)],
+        [asked(), streams(None)],
+    ],
+)
+def test_what_may_still_begin_is_told_of_nobody(job: list[Document]) -> None:
+    assert "in the loop `while self.running`" not in verdict(job, patience=1.0, **QUEUED_AT_A).sentence

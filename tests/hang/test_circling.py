@@ -68,9 +68,29 @@ def test_one_that_was_between_two_of_its_calls_is_looked_at_again() -> None:
         lambda: (read_sample(answer(next(waiting), next(times))), {}), 10.0, wait=lambda seconds: None
     )
     assert found.verdict.kind == "livelock" and next(waiting, None) is None
-    one, other = iter([job(1.0, "a"), further]), iter([NOW, NOW + 2.2])
+    one, other = iter([job(1.0, "a"), *[further] * 3]), iter(NOW + 2.2 * number for number in range(4))
     found = watch_until_decided(lambda: (read_sample(answer(next(one), next(other))), {}), 10.0, wait=lambda _: None)
     assert found.verdict.kind == "moves" and next(one, None) is None, "nothing has come round"
+
+
+def turns(turn: int, waits: str = "", kept: str = "{}") -> list[Document]:
+    """As `job`, by a driver whose loop turns fast: it is seen in a wait, or between two."""
+    found = job(1.0 + turn, waits or "x", kept, text="scores = ray.get(sampler.score.remote(turn))")
+    found[0]["facts"]["statements"][0]["lines"][0]["values"] = {"turn": str(turn)}
+    if not waits:
+        found[0]["facts"]["waits"] = []
+        found[0]["process"] = {"state": "R", "cpu": 1.0 + turn, "children_cpu": 0.0, "io": 0}
+    return found
+
+
+def test_one_that_turns_fast_is_seen_to_come_round_where_it_does_not_wait_just_then() -> None:
+    assert verdict(turns(1), turns(99), seconds=21.0).kind == "livelock"
+    assert verdict(turns(1, "a"), turns(99), seconds=21.0).kind == "livelock"
+    assert verdict(turns(1), turns(99, kept="list of 1"), seconds=21.0).kind == "moves"
+    elsewhere = turns(99)
+    elsewhere[0]["facts"]["statements"][0]["lines"][0]["at"] = {"file": TRAIN, "line": 14, "function": "main"}
+    early, later = verdict(turns(1), elsewhere, seconds=2.2), verdict(turns(1), elsewhere, seconds=6.6)
+    assert (early.kind, early.decided, later.kind, later.decided) == ("moves", False, "moves", True)
 
 
 def mute(cpu: float, line: int = 14) -> Document:

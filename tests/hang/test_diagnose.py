@@ -408,6 +408,20 @@ def test_what_nothing_keeps_from_starting_and_does_not_start() -> None:
     assert found.kind == "io" and "train.py:41" in found.sentence, found
 
 
+def test_a_lock_that_a_coroutine_keeps_over_an_await_is_a_deadlock_of_its_loop() -> None:
+    at = {"file": TRAIN, "function": "put"}
+    lock = {
+        "thread": "AsyncIO Thread: default", "lock": "lock 0x1", "at": at | {"line": 34}, "call": "put",
+        "holder": "AsyncIO Thread: default", "held_at": at | {"line": 34}, "kept_at": at | {"line": 41},
+    }  # fmt: skip
+    found = verdict([driver(), process(facts(1, 34, locks=[lock]), 1)])
+    assert (found.kind, found.hang) == ("deadlock", True)
+    assert found.sentence == (
+        f"deadlock in Worker rank 1: the event loop stands at {TRAIN}:34 in put, which waits for a lock that a "
+        f"coroutine of the same loop took at {TRAIN}:34 in put and keeps while it awaits something at {TRAIN}:41 in put"
+    ), found.sentence
+
+
 ENDED = {
     "thread": ({"kind": "thread", "name": "prefetch", "said": "", "at": None}, "; its thread prefetch ended before"),
     "failed": (

@@ -105,6 +105,29 @@ def test_a_with_that_waits_and_the_with_that_holds() -> None:
         holder.first.acquire()
 
 
+def test_a_lock_that_a_coroutine_keeps_while_another_one_of_its_loop_waits_for_it() -> None:
+    lock = threading.Lock()
+
+    async def keeps() -> None:
+        with lock:
+            await asyncio.sleep(0)
+            lock.acquire()  # the test has released it
+
+    async def wants() -> None:
+        with lock:
+            pass
+
+    async def main() -> None:
+        await asyncio.gather(keeps(), wants())
+
+    with thread("looping", lambda: asyncio.run(main())):
+        found = wait_of("looping")
+        assert found["holder"] == "looping" and found["at"]["function"].endswith("wants"), found
+        assert found["held_at"]["function"].endswith("keeps") and found["kept_at"]["function"].endswith("keeps"), found
+        assert found["kept_at"]["line"] == found["held_at"]["line"] + 1
+        lock.release()  # so it ends
+
+
 def test_acquire_and_release() -> None:
     holder = Holder()
     holder.first.acquire()
@@ -337,6 +360,35 @@ def test_peers_that_do_not_acknowledge(tmp_path: Path) -> None:
     mapped = TCP.format(own="0100004D:9999", inode=1).replace("0300004D", "0000000000000000FFFF00000300004D")
     (tmp_path / "tcp6").write_text(mapped.replace("00000005", "00000007"))
     assert network.unacknowledged("77.0.0.3", str(tmp_path)) == 7
+
+
+@pytest.mark.parametrize("together", ["gather", "wait"])
+def test_a_task_that_failed_beside_others_that_are_awaited_with_it_is_not_unheard(together: str) -> None:
+    class RayTaskError(Exception):
+        cause = ValueError("no text")
+
+    async def part(fails: bool) -> None:
+        if fails:
+            raise RayTaskError("a whole traceback")
+        await asyncio.sleep(60)
+
+    async def main() -> list[Document]:
+        tasks = [asyncio.create_task(part(each)) for each in (True, False)]
+        one = asyncio.gather(*tasks, return_exceptions=True) if together == "gather" else asyncio.wait(tasks)
+        waiter = asyncio.ensure_future(one) if together == "wait" else asyncio.create_task(awaits(one))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        found = ended.ended()
+        for each in (waiter, *tasks):
+            each.cancel()
+        await asyncio.gather(waiter, *tasks, return_exceptions=True)
+        return found
+
+    async def awaits(one: Any) -> None:
+        await one
+
+    [task] = [each for each in asyncio.run(main()) if each["name"].endswith("part")]
+    assert (task["kind"], task["said"]) == ("part", "ValueError: no text")
 
 
 def test_a_thread_that_has_ended_and_a_task_that_failed_unheard_are_told() -> None:

@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.errors import DeadlineError, EngineError, TrainerError
 from trainer.failures import node_is_gone
+from trainer.rollout.report_folder import remove
 from trainer.rollout.server import Answer, Draw, EngineInfo, EngineServer, EngineSpec, PartSpec
 
 LEAVE_S = 5.0  # until they are ended
@@ -144,6 +145,8 @@ class EngineHandle:
                     f"process {pid} of {self} is still there {GONE_S:.0f} s after its end",
                     hint=f"look at it on that node (`ps -o pid,stat,cmd {pid}`): it holds the GPU's memory",
                 )
+        if self.info:
+            remove(self.info.reports)
         self._actor = self._ping = self.info = None
 
     def lost(self) -> str:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainer.errors import EngineError
 from trainer.quiet import quiet_engine
+from trainer.rollout.report_folder import ReportFolder
 
 if TYPE_CHECKING:  # it imports torch
     from trainer.rollout.wire import Report
@@ -72,6 +70,7 @@ class EngineInfo:
 
     version: str  # of the engine's package
     pids: tuple[int, ...]  # this actor's and those of all that it started
+    reports: str  # its folder of reports, which a killed actor leaves
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,8 @@ class EngineServer:
         self.spec = spec
         self.part = part
         quiet_engine(spec.options)
-        self._reports = Path(tempfile.mkdtemp(prefix="rollout-reports-"))
-        os.environ[REPORT_FOLDER] = str(self._reports)
+        self._reports = ReportFolder()
+        os.environ[REPORT_FOLDER] = str(self._reports.path)
         if spec.device == "cuda":
             show_gpus(part)
         self._released: set[str] = set()
@@ -149,7 +148,8 @@ class EngineServer:
         import psutil
 
         children = psutil.Process().children(recursive=True)
-        return EngineInfo(self._engine.version, (os.getpid(), *(child.pid for child in children)))
+        pids = (os.getpid(), *(child.pid for child in children))
+        return EngineInfo(self._engine.version, pids, str(self._reports.path))
 
     def generate(self, prompts: Sequence[Sequence[int]], draw: Draw) -> Iterator[list[Answer]]:
         """Answers as they come, several at a time."""
@@ -180,16 +180,13 @@ class EngineServer:
         """What this node's ranks had to say since the last call."""
         from trainer.rollout.inside import reports_in
 
-        return reports_in(self._reports)
+        return reports_in(self._reports.path)
 
     def sleep(self) -> None:
         """Gives the memory of weights and KV cache to the trainer."""
         if self.spec.releases_memory and not self._released:
             self.engine.release()
             self._released = {"weights", "kv_cache"}
-
-    def close(self) -> None:
-        shutil.rmtree(self._reports, ignore_errors=True)
 
     @property
     def engine(self) -> Adapter:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from .sources import is_users
+from .stacks import asyncio_tasks, awaiting
 
 MOST = 5  # of each kind
 TEXT = 200  # characters of an exception
@@ -28,7 +29,10 @@ def note(thread: Any, error: BaseException) -> None:
 
 
 def ended() -> list[Document]:
-    """[{"kind", "name", "said", "at"}]: "thread" or "task"; what it raised and where, if it did."""
+    """[{"kind", "name", "said", "at"}]: what it raised and where, if it did.
+
+    "thread"; "task"; or "part", a task whose error `asyncio.gather` or `wait` keeps until others are done.
+    """
     return [*list(_tasks())[:MOST], *list(_threads())[:MOST]]
 
 
@@ -41,18 +45,40 @@ def _threads() -> Iterator[Document]:
 
 def _tasks() -> Iterator[Document]:
     tasks = sys.modules.get("asyncio.tasks")
+    kept = _kept_by_others()
     for each in {id(task): task for name in _TASKS for task in _copy(getattr(tasks, name, ()))}.values():
         # `exception()` would take it for heard.
         raised = getattr(each, "_exception", None) if getattr(each, "_log_traceback", False) and each.done() else None
         at = _place(raised.__traceback__) if raised is not None else None
         if raised is not None and at is not None:
             name = getattr(each.get_coro(), "__qualname__", each.get_name())
-            yield {"kind": "task", "name": str(name), "said": _said(raised), "at": at}
+            yield {"kind": "part" if id(each) in kept else "task", "name": str(name), "said": _said(raised), "at": at}
+
+
+def _kept_by_others() -> frozenset[int]:
+    """Ids of the tasks that an `asyncio.gather` or `asyncio.wait` under way will hand out."""
+    found: set[int] = set()
+    for each in asyncio_tasks():
+        try:
+            if not each.done():
+                found.update(map(id, getattr(getattr(each, "_fut_waiter", None), "_children", ())))
+                waits = (frame for frame, _ in awaiting(each.get_coro()) if _is_wait(frame))
+                found.update(id(task) for frame in waits for task in frame.f_locals.get("fs", ()))
+        except Exception:  # noqa: BLE001 - of somebody's own make: the others are still wanted
+            continue
+    return frozenset(found)
+
+
+def _is_wait(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "_wait" and frame.f_globals.get("__name__") == "asyncio.tasks"
 
 
 def _said(error: BaseException) -> str:
+    """Of an error of Ray's that hands on another one, that one: Ray's own text is a whole traceback."""
     try:
-        return f"{type(error).__name__}: {error}"[:TEXT]
+        cause = getattr(error, "cause", None) if type(error).__name__.startswith("RayTaskError") else None
+        own = cause if isinstance(cause, BaseException) else error
+        return f"{type(own).__name__}: {own}"[:TEXT]
     except Exception:  # noqa: BLE001 - the program's own text of it may fail
         return type(error).__name__
 

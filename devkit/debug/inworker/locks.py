@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from .sources import is_users
+from .stacks import asyncio_tasks, awaiting
 
 Document = dict[str, Any]
 
@@ -44,25 +45,53 @@ class Place(NamedTuple):
     line: int
 
 
+class Kept(NamedTuple):
+    """A lock that a coroutine keeps while it awaits something."""
+
+    place: Place
+    thread: int | None  # which runs its event loop
+    at: FrameType  # where it awaits
+
+
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
     """Every thread that waits for a lock: which one, where, and who holds it, as far as that can be told.
 
-    `frames` is each thread's innermost frame by its ident.
+    `frames` is each thread's innermost frame by its ident. "kept_at": where a coroutine of this thread's own event loop
+    awaits something, and keeps the lock.
     """
     waiting = {ident: place for ident, frame in frames.items() if (place := awaited(frame)) is not None}
     if not waiting:
         return []
     held = [(ident, place) for ident, frame in frames.items() for place in holdings(frame)]
-    return [_document(ident, place, held, names) for ident, place in waiting.items()]
+    kept = list(_kept())
+    return [_document(ident, place, held, kept, names) for ident, place in waiting.items()]
 
 
-def _document(ident: int, place: Place, held: list[tuple[int, Place]], names: Mapping[int, str]) -> Document:
+def _kept() -> Iterator[Kept]:
+    for task in asyncio_tasks():
+        try:
+            frames = [] if task.done() else [frame for frame, _ in awaiting(task.get_coro())]
+            thread = getattr(task.get_loop(), "_thread_id", None)
+        except Exception:  # noqa: BLE001 - a task of somebody's own make: the others are still wanted
+            continue
+        at = next((frame for frame in frames if is_users(frame.f_code.co_filename)), None)
+        if at is not None:
+            held = (place for frame in frames for place in (*_held_by_with(frame), *_held_by_acquire(frame)))
+            yield from (Kept(place, thread, at) for place in held)
+
+
+def _document(
+    ident: int, place: Place, held: list[tuple[int, Place]], kept: list[Kept], names: Mapping[int, str]
+) -> Document:
     owner = _owner(place.lock)
     # What it waits for it does not hold by the same instruction; it may by an outer one, and waits for itself then.
     holders = [(who, at) for who, at in held if at.lock is place.lock and (owner is None or who == owner)]
     if not holders and owner is not None:
         holders = [(owner, None)]  # type: ignore[list-item]
     who, at = holders[0] if holders else (None, None)
+    mine = next((each for each in kept if who is None and each.place.lock is place.lock and each.thread == ident), None)
+    if mine is not None:  # it goes on when this thread does, which waits for it
+        who, at = ident, mine.place
     return {
         "thread": names.get(ident, f"thread {ident}"),
         "lock": _name(place.lock),
@@ -70,6 +99,7 @@ def _document(ident: int, place: Place, held: list[tuple[int, Place]], names: Ma
         "holder": None if who is None else names.get(who, f"thread {who}"),
         "held_at": None if at is None else _at(at),
         "call": _outermost(place.frame),
+        "kept_at": None if mine is None else _at(Place(None, mine.at, mine.at.f_lineno or 0)),
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import FrameType, MethodType
 from typing import Any, NamedTuple
 
@@ -151,6 +151,8 @@ def _is_programs(frame: FrameType) -> bool:
 def _document(wait: Wait, works: Iterable[Work], waits: Iterable[Wait]) -> Document:
     waiting = {each.thread for each in waits if each.awaited is wait.awaited}
     others = [work for work in works if work.name not in waiting and any(map(_is_programs, work.frames))]
+    parts = {id(work.coroutines[0]) for work in works if work.name in waiting and work.coroutines}
+    may_hold = any(not _gathers(work, parts) for work in others)
     holder, at = next(((work, at) for work in others if (at := _holds(work, wait.awaited)) is not None), (None, None))
     document = {
         "thread": wait.thread,
@@ -159,7 +161,7 @@ def _document(wait: Wait, works: Iterable[Work], waits: Iterable[Wait]) -> Docum
         "what": wait.what,
         "kind": type(wait.awaited).__name__,
         "count": 1,
-        "free": holder is None and not others and type(wait.awaited).__name__ in _HELD,
+        "free": holder is None and not may_hold and type(wait.awaited).__name__ in _HELD,
     }
     if holder is None:
         return document
@@ -170,6 +172,12 @@ def _document(wait: Wait, works: Iterable[Work], waits: Iterable[Wait]) -> Docum
         "holder_call": call.f_code.co_qualname,
         "held_at": _place(at) if at is not None else None,
     }
+
+
+def _gathers(work: Work, parts: Container[int]) -> bool:
+    """Whether it waits for those together, which is no sign that it holds what they wait for."""
+    children = getattr(work.future, "_children", ())
+    return any(id(task.get_coro()) in parts for task in children if hasattr(task, "get_coro"))
 
 
 def _place(frame: FrameType) -> Document:

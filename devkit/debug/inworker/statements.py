@@ -14,6 +14,7 @@ from typing import Any
 
 from . import counterparts, keeps
 from .expressions import short, tree_of, values
+from .flags import endless
 from .polls import around, asking, outwards, tasks, under
 from .redaction import scrub_start
 from .sources import is_users
@@ -34,9 +35,10 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     """[{"thread", "lines": [{"at", "text", "values", "loop", ...}]}]: of each thread and asyncio task.
 
     Of those that are in the program's code. `lines` begins with the innermost frame that is the program's; `values`
-    is {text: value}; `loop` is the innermost one around the line, as `polls.around` has it, or None. The innermost
-    line has `under`, the `if` around it; `ends`, what could end its wait; `locals`, what its function keeps; and
-    `asking`, the loop that asks Ray, as `polls.asking` has it.
+    is {text: value}; `loop` is the innermost one around the line, as `polls.around` has it, or None;
+    `endless` one that nothing in it ends, as `flags.endless` has it. The innermost line has `under`, the `if` around
+    it; `ends`, what could end its wait; `locals`, what its function keeps; and `asking`, the loop that asks Ray, as
+    `polls.asking` has it.
     """
     works = [(names.get(ident, f"thread {ident}"), list(outwards(frame))) for ident, frame in frames.items()]
     works += [(name, list(stack)) for name, stack in tasks()]
@@ -62,6 +64,7 @@ def _line(frame: FrameType) -> Document:
         "text": "" if found is None else scrub_start(short(ast.unparse(found), TEXT), TEXT, code=True),
         "values": {} if found is None else dict(values(_looked_at(found), frame, VALUES)),
         "loop": around(frame),
+        "endless": endless(frame),
     }
 
 

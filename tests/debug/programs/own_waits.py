@@ -132,6 +132,43 @@ class Client:
         return 1.0
 
 
+@ray.remote(num_cpus=0)
+def check(text):
+    if not text:
+        raise ValueError("no text")
+
+
+@ray.remote(num_cpus=0)
+class Episodes:
+    def __init__(self):
+        self.slots = asyncio.Semaphore(1)
+
+    async def run(self, text):
+        await self.slots.acquire()  # @leaks
+        await check.remote(text)
+        self.slots.release()
+
+    async def generate(self, texts):
+        await asyncio.gather(*map(self.run, texts), return_exceptions=True)
+
+
+@ray.remote(num_cpus=0)
+class Streamer:
+    def __init__(self):
+        self.running, self.version = True, 0
+
+    def stop(self):
+        self.running = False
+
+    def set_weights(self, version):
+        self.version = version
+
+    def run(self):
+        while self.running:
+            sum(range(10_000))
+            time.sleep(0.05)  # @behind
+
+
 @ray.remote(num_cpus=0, max_concurrency=2)
 class Meeting:
     def __init__(self):
@@ -221,6 +258,17 @@ def permits():
     client = Client.remote()
     ray.get([client.score.remote("") for _ in range(2)])  # Ray may begin an async actor's calls in any order
     ray.get([client.score.remote(text) for text in "abcd"])
+
+
+def leaks():
+    ray.get(Episodes.remote().generate.remote(["", "a", "b"]))
+
+
+def behind():
+    streamers = [Streamer.remote() for _ in range(2)]
+    running = [each.run.remote() for each in streamers]
+    ray.get([each.set_weights.remote(1) for each in streamers])
+    del running
 
 
 def barrier():

@@ -1,0 +1,83 @@
+"""Calls that wait at an actor whose only turn is taken by a loop that nothing but another call ends. Pure.
+
+`while self.running` in a method of an actor that takes one call at a time: `stop` is queued behind it, as is whatever
+else is called there. The loop works, and whoever waits for such a call does so for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from devkit.debug.naming import short_path
+from devkit.debug.stack_groups import MAIN
+from devkit.hang import chains, words
+from devkit.hang.calls import QUEUED
+from devkit.hang.case import Case
+from devkit.hang.chains import End
+from devkit.hang.facts import Endless, Line, Standing
+from devkit.hang.records import Verdict
+from devkit.hang.states import State
+
+
+class _Taken(NamedTuple):
+    """A call that can't begin, and the loop that it waits behind."""
+
+    end: End
+    holder: State
+    line: Line
+    loop: Endless
+
+
+def verdict(case: Case) -> Verdict | None:
+    """None where the job goes on without the one that waits."""
+    found = [each for each in _taken(case) if _is_needed(each, case)]
+    if not found or (found[0].end.waiter.facts.role != "driver" and any(state.advanced for state in case.states)):
+        return None
+    first = found[0]
+    alike = [each.holder for each in found if each.loop == first.loop and each.end.waiter is first.end.waiter]
+    values = ", ".join(f"{name} = {value}" for name, value in first.loop.values)
+    text = (
+        f"no progress: {words.name(first.end.waiter)} waits{words.at_frame(first.end.wait.at)} for "
+        f"{first.end.call.name if first.end.call else 'a call'}, queued at {words.named(alike)}, which "
+        f"{words.verb(alike, 'takes', 'take')} one call at a time and {words.verb(alike, 'is', 'are')} in the loop "
+        f"`{first.loop.loop}`{f' ({values})' if values else ''}{words.at_frame(first.line.at)}: {_ends(first)}"
+    )
+    culprit = words.culprit(first.holder, first.line.at)
+    return Verdict("stuck", text, culprit, None, words.waits(case.states, chains.awaited(case)), case.decided(0.0))
+
+
+def _taken(case: Case) -> Iterator[_Taken]:
+    for end in chains.ends(case):
+        if end.call is None or end.call.state not in QUEUED or end.wait.ends or end.holder is None:
+            continue
+        before, earlier = case.before.get(end.waiter.facts.id), case.before.get(end.holder.facts.id)
+        waited = before is not None and any(each.tasks == end.wait.tasks for each in before.waits)
+        if not waited or earlier is None or end.holder.facts.concurrency != 1:
+            continue
+        line, then = _line(end.holder.facts.standing), _line(earlier.standing)
+        if line and then and line.endless and then.endless == line.endless and then.at.function == line.at.function:
+            yield _Taken(end, end.holder, line, line.endless)
+
+
+def _line(standing: tuple[Standing, ...]) -> Line | None:
+    """The one in such a loop, of the thread that takes an actor's calls."""
+    lines = (line for stack in standing if stack.thread == MAIN for line in stack.lines if line.endless)
+    return next(lines, None)
+
+
+def _is_needed(one: _Taken, case: Case) -> bool:
+    """Whether too few of what is waited for can still come."""
+    mine = {each.end.call.id for each in _taken(case) if each.end.wait == one.end.wait and each.end.call}
+    return len(one.end.wait.tasks) - len(mine) < one.end.wait.needed
+
+
+def _ends(one: _Taken) -> str:
+    if not one.loop.by:
+        return "nothing in that loop ends it"
+    file = short_path(one.line.at.file)
+    who = " or ".join(f"{each.function} ({file}:{each.line})" for each in one.loop.by)
+    return f"only a call of {who} would end it, and that can't begin either"
+
+
+__all__ = ["verdict"]
