@@ -323,7 +323,7 @@ class _View:
             if innermost or self.everything or abs(number - frame["line"]) <= CALLER_LINES:
                 mark = "->" if here else "  "
                 yield Text(clip(f"  {mark} {number:>4}  {line}", self._width), style="bold" if here else "dim")
-        for name, value in (frame.get("locals") or {}).items():
+        for name, value in {**(frame.get("locals") or {}), **(frame.get("globals") or {})}.items():
             yield self._variable(name, value)
 
     def _place(self, frame: Document, *, dim: bool, more: str = "") -> Text:

@@ -58,6 +58,21 @@ def marked(name: str) -> int:
 
 # ---- what is in them
 
+REGISTRY = {"format": len, "length": None}
+API_KEY = "correct-horse-battery"
+
+
+def test_data_of_its_module_that_the_failing_line_names_is_shown() -> None:
+    def builds(names: list[str]) -> list[Any]:
+        return [REGISTRY[name] for name in names if API_KEY and json]
+
+    document = take(crash_of(builds, ["math"]))
+    found = [frame.get("globals") for frame in document["frames"][:2]]
+    assert found[0] is not None and list(found[0]) == ["REGISTRY", "API_KEY"]
+    page = printed(crash_page(document, [], document["time"]))
+    assert "REGISTRY = {'format': <builtin_function_or_method len>, 'length': None}" in page, page
+    assert "correct-horse" not in json.dumps(document) and "json = " not in page
+
 
 class Refused(Exception):
     def __init__(self, status: int, api_key: str, reply: str | None) -> None:

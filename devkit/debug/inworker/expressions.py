@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType, FunctionType, ModuleType
@@ -22,7 +23,8 @@ _trees: dict[str, tuple[int, ast.Module | None]] = {}
 
 def tree_of(filename: str) -> tuple[int, ast.Module | None]:
     """The syntax of a file, and its size, by which one that has changed is told; None of what can't be read."""
-    lines = linecache.getlines(filename)
+    is_there = filename in linecache.cache or filename.startswith("<") or os.path.isfile(filename)
+    lines = linecache.getlines(filename) if is_there else []  # one of `python /dev/stdin` would be waited for
     size = sum(map(len, lines))
     kept = _trees.get(filename)
     if kept is None or kept[0] != size:

@@ -5,8 +5,8 @@ The document has the fields of `CrashRecord`, and:
 `chain`     [{`type`, `message`, `relation`, `frames`}]: what was raised, then its causes; `relation` is "raised",
             "cause", "context" or "member" (of an exception group); `attributes` {name: value} of one that keeps some
 `frames`    those of the exception that the crash is named after, innermost first: [{`file`, `line`, `function`, `user`,
-            `source`, `locals`}]; `source` is {`first`, `lines`} or null. In `chain` they have `locals` only where the
-            frame is not listed here
+            `source`, `locals`, `globals`}]; `source` is {`first`, `lines`} or null; `globals` are those that the
+            user's line names. In `chain` they have `locals` only where the frame is not listed here
 `at`        index in `frames` of the innermost frame that is the user's: `file`, `line` and `function` are its own
 `threads`   [{`name`, `frames` [{`file`, `line`, `function`}]}] of all threads, `versions`, `host`, `attempt`
 `light`     true for another attempt or an outer level of a crash that is kept elsewhere
@@ -15,6 +15,7 @@ The document has the fields of `CrashRecord`, and:
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import sys
@@ -36,6 +37,7 @@ from .redaction import scrub, secrets_among, without
 from .sources import is_users, source_around
 from .spoken import last_lines
 from .stacks import all_threads, describe
+from .statements import statement
 from .unpicklable import remade, way_of
 from .values import Limits
 from .words import plain
@@ -52,6 +54,8 @@ WROTE = 4  # lines of each output
 MESSAGE = 2000  # characters of an exception's text
 OUTER_FRAMES, INNER_FRAMES = 20, 80  # of a deep recursion
 LOCALS = 60  # of one frame
+GLOBALS = 5  # that one line names
+READ = 3  # of the user's frames, the innermost ones: to read a file takes milliseconds
 
 _USERS = Limits(text=1000, items=20, depth=3, total=4000)
 _ERRORS = Limits(text=300, items=8, depth=2, total=300)  # what an exception keeps in itself
@@ -210,9 +214,9 @@ class _Scene:
 
 @dataclass(frozen=True)
 class _Value:
-    """A variable that is to be shown in `locals`, and when."""
+    """A variable that is to be shown `among` others, and when."""
 
-    locals: Document
+    among: Document
     name: str
     value: Any
     limits: Limits
@@ -227,6 +231,7 @@ class _Shot:
         self._cut: list[str] = []
         self._showing = Showing(budget)
         self._of_errors: list[_Value] = []
+        self._read = 0  # of the user's frames
         self.secrets: set[str] = set()  # what the frames have under a secret's name, and what may be elsewhere too
 
     def parts(self) -> Document:
@@ -269,7 +274,7 @@ class _Shot:
                 filled.add(id(frame))
                 values += self._values(entry, frame)
         for value in sorted(values, key=lambda each: each.order):
-            value.locals[value.name] = self._showing.of(value.name, value.value, value.limits)
+            value.among[value.name] = self._showing.of(value.name, value.value, value.limits)
         if self._showing.late:
             self._cut.append(f"{self._showing.late} values: no time left for them")
 
@@ -288,6 +293,25 @@ class _Shot:
         entry["locals"] = dict.fromkeys(name for name, _ in named[:LOCALS])  # in the program's order
         for name, value in named[:LOCALS]:
             yield _Value(entry["locals"], name, value, limits, order(value, limits))
+        self._read += entry["user"]
+        outside = _globals_of(frame, entry["line"]) if entry["user"] and self._read <= READ else []
+        self.secrets.update(secrets_among(dict(outside)))
+        if outside:
+            entry["globals"] = dict.fromkeys(name for name, _ in outside)
+        for name, value in outside:
+            yield _Value(entry["globals"], name, value, limits, order(value, limits))
+
+
+def _globals_of(frame: FrameType, line: int) -> list[tuple[str, Any]]:
+    """The data of its module that its line names: a registry, a configuration. A worker's may be older than the
+    driver's.
+    """
+    if frame.f_globals is frame.f_locals:
+        return []
+    found = statement(frame.f_code.co_filename, frame.f_code.co_firstlineno, line)
+    names = dict.fromkeys(node.id for node in ast.walk(found) if isinstance(node, ast.Name)) if found else {}
+    known = [(name, frame.f_globals[name]) for name in names if name in frame.f_globals and name not in frame.f_locals]
+    return [each for each in known if not callable(each[1]) and not isinstance(each[1], type(sys))][:GLOBALS]
 
 
 def _attributes_of(error: BaseException, message: str) -> list[tuple[str, Any]]:
@@ -330,7 +354,7 @@ def _shrink(document: Document, size: int) -> None:
         if excess <= 0:
             return
         note = {"type": "", "cut": f"{length} bytes"}
-        frame["locals"][name] = note
+        frame["locals" if name in frame["locals"] else "globals"][name] = note
         document["cut"].append(f"{name} in {frame['function']}: {length} bytes")
         excess -= length - 100
     for part, smaller in _coarser(document):
@@ -346,7 +370,9 @@ def _largest_locals(document: Document) -> list[tuple[int, Document, str]]:
 
     every = document["frames"] + [frame for each in document["chain"] for frame in each["frames"]]
     sized = [
-        (len(json.dumps(value)), frame, name) for frame in every for name, value in frame.get("locals", {}).items()
+        (len(json.dumps(value)), frame, name)
+        for frame in every
+        for name, value in {**frame.get("locals", {}), **frame.get("globals", {})}.items()
     ]
     return sorted((each for each in sized if each[0] > 200), key=lambda each: -each[0])
 
