@@ -35,7 +35,7 @@ from trainer.config.choices import value_problem
 from trainer.config.schema import Config
 from trainer.errors import CapsuleError
 from trainer.records import Scores, TrainBatch, UpdateReport
-from trainer.shapes import require_shapes
+from trainer.shapes import require_parts, require_shapes
 
 # What zipfile, json and safetensors raise for files that are cut short, encrypted, nested without end or no capsules.
 _UNREADABLE = (
@@ -170,6 +170,7 @@ class Capsule:
             self.seen: Seen = typed_json.decode(Seen, data, tensors)
             _require_values(self.seen.config)
             require_shapes(self.seen.batch, self.seen.scores, self.seen.order)
+            require_parts(self.seen.batch, self.seen.config)
 
     @property
     def trusts_code(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer.config.schema import Config
 from trainer.records import Prompts, Row, Scores, TrainBatch
 
 # What a letter at the end of a name stands for: see `records.py`.
@@ -36,6 +37,15 @@ def require_shapes(batch: TrainBatch, scores: Scores, order: Mapping[str, Sequen
     for role, steps in order.items():
         if any(type(row) is not int or not 0 <= row < sizes["B"] for step in steps for row in step):
             raise ValueError(f"the order of {role} names rows that are not there")
+
+
+def require_parts(batch: TrainBatch, config: Config) -> None:
+    """Raises ValueError that names what the run's own settings need and the batch does not have."""
+    seen, algorithm = batch.experience, config.algorithm
+    if seen.values_BT is None and algorithm.adv_estimator == "gae":
+        raise ValueError("values_BT is missing, and adv_estimator=gae needs it")
+    if seen.ref_logp_BT is None and (algorithm.use_kl_in_reward or config.actor_rollout_ref.actor.use_kl_loss):
+        raise ValueError("ref_logp_BT is missing, and the KL to the reference needs it")
 
 
 def _tensors(record: Any) -> Iterator[tuple[str, Tensor]]:

@@ -21,6 +21,7 @@ from devkit.hang.facts import (
     Entry,
     Fork,
     GroupFacts,
+    Handled,
     InnerWait,
     Line,
     LockWait,
@@ -199,6 +200,7 @@ def _standing(document: Document) -> Standing:
 
 def _line(document: Document) -> Line:
     loop, under, asking = document.get("loop") or {}, document.get("under") or {}, document.get("asking")
+    handles = document.get("handles")
     return Line(
         frame(document["at"]),
         str(document["text"]),
@@ -211,6 +213,7 @@ def _line(document: Document) -> Line:
         _values(document.get("locals") or {}),
         Asking(str(asking["loop"]), _values(asking["values"]), str(asking.get("kept") or "")) if asking else None,
         _endless(document.get("endless")),
+        Handled(str(handles["said"]), frame(handles["at"])) if handles else None,
     )
 
 

@@ -210,6 +210,13 @@ class Endless(NamedTuple):
     by: tuple[EndsAt, ...]  # the methods that change that; none of a loop without a condition
 
 
+class Handled(NamedTuple):
+    """An exception that a thread has caught and is at work on."""
+
+    said: str
+    at: Frame  # where it was raised
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of the program at which a thread or a coroutine stands, and what it looks at there."""
@@ -225,6 +232,7 @@ class Line:
     keeps: Values = ()  # the other variables of its function
     asking: Asking | None = None  # the loop around it
     endless: Endless | None = None  # the outermost loop around it that nothing in it ends
+    handles: Handled | None = None  # the exception in whose handler its thread is
 
 
 @dataclass(frozen=True)

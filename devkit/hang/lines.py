@@ -62,7 +62,16 @@ def _around(lines: Sequence[Line]) -> list[str]:
     """By which condition they are there, and where the loop around them is, as far as values show it."""
     which = [line.which for line in lines]
     found = [f"{INDENT}under `if {lines[0].under}`{_values(which)}"] if lines[0].under and any(which) else []
-    return [*found, *_loop(lines)]
+    return [*found, *_loop(lines), *_handled(lines)]
+
+
+def _handled(lines: Sequence[Line]) -> list[str]:
+    """What they are in a handler of; of equal ones once."""
+    known = dict.fromkeys(each for line in lines if (each := line.handles))
+    return [
+        f"{INDENT}handling {each.said}, raised at {short_path(each.at.file)}:{each.at.line} in {each.at.function}"
+        for each in list(known)[:SHOWN]
+    ]
 
 
 def _loop(lines: Sequence[Line]) -> list[str]:

@@ -200,7 +200,7 @@ def ended(state: State) -> str:
 def why(state: State) -> str:
     """What keeps a process that waits or sleeps where it is, as far as that can be seen in it."""
     if state.doing == "sleep":
-        return (f", in the loop {state.about}" if state.about else "") + held_up(state)
+        return (f", in the loop {state.about}" if state.about else "") + _handles(state) + held_up(state)
     inner = inner_wait(state) if state.doing == "wait" else None
     if inner is None:
         return held_up(state) if state.doing == "io" else ""
@@ -210,6 +210,13 @@ def why(state: State) -> str:
         return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}"
     more = f"; {inner.count} of its calls wait there" if inner.count > 1 else ""
     return f"{more}{_holder(inner)}{_of_its_parts(state, inner)}"
+
+
+def _handles(state: State) -> str:
+    """The exception that it has caught before it slept: it may try again for ever."""
+    lines = (stack.lines[0] for stack in program_lines.at_place(state))
+    error = next((line.handles for line in lines if line.handles), None)
+    return f", handling {error.said}{at_frame(error.at)}" if error else ""
 
 
 def _of_its_parts(state: State, inner: InnerWait) -> str:

@@ -90,6 +90,22 @@ def test_a_predicate_is_shown_with_what_it_looks_at(server: Server) -> None:
     assert line["at"]["function"].endswith("Server.fetch") and line["loop"] is None
 
 
+def test_the_exception_that_a_thread_is_in_the_handler_of(server: Server) -> None:
+    def retries() -> None:
+        while True:
+            try:
+                server.slots["gpu7"] += 1
+            except KeyError:
+                server.open.wait(30)
+                return
+
+    [line, *_] = lines_of(started(retries), "server.open.wait(30)")
+    assert line["handles"]["said"] == "KeyError: 'gpu7'" and line["handles"]["at"]["function"].endswith("retries")
+    assert line["handles"]["at"]["line"] == line["at"]["line"] - 2
+    [line, *_] = lines_of(started(server.fetch, 118), "wait_for")
+    assert line["handles"] is None
+
+
 def test_who_called_it_and_the_loop_around_it(server: Server) -> None:
     [line, caller, *_] = lines_of(started(server.serve, "gpu1"), "self.open.wait")
     assert line["loop"] == {"loop": "while len(rows) > room", "values": {"rows": "list of 40", "room": "4"}}

@@ -36,6 +36,17 @@ def test_equal_lines_are_one_and_different_values_are_told() -> None:
     assert found.evidence.count("    recv(tag)  # tag = 9 or 10 or 11 or 2 more, size = 8") == 1, found.evidence
 
 
+def test_what_it_is_in_the_handler_of_is_told_in_the_sentence_and_below() -> None:
+    error = {"said": "KeyError: 'a'", "at": {"file": TRAIN, "line": 5, "function": "lookup"}}
+    [known] = [process(facts(1, 42, call_in="clock_nanosleep"), 1)]
+    known["facts"]["statements"] = [
+        {"thread": "MainThread", "lines": [{**line(42, "time.sleep(30)"), "handles": error}]}
+    ]
+    found = verdict([driver(), known], patience=1.0)
+    assert f"sleeps at {TRAIN}:42 in step, handling KeyError: 'a' at {TRAIN}:5 in lookup" in found.sentence, found
+    assert f"    handling KeyError: 'a', raised at {TRAIN}:5 in lookup" in found.evidence
+
+
 def test_a_process_at_another_line_than_its_statement_has_none() -> None:
     moved = [{"thread": "MainThread", "lines": [line(21, "later()", x="1")]}]
     found = verdict([process(facts(0, 20, statements=moved), 0), driver()], seconds=20.0)

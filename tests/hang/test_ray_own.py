@@ -166,6 +166,7 @@ WAITS = {
     "coroutine": ("deadlock", "for Manager.report, queued at Manager pid", "whose event loop a ray.get in a coroutine"),
     "thread": ("stuck", "its thread prefetch ended before", "Loader.next"),
     "task": ("stuck", "its background task Server.update has failed", "nobody awaits it: KeyError: 'grad_norm'"),
+    "handles": ("stuck", ", handling KeyError: 'a' at ", "in Store.lookup, and the driver waits for"),
     "leaks": (
         "stuck",
         "; 2 of its calls wait for an asyncio.Semaphore with no permit left",

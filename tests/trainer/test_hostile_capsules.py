@@ -264,6 +264,18 @@ def test_any_value_replaced(plain: Entries, tmp_path: Path, place: int, value: A
     reads(zipped(tmp_path / "x.capsule", plain | {"capsule.json": json.dumps(document).encode()}))
 
 
+def test_each_part_of_the_batch_that_is_missing(plain: Entries, tmp_path: Path) -> None:
+    document = json.loads(plain["capsule.json"])
+    ways = [at for at in paths(document["batch"], ("batch",)) if len(at) > 1]
+    for *way, last in ways:
+        changed = json.loads(plain["capsule.json"])
+        inner = changed
+        for name in way:
+            inner = inner[name]
+        inner[last] = None
+        reads(zipped(tmp_path / "x.capsule", plain | {"capsule.json": json.dumps(changed).encode()}))
+
+
 @SHARED
 @given(data=st.data())
 def test_any_tensor_of_another_kind(plain: Entries, tmp_path: Path, data: st.DataObject) -> None:

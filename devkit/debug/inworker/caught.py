@@ -5,6 +5,7 @@ A reward function that answers 0 for whatever fails, or a loop that tries again 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -62,6 +63,18 @@ def flight(error: BaseException, trace: TracebackType | None) -> Flight | None:
         return None
     passed = list(places(trace))
     return Flight(type(error).__name__, _text(error), passed[-1], passed[0]) if passed else None
+
+
+def handled() -> dict[int, Document]:
+    """{"said", "at"} of the exception in whose handler a thread is, by thread: `except ...: time.sleep(1)`, say."""
+    found = {}
+    for ident, kept in sys._current_exceptions().items():
+        error: Any = kept[1] if isinstance(kept, tuple) else kept  # up to Python 3.11 with its type and its frames
+        known = flight(error, error.__traceback__) if isinstance(error, BaseException) else None
+        if known is not None:
+            said = f"{known.kind}: {known.text}" if known.text else known.kind
+            found[ident] = {"said": scrub(said), "at": known.at.to_json()}
+    return found
 
 
 def kept_at(frame: FrameType) -> Place | None:
@@ -150,4 +163,4 @@ class Caught:
         ]
 
 
-__all__ = ["FLOW", "Caught", "Flight", "Place", "flight", "is_again", "places"]
+__all__ = ["FLOW", "Caught", "Flight", "Place", "flight", "handled", "is_again", "places"]

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from . import counterparts, keeps
+from .caught import handled
 from .expressions import short, tree_of, values
 from .flags import endless
 from .polls import around, asking, outwards, tasks, under
@@ -37,13 +38,17 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     Of those that are in the program's code. `lines` begins with the innermost frame that is the program's; `values`
     is {text: value}; `loop` is the innermost one around the line, as `polls.around` has it, or None;
     `endless` one that nothing in it ends, as `flags.endless` has it. The innermost line has `under`, the `if` around
-    it; `ends`, what could end its wait; `locals`, what its function keeps; and `asking`, the loop that asks Ray, as
-    `polls.asking` has it.
+    it; `ends`, what could end its wait; `locals`, what its function keeps; `asking`, the loop that asks Ray, as
+    `polls.asking` has it; and `handles`, the exception in whose handler the thread is, as `caught.handled` has it.
     """
-    works = [(names.get(ident, f"thread {ident}"), list(outwards(frame))) for ident, frame in frames.items()]
-    works += [(name, list(stack)) for name, stack in tasks()]
-    under_way = {frame.f_code.co_qualname: frame for _, stack in works for frame in stack if _is_programs(frame)}
-    found = ((name, _lines(stack, under_way)) for name, stack in works)
+    known = handled()
+    works = [
+        (names.get(ident, f"thread {ident}"), list(outwards(frame)), known.get(ident))
+        for ident, frame in frames.items()
+    ]
+    works += [(name, list(stack), None) for name, stack in tasks()]
+    under_way = {frame.f_code.co_qualname: frame for _, stack, _ in works for frame in stack if _is_programs(frame)}
+    found = ((name, _lines(stack, under_way, error)) for name, stack, error in works)
     return [{"thread": name, "lines": lines} for name, lines in found if lines][:MOST]
 
 
@@ -52,9 +57,10 @@ def _is_programs(frame: FrameType) -> bool:
     return is_users(name) and not is_ours(name)
 
 
-def _lines(stack: Iterable[FrameType], under_way: Mapping[str, FrameType]) -> list[Document]:
+def _lines(stack: Iterable[FrameType], under_way: Mapping[str, FrameType], error: Document | None) -> list[Document]:
     own = list(islice(filter(_is_programs, stack), CALLERS + 1))
-    return [*(_innermost_line(frame, under_way) for frame in own[:1]), *(_line(frame) for frame in own[1:])]
+    first = [{**_innermost_line(frame, under_way), "handles": error} for frame in own[:1]]
+    return [*first, *(_line(frame) for frame in own[1:])]
 
 
 def _line(frame: FrameType) -> Document:

@@ -169,6 +169,19 @@ class Streamer:
             time.sleep(0.05)  # @behind
 
 
+@ray.remote(num_cpus=0)
+class Store:
+    def lookup(self, key):
+        return {"b": 1}[key]
+
+    def fetch(self, key):
+        while True:
+            try:
+                return self.lookup(key)
+            except KeyError:
+                time.sleep(30)  # @handles
+
+
 @ray.remote(num_cpus=0, max_concurrency=2)
 class Meeting:
     def __init__(self):
@@ -269,6 +282,10 @@ def behind():
     running = [each.run.remote() for each in streamers]
     ray.get([each.set_weights.remote(1) for each in streamers])
     del running
+
+
+def handles():
+    ray.get(Store.remote().fetch.remote("a"))
 
 
 def barrier():
