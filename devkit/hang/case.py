@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from devkit.hang.facts import CrashFacts, ProcessFacts, Sample
 from devkit.hang.states import State, state_of
 
 PATIENCE = 10.0  # seconds: a wait that is younger may be an ordinary one
+
+
+class Seen(NamedTuple):
+    """Processes, by id, of which samples in between show something: see `circling`."""
+
+    round: frozenset[str] = frozenset()  # a loop of it that computes has come round
+    changed: frozenset[str] = frozenset()  # what a loop of it counts has changed
+
+
+NOTHING = Seen()
 
 
 @dataclass(frozen=True)
@@ -20,6 +31,7 @@ class Case:
     now: Sample
     states: tuple[State, ...]
     patience: float
+    seen: Seen = NOTHING
 
     @property
     def seconds(self) -> float:
@@ -39,12 +51,12 @@ class Case:
         return max(waited, self.seconds) >= times * self.patience
 
 
-def case_of(first: Sample, now: Sample, patience: float) -> Case:
+def case_of(first: Sample, now: Sample, patience: float, seen: Seen = NOTHING) -> Case:
     now = replace(now, processes=tuple(_with_ranks(now.processes)))
     before = {each.id: each for each in first.processes}
     seconds = now.time - first.time
     states = tuple(_with_tasks(state_of(before.get(each.id), each, seconds), first, now) for each in now.processes)
-    return Case(before, first, now, states, patience)
+    return Case(before, first, now, states, patience, seen)
 
 
 def _with_tasks(state: State, first: Sample, now: Sample) -> State:

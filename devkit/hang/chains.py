@@ -13,7 +13,7 @@ from typing import NamedTuple
 from devkit.debug.inworker.words import ASLEEP
 from devkit.hang import words
 from devkit.hang.calls import NO_ACTOR, OWN_PART, QUEUED, runs
-from devkit.hang.case import Case, case_of
+from devkit.hang.case import NOTHING, Case, Seen, case_of
 from devkit.hang.facts import Call, CallWait, Sample
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
@@ -49,11 +49,11 @@ class End(NamedTuple):
         return self.call is not None and self.call.state == "FINISHED"
 
 
-def judged(first: Sample, now: Sample, patience: float) -> Case:
+def judged(first: Sample, now: Sample, patience: float, seen: Seen = NOTHING) -> Case:
     """The case of two samples, in which a process that sleeps in a loop beside the call that others wait for is where
     that call is.
     """
-    case = case_of(first, now, patience)
+    case = case_of(first, now, patience, seen)
     places = {end.holder.facts.id: place for end in _waits(case) if end.holder and (place := _of_call(end)) is not None}
     return replace(case, states=tuple(places.get(state.facts.id, state) for state in case.states))
 

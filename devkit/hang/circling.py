@@ -1,8 +1,8 @@
-"""Loops that count up to something, come round, and get no further, though all whom they ask are at work. Pure.
+"""Loops that count up to something, come round, and get no further, though somebody is at work. Pure.
 
-Such as `while len(kept) < wanted:` around a sampler whose groups are all dropped. Whoever looks at the sampler alone
-sees work. Only a condition that compares numbers says what a loop is for: `while not self.stopped` may well turn for
-ever.
+Such as `while len(kept) < wanted:` around a sampler whose groups are all dropped, or `while pos < len(text):` where
+nothing moves `pos`. Whoever looks at the sampler alone sees work. Only a condition that compares numbers says what a
+loop is for: `while not self.stopped` may well turn for ever.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devkit.hang import lines, words
-from devkit.hang.case import Case
-from devkit.hang.facts import CallWait, Line, ProcessFacts, Standing
+from devkit.hang import chains, lines, words
+from devkit.hang.case import Case, Seen
+from devkit.hang.facts import CallWait, Line, ProcessFacts, Sample, Standing
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
 
@@ -24,6 +24,42 @@ _COMPARES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
 _PLAIN = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context)
 _EACH = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 _ASKS = ("get", "wait")
+
+
+def seen(known: Seen, before: Sample, now: Sample) -> Seen:
+    """What two samples that follow each other add to what is `known`."""
+    earlier = {each.id: each for each in before.processes}
+    pairs = [(earlier[each.id], each) for each in now.processes if each.id in earlier]
+    changed = {now.id for then, now in pairs if _has_changed(then, now)}
+    round_ = {now.id for then, now in pairs if _computes_around(then, now)}
+    return Seen(known.round | round_, known.changed | changed)
+
+
+def _has_changed(then: ProcessFacts, now: ProcessFacts) -> bool:
+    """What a loop of it looks at that counts."""
+    earlier = {(stack.thread, line.at.file, line.loop): line for stack in then.standing for line in stack.lines}
+    lines_ = ((stack.thread, line) for stack in now.standing for line in stack.lines if counts(line.loop))
+    return any(
+        (known := earlier.get((thread, line.at.file, line.loop))) is not None and known.looked_at != line.looked_at
+        for thread, line in lines_
+    )
+
+
+def _computes_around(then: ProcessFacts, now: ProcessFacts) -> bool:
+    """Whether its thread computes in such a loop itself, and is further up in it than before, or at its condition."""
+    own, other = _computing(now), _computing(then)
+    if own is None or other is None or own.loop != other.loop or own.at.function != other.at.function:
+        return False
+    return own.at.line < other.at.line or (own.text.startswith(_WHILE) and other.text.startswith(_WHILE))
+
+
+def _computing(facts: ProcessFacts) -> Line | None:
+    """The line of such a loop at which its thread is, in no function that it calls there."""
+    inner = facts.stack.stack[0] if facts.stack.stack else None
+    lines_ = (stack.lines[0] for stack in facts.standing if stack.lines)
+    found = (line for line in lines_ if inner and (line.at.file, line.at.line) == (inner.file, inner.line))
+    line = next(found, None)
+    return line if line is not None and counts(line.loop) else None
 
 
 def verdict(case: Case) -> Verdict | None:
@@ -39,11 +75,14 @@ def verdict(case: Case) -> Verdict | None:
     busy = [each for each in others if each.moved or each.doing == "busy"]
     place = words.at(busy[0]) if busy and len({each.place for each in busy}) == 1 else ""
     though = f", though {words.they(busy, 'is', 'are')} working{place}" if busy else ""
+    awaited = chains.awaited(case)
+    waiting = [each for each in others if awaited.get(each.facts.id, ("", ""))[1] == state.facts.id]
+    though += f"; {words.they(waiting, 'waits', 'wait')} for {words.name(state)}" if waiting else ""
     text = (
         f"no progress: {words.name(state)} is in the loop `{loop.text}` ({values}){words.at_frame(line.at)}, which has "
         f"come round, and nothing that it looks at has changed in {words.span(case.seconds)}{though}"
     )
-    evidence = (*words.waits(case.states), _MAY_BE_MEANT)
+    evidence = (*words.waits(case.states, awaited), _MAY_BE_MEANT)
     return Verdict("livelock", text, words.culprit(state, line.at), None, evidence, case.decided(0.0, TIMES))
 
 
@@ -57,7 +96,7 @@ def may(case: Case) -> bool:
 def _turning(case: Case, state: State) -> Iterator[tuple[Standing, Standing, lines.Loop, Line]]:
     """Its threads in such a loop, then and now, unless they wait for the same as before."""
     before = case.before.get(state.facts.id)
-    if before is None or state.facts.dead:
+    if before is None or state.facts.dead or state.facts.id in case.seen.changed:
         return
     earlier = {each.thread: each for each in before.standing}
     for stack in state.facts.standing:
@@ -66,7 +105,8 @@ def _turning(case: Case, state: State) -> Iterator[tuple[Standing, Standing, lin
         if then is None or line is None or loop is None or not (loop.still and loop.text == line.loop):
             continue
         mine = (_waits(before, stack.thread), _waits(state.facts, stack.thread))
-        asks = any(mine) or any(map(_asks_ray, (*then.lines, *stack.lines)))
+        computes = state.doing == "busy" and stack.lines[0] is line == _computing(state.facts)
+        asks = computes or any(mine) or any(map(_asks_ray, (*then.lines, *stack.lines)))
         if asks and counts(loop.text) and not (all(mine) and mine[0] == mine[1]):
             yield then, stack, loop, line
 
@@ -76,8 +116,12 @@ def _waits(facts: ProcessFacts, thread: str) -> tuple[CallWait, ...]:
 
 
 def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, Line]]:
-    """The innermost loop around a line that asks Ray, if it counts, has come round, and counts the same."""
+    """The innermost loop around a line that asks Ray, or that computes, if it counts, has come round, and counts the
+    same.
+    """
     for then, stack, loop, line in _turning(case, state):
+        if state.facts.id in case.seen.round and state.doing == "busy":
+            yield loop, line
         if _asks_for_each(stack):
             continue
         if _waits_anew(case.before[state.facts.id], state.facts, stack.thread) or _is_there_again(then, stack, line):
@@ -132,6 +176,8 @@ def counts(loop: str) -> bool:
     (True, True, False)
     >>> counts("while time.time() < end"), counts("for step in range(9)"), counts("while a < b and not c")
     (False, False, False)
+    >>> counts("while at < len(text) and text[at] != '}'")
+    True
     """
     if not loop.startswith(_WHILE):
         return False
@@ -139,6 +185,11 @@ def counts(loop: str) -> bool:
         test = ast.parse(loop.removeprefix(_WHILE).rstrip(":"), mode="eval").body
     except (SyntaxError, ValueError):
         return False
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return all(map(_compares, parts))
+
+
+def _compares(test: ast.expr) -> bool:
     if not isinstance(test, ast.Compare) or len(test.ops) > 1 or not isinstance(test.ops[0], _COMPARES):
         return False
     return all(map(_is_size, (test.left, test.comparators[0])))
@@ -151,4 +202,4 @@ def _is_size(node: ast.expr) -> bool:
     return all(isinstance(each, _PLAIN) for each in ast.walk(node))
 
 
-__all__ = ["counts", "verdict"]
+__all__ = ["counts", "may", "seen", "verdict"]

@@ -32,7 +32,7 @@ from devkit.hang import (
     unheard,
     words,
 )
-from devkit.hang.case import PATIENCE, Case
+from devkit.hang.case import NOTHING, PATIENCE, Case, Seen
 from devkit.hang.facts import FROZEN, Sample, Standing
 from devkit.hang.records import Kind, Verdict
 from devkit.hang.states import State, computing
@@ -41,9 +41,11 @@ MOST_TOLD = 2  # who waits for something else than who is blamed
 MOST_WORKING = 3  # processes at work, in the evidence
 
 
-def diagnose(first: Sample, now: Sample, patience: float = PATIENCE) -> Verdict:
-    """`now` is a later sample of the same job as `first`. A wait younger than `patience` seconds is not `decided`."""
-    case = asking.settled(chains.judged(first, now, patience))
+def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen = NOTHING) -> Verdict:
+    """`now` is a later sample of the same job as `first`, and `seen` is what those in between show. A wait younger than
+    `patience` seconds is not `decided`.
+    """
+    case = asking.settled(chains.judged(first, now, patience, seen))
     looks = (
         _paused,
         _deadlocked,

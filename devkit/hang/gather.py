@@ -21,7 +21,7 @@ from devkit.errors import DevkitError, UsageError
 from devkit.hang import circling
 from devkit.hang.answers import read_sample
 from devkit.hang.calls import OWN_PART
-from devkit.hang.case import PATIENCE
+from devkit.hang.case import NOTHING, PATIENCE
 from devkit.hang.diagnose import diagnose
 from devkit.hang.facts import Call, CrashFacts, Holder, NamedActor, NodeFacts, Pending, ProcessFacts, Room, Sample
 from devkit.hang.records import Verdict
@@ -62,11 +62,12 @@ def watch_until_decided(
     What looks like work that never ends is looked at for longer, and again where it is between two calls just then.
     """
     first, _ = take()
-    circled = False
+    last, seen, circled = first, NOTHING, False
     while True:
         wait(SAMPLE_SECONDS)
-        last, raw = take()
-        verdict, seconds = diagnose(first, last, patience), last.time - first.time
+        before, (last, raw) = last, take()
+        seen = circling.seen(seen, before, last)
+        verdict, seconds = diagnose(first, last, patience, seen), last.time - first.time
         circled = circled or verdict.kind == "livelock"
         limit = circling.TIMES * patience + AGAIN_SECONDS if circled or _may_never_end(verdict) else patience
         if (verdict.decided and not (circled and verdict.kind == "moves")) or seconds >= limit:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
 
 from devkit.hang.answers import read_sample
-from devkit.hang.gather import watch_until_decided
-from tests.hang.jobs import NOW, TRAIN, answer, driver, facts, process, verdict
+from devkit.hang.gather import Diagnosis, watch_until_decided
+from tests.hang.jobs import NOW, TRAIN, answer, driver, facts, frames, process, verdict
 
 Document = dict[str, Any]
 WANTS = "while len(kept) < wanted"
+NUMPY = "/v/site-packages/numpy/core.py"
 ASKS = "scores = ray.get(refs)"
 
 
@@ -91,6 +93,61 @@ def test_one_that_turns_fast_is_seen_to_come_round_where_it_does_not_wait_just_t
     elsewhere[0]["facts"]["statements"][0]["lines"][0]["at"] = {"file": TRAIN, "line": 14, "function": "main"}
     early, later = verdict(turns(1), elsewhere, seconds=2.2), verdict(turns(1), elsewhere, seconds=6.6)
     assert (early.kind, early.decided, later.kind, later.decided) == ("moves", False, "moves", True)
+
+
+PARSES = "while at < len(text)"
+
+
+def parses(number: int, cpu: float, at: str = "2", text: str = "char = text[at]", deeper: bool = False) -> Document:
+    """A process that computes at a line of its own loop."""
+    place = {"file": TRAIN, "line": number, "function": "parse"}
+    stack = [(NUMPY, 9, "dot"), (TRAIN, number, "parse")] if deeper else [(TRAIN, number, "parse")]
+    found = process(facts(0, number, "parse", cpu=cpu, state="R"), 0, "Parser")
+    found["facts"]["threads"][0] |= {"frames": frames(*stack), "state": "R"}
+    found["facts"]["process"] = {"state": "R", "cpu": cpu, "children_cpu": 0.0, "io": 0}
+    loop = {"loop": PARSES, "values": {"at": at, "text": "'{x'"}}
+    found["facts"]["statements"] = [
+        {"thread": "MainThread", "lines": [{"at": place, "text": text, "values": {}, "loop": loop}]}
+    ]
+    return found
+
+
+def watched(*looks: Document) -> Diagnosis:
+    """What is decided of a job with this process, looked at every two seconds; the last look is taken again."""
+    times = iter(NOW + 2.2 * number for number in range(100))
+    rows = chain(looks, repeat(looks[-1]))
+    samples = ((next(rows), number) for number in range(100))
+
+    def take() -> tuple[Any, dict[str, Any]]:
+        row, number = next(samples)
+        cpu = row["facts"]["process"] | {"cpu": 2.2 * number}
+        return read_sample(answer([row | {"facts": row["facts"] | {"process": cpu}}], next(times))), {}
+
+    return watch_until_decided(take, 10.0, wait=lambda _: None)
+
+
+def test_a_loop_that_computes_and_moves_nothing_that_it_counts_is_a_livelock() -> None:
+    found = watched(parses(12, 1.0), parses(14, 3.0), parses(11, 5.0), parses(13, 7.0)).verdict
+    assert found.kind == "livelock" and found.decided, found
+    assert found.sentence.startswith(
+        f"no progress: Parser rank 0 is in the loop `{PARSES}` (at = 2, text = '{{x') at {TRAIN}:13 in parse, which "
+        "has come round"
+    ), found.sentence
+    spins = parses(11, 1.0, text=f"{PARSES}:")
+    assert watched(spins, spins).verdict.kind == "livelock"
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [parses(12, 1.0), parses(14, 3.0), parses(11, 5.0, at="3"), parses(13, 7.0)],  # what it counts has changed
+        [parses(12, 1.0), parses(13, 3.0), parses(14, 5.0), parses(15, 7.0)],  # one long turn
+        [parses(12, 1.0, deeper=True), parses(12, 3.0, deeper=True)],  # in a call
+    ],
+)
+def test_one_that_may_get_on_is_at_work(looks: list[Document]) -> None:
+    found = watched(*looks)
+    assert found.verdict.kind == "moves" and found.last.time - found.first.time < 7.0
 
 
 def mute(cpu: float, line: int = 14) -> Document:
