@@ -37,6 +37,8 @@ _DIED = "The actor died unexpectedly before finishing this task."
 _DEAD = re.compile(r"^The actor is dead because (?:its worker process has died\.)?")
 _EXIT = re.compile(r"Worker exit type: \w+ Worker exit detail: ")
 _NO_ACTOR = re.compile(r"Failed to look up actor with name '[^'\n]*'(?=\. This could because)")  # three guesses follow
+# The line of gloo's or NCCL's source that threw, in front of what happened.
+_OF_CPP = re.compile(r"^\[/[^\]\n]{1,200}\.(?:cc|cpp|h|hpp):\d+\] ")
 MOST_USERS, WORTH_GIB, COMMAND = 3, 0.1, 40
 
 
@@ -64,8 +66,8 @@ class Brief:
 def brief(kind: str, message: str, end: str = "") -> Brief:
     """Of whatever is not known here, what was given. `end` is how a process ended of which Ray has no word.
 
-    >>> brief("ValueError", "no").message
-    'no'
+    >>> brief("ValueError", "no").message, brief("RuntimeError", "[/src/gloo/tcp/pair.cc:537] Read error").message
+    ('no', 'Read error')
     """
     words = _brief(kind, message)
     return replace(words, message=words.message.replace(NO_WORD, end)) if end else words
@@ -88,7 +90,7 @@ def _brief(kind: str, message: str) -> Brief:
         return Brief(kind, "; ".join(["killed by Ray's memory monitor", *_of_monitor(message)]))
     if _DIED in message or BY_KILL in message or _DEAD.match(message):
         return Brief(kind, _of_actor(message))
-    return Brief(kind, message)
+    return Brief(kind, _OF_CPP.sub("", message))
 
 
 def _of_system(first: str, message: str) -> str:

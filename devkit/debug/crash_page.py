@@ -13,7 +13,7 @@ from devkit.debug.inworker.arrays import facts_text
 from devkit.debug.inworker.identity import DRIVER, WORKER
 from devkit.debug.inworker.records import DIED, CrashRecord
 from devkit.debug.inworker.redaction import scrub
-from devkit.debug.naming import Who, ago, count, is_library, label, short_path, size
+from devkit.debug.naming import Who, ago, count, is_library, label, short_path, short_places, size
 from devkit.debug.protocols import Document
 from devkit.debug.stack_groups import WRAPPERS
 from devkit.palette import CAUTION, GOOD, NAME
@@ -88,7 +88,7 @@ def _head(document: Document, now: float, view: _View) -> Text:
     words = _words(document["exception"], everything=view.everything, end=view.end)
     text = Text(words.type, style="bold red")
     if words.message:
-        text.append(f": {words.message}", style="not bold red")
+        text.append(f": {short_places(words.message, view.cwd)}", style="not bold red")
     if words.file:
         text.append(f"\nraised at {place_of(words, view.cwd)}", style="not bold")
     who = label(Who.of(document))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from devkit.debug.briefly import Brief, brief
 from devkit.debug.inworker.records import CrashRecord
-from devkit.debug.naming import Who, ago, count, label, short_path
+from devkit.debug.naming import Who, ago, count, label, short_path, short_places
 from devkit.palette import NAME
 
 if TYPE_CHECKING:
@@ -72,7 +72,11 @@ def _block(
 
     root, newest = _shown(group), group[0]
     head = f"{root.id}  {label(Who(root.role, root.rank, root.id))}  "
-    lines = [Text.assemble((root.id, NAME), head[len(root.id) :], (clip(said(root), width, len(head)), "red"))]
+    lines = [
+        Text.assemble(
+            (root.id, NAME), head[len(root.id) :], (clip(short_places(said(root), cwd), width, len(head)), "red")
+        )
+    ]
     indent = " " * (len(root.id) + 2)
     facts = [
         *_places(root, cwd),

@@ -141,6 +141,9 @@ def ago(seconds: float) -> str:
     return f"{whole // DAY} d {whole % DAY // HOUR} h"
 
 
+_PLACE = re.compile(r"(?<![\w./])/[^\s:'\"]{1,300}\.py(?=:\d)")
+
+
 def short_path(path: str, cwd: str | None = None) -> str:
     """A file as the reader knows it: below the working folder, below a package, below home, else in full.
 
@@ -160,6 +163,15 @@ def short_path(path: str, cwd: str | None = None) -> str:
         path = prefix.sub("", path)
     home = str(Path.home()).rstrip("/")
     return "~" + path[len(home) :] if home and path.startswith(home + "/") else path
+
+
+def short_places(text: str, cwd: str | None = None) -> str:
+    """The same of each FILE:LINE in a text.
+
+    >>> short_places("killed by the driver at /home/a/job/train.py:49 in fit; put at /srv/x.py:1", "/home/a/job")
+    'killed by the driver at train.py:49 in fit; put at /srv/x.py:1'
+    """
+    return _PLACE.sub(lambda found: short_path(found[0], cwd), text)
 
 
 def fit_path(path: str, width: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from devkit.debug.crash_page import clues_of, told_of
 from devkit.debug.inworker.identity import DRIVER
-from devkit.debug.naming import count, is_library, short_path
+from devkit.debug.naming import count, is_library, short_path, short_places
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
 from devkit.logs.collect import Left, title
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 MESSAGE_LINES = 12
 FRAMES = 8
 FOLLOWED = 8
+_ID = re.compile(r"^(worker-[0-9a-f]{8})[0-9a-f]{20,}")
 OTHERS = 8
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 
@@ -97,7 +99,7 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
     from rich.text import Text
 
     best = problem.best
-    lines = [Text.assemble((f"{heading}: ", "bold"), (best.raised.said, "bold red"))]
+    lines = [Text.assemble((f"{heading}: ", "bold"), (short_places(best.raised.said, cwd), "bold red"))]
     lines += [Text(f"  {line}") for line in best.raised.more[: MESSAGE_LINES - 1]]
     where = [
         f"{called(problem)}".strip(),
@@ -117,7 +119,7 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
     known = _known(left, problem)
     lines += [Text(f"  {line}", style=CAUTION) for line in _clues(left, problem)]
     lines += [Text(f"  {line}", style="dim") for line in known]
-    lines.append(Text(f"  seen in {', '.join(_seen(problem)[:4])}", style="dim"))
+    lines.append(Text(f"  seen in {', '.join(_briefly(_seen(problem))[:4])}", style="dim"))
     crash = next((each.id for each in problem.events if each.id and each.raised.frames), "")
     if crash and not known:  # of a process that ended without a word there are none
         lines.append(Text(f"  variables: devkit crashes show {crash}", style="dim"))
@@ -153,6 +155,22 @@ def _short(said: str, width: int = 100) -> str:
 
 def _seen(problem: Problem) -> list[str]:
     return list(dict.fromkeys(each.where for each in problem.events if each.where))
+
+
+def _briefly(seen: Sequence[str]) -> list[str]:
+    """A worker's file by the beginning of its id, with all its lines.
+
+    >>> name = "worker-" + "ab12" * 14 + "-01000000-42.err"
+    >>> _briefly(["devkit's snapshot c5", f"{name}:7", f"{name}:3"])
+    ["devkit's snapshot c5", 'worker-ab12ab12…-01000000-42.err:3,7']
+    """
+    places: dict[str, list[str]] = {}
+    for each in seen:
+        file, _, line = each.rpartition(":")
+        is_line = bool(file) and line.isdigit()
+        known = places.setdefault(_ID.sub(r"\1…", file if is_line else each), [])
+        known += [line] if is_line else []
+    return [f"{file}:{','.join(sorted(lines, key=int))}" if lines else file for file, lines in places.items()]
 
 
 def record(left: Left, found: FirstError, bundle: str = "") -> FirstErrorDocument:

@@ -154,9 +154,10 @@ def test_the_first_error_is_told_from_snapshots_and_logs(alone: Path, capsys: py
     assert first_error.main(None) == 1
     out = capsys.readouterr().out
     assert f"job {JOB} (FAILED): python raises.py" in out and "first error: KeyError: 'b'" in out, out
-    assert "raises.py:10 in score" in out and LOG in out
+    assert "raises.py:10 in score" in out and f"worker-abababab…-{JOB}-4001.err:2" in out
     assert first_error.main(run.name, json=True) == 1
-    assert json.loads(capsys.readouterr().out)["cause"]["line"] == 10
+    cause = json.loads(capsys.readouterr().out)["cause"]
+    assert cause["line"] == 10 and cause["seen"] == [f"{LOG}:2"]
 
 
 def test_a_run_that_left_nothing_but_its_exit_code(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .insides import as_items, as_mapping, fields, is_machinery, size_of, telling, type_name
 from .redaction import REDACTED, hidden_items, hidden_pairs
-from .values import SMALL, Limits, by_name, facts_of, plain_repr, start, summarise
+from .values import BUILTINS, SMALL, Limits, by_name, facts_of, plain_repr, start, summarise
 
 
 def to_json(value: Any, limits: Limits = SMALL) -> Any:
@@ -23,6 +23,9 @@ def to_json(value: Any, limits: Limits = SMALL) -> Any:
     {'type': 'dict', 'attributes': {'1': 'one', "'two'": 2}}
     >>> to_json(("actor", 3)), to_json(range(3))
     ({'type': 'tuple', 'items': ['actor', 3]}, {'type': 'range', 'text': 'range(0, 3)'})
+    >>> scope = {}; exec("x = 1", scope)
+    >>> to_json(scope)
+    {'__builtins__': {'type': 'dict', 'text': '<builtins>'}, 'x': 1}
     """
     try:
         return _json(value, limits, 0)
@@ -50,6 +53,8 @@ def _json(value: Any, limits: Limits, depth: int) -> Any:
 
 def _json_container(value: Any, limits: Limits, depth: int) -> Any:
     mapping = as_mapping(value)
+    if mapping is BUILTINS:
+        return told(value, limits)
     if mapping is not None:
         pairs = list(islice(dict.items(mapping), limits.items))
         return keyed(pairs, _json_pairs(pairs, dict.__len__(mapping), limits, depth))

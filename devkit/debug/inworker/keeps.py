@@ -54,7 +54,7 @@ def _shown(pairs: Iterable[tuple[str, Any]], most: int) -> Document:
     found: Document = {}
     for name, value in pairs:
         text = _text(value)
-        if len(found) < most and text is not None and not name.startswith("__"):
+        if len(found) < most and text is not None and not name.startswith(("__", ".")):
             found[name] = REDACTED if redact(name, value) is not value else short(scrub(text), LENGTH)
     return found
 

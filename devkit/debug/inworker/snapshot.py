@@ -333,7 +333,8 @@ def _frame(frame: FrameType, line: int) -> Document:
 def _names_of_interest(frame: FrameType) -> list[tuple[str, Any]]:
     """Not the modules, functions and classes that a module's own frame is full of."""
     is_module = frame.f_code.co_name == "<module>"
-    named = [(name, value) for name, value in dict(frame.f_locals).items() if not name.startswith("__")]
+    hidden = ("__", ".")  # the latter: what a comprehension goes through
+    named = [(name, value) for name, value in dict(frame.f_locals).items() if not name.startswith(hidden)]
     module = type(sys)
     return [
         (name, value)

@@ -7,6 +7,7 @@ no addresses: equal values of two ranks are equal texts.
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Limits:
 SMALL = Limits()
 LARGE = Limits(text=4000, items=100, depth=6, total=16_000)
 
+BUILTINS = vars(builtins)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 # Whose `repr`, written in C, calls nothing of the program's and is short.
 _PLAIN_ROOTS = frozenset(
@@ -134,6 +136,8 @@ class _Text:
     def _container(self, value: Any, depth: int) -> str:
         kind = type(value)
         mapping = as_mapping(value)
+        if mapping is BUILTINS:  # in the names of code that was given to `exec`
+            return "<builtins>"
         if mapping is not None:
             inner = self._join(self._pairs(mapping, depth), dict.__len__(mapping))
             return f"{{{inner}}}" if kind is dict else f"{type_name(kind)}({{{inner}}})"
