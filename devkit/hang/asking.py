@@ -124,7 +124,7 @@ def _unseen(case: Case, others: Sequence[State], askers: Container[str]) -> bool
 
 def _asker(case: Case, state: State) -> Asker | None:
     before = case.before.get(state.facts.id)
-    if before is None or state.advanced or state.doing not in _TURNING or not _turns(before, state.facts):
+    if before is None or state.advanced or not (_spins(before, state) or _sleeps_in_between(before, state)):
         return None
     earlier = {(line.at.file, line.asking) for stack in before.standing for line in stack.lines[:1]}
     still = (line for line in _asking(state) if (line.at.file, line.asking) in earlier)
@@ -132,6 +132,15 @@ def _asker(case: Case, state: State) -> Asker | None:
     if line is None or line.asking is None:
         return None
     return Asker(state, line, *line.asking)
+
+
+def _spins(before: ProcessFacts, state: State) -> bool:
+    """Whether it computes, and was seen to ask: by `ray.wait(refs, timeout=0)`, say, without a sleep."""
+    return state.doing == "busy" and bool(before.waits or state.facts.waits)
+
+
+def _sleeps_in_between(before: ProcessFacts, state: State) -> bool:
+    return state.doing in _TURNING and _turns(before, state.facts)
 
 
 def _turns(before: ProcessFacts, now: ProcessFacts) -> bool:

@@ -55,6 +55,23 @@ def test_what_gets_on_or_sleeps_long_is_none(last: list[Document]) -> None:
     assert "in the loop `while len(batch)" not in found.sentence, found.sentence
 
 
+def test_one_that_asks_without_a_sleep_is_a_hang_too() -> None:
+    def spins(cpu: float, values: Document | None = None) -> Document:
+        at = {"file": TRAIN, "line": 32, "function": "collect"}
+        wait = {"thread": "MainThread", "call": "collect", "at": at, "tasks": ["t" * 48], "needed": 1}
+        found = asker(3, values=values, cpu=cpu, waits=[wait | {"ends": True, "side": False}])
+        found["facts"]["threads"][0] |= {"state": "R"}
+        found["facts"]["process"] = {"state": "R", "cpu": cpu, "children_cpu": 0.0, "io": 0}
+        return found
+
+    found = verdict([spins(1.0), *rest()], [spins(12.0), *rest()], seconds=12.0)
+    assert (found.kind, found.decided) == ("stuck", True) and "it asks Ray for results" in found.sentence, found
+    other = {"batch": "dict of 4", "wanted": "24"}
+    assert not verdict([spins(1.0), *rest()], [spins(12.0, other), *rest()], seconds=12.0).hang
+    works = process(facts(0, 40, cpu=9.0, state="R"), 0)
+    assert not verdict([spins(1.0), *rest()], [spins(12.0), works, *rest()[1:]], seconds=12.0).hang
+
+
 def test_neither_is_one_whose_call_runs_or_waits_for_room() -> None:
     first, last = [asker(10), *rest()], [asker(900), *rest()]
     found = verdict(first, last, seconds=12.0, tasks={"Worker-1": frozenset({"t"})})
