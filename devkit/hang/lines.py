@@ -77,7 +77,7 @@ def _handled(lines: Sequence[Line]) -> list[str]:
 def _loop(lines: Sequence[Line]) -> list[str]:
     """The one around them, with what it looks at or where it is."""
     looked_at = [line.looked_at for line in lines]
-    told = lines[0].loop and any(looked_at)
+    told = lines[0].loop and any(looked_at) and lines[0].text != f"{lines[0].loop}:"  # it is at that itself
     return [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{_values(looked_at)}"] if told else []
 
 

@@ -90,6 +90,15 @@ def test_a_predicate_is_shown_with_what_it_looks_at(server: Server) -> None:
     assert line["at"]["function"].endswith("Server.fetch") and line["loop"] is None
 
 
+def test_a_loop_is_around_its_own_condition(server: Server) -> None:
+    def spins() -> None:
+        while len(server.slots) < 9 and not server.open.wait(30):
+            pass
+
+    [line, *_] = lines_of(started(spins), "server.open.wait(30)")
+    assert line["loop"]["loop"] == "while len(server.slots) < 9 and (not server.open.wait(30))"
+
+
 def test_the_exception_that_a_thread_is_in_the_handler_of(server: Server) -> None:
     def retries() -> None:
         while True:

@@ -83,12 +83,12 @@ def loop_of(frame: FrameType) -> Document | None:
     _, tree = tree_of(frame.f_code.co_filename)
     line = frame.f_lineno or 0
     loop = _innermost(tree, frame.f_code.co_firstlineno, line) if tree is not None else None
-    if loop is None:
-        return None
-    text, looked_at = _words(loop)
-    if not text:
-        return None
-    return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))}
+    return _told(loop, frame)
+
+
+def _told(loop: _Loop | None, frame: FrameType) -> Document | None:
+    text, looked_at = _words(loop) if loop is not None else ("", [])
+    return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))} if text else None
 
 
 def asking(frame: FrameType) -> Document | None:
@@ -140,11 +140,18 @@ def _passing(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def around(frame: FrameType) -> Document | None:
-    """As `loop_of`, but of a `for` what it goes through, and where it is: {"loop": "for name in names", "values"}."""
+    """As `loop_of`, but of a `for` what it goes through, and where it is: {"loop": "for name in names", "values"}.
+
+    At its condition a `while` is around its line, too.
+    """
     _, tree = tree_of(frame.f_code.co_filename)
-    loop = _innermost(tree, frame.f_code.co_firstlineno, frame.f_lineno or 0) if tree is not None else None
+    first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
+    if tree is None:
+        return None
+    at_head = _innermost(tree, first, line, (ast.While,), heads=True)
+    loop = at_head if at_head is not None and line < at_head.body[0].lineno else _innermost(tree, first, line)
     if not isinstance(loop, ast.For | ast.AsyncFor):
-        return loop_of(frame)
+        return _told(loop, frame)
     head = copy.copy(loop)
     head.body, head.orelse = [], []
     text = ast.unparse(head).strip().removesuffix(":")
