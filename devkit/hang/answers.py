@@ -187,6 +187,7 @@ def _inner_wait(document: Document) -> InnerWait:
         str(document.get("holder") or ""),
         str(document.get("holder_call") or ""),
         frame(held) if held else None,
+        bool(document.get("blocks")),
     )
 
 
@@ -214,6 +215,7 @@ def _line(document: Document) -> Line:
         Asking(str(asking["loop"]), _values(asking["values"]), str(asking.get("kept") or "")) if asking else None,
         _endless(document.get("endless")),
         Handled(str(handles["said"]), frame(handles["at"])) if handles else None,
+        bool(loop.get("over")),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from devkit.debug.inworker.words import ASLEEP
-from devkit.hang import words
+from devkit.hang import reasons, words
 from devkit.hang.calls import NO_ACTOR, OWN_PART, QUEUED, runs
 from devkit.hang.case import NOTHING, Case, Seen, case_of
 from devkit.hang.facts import Call, CallWait, Sample
@@ -169,7 +169,7 @@ def _awaited(end: End | None, running: Calls, held_up: Calls) -> str:
 def _has_no_turn(call: Call, holder: State) -> bool:
     """Ray calls what it has handed to an event loop running, also where that is blocked by another coroutine."""
     at_work = holder.facts.phase.split(", ") if holder.facts.phase else []
-    return bool(words.held_up(holder)) and bool(at_work) and call.name.rpartition(".")[2] not in at_work
+    return bool(reasons.held_up(holder)) and bool(at_work) and call.name.rpartition(".")[2] not in at_work
 
 
 def _before(holder: State | None, running: Calls, held_up: Calls) -> str:

@@ -26,6 +26,7 @@ from devkit.hang import (
     lines,
     meetings,
     polling,
+    reasons,
     repeats,
     resources,
     transfers,
@@ -170,9 +171,9 @@ def _moving(case: Case) -> Verdict | None:
     notes = (*resources.notes(case.now), *(() if advanced else at_work))
     slow = next(
         (
-            f", but {words.do([each])}{words.at(each)}{words.held_up(each)}"
+            f", but {words.do([each])}{words.at(each)}{reasons.held_up(each)}"
             for each in case.states
-            if words.held_up(each)
+            if reasons.held_up(each)
         ),
         "",
     )
@@ -259,7 +260,7 @@ def _standing(case: Case) -> Verdict:
     rests = leaves and not workers and leaves[0].doing in ("sleep", "wait") and len(at_work) == len(leaves)
     rests = rests and "is lost" not in leaves[0].about  # of a pool's worker that has ended
     if not at_work or (rests and not any(each.said for each in leaves[0].facts.ended)):
-        does = f"{words.DOES[leaves[0].doing]}{words.at(leaves[0])}{words.why(leaves[0])}" if leaves else ""
+        does = f"{words.DOES[leaves[0].doing]}{words.at(leaves[0])}{reasons.why(leaves[0])}" if leaves else ""
         where = f": the driver {does}" if leaves else ""
         return Verdict("idle", f"no hang: no process has anything to do{where}", evidence=words.waits(leaves))
     if not leaves:
@@ -288,8 +289,8 @@ def _standing(case: Case) -> Verdict:
         kind = "deadlock" if line.closed else kind
         text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line}"
     else:
-        text = f"{words.do(alike)}{words.at(first)}{words.why(first)}"
-    why = words.ended(first) if first.doing in ("wait", "sleep", "io") else ""
+        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}"
+    why = reasons.ended(first) if first.doing in ("wait", "sleep", "io") else ""
     whom = "them" if len(alike) > 1 else words.name(first) if line.hops else "it"
     tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited, whom)
     culprit = words.culprit((not line.closed and line.last) or first)

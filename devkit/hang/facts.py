@@ -120,6 +120,7 @@ class InnerWait:
     holder: str = ""  # the thread or the task that holds it
     holder_call: str = ""
     held_at: Frame | None = None  # where the holder is now
+    blocks: bool = False  # a thread's event loop, which does nothing meanwhile
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,7 @@ class Line:
     asking: Asking | None = None  # the loop around it
     endless: Endless | None = None  # the outermost loop around it that nothing in it ends
     handles: Handled | None = None  # the exception in whose handler its thread is
+    over: bool = False  # the condition of that loop holds no more
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,8 @@ def _loop(lines: Sequence[Line]) -> list[str]:
     """The one around them, with what it looks at or where it is."""
     looked_at = [line.looked_at for line in lines]
     told = lines[0].loop and any(looked_at) and lines[0].text != f"{lines[0].loop}:"  # it is at that itself
-    return [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{_values(looked_at)}"] if told else []
+    over = ", which no longer holds" if all(line.over for line in lines) else ""
+    return [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{over}{_values(looked_at)}"] if told else []
 
 
 def at_place(state: State) -> list[Standing]:
@@ -101,7 +102,8 @@ def _others(state: State) -> list[str]:
     for wait in list(waits.values())[:OTHERS]:
         at = f"{short_path(wait.at.file)}:{wait.at.line} in {wait.at.function}"
         who = f"{wait.count} more wait" if wait.count > 1 else "another one waits"
-        lines.append(f"{INDENT}{who} for {wait.what} at {at}{_holder(wait)}")
+        blocks = ", which blocks its event loop" if wait.blocks else ""
+        lines.append(f"{INDENT}{who} for {wait.what} at {at}{blocks}{_holder(wait)}")
         stacks = [stack.lines for stack in state.facts.standing if stack.lines[0].at == wait.at]
         if stacks:
             below = [*of_stacks(stacks)[:1], *(f"{INDENT}{line}" for line in _ends(stacks[0][0]))]

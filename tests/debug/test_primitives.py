@@ -160,6 +160,22 @@ def test_who_holds_a_semaphore_by_acquire_and_one_that_nobody_holds() -> None:
     assert free["free"] and free["count"] == 3 and "holder" not in free  # who took it has ended
 
 
+def test_a_thread_that_waits_within_its_event_loop_blocks_it(run: Any) -> None:
+    full: queue.Queue[int] = queue.Queue(1)
+
+    async def puts() -> None:
+        full.put(1)
+        full.put(2)
+
+    def loops() -> None:
+        asyncio.run(puts())
+
+    run(loops)
+    found = seen(primitives.describe, "loops")
+    assert found["what"] == "room in a queue.Queue that is full (1 of 1)" and found["blocks"]
+    full.get()
+
+
 @pytest.mark.parametrize("holds", [False, True])
 def test_who_only_waits_for_those_who_want_a_permit_holds_none(holds: bool) -> None:
     def made() -> list[asyncio.Task[None]]:

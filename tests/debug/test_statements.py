@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import queue
 import sys
@@ -88,6 +89,37 @@ def test_a_predicate_is_shown_with_what_it_looks_at(server: Server) -> None:
     assert line["text"] == "self.changed.wait_for(lambda: self.version >= wanted, timeout=self.patience)"
     assert line["values"] == {"self.patience": "30.0", "self.version": "1", "wanted": "118"}
     assert line["at"]["function"].endswith("Server.fetch") and line["loop"] is None
+
+
+@pytest.mark.parametrize(
+    ("test", "wanted"),
+    [
+        ("flying >= limit", False), ("len(rows) < limit", False), ("flying < limit and not closed", True),
+        ("closed or flying", False), ("rows", None), ("closed or rows", None), ("rows[0] == 1", True),
+        ("limit.real > 1", None), ("ready()", None), ("not closed", True), ("0 < flying < limit", None),
+    ],
+)  # fmt: skip
+def test_whether_a_condition_holds_is_told_of_numbers_flags_and_sizes(test: str, wanted: bool | None) -> None:
+    def frame() -> Any:
+        flying, limit, closed, rows = 0, 2, False, [1, 2]
+        yield flying, limit, closed, rows
+
+    held = frame()
+    next(held)
+    assert expressions.holds(ast.parse(test, mode="eval").body, held.gi_frame) is wanted
+
+
+def test_a_wait_in_a_loop_whose_condition_holds_no_more_says_so(server: Server) -> None:
+    def acquires() -> None:
+        flying, limit = 2, 2
+        while flying >= limit:
+            flying = 0
+            server.open.wait(30)
+
+    [line, *_] = lines_of(started(acquires), "server.open.wait(30)")
+    assert line["loop"] == {
+        "loop": "while flying >= limit", "values": {"flying": "0", "limit": "2"}, "over": True,
+    }  # fmt: skip
 
 
 def test_a_loop_is_around_its_own_condition(server: Server) -> None:

@@ -47,6 +47,13 @@ def test_what_it_is_in_the_handler_of_is_told_in_the_sentence_and_below() -> Non
     assert f"    handling KeyError: 'a', raised at {TRAIN}:5 in lookup" in found.evidence
 
 
+def test_a_loop_whose_condition_holds_no_more_says_so() -> None:
+    loop = {"loop": "while self.flying >= self.limit", "values": {"self.flying": "0"}, "over": True}
+    found = verdict([waits(0, line(20, "await self.freed.wait()", loop=loop)), driver()], seconds=20.0)
+    said = "    in the loop `while self.flying >= self.limit`, which no longer holds  # self.flying = 0"
+    assert said in found.evidence, found.evidence
+
+
 def test_a_process_at_another_line_than_its_statement_has_none() -> None:
     moved = [{"thread": "MainThread", "lines": [line(21, "later()", x="1")]}]
     found = verdict([process(facts(0, 20, statements=moved), 0), driver()], seconds=20.0)

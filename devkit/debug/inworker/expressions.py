@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import linecache
+import operator
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -16,6 +17,10 @@ ITEMS = 8  # of a container of plain data that is shown whole
 MOST_KEPT = 50  # files
 _PLAIN = (str, int, float, bool, type(None))
 _CONTAINERS = (list, tuple, dict, set)
+_COMPARES: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
 _NONE = object()
 
 _trees: dict[str, tuple[int, ast.Module | None]] = {}
@@ -51,6 +56,31 @@ def values(expressions: Iterable[ast.AST], frame: FrameType, most: int) -> Itera
         if value is not None:
             seen.add(name)
             yield name, value
+
+
+def holds(test: ast.expr, frame: FrameType) -> bool | None:
+    """Whether a condition holds now, of numbers, flags and sizes; None of what only the program's code can tell."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        known = holds(test.operand, frame)
+        return None if known is None else not known
+    if isinstance(test, ast.BoolOp):
+        parts = [holds(each, frame) for each in test.values]
+        decides = isinstance(test.op, ast.Or)
+        return decides if decides in parts else None if None in parts else not decides
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _COMPARES:
+        left, right = (_number(each, frame) for each in (test.left, test.comparators[0]))
+        return None if left is None or right is None else bool(_COMPARES[type(test.ops[0])](left, right))
+    value = _number(test, frame)
+    return None if value is None else bool(value)
+
+
+def _number(node: ast.expr, frame: FrameType) -> float | None:
+    """A number, a flag, or how many there are of something, where that is `len` or a condition by itself."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len" and len(node.args) == 1:
+        value = look(node.args[0], frame)
+        return len(value) if type(value) in _CONTAINERS else None
+    value = look(node, frame)
+    return value if type(value) in (int, float, bool) else None
 
 
 def short(text: str, most: int) -> str:
@@ -139,4 +169,4 @@ def _item(owner: Any, key: Any) -> Any:
     return _NONE
 
 
-__all__ = ["look", "short", "told", "tree_of", "values"]
+__all__ = ["holds", "look", "short", "told", "tree_of", "values"]

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from . import keeps
-from .expressions import short, tree_of, values
+from .expressions import holds, short, tree_of, values
 from .insides import attributes
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours
@@ -88,7 +88,11 @@ def loop_of(frame: FrameType) -> Document | None:
 
 def _told(loop: _Loop | None, frame: FrameType) -> Document | None:
     text, looked_at = _words(loop) if loop is not None else ("", [])
-    return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))} if text else None
+    if not text:
+        return None
+    over = isinstance(loop, ast.While) and holds(loop.test, frame) is False
+    told = {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))}
+    return {**told, "over": True} if over else told
 
 
 def asking(frame: FrameType) -> Document | None:
@@ -142,7 +146,8 @@ def _passing(node: ast.AST) -> Iterator[ast.AST]:
 def around(frame: FrameType) -> Document | None:
     """As `loop_of`, but of a `for` what it goes through, and where it is: {"loop": "for name in names", "values"}.
 
-    At its condition a `while` is around its line, too.
+    "over" is there where the condition of a `while` holds no more: who waits inside of it may have missed that. At its
+    condition a `while` is around its line, too.
     """
     _, tree = tree_of(frame.f_code.co_filename)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0

@@ -36,6 +36,7 @@ class Wait(NamedTuple):
     what: str
     at: FrameType
     call: str  # the outermost function of the program
+    blocks: bool  # a thread in a callback of its event loop
 
 
 class Work(NamedTuple):
@@ -48,10 +49,11 @@ class Work(NamedTuple):
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
-    """[{"thread", "call", "at", "what", "kind", "count", "free", "holder", "holder_call", "held_at"}]
+    """[{"thread", "call", "at", "what", "kind", "count", "free", "blocks", "holder", "holder_call", "held_at"}]
 
-    `count` of equal ones are one. `free`: a lock or a semaphore that nobody living holds. `holder`: the thread or task
-    that holds it, in the call `holder_call`, since the line `held_at`.
+    `count` of equal ones are one. `blocks`: a thread waits so within its event loop, which does nothing meanwhile.
+    `free`: a lock or a semaphore that nobody living holds. `holder`: the thread or task that holds it, in the call
+    `holder_call`, since the line `held_at`.
     """
     works = [*_threads(frames, names), *_tasks()]
     found_waits = [wait for work in works if (wait := _wait(work)) is not None]
@@ -101,7 +103,7 @@ def _wait(work: Work) -> Wait | None:
         return None
     outer = next(frame for frame in reversed(work.frames) if _is_programs(frame))
     if what := _unheard(work.future):
-        return Wait(work.name, work.future, what, work.frames[own], outer.f_code.co_qualname)
+        return Wait(work.name, work.future, what, work.frames[own], outer.f_code.co_qualname, False)
     for frame in reversed(work.frames[:own]):
         tell = _KINDS.get((os.path.basename(frame.f_code.co_filename), frame.f_code.co_name))
         if tell is not None and is_standard(frame.f_code.co_filename):
@@ -110,9 +112,14 @@ def _wait(work: Work) -> Wait | None:
                 what = tell(awaited)
             except (AttributeError, TypeError):  # another Python's, or an object of the program's that looks like it
                 return None
-            return Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname) if what else None
+            blocks = not work.coroutines and any(map(_runs_a_loop, work.frames))
+            return Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname, blocks) if what else None
     what = _uncompleted(work.future) if own == 0 else ""
-    return Wait(work.name, work.future, what, work.frames[0], outer.f_code.co_qualname) if what else None
+    return Wait(work.name, work.future, what, work.frames[0], outer.f_code.co_qualname, False) if what else None
+
+
+def _runs_a_loop(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "_run_once" and frame.f_globals.get("__name__") == "asyncio.base_events"
 
 
 def _unheard(future: Any) -> str:
@@ -161,6 +168,7 @@ def _document(wait: Wait, works: Iterable[Work], waits: Iterable[Wait]) -> Docum
         "what": wait.what,
         "kind": type(wait.awaited).__name__,
         "count": 1,
+        "blocks": wait.blocks,
         "free": holder is None and not may_hold and type(wait.awaited).__name__ in _HELD,
     }
     if holder is None:

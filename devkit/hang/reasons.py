@@ -1,0 +1,83 @@
+"""What keeps a process where it waits or sleeps, as far as that can be seen in it: a sentence's tail. Pure."""
+
+from __future__ import annotations
+
+from devkit.debug.naming import count
+from devkit.debug.stack_groups import LOOP_THREAD
+from devkit.hang import lines
+from devkit.hang.facts import InnerWait
+from devkit.hang.states import State, inner_wait
+from devkit.hang.words import at_frame
+
+
+def ended(state: State) -> str:
+    """What of a process that waits has ended: it may be what it waits for."""
+    tasks = [each for each in state.facts.ended if each.kind == "task"]
+    if tasks:
+        each = tasks[0]
+        return f"; its background task {each.name} has failed, and nobody awaits it: {each.said}{at_frame(each.at)}"
+    failed = next((each for each in state.facts.ended if each.said), None)
+    if failed and failed.kind == "part":
+        return f"; {failed.name} has failed meanwhile: {failed.said}{at_frame(failed.at)}"
+    if failed:
+        return f"; its thread {failed.name} ended with {failed.said}{at_frame(failed.at)}"
+    threads = [each.name for each in state.facts.ended]
+    return f"; its thread{'s' * (len(threads) > 1)} {', '.join(threads)} ended before" if threads else ""
+
+
+def why(state: State) -> str:
+    """What keeps a process that waits or sleeps where it is, as far as that can be seen in it."""
+    if state.doing == "sleep":
+        return (f", in the loop {state.about}" if state.about else "") + _handles(state) + held_up(state)
+    inner = inner_wait(state) if state.doing == "wait" else None
+    if inner is None:
+        return held_up(state) if state.doing == "io" else ""
+    slots = state.facts.concurrency
+    if 1 < slots <= inner.count and not inner.holder and not inner.free:
+        rest = "the others cannot come" if "Barrier" in inner.what else "no other call can begin"
+        return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}"
+    more = f"; {inner.count} of its calls wait there" if inner.count > 1 else ""
+    return f"{more}{_holder(inner)}{_of_its_parts(state, inner)}{_blocked_loop(state, inner)}"
+
+
+def _blocked_loop(state: State, inner: InnerWait) -> str:
+    """Another thread of it whose event loop can't go on: what is waited for may be for that loop to do."""
+    each = next((each for each in state.facts.inner if each.blocks and each is not inner), None)
+    if each is None:
+        return ""
+    return f"; thread {each.thread} waits for {each.what}{at_frame(each.at)}, which blocks its event loop"
+
+
+def _handles(state: State) -> str:
+    """The exception that it has caught before it slept: it may try again for ever."""
+    found = (stack.lines[0] for stack in lines.at_place(state))
+    error = next((line.handles for line in found if line.handles), None)
+    return f", handling {error.said}{at_frame(error.at)}" if error else ""
+
+
+def _of_its_parts(state: State, inner: InnerWait) -> str:
+    """For what those calls wait that one waits for together, where that is known."""
+    below = [each for each in state.facts.inner if each is not inner and (each.holder or each.free)]
+    if not inner.what.startswith("asyncio.gather") or len(below) != 1:
+        return ""
+    each = below[0]
+    them = f"{each.count} of its calls wait" if each.count > 1 else "one of its calls waits"
+    return f"; {them} for {each.what}{at_frame(each.at)}{_holder(each)}"
+
+
+def _holder(inner: InnerWait) -> str:
+    """Who keeps a lock or a semaphore, or that nobody does who is there."""
+    if inner.holder:
+        return f"; {inner.holder_call} holds it{at_frame(inner.held_at)}"
+    return lines.KEPT if inner.free else ""
+
+
+def held_up(state: State) -> str:
+    """Of a coroutine that blocks its event loop."""
+    if not state.facts.stack.thread.startswith(LOOP_THREAD) or state.doing not in ("sleep", "io"):
+        return ""
+    others = f", where {count(state.facts.coroutines, 'call')} wait{'s' * (state.facts.coroutines == 1)}"
+    return f"; that blocks the event loop of its actor{others if state.facts.coroutines else ''}"
+
+
+__all__ = ["ended", "held_up", "why"]
