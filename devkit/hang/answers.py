@@ -31,6 +31,7 @@ from devkit.hang.facts import (
     Sample,
     Standing,
     ThreadFacts,
+    Turn,
     Values,
 )
 
@@ -81,6 +82,7 @@ def read_process(document: Document) -> ProcessFacts:
         inner=tuple(_inner_wait(each) for each in facts.get("primitives") or ()),
         polls=tuple(_poll(each) for each in facts.get("polls") or ()),
         standing=tuple(map(_standing, known.get("statements") or ())),
+        turning=tuple(map(_turn, known.get("turning") or ())),
         keeps=_values(facts.get("keeps") or {}),
         wrote=tuple(map(str, facts.get("wrote") or ())),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
@@ -193,6 +195,10 @@ def _inner_wait(document: Document) -> InnerWait:
 
 def _poll(document: Document) -> Poll:
     return Poll(frame(document["at"]), frame(document["by"]), str(document["loop"]), _values(document["values"]))
+
+
+def _turn(document: Document) -> Turn:
+    return Turn(frame(document["at"]), str(document["loop"]), _values(document["values"]))
 
 
 def _standing(document: Document) -> Standing:

@@ -13,10 +13,9 @@ PATIENCE = 10.0  # seconds: a wait that is younger may be an ordinary one
 
 
 class Seen(NamedTuple):
-    """Processes, by id, of which samples in between show something: see `circling`."""
+    """What the samples in between show: see `circling`."""
 
-    round: frozenset[str] = frozenset()  # a loop of it that computes has come round
-    changed: frozenset[str] = frozenset()  # what a loop of it counts has changed
+    changed: frozenset[tuple[str, str, str]] = frozenset()  # (process, file, loop) of a loop that has counted further
 
 
 NOTHING = Seen()

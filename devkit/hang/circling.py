@@ -10,9 +10,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devkit.debug.inworker import expressions
+from devkit.debug.stack_groups import Frame
 from devkit.hang import chains, lines, words
 from devkit.hang.case import Case, Seen
-from devkit.hang.facts import CallWait, Line, ProcessFacts, Sample, Standing
+from devkit.hang.facts import CallWait, Line, ProcessFacts, Sample, Standing, Values
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
 
@@ -20,8 +22,6 @@ TIMES = 2  # as long as for a wait: one turn may rightly bring nothing
 SOON = 6.0  # seconds, in which a loop that turns fast is seen to come round
 _MAY_BE_MEANT = "if one more may take longer than that, this is no hang: devkit hang --after SECONDS looks for longer"
 _WHILE = "while "
-_COMPARES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
-_PLAIN = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context)
 _EACH = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 _ASKS = ("get", "wait")
 
@@ -30,36 +30,29 @@ def seen(known: Seen, before: Sample, now: Sample) -> Seen:
     """What two samples that follow each other add to what is `known`."""
     earlier = {each.id: each for each in before.processes}
     pairs = [(earlier[each.id], each) for each in now.processes if each.id in earlier]
-    changed = {now.id for then, now in pairs if _has_changed(then, now)}
-    round_ = {now.id for then, now in pairs if _computes_around(then, now)}
-    return Seen(known.round | round_, known.changed | changed)
+    return Seen(known.changed | {(after.id, *loop) for then, after in pairs for loop in _changed(then, after)})
 
 
-def _has_changed(then: ProcessFacts, now: ProcessFacts) -> bool:
-    """What a loop of it looks at that counts."""
-    earlier = {(stack.thread, line.at.file, line.loop): line for stack in then.standing for line in stack.lines}
-    lines_ = ((stack.thread, line) for stack in now.standing for line in stack.lines if counts(line.loop))
-    return any(
-        (known := earlier.get((thread, line.at.file, line.loop))) is not None and known.looked_at != line.looked_at
-        for thread, line in lines_
-    )
+def _changed(then: ProcessFacts, now: ProcessFacts) -> set[tuple[str, str]]:
+    """(file, loop) of those in which what they count is not what it was."""
+    before, after = _counted(then), _counted(now)
+    return {each for each in before.keys() & after.keys() if before[each] != after[each]}
 
 
-def _computes_around(then: ProcessFacts, now: ProcessFacts) -> bool:
-    """Whether its thread computes in such a loop itself, and is further up in it than before, or at its condition."""
-    own, other = _computing(now), _computing(then)
-    if own is None or other is None or own.loop != other.loop or own.at.function != other.at.function:
-        return False
-    return own.at.line < other.at.line or (own.text.startswith(_WHILE) and other.text.startswith(_WHILE))
+def _counted(facts: ProcessFacts) -> dict[tuple[str, str], Values]:
+    standing = (line for stack in facts.standing for line in stack.lines if counts(line.loop))
+    known = {(line.at.file, line.loop): line.looked_at for line in standing}
+    return known | {(each.at.file, each.loop): each.values for each in facts.turning}
 
 
-def _computing(facts: ProcessFacts) -> Line | None:
-    """The line of such a loop at which its thread is, in no function that it calls there."""
-    inner = facts.stack.stack[0] if facts.stack.stack else None
-    lines_ = (stack.lines[0] for stack in facts.standing if stack.lines)
-    found = (line for line in lines_ if inner and (line.at.file, line.at.line) == (inner.file, inner.line))
-    line = next(found, None)
-    return line if line is not None and counts(line.loop) else None
+def _turned(case: Case, state: State) -> Iterator[tuple[lines.Loop, Frame]]:
+    """Its loops that compute and came round in both samples, with the same values."""
+    before = case.before.get(state.facts.id)
+    earlier = {(each.at.file, each.loop, each.values) for each in before.turning} if before else set()
+    for each in state.facts.turning:
+        is_same = (each.at.file, each.loop, each.values) in earlier
+        if is_same and (state.facts.id, each.at.file, each.loop) not in case.seen.changed:
+            yield lines.Loop(each.loop, each.values, still=True), each.at
 
 
 def verdict(case: Case) -> Verdict | None:
@@ -69,7 +62,7 @@ def verdict(case: Case) -> Verdict | None:
     found = next(((state, loop) for state in case.states for loop in _circles(case, state)), None)
     if found is None:
         return None
-    state, (loop, line) = found
+    state, (loop, at) = found
     values = ", ".join(f"{name} = {value}" for name, value in loop.looked_at)
     others = [each for each in case.states if each is not state]
     busy = [each for each in others if each.moved or each.doing == "busy"]
@@ -79,24 +72,25 @@ def verdict(case: Case) -> Verdict | None:
     waiting = [each for each in others if awaited.get(each.facts.id, ("", ""))[1] == state.facts.id]
     though += f"; {words.they(waiting, 'waits', 'wait')} for {words.name(state)}" if waiting else ""
     text = (
-        f"no progress: {words.name(state)} is in the loop `{loop.text}` ({values}){words.at_frame(line.at)}, which has "
+        f"no progress: {words.name(state)} is in the loop `{loop.text}` ({values}){words.at_frame(at)}, which has "
         f"come round, and nothing that it looks at has changed in {words.span(case.seconds)}{though}"
     )
     evidence = (*words.waits(case.states, awaited), _MAY_BE_MEANT)
-    return Verdict("livelock", text, words.culprit(state, line.at), None, evidence, case.decided(0.0, TIMES))
+    return Verdict("livelock", text, words.culprit(state, at), None, evidence, case.decided(0.0, TIMES))
 
 
 def may(case: Case) -> bool:
     """Whether a process works its way through such a loop, of which it is too early to say more."""
     if case.seconds >= SOON or any(state.advanced for state in case.states):
         return False
-    return any(True for state in case.states for _ in _turning(case, state))
+    first = any(each.turning for each in case.before.values())
+    return first or any(state.facts.turning or any(True for _ in _turning(case, state)) for state in case.states)
 
 
 def _turning(case: Case, state: State) -> Iterator[tuple[Standing, Standing, lines.Loop, Line]]:
     """Its threads in such a loop, then and now, unless they wait for the same as before."""
     before = case.before.get(state.facts.id)
-    if before is None or state.facts.dead or state.facts.id in case.seen.changed:
+    if before is None or state.facts.dead:
         return
     earlier = {each.thread: each for each in before.standing}
     for stack in state.facts.standing:
@@ -104,9 +98,10 @@ def _turning(case: Case, state: State) -> Iterator[tuple[Standing, Standing, lin
         loop = next(iter(lines.loops([stack], before.standing)), None)
         if then is None or line is None or loop is None or not (loop.still and loop.text == line.loop):
             continue
+        if (state.facts.id, line.at.file, line.loop) in case.seen.changed:
+            continue
         mine = (_waits(before, stack.thread), _waits(state.facts, stack.thread))
-        computes = state.doing == "busy" and stack.lines[0] is line == _computing(state.facts)
-        asks = computes or any(mine) or any(map(_asks_ray, (*then.lines, *stack.lines)))
+        asks = any(mine) or any(map(_asks_ray, (*then.lines, *stack.lines)))
         if asks and counts(loop.text) and not (all(mine) and mine[0] == mine[1]):
             yield then, stack, loop, line
 
@@ -115,17 +110,16 @@ def _waits(facts: ProcessFacts, thread: str) -> tuple[CallWait, ...]:
     return tuple(each for each in facts.waits if each.thread == thread)
 
 
-def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, Line]]:
-    """The innermost loop around a line that asks Ray, or that computes, if it counts, has come round, and counts the
-    same.
+def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, Frame]]:
+    """A loop that computes; or the innermost one around a line that asks Ray, if it counts, has come round, and counts
+    the same.
     """
+    yield from _turned(case, state)
     for then, stack, loop, line in _turning(case, state):
-        if state.facts.id in case.seen.round and state.doing == "busy":
-            yield loop, line
         if _asks_for_each(stack):
             continue
         if _waits_anew(case.before[state.facts.id], state.facts, stack.thread) or _is_there_again(then, stack, line):
-            yield loop, line
+            yield loop, line.at
 
 
 def _waits_anew(before: ProcessFacts, now: ProcessFacts, thread: str) -> bool:
@@ -170,36 +164,17 @@ def _asks(node: ast.AST) -> bool:
 
 
 def counts(loop: str) -> bool:
-    """Whether its condition compares numbers or sizes.
+    """Whether it is a `while` that counts, as `expressions.counts` has it.
 
-    >>> counts("while len(kept) < self.size"), counts("while step != total - 1"), counts("while self.running")
-    (True, True, False)
-    >>> counts("while time.time() < end"), counts("for step in range(9)"), counts("while a < b and not c")
-    (False, False, False)
-    >>> counts("while at < len(text) and text[at] != '}'")
-    True
+    >>> counts("while len(kept) < self.size"), counts("while self.running"), counts("for step in range(9)")
+    (True, False, False)
     """
     if not loop.startswith(_WHILE):
         return False
     try:
-        test = ast.parse(loop.removeprefix(_WHILE).rstrip(":"), mode="eval").body
+        return expressions.counts(ast.parse(loop.removeprefix(_WHILE).rstrip(":"), mode="eval").body)
     except (SyntaxError, ValueError):
         return False
-    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    return all(map(_compares, parts))
-
-
-def _compares(test: ast.expr) -> bool:
-    if not isinstance(test, ast.Compare) or len(test.ops) > 1 or not isinstance(test.ops[0], _COMPARES):
-        return False
-    return all(map(_is_size, (test.left, test.comparators[0])))
-
-
-def _is_size(node: ast.expr) -> bool:
-    if isinstance(node, ast.Call):
-        is_len = isinstance(node.func, ast.Name) and node.func.id == "len" and len(node.args) == 1
-        return is_len and _is_size(node.args[0])
-    return all(isinstance(each, _PLAIN) for each in ast.walk(node))
 
 
 __all__ = ["counts", "may", "seen", "verdict"]

@@ -237,6 +237,14 @@ class Line:
     over: bool = False  # the condition of that loop holds no more
 
 
+class Turn(NamedTuple):
+    """A loop that counts, and that came round within a tenth of a second without a change of what it counts."""
+
+    at: Frame
+    loop: str
+    values: Values
+
+
 @dataclass(frozen=True)
 class Standing:
     """Where a thread, or a coroutine, is in the program: the innermost line, and who called it."""
@@ -305,6 +313,7 @@ class ProcessFacts:
     inner: tuple[InnerWait, ...] = ()
     polls: tuple[Poll, ...] = ()
     standing: tuple[Standing, ...] = ()
+    turning: tuple[Turn, ...] = ()
     keeps: Values = ()  # the attributes of its actor
     wrote: tuple[str, ...] = ()  # the last lines of its outputs
     coroutines: int = 0  # asyncio tasks of the program that wait for something

@@ -21,6 +21,8 @@ _COMPARES: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
+_SIZES = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context)
 _NONE = object()
 
 _trees: dict[str, tuple[int, ast.Module | None]] = {}
@@ -56,6 +58,32 @@ def values(expressions: Iterable[ast.AST], frame: FrameType, most: int) -> Itera
         if value is not None:
             seen.add(name)
             yield name, value
+
+
+def counts(test: ast.expr) -> bool:
+    """Whether a loop's condition compares numbers or sizes: then it is for something that comes to an end.
+
+    >>> def said(text): return counts(ast.parse(text, mode="eval").body)
+    >>> said("len(kept) < self.size"), said("step != total - 1"), said("at < len(text) and text[at] != '}'")
+    (True, True, True)
+    >>> said("self.running"), said("time.time() < end"), said("a < b and not c")
+    (False, False, False)
+    """
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return all(map(_compares_sizes, parts))
+
+
+def _compares_sizes(test: ast.expr) -> bool:
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1 or not isinstance(test.ops[0], _ORDERS):
+        return False
+    return all(map(_is_size, (test.left, test.comparators[0])))
+
+
+def _is_size(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        is_len = isinstance(node.func, ast.Name) and node.func.id == "len" and len(node.args) == 1
+        return is_len and _is_size(node.args[0])
+    return all(isinstance(each, _SIZES) for each in ast.walk(node))
 
 
 def holds(test: ast.expr, frame: FrameType) -> bool | None:
@@ -169,4 +197,4 @@ def _item(owner: Any, key: Any) -> Any:
     return _NONE
 
 
-__all__ = ["holds", "look", "short", "told", "tree_of", "values"]
+__all__ = ["counts", "holds", "look", "short", "told", "tree_of", "values"]

@@ -21,6 +21,7 @@ from . import (
     polls,
     primitives,
     statements,
+    turning,
     waits,
 )
 from .identity import identify
@@ -62,6 +63,7 @@ def facts(agent: Any) -> Document:
         "primitives": primitives.describe(frames, names),
         "polls": polls.describe(frames, names),
         "statements": statements.describe(frames, names),
+        "turning": [] if forked.is_child() else turning.describe(names, OUR_THREADS),
         "keeps": {} if forked.is_child() else keeps.of_actor(),
         "coroutines": _coroutines(),
         **waits.actor(),

@@ -1,0 +1,121 @@
+"""Loops that count up to something and come round without getting on, while a thread computes in them.
+
+One look at a thread does not tell a loop that turns from one long turn: so all threads are looked at some thirty times
+within a tenth of a second. A frame that is further up in the same loop than before has come round, and so has a
+generator that was left in between. Nothing of the program is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from .expressions import counts, short, tree_of, values
+from .sources import is_users
+from .stacks import is_ours
+
+LOOKS, PAUSE = 30, 0.003  # seconds
+FIRST, IDLE = 4, 0.004  # looks, and seconds: nobody computes where that much was not used until then
+DEPTH = 60  # frames
+MOST = 5  # loops
+TEXT, VALUES = 120, 3
+MOST_KEPT = 2000  # lines
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+Document = dict[str, Any]
+_loops: dict[tuple[CodeType, int], ast.While | None] = {}
+
+
+class _Sight(NamedTuple):
+    """A frame in such a loop, at one look."""
+
+    look: int
+    line: int
+    values: tuple[tuple[str, str], ...]
+
+
+class _Seen:
+    """All sights of one frame in one loop; the frame is kept, or another one could get its address."""
+
+    def __init__(self, frame: FrameType, loop: ast.While) -> None:
+        self.frame, self.loop = frame, loop
+        self.sights: list[_Sight] = []
+
+    @property
+    def is_still(self) -> bool:
+        return len({each.values for each in self.sights}) == 1
+
+    @property
+    def has_come_round(self) -> bool:
+        pairs = list(zip(self.sights, self.sights[1:], strict=False))
+        up = any(now.line < before.line for before, now in pairs)
+        # Its body does nothing: a condition that compares numbers is no long turn.
+        spins = len(self.sights) > LOOKS // 2 and {each.line for each in self.sights} == {self.loop.lineno}
+        left = self.frame.f_code.co_flags & _SUSPENDED and any(now.look > before.look + 1 for before, now in pairs)
+        return bool(up or spins or left)
+
+
+def describe(names: Mapping[int, str], ours: str) -> list[Document]:
+    """[{"at", "loop", "values"}] of the loops that came round meanwhile and changed nothing that they count.
+
+    Of no thread whose name begins with `ours`. It takes a tenth of a second where a thread computes.
+    """
+    found: dict[tuple[int, int], _Seen] = {}
+    begun = time.process_time()
+    for look in range(LOOKS):
+        if look == FIRST and time.process_time() - begun < IDLE:
+            break
+        frames = sys._current_frames().items()
+        for top in (each for ident, each in frames if not names.get(ident, "").startswith(ours)):
+            for frame, loop in _counting(top):
+                seen = found.setdefault((id(frame), loop.lineno), _Seen(frame, loop))
+                known = tuple(values([loop.test], frame, VALUES))
+                seen.sights.append(_Sight(look, frame.f_lineno or 0, known))
+        del frames
+        time.sleep(PAUSE)
+    return [_document(each) for each in found.values() if each.is_still and each.has_come_round][:MOST]
+
+
+def _counting(frame: FrameType | None) -> Iterator[tuple[FrameType, ast.While]]:
+    """The frames of a stack that are in such a loop."""
+    count = 0
+    while frame is not None and count < DEPTH:
+        name = frame.f_code.co_filename
+        if is_users(name) and not is_ours(name) and (loop := _loop_at(frame)) is not None:
+            yield frame, loop
+        frame, count = frame.f_back, count + 1
+
+
+def _loop_at(frame: FrameType) -> ast.While | None:
+    """The innermost loop around the line of a frame, in its function, if it is a `while` that counts."""
+    key = (frame.f_code, frame.f_lineno or 0)
+    if key not in _loops:
+        if len(_loops) >= MOST_KEPT:
+            _loops.clear()
+        _, tree = tree_of(frame.f_code.co_filename)
+        _loops[key] = _innermost(tree, frame.f_code.co_firstlineno, key[1]) if tree is not None else None
+    return _loops[key]
+
+
+def _innermost(tree: ast.Module, first: int, line: int) -> ast.While | None:
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.While | ast.For | ast.AsyncFor))
+    around = [node for node in loops if first <= node.lineno <= line <= (node.end_lineno or 0)]
+    loop = max(around, key=lambda node: node.lineno, default=None)
+    return loop if isinstance(loop, ast.While) and counts(loop.test) else None
+
+
+def _document(seen: _Seen) -> Document:
+    code, last = seen.frame.f_code, seen.sights[-1]
+    return {
+        "at": {"file": code.co_filename, "line": last.line, "function": code.co_qualname},
+        "loop": short(f"while {ast.unparse(seen.loop.test)}", TEXT),
+        "values": dict(last.values),
+    }
+
+
+__all__ = ["describe"]

@@ -1,0 +1,109 @@
+"""Which loops come round without getting on, in threads that compute."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from devkit.debug.inworker import locks, turning
+
+Document = dict[str, Any]
+OVER = threading.Event()
+
+
+def parses() -> None:
+    at, text = 2, "{}x"
+    while at < len(text):
+        char = text[at]
+        if char in "{}":
+            at += 1
+        if OVER.is_set():
+            return
+
+
+def split(rows: list[int], size: int) -> Iterator[list[int]]:
+    start = 0
+    while start < len(rows):
+        yield rows[start : start + size]
+        start += size
+
+
+def empties() -> None:
+    for part in split([1, 2, 3], 0):
+        for _ in range(3):
+            len(part)
+        if part or OVER.is_set():
+            return
+
+
+def spins() -> None:
+    world = [0]
+    threading.Thread(target=lambda: (OVER.wait(), world.append(1)), daemon=True).start()
+    while len(world) < 2:
+        pass
+
+
+def counts() -> None:
+    n = 0
+    while n < 10**9 and not OVER.is_set():
+        n += 1
+
+
+def gets_on() -> None:
+    n = 0
+    while n < 10**12:
+        n += 1
+        if OVER.is_set():
+            return
+
+
+def calls() -> None:
+    """Many short calls, each of which gets on."""
+    while not OVER.is_set():
+        for part in split([1, 2, 3], 3):
+            sum(part)
+
+
+def waits() -> None:
+    n = 0
+    while n < 3:
+        OVER.wait()
+        n += 3
+
+
+@pytest.fixture(autouse=True)
+def over() -> Iterator[None]:
+    OVER.clear()
+    yield
+    OVER.set()
+
+
+def found_in(call: Callable[[], None]) -> list[Document]:
+    thread = threading.Thread(target=call, name=call.__name__, daemon=True)
+    thread.start()
+    _, names = locks.innermost("devkit")
+    found = turning.describe(names, "MainThread")
+    OVER.set()
+    thread.join()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("call", "loop", "values", "function"),
+    [
+        (parses, "while at < len(text)", {"at": "2", "text": "'{}x'"}, "parses"),
+        (empties, "while start < len(rows)", {"start": "0", "rows": "[1, 2, 3]"}, "split"),
+        (spins, "while len(world) < 2", {"world": "[0]"}, "spins"),
+    ],
+)
+def test_what_comes_round_and_stays(call: Any, loop: str, values: dict[str, str], function: str) -> None:
+    [found] = found_in(call)
+    assert (found["loop"], found["values"], found["at"]["function"]) == (loop, values, function)
+
+
+@pytest.mark.parametrize("call", [counts, gets_on, calls, waits])
+def test_what_gets_on_or_waits_is_none(call: Any) -> None:
+    assert found_in(call) == []
