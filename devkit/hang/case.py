@@ -6,16 +6,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from devkit.hang.facts import CrashFacts, ProcessFacts, Sample
+from devkit.hang.facts import CrashFacts, ProcessFacts, Sample, Turn
 from devkit.hang.states import State, state_of
 
 PATIENCE = 10.0  # seconds: a wait that is younger may be an ordinary one
 
 
+class Sighting(NamedTuple):
+    """A loop of a process that computes and comes round in vain, and when that was seen."""
+
+    process: str
+    turn: Turn
+    first: float
+    last: float
+
+
 class Seen(NamedTuple):
-    """What the samples in between show: see `circling`."""
+    """What all samples so far show: see `circling`."""
 
     changed: frozenset[tuple[str, str, str]] = frozenset()  # (process, file, loop) of a loop that has counted further
+    turned: tuple[Sighting, ...] = ()
 
 
 NOTHING = Seen()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devkit.debug.inworker import expressions
 from devkit.debug.stack_groups import Frame
 from devkit.hang import chains, lines, words
-from devkit.hang.case import Case, Seen
+from devkit.hang.case import Case, Seen, Sighting
 from devkit.hang.facts import CallWait, Line, ProcessFacts, Sample, Standing, Values
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
@@ -30,7 +30,18 @@ def seen(known: Seen, before: Sample, now: Sample) -> Seen:
     """What two samples that follow each other add to what is `known`."""
     earlier = {each.id: each for each in before.processes}
     pairs = [(earlier[each.id], each) for each in now.processes if each.id in earlier]
-    return Seen(known.changed | {(after.id, *loop) for then, after in pairs for loop in _changed(then, after)})
+    changed = known.changed | {(after.id, *loop) for then, after in pairs for loop in _changed(then, after)}
+    return Seen(changed, _sightings(_sightings(known.turned, before), now))
+
+
+def _sightings(known: tuple[Sighting, ...], now: Sample) -> tuple[Sighting, ...]:
+    found = {(each.process, each.turn.at.file, each.turn.loop, each.turn.values): each for each in known}
+    for process in now.processes:
+        for turn in process.turning:
+            key = (process.id, turn.at.file, turn.loop, turn.values)
+            first = found[key].first if key in found else now.time
+            found[key] = Sighting(process.id, turn, first, now.time)
+    return tuple(found.values())
 
 
 def _changed(then: ProcessFacts, now: ProcessFacts) -> set[tuple[str, str]]:
@@ -46,13 +57,15 @@ def _counted(facts: ProcessFacts) -> dict[tuple[str, str], Values]:
 
 
 def _turned(case: Case, state: State) -> Iterator[tuple[lines.Loop, Frame]]:
-    """Its loops that compute and came round in both samples, with the same values."""
-    before = case.before.get(state.facts.id)
-    earlier = {(each.at.file, each.loop, each.values) for each in before.turning} if before else set()
-    for each in state.facts.turning:
-        is_same = (each.at.file, each.loop, each.values) in earlier
-        if is_same and (state.facts.id, each.at.file, each.loop) not in case.seen.changed:
-            yield lines.Loop(each.loop, each.values, still=True), each.at
+    """Its loops that compute, and came round again and again with the same values."""
+    for each in _in_vain(case):
+        if each.process == state.facts.id and each.last - each.first >= case.patience:
+            yield lines.Loop(each.turn.loop, each.turn.values, still=True), each.turn.at
+
+
+def _in_vain(case: Case) -> Iterator[Sighting]:
+    changed = case.seen.changed
+    return (each for each in case.seen.turned if (each.process, each.turn.at.file, each.turn.loop) not in changed)
 
 
 def verdict(case: Case) -> Verdict | None:
@@ -81,10 +94,12 @@ def verdict(case: Case) -> Verdict | None:
 
 def may(case: Case) -> bool:
     """Whether a process works its way through such a loop, of which it is too early to say more."""
-    if case.seconds >= SOON or any(state.advanced for state in case.states):
+    if any(state.advanced for state in case.states):
         return False
-    first = any(each.turning for each in case.before.values())
-    return first or any(state.facts.turning or any(True for _ in _turning(case, state)) for state in case.states)
+    lately = any(case.now.time - each.last < SOON for each in _in_vain(case))
+    if lately and not case.decided(0.0, TIMES):
+        return True
+    return case.seconds < SOON and any(True for state in case.states for _ in _turning(case, state))
 
 
 def _turning(case: Case, state: State) -> Iterator[tuple[Standing, Standing, lines.Loop, Line]]:

@@ -20,7 +20,7 @@ from .sources import is_users
 from .stacks import is_ours
 
 LOOKS, PAUSE = 30, 0.003  # seconds
-FIRST, IDLE = 4, 0.004  # looks, and seconds: nobody computes where that much was not used until then
+FIRST, IDLE = 4, 0.002  # looks, and seconds: nobody computes where that much was not used until then
 DEPTH = 60  # frames
 MOST = 5  # loops
 TEXT, VALUES = 120, 3
