@@ -39,6 +39,9 @@ class Nowhere:
     async def named(self, name: str) -> list[dict[str, Any]]:
         return []
 
+    async def orphaned(self, job_id: str) -> list[dict[str, Any]]:
+        return []
+
     async def stores(self) -> list[dict[str, Any]]:
         return []
 

@@ -183,6 +183,7 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{what} contains {objects}"
     if document.get("named"):
         yield str(document["named"])
+    yield from map(str, document.get("orphans") or ())
     if document.get("relative"):
         yield workdirs.said(document["relative"])
     for each in document.get("differs") or ():

@@ -96,7 +96,8 @@ def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
     stopped = [name for name, thread in named if thread.get("stopped")]
     parked = [name for name in stopped if name in telling] or stopped[:1]  # one of libraries' frames is stopped, too
     there = [name for name, stack in telling.items() if place is not None and _place(stack) == place]
-    chosen = next(iter([*parked, *there, *sorted(telling, key=_rank)]), "")
+    holding = [name for name, thread in named if thread.get("gil") and name in telling]  # the others can't go on
+    chosen = next(iter([*parked, *there, *holding, *sorted(telling, key=_rank)]), "")
     idle = [name for name, stack in stacks if not has_own(stack)]
     return Process(
         who=Who(role_of(document), document.get("rank"), f"pid {document['pid']}"),

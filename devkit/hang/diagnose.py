@@ -165,7 +165,8 @@ def _moving(case: Case) -> Verdict | None:
             place = f" in its thread {side[0].thread}{words.at_frame(side[0].lines[0].at)}"
         elif shown[0] in beside and len(shown) == 1:
             place = f" in its thread {shown[0].beside}"
-        sentence = f"no hang: {words.they(shown, 'is', 'are')} working{place}{_in_vain(case, shown)}"
+        what = "cannot tell" if _is_open(case, shown) and case.decided(0.0, circling.TIMES) else "no hang"
+        sentence = f"{what}: {words.they(shown, 'is', 'are')} working{place}{_in_vain(case, shown)}"
     others = [state for state in case.states if state not in busy]
     at_work = (_NO_END, *_at_work(case, busy), *words.waits(others, chains.awaited(case)))
     notes = (*resources.notes(case.now), *(() if advanced else at_work))
@@ -178,9 +179,17 @@ def _moving(case: Case) -> Verdict | None:
         "",
     )
     text = f"{sentence} within {words.span(case.seconds)}{slow}"
+    if sentence.startswith("cannot tell"):
+        text += ": it may be one long turn, or a loop without end"
     if not advanced and not slow:
         text += _callers_loop(case, others)
-    return Verdict("moves", text, words.culprit(shown[0]), None, notes, not circling.may(case))
+    open_ = not advanced and _is_open(case, shown) and not case.decided(0.0, circling.TIMES)
+    return Verdict("moves", text, words.culprit(shown[0]), None, notes, not open_ and not circling.may(case))
+
+
+def _is_open(case: Case, states: Sequence[State]) -> bool:
+    """Whether each of them computes in a loop around which nothing has changed: one long turn, or none of many."""
+    return all(each.doing == "busy" and any(loop.still for loop in _loops(case, each)) for each in states)
 
 
 def _in_vain(case: Case, states: Sequence[State]) -> str:

@@ -58,7 +58,7 @@ def _handles(state: State) -> str:
 def _of_its_parts(state: State, inner: InnerWait) -> str:
     """For what those calls wait that one waits for together, where that is known."""
     below = [each for each in state.facts.inner if each is not inner and (each.holder or each.free)]
-    if not inner.what.startswith("asyncio.gather") or len(below) != 1:
+    if not inner.what.startswith(("asyncio.gather", "asyncio.wait")) or len(below) != 1:
         return ""
     each = below[0]
     them = f"{each.count} of its calls wait" if each.count > 1 else "one of its calls waits"

@@ -186,7 +186,9 @@ def with_ends(problems: Sequence[Problem]) -> list[Problem]:
 
 def _is_known_end(problem: Problem) -> bool:
     best = problem.best
-    return best.raised.type in SIGNALS or (best.source == "crash" and best.kind == "exit" and best.raised.type != DIED)
+    if best.source == "crash" and best.kind == "exit":
+        return best.raised.type != DIED or NO_WORD not in best.raised.message
+    return best.raised.type in SIGNALS
 
 
 def _with_end(problem: Problem, ends: Mapping[int, Raised]) -> Problem:
@@ -198,7 +200,8 @@ def _with_end(problem: Problem, ends: Mapping[int, Raised]) -> Problem:
     end = ends.get(pid) or (next(iter(ends.values())) if len(ends) == 1 and not pid else None)
     if end is None:
         return problem
-    told = replace(raised, type=words.type, message=words.message.replace(NO_WORD, end.said))
+    known = end.said.removeprefix(f"{DIED}: the process died: ")
+    told = replace(raised, type=words.type, message=words.message.replace(NO_WORD, known))
     return replace(problem, events=(replace(problem.best, raised=told), *problem.events[1:]))
 
 

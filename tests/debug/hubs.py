@@ -56,6 +56,9 @@ class Surroundings:
     async def named(self, name: str) -> list[Document]:
         return [each for each in self.actors if each["name"] == name]
 
+    async def orphaned(self, job_id: str) -> list[Document]:
+        return []
+
     async def stores(self) -> list[Document]:
         return self.full
 

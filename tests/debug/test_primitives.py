@@ -160,6 +160,28 @@ def test_who_holds_a_semaphore_by_acquire_and_one_that_nobody_holds() -> None:
     assert free["free"] and free["count"] == 3 and "holder" not in free  # who took it has ended
 
 
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [("wait", "asyncio.wait, of which 2 of 2 are not done"), ("group", "2 tasks of an asyncio.TaskGroup")],
+)
+def test_tasks_that_are_waited_for_together(how: str, what: str) -> None:
+    def made() -> list[asyncio.Task[None]]:
+        async def sleeps() -> None:
+            await asyncio.sleep(60)
+
+        async def waits() -> None:
+            if how == "wait":
+                await asyncio.wait([asyncio.create_task(sleeps()) for _ in range(2)])
+            async with asyncio.TaskGroup() as group:
+                for _ in range(2):
+                    group.create_task(sleeps())
+
+        return [asyncio.create_task(waits())]
+
+    [found] = in_a_loop(made)
+    assert found["what"] == what and found["at"]["function"].endswith("waits")
+
+
 def test_a_thread_that_waits_within_its_event_loop_blocks_it(run: Any) -> None:
     full: queue.Queue[int] = queue.Queue(1)
 

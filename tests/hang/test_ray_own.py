@@ -308,6 +308,7 @@ def test_children_that_were_forked_are_named_with_what_they_lack(judged: Judged,
 WORKS = {
     "circles": ("livelock", "is in the loop `while len(kept) < 8` (kept = {}) at", "which has come round"),
     "parses": ("livelock", "is in the loop `while at < len(text)` (at = 2, text = '{}x{}') at", "the driver waits for"),
+    "pooled": ("silent", "has held its Python's lock (the GIL) for", "the driver waits for PooledVerifier"),
     "regex": ("silent", "has held its Python's lock (the GIL) for", "the driver waits for Verifier"),
 }
 
@@ -369,6 +370,20 @@ def test_a_run_that_spills_is_slow_and_by_whom() -> None:
     line = mark("own_spills.py", "puts")
     assert "but it is slow: object store of" in found["sentence"], found
     assert "Loader pid" in found["sentence"] and f"own_spills.py:{line} in Loader.load" in found["sentence"], found
+
+
+def test_actors_that_ended_before_with_their_owner_are_told_of_a_driver_that_caught_it() -> None:
+    with short_folder() as folder:
+        environ = environment(folder)
+        code, out, err = devkit(environ, "run", "--", sys.executable, str(PROGRAMS / "own_orphans.py"))
+        assert code == 1, (out, err)
+        _, found, _ = devkit(environ, "logs", "--first-error")
+        shown = devkit(environ, "crashes", "show")[1]
+    for page in (found, shown):
+        assert "RuntimeError: all servers are out of memory" in page, page
+        [line] = [line for line in page.splitlines() if "2 x Server ended" in line]
+        assert " before with their owner, Launcher pid " in line, line
+        assert line.rstrip().endswith(", to which nothing referred any more"), line
 
 
 def test_an_object_that_is_lost_with_its_owner_is_told_by_that() -> None:

@@ -110,8 +110,9 @@ def taken(error: BaseException, kind: str, lent_now: int, me: Identity) -> Docum
     with suppress(OSError):  # a folder that is gone
         if found := workdirs.of_errors(each for _, each in snapshot.chain_of(error)):
             document["relative"] = found
-    if any(reserve.is_exhausted(each) for _, each in snapshot.chain_of(error)):
-        with suppress(OSError):  # a system without /proc
+    with suppress(OSError):  # a system without /proc
+        told = any(reserve.is_exhausted(each) for _, each in snapshot.chain_of(error))
+        if told or reserve.is_nearly_exhausted(lent_now):
             document["descriptors"] = reserve.what_is_open(lent_now)
     return document
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from . import orphans
 from .identity import WORKER
 from .records import Identity
 from .words import in_short, say
@@ -61,33 +62,54 @@ def is_over(job_id: str) -> bool:
     return any(job["JobID"] == job_id and job["IsDead"] for job in ray._private.state.state.job_table())
 
 
-def _actor_of(worker_id: str) -> Any:
-    """Ray's record of the actor that lived in a worker; it may have died before its agent could tell."""
+def _actors() -> list[Any]:
+    """Ray's records of all actors."""
     import ray
 
     accessor = ray._private.state.state._connect_and_get_accessor()
     actor_data = _generated("gcs_pb2").ActorTableData
-    actors = (actor_data.FromString(serialized) for serialized in accessor.get_actor_table(None, None))
-    return next((actor for actor in actors if actor.address.worker_id.hex() == worker_id), None)
+    return [actor_data.FromString(serialized) for serialized in accessor.get_actor_table(None, None)]
+
+
+def _actor_of(worker_id: str) -> Any:
+    """That of the actor that lived in a worker; it may have died before its agent could tell."""
+    return next((actor for actor in _actors() if actor.address.worker_id.hex() == worker_id), None)
+
+
+def _why(actor: Any) -> str:
+    """It ended, in Ray's words."""
+    return str(actor.death_cause.actor_died_error_context.error_message)
+
+
+def orphaned(job_id: str) -> list[Document]:
+    """{"class", "pid", "ended", "owner": {"class", "pid", "why"}} of a job's actors that ended with their owner."""
+    actors = [each for each in _actors() if each.job_id.hex() == job_id]
+    by_worker = {each.address.worker_id.hex(): each for each in actors}
+    found = ((each, by_worker.get(owner)) for each in actors if (owner := orphans.owner_in(_why(each))))
+    return [
+        {
+            "class": each.class_name,
+            "pid": each.pid,
+            "ended": each.end_time / 1000 if each.end_time else None,
+            "owner": {"class": own.class_name, "pid": own.pid, "why": _why(own)} if own is not None else None,
+        }
+        for each, own in found
+    ]
 
 
 def named(name: str) -> list[Document]:
     """{"class", "namespace", "state", "pid", "why", "ended"} of the actors of that name, the oldest first."""
-    import ray
-
-    accessor = ray._private.state.state._connect_and_get_accessor()
-    actor_data = _generated("gcs_pb2").ActorTableData
-    actors = (actor_data.FromString(serialized) for serialized in accessor.get_actor_table(None, None))
+    state_of = _generated("gcs_pb2").ActorTableData.ActorState.Name
     return [
         {
             "class": each.class_name,
             "namespace": each.ray_namespace,
-            "state": actor_data.ActorState.Name(each.state),
+            "state": state_of(each.state),
             "pid": each.pid,
-            "why": in_short(str(each.death_cause.actor_died_error_context.error_message)),
+            "why": in_short(_why(each)),
             "ended": each.end_time / 1000 if each.end_time else None,
         }
-        for each in sorted((each for each in actors if each.name == name), key=lambda one: one.start_time)
+        for each in sorted((each for each in _actors() if each.name == name), key=lambda one: one.start_time)
     ]
 
 

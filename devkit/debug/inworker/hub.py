@@ -65,6 +65,9 @@ class Surroundings(Protocol):
     async def named(self, name: str) -> list[Document]:
         """What Ray's table has of the actors of that name, as `named.py` takes it."""
 
+    async def orphaned(self, job_id: str) -> list[Document]:
+        """The actors of a job that ended with their owner, as `orphans.py` takes them."""
+
     async def is_over(self, job_id: str) -> bool:
         """Whether a job's driver has ended."""
 
@@ -275,7 +278,7 @@ class Hub:
             self.explaining.add(document["id"])
             self._spawn(hub_after.name_killer(self, document))
         else:
-            if named.wanted(document) or hub_after.is_comparable(document):
+            if named.wanted(document) or hub_after.is_comparable(document) or hub_after.may_miss_others(document):
                 self.explaining.add(document["id"])
                 self._spawn(hub_after.look_closer(self, document))
             if document.get("waited"):

@@ -189,6 +189,10 @@ class RaySurroundings:
         found: list[Document] = await in_thread(fates.named, name)
         return found
 
+    async def orphaned(self, job_id: str) -> list[Document]:
+        found: list[Document] = await in_thread(fates.orphaned, job_id)
+        return found
+
     async def is_over(self, job_id: str) -> bool:
         return bool(await until_done(partial(fates.is_over, job_id)))
 

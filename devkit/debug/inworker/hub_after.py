@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import editions, kills, named, packages, signals, table
+from . import editions, kills, named, orphans, packages, signals, table
 from .hub_place import is_hub
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
@@ -136,11 +136,20 @@ def is_comparable(document: Document) -> bool:
     return any(document.get(each) for each in ("modules", "packages", "unpickled"))
 
 
+def may_miss_others(document: Document) -> bool:
+    """Whether a driver has failed by an error of its own: it may have caught those of actors before."""
+    return bool(document["kind"] == DRIVER and not document.get("root") and not document.get("light"))
+
+
 async def look_closer(hub: Hub, document: Document) -> None:
-    """What Ray's table has of a name that was not found; then what differs from what others have."""
+    """What Ray's table has of a name that was not found, and of actors that ended before; then what differs from what
+    others have.
+    """
     try:
         if name := named.wanted(document):
             document = await _with_name(hub, document, name)
+        if may_miss_others(document):
+            document = await _with_orphans(hub, document)
         if is_comparable(document):
             await _compare(hub, document)
     finally:
@@ -155,6 +164,18 @@ async def _with_name(hub: Hub, document: Document, name: str) -> Document:
         return document
     document = {**document, "named": named.said(name, found, document["time"])}
     hub.replace_crash(document)
+    return document
+
+
+async def _with_orphans(hub: Hub, document: Document) -> Document:
+    try:
+        found = orphans.said(await hub.surroundings.orphaned(document["job_id"]), document["time"])
+    except Exception as error:  # noqa: BLE001 - a GCS that is busy: the crash is told without it
+        say(f"which actors ended before crash {document['id']} is not known: {error!r}")
+        return document
+    if found:
+        document = {**document, "orphans": found}
+        hub.replace_crash(document)
     return document
 
 

@@ -107,7 +107,7 @@ def _wait(work: Work) -> Wait | None:
     for frame in reversed(work.frames[:own]):
         tell = _KINDS.get((os.path.basename(frame.f_code.co_filename), frame.f_code.co_name))
         if tell is not None and is_standard(frame.f_code.co_filename):
-            awaited = frame.f_locals.get("self")
+            awaited = frame.f_locals.get("self", frame.f_locals.get("fs"))  # of `asyncio.wait`
             try:
                 what = tell(awaited)
             except (AttributeError, TypeError):  # another Python's, or an object of the program's that looks like it
@@ -268,6 +268,15 @@ def _join(it: Any) -> str:
     return f"{left} {'item' if left == 1 else 'items'} of {_kind(it)} to be done (task_done)"
 
 
+def _tasks_of_wait(it: Any) -> str:
+    return f"asyncio.wait, of which {sum(not each.done() for each in it)} of {len(it)} are not done"
+
+
+def _tasks_of_group(it: Any) -> str:
+    left = len(it._tasks)
+    return f"{left} {'task' if left == 1 else 'tasks'} of an asyncio.TaskGroup"
+
+
 def _size(it: Any) -> int:
     kept = getattr(it, "queue", None)
     return len(kept if kept is not None else it._queue)
@@ -311,6 +320,8 @@ _KINDS: dict[tuple[str, str], Tell] = {
     ("_base.py", "result"): _future,
     ("_base.py", "exception"): _future,
     ("tasks.py", "sleep"): lambda _: ASLEEP,
+    ("tasks.py", "_wait"): _tasks_of_wait,
+    ("taskgroups.py", "__aexit__"): _tasks_of_group,
     ("locks.py", "acquire"): lambda it: (_lock if type(it).__name__ == "Lock" else _semaphore)(it),
     ("locks.py", "wait"): lambda it: _THREADING.get(type(it).__name__, lambda _: "")(it),
     ("locks.py", "wait_for"): _predicate,

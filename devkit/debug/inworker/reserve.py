@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 KEPT = 8  # the folders above a snapshot, the file, and a module that is loaded meanwhile
+NEARLY = 0.95  # of the descriptors that a process may have
 OFTEN = 3  # a file that is open so many times is named
 _KINDS = {stat.S_IFREG: "file", stat.S_IFIFO: "pipe", stat.S_IFDIR: "folder", stat.S_IFCHR: "device"}
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE)
@@ -77,6 +78,13 @@ def is_exhausted(error: BaseException) -> bool:
     (True, False)
     """
     return isinstance(error, OSError) and error.errno in _EXHAUSTED
+
+
+def is_nearly_exhausted(lent_now: int = 0) -> bool:
+    """Whether the program has next to none left: what fails then may say something else, if an error was swallowed."""
+    import resource
+
+    return len(os.listdir("/proc/self/fd")) + lent_now >= NEARLY * resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def what_is_open(lent_now: int = 0) -> dict[str, Any]:

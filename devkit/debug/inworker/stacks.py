@@ -275,7 +275,8 @@ def _of_py_spy(document: list[dict[str, Any]]) -> list[Thread]:
             {"file": frame.get("filename", ""), "line": frame.get("line", 0), "function": frame.get("name", "")}
             for frame in thread.get("frames", ())
         ]
-        threads.append(program_part(name, frames))
+        part = program_part(name, frames)
+        threads.append({**part, "gil": True} if part is not None and thread.get("owns_gil") else part)
     return [thread for thread in threads if thread is not None]
 
 

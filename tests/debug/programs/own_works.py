@@ -2,6 +2,7 @@
 
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import ray
 
@@ -20,6 +21,20 @@ class Verifier:
     def grade(self, text, truth):
         found = BOXED.findall(text)  # @regex
         return float(truth in found)
+
+
+@ray.remote(num_cpus=0)
+class PooledVerifier:
+    def find(self, text):
+        return BOXED.findall(text)  # @pooled
+
+    def grade(self, text, truth):
+        with ThreadPoolExecutor(1) as pool:
+            return float(truth in pool.submit(self.find, text).result(timeout=2))
+
+
+def pooled():
+    ray.get(PooledVerifier.remote().grade.remote("so \\boxed{" + "x = 3, " * 40, "3"))
 
 
 @ray.remote(num_cpus=0)
