@@ -53,6 +53,12 @@ def test_who_waited_for_a_task_of_a_dead_worker_follows_it() -> None:
     ) == {"one": None, "two": None, "driver": "two"}
 
 
+def test_errors_of_coroutines_whose_task_ray_does_not_know_are_causes_of_their_own() -> None:
+    limited = {"type": "RateLimited", "message": "429"}
+    found = [record(name, at, limited, kind="actor", task_id="f" * 48) for name, at in (("one", 10.0), ("two", 10.1))]
+    assert roots(*found) == {"one": None, "two": None}
+
+
 def test_who_waited_for_another_call_of_a_dead_actor_follows_it() -> None:
     assert roots(
         record("other", 10.0, KILLED, task_id="1" * 16 + NIL),

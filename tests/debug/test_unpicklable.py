@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import threading
 from types import ModuleType
 from typing import Any
@@ -142,6 +144,42 @@ def test_why_an_exception_of_a_task_could_not_be_made_again() -> None:
 class NamedError(Exception):
     def __init__(self, message: str, *, status: int, hint: str = "") -> None:
         super().__init__(message)
+
+
+class RateLimited(Exception):
+    def __init__(self, query: str, retry_after: float) -> None:
+        super().__init__(f"429 for {query}")
+
+
+class Reduced(RateLimited):
+    def __reduce__(self) -> Any:
+        return Reduced, ("q", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "is_told"),
+    [
+        (RateLimited("q", 0.1), "actor", True),
+        (RateLimited("q", 0.1), "driver", False),  # nobody awaits it
+        (Reduced("q", 0.1), "actor", False),
+        (NamedError("x", status=1), "task", True),
+        (ToolError("bash", 1), "task", True),
+        (ValueError("no"), "task", False),
+        (KeyError(), "task", False),
+        (OSError(2, "no such file", "/x"), "task", False),
+    ],
+)
+def test_one_that_is_lost_on_its_way_to_who_awaits_it_says_so_where_it_is_raised(
+    error: Exception, kind: str, is_told: bool
+) -> None:
+    with pytest.raises(type(error)) as caught:
+        raise error
+    found = str(snapshot.take(caught.value, WHO, kind, budget=5.0).get("remade"))
+    with contextlib.suppress(TypeError):  # what it is about
+        pickle.loads(pickle.dumps(error))
+        assert not is_told
+    wanted = f"in its place, which no `except {type(error).__name__}` catches; define a __reduce__ that returns all of"
+    assert (wanted in found) is is_told, found
 
 
 def test_what_is_wanted_by_name_is_told_too() -> None:

@@ -87,7 +87,8 @@ def worker_id() -> str:
 def task_id() -> str:
     """The task that runs in this thread, or an empty text."""
     worker = _worker()
-    return _hex(worker, "current_task_id") if job_id(worker) else ""
+    found = _hex(worker, "current_task_id") if job_id(worker) else ""
+    return found if found.strip("f") else ""  # Ray's id of no task: a coroutine beside an actor's calls
 
 
 def job_id(worker: Any) -> str:

@@ -144,7 +144,7 @@ def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
         root = record.root
         if record.id in told:
             root = _death_behind(record, deaths)
-        if root is None and record.task_id and record.kind in _RETRIED:
+        if root is None and record.task_id.strip("f") and record.kind in _RETRIED:  # not Ray's id of no task
             root = first.setdefault((record.job_id, record.task_id), record.id)
         if root is not None and root != record.id:
             roots[record.id] = roots.get(root, root)

@@ -38,7 +38,7 @@ from .sources import is_users, source_around
 from .spoken import last_lines
 from .stacks import all_threads, describe
 from .statements import statement
-from .unpicklable import remade, way_of
+from .unpicklable import lost_on_the_way, remade, way_of
 from .values import Limits
 from .words import plain
 
@@ -95,7 +95,8 @@ def take(
         document["wrote"] = wrote
     if way := way_of(error):
         document["way"] = scrub(way)
-    if why := next(filter(None, (remade(each) for _, each in chain)), ""):
+    whys = [remade(each) for _, each in chain]
+    if why := next(filter(None, [*whys, lost_on_the_way(error) if kind in ("task", "actor") else ""]), ""):
         document["remade"] = why
     if name := leftovers.called_in_vain(error):
         document["none"] = name
