@@ -198,7 +198,10 @@ def _watch_driver(report: _Reporter) -> None:
         if not isinstance(error, KeyboardInterrupt):
             with suppress(KeyboardInterrupt):  # who is impatient sees the program's own error all the same
                 report(error, "driver")
-        previous(kind, error, entry)
+        try:
+            previous(kind, error, entry)
+        except KeyboardInterrupt:  # Ray's own asks its GCS first, and a second Ctrl-C may come while it does
+            sys.__excepthook__(kind, error, entry)
 
     sys.excepthook = hook
 
