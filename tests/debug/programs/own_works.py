@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
@@ -34,7 +35,11 @@ class PooledVerifier:
 
 
 def pooled():
-    ray.get(PooledVerifier.remote().grade.remote("so \\boxed{" + "x = 3, " * 40, "3"))
+    verifier = PooledVerifier.remote()
+    for _ in range(30):  # it works for a while, as such a program does
+        ray.get(verifier.grade.remote("so \\boxed{3}", "3"))
+        time.sleep(0.1)
+    ray.get(verifier.grade.remote("so \\boxed{" + "x = 3, " * 40, "3"))
 
 
 @ray.remote(num_cpus=0)
