@@ -237,7 +237,9 @@ def _side(case: Case, state: State) -> list[Standing]:
 
 def _loops(case: Case, state: State) -> list[lines.Loop]:
     before = case.before.get(state.facts.id)
-    return lines.loops(_side(case, state) or lines.at_place(state), before.standing if before else ())
+    there = _side(case, state) or lines.at_place(state)  # of one that moves, it may be elsewhere a moment later
+    stacks = there or (state.facts.standing if state.moved or state.doing == "busy" else ())
+    return lines.loops(stacks, before.standing if before else ())
 
 
 def _is_left_alone(case: Case, state: State) -> bool:
