@@ -17,19 +17,31 @@ SAID = "by SIGALRM: a timer of its own, set at /job/a.py:22 in limit, ran out, a
 
 
 @pytest.fixture
-def timers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def timers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     for name in ("alarm", "setitimer"):
         monkeypatch.setattr(signal, name, getattr(signal, name))
     before = signal.getsignal(signal.SIGALRM)
-    alarms.watch()
+    told: list[bool] = []
+    alarms.watch(lambda: told.append(True))
     try:
-        yield
+        yield told
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_timer_that_would_kill_is_pending_until_it_is_cancelled_or_handled(timers: None) -> None:
+def test_one_that_nothing_handles_is_told_at_once_and_not_again_and_again(timers: list[bool]) -> None:
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.alarm(1000)
+    assert timers == []
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for _ in range(50):
+        signal.alarm(1000)
+        signal.alarm(0)
+    assert timers == [True]
+
+
+def test_a_timer_that_would_kill_is_pending_until_it_is_cancelled_or_handled(timers: list[bool]) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     assert alarms.pending() is None
     signal.alarm(1000)

@@ -8,10 +8,12 @@ import functools
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .stacks import users_lines
 
+OFTEN = 0.5  # seconds
 NEAR = 5.0  # seconds between when it was to run out and a death that came of it
 
 Document = dict[str, Any]
@@ -23,20 +25,28 @@ _set: list[Document] = []  # the last one
 # ---- in the process that sets it
 
 
-def watch() -> None:
-    """Notes where the program sets its timer."""
+def watch(on_deadly: Callable[[], object]) -> None:
+    """Notes where the program sets its timer. `on_deadly`: nothing handles its end, which may come before anybody asks;
+    not more often than twice a second.
+    """
     for name in ("alarm", "setitimer"):
         original = getattr(signal, name, None)
         if original is not None and not hasattr(original, _MARK):
-            setattr(signal, name, _noting(original, at=0 if name == "alarm" else 1))
+            setattr(signal, name, _noting(original, on_deadly, at=0 if name == "alarm" else 1))
 
 
-def _noting(original: Any, at: int) -> Any:
+def _noting(original: Any, on_deadly: Callable[[], object], at: int) -> Any:
+    said = 0.0
+
     @functools.wraps(original)
     def setting(*arguments: Any) -> Any:
+        nonlocal said
         result = original(*arguments)
         if at == 0 or arguments[:1] == (signal.ITIMER_REAL,):
             _note(arguments[at])
+            if _set and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and time.monotonic() - said >= OFTEN:
+                said = time.monotonic()
+                on_deadly()
         return result
 
     setattr(setting, _MARK, True)

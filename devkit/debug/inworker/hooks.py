@@ -36,7 +36,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     if agent.settings.post_mortem != "off":
         kills.watch(ray, agent.has_news)
         signals.watch(agent.has_news)
-        alarms.watch()
+        alarms.watch(agent.has_news)
     if not driver and agent.settings.post_mortem != "off":
         _dump_all_threads()
         made.watch(agent.making, lambda: agent.making(None))
