@@ -194,6 +194,7 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
         kinds = ", ".join(count(number, kind) for kind, number in found["kinds"].items())
         yield f"open: {found['open']} of {found['limit']} file descriptors: {kinds}"
         yield from (f"open {number} times: {name}" for name, number in found["often"].items())
+        yield from (f"{number} of these files are in {name}" for name, number in found.get("folders", {}).items())
 
 
 def _port_clue(found: Mapping[str, Any]) -> str:

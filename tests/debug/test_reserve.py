@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -71,6 +72,13 @@ def test_a_number_that_the_program_has_taken_over_is_left_alone(tmp_path: Path) 
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_many_files_of_one_folder_are_told_by_that(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(reserve.MANY):
+            stack.enter_context((tmp_path / f"answer-{number}").open("w"))
+        assert reserve.what_is_open()["folders"] == {str(tmp_path): reserve.MANY}
 
 
 def test_what_a_process_has_open_stays_open() -> None:
