@@ -9,31 +9,23 @@ from devkit.debug.stack_groups import LOOP_THREAD, MAIN, Frame, role_of
 from devkit.debug.stack_groups import read as read_stack
 from devkit.hang.facts import (
     DEAD,
-    Asking,
     CallWait,
     Caught,
     CrashFacts,
     Document,
     Ended,
-    Endless,
-    Ends,
-    EndsAt,
     Entry,
     Fork,
     GroupFacts,
-    Handled,
     InnerWait,
-    Line,
     LockWait,
     Lookup,
     Poll,
     ProcessFacts,
     Sample,
-    Standing,
     ThreadFacts,
-    Turn,
-    Values,
 )
+from devkit.hang.standing import Asking, Endless, Ends, EndsAt, Handled, Line, Standing, Turn, Values
 
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 

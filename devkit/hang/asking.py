@@ -14,8 +14,9 @@ from typing import NamedTuple
 from devkit.debug.stack_groups import LOOP_THREAD, MAIN, TASK
 from devkit.hang import chains, words
 from devkit.hang.case import Case
-from devkit.hang.facts import Line, ProcessFacts, Values
+from devkit.hang.facts import ProcessFacts
 from devkit.hang.records import Verdict
+from devkit.hang.standing import Line, Values
 from devkit.hang.states import State
 
 MOST_TOLD = 2  # of those that wait

@@ -15,8 +15,8 @@ from devkit.hang import chains, words
 from devkit.hang.calls import QUEUED
 from devkit.hang.case import Case
 from devkit.hang.chains import End
-from devkit.hang.facts import Endless, Line, Standing
 from devkit.hang.records import Verdict
+from devkit.hang.standing import Endless, Line, Standing
 from devkit.hang.states import State
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from devkit.hang.facts import CrashFacts, ProcessFacts, Sample, Turn
+from devkit.hang.facts import CrashFacts, ProcessFacts, Sample
+from devkit.hang.standing import Turn
 from devkit.hang.states import State, state_of
 
 PATIENCE = 10.0  # seconds: a wait that is younger may be an ordinary one

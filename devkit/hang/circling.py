@@ -14,8 +14,9 @@ from devkit.debug.inworker import expressions
 from devkit.debug.stack_groups import Frame
 from devkit.hang import chains, lines, words
 from devkit.hang.case import Case, Seen, Sighting
-from devkit.hang.facts import CallWait, Line, ProcessFacts, Sample, Standing, Values
+from devkit.hang.facts import CallWait, ProcessFacts, Sample
 from devkit.hang.records import Verdict
+from devkit.hang.standing import Line, Standing, Values
 from devkit.hang.states import State
 
 TIMES = 2  # as long as for a wait: one turn may rightly bring nothing

@@ -34,8 +34,9 @@ from devkit.hang import (
     words,
 )
 from devkit.hang.case import NOTHING, PATIENCE, Case, Seen
-from devkit.hang.facts import FROZEN, Sample, Standing
+from devkit.hang.facts import FROZEN, Sample
 from devkit.hang.records import Kind, Verdict
+from devkit.hang.standing import Standing
 from devkit.hang.states import State, computing
 
 MOST_TOLD = 2  # who waits for something else than who is blamed

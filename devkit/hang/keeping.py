@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from devkit.debug.naming import short_path
 from devkit.hang import lines, words
 from devkit.hang.case import Case
-from devkit.hang.facts import Values
+from devkit.hang.standing import Values
 from devkit.hang.states import State
 
 FUNCTIONS = 2  # of a process, whose variables are shown

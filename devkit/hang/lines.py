@@ -10,7 +10,8 @@ from typing import NamedTuple
 from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import short_path
 from devkit.debug.stack_groups import Frame
-from devkit.hang.facts import EndsAt, InnerWait, Line, Standing
+from devkit.hang.facts import InnerWait
+from devkit.hang.standing import EndsAt, Line, Standing
 from devkit.hang.states import State
 
 INDENT = "    "

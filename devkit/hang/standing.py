@@ -1,0 +1,92 @@
+"""Where threads and coroutines stand in the program: lines of it, with what they look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from devkit.debug.stack_groups import Frame
+
+Values = tuple[tuple[str, str], ...]  # texts of the program, and what they stand for
+
+
+class EndsAt(NamedTuple):
+    """A line that could end a wait, or that undoes that."""
+
+    line: int
+    function: str
+    under: str = ""  # the condition that it is under
+    values: Values = ()  # in that, as far as they are known
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The lines of a file that could end a wait for something of the program's own."""
+
+    what: str  # "self.idle"
+    how: str  # "set"
+    at: tuple[EndsAt, ...]
+    undone: tuple[EndsAt, ...] = ()  # an event is cleared there
+
+
+class Asking(NamedTuple):
+    """A loop in which results of Ray are waited for."""
+
+    loop: str
+    values: Values  # that it looks at
+    kept: str = ""  # a digest of what its function and the object of that have
+
+    @property
+    def without_end(self) -> bool:
+        """Whether the loop has no condition of its own."""
+        return self.loop in ("while True", "while 1")
+
+
+class Endless(NamedTuple):
+    """A loop that nothing in it ends."""
+
+    loop: str  # "while self.running"
+    values: Values  # of its condition
+    by: tuple[EndsAt, ...]  # the methods that change that; none of a loop without a condition
+
+
+class Handled(NamedTuple):
+    """An exception that a thread has caught and is at work on."""
+
+    said: str
+    at: Frame  # where it was raised
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the program at which a thread or a coroutine stands, and what it looks at there."""
+
+    at: Frame
+    text: str  # the statement; empty: its file could not be read
+    values: Values = ()
+    loop: str = ""  # the innermost one around it
+    looked_at: Values = ()  # values in the loop's condition
+    under: str = ""  # the condition of the `if` that it is under
+    which: Values = ()  # values in that
+    ends: Ends | None = None
+    keeps: Values = ()  # the other variables of its function
+    asking: Asking | None = None  # the loop around it
+    endless: Endless | None = None  # the outermost loop around it that nothing in it ends
+    handles: Handled | None = None  # the exception in whose handler its thread is
+    over: bool = False  # the condition of that loop holds no more
+
+
+class Turn(NamedTuple):
+    """A loop that counts, and that came round within a tenth of a second without a change of what it counts."""
+
+    at: Frame
+    loop: str
+    values: Values
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a thread, or a coroutine, is in the program: the innermost line, and who called it."""
+
+    thread: str
+    lines: tuple[Line, ...]
