@@ -15,7 +15,6 @@ The document has the fields of `CrashRecord`, and:
 
 from __future__ import annotations
 
-import ast
 import itertools
 import os
 import sys
@@ -37,7 +36,7 @@ from .redaction import scrub, secrets_among, without
 from .sources import is_users, source_around
 from .spoken import last_lines
 from .stacks import all_threads, describe
-from .statements import statement
+from .statements import globals_at
 from .unpicklable import lost_on_the_way, remade, way_of
 from .values import Limits
 from .words import plain
@@ -295,24 +294,12 @@ class _Shot:
         for name, value in named[:LOCALS]:
             yield _Value(entry["locals"], name, value, limits, order(value, limits))
         self._read += entry["user"]
-        outside = _globals_of(frame, entry["line"]) if entry["user"] and self._read <= READ else []
+        outside = globals_at(frame, entry["line"], GLOBALS) if entry["user"] and self._read <= READ else []
         self.secrets.update(secrets_among(dict(outside)))
         if outside:
             entry["globals"] = dict.fromkeys(name for name, _ in outside)
         for name, value in outside:
             yield _Value(entry["globals"], name, value, limits, order(value, limits))
-
-
-def _globals_of(frame: FrameType, line: int) -> list[tuple[str, Any]]:
-    """The data of its module that its line names: a registry, a configuration. A worker's may be older than the
-    driver's.
-    """
-    if frame.f_globals is frame.f_locals:
-        return []
-    found = statement(frame.f_code.co_filename, frame.f_code.co_firstlineno, line)
-    names = dict.fromkeys(node.id for node in ast.walk(found) if isinstance(node, ast.Name)) if found else {}
-    known = [(name, frame.f_globals[name]) for name in names if name in frame.f_globals and name not in frame.f_locals]
-    return [each for each in known if not callable(each[1]) and not isinstance(each[1], type(sys))][:GLOBALS]
 
 
 def _attributes_of(error: BaseException, message: str) -> list[tuple[str, Any]]:

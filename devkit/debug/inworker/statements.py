@@ -9,7 +9,7 @@ import ast
 import copy
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 from . import counterparts, keeps
@@ -103,6 +103,18 @@ def statement(filename: str, first: int, line: int) -> ast.stmt | None:
     return _kept.get(key)
 
 
+def globals_at(frame: FrameType, line: int, most: int) -> list[tuple[str, Any]]:
+    """The data of its module that a frame's line names: a registry, a configuration. A worker's may be older than the
+    driver's.
+    """
+    if frame.f_globals is frame.f_locals:
+        return []
+    found = statement(frame.f_code.co_filename, frame.f_code.co_firstlineno, line)
+    names = dict.fromkeys(node.id for node in ast.walk(found) if isinstance(node, ast.Name)) if found else {}
+    known = [(name, frame.f_globals[name]) for name in names if name in frame.f_globals and name not in frame.f_locals]
+    return [each for each in known if not callable(each[1]) and not isinstance(each[1], ModuleType)][:most]
+
+
 def _innermost(tree: ast.Module, first: int, line: int) -> ast.stmt | None:
     found: ast.stmt | None = None
     for node in ast.walk(tree):
@@ -124,4 +136,4 @@ def _head(node: ast.stmt) -> ast.stmt:
     return head
 
 
-__all__ = ["describe", "statement"]
+__all__ = ["describe", "globals_at", "statement"]
