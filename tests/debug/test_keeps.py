@@ -47,6 +47,17 @@ def test_objects_of_the_programs_classes_by_their_attributes() -> None:
     assert keeps.brief(sys) is None and keeps.brief(object()) is None and keeps.brief(len) is None
 
 
+def test_a_class_of_the_drivers_script_is_the_programs_where_its_module_is_not() -> None:
+    """A worker's `__main__` is Ray's."""
+    text = (
+        "from dataclasses import dataclass\n\nclass Pool:\n    def __init__(self):\n        self.free = []\n\n"
+        "@dataclass\nclass Row:\n    uid: int\n"
+    )
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, "/job/train.py", "exec"), space)
+    assert keeps.brief([space["Pool"](), space["Row"](3)]) == "[Pool(free=[]), Row(uid=3)]"
+
+
 def test_an_object_that_holds_itself_has_an_end() -> None:
     own: list[Any] = [1]
     own.append(own)

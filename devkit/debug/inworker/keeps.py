@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 from .arrays import array_facts, facts_text
@@ -23,7 +23,7 @@ ITEMS = 3  # of a container
 FIELDS = 4  # of an object
 DEPTH = 3
 SMALL = 1 << 16  # elements of an array
-LENGTH = 120  # characters of one value
+LENGTH = 200  # characters of one value
 
 Document = dict[str, Any]
 
@@ -117,9 +117,16 @@ def _inner(value: Any, depth: int) -> str | None:
 
 def _of_programs(value: Any) -> list[tuple[str, Any]] | None:
     kind = type(value)
-    module = sys.modules.get(getattr(kind, "__module__", "") or "")
-    file = getattr(module, "__file__", None)
-    return attributes(value) if isinstance(file, str) and is_users(file) and kind is not type else None
+    return attributes(value) if kind is not type and _is_programs(kind) else None
+
+
+def _is_programs(kind: type) -> bool:
+    """By the code of its methods: a class of the driver's script comes to a worker without its module."""
+    methods = (each.__code__.co_filename for each in kind.__dict__.values() if type(each) is FunctionType)
+    if kind.__module__ == "__main__" or any(is_users(each) for each in methods if not each.startswith("<")):
+        return True
+    file = getattr(sys.modules.get(str(kind.__module__)), "__file__", None)
+    return isinstance(file, str) and is_users(file)
 
 
 def _pairs(pairs: list[tuple[Any, Any]], most: int, depth: int) -> Iterator[tuple[Any, str]]:
