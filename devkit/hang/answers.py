@@ -166,6 +166,7 @@ def _call_wait(document: Document) -> CallWait:
         bool(document["ends"]),
         bool(document["side"]),
         bool(document.get("blocks")),
+        near=_values(document.get("near") or {}),
     )
 
 

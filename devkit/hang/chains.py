@@ -18,14 +18,14 @@ from devkit.hang.facts import Call, CallWait, Sample
 from devkit.hang.records import Verdict
 from devkit.hang.states import State
 
-NO_PLACE = "PENDING_NODE_ASSIGNMENT"
+NO_PLACE, NO_ARGUMENTS = "PENDING_NODE_ASSIGNMENT", "PENDING_ARGS_AVAIL"
 _QUEUES = {  # Ray's own queue is an actor with these methods
     "_QueueActor.put": "to put something into a ray.util.queue.Queue that stays full: nobody takes from it",
     "_QueueActor.get": "for something from a ray.util.queue.Queue that stays empty: nobody puts into it",
 }
 _PAUSED = "in no line of the program, as a generator is that waits until somebody takes what it has yielded"
 _NOT_BEGUN = {
-    "PENDING_ARGS_AVAIL": "whose arguments are not there yet",
+    NO_ARGUMENTS: "whose arguments are not there yet",
     NO_PLACE: "for which Ray has found no place",
     "PENDING_OBJ_STORE_MEM_AVAIL": "for whose arguments the object store has no room",
     "FINISHED": "which has ended: its result does not come",
@@ -92,14 +92,17 @@ def _best(found: Iterable[End]) -> list[End]:
 
 
 def _of(case: Case, state: State) -> Iterator[End]:
-    actors = {each.facts.actor_id: each for each in case.states if each.facts.actor_id}
-    processes = {each.facts.id: each for each in case.states}
     for wait in state.facts.waits:
         for task in wait.tasks:
-            call, actor = case.now.calls.get(task), task[OWN_PART:]
-            own = None if actor.startswith(NO_ACTOR) else actors.get(actor)
-            holder = own or processes.get(call.worker if call else "")  # who does not answer tells no actor's id
-            yield End(state, wait, call, holder)
+            yield _end(case, state, wait, task)
+
+
+def _end(case: Case, state: State, wait: CallWait, task: str) -> End:
+    actors = {each.facts.actor_id: each for each in case.states if each.facts.actor_id}
+    processes = {each.facts.id: each for each in case.states}
+    call, actor = case.now.calls.get(task), task[OWN_PART:]
+    own = None if actor.startswith(NO_ACTOR) else actors.get(actor)
+    return End(state, wait, call, own or processes.get(call.worker if call else ""))  # who is mute tells no actor's id
 
 
 def awaited(case: Case) -> dict[str, tuple[str, str]]:
@@ -108,7 +111,7 @@ def awaited(case: Case) -> dict[str, tuple[str, str]]:
     for end in _best(_waits(case)):
         if end.call is not None and end.waiter.facts.id not in found:
             holder = end.holder.facts.id if end.holder else ""
-            found[end.waiter.facts.id] = _awaited(end, case.now.running, case.now.held_up), holder
+            found[end.waiter.facts.id] = said(case, end), holder
     return found
 
 
@@ -125,7 +128,18 @@ def end_of(case: Case, state: State) -> End | None:
 
 def said(case: Case, end: End) -> str:
     """Behind "waits": "for Engine.check, queued at Engine rank 1"."""
-    return _awaited(end, case.now.running, case.now.held_up)
+    return _awaited(end, case.now.running, case.now.held_up) + _arguments(case, end)
+
+
+def _arguments(case: Case, end: End) -> str:
+    """Of a call whose arguments are not there: a result that the one who waits has, and that does not come."""
+    if end.call is None or end.call.state != NO_ARGUMENTS or end.call.attempt:
+        return ""
+    near = ((name, _end(case, end.waiter, end.wait, task)) for name, task in end.wait.near)
+    missing = ((name, each) for name, each in near if each.call is not None and not each.has_ended)
+    name, inner = next(missing, ("", None))
+    told = _awaited(inner, case.now.running, case.now.held_up).removeprefix("for ") if inner else ""
+    return f": {name} is a result of {told}" if inner else ""
 
 
 def for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) -> Verdict:
@@ -133,7 +147,8 @@ def for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) 
     end = next(iter(ends(case) or _best(_waits(case))), None)  # in a circle there is no end
     first = end.waiter if end else words.first(waiters)
     at = words.at_frame(end.wait.at) if end else words.at(first)
-    text = f"no progress: {words.name(first)} waits{at} {_awaited(end, case.now.running, case.now.held_up)}"
+    what = said(case, end) if end else _awaited(None, {}, {})
+    text = f"no progress: {words.name(first)} waits{at} {what}"
     blamed = end.holder if end and end.holder else first
     return Verdict("stuck", text, words.culprit(blamed), None, evidence, case.decided(0.0))
 
@@ -161,7 +176,7 @@ def _awaited(end: End | None, running: Calls, held_up: Calls) -> str:
         return f"for {call.name}, queued at {where}{_before(holder, running, held_up)}"
     if call.state == NO_PLACE and not call.id[OWN_PART:].startswith(NO_ACTOR):
         return f"for {call.name}, whose actor has not started"
-    if call.attempt and call.state == "PENDING_ARGS_AVAIL":  # of an actor that is started anew, as a rule
+    if call.attempt and call.state == NO_ARGUMENTS:  # of an actor that is started anew, as a rule
         return f"for {call.name}, which Ray is to try again ({call.attempt} so far failed)"
     return f"for {call.name}, {_NOT_BEGUN.get(call.state, f'which is {call.state}')}"
 
@@ -179,4 +194,4 @@ def _before(holder: State | None, running: Calls, held_up: Calls) -> str:
     begun, waiting = running.get(holder.facts.actor_id, ()), held_up.get(holder.facts.actor_id, ())
     if len(begun) == 1:
         return f" behind {begun[0]}, which has begun and is {_PAUSED}"
-    return f" behind {waiting[0]}, {_NOT_BEGUN['PENDING_ARGS_AVAIL']}" if waiting else ""
+    return f" behind {waiting[0]}, {_NOT_BEGUN[NO_ARGUMENTS]}" if waiting else ""

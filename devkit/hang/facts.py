@@ -105,6 +105,7 @@ class CallWait:
     blocks: bool = False  # the event loop of an async actor, which begins no call meanwhile
     what: str = ""  # in place of a result: what it waits for in its own process, such as a lock
     holder: str = ""  # the thread or the task of its process that has that
+    near: Values = ()  # other references that its function has: the variable, and the task whose result that is
 
 
 @dataclass(frozen=True)

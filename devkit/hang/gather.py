@@ -201,7 +201,9 @@ def calls(source: RowTables, sample: Sample) -> tuple[dict[str, Call], Names, Na
     """
     waiting = [each for each in sample.processes if each.waits and each.role != "driver"]
     drivers = _awaited(each for each in sample.processes if each.role == "driver")
-    asked = dict.fromkeys([*list(_awaited(waiting))[:MOST_CALLS], *_ends(list(drivers), MOST_DRIVERS)])
+    near = dict.fromkeys(task for each in sample.processes for wait in each.waits for _, task in wait.near)
+    first = list(_awaited(waiting))[:MOST_CALLS]
+    asked = dict.fromkeys([*first, *_ends(list(drivers), MOST_DRIVERS), *list(near)[:MOST_DRIVERS]])
     found: dict[str, Call] = {}
     for task_id in asked:
         rows = source.tasks(("task_id", "=", task_id))

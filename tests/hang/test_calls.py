@@ -580,3 +580,19 @@ def test_a_call_behind_a_loop_that_only_another_call_ends() -> None:
 )
 def test_what_may_still_begin_is_told_of_nobody(job: list[Document]) -> None:
     assert "in the loop `while self.running`" not in verdict(job, patience=1.0, **QUEUED_AT_A).sentence
+
+
+def test_a_call_whose_arguments_do_not_come_says_which_result_is_missing() -> None:
+    weights = task_id("w", "a")
+    waits = wait(ANSWER_B, line=12, call="main", near={"version": task_id("v", "a"), "weights": weights})
+    table = calls(
+        (ANSWER_B, "Node.load", "PENDING_ARGS_AVAIL", ""),
+        (task_id("v", "a"), "Node.version", "FINISHED", "a"),
+        (weights, "Node.get_weights", QUEUED, ""),
+    )
+    held = {"running": {actor_id("a"): ()}, "held_up": {actor_id("a"): ("Node.update",)}}
+    found = verdict([driver(waits=[waits]), actor("a"), actor("b")], patience=1.0, calls=table, **held)
+    assert found.kind == "stuck" and found.sentence == (
+        f"no progress: the driver waits at {TRAIN}:12 in main for Node.load, whose arguments are not there yet: weights "
+        "is a result of Node.get_weights, queued at Node pid 3097 behind Node.update, whose arguments are not there yet"
+    ), found.sentence

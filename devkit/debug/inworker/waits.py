@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -19,6 +20,7 @@ RAYS_FILE = os.path.join("ray", "_private", "worker.py")
 _REFERENCES = {"get": ("object_refs",), "wait": ("ray_waitables", "object_refs")}  # of Ray's functions, by release
 MOST_TASKS = 50  # of one wait
 MOST_WAITS = 50
+MOST_NEAR = 4
 DEPTH = 100
 _ASYNC_ACTOR_THREAD = "AsyncIO Thread"
 
@@ -113,7 +115,9 @@ def _document(
     side: bool = False,
     blocks: bool = False,
 ) -> Document:
-    """`blocks`: the wait is a coroutine's own, and holds up the event loop of its actor."""
+    """`blocks`: the wait is a coroutine's own, and holds up the event loop of its actor. `near`: other references that
+    the function has, by the names of its variables: what it waits for may have them as arguments.
+    """
     inner, outer = own[0], own[-1]
     at = {"file": inner.f_code.co_filename, "line": inner.f_lineno or 0, "function": inner.f_code.co_qualname}
     call = outer.f_code.co_qualname
@@ -126,7 +130,15 @@ def _document(
         "ends": ends,
         "side": side,
         "blocks": blocks,
+        "near": dict(_near(inner, tasks)),
     }
+
+
+def _near(frame: FrameType, tasks: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """(name, task)."""
+    references = ((name, value) for name, value in frame.f_locals.items() if type(value).__name__ == "ObjectRef")
+    named = ((name, task) for name, value in references for task in task_ids(value))
+    yield from islice((each for each in named if each[1] not in tasks), MOST_NEAR)
 
 
 # ---- coroutines
