@@ -12,6 +12,7 @@ from devkit.debug.grouping import Group, group, odd
 from devkit.debug.naming import Who, is_library
 
 MAIN = "MainThread"
+_RUNS_A_LOOP = re.compile(r"asyncio/base_events\.py:.*\b_run_once$")
 LOOP_THREAD = "AsyncIO Thread"  # in which an async actor's coroutines run
 TASK = "task "  # so the name of an asyncio task begins among those of threads, and what a Ray task's process is called
 WORKER = "worker"  # the role of a process that is no actor
@@ -97,7 +98,8 @@ def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
     parked = [name for name in stopped if name in telling] or stopped[:1]  # one of libraries' frames is stopped, too
     there = [name for name, stack in telling.items() if place is not None and _place(stack) == place]
     holding = [name for name, thread in named if thread.get("gil") and name in telling]  # the others can't go on
-    chosen = next(iter([*parked, *there, *holding, *sorted(telling, key=_rank)]), "")
+    order = sorted(telling, key=lambda name: _rank(name, only_a_loop=_only_runs_a_loop(dict(stacks)[name])))
+    chosen = next(iter([*parked, *there, *holding, *order]), "")
     idle = [name for name, stack in stacks if not has_own(stack)]
     return Process(
         who=Who(role_of(document), document.get("rank"), f"pid {document['pid']}"),
@@ -114,9 +116,19 @@ def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
     )
 
 
-def _rank(name: str) -> int:
-    """Which of several stacks is shown first: an async actor's calls before a thread that helps them."""
+def _rank(name: str, *, only_a_loop: bool) -> int:
+    """Which of several stacks is shown first: an async actor's calls before a thread that helps them, and whatever runs
+    in an event loop before the line of the program that has started it.
+    """
+    if only_a_loop:
+        return 4
     return 0 if name == MAIN else 1 if name.startswith(LOOP_THREAD) else 2 if is_task(name) else 3
+
+
+def _only_runs_a_loop(stack: Stack) -> bool:
+    """Whether a thread is in `asyncio.run`, and in no callback of the program's."""
+    loop = next((at for at, frame in enumerate(stack) if _RUNS_A_LOOP.search(f"{frame.file}:{frame.function}")), None)
+    return loop is not None and not has_own(stack[:loop])
 
 
 def role_of(document: Mapping[str, Any]) -> str:

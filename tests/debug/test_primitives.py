@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -158,6 +158,27 @@ def test_who_holds_a_semaphore_by_acquire_and_one_that_nobody_holds() -> None:
     assert held["holder_call"].endswith("takes")
     [free] = in_a_loop(lambda: made(False))
     assert free["free"] and free["count"] == 3 and "holder" not in free  # who took it has ended
+
+
+def test_a_wait_within_an_async_context_manager_is_at_its_line() -> None:
+    def made() -> list[asyncio.Task[None]]:
+        changed = asyncio.Condition()
+
+        @contextlib.asynccontextmanager
+        async def reads() -> AsyncIterator[None]:
+            async with changed:
+                await changed.wait_for(lambda: False)
+            yield
+
+        async def asks() -> None:
+            async with reads():
+                pass
+
+        return [asyncio.create_task(asks())]
+
+    [found] = in_a_loop(made)
+    assert found["what"] == "the predicate of an asyncio.Condition to hold"
+    assert found["at"]["function"].endswith("reads") and found["call"].endswith("asks")
 
 
 @pytest.mark.parametrize(

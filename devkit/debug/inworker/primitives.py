@@ -25,6 +25,8 @@ DEPTH = 100
 NAME = 60  # characters of a thread's name
 UNHEARD = "completed by another thread without loop.call_soon_threadsafe, so its event loop was not woken"
 
+_AWAITED, _FRAMES = ("cr_await", "gi_yieldfrom", "ag_await"), ("cr_frame", "gi_frame", "ag_frame")
+
 Document = dict[str, Any]
 
 
@@ -92,7 +94,7 @@ def _coroutines(task: Any) -> Iterator[Any]:
     each, count = task.get_coro(), 0
     while each is not None and count < DEPTH:
         yield each
-        inner = getattr(each, "cr_await", None) or getattr(each, "gi_yieldfrom", None)
+        inner = next((kept for name in _AWAITED if (kept := getattr(each, name, None)) is not None), None)
         each, count = unwrapped(inner), count + 1
 
 
@@ -212,7 +214,7 @@ def _is_exit_of(awaited: Any, kept: Any) -> bool:
 
 def _frames_of(coroutines: Iterable[Any]) -> Iterator[FrameType | None]:
     for each in coroutines:
-        yield getattr(each, "cr_frame", None) or getattr(each, "gi_frame", None)
+        yield next((kept for name in _FRAMES if (kept := getattr(each, name, None)) is not None), None)
 
 
 # ---- what they say

@@ -155,6 +155,9 @@ def _age(task: Any) -> tuple[int, str]:
     return (int(number) if number.isdecimal() else sys.maxsize), name
 
 
+_WRAPPERS = frozenset({"coroutine_wrapper", "async_generator_asend", "async_generator_athrow"})
+
+
 def awaiting(coroutine: Any) -> list[tuple[FrameType, int]]:
     """From the task's own coroutine to the innermost one that it awaits; none for the task that runs just now."""
     places: list[tuple[FrameType, int]] = []
@@ -162,7 +165,7 @@ def awaiting(coroutine: Any) -> list[tuple[FrameType, int]]:
         prefix = next((prefix for prefix in ("cr", "gi", "ag") if hasattr(coroutine, f"{prefix}_frame")), None)
         if prefix is None:
             break
-        if getattr(coroutine, f"{prefix}_running"):
+        if prefix != "ag" and getattr(coroutine, f"{prefix}_running"):  # of an async generator also while it awaits
             return []
         frame = getattr(coroutine, f"{prefix}_frame")
         if frame is not None and not is_ours(frame.f_code.co_filename):
@@ -172,10 +175,13 @@ def awaiting(coroutine: Any) -> list[tuple[FrameType, int]]:
 
 
 def unwrapped(awaited: Any) -> Any:
-    """Ray's own coroutines, which are compiled, await a wrapper around the program's; it has no attribute for that."""
-    if type(awaited).__name__ != "coroutine_wrapper":
+    """What is behind a wrapper that has no attribute for it. Ray's own coroutines, which are compiled, await one; so does
+    who asks an async generator for its next value, as `async with` does of an `asynccontextmanager`.
+    """
+    if type(awaited).__name__ not in _WRAPPERS:
         return awaited
-    return next((each for each in gc.get_referents(awaited) if hasattr(each, "cr_frame")), None)
+    behind = (each for each in gc.get_referents(awaited) if hasattr(each, "cr_frame") or hasattr(each, "ag_frame"))
+    return next(behind, None)
 
 
 class PySpyError(RuntimeError):

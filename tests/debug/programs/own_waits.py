@@ -284,6 +284,16 @@ def behind():
     del running
 
 
+async def control():
+    results = [await check.remote("a")]
+    while len(results) < 8:
+        await asyncio.sleep(0.05)  # @drives
+
+
+def drives():
+    asyncio.run(control())
+
+
 def handles():
     ray.get(Store.remote().fetch.remote("a"))
 
