@@ -594,5 +594,6 @@ def test_a_call_whose_arguments_do_not_come_says_which_result_is_missing() -> No
     found = verdict([driver(waits=[waits]), actor("a"), actor("b")], patience=1.0, calls=table, **held)
     assert found.kind == "stuck" and found.sentence == (
         f"no progress: the driver waits at {TRAIN}:12 in main for Node.load, whose arguments are not there yet: "
-        "weights is a result of Node.get_weights, queued at Node pid 3097 behind Node.update, whose arguments are not there yet"
+        "weights is a result of Node.get_weights, queued at Node pid 3097 behind Node.update, whose arguments are not "
+        "there yet"
     ), found.sentence

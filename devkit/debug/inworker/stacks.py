@@ -175,8 +175,10 @@ def awaiting(coroutine: Any) -> list[tuple[FrameType, int]]:
 
 
 def unwrapped(awaited: Any) -> Any:
-    """What is behind a wrapper that has no attribute for it. Ray's own coroutines, which are compiled, await one; so does
-    who asks an async generator for its next value, as `async with` does of an `asynccontextmanager`.
+    """What is behind a wrapper that has no attribute for it.
+
+    Ray's own coroutines, which are compiled, await one; so does who asks an async generator for its next value, as
+    `async with` does of an `asynccontextmanager`.
     """
     if type(awaited).__name__ not in _WRAPPERS:
         return awaited
