@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from devkit.debug.naming import Who
 from devkit.debug.object_stores import Stores
-from devkit.debug.stack_groups import Frame, Process, task_role
+from devkit.debug.stack_groups import MAIN, Frame, Process, task_role
 from devkit.hang.standing import Standing, Turn, Values
 
 Document = Mapping[str, Any]
@@ -264,8 +264,8 @@ class ProcessFacts:
 
     @property
     def thread(self) -> ThreadFacts | None:
-        """The one that works."""
-        name = self.stack.thread.partition(" #")[0]
+        """The one that works; of a program that is not ours to look into, its main one."""
+        name = self.stack.thread.partition(" #")[0] or (MAIN if self.command else "")
         return next((each for each in self.threads if each.name == name), None)
 
 

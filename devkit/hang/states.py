@@ -48,6 +48,7 @@ _IO_WORDS = {  # behind "waits"
     **{"connect": "to connect over", "openat": "to open", "fsync": "for the disk to take"},
 }  # of the others, such as `poll`, nobody knows what they wait for
 _UNKNOWN = {"openat": "a file", "connect": "a socket"}
+_WRITES = frozenset({"write", "sendto", "sendmsg"})
 SLEEP_CALLS = frozenset({"nanosleep", "clock_nanosleep"})
 _LOOPS = frozenset({"epoll_wait", "epoll_pwait"})  # of asyncio, which also waits for threads in them
 CHILD_CALLS = frozenset({"wait4", "waitid"})
@@ -165,6 +166,9 @@ def _waiting(state: State, computes: bool) -> State:
     if computes:
         return replace(state, doing="busy")
     if not now.stack.stack:
+        other = now.thread if now.command else None
+        if other is not None and other.call in _WRITES:  # to wait for input is a server's rest
+            return replace(state, doing="io", place=None, about=_io(other.call, other.target))
         return replace(state, doing="idle", place=None)
     if now.locks:
         return replace(state, doing="lock", place=now.locks[0].at)

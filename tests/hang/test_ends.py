@@ -54,6 +54,22 @@ def test_two_that_wait_for_each_other() -> None:
     assert "at /job/train.py:22 in run: they wait for each other" in found.sentence, found.sentence
 
 
+@pytest.mark.parametrize(("call", "kind"), [("write", "deadlock"), ("read", "io")])
+def test_a_program_of_somebody_elses_that_writes_while_it_is_written_to(call: str, kind: str) -> None:
+    """`subprocess.Popen`, whose output nobody reads before all of its input is written."""
+    asks = waits(1, "write", "a pipe", 36, pipe="70", pipes={"70": "w", "71": "r"})
+    wait = {"call": call, "target": "a pipe", "pipes": ["71" if call == "write" else "70"]}
+    child = rests(2, pipes={"70": "r", "71": "w"})
+    child["facts"] |= {"threads": [], "main": {"state": "S", "cpu": 1.0, "wait": wait}}
+    child |= {"command": "python -S -c ..."}
+    found = verdict([driver(), asks, child], patience=1.0)
+    assert found.kind == kind and found.culprit is not None and found.culprit.line == 36, found
+    if kind == "deadlock":
+        assert "which waits to write to a pipe: they wait for each other" in found.sentence, found.sentence
+    else:
+        assert "which is idle" in found.sentence, found.sentence
+
+
 @pytest.mark.parametrize(
     "others",
     [
