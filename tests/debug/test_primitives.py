@@ -8,6 +8,7 @@ import contextlib
 import multiprocessing
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -158,6 +159,26 @@ def test_who_holds_a_semaphore_by_acquire_and_one_that_nobody_holds() -> None:
     assert held["holder_call"].endswith("takes")
     [free] = in_a_loop(lambda: made(False))
     assert free["free"] and free["count"] == 3 and "holder" not in free  # who took it has ended
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio makes a RuntimeError of it")
+def test_the_end_of_an_iterator_in_another_thread_ends_no_future() -> None:
+    async def main() -> list[Document]:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.set_exception_handler(lambda *_: ended.set())
+
+        async def takes() -> None:
+            await loop.run_in_executor(None, next, iter([]))
+
+        task = asyncio.create_task(takes())
+        await ended.wait()
+        found = [each for each in primitives.describe({}, {}) if each["call"].endswith("takes")]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return found
+
+    [found] = asyncio.run(main())
+    assert found["what"].startswith("an asyncio.Future that is never done: its thread raised StopIteration")
 
 
 def test_a_wait_within_an_async_context_manager_is_at_its_line() -> None:

@@ -143,7 +143,11 @@ def _uncompleted(future: Any) -> str:
     if type(future).__name__ != "Future" or any(True for _ in waits.references(future)):
         return ""
     source = next(iter(_sources(future)), None)  # of `run_in_executor`: what a thread completes
-    return "an asyncio.Future that is not done" if source is None else _future(source)
+    if source is None:
+        return "an asyncio.Future that is not done"
+    if type(getattr(source, "_exception", None)) is StopIteration:  # asyncio refuses that, and only logs that it did
+        return "an asyncio.Future that is never done: its thread raised StopIteration, which asyncio does not take over"
+    return _future(source)
 
 
 def _sources(future: Any) -> Iterator[Any]:
