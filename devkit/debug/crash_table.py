@@ -72,11 +72,7 @@ def _block(
 
     root, newest = _shown(group), group[0]
     head = f"{root.id}  {label(Who(root.role, root.rank, root.id))}  "
-    lines = [
-        Text.assemble(
-            (root.id, NAME), head[len(root.id) :], (clip(short_places(said(root), cwd), width, len(head)), "red")
-        )
-    ]
+    lines = [Text.assemble((root.id, NAME), head[len(root.id) :], (clip(said(root, cwd), width, len(head)), "red"))]
     indent = " " * (len(root.id) + 2)
     facts = [
         *_places(root, cwd),
@@ -96,9 +92,9 @@ def _block(
 SAID = 300  # characters
 
 
-def said(crash: CrashRecord) -> str:
+def said(crash: CrashRecord, cwd: str | None = None) -> str:
     """Type and message, in one line."""
-    return clip(_brief(crash).said, SAID)  # `show` has all of it
+    return clip(short_places(_brief(crash).said, cwd), SAID)  # `show` has all of it
 
 
 def _brief(crash: CrashRecord) -> Brief:
