@@ -271,7 +271,7 @@ def _standing(case: Case) -> Verdict:
         )
     rests = leaves and not workers and leaves[0].doing in ("sleep", "wait") and len(at_work) == len(leaves)
     rests = rests and "is lost" not in leaves[0].about  # of a pool's worker that has ended
-    rests = rests and not (leaves[0].doing == "sleep" and leaves[0].about)  # in a loop that waits for something
+    rests = rests and not any(loop.still and circling.counts(loop.text) for loop in _loops(case, leaves[0]))
     if not at_work or (rests and not any(each.said for each in leaves[0].facts.ended)):
         does = f"{words.DOES[leaves[0].doing]}{words.at(leaves[0])}{reasons.why(leaves[0])}" if leaves else ""
         where = f": the driver {does}" if leaves else ""

@@ -28,7 +28,8 @@ def ended(state: State) -> str:
 def why(state: State) -> str:
     """What keeps a process that waits or sleeps where it is, as far as that can be seen in it."""
     if state.doing == "sleep":
-        return (f", in the loop {state.about}" if state.about else "") + _handles(state) + held_up(state)
+        around = state.about or _callers_loop(state)
+        return (f", in the loop {around}" if around else "") + _handles(state) + held_up(state)
     inner = inner_wait(state) if state.doing == "wait" else None
     if inner is None:
         return held_up(state) if state.doing == "io" else ""
@@ -46,6 +47,15 @@ def _blocked_loop(state: State, inner: InnerWait) -> str:
     if each is None:
         return ""
     return f"; thread {each.thread} waits for {each.what}{at_frame(each.at)}, which blocks its event loop"
+
+
+def _callers_loop(state: State) -> str:
+    """That of who has called the function that sleeps."""
+    callers = [line for stack in lines.at_place(state)[:1] for line in stack.lines[1:]]
+    line = next((each for each in callers if each.loop.startswith("while ") and each.looked_at), None)
+    if line is None:
+        return ""
+    return f"`{line.loop}` ({', '.join(f'{name} = {value}' for name, value in line.looked_at)})"
 
 
 def _handles(state: State) -> str:

@@ -422,6 +422,23 @@ def test_a_lock_that_a_coroutine_keeps_over_an_await_is_a_deadlock_of_its_loop()
     ), found.sentence
 
 
+@pytest.mark.parametrize(("loop", "kind"), [("while len(rows) < wanted", "stuck"), ("while not self.over", "idle")])
+def test_a_driver_that_sleeps_in_a_loop_that_counts_is_no_rest(loop: str, kind: str) -> None:
+    """A notebook's rests, and so does one that serves until it is told to end."""
+    lines = [
+        {"at": {"file": TRAIN, "line": 72, "function": "collect"}, "text": "sleep(1)", "values": {}, "loop": None},
+        {
+            "at": {"file": TRAIN, "line": 85, "function": "run"}, "text": "collect()", "values": {},
+            "loop": {"loop": loop, "values": {"rows": "list of 7", "wanted": "8"}},
+        },
+    ]  # fmt: skip
+    sleeps = process(facts(None, 72, "collect", call_in="clock_nanosleep"), None, "driver")
+    sleeps["facts"]["statements"] = [{"thread": "MainThread", "lines": lines}]
+    found = verdict([sleeps, idle(1, 1)], seconds=12.0)
+    assert found.kind == kind and f"the driver sleeps at {TRAIN}:72 in collect" in found.sentence, found
+    assert f"in the loop `{loop}` (rows = list of 7, wanted = 8)" in found.sentence, found
+
+
 ENDED = {
     "thread": ({"kind": "thread", "name": "prefetch", "said": "", "at": None}, "; its thread prefetch ended before"),
     "failed": (
