@@ -183,6 +183,8 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{what} contains {objects}"
     if document.get("named"):
         yield str(document["named"])
+    if document.get("masked"):
+        yield short_places(str(document["masked"]))
     yield from map(str, document.get("orphans") or ())
     if document.get("relative"):
         yield workdirs.said(document["relative"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -75,3 +77,28 @@ def test_what_an_agent_tells_of_it_is_looked_at() -> None:
     assert told.problem(doing) is None
     assert told.problem({**doing, "alarm": {**LOOK["alarm"], "due": "soon"}}) is not None  # type: ignore[dict-item]
     assert told.problem({**doing, "alarm": {"due": 1.0}}) is not None
+
+
+CPU = {"time": 99.0, "frames": [], "cpu": {"used": 7.1, "limit": 8}}
+
+
+def test_a_death_near_the_limit_of_cpu_time_is_told_by_it() -> None:
+    reason = f"the process died: {NO_WORD}"
+    said = "by SIGXCPU: of the 8 s of CPU time that RLIMIT_CPU gives it, it had used 7.1 s 1.4 s before"
+    assert vanished(WHO, None, reason, seen=CPU, died=100.4)["exception"]["message"] == f"the process died: {said}"
+    far = {**CPU, "cpu": {"used": 7.1, "limit": 800}}
+    assert vanished(WHO, None, reason, seen=far, died=100.4)["exception"]["message"] == reason
+    assert told.problem({"type": "doing", **CPU}) is None
+    assert told.problem({"type": "doing", **CPU, "cpu": {"used": "7", "limit": 8}}) is not None
+
+
+def test_a_process_with_such_a_limit_tells_it_and_others_nothing() -> None:
+    program = (
+        "import resource\n"
+        "from devkit.debug.inworker import cpu_limit\n"
+        "before = cpu_limit.pending()\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (60, 90))\n"
+        "print(before, cpu_limit.pending()['limit'], cpu_limit.pending()['used'] < 60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None", "60", "True"], done

@@ -95,6 +95,33 @@ def test_what_an_exception_keeps_in_itself_is_shown_with_it() -> None:
     assert "attributes" not in take(crash_of(job), size=100)["chain"][1]
 
 
+class Head:
+    kept = 1
+
+    @property
+    def scale(self) -> float:
+        return self.hidden_size  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("scale", True), ("hidden_size", False)])
+def test_a_property_whose_own_error_was_lost_is_told_apart_from_a_missing_attribute(name: str, is_told: bool) -> None:
+    def asks() -> None:
+        getattr(Head(), name)
+
+    document = take(crash_of(asks))
+    assert document["exception"]["message"] == f"'Head' object has no attribute '{name}'"
+    page = printed(crash_page(document, [], document["time"]))
+    place = Head.scale.fget.__code__.co_firstlineno  # type: ignore[attr-defined]
+    said = (
+        f"scale is there: a property of Head, at tests/debug/test_snapshot.py:{place}; an AttributeError that it raised"
+    )
+    assert (said in page) is is_told, page
+    assert "masked" not in take(crash_of(lambda: ().scale))  # type: ignore[attr-defined]
+
+
 def test_names_the_line_that_failed_and_shows_its_variables_and_source() -> None:
     document = take(crash_of(failing, 0))
 

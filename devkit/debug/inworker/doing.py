@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from . import alarms, kills, ownership, signals, unmet
+from . import alarms, cpu_limit, kills, ownership, signals, unmet
 from .identity import DRIVER
 from .made import Call, current_call, told
 from .stacks import users_lines
@@ -36,6 +36,7 @@ class Doing:
         self._kills: list[Document] = []
         self._signals: list[Document] = []
         self._alarm: Document | None = None
+        self._cpu: Document | None = None
         self._next = 0.0
         self._lock = threading.Lock()
         self._connection: Any = None
@@ -66,13 +67,13 @@ class Doing:
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         frames, used = place_of_work(frame), memory()
         fresh, puts, killed, sent = self._learn(), ownership.puts(), kills.noted(), signals.noted()
-        alarm = alarms.pending()
-        told_before = (self._told, self._puts, self._kills, self._signals, self._alarm)
-        if not fresh and (frames, puts, killed, sent, alarm) == told_before and not _has_grown(self._memory, used):
+        alarm, cpu = alarms.pending(), cpu_limit.pending()
+        told_before = (self._told, self._puts, self._kills, self._signals, self._alarm, self._cpu)
+        if not fresh and (frames, puts, killed, sent, alarm, cpu) == told_before and not _has_grown(self._memory, used):
             return None
         self._told, self._memory, self._puts, self._kills, self._signals = frames, used, puts, killed, sent
-        self._alarm = alarm
-        known = {"alarm": alarm, "memory": used, "puts": puts, "kills": killed, "signals": sent}
+        self._alarm, self._cpu = alarm, cpu
+        known = {"alarm": alarm, "cpu": cpu, "memory": used, "puts": puts, "kills": killed, "signals": sent}
         said = {"made": self._made, "call": _call_of(frame), **known}
         return {"type": "doing", "time": time.time(), "frames": frames, **{k: v for k, v in said.items() if v}}
 

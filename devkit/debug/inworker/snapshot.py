@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from . import leftovers, ownership
+from . import leftovers, masked, ownership
 from .affordable import Showing, order
 from .crash_files import KEPT, encode, list_folder, load, record_of, store
 from .identity import task_called
@@ -97,6 +97,8 @@ def take(
     whys = [remade(each) for _, each in chain]
     if why := next(filter(None, [*whys, lost_on_the_way(error) if kind in ("task", "actor") else ""]), ""):
         document["remade"] = why
+    if hidden := next(filter(None, (masked.said(each) for _, each in chain)), ""):
+        document["masked"] = hidden
     if name := leftovers.called_in_vain(error):
         document["none"] = name
     if kind == "task" and (earlier := leftovers.ran(task_called().rpartition(".")[2])):

@@ -65,6 +65,8 @@ def _doing(document: Document) -> None:
         _need(_kinds(document["alarm"], kinds), kinds)
         if not is_number(document["alarm"]["due"]):
             raise TypeError("its time is no number")
+    if "cpu" in document and not all(is_number(document["cpu"][name]) for name in ("used", "limit")):
+        raise TypeError("its CPU time is no number")
     _list(document["frames"], lambda each: _need(_kinds(each, kinds), kinds))
     _kinds(document.get("memory", {}), {"own": int, "used": int, "total": int})
     for each in (document[name] for name in ("made", "call") if name in document):

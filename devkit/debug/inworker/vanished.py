@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from . import alarms
+from . import alarms, cpu_limit
 from .doing import EVERY_SECONDS
 from .identity import WORKER
 from .records import DIED, Identity, Raised
@@ -39,8 +39,9 @@ def vanished(
         seen: where it was at the last look: {"time", "frames"}.
         died: when, in seconds since the epoch; None: now.
     """
-    if rang := alarms.sentence(seen, time.time() if died is None else died):
-        reason = rang if reason == NO_WORD_YET else reason.replace(NO_WORD, rang)
+    ended = time.time() if died is None else died
+    if known := alarms.sentence(seen, ended) or cpu_limit.sentence(seen, ended):
+        reason = known if reason == NO_WORD_YET else reason.replace(NO_WORD, known)
     words, task = words or {}, task or {}
     last_seen = None if words.get("frames") or not _is_of_task(seen, task) else seen
     bare = words.get("frames") or (last_seen or {}).get("frames") or []
