@@ -14,7 +14,7 @@ from devkit.debug.naming import count, is_library, short_path, short_places
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
 from devkit.logs.collect import Left, title
-from devkit.logs.order import AGAIN, LATER, SAME, WITHIN, FirstError, Problem, called, has_ended_itself
+from devkit.logs.order import AGAIN, LATER, SAME, WITHIN, FirstError, Problem, called
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument
 from devkit.logs.warned import Warned, warned
@@ -47,7 +47,7 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
     if not found.sure:
         word = "an error of this kind is usually a consequence, but no trace of its cause was found"
         lines += [Text(), Text(word, style=CAUTION)]
-    if has_ended_itself(found.cause) and found.cause.role == DRIVER:
+    if found.cause.role == DRIVER and not found.others:  # it may have caught what went wrong before, somewhere else
         lines += [Text(), Text(CAUGHT, "dim")]
     for other in found.others[:OTHERS]:
         lines += [Text(), *_cause(left, other, "at the same time", cwd)]

@@ -509,6 +509,8 @@ def test_a_driver_that_leaves_after_it_was_told_of_an_error_elsewhere_is_no_caus
     job = JobRow(job_id="01", status="FAILED", entrypoint="python job.py")
     assert "devkit run --count-caught" in view.page(Left(job, (), (), ()), alone).plain
     assert "--count-caught" not in view.page(Left(job, (), (), ()), found).plain
+    own = first_error([replace(event("KeyError", "'grad_norm'", 8.2, pid=1, source="crash", id="c3"), role="driver")])
+    assert "--count-caught" in view.page(Left(job, (), (), ()), own).plain, "a rank's own error may be swallowed"
 
 
 WARNED = """\
