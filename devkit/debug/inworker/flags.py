@@ -16,6 +16,7 @@ from .expressions import short, tree_of, values
 MOST = 3  # methods that end it
 MOST_KEPT = 200
 TEXT = 120  # characters of a condition
+_EXITS = frozenset({"next", "anext", "exit", "_exit", "quit", "exit_actor"})
 _CHANGES = frozenset({"set", "clear"})  # of an event
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -40,7 +41,7 @@ def endless(frame: FrameType) -> Document | None:
     if key not in _kept:
         if len(_kept) >= MOST_KEPT:
             _kept.clear()
-        around = (loop for loop in _around(tree, first, line) if not _leaves(loop))
+        around = (loop for loop in _around(tree, first, line) if not _leaves(loop) and not _is_tried(tree, first, loop))
         _kept[key] = next(((loop, by) for loop in around if (by := _by(tree, loop, first)) is not None), None)
     if (found := _kept[key]) is None:
         return None
@@ -57,7 +58,7 @@ def _around(tree: ast.Module, first: int, line: int) -> list[ast.While]:
 
 
 def _leaves(loop: ast.While) -> bool:
-    """Whether something in it may end it: `break`, `return`, `raise`."""
+    """Whether something in it may end it: `break`, `return`, `raise`, `next` of an iterator, an exit."""
     return any(_is_way_out(node, inner) for each in loop.body for node, inner in _inside(each, inner=False))
 
 
@@ -71,7 +72,16 @@ def _inside(node: ast.AST, *, inner: bool) -> Iterator[tuple[ast.AST, bool]]:
         yield from _inside(child, inner=inner)
 
 
+def _is_tried(tree: ast.Module, first: int, loop: ast.While) -> bool:
+    """Whether it is in a `try` of its function: then an exception is its way out."""
+    tries = (node for node in ast.walk(tree) if isinstance(node, ast.Try) and node.lineno >= first and node.handlers)
+    return any(each.lineno <= loop.lineno <= (each.end_lineno or 0) for node in tries for each in node.body)
+
+
 def _is_way_out(node: ast.AST, inner: bool) -> bool:
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name in _EXITS
     return isinstance(node, ast.Return | ast.Raise) or (isinstance(node, ast.Break) and not inner)
 
 
