@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config
 
 from tests.pace import stretched
@@ -142,6 +143,10 @@ def test_a_model_with_too_few_heads(
     numbers = json.loads((folder / "config.json").read_text())
     numbers |= {"num_attention_heads": heads[0], "num_key_value_heads": heads[1], "num_hidden_layers": 3}
     (folder / "config.json").write_text(json.dumps(numbers))
+    weights = load_file(folder / "model.safetensors")
+    second = {name: tensor for name, tensor in weights.items() if ".layers.1." in name}
+    third = {name.replace(".layers.1.", ".layers.2."): tensor.clone() for name, tensor in second.items()}
+    save_file(weights | third, folder / "model.safetensors", metadata={"format": "pt"})
     changes = [f"{ACTOR}.ppo_mini_batch_size=8", "critic.ppo_micro_batch_size_per_gpu=1", *changes]
     report = check_command(words(*EIGHT_RANKS, *changes, f"actor_rollout_ref.model.path={folder}"))
     said = [f"{problem.message}\n{problem.hint}" for problem in report.problems]
