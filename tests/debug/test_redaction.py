@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from argparse import Namespace
 from collections import namedtuple
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from devkit.debug.crash_page import crash_page
-from devkit.debug.inworker import snapshot
+from devkit.debug.inworker import caught, ended, keeps, snapshot, statements
 from devkit.debug.inworker.as_documents import to_json
 from devkit.debug.inworker.dap_frames import Node, References, evaluated, exception_info, variables
 from devkit.debug.inworker.records import Identity
@@ -80,6 +81,27 @@ def opened(node: Node, references: References, depth: int) -> list[Any]:
     return [shown, [opened(references.get(number), references, depth - 1) for number in below]]
 
 
+def hang_views(frame: FrameType) -> dict[str, str]:
+    """What `devkit hang` gets of a thread that is in a loop, and of the names of its function."""
+    line = statements.describe({1: frame}, {1: "MainThread"})[0]["lines"][0]  # its callers are the test's own
+    assert line["loop"]["loop"] == "while value is not None", line
+    return {"hang": json.dumps(line), "keeps": json.dumps(keeps.of_function(frame))}
+
+
+def ended_views(text: str) -> dict[str, str]:
+    """And of a thread that has ended by an exception, or is in the handler of one."""
+    thread = threading.Thread(target=str)
+    thread.start()
+    thread.join()
+    try:
+        raise ConnectionError(text)
+    except ConnectionError as error:
+        ended.note(thread, error)
+        handled = caught.handled()[threading.get_ident()]
+    assert handled["said"] and ended._raised[thread]["said"]
+    return {"handled": handled["said"], "ended": ended._raised[thread]["said"]}
+
+
 def value_views(value: Any) -> dict[str, str]:
     texts = {f"text {limits.text}": summarise(value, limits) for limits in (SMALL, LARGE)}
     return texts | {f"document {limits.text}": json.dumps(to_json(value, limits)) for limits in (SMALL, LARGE)}
@@ -99,6 +121,7 @@ def text_views(text: str) -> dict[str, str]:
         "page": view.page(left, found).plain,
         "record": json.dumps(record),
         "bundle": json.dumps(redact.document({"job": {"message": text}, "first": record})),
+        **ended_views(text),
     }
 
 
@@ -123,7 +146,9 @@ VIEWS: list[dict[str, str]] = []
 
 
 def failing(value: Any) -> NoReturn:
-    VIEWS.append(live_views(sys._getframe(), "value"))
+    while value is not None:
+        VIEWS.append(live_views(sys._getframe(), "value") | hang_views(sys._getframe()))
+        break
     raise Seen(value, f"with {value}")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
-from .redaction import scrub
+from .redaction import scrub, scrub_start
 from .sources import is_users, source_of
 
 MOST_PLACES = 200  # of which a process keeps count
@@ -102,10 +102,10 @@ def _text(error: BaseException) -> str:
     """Its message where that is plain data: no code of the program's is run."""
     first = error.args[0] if len(error.args) == 1 else None
     if isinstance(error, OSError) and type(error).__str__ is OSError.__str__:
-        return str(error)[:TEXT]
+        return scrub_start(str(error), TEXT)
     if type(first) not in (str, int, float) or type(error).__str__ not in (BaseException.__str__, KeyError.__str__):
         return ""
-    return (repr(first) if isinstance(error, KeyError) else str(first))[:TEXT]
+    return scrub_start(repr(first) if isinstance(error, KeyError) else str(first), TEXT)
 
 
 class _Row:

@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from .redaction import scrub_start
 from .sources import is_users
 from .stacks import asyncio_tasks, awaiting
 
@@ -78,7 +79,8 @@ def _said(error: BaseException) -> str:
     try:
         cause = getattr(error, "cause", None) if type(error).__name__.startswith("RayTaskError") else None
         own = cause if isinstance(cause, BaseException) else error
-        return f"{type(own).__name__}: {own}"[:TEXT]
+        text = scrub_start(str(own), TEXT)
+        return f"{type(own).__name__}: {text}" if text else type(own).__name__
     except Exception:  # noqa: BLE001 - the program's own text of it may fail
         return type(error).__name__
 

@@ -137,13 +137,9 @@ def told(value: Any) -> str | None:
     from .shortly import short as shortly
 
     if type(value) in _PLAIN:
-        return short(repr(value), VALUE)
+        return short(repr(_open(value)), VALUE)
     if type(value) in _CONTAINERS:
-        small = value if len(value) <= ITEMS else ()
-        items = [*small, *small.values()] if isinstance(small, dict) else small
-        plain = small is value and all(type(each) in _PLAIN for each in items)
-        text = repr(value) if plain else ""
-        return text if plain and len(text) <= VALUE else f"{type(value).__name__} of {len(value)}"
+        return _plainly(value) or f"{type(value).__name__} of {len(value)}"
     if isinstance(value, ModuleType | FunctionType | type):
         return None
     try:
@@ -151,6 +147,27 @@ def told(value: Any) -> str | None:
     except Exception:  # noqa: BLE001 - an object of somebody's own make that looks like one of those
         return None
     return line if " " in line else None  # its class alone says nothing that the program does not
+
+
+def _open(value: Any) -> Any:
+    """Plain data; of a text the beginning, without what is secret in it."""
+    from .redaction import scrub_start
+
+    return scrub_start(value, VALUE + 1) if type(value) is str else value  # one more: a longer one ends with dots
+
+
+def _plainly(value: Any) -> str | None:
+    """A small container of plain data, as it is, if nothing in it is secret and it is short."""
+    from .redaction import hidden_items, hidden_pairs, scrub
+
+    if len(value) > ITEMS:
+        return None
+    items = [*value, *value.values()] if type(value) is dict else list(value)
+    if any(type(each) not in _PLAIN or (type(each) is str and len(each) > VALUE) for each in items):
+        return None
+    hidden = hidden_pairs(list(value.items())) if type(value) is dict else hidden_items(items, len(items))
+    text = repr(value)
+    return text if not hidden and len(text) <= VALUE and scrub(text) == text else None
 
 
 def _array(value: Any) -> str | None:

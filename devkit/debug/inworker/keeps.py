@@ -98,6 +98,8 @@ def _is_small_array(value: Any) -> bool:
 
 def _inner(value: Any, depth: int) -> str | None:
     """Of a container, or of an object of one of the program's own classes; None of anything else."""
+    from .redaction import REDACTED, hidden_items
+
     if (named := fields(value)) is not None or (named := _of_programs(value)) is not None:
         parts, size = [f"{name}={each}" for name, each in _pairs(named, FIELDS, depth)], len(named)
         return f"{type_name(type(value))}({_joined(parts, size)})"
@@ -109,7 +111,9 @@ def _inner(value: Any, depth: int) -> str | None:
     items = as_items(value, ITEMS)
     if items is None:
         return None
-    text = _joined([_part(each, depth - 1) for each in items], size_of(value))
+    hidden = hidden_items(items, size_of(value))
+    parts = [REDACTED if at in hidden else _part(each, depth - 1) for at, each in enumerate(items)]
+    text = _joined(parts, size_of(value))
     if isinstance(value, tuple):
         return f"({text}{',' * (len(items) == 1)})"
     return f"{{{text}}}" if isinstance(value, set | frozenset) else f"[{text}]"
