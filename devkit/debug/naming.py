@@ -170,7 +170,12 @@ def short_places(text: str, cwd: str | None = None) -> str:
 
     >>> short_places("killed by the driver at /home/a/job/train.py:49 in fit; put at /srv/x.py:1", "/home/a/job")
     'killed by the driver at train.py:49 in fit; put at /srv/x.py:1'
+    >>> short_places("raised at /home/a/my job/train.py:49", "/home/a/my job")
+    'raised at train.py:49'
     """
+    here = (os.getcwd() if cwd is None else cwd).rstrip("/")
+    if " " in here:  # what ends there can't be told from the text, but what begins so is known
+        text = text.replace(f"{here}/", "")
     return _PLACE.sub(lambda found: short_path(found[0], cwd), text)
 
 

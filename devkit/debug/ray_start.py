@@ -182,8 +182,9 @@ def _of_head(options: ClusterOptions, port: int, dashboard: int) -> list[str]:
     words = [f"--port={port}", f"--include-dashboard={str(options.dashboard).lower()}"]
     if options.dashboard:
         words += [f"--dashboard-host={options.dashboard_host}", f"--dashboard-port={dashboard}"]
-    if find_spec("grpc") and not is_free("0.0.0.0", CLIENT_PORT):
-        # Taken, it would end the server of Ray's client, and with that the whole node.
+    if find_spec("grpc") and (port != GCS_PORT or not is_free("0.0.0.0", CLIENT_PORT)):
+        # Taken, it would end the server of Ray's client, and with that the whole node; another cluster that is about to
+        # start may take it yet, so only the one on Ray's usual port has the usual one.
         words.append(f"--ray-client-server-port={free_port('0.0.0.0')}")
     return words
 

@@ -44,6 +44,12 @@ def text(of: Console) -> str:
     return of.file.getvalue()
 
 
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A console that is told to be a terminal is one, whatever the tests were started from."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()

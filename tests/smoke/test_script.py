@@ -33,6 +33,7 @@ def lives(pid: int) -> bool:
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     """Runs a script in a folder of its own, with the Python of these tests as `python3`."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # unquoted in a seed, where one with a blank is two words
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"])
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
@@ -130,6 +131,7 @@ def test_one_that_waits_for_a_cluster_meets_a_deadline() -> None:
 @pytest.mark.parametrize("path", SEED_SCRIPTS, ids=lambda path: path.stem)
 def test_the_seeds_come_to_their_trainer(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # unquoted in a seed, where one with a blank is two words
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"])
     found = capture(("bash", str(path)), 60.0)
     assert len(found.arguments) > 10 and all("=" in word for word in found.arguments)
