@@ -15,11 +15,11 @@ PARAMETER = "answer_timeout"
 HELP = "How long to wait for the cluster to answer."
 
 
-def asking(verb: Callable[..., int]) -> Callable[..., int]:
-    """The verb with `--timeout`, or with `--answer-timeout` where the first is another thing."""
+def asking(verb: Callable[..., int], text: str = HELP) -> Callable[..., int]:
+    """The verb with `--timeout`, or with `--answer-timeout` where the first is another thing; `text` is its help."""
     signature = inspect.signature(verb)
     name = "--answer-timeout" if STOP_TIMEOUT in signature.parameters else "--timeout"
-    kind = Annotated[float | None, duration(name, help=HELP)]
+    kind = Annotated[float | None, duration(name, help=text)]
 
     @functools.wraps(verb)
     def patient(**given: Any) -> int:

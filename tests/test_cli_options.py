@@ -29,6 +29,13 @@ OTHERS = {
 }
 
 
+WAITS_FOR_NOBODY = {
+    "lint": "reads files",
+    "vscode init": "writes files",
+    "vscode install": "starts an editor's own installer",
+}
+
+
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield path, command
     for name, inner in getattr(command, "commands", {}).items():
@@ -62,6 +69,12 @@ def test_the_walk_finds_what_there_is() -> None:
     assert {("smoke", "--junit"), ("smoke", "--report"), ("logs", "--bundle"), ("kuberay", "--output")} <= {
         (path[-1], option) for path, option in PLACES
     }
+
+
+def test_every_verb_that_waits_is_told_how_long() -> None:
+    verbs = {" ".join(path): command for path, command in COMMANDS.items() if path and not hasattr(command, "commands")}
+    silent = {verb for verb, command in verbs.items() if not any("timeout" in o.opts[0] for o in command.params)}
+    assert silent == set(WAITS_FOR_NOBODY)
 
 
 def test_every_fraction_is_a_duration() -> None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from devkit import patience
 from devkit.debug import bundle, cluster_look, gcs, processes, ray_start, session, state
 from devkit.debug.address import LARGEST_NOTE, noted_address, temporary_folder
 from devkit.debug.cluster_launch import Launch
@@ -31,6 +32,7 @@ from devkit.reading import read_regular
 from devkit.signals import undisturbed
 
 STOP_S = 5.0  # between SIGTERM and SIGKILL; Ray needs three, and longer for a worker that stands at a stop
+LOOK_S = 5.0  # for the nodes of a cluster, by `status`
 AWAIT_S = 0.1  # between two looks for a head that comes up
 Say = Callable[[str], None]
 
@@ -262,10 +264,10 @@ def _look(cluster: ClusterState) -> DebugCluster:
     nodes: tuple[NodeRow, ...] = ()
     try:
         if cluster.dashboard_url:
-            with Dashboard(cluster.dashboard_url, token, timeout=5.0) as dashboard:
+            with Dashboard(cluster.dashboard_url, token, timeout=patience.seconds(LOOK_S)) as dashboard:
                 nodes = dashboard.nodes()
         else:
-            nodes = gcs.ask(GcsAddress.parse(cluster.gcs_address), token, 5.0).nodes
+            nodes = gcs.ask(GcsAddress.parse(cluster.gcs_address), token, patience.seconds(LOOK_S)).nodes
     except DevkitError as error:
         problem = problem or error.message
     if not cluster.has_head:
@@ -293,7 +295,7 @@ def _record(cluster: ClusterState, nodes: tuple[NodeRow, ...]) -> DebugCluster:
 
 def _end(cluster: ClusterState, *, keep_logs: bool = False) -> Stopped:
     leaders = [process.pid for process in cluster.living]
-    count, killed = processes.end(leaders, deadline=time.monotonic() + STOP_S) if leaders else (0, 0)
+    count, killed = processes.end(leaders, deadline=time.monotonic() + patience.seconds(STOP_S)) if leaders else (0, 0)
     state.forget(cluster.name)
     _forget_address(cluster)
     folder = Path(cluster.temp_dir) if cluster.temp_dir else temporary_folder(os.environ)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from devkit.asking import asking
 from devkit.debug.verbs import Json
 from devkit.durations import duration
 
@@ -94,6 +96,7 @@ def debug_cluster(
 
 
 @app.command()
+@asking
 def status(context: typer.Context, json: Json = False) -> int:
     """Show the clusters that devkit started on this machine."""
     from devkit.debug.cluster_view import status_main
@@ -102,6 +105,7 @@ def status(context: typer.Context, json: Json = False) -> int:
 
 
 @app.command()
+@partial(asking, text="How long its processes may take to end before they are killed.")
 def stop(
     context: typer.Context,
     target: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from os.path import expanduser, isfile
 from typing import Any
 
-from devkit import console
+from devkit import console, patience
 from devkit.debug import launched
 from devkit.debug.cluster_records import DebugCluster, Stopped
 from devkit.debug.cluster_view import show_started
@@ -51,7 +51,7 @@ def read_hosts(given: str) -> tuple[str, ...]:
 
 def status() -> tuple[DebugCluster, ...]:
     """How each of them is, asked through ssh."""
-    return tuple(SshLauncher.of(known).status(ANSWER_S) for known in launched.all_launched())
+    return tuple(SshLauncher.of(known).status(patience.seconds(ANSWER_S)) for known in launched.all_launched())
 
 
 def stop(target: str | None, *, keep_logs: bool = False) -> tuple[Stopped, ...]:
@@ -63,7 +63,7 @@ def stop(target: str | None, *, keep_logs: bool = False) -> tuple[Stopped, ...]:
     ]
     ended = []
     for known in chosen:
-        left = SshLauncher.of(known).down(ANSWER_S, keep_logs=keep_logs)
+        left = SshLauncher.of(known).down(patience.seconds(ANSWER_S), keep_logs=keep_logs)
         problem = "; ".join(f"{host.node}: {host.problem}" for host in left if host.problem)
         ended.append(Stopped(known.name, known.gcs_address, sum(host.processes for host in left), 0, problem))
     return tuple(ended)
