@@ -151,10 +151,10 @@ class Loop(NamedTuple):
 
 def loops(stacks: Sequence[Standing], before: Sequence[Standing]) -> list[Loop]:
     """Those that threads at work are in, the innermost one first; `before` is of an earlier sample."""
-    earlier = {(line.at.file, line.loop): line.looked_at for stack in before for line in stack.lines if line.loop}
+    earlier = {(line.at.file, line.loop): line.whole for stack in before for line in stack.lines if line.loop}
     found: dict[str, Loop] = {}
     for line in (line for stack in stacks for line in stack.lines if line.loop):
-        same = bool(line.looked_at) and earlier.get((line.at.file, line.loop)) == line.looked_at
+        same = bool(line.looked_at and line.whole) and earlier.get((line.at.file, line.loop)) == line.whole
         found.setdefault(line.loop, Loop(line.loop, line.looked_at, same))
     return list(found.values())
 

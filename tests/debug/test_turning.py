@@ -68,6 +68,29 @@ def calls() -> None:
             sum(part)
 
 
+class Sampler:
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self.text = "a" * 100
+
+    @property
+    def done(self) -> int:
+        return len(self._rows)
+
+    def asks_a_property(self) -> None:
+        total = 10**12
+        while self.done < total:
+            self._rows = [*self._rows, 1][-9:]
+            if OVER.is_set():
+                return
+
+    def writes_a_long_text(self) -> None:
+        while len(self.text) < 10**9:
+            self.text += "a"
+            if OVER.is_set():
+                return
+
+
 def waits() -> None:
     n = 0
     while n < 3:
@@ -110,6 +133,8 @@ def test_what_comes_round_and_stays(call: Any, loop: str, values: dict[str, str]
     assert (found["loop"], found["values"], found["at"]["function"]) == (loop, values, function)
 
 
-@pytest.mark.parametrize("call", [counts, gets_on, calls, waits])
+@pytest.mark.parametrize(
+    "call", [counts, gets_on, calls, waits, Sampler().asks_a_property, Sampler().writes_a_long_text]
+)
 def test_what_gets_on_or_waits_is_none(call: Any) -> None:
     assert found_in(call, wanted=False) == []

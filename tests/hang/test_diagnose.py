@@ -429,7 +429,7 @@ def test_a_driver_that_sleeps_in_a_loop_that_counts_is_no_rest(loop: str, kind: 
         {"at": {"file": TRAIN, "line": 72, "function": "collect"}, "text": "sleep(1)", "values": {}, "loop": None},
         {
             "at": {"file": TRAIN, "line": 85, "function": "run"}, "text": "collect()", "values": {},
-            "loop": {"loop": loop, "values": {"rows": "list of 7", "wanted": "8"}},
+            "loop": {"loop": loop, "values": {"rows": "list of 7", "wanted": "8"}, "whole": "7 8"},
         },
     ]  # fmt: skip
     sleeps = process(facts(None, 72, "collect", call_in="clock_nanosleep"), None, "driver")

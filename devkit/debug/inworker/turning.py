@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from .expressions import counts, short, tree_of, values
 from .sources import is_users
 from .stacks import is_ours
+from .whole import digest
 
 LOOKS, PAUSE = 30, 0.003  # seconds
 FIRST, IDLE = 4, 0.002  # looks, and seconds: nobody computes where that much was not used until then
@@ -37,6 +38,7 @@ class _Sight(NamedTuple):
     look: int
     line: int
     values: tuple[tuple[str, str], ...]
+    whole: str  # a digest of all that the loop's condition looks at; empty: not all of that can be seen
 
 
 class _Seen:
@@ -48,7 +50,7 @@ class _Seen:
 
     @property
     def is_still(self) -> bool:
-        return len({each.values for each in self.sights}) == 1
+        return all(each.whole and each.whole == self.sights[0].whole for each in self.sights)
 
     @property
     def has_come_round(self) -> bool:
@@ -61,7 +63,7 @@ class _Seen:
 
 
 def describe(names: Mapping[int, str], ours: str) -> list[Document]:
-    """[{"at", "loop", "values"}] of the loops that came round meanwhile and changed nothing that they count.
+    """[{"at", "loop", "values", "whole"}] of the loops that came round meanwhile and changed nothing that they count.
 
     Of no thread whose name begins with `ours`. It takes a tenth of a second where a thread computes.
     """
@@ -75,7 +77,7 @@ def describe(names: Mapping[int, str], ours: str) -> list[Document]:
             for frame, loop in _counting(top):
                 seen = found.setdefault((id(frame), loop.lineno), _Seen(frame, loop))
                 known = tuple(values([loop.test], frame, VALUES))
-                seen.sights.append(_Sight(look, frame.f_lineno or 0, known))
+                seen.sights.append(_Sight(look, frame.f_lineno or 0, known, digest([loop.test], frame)))
         del frames
         time.sleep(PAUSE)
     return [_document(each) for each in found.values() if each.is_still and each.has_come_round][:MOST]
@@ -115,6 +117,7 @@ def _document(seen: _Seen) -> Document:
         "at": {"file": code.co_filename, "line": last.line, "function": code.co_qualname},
         "loop": short(f"while {ast.unparse(seen.loop.test)}", TEXT),
         "values": dict(last.values),
+        "whole": last.whole,
     }
 
 
