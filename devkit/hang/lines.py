@@ -18,7 +18,8 @@ INDENT = "    "
 IN_LOOP = "in the loop"
 OTHERS = 3  # waits at other lines
 SHOWN = 3  # different values of one name
-KEPT = "; no call that is under way holds it: one that has ended kept it"
+KEPT = "; no call that is under way is seen to hold it: one that has ended may have kept it"
+NO_PERMIT = f"{KEPT.replace('hold it', 'hold a permit')}, or there was none"
 _WRITTEN = re.compile(r"\b\d|['\"]")
 
 
@@ -114,9 +115,16 @@ def _others(state: State) -> list[str]:
 
 def _holder(wait: InnerWait) -> str:
     if not wait.holder:
-        return KEPT if wait.free else ""
+        return kept(wait)
     at = wait.held_at
     return f"; {wait.holder_call} holds it" + (f" at {short_path(at.file)}:{at.line}" if at else "")
+
+
+def kept(wait: InnerWait) -> str:
+    """Of a lock or a semaphore that nobody who is there holds. A semaphore may begin without permits, as a signal."""
+    if not wait.free:
+        return ""
+    return NO_PERMIT if "Semaphore" in wait.what else KEPT
 
 
 def _ends(line: Line) -> Iterator[str]:
