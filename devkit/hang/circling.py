@@ -136,10 +136,19 @@ def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, Frame]]:
     """
     yield from _turned(case, state)
     for then, stack, loop, line in _turning(case, state):
-        if _asks_for_each(stack):
+        if _asks_for_each(stack) or not _may_be_another_turn(then, line):
             continue
         if _waits_anew(case.before[state.facts.id], state.facts, stack.thread) or _is_there_again(then, stack, line):
             yield loop, line.at
+
+
+def _may_be_another_turn(then: Standing, line: Line) -> bool:
+    """Whether the function of the loop is no further down in it than before: what it calls may stand at one line for
+    several things of one turn.
+    """
+    same = (each for each in then.lines if each.at.file == line.at.file and each.at.function == line.at.function)
+    earlier = next(same, None)
+    return earlier is None or line.at.line <= earlier.at.line
 
 
 def _waits_anew(before: ProcessFacts, now: ProcessFacts, thread: str) -> bool:

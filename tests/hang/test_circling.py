@@ -62,6 +62,30 @@ def test_whatever_may_get_further_is_none(first: list[Document], now: list[Docum
     assert not verdict(first, now, seconds=21.0).hang
 
 
+def asks_through(task: str, at: int) -> list[Document]:
+    """A driver whose loop calls a function that asks Ray, at one of several lines."""
+    inner = {"file": TRAIN, "line": 5, "function": "ask"}
+    wait = {"thread": "MainThread", "call": "main", "at": inner, "tasks": [task], "needed": 1}
+    found = driver(waits=[wait | {"ends": False, "side": False}])
+    around = {"loop": WANTS, "values": {"kept": "{}", "wanted": "8"}, "whole": "{}"}
+    outer = {
+        "at": {"file": TRAIN, "line": at, "function": "main"},
+        "text": "rows = ask(1)",
+        "values": {},
+        "loop": around,
+    }
+    lines = [{"at": inner, "text": "return ray.get(ref)", "values": {}, "loop": None}, outer]
+    found["facts"]["statements"] = [{"thread": "MainThread", "lines": lines}]
+    return [found, process(facts(0, 20), 0)]
+
+
+def test_a_function_that_asks_at_one_line_for_several_things_of_a_turn_has_not_come_round() -> None:
+    assert not verdict(asks_through("a", 12), asks_through("b", 13), seconds=21.0).hang
+    assert verdict(asks_through("a", 12), asks_through("a", 12), seconds=21.0).kind == "stuck"
+    again = verdict(asks_through("a", 13), asks_through("b", 12), seconds=21.0)
+    assert again.kind == "livelock", again
+
+
 def test_one_that_was_between_two_of_its_calls_is_looked_at_again() -> None:
     further = job(3.0, "c", at=14)  # the second call of a turn
     looks = [job(1.0, "a"), job(2.0, "b"), *[further] * 8, job(9.0, "d")]

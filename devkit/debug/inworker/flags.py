@@ -132,7 +132,7 @@ def _by(tree: ast.Module, loop: ast.While, first: int) -> list[Document] | None:
 
 
 def _is_handed_on(own: ast.ClassDef, name: str) -> bool:
-    """Whether an object of the class, or an event of it, is given to somebody else, who may change it from elsewhere."""
+    """Whether an object of the class, or an event of it, is given to somebody else, who may change it."""
     owners = {id(node.value) for node in ast.walk(own) if isinstance(node, ast.Attribute)}
     looked_at = {id(node.value) for node in ast.walk(own) if isinstance(node, ast.Attribute) and node.attr in _LOOKS}
     for node in ast.walk(own):
