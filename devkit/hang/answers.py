@@ -191,7 +191,8 @@ def _poll(document: Document) -> Poll:
 
 
 def _turn(document: Document) -> Turn:
-    return Turn(frame(document["at"]), str(document["loop"]), _values(document["values"]))
+    values, whole = _values(document["values"]), str(document.get("whole") or "")
+    return Turn(frame(document["at"]), str(document["loop"]), values, whole)
 
 
 def _standing(document: Document) -> Standing:
@@ -215,6 +216,7 @@ def _line(document: Document) -> Line:
         _endless(document.get("endless")),
         Handled(str(handles["said"]), frame(handles["at"])) if handles else None,
         bool(loop.get("over")),
+        str(loop.get("whole") or ""),
     )
 
 

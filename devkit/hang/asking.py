@@ -157,7 +157,9 @@ def _rest(case: Case, others: Sequence[State]) -> str:
     """What keeps the others: those that wait, with what they wait for as far as that is known."""
     waiting = [state for state in others if state.doing == "ray"]
     if not waiting:
-        return "all other processes are idle" if others else "there is no other process"
+        rest = words.at_rest(others)
+        idle = "no other process is at work" if rest else "all other processes are idle"
+        return f"{idle}{rest}" if others else "there is no other process"
     known = chains.awaited(case)
     told = [f"{words.name(each)} waits {known[each.facts.id][0]}" for each in waiting if each.facts.id in known]
     rest = f"as {words.named(waiting)} {words.verb(waiting, 'does', 'do')}"

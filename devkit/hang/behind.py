@@ -74,10 +74,10 @@ def _is_needed(one: _Taken, case: Case) -> bool:
 
 def _ends(one: _Taken) -> str:
     if not one.loop.by:
-        return "nothing in that loop ends it"
+        return "nothing in that loop ends it, unless something in it raises an exception"
     file = short_path(one.line.at.file)
     who = " or ".join(f"{each.function} ({file}:{each.line})" for each in one.loop.by)
-    return f"only a call of {who} would end it, and that can't begin either"
+    return f"only an exception or a call of {who} would end it, and that call can't begin either"
 
 
 __all__ = ["verdict"]

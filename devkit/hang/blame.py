@@ -145,6 +145,8 @@ def _idle(case: Case, state: State) -> str:
     """With the call that it has done, if that is one of those that others wait for."""
     own = (each for each in case.now.calls.values() if each.id[OWN_PART:] == state.facts.actor_id)
     done = next((each.name for each in own if each.state == "FINISHED" and state.facts.actor_id), "")
+    if state.about:
+        return state.about
     return f"has returned from {done} and is idle" if done else "is idle, with no call under way"
 
 

@@ -61,8 +61,6 @@ class _Calls:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._processes = {state.facts.id: state for state in case.states}
-        self._actors = {state.facts.actor_id: state for state in case.states if state.facts.actor_id}
         self._waits = [Waiter(state, wait) for state in case.states for wait in self._standing(state)]
         self._moves = any(state.moved or state.doing == "busy" for state in case.states)
 
@@ -110,7 +108,7 @@ class _Calls:
         call = self._case.now.calls.get(task)
         actor = task[OWN_PART:]
         is_call = bool(actor) and not actor.startswith(NO_ACTOR)
-        state = self._actors.get(actor) if is_call else self._processes.get(call.worker) if call else None
+        state = self._case.by_actor.get(actor) if is_call else self._case.by_id.get(call.worker) if call else None
         if state is None:
             return None
         mine = [each for each in self._waits if each.state is state and not each.wait.side]

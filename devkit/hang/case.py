@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from devkit.hang.facts import CrashFacts, ProcessFacts, Sample
@@ -47,10 +48,17 @@ class Case:
     def seconds(self) -> float:
         return self.now.time - self.first.time
 
+    @cached_property
+    def by_id(self) -> dict[str, State]:
+        return {state.facts.id: state for state in self.states}
+
+    @cached_property
+    def by_actor(self) -> dict[str, State]:
+        return {state.facts.actor_id: state for state in self.states if state.facts.actor_id}
+
     def is_child(self, state: State) -> bool:
         """Of a worker of the job: it is called after that, with its own pid behind."""
-        parent = state.facts.id.rpartition("-")[0]
-        return any(each.facts.id == parent for each in self.states)
+        return state.facts.id.rpartition("-")[0] in self.by_id
 
     def crash_of(self, state: State) -> CrashFacts | None:
         """Its newest one."""
@@ -72,8 +80,17 @@ def case_of(first: Sample, now: Sample, patience: float, seen: Seen = NOTHING) -
 def _with_tasks(state: State, first: Sample, now: Sample) -> State:
     """A process that stands at one line in another task than before has done one: it moves."""
     earlier, later = first.tasks.get(state.facts.id), now.tasks.get(state.facts.id)
-    moved = bool(earlier and later and earlier != later) and not state.facts.dead
-    return replace(state, moved=True) if moved else state
+    if earlier and later and earlier != later and not state.facts.dead:
+        return replace(state, moved=True)
+    return replace(state, about=_rests_with(state, now, bool(earlier and later))) if state.doing == "idle" else state
+
+
+def _rests_with(state: State, now: Sample, lasts: bool) -> str:
+    """What there is to do in a process that stands in no line of the program; empty: nothing."""
+    if lasts:
+        return "has begun a call, and is in no line of the program"
+    held = now.held_up.get(state.facts.actor_id) if state.facts.actor_id else None
+    return f"is idle, and {held[0]}, which was called there, waits for its arguments" if held else ""
 
 
 def _with_ranks(processes: Sequence[ProcessFacts]) -> Iterator[ProcessFacts]:

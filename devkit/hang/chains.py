@@ -28,7 +28,7 @@ _NOT_BEGUN = {
     NO_ARGUMENTS: "whose arguments are not there yet",
     NO_PLACE: "for which Ray has found no place",
     "PENDING_OBJ_STORE_MEM_AVAIL": "for whose arguments the object store has no room",
-    "FINISHED": "which has ended: its result does not come",
+    "FINISHED": "which has ended, and whose result has not come",
 }
 
 
@@ -98,11 +98,9 @@ def _of(case: Case, state: State) -> Iterator[End]:
 
 
 def _end(case: Case, state: State, wait: CallWait, task: str) -> End:
-    actors = {each.facts.actor_id: each for each in case.states if each.facts.actor_id}
-    processes = {each.facts.id: each for each in case.states}
     call, actor = case.now.calls.get(task), task[OWN_PART:]
-    own = None if actor.startswith(NO_ACTOR) else actors.get(actor)
-    return End(state, wait, call, own or processes.get(call.worker if call else ""))  # who is mute tells no actor's id
+    own = None if actor.startswith(NO_ACTOR) else case.by_actor.get(actor)
+    return End(state, wait, call, own or case.by_id.get(call.worker if call else ""))  # who is mute tells no actor's id
 
 
 def awaited(case: Case) -> dict[str, tuple[str, str]]:

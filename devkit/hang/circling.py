@@ -16,7 +16,7 @@ from devkit.hang import chains, lines, words
 from devkit.hang.case import Case, Seen, Sighting
 from devkit.hang.facts import CallWait, ProcessFacts, Sample
 from devkit.hang.records import Verdict
-from devkit.hang.standing import Line, Standing, Values
+from devkit.hang.standing import Line, Standing, Turn
 from devkit.hang.states import State
 
 TIMES = 2  # as long as for a wait: one turn may rightly bring nothing
@@ -36,13 +36,17 @@ def seen(known: Seen, before: Sample, now: Sample) -> Seen:
 
 
 def _sightings(known: tuple[Sighting, ...], now: Sample) -> tuple[Sighting, ...]:
-    found = {(each.process, each.turn.at.file, each.turn.loop, each.turn.values): each for each in known}
+    found = {_key(each.process, each.turn): each for each in known}
     for process in now.processes:
         for turn in process.turning:
-            key = (process.id, turn.at.file, turn.loop, turn.values)
+            key = _key(process.id, turn)
             first = found[key].first if key in found else now.time
             found[key] = Sighting(process.id, turn, first, now.time)
     return tuple(found.values())
+
+
+def _key(process: str, turn: Turn) -> tuple[str, str, str, str]:
+    return process, turn.at.file, turn.loop, turn.whole
 
 
 def _changed(then: ProcessFacts, now: ProcessFacts) -> set[tuple[str, str]]:
@@ -51,10 +55,10 @@ def _changed(then: ProcessFacts, now: ProcessFacts) -> set[tuple[str, str]]:
     return {each for each in before.keys() & after.keys() if before[each] != after[each]}
 
 
-def _counted(facts: ProcessFacts) -> dict[tuple[str, str], Values]:
+def _counted(facts: ProcessFacts) -> dict[tuple[str, str], str]:
     standing = (line for stack in facts.standing for line in stack.lines if counts(line.loop))
-    known = {(line.at.file, line.loop): line.looked_at for line in standing}
-    return known | {(each.at.file, each.loop): each.values for each in facts.turning}
+    known = {(line.at.file, line.loop): line.whole for line in standing}
+    return known | {(each.at.file, each.loop): each.whole for each in facts.turning}
 
 
 def _turned(case: Case, state: State) -> Iterator[tuple[lines.Loop, Frame]]:
@@ -132,10 +136,19 @@ def _circles(case: Case, state: State) -> Iterator[tuple[lines.Loop, Frame]]:
     """
     yield from _turned(case, state)
     for then, stack, loop, line in _turning(case, state):
-        if _asks_for_each(stack):
+        if _asks_for_each(stack) or not _may_be_another_turn(then, line):
             continue
         if _waits_anew(case.before[state.facts.id], state.facts, stack.thread) or _is_there_again(then, stack, line):
             yield loop, line.at
+
+
+def _may_be_another_turn(then: Standing, line: Line) -> bool:
+    """Whether the function of the loop is no further down in it than before: what it calls may stand at one line for
+    several things of one turn.
+    """
+    same = (each for each in then.lines if each.at.file == line.at.file and each.at.function == line.at.function)
+    earlier = next(same, None)
+    return earlier is None or line.at.line <= earlier.at.line
 
 
 def _waits_anew(before: ProcessFacts, now: ProcessFacts, thread: str) -> bool:

@@ -273,9 +273,7 @@ def _standing(case: Case) -> Verdict:
     rests = rests and "is lost" not in leaves[0].about  # of a pool's worker that has ended
     rests = rests and not any(loop.still and circling.counts(loop.text) for loop in _loops(case, leaves[0]))
     if not at_work or (rests and not any(each.said for each in leaves[0].facts.ended)):
-        does = f"{words.DOES[leaves[0].doing]}{words.at(leaves[0])}{reasons.why(leaves[0])}" if leaves else ""
-        where = f": the driver {does}" if leaves else ""
-        return Verdict("idle", f"no hang: no process has anything to do{where}", evidence=words.waits(leaves))
+        return _at_rest(case, leaves)
     if not leaves:
         return _for_nobody(case, at_work, evidence)
     running = {end.holder.facts.id for end in chains.ends(case) if end.holder and end.runs}
@@ -308,6 +306,21 @@ def _standing(case: Case) -> Verdict:
     tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited, whom)
     culprit = words.culprit((not line.closed and line.last) or first)
     return Verdict(kind, f"no progress: {text}{tail}{why}", culprit, None, evidence, decided)
+
+
+def _at_rest(case: Case, leaves: Sequence[State]) -> Verdict:
+    """Nobody is at work, but for a driver that sleeps, or waits for something of its own: as one does that serves until
+    it is told to end, and one that waits for what never comes.
+    """
+    driver, rest = next(iter(leaves), None), words.at_rest(case.states)
+    text = "nothing moves" if rest else "no process has anything to do"
+    if driver is not None:
+        text += f": {words.do([driver])}{words.at(driver)}{reasons.why(driver)}"
+    waits = driver is not None and (driver.doing == "wait" or "in the loop" in reasons.why(driver))
+    open_ = waits or bool(rest)
+    tail = ", and whether anything will end that can't be seen" if waits else ""
+    evidence = words.waits(case.states)
+    return Verdict("idle", f"{'cannot tell' if open_ else 'no hang'}: {text}{tail}{rest}", evidence=evidence)
 
 
 def _standing_kind(state: State) -> Kind:

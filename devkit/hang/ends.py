@@ -133,4 +133,5 @@ def _does(state: State) -> str:
         return f"waits {words.io(state)}{words.at(state)}"
     if state.doing == "collective":
         return f"waits in {state.facts.call.get('op') or 'a collective'}{words.at(state)}"
-    return f"{words.DOES.get(state.doing, 'is there')}{words.at(state)}"
+    does = words.rests(state) if state.doing == "idle" else words.DOES.get(state.doing, "is there")
+    return f"{does}{words.at(state)}"

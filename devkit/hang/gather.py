@@ -32,7 +32,7 @@ AGAIN_SECONDS = 6.0  # for what was between two calls just then
 ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION",)  # and not those that wait for an argument of their `__init__`
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
-OWN_ACTORS, DRIVER_TASK = "devkit-", "DRIVER_TASK"
+OWN_ACTORS, DRIVER_TASK, ACTOR_TASK = "devkit-", "DRIVER_TASK", "ACTOR_TASK"
 RAYLET_LOG, LOG_LINES, LOG_SECONDS = "raylet.err", 5, 3.0
 LINE = 300  # characters
 _GROUP = "placement group"
@@ -94,9 +94,9 @@ class Sampler:
         stores = self._stores()
         sample = read_sample(answer, crashes, pending=pending, nodes=nodes, holders=held, stores=stores)
         if self._source is not None:
-            known, running, held_up = calls(self._source, sample)
+            known, running = calls(self._source, sample)
             found = named(self._source) if any(each.lookups for each in sample.processes) else ()
-            tasks = running_tasks(self._source, self.job)
+            tasks, held_up = running_tasks(self._source, self.job), without_arguments(self._source, self.job)
             sample = replace(sample, calls=known, running=running, held_up=held_up, named=found, tasks=tasks)
         return sample, answer
 
@@ -193,9 +193,9 @@ def running_tasks(source: RowTables, job: str) -> dict[str, frozenset[str]]:
 Names = dict[str, tuple[str, ...]]
 
 
-def calls(source: RowTables, sample: Sample) -> tuple[dict[str, Call], Names, Names]:
-    """The tasks that workers wait for, and of actors that are waited for the calls that run, and those that wait for
-    arguments: circles and chains are made of these.
+def calls(source: RowTables, sample: Sample) -> tuple[dict[str, Call], Names]:
+    """The tasks that workers wait for, and of actors that are waited for the calls that run: circles and chains are
+    made of these.
 
     Of what only the driver waits for, which is in no circle, the first ones tell who is at it.
     """
@@ -213,9 +213,16 @@ def calls(source: RowTables, sample: Sample) -> tuple[dict[str, Call], Names, Na
             found[task_id] = Call(row.task_id, name, row.state, row.worker_id, row.attempt_number)
     awaited = {task[OWN_PART:] for task in asked}
     actors = [each.actor_id for each in sample.processes if each.actor_id in awaited]
-    running = {each: _in_state(source, each, "RUNNING") for each in actors[:MOST_CALLS]}
-    idle = [each for each in actors[:MOST_CALLS] if not running[each]]
-    return found, running, {each: _in_state(source, each, "PENDING_ARGS_AVAIL") for each in idle}
+    return found, {each: _in_state(source, each, "RUNNING") for each in actors[:MOST_CALLS]}
+
+
+def without_arguments(source: RowTables, job: str) -> Names:
+    """By actor, its calls that wait for an argument."""
+    found: dict[str, list[str]] = {}
+    for row in source.tasks(("job_id", "=", job), ("state", "=", "PENDING_ARGS_AVAIL")):
+        if row.type == ACTOR_TASK:
+            found.setdefault(row.actor_id, []).append(row.name or row.func_or_class_name)
+    return {actor: tuple(names) for actor, names in found.items()}
 
 
 def _ends(tasks: Sequence[str], most: int) -> list[str]:

@@ -18,7 +18,8 @@ INDENT = "    "
 IN_LOOP = "in the loop"
 OTHERS = 3  # waits at other lines
 SHOWN = 3  # different values of one name
-KEPT = "; no call that is under way holds it: one that has ended kept it"
+KEPT = "; no call that is under way is seen to hold it: one that has ended may have kept it"
+NO_PERMIT = f"{KEPT.replace('hold it', 'hold a permit')}, or there was none"
 _WRITTEN = re.compile(r"\b\d|['\"]")
 
 
@@ -114,9 +115,16 @@ def _others(state: State) -> list[str]:
 
 def _holder(wait: InnerWait) -> str:
     if not wait.holder:
-        return KEPT if wait.free else ""
+        return kept(wait)
     at = wait.held_at
     return f"; {wait.holder_call} holds it" + (f" at {short_path(at.file)}:{at.line}" if at else "")
+
+
+def kept(wait: InnerWait) -> str:
+    """Of a lock or a semaphore that nobody who is there holds. A semaphore may begin without permits, as a signal."""
+    if not wait.free:
+        return ""
+    return NO_PERMIT if "Semaphore" in wait.what else KEPT
 
 
 def _ends(line: Line) -> Iterator[str]:
@@ -151,10 +159,10 @@ class Loop(NamedTuple):
 
 def loops(stacks: Sequence[Standing], before: Sequence[Standing]) -> list[Loop]:
     """Those that threads at work are in, the innermost one first; `before` is of an earlier sample."""
-    earlier = {(line.at.file, line.loop): line.looked_at for stack in before for line in stack.lines if line.loop}
+    earlier = {(line.at.file, line.loop): line.whole for stack in before for line in stack.lines if line.loop}
     found: dict[str, Loop] = {}
     for line in (line for stack in stacks for line in stack.lines if line.loop):
-        same = bool(line.looked_at) and earlier.get((line.at.file, line.loop)) == line.looked_at
+        same = bool(line.looked_at and line.whole) and earlier.get((line.at.file, line.loop)) == line.whole
         found.setdefault(line.loop, Loop(line.loop, line.looked_at, same))
     return list(found.values())
 

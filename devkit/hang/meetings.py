@@ -166,7 +166,9 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
 def _idle(case: Case, there: Sequence[State]) -> str:
     """Who has nothing to do meanwhile: those who are to come may be of another role."""
     idle = [each for each in case.states if each.doing == "idle" and each not in there and not case.is_child(each)]
-    return f"; idle {'is' if len(idle) == 1 else 'are'} {words.named(idle)}" if idle else ""
+    quiet = [each for each in idle if not each.about]
+    told = f"; idle {'is' if len(quiet) == 1 else 'are'} {words.named(quiet)}" if quiet else ""
+    return f"{told}{words.at_rest(idle)}"
 
 
 def _given_twice(there: Sequence[State], size: int) -> str:

@@ -15,7 +15,9 @@ def ended(state: State) -> str:
     tasks = [each for each in state.facts.ended if each.kind == "task"]
     if tasks:
         each = tasks[0]
-        return f"; its background task {each.name} has failed, and nobody awaits it: {each.said}{at_frame(each.at)}"
+        return (
+            f"; its background task {each.name} has failed, and nobody has awaited it: {each.said}{at_frame(each.at)}"
+        )
     failed = next((each for each in state.facts.ended if each.said), None)
     if failed and failed.kind == "part":
         return f"; {failed.name} has failed meanwhile: {failed.said}{at_frame(failed.at)}"
@@ -79,7 +81,7 @@ def _holder(inner: InnerWait) -> str:
     """Who keeps a lock or a semaphore, or that nobody does who is there."""
     if inner.holder:
         return f"; {inner.holder_call} holds it{at_frame(inner.held_at)}"
-    return lines.KEPT if inner.free else ""
+    return lines.kept(inner)
 
 
 def held_up(state: State) -> str:

@@ -97,7 +97,7 @@ def explain(found: Verdict, case: Case) -> Verdict:
         return replace(found, sentence=f"{found.sentence}, but {repeat.said}", evidence=evidence)
     if found.kind not in _EXPLAINED:
         return replace(found, evidence=evidence)
-    rest = found.sentence.removeprefix("no hang: ").rpartition("no progress: ")[2]
+    rest = found.sentence.removeprefix("no hang: ").removeprefix("cannot tell: ").rpartition("no progress: ")[2]
     return replace(found, kind="failing", sentence=f"no progress: {repeat.said}; {rest}", evidence=evidence)
 
 

@@ -74,6 +74,7 @@ class Line:
     endless: Endless | None = None  # the outermost loop around it that nothing in it ends
     handles: Handled | None = None  # the exception in whose handler its thread is
     over: bool = False  # the condition of that loop holds no more
+    whole: str = ""  # the same as long as nothing that the loop looks at changes; empty: not all of that can be seen
 
 
 class Turn(NamedTuple):
@@ -82,6 +83,7 @@ class Turn(NamedTuple):
     at: Frame
     loop: str
     values: Values
+    whole: str = ""  # as of a `Line`
 
 
 @dataclass(frozen=True)

@@ -239,8 +239,21 @@ def has_advanced(before: ProcessFacts, now: ProcessFacts) -> bool:
 
 
 def _has_come_on(before: ProcessFacts, now: ProcessFacts) -> bool:
-    """It is at another line, or at the same one in another call: an asyncio task has its name for itself."""
-    return _line(before) != _line(now) or bool(before.running and now.running and before.running != now.running)
+    """It is at another line, or at the same one in another call, or waits there for other results than before.
+
+    An asyncio task has its name for itself.
+    """
+    again = bool(before.running and now.running and before.running != now.running)
+    return again or _line(before) != _line(now) or _asks_anew(before, now)
+
+
+def _asks_anew(before: ProcessFacts, now: ProcessFacts) -> bool:
+    """Whether what its working thread has waited for has come, and it asks for something else."""
+    thread = now.stack.thread.partition(" #")[0]
+    then, later = (
+        {task for wait in facts.waits if wait.thread == thread for task in wait.tasks} for facts in (before, now)
+    )
+    return bool(then and later) and then.isdisjoint(later)
 
 
 def _count(group: GroupFacts) -> tuple[int, int, int]:

@@ -28,7 +28,7 @@ def _failed(found: Verdict, case: Case) -> Iterator[str]:
         for each in state.facts.ended if state.facts.pid != blamed else ():
             if each.kind == "task" and each.said:
                 of = f"a background task of {words.name(state)}, {each.name},"
-                yield f"{of} has failed, and nobody awaits it: {each.said}{words.at_frame(each.at)}"
+                yield f"{of} has failed, and nobody has awaited it: {each.said}{words.at_frame(each.at)}"
 
 
 __all__ = ["explain"]

@@ -109,6 +109,18 @@ def do(states: Sequence[State]) -> str:
     return f"{they(states, first, _MANY.get(first, first))} {rest}".rstrip()
 
 
+def rests(state: State) -> str:
+    """Of one that stands in no line of the program."""
+    return state.about or DOES["idle"]
+
+
+def at_rest(states: Iterable[State]) -> str:
+    """Those of them that stand in no line of the program, and for which there is something to do: "; A has ..."."""
+    found = [state for state in states if state.doing == "idle" and state.about]
+    more = f", and so do {len(found) - 1} more" if len(found) > 1 else ""
+    return f"; {name(found[0])} {found[0].about}{more}" if found else ""
+
+
 def likewise(culprits: Sequence[Culprit]) -> str:
     """Who else is in the first one's place: "; so are ranks 1,3"."""
     ranks = sorted({each.rank for each in culprits[1:] if each.rank is not None} - {culprits[0].rank})
@@ -267,7 +279,7 @@ def waits(states: Iterable[State], awaited: Mapping[str, tuple[str, str]] | None
     `awaited`: by process, for which result it waits, as `chains.awaited` has it.
     """
     every, known = tuple(states), awaited or {}
-    busy = [state for state in every if state.doing != "idle"]
+    busy = [state for state in every if state.doing != "idle" or state.about]
     groups = group((state.facts.who, _does(state, known.get(state.facts.id, ("",))[0])) for state in busy)
     everyone = [state.facts.who for state in busy]
     by_who = {state.facts.who: state for state in busy}
@@ -317,6 +329,8 @@ def _does(state: State, awaited: str = "") -> str:
         does = f"in {state.facts.call.get('op') or 'a collective'}"
     elif state.doing == "io":
         does = f"waits {io(state)}"
+    elif state.doing == "idle":
+        does = rests(state)
     elif state.doing == "deadlock":
         does = "threads wait for each other"
     elif state.doing == "wait" and state.about:

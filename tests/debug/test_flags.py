@@ -32,6 +32,14 @@ class Worker:
 
 {beside}
 
+def must(value):
+    if not value:
+        raise ValueError
+
+def checked(value):
+    must(value)
+    return value
+
 class Event:
     def set(self):
         pass
@@ -61,6 +69,7 @@ def found(body: str, touches: str = "running", beside: str = "", base: str = "")
         (PLAIN, "while self.running", ["stop"]),
         ("while not self.done.is_set():\n    yield\n", "while not self.done.is_set()", ["stop"]),
         ("while True:\n    yield\n", "while True", []),
+        ("while True:\n    yield\n    self.done.wait(timeout=1)\n", "while True", []),
         ("while True:\n    for each in range(3):\n        yield\n        break\n", "while True", []),
         ("while self.running:\n    while self.work():\n        yield\n        break\n", "while self.running", ["stop"]),
     ],
@@ -88,6 +97,13 @@ def test_its_values_and_lines() -> None:
         "while self.running:\n    yield\n    self.running = False\n",
         "while self.running:\n    yield\n    self.stop()\n",
         "while self.running and self.work():\n    yield\n",
+        "while True:\n    yield\n    assert self.work()\n",
+        "rows = [1]\nwhile True:\n    yield rows.pop()\n",
+        "while True:\n    yield\n    self.done.get(timeout=1)\n",
+        "while True:\n    yield checked(self.work())\n",
+        "while self.running:\n    yield\n    tell(self)\n",
+        "while not self.done.is_set():\n    yield\n    Watcher(self.done)\n",
+        "while self.running:\n    yield\n    self.__dict__.update(running=False)\n",
         "while len([1]) < 2:\n    yield\n",
         "for each in range(3):\n    yield\n",
         "yield\n",

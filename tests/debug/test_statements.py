@@ -75,6 +75,8 @@ def lines_of(thread: threading.Thread, text: str) -> list[Document]:
         return lines if lines and text in lines[0]["text"] else None
 
     result: list[Document] = eventually(look, text, 20)
+    for line in result:
+        (line["loop"] or {}).pop("whole", None)  # another one in each process
     return result
 
 
@@ -173,7 +175,7 @@ def test_a_coroutine_has_a_line_too() -> None:
     asyncio.run(main())
     [[line]] = found
     assert (line["text"], line["values"]) == ("await asyncio.sleep(seconds)", {"seconds": "30.0"})
-    assert line["loop"] == {"loop": "while pending", "values": {"pending": "[1, 2]"}}
+    assert (line["loop"]["loop"], line["loop"]["values"]) == ("while pending", {"pending": "[1, 2]"})
 
 
 def test_of_a_head_only_the_head() -> None:

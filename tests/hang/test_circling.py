@@ -17,12 +17,12 @@ NUMPY = "/v/site-packages/numpy/core.py"
 ASKS = "scores = ray.get(refs)"
 
 
-def asks(task: str, kept: str, *, at: int = 12, loop: str = WANTS, text: str = ASKS) -> Document:
+def asks(task: str, kept: str, *, at: int = 12, loop: str = WANTS, text: str = ASKS, seen: bool = True) -> Document:
     """A driver that waits for a result within a loop."""
     place = {"file": TRAIN, "line": at, "function": "main"}
     wait = {"thread": "MainThread", "call": "main", "at": place, "tasks": [task], "needed": 1}
     found = driver(waits=[wait | {"ends": False, "side": False}])
-    around = {"loop": loop, "values": {"kept": kept, "wanted": "8"}}
+    around = {"loop": loop, "values": {"kept": kept, "wanted": "8"}, "whole": kept if seen else ""}
     found["facts"]["statements"] = [
         {"thread": "MainThread", "lines": [{"at": place, "text": text, "values": {}, "loop": around}]}
     ]
@@ -51,6 +51,7 @@ def test_a_loop_that_comes_round_and_counts_the_same_is_a_livelock() -> None:
         (job(1.0, "a"), job(9.0, "a")),  # one long call
         (job(1.0, "a"), job(9.0, "b", kept="dict of 1")),
         (job(1.0, "a"), job(9.0, "b", at=14)),  # further down: the same turn
+        (job(1.0, "a", seen=False), job(9.0, "b", seen=False)),  # what it counts may be a property
         (job(1.0, "a", loop="while self.running"), job(9.0, "b", loop="while self.running")),
         (job(1.0, "a", loop="for x in xs"), job(9.0, "b", loop="for x in xs")),
         (job(1.0, "a", text="s = [ray.get(r) for r in rs]"), job(9.0, "b", text="s = [ray.get(r) for r in rs]")),
@@ -59,6 +60,30 @@ def test_a_loop_that_comes_round_and_counts_the_same_is_a_livelock() -> None:
 )
 def test_whatever_may_get_further_is_none(first: list[Document], now: list[Document]) -> None:
     assert not verdict(first, now, seconds=21.0).hang
+
+
+def asks_through(task: str, at: int) -> list[Document]:
+    """A driver whose loop calls a function that asks Ray, at one of several lines."""
+    inner = {"file": TRAIN, "line": 5, "function": "ask"}
+    wait = {"thread": "MainThread", "call": "main", "at": inner, "tasks": [task], "needed": 1}
+    found = driver(waits=[wait | {"ends": False, "side": False}])
+    around = {"loop": WANTS, "values": {"kept": "{}", "wanted": "8"}, "whole": "{}"}
+    outer = {
+        "at": {"file": TRAIN, "line": at, "function": "main"},
+        "text": "rows = ask(1)",
+        "values": {},
+        "loop": around,
+    }
+    lines = [{"at": inner, "text": "return ray.get(ref)", "values": {}, "loop": None}, outer]
+    found["facts"]["statements"] = [{"thread": "MainThread", "lines": lines}]
+    return [found, process(facts(0, 20), 0)]
+
+
+def test_a_function_that_asks_at_one_line_for_several_things_of_a_turn_has_not_come_round() -> None:
+    assert not verdict(asks_through("a", 12), asks_through("b", 13), seconds=21.0).hang
+    assert verdict(asks_through("a", 12), asks_through("a", 12), seconds=21.0).kind == "stuck"
+    again = verdict(asks_through("a", 13), asks_through("b", 12), seconds=21.0)
+    assert again.kind == "livelock", again
 
 
 def test_one_that_was_between_two_of_its_calls_is_looked_at_again() -> None:
@@ -103,7 +128,7 @@ def parses(at: str = "2", *, turns: bool = True, works: bool = True) -> Document
     found = process(facts(0, 12, "parse", state="R"), 0, "Parser")
     found["facts"]["threads"][0] |= {"frames": frames((TRAIN, 12, "parse")), "state": "R"}
     place, values = {"file": TRAIN, "line": 12, "function": "parse"}, {"at": at, "text": "'{x'"}
-    found["facts"]["turning"] = [{"at": place, "loop": PARSES, "values": values}] if turns else []
+    found["facts"]["turning"] = [{"at": place, "loop": PARSES, "values": values, "whole": at}] if turns else []
     found["facts"]["process"] = {"state": "R", "cpu": works, "children_cpu": 0.0, "io": 0}
     return found
 

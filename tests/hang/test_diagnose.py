@@ -429,7 +429,7 @@ def test_a_driver_that_sleeps_in_a_loop_that_counts_is_no_rest(loop: str, kind: 
         {"at": {"file": TRAIN, "line": 72, "function": "collect"}, "text": "sleep(1)", "values": {}, "loop": None},
         {
             "at": {"file": TRAIN, "line": 85, "function": "run"}, "text": "collect()", "values": {},
-            "loop": {"loop": loop, "values": {"rows": "list of 7", "wanted": "8"}},
+            "loop": {"loop": loop, "values": {"rows": "list of 7", "wanted": "8"}, "whole": "7 8"},
         },
     ]  # fmt: skip
     sleeps = process(facts(None, 72, "collect", call_in="clock_nanosleep"), None, "driver")
@@ -447,8 +447,8 @@ ENDED = {
     ),
     "task": (
         {"kind": "task", "name": "Server.apply", "said": "KeyError: 'a'", "at": LOOP},
-        "; its background task Server.apply has failed, and nobody awaits it: KeyError: 'a' at /job/train.py:50 in "
-        "load",
+        "; its background task Server.apply has failed, and nobody has awaited it: KeyError: 'a' "
+        "at /job/train.py:50 in load",
     ),
 }
 
@@ -457,7 +457,9 @@ def test_a_background_task_that_has_failed_in_another_process_is_told() -> None:
     """It may be the one that was to fill what they wait for, in an actor that is idle now."""
     filler = process(facts(2, 0, ended=[ENDED["task"][0]]), 2)
     found = verdict([driver(), process(facts(1, 42), 1), filler], patience=1.0)
-    said = "; a background task of Worker rank 2, Server.apply, has failed, and nobody awaits it: KeyError: 'a' at "
+    said = (
+        "; a background task of Worker rank 2, Server.apply, has failed, and nobody has awaited it: KeyError: 'a' at "
+    )
     assert found.kind == "stuck" and found.sentence.endswith(f"{said}/job/train.py:50 in load"), found
     moving = verdict([driver(), filler], [driver(), filler, process(facts(1, 42, cpu=9.0, state="R"), 1)])
     assert not moving.hang and "has failed" not in moving.sentence
@@ -500,7 +502,7 @@ def test_what_a_process_waits_for_of_its_own_is_named() -> None:
 @pytest.mark.parametrize(
     ("known", "says"),
     [
-        ({"free": True, "count": 48}, "; 48 of its calls wait there; no call that is under way holds it: one that has"),
+        ({"free": True, "count": 48}, "; 48 of its calls wait there; no call that is under way is seen to hold "),
         (
             {"holder": "t", "holder_call": "W.publish", "held_at": {"file": TRAIN, "line": 7, "function": "publish"}},
             "; W.publish holds it at /job/train.py:7 in publish",

@@ -74,7 +74,7 @@ def test_one_at_work_that_was_a_line_further_a_moment_later_has_that_line_with_i
 
 def test_the_loop_of_who_waits_for_the_work_is_told_while_nothing_in_it_changes() -> None:
     def job(cpu: float, kept: str) -> list[Document]:
-        loop = {"loop": "while len(kept) < wanted", "values": {"kept": kept, "wanted": "8"}}
+        loop = {"loop": "while len(kept) < wanted", "values": {"kept": kept, "wanted": "8"}, "whole": kept}
         said = [{"thread": "MainThread", "lines": [line(12, "ray.get(refs)", "main", loop=loop)]}]
         asks = driver()
         asks["facts"]["statements"] = said
@@ -99,7 +99,7 @@ def test_what_the_culprit_wrote_last_is_evidence() -> None:
 
 def test_a_loop_at_work_shows_whether_what_it_looks_at_changes() -> None:
     def at_work(cpu: float, done: str) -> list[Document]:
-        loop = {"loop": "while done < total", "values": {"done": done, "total": "7"}}
+        loop = {"loop": "while done < total", "values": {"done": done, "total": "7"}, "whole": done}
         one = waits(0, line(20, "done += 0", loop=loop), inner=[], call_in="", cpu=cpu)
         return [one, driver()]
 
@@ -132,7 +132,7 @@ def test_what_other_threads_and_coroutines_of_it_wait_for_stands_below() -> None
 
 def test_a_thread_that_computes_beside_the_one_that_waits_is_named_with_its_line() -> None:
     def sample(cpu: float) -> list[Document]:
-        loop = {"loop": "while b", "values": {"b": "nan"}}
+        loop = {"loop": "while b", "values": {"b": "nan"}, "whole": "nan"}
         known = facts(0, 20, cpu=1.0)
         side = {"file": TRAIN, "line": 13, "function": "simplify"}
         thread = {"name": "pool_0", "frames": [side], "stopped": False, "state": "R", "cpu": cpu}

@@ -165,7 +165,7 @@ WAITS = {
     "stream": ("stuck", "for Rollout.stats, queued at Rollout pid", "behind Rollout.stream, which has begun"),
     "coroutine": ("deadlock", "for Manager.report, queued at Manager pid", "whose event loop a ray.get in a coroutine"),
     "thread": ("stuck", "its thread prefetch ended before", "Loader.next"),
-    "task": ("stuck", "its background task Server.update has failed", "nobody awaits it: KeyError: 'grad_norm'"),
+    "task": ("stuck", "its background task Server.update has failed", "nobody has awaited it: KeyError: 'grad_norm'"),
     "drives": ("stuck", "the driver sleeps at ", "in control, in the loop `while len(results) < 8`"),
     "handles": ("stuck", ", handling KeyError: 'a' at ", "in Store.lookup, and the driver waits for"),
     "leaks": (

@@ -17,7 +17,11 @@ MOST = 3  # methods that end it
 MOST_KEPT = 200
 TEXT = 120  # characters of a condition
 _EXITS = frozenset({"next", "anext", "exit", "_exit", "quit", "exit_actor"})
+# What says by an exception that there is no more.
+_RUNS_OUT = frozenset({"pop", "popleft", "popitem", "get_nowait", "put_nowait", "send", "throw", "recv", "recv_bytes"})
+_LIMITED = frozenset({"get", "put", "result", "wait_for"})  # which raise at a time-out
 _CHANGES = frozenset({"set", "clear"})  # of an event
+_LOOKS = frozenset({"set", "clear", "is_set", "wait"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
@@ -31,7 +35,8 @@ def endless(frame: FrameType) -> Document | None:
     """{"loop", "values", "by": [{"line", "function"}]} of the outermost such loop around a frame's line, or None.
 
     `by` are the methods that change what its condition looks at, each of which somebody else has to call; empty where
-    the loop has no condition. What the text does not tell for certain is no such loop.
+    the loop has no condition. What the text does not tell for certain is no such loop. An exception may end each: of
+    those that the text shows, by which a loop is meant to end, there is none in it.
     """
     filename, first, line = frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_lineno or 0
     size, tree = tree_of(filename)
@@ -41,7 +46,8 @@ def endless(frame: FrameType) -> Document | None:
     if key not in _kept:
         if len(_kept) >= MOST_KEPT:
             _kept.clear()
-        around = (loop for loop in _around(tree, first, line) if not _leaves(loop) and not _is_tried(tree, first, loop))
+        around = (loop for loop in _around(tree, first, line) if not _leaves(loop, tree))
+        around = (loop for loop in around if not _is_tried(tree, first, loop))
         _kept[key] = next(((loop, by) for loop in around if (by := _by(tree, loop, first)) is not None), None)
     if (found := _kept[key]) is None:
         return None
@@ -57,9 +63,29 @@ def _around(tree: ast.Module, first: int, line: int) -> list[ast.While]:
     return sorted(found, key=lambda node: node.lineno)
 
 
-def _leaves(loop: ast.While) -> bool:
-    """Whether something in it may end it: `break`, `return`, `raise`, `next` of an iterator, an exit."""
-    return any(_is_way_out(node, inner) for each in loop.body for node, inner in _inside(each, inner=False))
+def _leaves(loop: ast.While, tree: ast.Module) -> bool:
+    """Whether something in it may end it: `break`, `return`, `raise`, `assert`, `next` of an iterator, an exit, or a
+    function of the same file that raises.
+    """
+    raising = _raising(tree)
+    nodes = [found for each in loop.body for found in _inside(each, inner=False)]
+    return any(_is_way_out(node, inner) or _called(node) in raising for node, inner in nodes)
+
+
+def _raising(tree: ast.Module) -> frozenset[str]:
+    """The names of functions and classes of a file that raise something, or call one that does."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, (*_FUNCTIONS, ast.ClassDef))]
+    calls = {each.name: {_called(node) for node in ast.walk(each)} for each in functions}
+    found = {each.name for each in functions if any(isinstance(node, ast.Raise) for node in ast.walk(each))}
+    while more := {name for name, names in calls.items() if name not in found and not names.isdisjoint(found)}:
+        found |= more
+    return frozenset(found)
+
+
+def _called(node: ast.AST) -> str | None:
+    if not isinstance(node, ast.Call):
+        return None
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
 
 
 def _inside(node: ast.AST, *, inner: bool) -> Iterator[tuple[ast.AST, bool]]:
@@ -80,9 +106,9 @@ def _is_tried(tree: ast.Module, first: int, loop: ast.While) -> bool:
 
 def _is_way_out(node: ast.AST, inner: bool) -> bool:
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        return name in _EXITS
-    return isinstance(node, ast.Return | ast.Raise) or (isinstance(node, ast.Break) and not inner)
+        limited = _called(node) in _LIMITED and any(each.arg == "timeout" for each in node.keywords)
+        return _called(node) in _EXITS | _RUNS_OUT or limited
+    return isinstance(node, ast.Return | ast.Raise | ast.Assert) or (isinstance(node, ast.Break) and not inner)
 
 
 def _by(tree: ast.Module, loop: ast.While, first: int) -> list[Document] | None:
@@ -95,12 +121,27 @@ def _by(tree: ast.Module, loop: ast.While, first: int) -> list[Document] | None:
     inside = {id(node) for node in ast.walk(own)}
     if any(_changes(node, name) for node in ast.walk(tree) if id(node) not in inside and not _is_selfs(node)):
         return None
+    if _is_handed_on(own, name):
+        return None
     setters = [each for each in own.body if isinstance(each, _FUNCTIONS) and each.name != "__init__"]
     setters = [each for each in setters if any(_changes(node, name) for node in ast.walk(each))]
     called = {node.attr for node in ast.walk(own) if isinstance(node, ast.Attribute) and _is_own(node)}
     if not setters or any(each.name in called or _begins(each) == first for each in setters):
         return None
     return [{"line": each.lineno, "function": each.name} for each in setters[:MOST]]
+
+
+def _is_handed_on(own: ast.ClassDef, name: str) -> bool:
+    """Whether an object of the class, or an event of it, is given to somebody else, who may change it."""
+    owners = {id(node.value) for node in ast.walk(own) if isinstance(node, ast.Attribute)}
+    looked_at = {id(node.value) for node in ast.walk(own) if isinstance(node, ast.Attribute) and node.attr in _LOOKS}
+    for node in ast.walk(own):
+        if isinstance(node, ast.Name) and node.id == "self" and id(node) not in owners:
+            return True
+        if _is_own(node) and isinstance(node, ast.Attribute) and node.attr == "__dict__":
+            return True
+    given = (arg for node in ast.walk(own) if isinstance(node, ast.Call) for arg in ast.walk(node) if _is_own(arg))
+    return any(isinstance(arg, ast.Attribute) and arg.attr == name and id(arg) not in looked_at for arg in given)
 
 
 def _class_of(tree: ast.Module, first: int) -> ast.ClassDef | None:

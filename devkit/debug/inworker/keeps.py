@@ -12,6 +12,7 @@ from itertools import islice
 from types import FrameType, FunctionType
 from typing import Any
 
+from . import whole
 from .arrays import array_facts, facts_text
 from .expressions import short, told
 from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
@@ -80,8 +81,12 @@ def brief(value: Any, depth: int = DEPTH) -> str | None:
 
 
 def content(value: Any) -> str:
-    """By which it is told from another of its kind: as `brief`, of small arrays also by what is in them."""
+    """By which it is told from another of its kind: all of plain data, else as `brief`; of small arrays also by what is
+    in them.
+    """
     try:
+        if (known := whole.text(value)) is not None:
+            return known
         found = array_facts(value) if _is_small_array(value) else None
         return facts_text(found) if found is not None else brief(value) or type_name(type(value))
     except Exception:  # noqa: BLE001 - as above

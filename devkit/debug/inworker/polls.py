@@ -19,6 +19,7 @@ from .expressions import holds, short, tree_of, values
 from .insides import attributes
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours
+from .whole import digest
 
 TEXT = 120  # characters of a condition
 MOST = 3  # values that are shown
@@ -92,7 +93,7 @@ def _told(loop: _Loop | None, frame: FrameType) -> Document | None:
         return None
     over = isinstance(loop, ast.While) and holds(loop.test, frame) is False
     told = {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))}
-    return {**told, "over": True} if over else told
+    return {**told, "whole": digest(looked_at, frame), **({"over": True} if over else {})}
 
 
 def asking(frame: FrameType) -> Document | None:
@@ -146,8 +147,9 @@ def _passing(node: ast.AST) -> Iterator[ast.AST]:
 def around(frame: FrameType) -> Document | None:
     """As `loop_of`, but of a `for` what it goes through, and where it is: {"loop": "for name in names", "values"}.
 
-    "over" is there where the condition of a `while` holds no more: who waits inside of it may have missed that. At its
-    condition a `while` is around its line, too.
+    "whole" is the same as long as nothing that it looks at changes, and empty where not all of that can be seen; of a
+    `for` it is where that is. "over" is there where the condition of a `while` holds no more: who waits inside of it
+    may have missed that. At its condition a `while` is around its line, too.
     """
     _, tree = tree_of(frame.f_code.co_filename)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
@@ -160,7 +162,8 @@ def around(frame: FrameType) -> Document | None:
     head = copy.copy(loop)
     head.body, head.orelse = [], []
     text = ast.unparse(head).strip().removesuffix(":")
-    return {"loop": short(text, TEXT), "values": dict(values([loop.target, loop.iter], frame, MOST))}
+    known = dict(values([loop.target, loop.iter], frame, MOST))
+    return {"loop": short(text, TEXT), "values": known, "whole": digest([loop.target], frame)}
 
 
 def under(frame: FrameType) -> Document | None:

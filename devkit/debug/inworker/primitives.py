@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import FrameType, MethodType
 from typing import Any, NamedTuple
 
+from . import awaited as told
 from . import pools, waits
 from .locks import holdings_of
 from .sources import is_standard, is_users
@@ -112,11 +113,13 @@ def _wait(work: Work) -> Wait | None:
             awaited = frame.f_locals.get("self", frame.f_locals.get("fs"))  # of `asyncio.wait`
             try:
                 what = tell(awaited)
+                if type(awaited).__name__ == "Condition" and told.is_notified(work.frames[:own]):
+                    what = f"the lock of {_kind(awaited)}, which has notified it"
             except (AttributeError, TypeError):  # another Python's, or an object of the program's that looks like it
                 return None
             blocks = not work.coroutines and any(map(_runs_a_loop, work.frames))
             return Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname, blocks) if what else None
-    what = _uncompleted(work.future) if own == 0 else ""
+    what = _uncompleted(work.future) if own == 0 else _limited(work.frames[own - 1])
     return Wait(work.name, work.future, what, work.frames[0], outer.f_code.co_qualname, False) if what else None
 
 
@@ -138,16 +141,25 @@ def _unheard(future: Any) -> str:
     return f"a future that is done ({UNHEARD})" if done else ""
 
 
+def _limited(frame: FrameType) -> str:
+    """`asyncio.wait_for`, up to Python 3.11, where what it waits for is a task of its own."""
+    is_it = frame.f_code.co_name == "wait_for" and frame.f_globals.get("__name__") == "asyncio.tasks"
+    limit = frame.f_locals.get("timeout") if is_it else None
+    return f"asyncio.wait_for, for at most {limit:g} s" if isinstance(limit, int | float) else ""
+
+
 def _uncompleted(future: Any) -> str:
-    """A plain future that a coroutine awaits: neither of a result of Ray's, nor of a task, which has a line itself."""
-    if type(future).__name__ != "Future" or any(True for _ in waits.references(future)):
+    """A plain future, or a task, that a coroutine awaits, and no result of Ray's."""
+    if type(future).__name__ not in ("Future", "Task") or any(True for _ in waits.references(future)):
         return ""
+    if type(future).__name__ == "Task":
+        return told.of_task(future, _is_programs)
     source = next(iter(_sources(future)), None)  # of `run_in_executor`: what a thread completes
     if source is None:
         return "an asyncio.Future that is not done"
     if type(getattr(source, "_exception", None)) is StopIteration:  # asyncio refuses that, and only logs that it did
         return "an asyncio.Future that is never done: its thread raised StopIteration, which asyncio does not take over"
-    return _future(source)
+    return told.of_future(source)
 
 
 def _sources(future: Any) -> Iterator[Any]:
@@ -167,6 +179,9 @@ def _document(wait: Wait, works: Iterable[Work], waits: Iterable[Wait]) -> Docum
     parts = {id(work.coroutines[0]) for work in works if work.name in waiting and work.coroutines}
     may_hold = any(not _gathers(work, parts) for work in others)
     holder, at = next(((work, at) for work in others if (at := _holds(work, wait.awaited)) is not None), (None, None))
+    if holder is None and (type(wait.awaited).__name__ == "Lock" or not may_hold):
+        own, holder, at = next(_holds_already(wait, works, waits), (wait, None, None))
+        wait = own if _place(own.at) == _place(wait.at) else wait
     document = {
         "thread": wait.thread,
         "call": wait.call,
@@ -186,6 +201,31 @@ def _document(wait: Wait, works: Iterable[Work], waits: Iterable[Wait]) -> Docum
         "holder_call": call.f_code.co_qualname,
         "held_at": _place(at) if at is not None else None,
     }
+
+
+def _holds_already(
+    wait: Wait, works: Iterable[Work], waits: Iterable[Wait]
+) -> Iterator[tuple[Wait, Work, FrameType | None]]:
+    """Those who wait for it and have taken it further out: a lock of asyncio can't be taken twice."""
+    by_name = {work.name: work for work in works}
+    for each in waits:
+        work = by_name.get(each.thread)
+        if each.awaited is wait.awaited and work is not None and (at := _taken_further_out(work, each)) is not None:
+            yield each, work, at
+
+
+def _taken_further_out(work: Work, wait: Wait) -> FrameType | None:
+    if type(wait.awaited).__name__ not in _HELD or not work.coroutines:
+        return None
+    frames = list(_frames_of(work.coroutines))
+    entering = any(frame.f_code.co_name == "__aenter__" for frame in work.frames)
+    for coroutine, frame in zip(work.coroutines, frames, strict=True):
+        own = sum(_is_exit_of(wait.awaited, each) for each in gc.get_referents(coroutine))
+        if own > (entering and frame is wait.at):
+            return frame
+    outer = (frame for frame in work.frames if frame is not wait.at and _is_programs(frame))
+    taken = (frame for frame in outer for place in holdings_of(frame, type(wait.awaited)) if place.lock is wait.awaited)
+    return next(taken, None)
 
 
 def _gathers(work: Work, parts: Container[int]) -> bool:
@@ -266,7 +306,7 @@ def _taken(it: Any) -> str:
 
 def _put(it: Any) -> str:
     most = it.maxsize
-    return f"room in {_kind(it)} that is full ({_size(it)} of {most})"
+    return "" if _size(it) < most else f"room in {_kind(it)} that is full ({_size(it)} of {most})"
 
 
 def _join(it: Any) -> str:
@@ -296,11 +336,6 @@ def _thread_end(it: Any) -> str:
     return f"the end of thread {it.name}{where}"
 
 
-def _future(it: Any) -> str:
-    state = {"PENDING": "that nobody has begun", "RUNNING": "that is being computed"}.get(it._state, "")
-    return f"a concurrent.futures.Future {state}" if state else ""
-
-
 def _kind(it: Any) -> str:
     """
     >>> import queue
@@ -323,8 +358,11 @@ _KINDS: dict[tuple[str, str], Tell] = {
     ("queue.py", "join"): _join,
     ("pool.py", "get"): pools.result,
     ("pool.py", "wait"): pools.result,
-    ("_base.py", "result"): _future,
-    ("_base.py", "exception"): _future,
+    ("_base.py", "result"): told.of_future,
+    ("_base.py", "exception"): told.of_future,
+    ("_base.py", "wait"): told.of_wait,
+    ("_base.py", "as_completed"): told.of_as_completed,
+    ("tasks.py", "_wait_for_one"): lambda _: "the next of asyncio.as_completed",
     ("tasks.py", "sleep"): lambda _: ASLEEP,
     ("tasks.py", "_wait"): _tasks_of_wait,
     ("taskgroups.py", "__aexit__"): _tasks_of_group,

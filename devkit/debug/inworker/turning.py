@@ -2,7 +2,7 @@
 
 One look at a thread does not tell a loop that turns from one long turn: so all threads are looked at some thirty times
 within a tenth of a second. A frame that is further up in the same loop than before has come round, and so has a
-generator that was left in between. Nothing of the program is run.
+generator that was left in between, by a `yield` of its own. Nothing of the program is run.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import inspect
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from .expressions import counts, short, tree_of, values
 from .sources import is_users
 from .stacks import is_ours
+from .whole import digest
 
 LOOKS, PAUSE = 30, 0.003  # seconds
 FIRST, IDLE = 4, 0.002  # looks, and seconds: nobody computes where that much was not used until then
@@ -25,7 +27,6 @@ DEPTH = 60  # frames
 MOST = 5  # loops
 TEXT, VALUES = 120, 3
 MOST_KEPT = 2000  # lines
-_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 Document = dict[str, Any]
 _loops: dict[tuple[CodeType, int], ast.While | None] = {}
@@ -37,6 +38,7 @@ class _Sight(NamedTuple):
     look: int
     line: int
     values: tuple[tuple[str, str], ...]
+    whole: str  # a digest of all that the loop's condition looks at; empty: not all of that can be seen
 
 
 class _Seen:
@@ -48,20 +50,49 @@ class _Seen:
 
     @property
     def is_still(self) -> bool:
-        return len({each.values for each in self.sights}) == 1
+        return all(each.whole and each.whole == self.sights[0].whole for each in self.sights)
 
     @property
     def has_come_round(self) -> bool:
-        pairs = list(zip(self.sights, self.sights[1:], strict=False))
-        up = any(now.line < before.line for before, now in pairs)
+        pairs = list(pairwise(self.sights))
+        begun = [line for each in self.sights if (line := _begins(self.loop, each.line))]
+        up = any(now < before for before, now in pairwise(begun))
         # Its body does nothing: a condition that compares numbers is no long turn.
-        spins = len(self.sights) > LOOKS // 2 and {each.line for each in self.sights} == {self.loop.lineno}
-        left = self.frame.f_code.co_flags & _SUSPENDED and any(now.look > before.look + 1 for before, now in pairs)
-        return bool(up or spins or left)
+        at_head = {each.line for each in self.sights} == {self.loop.lineno}
+        spins = len(self.sights) > LOOKS // 2 and at_head and not _is_one_line(self.loop)
+        yields = _own_yields(self.frame.f_code, self.loop)
+        gaps = (each for each in pairs if each[1].look > each[0].look + 1)
+        left = any(now.line not in yields and now.line <= before.line for before, now in gaps)
+        return up or spins or (bool(yields) and left)
+
+
+def _is_one_line(loop: ast.While) -> bool:
+    """Whether what is at its head may be its body."""
+    body = loop.body[0]
+    return body.lineno == loop.lineno and not isinstance(body, ast.Pass)
+
+
+def _begins(loop: ast.While, line: int) -> int:
+    """Where the statement of a line begins: one of several lines is gone through up and down. 0 of a `with`, to which
+    its end comes back.
+    """
+    around = (node for node in ast.walk(loop) if isinstance(node, ast.stmt))
+    found = [node for node in around if node.lineno <= line <= (node.end_lineno or 0)]
+    inner = max(found, key=lambda node: node.lineno, default=loop)
+    return 0 if isinstance(inner, ast.With | ast.AsyncWith) else inner.lineno
+
+
+def _own_yields(code: CodeType, loop: ast.While) -> set[int]:
+    """The lines of a generator's own `yield`s in a loop; none where others may leave it in the middle of a turn."""
+    nodes = list(ast.walk(loop))
+    if not code.co_flags & inspect.CO_GENERATOR or any(isinstance(node, ast.YieldFrom) for node in nodes):
+        return set()
+    spans = ((node.lineno, node.end_lineno or 0) for node in nodes if isinstance(node, ast.Yield))
+    return {line for first, last in spans for line in range(first, last + 1)}
 
 
 def describe(names: Mapping[int, str], ours: str) -> list[Document]:
-    """[{"at", "loop", "values"}] of the loops that came round meanwhile and changed nothing that they count.
+    """[{"at", "loop", "values", "whole"}] of the loops that came round meanwhile and changed nothing that they count.
 
     Of no thread whose name begins with `ours`. It takes a tenth of a second where a thread computes.
     """
@@ -75,7 +106,7 @@ def describe(names: Mapping[int, str], ours: str) -> list[Document]:
             for frame, loop in _counting(top):
                 seen = found.setdefault((id(frame), loop.lineno), _Seen(frame, loop))
                 known = tuple(values([loop.test], frame, VALUES))
-                seen.sights.append(_Sight(look, frame.f_lineno or 0, known))
+                seen.sights.append(_Sight(look, frame.f_lineno or 0, known, digest([loop.test], frame)))
         del frames
         time.sleep(PAUSE)
     return [_document(each) for each in found.values() if each.is_still and each.has_come_round][:MOST]
@@ -115,6 +146,7 @@ def _document(seen: _Seen) -> Document:
         "at": {"file": code.co_filename, "line": last.line, "function": code.co_qualname},
         "loop": short(f"while {ast.unparse(seen.loop.test)}", TEXT),
         "values": dict(last.values),
+        "whole": last.whole,
     }
 
 

@@ -1,0 +1,185 @@
+"""What is easily said wrong of waits within a process: who holds what, and what is behind a wait of a library's."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from devkit.debug.inworker import primitives
+from devkit.debug.inworker.words import ASLEEP
+from tests.debug.conftest import eventually
+from tests.debug.test_primitives import in_a_loop, run, seen
+
+Document = dict[str, Any]
+__all__ = ["run"]
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore"])
+def test_who_waits_for_what_it_has_itself(kind: str) -> None:
+    def made() -> list[asyncio.Task[None]]:
+        mine: Any = asyncio.Lock() if kind == "lock" else asyncio.Semaphore(2)
+
+        async def visits(depth: int) -> None:
+            async with mine:
+                if depth:
+                    await visits(depth - 1)
+
+        async def wants() -> None:
+            async with mine:
+                pass
+
+        return [asyncio.create_task(each) for each in (visits(3), visits(3), wants())]
+
+    own, other = in_a_loop(made)
+    assert (own["free"], own["count"], other["free"], other["count"]) == (False, 2, False, 1)
+    assert own["holder"] == own["thread"] == other["holder"] and own["call"].endswith("visits"), own
+    assert other["call"].endswith("wants") and other["holder_call"].endswith("visits"), other
+
+
+def test_who_waits_for_a_second_permit_while_another_may_give_one_back_is_no_holder() -> None:
+    def made() -> list[asyncio.Task[None]]:
+        permits = asyncio.Semaphore(2)
+
+        async def enters() -> None:
+            await permits.acquire()
+
+        async def works() -> None:
+            await enters()  # by another function, so it is not seen to hold one
+            await asyncio.sleep(60)
+
+        async def visits() -> None:
+            async with permits, permits:
+                pass
+
+        return [asyncio.create_task(each) for each in (works(), visits())]
+
+    [found] = in_a_loop(made)
+    assert not found["free"] and "holder" not in found
+
+
+def test_a_coroutine_that_runs_in_another_thread_is_not_unbegun(run: Any) -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    end = asyncio.Event()
+
+    async def answers() -> None:
+        await end.wait()
+
+    def asks() -> None:
+        asyncio.run_coroutine_threadsafe(answers(), loop).result()
+
+    run(asks)
+    eventually(lambda: any(each["call"].endswith("answers") for each in primitives.describe({}, {})), "it runs", 20)
+    assert seen(primitives.describe, "asks")["what"] == "a concurrent.futures.Future that is not done"
+    loop.call_soon_threadsafe(end.set)
+    eventually(lambda: all(each.done() for each in asyncio.all_tasks(loop)), "it ends", 20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(20)
+    loop.close()
+
+
+def test_who_was_notified_waits_for_the_lock(run: Any) -> None:
+    changed = threading.Condition()
+
+    def waits() -> None:
+        with changed:
+            changed.wait()
+
+    run(waits)
+    assert seen(primitives.describe, "waits")["what"] == "a threading.Condition to be notified"
+    with changed:
+        changed.notify()
+        assert _notified("waits") == "the lock of a threading.Condition, which has notified it"
+
+
+def _notified(name: str) -> str:
+    def look() -> str | None:
+        what = str(seen(primitives.describe, name)["what"])
+        return what if "lock" in what else None
+
+    found: str = eventually(look, "the lock", 20)
+    return found
+
+
+def test_a_coroutine_that_was_notified_waits_for_the_lock() -> None:
+    def made() -> list[asyncio.Task[None]]:
+        changed = asyncio.Condition()
+
+        async def waits() -> None:
+            async with changed:
+                await changed.wait_for(lambda: False)
+
+        async def notifies() -> None:
+            async with changed:
+                changed.notify_all()
+                await asyncio.sleep(60)
+
+        return [asyncio.create_task(waits()), asyncio.create_task(notifies())]
+
+    found = [each for each in in_a_loop(made) if each["call"].endswith("waits")]
+    assert [each["what"] for each in found] == ["the lock of an asyncio.Condition, which has notified it"]
+
+
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [
+        (concurrent.futures.wait, "concurrent.futures.wait, of which 2 of 3 are not done"),
+        (
+            lambda parts: list(concurrent.futures.as_completed(parts)),
+            "concurrent.futures.as_completed, of which 2 are not done",
+        ),
+    ],
+)
+def test_futures_of_threads_that_are_waited_for_together(run: Any, how: Callable[..., object], what: str) -> None:
+    end = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(3) as pool, contextlib.ExitStack() as last:
+        last.callback(end.set)
+        parts = [pool.submit(end.wait) for _ in range(2)]
+        parts.append(pool.submit(len, ""))
+        parts[2].result(20)
+
+        def waits() -> None:
+            how(parts)
+
+        run(waits)
+        assert seen(primitives.describe, "waits")["what"] == what
+
+
+def test_coroutines_that_are_waited_for_one_by_one() -> None:
+    def made() -> list[asyncio.Task[None]]:
+        async def sleeps() -> None:
+            await asyncio.sleep(60)
+
+        async def takes() -> None:
+            for each in asyncio.as_completed([sleeps(), sleeps()]):
+                await each
+
+        async def waits() -> None:
+            await asyncio.wait_for(sleeps(), 50)
+
+        return [asyncio.create_task(takes()), asyncio.create_task(waits())]
+
+    found = {each["call"].rpartition(".")[2]: each["what"] for each in in_a_loop(made)}
+    assert found["takes"] == "the next of asyncio.as_completed"
+    assert found["waits"] in ("asyncio.wait_for, for at most 50 s", ASLEEP), found
+
+
+def test_a_task_that_is_awaited_is_named() -> None:
+    def made() -> list[asyncio.Task[None]]:
+        async def sleeps() -> None:
+            await asyncio.sleep(60)
+
+        async def asks() -> None:
+            await asyncio.create_task(sleeps(), name="inner")
+
+        return [asyncio.create_task(asks())]
+
+    found = in_a_loop(made)[0]
+    assert found["what"].startswith("the asyncio task inner, which is at test_own_waits.py:"), found
