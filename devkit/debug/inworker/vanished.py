@@ -17,6 +17,8 @@ from .sources import is_users, source_around
 from .words import NO_WORD, NO_WORD_YET, plain
 
 AROUND = 4  # lines of source before and after
+SIGNAL_SECONDS = 15.0  # between a deadly signal and when Ray knows of the end, at most; to write a core file takes some
+OTHER_ENDS = ("exit code", "running low on memory")  # as Ray tells of ends by no such signal
 
 Document = dict[str, Any]
 
@@ -42,7 +44,8 @@ def vanished(
     ended = time.time() if died is None else died
     if known := alarms.sentence(seen, ended) or cpu_limit.sentence(seen, ended):
         reason = known if reason == NO_WORD_YET else reason.replace(NO_WORD, known)
-    words, task = words or {}, task or {}
+    words, other = (words or {}, "") if is_of_end(words or {}, reason, ended) else ({}, _of_another(words or {}, ended))
+    task = task or {}
     last_seen = None if words.get("frames") or not _is_of_task(seen, task) else seen
     bare = words.get("frames") or (last_seen or {}).get("frames") or []
     is_near = bool(words.get("frames"))  # its log was on this machine, and so is what it ran
@@ -55,7 +58,7 @@ def vanished(
     role = name.rpartition(".")[2] if name and identity.role in ("", WORKER) else identity.role
     exception: Raised = {
         "type": words.get("signal") or DIED,
-        "message": scrub(plain(words.get("message") or reason)),
+        "message": scrub(plain("; ".join(filter(None, (words.get("message") or reason, other, _hinted(words)))))),
     }
     record = record_at(
         replace(identity, role=role), "exit", exception, where, None, str(task.get("task_id") or ""), died
@@ -79,6 +82,30 @@ def vanished(
         # While it stays in its place nothing is told: it was looked at no longer ago than that.
         document["seen"] = round(min(max(record.time - float(last_seen["time"]), 0.0), EVERY_SECONDS), 3)
     return document
+
+
+def is_of_end(words: Document, reason: str, ended: float) -> bool:
+    """Whether a signal of which a log tells ended its process; not one of a child, which writes to the same log.
+
+    >>> words = {"kind": "signal", "signal": "SIGSEGV", "at": 1000}
+    >>> is_of_end(words, NO_WORD, 1002.0), is_of_end(words, NO_WORD, 1060.0)
+    (True, False)
+    >>> is_of_end(words, "Worker exits with an exit code 3.", 1002.0), is_of_end({**words, "went_on": True}, "", 1002.0)
+    (False, False)
+    """
+    if words.get("kind") != "signal" and not words.get("at"):
+        return True
+    late = "at" in words and ended - float(words["at"]) > SIGNAL_SECONDS
+    return not late and not words.get("went_on") and not any(each in reason for each in OTHER_ENDS)
+
+
+def _of_another(words: Document, ended: float) -> str:
+    when = f" from {max(0.0, ended - float(words['at'])):.0f} s before" if words.get("at") else ""
+    return f"its log also has a {words['signal'] or words['message']}{when}, which may be that of a process it started"
+
+
+def _hinted(words: Document) -> str:
+    return f"the end of its log says: {words['hint']}" if words.get("hint") else ""
 
 
 def _told(frames: list[Document], is_near: bool) -> Iterator[Document]:
