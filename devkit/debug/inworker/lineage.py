@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any
 
+from .kills import fields
 from .records import CrashRecord
 from .stacks import OURS
 
@@ -157,8 +158,16 @@ def _tells_of_a_death(record: CrashRecord) -> bool:
 
 
 def _death_behind(record: CrashRecord, deaths: Sequence[CrashRecord]) -> str | None:
-    """The death of which an error tells: of a task that it waited for, of an actor; else the nearest unknown one."""
-    mine = [death for death in deaths if death.job_id == record.job_id and death.id != record.id]
+    """The death of which an error tells: of a task that it waited for, of an actor; else the nearest unknown one.
+
+    Where Ray names the process that died, it is no other's death.
+    """
+    pid = fields(record.exception["message"]).get("pid")
+    mine = [
+        death
+        for death in deaths
+        if death.job_id == record.job_id and death.id != record.id and pid in (None, str(death.pid))
+    ]
     known = [death for death in mine if any(is_of(task, death.task_id) for task in record.waited)]
     if known:
         return min(known, key=lambda death: death.time).id
