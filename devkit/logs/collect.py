@@ -180,6 +180,7 @@ def of_log(file: LogFile) -> Iterator[Event]:
     """The errors of one log."""
     named = _FILE.match(file.name)
     role, pid = writer(file)
+    tasks = [] if _ACTOR.search(file.text) or not named else list(_tasks(file.text))
     for found in parse.find(file.text):
         if found.raised.who.startswith(("raylet", "autoscaler", "gcs_server")) or _NO_CAUSE.search(
             found.raised.message
@@ -189,7 +190,7 @@ def of_log(file: LogFile) -> Iterator[Event]:
             source="log",
             raised=found.raised,
             time=found.time,
-            role=role,
+            role=next((task for line, task in reversed(tasks) if line <= found.line), role if not tasks else ""),
             node_ip=file.node_ip,
             pid=pid,
             worker_id=named["worker"] if named else "",
@@ -197,6 +198,17 @@ def of_log(file: LogFile) -> Iterator[Event]:
             text=found.text,
             order=found.line,
         )
+
+
+def _tasks(text: str) -> Iterator[tuple[int, str]]:
+    """From which line on a worker runs which task: it runs many, one after the other.
+
+    >>> list(_tasks(":task_name:fetch\\n...\\n:task_name:job.work\\n"))
+    [(0, 'fetch'), (2, 'work')]
+    """
+    for number, line in enumerate(text.splitlines()):
+        if found := _TASK.match(line):
+            yield number, found[1].strip().rpartition(".")[2]
 
 
 # ---- Ray's tables and devkit's snapshots
