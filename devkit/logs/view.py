@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from devkit.debug.crash_page import clues_of, told_of
+from devkit.debug.clue_lines import clues_of
+from devkit.debug.crash_page import told_of
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.naming import count, is_library, short_path, short_places
 from devkit.debug.stack_groups import trim
