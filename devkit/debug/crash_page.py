@@ -171,7 +171,8 @@ def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
     if document.get("root"):
         root = next((each for each in crashes if each.id == document["root"]), None)
         named = f" in {label(Who(root.role, root.rank, root.id))}" if root else ""
-        yield Text(f"caused by crash {document['root']}{named}: devkit crashes show {document['root']}", style=CAUTION)
+        how = "may follow from" if document.get("supposed") else "caused by"
+        yield Text(f"{how} crash {document['root']}{named}: devkit crashes show {document['root']}", style=CAUTION)
     followers = [each for each in crashes if each.root == document["id"]]
     if followers:
         named = ", ".join(f"{each.id} ({label(Who(each.role, each.rank, each.id))})" for each in followers[:4])

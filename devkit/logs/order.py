@@ -11,10 +11,10 @@ from devkit.debug.briefly import brief
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.kills import fields
 from devkit.debug.inworker.records import DIED
-from devkit.debug.inworker.words import NO_WORD
+from devkit.debug.inworker.words import BY_SIGTERM, NO_WORD
 from devkit.debug.stack_groups import Frame
 from devkit.logs.events import BEST, SIGNALS, Event, Raised
-from devkit.logs.follows import CAUSE, MAYBE, Weight, weigh
+from devkit.logs.follows import CAUSE, EARLIER, MAYBE, Weight, weigh
 from devkit.logs.native import natively
 from devkit.logs.parse import own_frame
 
@@ -92,7 +92,7 @@ def first_error(events: Iterable[Event]) -> FirstError:
     ended = driver_end(problems)
     ended = None if ended is cause or ended in near else ended
     rest = [each for each in problems if each not in (cause, ended, *near, *logged)]
-    sure = least == CAUSE or has_ended_itself(cause)
+    sure = least == CAUSE or has_ended_itself(cause) or cause.weight.why == EARLIER  # it may be another run's
     return FirstError(cause, near, _followed(rest, cause), sure, logged, ended)
 
 
@@ -114,7 +114,9 @@ def driver_end(problems: Sequence[Problem]) -> Problem | None:
 
 def has_ended_itself(problem: Problem) -> bool:
     """Whether the program left where a snapshot shows it, by `sys.exit` or `os._exit`."""
-    return problem.best.source == "crash" and problem.best.raised.type == "SystemExit" and not problem.best.root
+    raised = problem.best.raised
+    is_asked = BY_SIGTERM in raised.message  # somebody else wanted it to
+    return problem.best.source == "crash" and raised.type == "SystemExit" and not problem.best.root and not is_asked
 
 
 def _order(problem: Problem) -> tuple[float, int, int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_page import told_of
 from devkit.debug.inworker.identity import DRIVER
+from devkit.debug.inworker.words import BY_SIGTERM
 from devkit.debug.naming import count, is_library, short_path, short_places
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
@@ -46,11 +47,7 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         lines += [Text(), Text("its driver has ended; Ray does not record how", "dim")]
     elif left.job.status == "SUCCEEDED":
         lines += [Text(), Text("the job succeeded because its driver exited without an error", "dim")]
-    if not found.sure:
-        word = "an error of this kind is usually a consequence, but no trace of its cause was found"
-        lines += [Text(), Text(word, style=CAUTION)]
-    if found.cause.role == DRIVER and not found.others:  # it may have caught what went wrong before, somewhere else
-        lines += [Text(), Text(CAUGHT, "dim")]
+    lines += _doubts(found, found.cause) if heading == "first error" else ()
     for other in found.others[:OTHERS]:
         lines += [Text(), *_cause(left, other, _how_near(found.cause, other), cwd)]
     if more := found.others[OTHERS:]:
@@ -62,6 +59,18 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
     if given := warned(left.files):
         lines += [Text(), Text("warned in this job:"), *(Text(f"  {line}", "dim") for line in _warnings(given, cwd))]
     return Text("\n").join([*lines, *_notes(left)])
+
+
+def _doubts(found: FirstError, cause: Problem) -> Iterator[Text]:
+    """What may have been before it, and has left no trace."""
+    from rich.text import Text
+
+    if not found.sure:
+        word = "an error of this kind is usually a consequence, but no trace of its cause was found"
+        yield from (Text(), Text(word, style=CAUTION))
+    # A driver may have caught what went wrong before, somewhere else.
+    if cause.role == DRIVER and not found.others and BY_SIGTERM not in cause.best.raised.message:
+        yield from (Text(), Text(CAUGHT, "dim"))
 
 
 def _how_near(cause: Problem, other: Problem) -> str:

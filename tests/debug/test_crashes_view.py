@@ -110,6 +110,9 @@ def test_a_follower_names_its_root_and_the_root_its_followers() -> None:
     page = printed(crash_page({**document, "id": "f0", "root": root.id}, [root, follower], 0))
     assert f"caused by crash {root.id} in Worker[1]: devkit crashes show {root.id}" in page
     assert "then came: f0 (driver)" in printed(crash_page(document, [root, follower], 0))
+    supposed = {**document, "id": "f0", "root": root.id, "supposed": True}
+    page = printed(crash_page(supposed, [root, follower], 0))
+    assert f"may follow from crash {root.id} in Worker[1]" in page and "caused by" not in page
 
 
 def test_what_failed_before_it_in_the_same_job_is_named() -> None:

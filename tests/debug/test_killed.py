@@ -71,6 +71,8 @@ def test_a_death_of_which_the_task_is_not_known_is_the_nearest_one() -> None:
     unknown = record("early", 1.0, KILLED), record("late", 60.0, KILLED)
     follower = record("driver", 61.0, CRASHED, waited=("1" * 16 + NIL,))
     assert roots(*unknown, follower)["driver"] == "late"
+    linked = link([*unknown, follower])
+    assert [each.supposed for each in linked] == [False, False, True] == [each.supposed for each in link(linked)]
     other_job = record("driver", 61.0, CRASHED, waited=("1" * 16 + NIL,), job_id="03")
     assert roots(*unknown, other_job)["driver"] is None
     long_ago = record("driver", 600.0, CRASHED)

@@ -536,6 +536,45 @@ def test_what_the_program_warned_of_in_any_process_stands_below() -> None:
     assert "warned in this job" not in view.page(left(), first_error(left().events)).plain
 
 
+@pytest.mark.parametrize(
+    ("kind", "message", "level"),
+    [
+        ("ReadTimeout", "HTTPConnectionPool(host='rewards', port=80): Read timed out. (read timeout=5)", CAUSE),
+        ("TimeoutError", "connection to the socket of the judge timed out", CAUSE),
+        ("Timeout", "The file lock '/data/store.lock' could not be acquired: wait for it timed out", CAUSE),
+        ("ValueError", "Unable to create dataset (name already exists)", CAUSE),
+        ("UncompletedJobError", "Job 12 (task: 0) has finished with an error", CAUSE),
+        ("RuntimeError", "vLLM's engine: health check failed", CAUSE),
+        ("DistStoreError", "Timed out after 601 seconds waiting for clients. 1/2 clients joined.", MAYBE),
+        ("DistStoreError", "wait timeout after 5000ms, keys: /ready", MAYBE),
+        ("DistNetworkError", "The client socket has timed out after 5000ms while trying to connect to", MAYBE),
+        ("RuntimeError", "TCPStore(...) timed out", MAYBE),
+        ("DistStoreError", "Socket Timeout", MAYBE),
+        ("ValueError", "The name weights (namespace=x) is already taken. Please use a different name", FOLLOWS),
+        ("NodeDiedError", "the node: health check failed due to missing too many heartbeats", MAYBE),
+    ],
+)
+def test_only_what_ray_and_torch_say_follows_from_their_own(kind: str, message: str, level: int) -> None:
+    assert weigh(event(kind, message)).level == level
+
+
+def test_a_name_that_is_taken_is_not_said_to_be_a_consequence_where_nothing_was_before() -> None:
+    found = first_error([event("ValueError", "The name weights (namespace=x) is already taken.")])
+    assert found.cause is not None and found.sure
+
+
+@pytest.mark.parametrize("message", ["15: SIGTERM came here", "the driver was ended by SIGTERM"])
+def test_a_driver_that_was_asked_to_end_has_not_failed_by_what_nobody_found(message: str) -> None:
+    job = JobRow(job_id="01", status="FAILED", entrypoint="python job.py", message=message)
+    left = replace(event("SystemExit", message, pid=1, source="crash", id="c2"), kind="driver", role="driver")
+    events = [left] if message.startswith("15") else list(word_on(job))
+    page = view.page(Left(job, (), (), ()), first_error(events)).plain
+    assert "--count-caught" not in page
+    own = event("KeyError", "'b'", 20.0, pid=2, source="crash", id="c1")
+    found = first_error([*events, own])
+    assert found.cause is not None and found.cause.best.raised.type == "KeyError"
+
+
 # ---- what the program has got over
 
 HANDLED = f"""\

@@ -226,6 +226,9 @@ class CrashDetails(TypedDict):
     reason: NotRequired[str]  # why a process ended that left no exception
     none: NotRequired[str]  # the name that the line called, and that is None
     ran: NotRequired[list[str]]  # other remote functions that the process of a task has run before
+    unasked: NotRequired[list[str]]  # errors in its process for whose results nobody had asked
+    dropped: NotRequired[list[str]]  # each `finally` of the failing code that drops what is raised
+    changed: NotRequired[list[str]]  # variables that may have been written to after the error
     remade: NotRequired[str]  # why an exception of a task could not be unpickled
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent
     modules: NotRequired[dict[str, dict[str, str]]]  # of the program, in which it failed: the file and its digest

@@ -124,6 +124,7 @@ class CrashRecord(Record):
     worker_id: str = ""
     task_id: str = ""
     waited: tuple[str, ...] = ()  # tasks whose results it asked for, where it was told of a death
+    supposed: bool = False  # whether its root is supposed, by kind and time alone
 
 
 def crash_of(document: Any) -> CrashRecord:
@@ -146,6 +147,7 @@ _KINDS: dict[Any, tuple[type, ...]] = {
     "int": (int,),
     "int | None": (int, type(None)),
     "float": (int, float),
+    "bool": (bool,),
     "tuple[str, ...]": (tuple,),
     "Raised": (dict,),
     "Raised | None": (dict, type(None)),
