@@ -171,5 +171,5 @@ def check_types(record: Record) -> None:
         value = getattr(record, each.name)
         inner = value if type(value) is tuple else ()
         right = type(value) in _KINDS[each.type] and all(type(one) is str for one in inner)
-        if not right or (isinstance(value, (int, float)) and not is_number(value)):
+        if not right or (type(value) in (int, float) and not is_number(value)):
             raise TypeError(f"{each.name} is {value!r:.40}")
