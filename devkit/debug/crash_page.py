@@ -25,6 +25,7 @@ ARRAYS = ("tensor", "array")
 EARLIER = 3  # crashes before one
 COUNTED = 6  # items of a list: nobody counts more
 VALUE_LINES, VALUE_CHARACTERS = 3, 1000  # of one variable, on a terminal and elsewhere
+ALIKE = 3  # calls in a row from one line that are all shown
 CALLER_LINES = 1  # of source around a call; around what raised it is all that the snapshot has
 NOTED = frozenset({"type", "cut", "problem"})
 
@@ -247,7 +248,9 @@ class _View:
                 folded = f"  (+{len(every) - 1} more)" if len(every) > 1 else ""
                 lines.append(self._place(every[-1], dim=True, more=folded))
             else:
-                lines += [line for frame in every for line in self._frame(frame, lines == [], dim=library)]
+                for frame, same in _once(every):
+                    lines += self._frame(frame, lines == [], dim=library)
+                    lines += [Text(f"  (+{same} more at this line)", style="dim")] if same else []
         return lines
 
     def _raised_at(self, frame: Document) -> Iterator[Text]:
@@ -295,6 +298,16 @@ class _View:
         elif not self.everything and len(said) > VALUE_CHARACTERS:
             said = f"{said[:VALUE_CHARACTERS]} …"
         return Text.assemble((head, GOOD), said)
+
+
+def _once(frames: Sequence[Document]) -> Iterator[tuple[Document, int]]:
+    """Each frame, and how many behind it are left out: of a recursion without end the first and the last are shown."""
+    for _, run in groupby(frames, key=lambda each: (each["file"], each["line"], each["function"])):
+        same = list(run)
+        if len(same) <= ALIKE:
+            yield from ((each, 0) for each in same)
+        else:
+            yield from ((same[0], len(same) - 2), (same[-1], 0))
 
 
 def _is_library(frame: Mapping[str, Any]) -> bool:

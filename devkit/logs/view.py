@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from devkit.debug.clue_lines import clues_of
@@ -163,7 +164,7 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
     when = time.strftime("%H:%M:%S", time.localtime(problem.time)) if problem.time else ""
     lines.append(Text(f"  {' · '.join(part for part in (*where, when) if part)}", style="dim"))
     frames = next((each.raised.frames for each in problem.events if each.raised.frames), ())
-    shown = [frame for frame in trim(tuple(frames)) if not is_library(frame.file)][:FRAMES]
+    shown = [frame for frame, _ in groupby(trim(tuple(frames))) if not is_library(frame.file)][:FRAMES]
     lines += [
         Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
     ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from . import alarms, cpu_limit
+from . import alarms, cpu_limit, mapped
 from .doing import EVERY_SECONDS
 from .identity import WORKER
 from .records import DIED, Identity, Raised
@@ -18,6 +19,7 @@ from .words import NO_WORD, NO_WORD_YET, plain
 
 AROUND = 4  # lines of source before and after
 SIGNAL_SECONDS = 15.0  # between a deadly signal and when Ray knows of the end, at most; to write a core file takes some
+DUMPED = 100  # frames that a dump has of a thread, at most
 OTHER_ENDS = ("exit code", "running low on memory")  # as Ray tells of ends by no such signal
 
 Document = dict[str, Any]
@@ -56,9 +58,11 @@ def vanished(
     if not where[2]:
         where = ("", 0, name)
     role = name.rpartition(".")[2] if name and identity.role in ("", WORKER) else identity.role
+    short = mapped.sentence((seen or {}).get("maps", [])) if words.get("signal") == mapped.SIGNAL else ""
+    told = (words.get("message") or reason, other, _hinted(words), _deep(words), short)
     exception: Raised = {
         "type": words.get("signal") or DIED,
-        "message": scrub(plain("; ".join(filter(None, (words.get("message") or reason, other, _hinted(words)))))),
+        "message": scrub(plain("; ".join(filter(None, told)))),
     }
     record = record_at(
         replace(identity, role=role), "exit", exception, where, None, str(task.get("task_id") or ""), died
@@ -102,6 +106,22 @@ def is_of_end(words: Document, reason: str, ended: float) -> bool:
 def _of_another(words: Document, ended: float) -> str:
     when = f" from {max(0.0, ended - float(words['at'])):.0f} s before" if words.get("at") else ""
     return f"its log also has a {words['signal'] or words['message']}{when}, which may be that of a process it started"
+
+
+def _deep(words: Document) -> str:
+    """Of a fault in a stack that is as deep as a dump shows at most, and goes round.
+
+    >>> frame = {"file": "/job/a.py", "line": 7, "function": "Node.__repr__"}
+    >>> _deep({"signal": "SIGSEGV", "frames": [frame] * 100})[:63]
+    'it may have run out of stack: it was 100 or more calls deep, of'
+    >>> _deep({"signal": "SIGSEGV", "frames": [frame] * 20}), _deep({"signal": "SIGBUS", "frames": [frame] * 100})
+    ('', '')
+    """
+    frames = words.get("frames") or []
+    often = Counter(each["function"] for each in frames).most_common(1)
+    if words.get("signal") != "SIGSEGV" or len(frames) < DUMPED or often[0][1] < DUMPED // 4:
+        return ""
+    return f"it may have run out of stack: it was {DUMPED} or more calls deep, of which {often[0][1]} are {often[0][0]}"
 
 
 def _hinted(words: Document) -> str:
