@@ -10,6 +10,7 @@ from devkit.debug.briefly import Brief, brief
 from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_table import clip, place_of, said, where
 from devkit.debug.inworker.arrays import facts_text
+from devkit.debug.inworker.doing import EVERY_SECONDS
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import DIED, CrashRecord
 from devkit.debug.naming import Who, ago, count, is_library, label, short_path, short_places, size
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 LED_TO = {"cause": "which led to", "context": "while that was handled, there was", "member": "one of those in"}
 ARRAYS = ("tensor", "array")
 EARLIER = 3  # crashes before one
+TOGETHER = 2.0  # seconds: clocks of nodes differ
 COUNTED = 6  # items of a list: nobody counts more
 VALUE_LINES, VALUE_CHARACTERS = 3, 1000  # of one variable, on a terminal and elsewhere
 ALIKE = 3  # calls in a row from one line that are all shown
@@ -121,7 +123,8 @@ def told_of(document: Mapping[str, Any], crashes: Iterable[Mapping[str, Any]]) -
     if document.get("elsewhere"):
         yield "the signal came in a thread that runs no Python; its main thread was then here"
     if document.get("seen") is not None:
-        yield f"as last seen, {document['seen']:.1f} s before its end"
+        longer = ", or longer where a call held Python's lock" if document["seen"] >= EVERY_SECONDS else ""
+        yield f"as last seen, {document['seen']:.1f} s before its end{longer}"
 
 
 def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
@@ -187,7 +190,8 @@ def _before(document: Document, crashes: Sequence[CrashRecord]) -> list[str]:
     """The first one of each kind that may have led to this: a program may go on with what it left."""
     first: dict[tuple[str, str], CrashRecord] = {}
     for each in crashes:
-        if each.job_id == document.get("job_id") and each.time < document["time"] and not each.root:
+        clocks = TOGETHER if each.node_ip != document.get("node_ip") else 0.0
+        if each.job_id == document.get("job_id") and each.time + clocks < document["time"] and not each.root:
             first.setdefault((each.role, str(each.exception.get("type", ""))), each)
     own = (document.get("role", ""), str(document["exception"].get("type", "")))
     others = [each for key, each in first.items() if key != own and each.id != document.get("root")]

@@ -14,13 +14,14 @@ from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import BY_SIGTERM, NO_WORD
 from devkit.debug.stack_groups import Frame
 from devkit.logs.events import BEST, SIGNALS, Event, Raised
-from devkit.logs.follows import CAUSE, EARLIER, MAYBE, Weight, weigh
+from devkit.logs.follows import CAUSE, EARLIER, FOLLOWS, MAYBE, Weight, weigh
 from devkit.logs.native import natively
 from devkit.logs.parse import own_frame
 
 ALIKE = 500  # errors with one message: of more, not all are compared with each other
 SAME, LATER, UNTIMED = "the same, elsewhere", "came later", "when is not known"  # of what is as weighty as the cause
 AGAIN, WITHIN = "the same once more, as when Ray tries again", "what that was raised for"
+CAUGHT = "which the program caught itself"
 TOGETHER = 2.0  # seconds: clocks of nodes differ, and nothing is said of which of two was first
 
 
@@ -151,6 +152,8 @@ def _of_its_own(problem: Problem, problems: Sequence[Problem]) -> Problem:
     """
     if not has_ended_itself(problem) or problem.weight.level != MAYBE or problem.time is None:
         return problem
+    if _is_outlived(problem, problems):
+        return replace(problem, weight=Weight(FOLLOWS, CAUGHT))
     earlier = (
         each
         for each in problems
@@ -159,6 +162,14 @@ def _of_its_own(problem: Problem, problems: Sequence[Problem]) -> Problem:
         and (each.process == problem.process or (problem.role == DRIVER and each.weight.level == CAUSE))
     )
     return problem if any(earlier) else replace(problem, weight=Weight(CAUSE))
+
+
+def _is_outlived(problem: Problem, problems: Sequence[Problem]) -> bool:
+    """Whether a driver called `sys.exit`, as a parser of arguments does, and went on to another crash."""
+    if problem.best.kind != DRIVER or problem.best.raised.message.startswith("os._exit"):
+        return False
+    crashes = (event for each in problems if each is not problem for event in each.events if event.kind == DRIVER)
+    return any(event.process == problem.process and (event.time or 0.0) > (problem.time or 0.0) for event in crashes)
 
 
 def _identity(event: Event) -> tuple[object, ...]:

@@ -18,6 +18,7 @@ from devkit.debug.stack_groups import trim
 from devkit.logs import redact
 from devkit.logs.collect import Left, title
 from devkit.logs.order import AGAIN, LATER, SAME, UNTIMED, WITHIN, FirstError, Followed, Problem, called
+from devkit.logs.order import CAUGHT as OUTLIVED
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument
 from devkit.logs.warned import Warned, warned
@@ -32,6 +33,7 @@ FOLLOWED = 8
 _ID = re.compile(r"^(worker-[0-9a-f]{8})[0-9a-f]{20,}")
 OTHERS = 8
 SOON = 0.1  # seconds
+PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 
 
@@ -92,7 +94,7 @@ def _followed(followed: Sequence[Followed]) -> Iterator[Text]:
     yield from (Text(), Text(said or f"{count(total, 'error')} followed:"))
     for each in followed[:FOLLOWED]:
         who = f" in {', '.join(each.roles[:4])}{' ...' if len(each.roles) > 4 else ''}" if each.roles else ""
-        why = each.why if each.why in (SAME, LATER, UNTIMED, AGAIN, WITHIN) else f"consequence of {each.why}"
+        why = each.why if each.why in PLAINLY else f"consequence of {each.why}"
         yield Text(f"  {each.count} x {_short(each.said)}{who}  ({why})", style="dim")
     if len(followed) > FOLLOWED:
         yield Text(f"  and {count(len(followed) - FOLLOWED, 'more kind')}", style="dim")

@@ -142,6 +142,34 @@ def test_variables_that_were_written_to_after_the_error_are_told() -> None:
     assert "changed" not in told(crash_of(fine, {"ids": [1]}))
 
 
+def test_what_from_none_hides_is_told() -> None:
+    def parse() -> None:
+        try:
+            int("x")
+        except ValueError:
+            raise KeyError("config") from None
+
+    def chained() -> None:
+        try:
+            int("x")
+        except ValueError as error:
+            raise KeyError("config") from error
+
+    hidden = told(crash_of(parse))["hidden"]
+    assert hidden.startswith(
+        "`from None` hides ValueError: invalid literal for int() with base 10: 'x' at test_clues.py:"
+    )
+    assert "hidden" not in told(crash_of(chained)) and "hidden" not in told(ValueError())
+
+
+def test_an_error_of_cuda_may_be_of_an_earlier_line(monkeypatch: Any) -> None:
+    error = RuntimeError("CUDA error: device-side assert triggered")
+    monkeypatch.delenv(clues.BLOCKING, raising=False)
+    assert told(error)["late"].startswith("CUDA may report it late")
+    monkeypatch.setenv(clues.BLOCKING, "1")
+    assert "late" not in told(error)
+
+
 def test_a_clue_that_cannot_be_looked_for_costs_no_other(monkeypatch: Any, capsys: Any) -> None:
     def fails(_failure: Failure) -> str:
         raise RuntimeError("no look")

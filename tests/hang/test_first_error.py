@@ -645,3 +645,15 @@ def test_of_two_errors_of_one_node_it_is_known_which_was_first() -> None:
     assert "1.5 s later: ZeroDivisionError" in view.page(job, first_error([first, second])).plain
     elsewhere = replace(second, node_ip="10.0.0.2")
     assert "at the same time: ZeroDivisionError" in view.page(job, first_error([first, elsewhere])).plain
+
+
+def test_an_exit_that_the_driver_has_caught_is_not_the_first_error() -> None:
+    """As of a parser of arguments that is only tried."""
+    caught = replace(crash(Raised("SystemExit", "2"), 1.0, 1, "c0", kind="driver"), role="driver")
+    failed = crash(LOSS, 60.0, 1, "c1", kind="driver")
+    found = first_error([caught, failed])
+    assert found.cause is not None and found.cause.best.id == "c1" and found.ended is None
+    assert [each.why for each in found.followed] == ["which the program caught itself"]
+    page = view.page(Left(JobRow(job_id="01", status="FAILED"), (), (), ()), found).plain
+    assert "1 x SystemExit: 2 in driver  (which the program caught itself)" in page
+    assert first_error([caught]).sure and first_error([failed, caught]).cause == found.cause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,10 @@ from .identity import task_called
 from .lineage import chain_of
 from .redaction import scrub
 from .unpicklable import lost_on_the_way, remade, way_of
+from .values import error_line
 from .words import say
+
+BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 Document = dict[str, Any]
 
@@ -54,6 +58,24 @@ def _lost(failure: Failure) -> Document | None:
     return ownership.lost(failure.error)
 
 
+def _hidden(failure: Failure) -> str:
+    """What `raise ... from None` leaves out of the chain."""
+    last = chain_of(failure.error)[-1][1]
+    behind = last.__context__ if last.__suppress_context__ and last.__cause__ is None else None
+    if behind is None:
+        return ""
+    place = unasked.place(behind)
+    return f"`from None` hides {error_line(behind)}{f' at {place}' if place else ''}"
+
+
+def _late(failure: Failure) -> str:
+    """Of CUDA, whose kernels run behind the program's back."""
+    said = next((each for each in map(error_line, failure.errors) if "CUDA error: " in each), "")
+    if not said or os.environ.get(BLOCKING, "0") not in ("", "0"):
+        return ""
+    return f"CUDA may report it late: what failed was started at this line or before it; {BLOCKING}=1 shows where"
+
+
 def _changed(failure: Failure) -> list[str]:
     return [] if failure.light else changed.said(failure.errors)
 
@@ -74,6 +96,8 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("none", _none),
     ("ran", _ran),
     ("lost", _lost),
+    ("hidden", _hidden),
+    ("late", _late),
     ("changed", _changed),
     ("dropped", _dropped),
     ("unasked", _unasked),

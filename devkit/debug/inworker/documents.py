@@ -228,6 +228,8 @@ class CrashDetails(TypedDict):
     ran: NotRequired[list[str]]  # other remote functions that the process of a task has run before
     unasked: NotRequired[list[str]]  # errors in its process for whose results nobody had asked
     dropped: NotRequired[list[str]]  # each `finally` of the failing code that drops what is raised
+    hidden: NotRequired[str]  # the exception that `raise ... from None` leaves out
+    late: NotRequired[str]  # that it may have failed before its line
     changed: NotRequired[list[str]]  # variables that may have been written to after the error
     remade: NotRequired[str]  # why an exception of a task could not be unpickled
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent

@@ -30,18 +30,18 @@ def said(errors: Iterable[BaseException]) -> list[str]:
     counted: dict[tuple[str, str], list[BaseException]] = {}
     for error, what in [*_of_tasks(), *_of_futures(users)]:
         if not any(error is each for each in chain):
-            counted.setdefault((what, _place(error)), []).append(error)
-    return [_line(what, place, found) for (what, place), found in counted.items()][:MOST]
+            counted.setdefault((what, place(error)), []).append(error)
+    return [_line(what, at, found) for (what, at), found in counted.items()][:MOST]
 
 
-def _line(what: str, place: str, found: list[BaseException]) -> str:
+def _line(what: str, where: str, found: list[BaseException]) -> str:
     many = f"{len(found)} {what}s have" if len(found) > 1 else f"{'an' if what[0] in 'aeiou' else 'a'} {what} has"
-    at = f" at {place}" if place else ""
+    at = f" at {where}" if where else ""
     return f"{many} failed by {error_line(found[0])}{at}, and nobody had asked for that"
 
 
-def _place(error: BaseException) -> str:
-    """The user's innermost line."""
+def place(error: BaseException) -> str:
+    """The user's innermost line, and its function."""
     own = [each for each in places_of(error.__traceback__) if is_users(each[0].f_code.co_filename)]
     if not own:
         return ""
@@ -93,4 +93,4 @@ def _within(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
         yield from _within(each, depth - 1, seen)
 
 
-__all__ = ["said"]
+__all__ = ["place", "said"]

@@ -18,7 +18,7 @@ from .sources import is_users, source_around
 from .words import NO_WORD, NO_WORD_YET, plain
 
 AROUND = 4  # lines of source before and after
-SIGNAL_SECONDS = 15.0  # between a deadly signal and when Ray knows of the end, at most; to write a core file takes some
+SIGNAL_SECONDS = 60.0  # between a deadly signal and when Ray knows of the end, at most; to write a core file takes some
 DUMPED = 100  # frames that a dump has of a thread, at most
 OTHER_ENDS = ("exit code", "running low on memory")  # as Ray tells of ends by no such signal
 
@@ -58,12 +58,7 @@ def vanished(
     if not where[2]:
         where = ("", 0, name)
     role = name.rpartition(".")[2] if name and identity.role in ("", WORKER) else identity.role
-    short = mapped.sentence((seen or {}).get("maps", [])) if words.get("signal") == mapped.SIGNAL else ""
-    told = (words.get("message") or reason, other, _hinted(words), _deep(words), short)
-    exception: Raised = {
-        "type": words.get("signal") or DIED,
-        "message": scrub(plain("; ".join(filter(None, told)))),
-    }
+    exception = _said(words, reason, other, seen or {})
     record = record_at(
         replace(identity, role=role), "exit", exception, where, None, str(task.get("task_id") or ""), died
     )
@@ -88,11 +83,17 @@ def vanished(
     return document
 
 
+def _said(words: Document, reason: str, other: str, seen: Document) -> Raised:
+    short = mapped.sentence(seen.get("maps", [])) if words.get("signal") == mapped.SIGNAL else ""
+    told = (words.get("message") or reason, other, _hinted(words), _deep(words), short)
+    return {"type": words.get("signal") or DIED, "message": scrub(plain("; ".join(filter(None, told))))}
+
+
 def is_of_end(words: Document, reason: str, ended: float) -> bool:
     """Whether a signal of which a log tells ended its process; not one of a child, which writes to the same log.
 
     >>> words = {"kind": "signal", "signal": "SIGSEGV", "at": 1000}
-    >>> is_of_end(words, NO_WORD, 1002.0), is_of_end(words, NO_WORD, 1060.0)
+    >>> is_of_end(words, NO_WORD, 1002.0), is_of_end(words, NO_WORD, 1100.0)
     (True, False)
     >>> is_of_end(words, "Worker exits with an exit code 3.", 1002.0), is_of_end({**words, "went_on": True}, "", 1002.0)
     (False, False)

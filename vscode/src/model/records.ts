@@ -131,6 +131,10 @@ export interface CrashDetails {
   readonly unasked?: readonly string[];
   /** each `finally` of the failing code that drops what is raised */
   readonly dropped?: readonly string[];
+  /** the exception that `raise ... from None` leaves out */
+  readonly hidden?: string;
+  /** that it may have failed before its line */
+  readonly late?: string;
   /** variables that may have been written to after the error */
   readonly changed?: readonly string[];
   /** why an exception of a task could not be unpickled */
