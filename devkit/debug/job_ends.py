@@ -48,7 +48,7 @@ def of_run(run: EndedRun) -> JobRow:
 
 
 def _is_outlived(crash: CrashRecord, run: EndedRun) -> bool:
-    """Whether it is a `sys.exit` that the driver, which ended well, has caught itself; a script may hide how it ended."""
+    """Whether it is a `sys.exit` that the driver, which ended well, has caught; a script may hide how one ended."""
     is_alone = os.path.basename(run.command[0] if run.command else "").startswith("python")
     return is_alone and run.code == 0 and crash.exception["type"] == "SystemExit"
 
