@@ -137,7 +137,8 @@ def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"in {_called(call)}"
     elif document.get("task_id"):
         own = [frame["function"] for frame in document.get("frames") or () if not is_library(frame["file"])]
-        at = str(own[-1] if own else document.get("function") or "").rpartition(".")[2]  # what Ray called is outermost
+        outermost = own[-1] if own else document.get("function")  # that is what Ray called, unless it is decorated
+        at = str(document.get("called") or outermost or "").rpartition(".")[2]
         yield f"in {at}; its arguments, if it had any, are unknown: Ray does not keep them"
     if memory:
         used = f"{size(memory['used'])} of {size(memory['total'])}"
@@ -242,6 +243,8 @@ class _View:
 
     def _frames(self, frames: Sequence[Document]) -> list[Text]:
         """Innermost first."""
+        from rich.text import Text
+
         lines: list[Text] = []
         telling = [each for each in frames if self.everything or not WRAPPERS.search(str(each["file"]))] or frames
         for library, run in groupby(telling, key=_is_library):

@@ -244,6 +244,7 @@ class CrashDetails(TypedDict):
     actor: NotRequired[str]  # its name, or its id, of a process that ended without an exception
     made: NotRequired[CallFacts]  # with what that actor was made
     call: NotRequired[CallFacts]  # which method it was at when it was last looked at
+    called: NotRequired[str]  # the function of the task that it was at
     asked_by: NotRequired[str]  # the task that asked for what it was at, or "driver"
     memory: NotRequired[MemoryFacts]  # as it was last told
     seen: NotRequired[float]  # seconds between the last look at such a process, which the frames are of, and its end

@@ -137,7 +137,7 @@ def _told(frames: list[Document], is_near: bool) -> Iterator[Document]:
 
 
 def _known(identity: Identity, task: Document, seen: Document) -> Document:
-    """What else there is, if anything: `actor`, `made` and `call` with their arguments, `memory`, `asked_by`."""
+    """What else there is: `actor`, `made` and `call` with their arguments, `called`, `memory`, `asked_by`."""
     call, at = seen.get("call"), str(task.get("name") or "").rpartition(".")[2]
     found = {
         "actor": identity.actor,
@@ -145,6 +145,7 @@ def _known(identity: Identity, task: Document, seen: Document) -> Document:
         "call": call if call and at in ("", call["name"]) else None,  # the last look may be at an earlier one
         "memory": seen.get("memory"),
         "asked_by": task.get("asked_by"),
+        "called": at,
     }
     return {name: value for name, value in found.items() if value}
 

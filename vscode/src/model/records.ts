@@ -161,6 +161,8 @@ export interface CrashDetails {
   readonly made?: CallFacts;
   /** which method it was at when it was last looked at */
   readonly call?: CallFacts;
+  /** the function of the task that it was at */
+  readonly called?: string;
   /** the task that asked for what it was at, or "driver" */
   readonly asked_by?: string;
   /** as it was last told */
