@@ -7,12 +7,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from devkit.debug.briefly import Brief, brief
+from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_table import clip, place_of, said, where
-from devkit.debug.inworker import workdirs
 from devkit.debug.inworker.arrays import facts_text
-from devkit.debug.inworker.identity import DRIVER, WORKER
+from devkit.debug.inworker.doing import EVERY_SECONDS
+from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import DIED, CrashRecord
-from devkit.debug.inworker.redaction import scrub
 from devkit.debug.naming import Who, ago, count, is_library, label, short_path, short_places, size
 from devkit.debug.protocols import Document
 from devkit.debug.stack_groups import WRAPPERS
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 LED_TO = {"cause": "which led to", "context": "while that was handled, there was", "member": "one of those in"}
 ARRAYS = ("tensor", "array")
 EARLIER = 3  # crashes before one
+TOGETHER = 2.0  # seconds: clocks of nodes differ
 COUNTED = 6  # items of a list: nobody counts more
 VALUE_LINES, VALUE_CHARACTERS = 3, 1000  # of one variable, on a terminal and elsewhere
+ALIKE = 3  # calls in a row from one line that are all shown
 CALLER_LINES = 1  # of source around a call; around what raised it is all that the snapshot has
 NOTED = frozenset({"type", "cut", "problem"})
 
@@ -121,7 +123,8 @@ def told_of(document: Mapping[str, Any], crashes: Iterable[Mapping[str, Any]]) -
     if document.get("elsewhere"):
         yield "the signal came in a thread that runs no Python; its main thread was then here"
     if document.get("seen") is not None:
-        yield f"as last seen, {document['seen']:.1f} s before its end"
+        longer = ", or longer where a call held Python's lock" if document["seen"] >= EVERY_SECONDS else ""
+        yield f"as last seen, {document['seen']:.1f} s before its end{longer}"
 
 
 def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
@@ -134,7 +137,8 @@ def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"in {_called(call)}"
     elif document.get("task_id"):
         own = [frame["function"] for frame in document.get("frames") or () if not is_library(frame["file"])]
-        at = str(own[-1] if own else document.get("function") or "").rpartition(".")[2]  # what Ray called is outermost
+        outermost = own[-1] if own else document.get("function")  # that is what Ray called, unless it is decorated
+        at = str(document.get("called") or outermost or "").rpartition(".")[2]
         yield f"in {at}; its arguments, if it had any, are unknown: Ray does not keep them"
     if memory:
         used = f"{size(memory['used'])} of {size(memory['total'])}"
@@ -165,63 +169,6 @@ def _clues(document: Document) -> Iterator[Text]:
     yield from (Text(line, style=CAUTION) for line in clues_of(document))
 
 
-def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """The way to what could not be pickled; another copy or version; who has the port; what was open, if too much."""
-    if document.get("way"):
-        yield f"what cannot be pickled: {document['way']}"
-    if document.get("remade"):
-        yield str(document["remade"])
-    if document.get("none"):
-        yield f"{document['none']} is None"
-    if earlier := document.get("ran"):
-        yield f"this process has run other tasks before, and has what they changed in it: {', '.join(earlier)}"
-    if classes := document.get("objects"):
-        call = str(document.get("arriving") or "")
-        what = f"the argument of {call} that could not be unpickled" if call else "what could not be unpickled"
-        names = list(map(str, classes))
-        objects = f"an object of {names[0]}" if len(names) == 1 else f"objects of {', '.join(names)}, in this order"
-        yield f"{what} contains {objects}"
-    if document.get("named"):
-        yield str(document["named"])
-    if document.get("masked"):
-        yield short_places(str(document["masked"]))
-    yield from map(str, document.get("orphans") or ())
-    if document.get("relative"):
-        yield workdirs.said(document["relative"])
-    for each in document.get("differs") or ():
-        yield f"another copy of {each['module']} than the driver's: here {each['here']}, there {each['there']}"
-    yield from map(_version_clue, document.get("other_versions") or ())
-    yield from map(_port_clue, document.get("ports") or ())
-    if found := document.get("descriptors"):
-        kinds = ", ".join(count(number, kind) for kind, number in found["kinds"].items())
-        yield f"open: {found['open']} of {found['limit']} file descriptors: {kinds}"
-        yield from (f"open {number} times: {name}" for name, number in found["often"].items())
-        yield from (f"{number} of these files are in {name}" for name, number in found.get("folders", {}).items())
-
-
-def _port_clue(found: Mapping[str, Any]) -> str:
-    """
-    >>> _port_clue({"port": 29500, "pid": 7, "command": "ray::Rank.join"}), _port_clue({"port": 80, "pid": 0})
-    ('port 29500 is in use by pid 7: ray::Rank.join', "port 80 is in use by another user's process")
-    """
-    who = f"pid {found['pid']}: {scrub(str(found['command']))}" if found["pid"] else "another user's process"
-    return f"port {found['port']} is in use by {who}"
-
-
-def _version_clue(found: Mapping[str, Any]) -> str:
-    """
-    >>> numpy = {"package": "numpy", "here": "1.26.4", "there": "2.1.0", "whose": "driver"}
-    >>> _version_clue(numpy), _version_clue({**numpy, "whose": "Reader"})
-    ('this process has numpy 1.26.4, the driver 2.1.0', 'this process has numpy 1.26.4, Reader 2.1.0')
-    >>> _version_clue({**numpy, "here": None, "whose": "worker"})
-    'a worker has numpy 2.1.0, this process has none'
-    """
-    other = {DRIVER: "the driver", WORKER: "a worker"}.get(str(found["whose"]), str(found["whose"]))
-    if found["here"] is None:
-        return f"{other} has {found['package']} {found['there']}, this process has none"
-    return f"this process has {found['package']} {found['here']}, {other} {found['there']}"
-
-
 def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
     """The crash that caused this one, or those that it caused."""
     from rich.text import Text
@@ -229,7 +176,8 @@ def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
     if document.get("root"):
         root = next((each for each in crashes if each.id == document["root"]), None)
         named = f" in {label(Who(root.role, root.rank, root.id))}" if root else ""
-        yield Text(f"caused by crash {document['root']}{named}: devkit crashes show {document['root']}", style=CAUTION)
+        how = "may follow from" if document.get("supposed") else "caused by"
+        yield Text(f"{how} crash {document['root']}{named}: devkit crashes show {document['root']}", style=CAUTION)
     followers = [each for each in crashes if each.root == document["id"]]
     if followers:
         named = ", ".join(f"{each.id} ({label(Who(each.role, each.rank, each.id))})" for each in followers[:4])
@@ -243,7 +191,8 @@ def _before(document: Document, crashes: Sequence[CrashRecord]) -> list[str]:
     """The first one of each kind that may have led to this: a program may go on with what it left."""
     first: dict[tuple[str, str], CrashRecord] = {}
     for each in crashes:
-        if each.job_id == document.get("job_id") and each.time < document["time"] and not each.root:
+        clocks = TOGETHER if each.node_ip != document.get("node_ip") else 0.0
+        if each.job_id == document.get("job_id") and each.time + clocks < document["time"] and not each.root:
             first.setdefault((each.role, str(each.exception.get("type", ""))), each)
     own = (document.get("role", ""), str(document["exception"].get("type", "")))
     others = [each for key, each in first.items() if key != own and each.id != document.get("root")]
@@ -294,6 +243,8 @@ class _View:
 
     def _frames(self, frames: Sequence[Document]) -> list[Text]:
         """Innermost first."""
+        from rich.text import Text
+
         lines: list[Text] = []
         telling = [each for each in frames if self.everything or not WRAPPERS.search(str(each["file"]))] or frames
         for library, run in groupby(telling, key=_is_library):
@@ -304,7 +255,9 @@ class _View:
                 folded = f"  (+{len(every) - 1} more)" if len(every) > 1 else ""
                 lines.append(self._place(every[-1], dim=True, more=folded))
             else:
-                lines += [line for frame in every for line in self._frame(frame, lines == [], dim=library)]
+                for frame, same in _once(every):
+                    lines += self._frame(frame, lines == [], dim=library)
+                    lines += [Text(f"  (+{same} more at this line)", style="dim")] if same else []
         return lines
 
     def _raised_at(self, frame: Document) -> Iterator[Text]:
@@ -352,6 +305,16 @@ class _View:
         elif not self.everything and len(said) > VALUE_CHARACTERS:
             said = f"{said[:VALUE_CHARACTERS]} …"
         return Text.assemble((head, GOOD), said)
+
+
+def _once(frames: Sequence[Document]) -> Iterator[tuple[Document, int]]:
+    """Each frame, and how many behind it are left out: of a recursion without end the first and the last are shown."""
+    for _, run in groupby(frames, key=lambda each: (each["file"], each["line"], each["function"])):
+        same = list(run)
+        if len(same) <= ALIKE:
+            yield from ((each, 0) for each in same)
+        else:
+            yield from ((same[0], len(same) - 2), (same[-1], 0))
 
 
 def _is_library(frame: Mapping[str, Any]) -> bool:

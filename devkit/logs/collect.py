@@ -14,6 +14,7 @@ from typing import Any
 from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.inworker.hub_place import HUB_NAME
+from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import in_short
 from devkit.debug.job_ends import of_run
@@ -80,7 +81,7 @@ def collect(
     notes += tuple(f"node {node.node_ip} is dead: its logs can't be read" for node in dead)
     died = {str(each["worker_id"]): of_crash(each).raised for each in crashes if each["kind"] == "exit"}
     events = [
-        *(of_crash(each) for each in crashes),
+        *(of_crash(each) for each in crashes if not _is_outlived(each, job)),
         *_of_tasks(tasks, ips),
         *(event for row in actors if (event := _of_actor(row, ips))),
         *(event for row in workers if (event := _of_worker(row, died.get(row.worker_id)))),
@@ -97,9 +98,16 @@ def of_ended(run: EndedRun) -> Left:
     found, missed = snapshots(KeptHub([run]), None)
     ip = next((str(each["node_ip"]) for each in found), "")
     files = tuple(LogFile("", ip, name, text) for name, text in run.texts())
-    events = [*(of_crash(each) for each in found), *(event for file in files for event in of_log(file))]
+    told = [of_crash(each) for each in found if not _is_outlived(each, job)]
+    events = [*told, *(event for file in files for event in of_log(file))]
     events += () if events else word_on(job)
     return Left(job, tuple(_named(events, {})), files, missed, crashes=found)
+
+
+def _is_outlived(crash: Mapping[str, Any], job: JobRow) -> bool:
+    """Whether it is a `sys.exit` with a failure, of a driver that ended well: it has caught that itself."""
+    left = crash["kind"] == DRIVER and crash["exception"]["type"] == "SystemExit"
+    return left and job.status == "SUCCEEDED" and job.driver_exit_code == 0
 
 
 def snapshots(
@@ -180,6 +188,7 @@ def of_log(file: LogFile) -> Iterator[Event]:
     """The errors of one log."""
     named = _FILE.match(file.name)
     role, pid = writer(file)
+    tasks = [] if _ACTOR.search(file.text) or not named else list(_tasks(file.text))
     for found in parse.find(file.text):
         if found.raised.who.startswith(("raylet", "autoscaler", "gcs_server")) or _NO_CAUSE.search(
             found.raised.message
@@ -189,7 +198,7 @@ def of_log(file: LogFile) -> Iterator[Event]:
             source="log",
             raised=found.raised,
             time=found.time,
-            role=role,
+            role=next((task for line, task in reversed(tasks) if line <= found.line), role if not tasks else ""),
             node_ip=file.node_ip,
             pid=pid,
             worker_id=named["worker"] if named else "",
@@ -197,6 +206,17 @@ def of_log(file: LogFile) -> Iterator[Event]:
             text=found.text,
             order=found.line,
         )
+
+
+def _tasks(text: str) -> Iterator[tuple[int, str]]:
+    """From which line on a worker runs which task: it runs many, one after the other.
+
+    >>> list(_tasks(":task_name:fetch\\n...\\n:task_name:job.work\\n"))
+    [(0, 'fetch'), (2, 'work')]
+    """
+    for number, line in enumerate(text.splitlines()):
+        if found := _TASK.match(line):
+            yield number, found[1].strip().rpartition(".")[2]
 
 
 # ---- Ray's tables and devkit's snapshots

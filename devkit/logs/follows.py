@@ -10,6 +10,7 @@ from devkit.logs.events import Event
 
 CAUSE, MAYBE, FOLLOWS = 0, 1, 2
 PEER = "a peer that closed its connection"
+EARLIER = "an earlier attempt"
 
 
 class Weight(NamedTuple):
@@ -45,9 +46,9 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
         (
             r"placement group .*(name|already) .*exist|placement group with name .* already exists",
             FOLLOWS,
-            "an earlier attempt",
+            EARLIER,
         ),
-        (r"(actor|name).*already (exists|taken)|AlreadyExists", FOLLOWS, "an earlier attempt"),
+        (r"actor with (the )?name .*already exists|the name .*is already taken", FOLLOWS, EARLIER),
         (r"connection closed by peer|connection reset by peer|broken pipe|socket closed", FOLLOWS, PEER),
         (r"remote process exited|ncclRemoteError|peer .* (has )?(failed|died|exited)", FOLLOWS, PEER),
         (
@@ -60,7 +61,13 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
             MAYBE,
             "a rank that never arrived",
         ),
-        (r"(store|socket|rendezvous|wait).*(timed? ?out|timeout)", MAYBE, "a rank that never arrived"),
+        (
+            # Of torch's own store and rendezvous. What else times out, as a request to a server, follows from no rank.
+            r"(\b(TCP|File|Hash|Prefix)Store\b|rendezvous|client socket has|gloo|nccl).*(timed? ?out|timeout)"
+            r"|^\w*: (wait|socket) timeout( after \d+ms|$)|timed out .*waiting for clients",
+            MAYBE,
+            "a rank that never arrived",
+        ),
         (r"\bSIGTERM\b|was terminated|asked to (exit|end)", FOLLOWS, "a process that was terminated"),
         (r"no answer within .* from", MAYBE, "a rank that never arrived"),
         (
@@ -71,8 +78,8 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
         (r"\bdied during \w+", FOLLOWS, "an actor that died"),
         (r"exits? because there was an exception in the initialization method", FOLLOWS, "an error in its process"),
         (r"process group .*(aborted|destroyed)|communicator was aborted", FOLLOWS, PEER),
-        (r"health check failed|missing too many heartbeats", MAYBE, "a node that did not answer"),
-        (r"owner.*(died|exited)|driver (has )?exited|job .*(finished|has ended)", FOLLOWS, "a job that ended"),
+        (r"(node|raylet).*health check failed|too many heartbeats", MAYBE, "a node that did not answer"),
+        (r"owner.*(died|exited)|driver (has )?exited|\bthe job .*has (finished|ended)", FOLLOWS, "a job that ended"),
     )
 )
 _LOOKED_AT = 300  # characters: looking for two words in any order takes a time that is the square of this

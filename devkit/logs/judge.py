@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from devkit.debug.inworker.records import CrashRecord
 from devkit.errors import DevkitError
@@ -14,20 +14,34 @@ from devkit.logs.follows import CAUSE
 from devkit.logs.order import TOGETHER, Problem, merge
 
 MOST = 30  # crashes that are looked into; of the others the list alone tells
+
+
+class Root(NamedTuple):
+    """What a crash follows from."""
+
+    id: str
+    supposed: bool  # by its kind and the time alone
+
+
 ReadDocument = Callable[[str], Mapping[str, Any]]
 
 
 def with_causes(crashes: Sequence[CrashRecord], read: ReadDocument) -> list[CrashRecord]:
-    """Those that only follow from another crash of their job have that one as their root, too.
+    """Those that seem only to follow from another crash of their job have that one as their root, too.
 
     Args:
         crashes: the oldest first.
         read: gives the whole snapshot of an id. Raises DevkitError where there is none.
     """
-    roots: dict[str, str] = {}
+    found: dict[str, Root] = {}
     for job_id in {each.job_id for each in crashes}:
-        roots |= _roots([each for each in crashes if each.job_id == job_id], read)
-    return [replace(each, root=_last(each.root or roots.get(each.id), roots)) for each in crashes]
+        found |= _roots([each for each in crashes if each.job_id == job_id], read)
+    roots = {name: each.id for name, each in found.items()}
+    supposed = {name for name, each in found.items() if each.supposed}
+    return [
+        replace(each, root=_last(each.root or roots.get(each.id), roots), supposed=each.supposed or each.id in supposed)
+        for each in crashes
+    ]
 
 
 def _last(root: str | None, roots: Mapping[str, str]) -> str | None:
@@ -38,21 +52,21 @@ def _last(root: str | None, roots: Mapping[str, str]) -> str | None:
     return root
 
 
-def _roots(crashes: Sequence[CrashRecord], read: ReadDocument) -> dict[str, str]:
+def _roots(crashes: Sequence[CrashRecord], read: ReadDocument) -> dict[str, Root]:
     problems = merge(of_crash(each.to_json()) for each in crashes)
     doubtful = [event.id for each in problems if each.weight.level > CAUSE for event in each.events if not event.root]
     if doubtful:  # what the program raised itself follows from nothing, and only the whole snapshot shows its line
         whole = {name: read_or_none(name, read) for name in doubtful[-MOST:]}
         problems = merge(of_crash({**(whole.get(each.id) or {}), **each.to_json()}) for each in crashes)
     causes = [each for each in problems if each.weight.level == CAUSE]
-    roots: dict[str, str] = {}
+    roots: dict[str, Root] = {}
     for problem in problems:
         cause = problem if problem in causes else _cause_of(problem, causes)
         own = _own_crash(cause) if cause else ""
         for event in problem.events:
             passed_on = problem is not cause or (event.raised.pid and event.raised.pid != event.pid)
             if own and passed_on and event.id != own and not event.root:
-                roots[event.id] = own
+                roots[event.id] = Root(own, supposed=problem is not cause)
     return roots
 
 

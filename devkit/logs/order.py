@@ -11,16 +11,17 @@ from devkit.debug.briefly import brief
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.kills import fields
 from devkit.debug.inworker.records import DIED
-from devkit.debug.inworker.words import NO_WORD
+from devkit.debug.inworker.words import BY_SIGTERM, NO_WORD
 from devkit.debug.stack_groups import Frame
 from devkit.logs.events import BEST, SIGNALS, Event, Raised
-from devkit.logs.follows import CAUSE, MAYBE, Weight, weigh
+from devkit.logs.follows import CAUSE, EARLIER, FOLLOWS, MAYBE, Weight, weigh
 from devkit.logs.native import natively
 from devkit.logs.parse import own_frame
 
 ALIKE = 500  # errors with one message: of more, not all are compared with each other
-SAME, LATER = "the same, elsewhere", "came later"  # of what is as weighty as the cause
+SAME, LATER, UNTIMED = "the same, elsewhere", "came later", "when is not known"  # of what is as weighty as the cause
 AGAIN, WITHIN = "the same once more, as when Ray tries again", "what that was raised for"
+CAUGHT = "which the program caught itself"
 TOGETHER = 2.0  # seconds: clocks of nodes differ, and nothing is said of which of two was first
 
 
@@ -73,6 +74,8 @@ class FirstError:
     others: tuple[Problem, ...]
     followed: tuple[Followed, ...]
     sure: bool  # false: all that was found may be a consequence of something that left no trace
+    logged: tuple[Problem, ...] = ()  # in logs of workers alone: the program has caught it, and may have got over it
+    ended: Problem | None = None  # what the driver failed by, where that is none of the above
 
 
 def first_error(events: Iterable[Event]) -> FirstError:
@@ -82,17 +85,39 @@ def first_error(events: Iterable[Event]) -> FirstError:
         return FirstError(None, (), (), True)
     least = min(problem.weight.level for problem in problems)
     candidates = [problem for problem in problems if problem.weight.level == least]
-    cause = min(candidates, key=_order)
+    cause = min([each for each in candidates if not is_logged_alone(each)] or candidates, key=_order)
+    logged = tuple(each for each in problems if each is not cause and is_logged_alone(each))
     # What is as weighty but clearly later may be its consequence, too; what is alike on another rank is no news.
-    others = [each for each in candidates if each is not cause]
+    others = [each for each in candidates if each is not cause and each not in logged]
     near = tuple(each for each in others if least == CAUSE and _is_near(cause, each))
-    rest = [each for each in problems if each is not cause and each not in near]
-    return FirstError(cause, near, _followed(rest, cause), least == CAUSE or has_ended_itself(cause))
+    ended = driver_end(problems)
+    ended = None if ended is cause or ended in near else ended
+    rest = [each for each in problems if each not in (cause, ended, *near, *logged)]
+    sure = least == CAUSE or has_ended_itself(cause) or cause.weight.why == EARLIER  # it may be another run's
+    return FirstError(cause, near, _followed(rest, cause), sure, logged, ended)
+
+
+def is_logged_alone(problem: Problem) -> bool:
+    """Whether nothing but a worker's log has it: what leaves a task, an actor or a thread is told elsewhere, too."""
+    in_logs = all(each.source == "log" and not each.is_native for each in problem.events)
+    return in_logs and any(each.pid and each.role != DRIVER for each in problem.events)
+
+
+def driver_end(problems: Sequence[Problem]) -> Problem | None:
+    """What the last crash of a driver goes back to."""
+    ends = [(event, each) for each in problems for event in each.events if event.id and event.kind == DRIVER]
+    if not ends:
+        return None
+    event, own = max(ends, key=lambda one: one[0].time or 0.0)
+    known = (each for each in problems if event.root and any(other.id == event.root for other in each.events))
+    return next(known, own)
 
 
 def has_ended_itself(problem: Problem) -> bool:
     """Whether the program left where a snapshot shows it, by `sys.exit` or `os._exit`."""
-    return problem.best.source == "crash" and problem.best.raised.type == "SystemExit" and not problem.best.root
+    raised = problem.best.raised
+    is_asked = BY_SIGTERM in raised.message  # somebody else wanted it to
+    return problem.best.source == "crash" and raised.type == "SystemExit" and not problem.best.root and not is_asked
 
 
 def _order(problem: Problem) -> tuple[float, int, int]:
@@ -127,6 +152,8 @@ def _of_its_own(problem: Problem, problems: Sequence[Problem]) -> Problem:
     """
     if not has_ended_itself(problem) or problem.weight.level != MAYBE or problem.time is None:
         return problem
+    if _is_outlived(problem, problems):
+        return replace(problem, weight=Weight(FOLLOWS, CAUGHT))
     earlier = (
         each
         for each in problems
@@ -135,6 +162,14 @@ def _of_its_own(problem: Problem, problems: Sequence[Problem]) -> Problem:
         and (each.process == problem.process or (problem.role == DRIVER and each.weight.level == CAUSE))
     )
     return problem if any(earlier) else replace(problem, weight=Weight(CAUSE))
+
+
+def _is_outlived(problem: Problem, problems: Sequence[Problem]) -> bool:
+    """Whether a driver called `sys.exit`, as a parser of arguments does, and went on to another crash."""
+    if problem.best.kind != DRIVER or problem.best.raised.message.startswith("os._exit"):
+        return False
+    crashes = (event for each in problems if each is not problem for event in each.events if event.kind == DRIVER)
+    return any(event.process == problem.process and (event.time or 0.0) > (problem.time or 0.0) for event in crashes)
 
 
 def _identity(event: Event) -> tuple[object, ...]:
@@ -238,7 +273,9 @@ def _why(problem: Problem, cause: Problem) -> str:
         return problem.weight.why
     if _is_within(problem, cause):
         return WITHIN
-    return SAME if said == first else LATER
+    if said == first:
+        return SAME
+    return LATER if problem.time is not None and cause.time is not None else UNTIMED
 
 
 def _is_retried(problem: Problem, cause: Problem) -> bool:

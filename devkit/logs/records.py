@@ -56,6 +56,8 @@ class FirstErrorDocument(TypedDict):
     sure: bool  # false: all that was found usually follows from something, and of that nothing was found
     others: list[ErrorCause]  # as likely, at the same time
     followed: list[FollowedError]
+    logged: list[ErrorCause]  # in logs of workers alone: the program has caught it, and may have got over it
+    ended: ErrorCause | None  # what the driver failed by, if that is another error than the cause and its others
     warned: list[GivenWarning]  # in any process of the job
     notes: list[str]  # what could not be read
     bundle: str  # the file that was written; empty: none

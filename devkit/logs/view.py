@@ -6,15 +6,19 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from devkit.debug.crash_page import clues_of, told_of
+from devkit.debug.clue_lines import clues_of
+from devkit.debug.crash_page import told_of
 from devkit.debug.inworker.identity import DRIVER
+from devkit.debug.inworker.words import BY_SIGTERM
 from devkit.debug.naming import count, is_library, short_path, short_places
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
 from devkit.logs.collect import Left, title
-from devkit.logs.order import AGAIN, LATER, SAME, WITHIN, FirstError, Problem, called
+from devkit.logs.order import AGAIN, LATER, SAME, UNTIMED, WITHIN, FirstError, Followed, Problem, called
+from devkit.logs.order import CAUGHT as OUTLIVED
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument
 from devkit.logs.warned import Warned, warned
@@ -28,6 +32,8 @@ FRAMES = 8
 FOLLOWED = 8
 _ID = re.compile(r"^(worker-[0-9a-f]{8})[0-9a-f]{20,}")
 OTHERS = 8
+SOON = 0.1  # seconds
+PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 
 
@@ -44,27 +50,73 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         lines += [Text(), Text("its driver has ended; Ray does not record how", "dim")]
     elif left.job.status == "SUCCEEDED":
         lines += [Text(), Text("the job succeeded because its driver exited without an error", "dim")]
-    if not found.sure:
-        word = "an error of this kind is usually a consequence, but no trace of its cause was found"
-        lines += [Text(), Text(word, style=CAUTION)]
-    if found.cause.role == DRIVER and not found.others:  # it may have caught what went wrong before, somewhere else
-        lines += [Text(), Text(CAUGHT, "dim")]
+    lines += _doubts(found, found.cause) if heading == "first error" else ()
     for other in found.others[:OTHERS]:
-        lines += [Text(), *_cause(left, other, "at the same time", cwd)]
+        lines += [Text(), *_cause(left, other, _how_near(found.cause, other), cwd)]
     if more := found.others[OTHERS:]:
         lines += [Text(), Text(f"and {count(len(more), 'more error')} at the same time: see --json", style="dim")]
-    if found.followed:
-        total = sum(each.count for each in found.followed)
-        lines += [Text(), Text(f"{count(total, 'error')} followed:")]
-        for each in found.followed[:FOLLOWED]:
-            who = f" in {', '.join(each.roles[:4])}{' ...' if len(each.roles) > 4 else ''}" if each.roles else ""
-            why = each.why if each.why in (SAME, LATER, AGAIN, WITHIN) else f"consequence of {each.why}"
-            lines.append(Text(f"  {each.count} x {_short(each.said)}{who}  ({why})", style="dim"))
-        if len(found.followed) > FOLLOWED:
-            lines.append(Text(f"  and {count(len(found.followed) - FOLLOWED, 'more kind')}", style="dim"))
+    if found.ended is not None:
+        heading = "later, in its driver" if left.job.status == "SUCCEEDED" else "its driver failed by"
+        lines += [Text(), *_cause(left, found.ended, heading, cwd)]
+    lines += [*_followed(found.followed), *_logged(found, cwd)]
     if given := warned(left.files):
         lines += [Text(), Text("warned in this job:"), *(Text(f"  {line}", "dim") for line in _warnings(given, cwd))]
     return Text("\n").join([*lines, *_notes(left)])
+
+
+def _doubts(found: FirstError, cause: Problem) -> Iterator[Text]:
+    """What may have been before it, and has left no trace."""
+    from rich.text import Text
+
+    if not found.sure:
+        word = "an error of this kind is usually a consequence, but no trace of its cause was found"
+        yield from (Text(), Text(word, style=CAUTION))
+    # A driver may have caught what went wrong before, somewhere else.
+    if cause.role == DRIVER and not found.others and BY_SIGTERM not in cause.best.raised.message:
+        yield from (Text(), Text(CAUGHT, "dim"))
+
+
+def _how_near(cause: Problem, other: Problem) -> str:
+    """Of which nobody can say whether it was first: clocks of nodes differ."""
+    is_one_clock = cause.process[0] == other.process[0] != "" and cause.time is not None and other.time is not None
+    if not is_one_clock or (seconds := (other.time or 0.0) - (cause.time or 0.0)) < SOON:
+        return "at the same time"
+    return f"{seconds:.1f} s later"
+
+
+def _followed(followed: Sequence[Followed]) -> Iterator[Text]:
+    from rich.text import Text
+
+    if not followed:
+        return
+    total = sum(each.count for each in followed)
+    said = f"{count(total, 'more error')}:" if any(each.why == UNTIMED for each in followed) else ""
+    yield from (Text(), Text(said or f"{count(total, 'error')} followed:"))
+    for each in followed[:FOLLOWED]:
+        who = f" in {', '.join(each.roles[:4])}{' ...' if len(each.roles) > 4 else ''}" if each.roles else ""
+        why = each.why if each.why in PLAINLY else f"consequence of {each.why}"
+        yield Text(f"  {each.count} x {_short(each.said)}{who}  ({why})", style="dim")
+    if len(followed) > FOLLOWED:
+        yield Text(f"  and {count(len(followed) - FOLLOWED, 'more kind')}", style="dim")
+
+
+def _logged(found: FirstError, cwd: str | None) -> Iterator[Text]:
+    """One line for each type and place."""
+    from rich.text import Text
+
+    groups: dict[tuple[object, ...], list[Problem]] = {}
+    for each in found.logged:
+        groups.setdefault((each.best.raised.type, each.at), []).append(each)
+    if groups:
+        yield from (Text(), Text("in the logs alone, as of errors that a program catches itself:"))
+    for group in list(groups.values())[:FOLLOWED]:
+        first = group[0]
+        at = f" at {short_path(first.at.file, cwd)}:{first.at.line} in {first.at.function}" if first.at else ""
+        before = first.time and found.cause and found.cause.time and first.time < found.cause.time
+        many = f"{len(group)} x " if len(group) > 1 else ""
+        yield Text(f"  {many}{_short(first.best.raised.said)}{at}{'  (before it)' if before else ''}", style="dim")
+    if len(groups) > FOLLOWED:
+        yield Text(f"  and {count(len(groups) - FOLLOWED, 'more kind')}", style="dim")
 
 
 def _warnings(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
@@ -87,6 +139,8 @@ def _without_secrets(found: FirstError) -> FirstError:
         cause=found.cause and _told(found.cause),
         others=tuple(map(_told, found.others)),
         followed=tuple(replace(each, said=redact.text(each.said)) for each in found.followed),
+        logged=tuple(map(_told, found.logged)),
+        ended=found.ended and _told(found.ended),
     )
 
 
@@ -112,7 +166,7 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
     when = time.strftime("%H:%M:%S", time.localtime(problem.time)) if problem.time else ""
     lines.append(Text(f"  {' · '.join(part for part in (*where, when) if part)}", style="dim"))
     frames = next((each.raised.frames for each in problem.events if each.raised.frames), ())
-    shown = [frame for frame in trim(tuple(frames)) if not is_library(frame.file)][:FRAMES]
+    shown = [frame for frame, _ in groupby(trim(tuple(frames))) if not is_library(frame.file)][:FRAMES]
     lines += [
         Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
     ]
@@ -184,6 +238,8 @@ def record(left: Left, found: FirstError, bundle: str = "") -> FirstErrorDocumen
         "sure": found.sure,
         "others": [cause_record(left, each) for each in found.others],
         "followed": [{"said": e.said, "why": e.why, "count": e.count, "roles": list(e.roles)} for e in found.followed],
+        "logged": [cause_record(left, each) for each in found.logged],
+        "ended": cause_record(left, found.ended) if found.ended else None,
         "warned": [
             {
                 "kind": each.kind,

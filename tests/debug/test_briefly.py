@@ -214,6 +214,14 @@ def test_an_error_that_cannot_be_pickled_is_the_workers_and_that_it_cannot_is_on
     ]
 
 
+def test_what_only_by_its_kind_may_follow_from_another_crash_is_not_known_to() -> None:
+    """A task's error that was handled, and an hour later a child that closes its pipe."""
+    handled, later = crash("c1", "ValueError", "no row", "a.py", 3), crash("c2", "BrokenPipeError", "", "b.py", 5)
+    documents = {"c1": handled, "c2": {**later, "time": 3600.0, "pid": 9}}
+    found = with_causes([CrashRecord.from_json(each) for each in documents.values()], documents.__getitem__)
+    assert [(each.root, each.supposed) for each in found] == [(None, False), ("c1", True)]
+
+
 def crash(name: str, kind: str, message: str, file: str, line: int) -> dict[str, object]:
     place = {"file": f"/job/{file}", "line": line, "function": "task"}
     base = CrashRecord(

@@ -103,6 +103,19 @@ def test_no_line_is_wider_than_the_terminal_and_a_long_value_goes_on_below() -> 
     assert "nan=1 #0a1b" in " ".join(text.split())
 
 
+def test_calls_from_one_line_again_and_again_are_shown_once() -> None:
+    frame = {"file": "/job/tree.py", "line": 7, "function": "Node.__repr__"}
+    words = {"kind": "signal", "signal": "SIGSEGV", "message": "Segmentation fault", "frames": [frame] * 100}
+    task = {"task_id": "t1", "name": "deep", "attempt": 0}
+    document = vanished(WHO, words, "died", task=task)
+    page = printed(crash_page(document, [], document["time"]))
+    assert page.count("tree.py:7 in Node.__repr__") == 2 and "(+98 more at this line)" in page, page
+    assert "it may have run out of stack: it was 100 or more calls deep, of which 100 are Node.__repr__" in page
+    assert "in deep; its arguments" in page, "a dump has the innermost calls alone"
+    few = vanished(WHO, {**words, "frames": [frame] * 3}, "died", task=task)
+    assert "more at this line" not in printed(crash_page(few, [], few["time"]))
+
+
 def test_a_follower_names_its_root_and_the_root_its_followers() -> None:
     document = take()
     root = CrashRecord.from_json(document)
@@ -110,6 +123,9 @@ def test_a_follower_names_its_root_and_the_root_its_followers() -> None:
     page = printed(crash_page({**document, "id": "f0", "root": root.id}, [root, follower], 0))
     assert f"caused by crash {root.id} in Worker[1]: devkit crashes show {root.id}" in page
     assert "then came: f0 (driver)" in printed(crash_page(document, [root, follower], 0))
+    supposed = {**document, "id": "f0", "root": root.id, "supposed": True}
+    page = printed(crash_page(supposed, [root, follower], 0))
+    assert f"may follow from crash {root.id} in Worker[1]" in page and "caused by" not in page
 
 
 def test_what_failed_before_it_in_the_same_job_is_named() -> None:

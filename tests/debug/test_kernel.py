@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from devkit.debug.inworker.kernel import killed_for_memory
+from devkit.debug.inworker import kernel
+from devkit.debug.inworker.kernel import INITIAL, killed_for_memory
 from tests.debug.memory import limited, needs_kernel_log
 from tests.pace import stretched
 
@@ -34,12 +35,17 @@ def test_a_log_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
 
 def test_a_machine_without_memory_is_told_from_a_container(tmp_path: Path) -> None:
     log = tmp_path / "kmsg"
-    log.write_text(
-        "3,1,2,-;Out of memory: Killed process 77 (ray::Worker) total-vm:1kB, anon-rss:4096kB, file-rss:0kB\n"
-    )
-    words = killed_for_memory(77, log=str(log))
+    killed = "Out of memory: Killed process 77 (ray::Worker) total-vm:1kB, anon-rss:4096kB, file-rss:0kB\n"
+    log.write_text(f"3,1,{int(time.monotonic() * 1e6)},-;{killed}")
+    words = killed_for_memory(77, log=str(log), namespace=INITIAL)
     assert words is not None
     assert words["message"] == "killed by the kernel at 4 MiB: this machine ran out of memory"
+
+
+def test_what_the_kernel_did_long_ago_was_done_to_another_process_of_that_number() -> None:
+    record = kernel._KILLED.search("3,1,2000000,-;Out of memory: Killed process 77 (ray::W) total-vm:1kB, anon-rss:4kB")
+    assert record is not None
+    assert kernel._by_pid(77, 60.0)(record) and not kernel._by_pid(77, 3600.0)(record)
 
 
 def test_in_a_container_it_is_known_by_its_name_and_the_time(tmp_path: Path) -> None:

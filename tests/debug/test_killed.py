@@ -71,10 +71,21 @@ def test_a_death_of_which_the_task_is_not_known_is_the_nearest_one() -> None:
     unknown = record("early", 1.0, KILLED), record("late", 60.0, KILLED)
     follower = record("driver", 61.0, CRASHED, waited=("1" * 16 + NIL,))
     assert roots(*unknown, follower)["driver"] == "late"
+    linked = link([*unknown, follower])
+    assert [each.supposed for each in linked] == [False, False, True] == [each.supposed for each in link(linked)]
     other_job = record("driver", 61.0, CRASHED, waited=("1" * 16 + NIL,), job_id="03")
     assert roots(*unknown, other_job)["driver"] is None
     long_ago = record("driver", 600.0, CRASHED)
     assert roots(*unknown, long_ago)["driver"] is None  # that much later it is of another cause
+
+
+def test_a_death_follows_from_no_other_process_than_the_one_that_ray_names() -> None:
+    """An actor that has crashed and is not needed any more; then another one is killed by `ray.kill`."""
+    named = {**DIED, "message": f"{DIED['message']}\n\tclass_name: Reader\n\tpid: 8\nThe actor is dead."}
+    other, own = record("other", 10.0, KILLED, pid=7), record("own", 9.0, KILLED, pid=8)
+    told = record("driver", 11.0, named)
+    assert roots(other, told)["driver"] is None
+    assert roots(other, own, told)["driver"] == "own"
 
 
 def test_who_ends_because_it_was_told_of_a_death_follows_it() -> None:

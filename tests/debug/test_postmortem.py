@@ -273,6 +273,27 @@ def test_what_a_driver_handles_when_it_leaves_is_told_in_place_of_the_exit() -> 
     assert reported == [["driver", "ValueError", "no such column", ["<module>", "main"]]]
 
 
+def test_a_driver_that_leaves_because_of_sigterm_is_told_so_whatever_it_handles() -> None:
+    """Ray's handler of that signal calls `sys.exit(15)`."""
+    reported = outcome(
+        """
+        import types
+        ray = sys.modules["ray"] = types.ModuleType("ray")
+        ray.__file__ = "/v/ray/__init__.py"
+        postmortem.install_in_driver(on_crash)
+        code = "import sys\\ndef sigterm_handler():\\n    sys.exit(15)"
+        exec(compile(code, "/v/ray/_private/worker.py", "exec"), scope := {})
+        try:
+            raise ValueError("not ready: again in 5 s")
+        except ValueError:
+            scope["sigterm_handler"]()
+        """,
+        code=15,
+    )
+
+    assert reported == [["driver", "SystemExit", "15: SIGTERM came here", ["<module>", "sigterm_handler"]]]
+
+
 def test_ray_trains_report_is_made_as_before(tmp_path: Path) -> None:
     package = tmp_path / "ray" / "train" / "v2" / "_internal" / "execution" / "worker_group"
     package.mkdir(parents=True)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import signals
+from devkit.debug.inworker.words import NO_WORD
 
 GUARD = {"role": "Guard", "pid": 7, "node_ip": "10.0.0.1"}
 NOTE = {"pid": 9, "signal": "SIGKILL", "file": "/job/a.py", "line": 3, "function": "Guard.check"}
@@ -52,3 +53,11 @@ def test_the_sender_is_one_of_the_same_node() -> None:
     assert signals.sender(victim, seen) == (GUARD, NOTE)
     assert signals.sender({**victim, "node_ip": "10.0.0.2"}, seen) is None
     assert signals.sender({**victim, "pid": 10}, seen) is None
+
+
+def test_a_signal_that_was_outlived_is_not_why_a_process_ended() -> None:
+    """As a SIGTERM that asks for a checkpoint, long before the kernel kills it for memory."""
+    note = {**NOTE, "signal": "SIGTERM", "time": 100.0}
+    said = "sent it SIGTERM at /job/a.py:3 in Guard.check"
+    assert signals.sentence(NO_WORD, GUARD, note, 101.0).startswith("by SIGTERM, which Guard pid 7 sent")
+    assert signals.sentence(NO_WORD, GUARD, note, 700.0) == f"{NO_WORD}; 600.0 s before, Guard pid 7 {said}"

@@ -19,6 +19,7 @@ from devkit.debug.inworker import affordable, crash_files, snapshot, stacks
 from devkit.debug.inworker.records import CrashRecord, Identity
 from devkit.debug.inworker.texts import texts_here
 from devkit.debug.inworker.vanished import vanished
+from devkit.debug.inworker.words import NO_WORD
 from tests.debug.hub_fake import printed
 
 WHO = Identity("01", "w" * 8, "n1", "10.0.0.5", "host", 7, role="Worker", rank=1, python="3.11.7")
@@ -472,6 +473,9 @@ Extension modules: msgpack._cmsgpack (total: 1)
 """
 
 
+AT = 1795185301  # when that was
+
+
 def test_a_dump_at_the_end_of_a_log_tells_the_signal_and_the_stack(tmp_path: Path) -> None:
     log = tmp_path / "worker.err"
     log.write_text("noise\n" * 100_000 + DUMP)
@@ -517,7 +521,9 @@ def test_where_a_thread_without_python_aborts_the_main_thread_is_shown_and_what_
     ("text", "detail", "signal"),
     [
         ("terminate called after throwing an instance of 'X'\n*** SIGABRT received at time=1\n", "", "SIGABRT"),
-        ("terminate called after throwing 'std::bad_alloc'\n", "", "SIGKILL"),
+        ("terminate called after throwing 'std::bad_alloc'\n", "", ""),
+        ("loading BLOOMZ-7b\n", "", None),
+        ("CUDA out of memory: again with a batch of 4\n" + "step\n" * 1000, "", None),
         ("", "Task was killed due to the node running low on memory: OOM", "SIGKILL"),
         ("*** SIGBUS received at time=1\n", "", "SIGBUS"),
         (
@@ -536,6 +542,37 @@ def test_what_else_a_log_may_tell(tmp_path: Path, text: str, detail: str, signal
     assert (words and words["signal"]) == signal
 
 
+HANDLED = "CUDA out of memory: again with a batch of 4\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "died", "told"),
+    [
+        # What a program says of memory, it may have got over.
+        (HANDLED, NO_WORD, 9.0, f"ProcessDied: {NO_WORD}; the end of its log says: {HANDLED.strip()}"),
+        (HANDLED, "Worker exits with an exit code 3.", 9.0, "ProcessDied: Worker exits with an exit code 3.; the end"),
+        (f"{HANDLED}Fatal Python error: Aborted\n", NO_WORD, 9.0, "SIGABRT: Aborted; the end of its log says: CUDA"),
+        # A child writes to the log of its parent, which lives on.
+        (DUMP, NO_WORD, AT + 1.0, "SIGSEGV: Segmentation fault"),
+        (DUMP, NO_WORD, AT + 61.0, f"ProcessDied: {NO_WORD}; its log also has a SIGSEGV from 61 s before, which may"),
+        (f"{DUMP}a worker of the loader died\n", NO_WORD, AT + 1.0, f"ProcessDied: {NO_WORD}; its log also has a SIG"),
+        (
+            DUMP,
+            "Worker exits with an exit code 3.",
+            AT + 1.0,
+            "ProcessDied: Worker exits with an exit code 3.; its log",
+        ),
+        (DUMP, "killed due to the node running low on memory", AT + 1.0, "ProcessDied: killed due to the node running"),
+    ],
+)
+def test_a_log_tells_of_an_end_what_fits_it(tmp_path: Path, text: str, reason: str, died: float, told: str) -> None:
+    log = tmp_path / "worker.err"
+    log.write_text(text)
+    document = vanished(WHO, snapshot.last_words(log), reason, died=died)
+    assert "{type}: {message}".format(**document["exception"]).startswith(told), document["exception"]
+    assert bool(document["frames"]) is told.startswith("SIGSEGV")
+
+
 def test_no_log_is_no_news(tmp_path: Path) -> None:
     assert snapshot.last_words(tmp_path / "missing") is None
 
@@ -544,7 +581,7 @@ def test_a_vanished_process_has_a_document_like_the_others(tmp_path: Path) -> No
     log = tmp_path / "worker.err"
     log.write_text(DUMP)
 
-    document = vanished(WHO, snapshot.last_words(log), "the process died: SIGSEGV")
+    document = vanished(WHO, snapshot.last_words(log), "the process died: SIGSEGV", died=1795185302.0)
 
     assert (document["file"], document["line"], document["function"]) == ("/home/me/job.py", 37, "deep")
     assert document["exception"]["type"] == "SIGSEGV" and document["kind"] == "exit"

@@ -503,7 +503,7 @@ def test_a_driver_that_leaves_after_it_was_told_of_an_error_elsewhere_is_no_caus
     left = replace(event("SystemExit", "1", 8.2, pid=1, source="crash", id="c2"), kind="driver", role="driver")
     found = first_error([raised, left])
     assert found.cause is not None and found.cause.best.raised.type == "KeyError" and not found.others
-    assert [each.why for each in found.followed] == ["an error in its process"]
+    assert not found.followed and found.ended is not None and found.ended.best.raised.type == "SystemExit"
     alone = first_error([left])
     assert alone.cause is not None and alone.cause.best.raised.type == "SystemExit" and alone.sure
     job = JobRow(job_id="01", status="FAILED", entrypoint="python job.py")
@@ -534,3 +534,126 @@ def test_what_the_program_warned_of_in_any_process_stands_below() -> None:
     [given] = view.record(failed, found)["warned"]
     assert (given["kind"], given["line"], given["who"]) == ("UserWarning", 38, ["Scores pid 76", "Scores pid 77"])
     assert "warned in this job" not in view.page(left(), first_error(left().events)).plain
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "level"),
+    [
+        ("ReadTimeout", "HTTPConnectionPool(host='rewards', port=80): Read timed out. (read timeout=5)", CAUSE),
+        ("TimeoutError", "connection to the socket of the judge timed out", CAUSE),
+        ("Timeout", "The file lock '/data/store.lock' could not be acquired: wait for it timed out", CAUSE),
+        ("ValueError", "Unable to create dataset (name already exists)", CAUSE),
+        ("UncompletedJobError", "Job 12 (task: 0) has finished with an error", CAUSE),
+        ("RuntimeError", "vLLM's engine: health check failed", CAUSE),
+        ("DistStoreError", "Timed out after 601 seconds waiting for clients. 1/2 clients joined.", MAYBE),
+        ("DistStoreError", "wait timeout after 5000ms, keys: /ready", MAYBE),
+        ("DistNetworkError", "The client socket has timed out after 5000ms while trying to connect to", MAYBE),
+        ("RuntimeError", "TCPStore(...) timed out", MAYBE),
+        ("DistStoreError", "Socket Timeout", MAYBE),
+        ("ValueError", "The name weights (namespace=x) is already taken. Please use a different name", FOLLOWS),
+        ("NodeDiedError", "the node: health check failed due to missing too many heartbeats", MAYBE),
+    ],
+)
+def test_only_what_ray_and_torch_say_follows_from_their_own(kind: str, message: str, level: int) -> None:
+    assert weigh(event(kind, message)).level == level
+
+
+def test_a_name_that_is_taken_is_not_said_to_be_a_consequence_where_nothing_was_before() -> None:
+    found = first_error([event("ValueError", "The name weights (namespace=x) is already taken.")])
+    assert found.cause is not None and found.sure
+
+
+@pytest.mark.parametrize("message", ["15: SIGTERM came here", "the driver was ended by SIGTERM"])
+def test_a_driver_that_was_asked_to_end_has_not_failed_by_what_nobody_found(message: str) -> None:
+    job = JobRow(job_id="01", status="FAILED", entrypoint="python job.py", message=message)
+    left = replace(event("SystemExit", message, pid=1, source="crash", id="c2"), kind="driver", role="driver")
+    events = [left] if message.startswith("15") else list(word_on(job))
+    page = view.page(Left(job, (), (), ()), first_error(events)).plain
+    assert "--count-caught" not in page
+    own = event("KeyError", "'b'", 20.0, pid=2, source="crash", id="c1")
+    found = first_error([*events, own])
+    assert found.cause is not None and found.cause.best.raised.type == "KeyError"
+
+
+# ---- what the program has got over
+
+HANDLED = f"""\
+:task_name:work
+:task_name:job.fetch
+2026-11-21 21:30:00,500 ERROR a cache miss, going on without it
+{PLAIN.split("INFO ended")[0].partition(chr(10))[2]}:task_name:work
+"""
+LOSS = Raised("ZeroDivisionError", "division by zero", (parse.Frame("/job/loss.py", 4, "loss"),))
+
+
+def crash(raised: Raised, at: float, pid: int, name: str, root: str = "", kind: str = "task") -> Event:
+    role = "driver" if kind == "driver" else "work"
+    return Event("crash", raised, at, role, None, "10.0.0.1", pid, id=name, root=root, kind=kind)
+
+
+def test_what_a_log_alone_has_is_not_the_first_error_where_a_crash_is() -> None:
+    """`logging.exception` of what is handled; the same process has run another task before that."""
+    logged = of_worker(HANDLED)
+    assert [each.role for each in logged] == ["fetch"] and logged[0].time is not None
+    later = crash(LOSS, logged[0].time + 5.0, 8, "c1")
+    driver = crash(Raised("RayTaskError(ZeroDivisionError)", "", ()), later.time or 0.0, 1, "c2", "c1", "driver")
+    found = first_error([*logged, later, driver])
+    assert found.cause is not None and found.cause.best.id == "c1" and not found.others and found.ended is None
+    assert [each.best.raised.type for each in found.logged] == ["KeyError"]
+    page = view.page(Left(JobRow(job_id="01", status="FAILED"), (), (), ()), found).plain
+    assert "as of errors that a program catches itself:\n  KeyError: 'response' at /job/data.py:3 in load  (bef" in page
+    alone = first_error(logged)
+    assert alone.cause is not None and alone.cause.best.raised.type == "KeyError" and not alone.logged
+
+
+def test_the_driver_s_own_word_of_a_task_s_error_is_no_error_that_was_got_over() -> None:
+    echo = Event("log", replace(KEY, pid=7, who="Rank.train"), None, "driver")
+    assert not first_error([echo, crash(LOSS, 9.0, 8, "c1")]).logged
+
+
+def test_what_the_driver_failed_by_is_told_where_it_got_over_the_first_error() -> None:
+    probe = crash(Raised("ValueError", "probe 1 is not there"), 10.0, 7, "c1")
+    step = crash(LOSS, 60.0, 8, "c2")
+    driver = crash(replace(LOSS, type="RayTaskError(ZeroDivisionError)"), 60.1, 1, "c3", "c2", "driver")
+    found = first_error([probe, step, driver])
+    assert found.cause is not None and found.ended is not None
+    assert (found.cause.best.id, found.ended.best.id) == ("c1", "c2")
+    assert "came later" not in [each.why for each in found.followed]
+    failed = Left(JobRow(job_id="01", status="FAILED"), (), (), ())
+    assert (
+        "its driver failed by: ZeroDivisionError: division by zero\n  at /job/loss.py:4"
+        in view.page(failed, found).plain
+    )
+    well = Left(JobRow(job_id="01", status="SUCCEEDED"), (), (), ())
+    page = view.page(well, found).plain
+    assert "failed by" not in page and "later, in its driver: ZeroDivisionError" in page
+    assert view.record(failed, found)["ended"]["crash"] == "c2"  # type: ignore[index]
+    assert first_error([step, driver]).ended is None
+
+
+def test_of_what_has_no_time_nobody_says_that_it_came_later() -> None:
+    log = replace(event("KeyError", "'x'", None, pid=0), source="log", role="driver")
+    found = first_error([log, crash(LOSS, 9.0, 8, "c1")])
+    assert [each.why for each in found.followed] == ["when is not known"]
+    page = view.page(Left(JobRow(job_id="01", status="FAILED"), (), (), ()), found).plain
+    assert "1 more error:" in page and "followed" not in page
+
+
+def test_of_two_errors_of_one_node_it_is_known_which_was_first() -> None:
+    first, second = crash(KEY, 10.0, 7, "c1"), crash(LOSS, 11.5, 8, "c2")
+    job = Left(JobRow(job_id="01", status="FAILED"), (), (), ())
+    assert "1.5 s later: ZeroDivisionError" in view.page(job, first_error([first, second])).plain
+    elsewhere = replace(second, node_ip="10.0.0.2")
+    assert "at the same time: ZeroDivisionError" in view.page(job, first_error([first, elsewhere])).plain
+
+
+def test_an_exit_that_the_driver_has_caught_is_not_the_first_error() -> None:
+    """As of a parser of arguments that is only tried."""
+    caught = replace(crash(Raised("SystemExit", "2"), 1.0, 1, "c0", kind="driver"), role="driver")
+    failed = crash(LOSS, 60.0, 1, "c1", kind="driver")
+    found = first_error([caught, failed])
+    assert found.cause is not None and found.cause.best.id == "c1" and found.ended is None
+    assert [each.why for each in found.followed] == ["which the program caught itself"]
+    page = view.page(Left(JobRow(job_id="01", status="FAILED"), (), (), ()), found).plain
+    assert "1 x SystemExit: 2 in driver  (which the program caught itself)" in page
+    assert first_error([caught]).sure and first_error([failed, caught]).cause == found.cause

@@ -15,6 +15,7 @@ from .stacks import users_lines
 
 OFTEN = 0.5  # seconds
 NEAR = 5.0  # seconds between when it was to run out and a death that came of it
+EARLY = 0.3  # that a death may seem to be before it
 
 Document = dict[str, Any]
 
@@ -77,11 +78,11 @@ def sentence(seen: Document | None, died: float) -> str:
     >>> look = {"alarm": {"due": 100.0, "file": "/job/a.py", "line": 22, "function": "limit"}}
     >>> sentence(look, 100.6)
     'by SIGALRM: a timer of its own, set at /job/a.py:22 in limit, ran out, and nothing handles that signal'
-    >>> sentence(look, 120.0), sentence({}, 100.0)
-    ('', '')
+    >>> sentence(look, 120.0), sentence(look, 98.0), sentence({}, 100.0)
+    ('', '', '')
     """
     alarm = (seen or {}).get("alarm")
-    if not alarm or abs(died - float(alarm["due"])) > NEAR:
+    if not alarm or not -EARLY <= died - float(alarm["due"]) <= NEAR:
         return ""
     where = f"{alarm['file']}:{alarm['line']} in {alarm['function']}"
     return f"by SIGALRM: a timer of its own, set at {where}, ran out, and nothing handles that signal"

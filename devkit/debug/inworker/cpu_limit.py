@@ -6,6 +6,7 @@ a word.
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import Any
 
@@ -16,22 +17,26 @@ Document = dict[str, Any]
 
 
 def pending() -> Document | None:
-    """{"used", "limit"}, in seconds, of this process; None where it has no limit."""
+    """{"used", "limit"}, in seconds, of this process; None where it has no limit.
+
+    Who handles SIGXCPU, which comes at the soft limit, goes on to the hard one.
+    """
     try:
         import resource
 
-        limit = resource.getrlimit(resource.RLIMIT_CPU)[0]
+        handled = signal.getsignal(signal.SIGXCPU) is not signal.SIG_DFL
+        limit = resource.getrlimit(resource.RLIMIT_CPU)[1 if handled else 0]
     except (ImportError, OSError):
         return None
     return None if limit == resource.RLIM_INFINITY else {"used": round(time.process_time(), 1), "limit": limit}
 
 
 def sentence(seen: Document | None, died: float) -> str:
-    """Why a process died, where its last look shows that it was near its limit; else empty.
+    """Why a process died, as its last look shows that it was near its limit; else empty.
 
     >>> look = {"time": 99.0, "cpu": {"used": 7.1, "limit": 8}}
     >>> sentence(look, 100.0)
-    'by SIGXCPU: of the 8 s of CPU time that RLIMIT_CPU gives it, it had used 7.1 s 1.0 s before'
+    'probably by the kernel, at the 8 s of CPU time that RLIMIT_CPU gives it: it had used 7.1 s 1.0 s before'
     >>> sentence({"time": 99.0, "cpu": {"used": 2.0, "limit": 60}}, 100.0), sentence({}, 100.0)
     ('', '')
     """
@@ -42,7 +47,7 @@ def sentence(seen: Document | None, died: float) -> str:
     if known["used"] + ago * CORES + AHEAD < known["limit"]:
         return ""
     used = f"it had used {known['used']:g} s {ago:.1f} s before"
-    return f"by SIGXCPU: of the {known['limit']:g} s of CPU time that RLIMIT_CPU gives it, {used}"
+    return f"probably by the kernel, at the {known['limit']:g} s of CPU time that RLIMIT_CPU gives it: {used}"
 
 
 __all__ = ["pending", "sentence"]

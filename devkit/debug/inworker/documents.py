@@ -226,6 +226,11 @@ class CrashDetails(TypedDict):
     reason: NotRequired[str]  # why a process ended that left no exception
     none: NotRequired[str]  # the name that the line called, and that is None
     ran: NotRequired[list[str]]  # other remote functions that the process of a task has run before
+    unasked: NotRequired[list[str]]  # errors in its process for whose results nobody had asked
+    dropped: NotRequired[list[str]]  # each `finally` of the failing code that drops what is raised
+    hidden: NotRequired[str]  # the exception that `raise ... from None` leaves out
+    late: NotRequired[str]  # that it may have failed before its line
+    changed: NotRequired[list[str]]  # variables that may have been written to after the error
     remade: NotRequired[str]  # why an exception of a task could not be unpickled
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent
     modules: NotRequired[dict[str, dict[str, str]]]  # of the program, in which it failed: the file and its digest
@@ -239,6 +244,7 @@ class CrashDetails(TypedDict):
     actor: NotRequired[str]  # its name, or its id, of a process that ended without an exception
     made: NotRequired[CallFacts]  # with what that actor was made
     call: NotRequired[CallFacts]  # which method it was at when it was last looked at
+    called: NotRequired[str]  # the function of the task that it was at
     asked_by: NotRequired[str]  # the task that asked for what it was at, or "driver"
     memory: NotRequired[MemoryFacts]  # as it was last told
     seen: NotRequired[float]  # seconds between the last look at such a process, which the frames are of, and its end

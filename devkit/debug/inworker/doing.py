@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from . import alarms, cpu_limit, kills, ownership, signals, unmet
+from . import alarms, cpu_limit, kills, mapped, ownership, signals, unmet
 from .identity import DRIVER
 from .made import Call, current_call, told
 from .stacks import users_lines
@@ -32,11 +32,7 @@ class Doing:
     def __init__(self) -> None:
         self._told: list[Document] = []
         self._memory: dict[str, int] = {}
-        self._puts: list[Document] = []
-        self._kills: list[Document] = []
-        self._signals: list[Document] = []
-        self._alarm: Document | None = None
-        self._cpu: Document | None = None
+        self._known: Document = {}  # beside these
         self._next = 0.0
         self._lock = threading.Lock()
         self._connection: Any = None
@@ -66,15 +62,11 @@ class Doing:
         self._next = now + EVERY_SECONDS
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         frames, used = place_of_work(frame), memory()
-        fresh, puts, killed, sent = self._learn(), ownership.puts(), kills.noted(), signals.noted()
-        alarm, cpu = alarms.pending(), cpu_limit.pending()
-        told_before = (self._told, self._puts, self._kills, self._signals, self._alarm, self._cpu)
-        if not fresh and (frames, puts, killed, sent, alarm, cpu) == told_before and not _has_grown(self._memory, used):
+        fresh, known = self._learn(), _known()
+        if not fresh and (frames, known) == (self._told, self._known) and not _has_grown(self._memory, used):
             return None
-        self._told, self._memory, self._puts, self._kills, self._signals = frames, used, puts, killed, sent
-        self._alarm, self._cpu = alarm, cpu
-        known = {"alarm": alarm, "cpu": cpu, "memory": used, "puts": puts, "kills": killed, "signals": sent}
-        said = {"made": self._made, "call": _call_of(frame), **known}
+        self._told, self._memory, self._known = frames, used, known
+        said = {"made": self._made, "call": _call_of(frame), "memory": used, **known}
         return {"type": "doing", "time": time.time(), "frames": frames, **{k: v for k, v in said.items() if v}}
 
     def tell(self, connection: Any, identity: Document) -> None:
@@ -111,6 +103,12 @@ class Doing:
             return False
         self._made = told(call)
         return True
+
+
+def _known() -> Document:
+    """What may be why it ends, or why others do."""
+    own = {"alarm": alarms.pending(), "cpu": cpu_limit.pending(), "maps": mapped.noted()}
+    return {**own, "puts": ownership.puts(), "kills": kills.noted(), "signals": signals.noted()}
 
 
 def _call_of(frame: FrameType | None) -> Document | None:

@@ -37,7 +37,7 @@ def tree_of(filename: str) -> tuple[int, ast.Module | None]:
     if kept is None or kept[0] != size:
         try:
             tree = ast.parse("".join(lines)) if 0 < size <= LONGEST else None
-        except (SyntaxError, ValueError, RecursionError):
+        except (SyntaxError, ValueError, RecursionError, SystemError):  # the last one by a defect of Python 3.11
             tree = None
         if len(_trees) >= MOST_KEPT:
             _trees.clear()

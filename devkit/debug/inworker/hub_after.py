@@ -58,7 +58,7 @@ async def keep_death(hub: Hub, identity: Document, fate: Document, seen: Documen
         identity, seen = told.get("identity", identity), told.get("seen")
     who, reason = Identity.from_json(identity), str(fate["reason"])
     if sent := signals.sender(identity, _tellers(hub)):
-        reason = signals.sentence(reason, *sent)
+        reason = signals.sentence(reason, *sent, float(fate.get("time") or time.time()))
     hub.keep_crash(vanished(who, words, reason, task=fate.get("task"), died=fate.get("time"), seen=seen))
 
 

@@ -13,6 +13,7 @@ RECORD = 8192  # bytes; the kernel's own limit
 
 INITIAL = "pid:[4026531836]"  # the kernel's own name for the pids that its log has; a container has others
 RECENT = 60.0  # seconds
+OLD = 600.0  # seconds, of what the kernel did to a process that is missed now
 
 _KILLED = re.compile(
     r"(?:\d+,\d+,(?P<at>\d+)[^;\n]*;)?"  # microseconds since the machine was started
@@ -27,7 +28,8 @@ def killed_for_memory(pid: int, role: str = "", log: str = LOG, namespace: str =
 
     In a container a pid is not the kernel's: a process with Ray's name for `role` counts there, killed just now.
     """
-    is_it = _by_pid(pid) if (namespace or _namespace()) == INITIAL else _by_name(role, time.monotonic())
+    now = time.monotonic()
+    is_it = _by_pid(pid, now) if (namespace or _namespace()) == INITIAL else _by_name(role, now)
     found = [match for match in _KILLED.finditer(_read(log)) if is_it(match)]
     return _words(found[-1]) if found else None
 
@@ -39,8 +41,14 @@ def _namespace() -> str:
         return INITIAL
 
 
-def _by_pid(pid: int) -> Callable[[re.Match[str]], bool]:
-    return lambda killed: int(killed["pid"]) == pid
+def _by_pid(pid: int, now: float) -> Callable[[re.Match[str]], bool]:
+    """Not long ago, if the log says when: another process may have had that number before."""
+
+    def is_it(killed: re.Match[str]) -> bool:
+        old = killed["at"] is not None and now - int(killed["at"]) / 1e6 > OLD
+        return int(killed["pid"]) == pid and not old
+
+    return is_it
 
 
 def _by_name(role: str, now: float) -> Callable[[re.Match[str]], bool]:

@@ -15,7 +15,7 @@ LONGEST = 1000  # characters of what C++ said
 ABORT = "SIGABRT"
 
 _FATAL = re.compile(r"^(?:Fatal Python error: |Windows fatal exception: )(.+)$", re.MULTILINE)
-_SIGNAL = re.compile(r"\*\*\* (SIG[A-Z0-9]+) received")
+_SIGNAL = re.compile(r"\*\*\* (SIG[A-Z0-9]+) received(?: at time=(\d{9,11})\b)?")
 _STACK = re.compile(r"^(Stack|(?:Current )?[Tt]hread .*?) \(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _NAMES = {
@@ -35,7 +35,12 @@ _UNCAUGHT = re.compile(
 )
 _TRACE = re.compile(r"\s/\S+\.so[.\d]*\(\S*\) \[0x.*")  # of Ray's, in the same line
 _NESTED = re.compile(r"(\d{1,3})(.*)")
-_MEMORY = re.compile(r"std::bad_alloc|Cannot allocate memory|[Oo]ut of memory|OOM|MemoryError")
+_MEMORY = re.compile(r"std::bad_alloc|Cannot allocate memory|\b[Oo]ut of memory\b|\bOOM\b|MemoryError\b|OutOfMemory")
+_OF_DUMP = re.compile(  # what stands behind the head of a dump, and is of it
+    r"\s*$|  |Extension modules: |(?:Stack|(?:Current )?[Tt]hread )|<no Python frame>|PC: @"
+    r"|\[[^\]]* [EFWI] \d+ \d+\] "
+)
+NEAR_END = 2000  # characters of a log
 
 
 def lives(pid: int) -> bool:
@@ -57,34 +62,49 @@ def lives(pid: int) -> bool:
 def last_words(path: str | os.PathLike[str], detail: str = "") -> dict[str, Any] | None:
     """The signal, the message and the stack (innermost frame first) of a process that died, as far as they are known.
 
-    `detail` is what Ray says of its end, which tells of memory that ran out. None: nothing is known.
+    `detail` is what Ray says of its end, which tells of memory that ran out. None: nothing is known. With `at`, in
+    seconds since the epoch, where the log says when the signal came; with `went_on` where it has more behind that. What
+    a log says of memory is no more than a `hint`: a program prints that of what it has got over, too.
     """
     text = _tail(path)
     fatal = list(_FATAL.finditer(text))
     if fatal:
         return _of_dump(text, fatal[-1])
-    signals = _SIGNAL.findall(text)
+    signals = list(_SIGNAL.finditer(text))
     if signals:  # Ray's own handler came so far, Python's did not
-        said = (said_by_cpp(text) if signals[-1] == ABORT else "") or f"{signals[-1]} received"
-        return {"kind": "signal", "signal": signals[-1], "message": said, "frames": []}
-    memory = _memory_line(text) or _memory_line(detail.partition("Some common causes")[0])
-    return {"kind": "memory", "signal": "SIGKILL", "message": memory, "frames": []} if memory else None
+        name, behind = signals[-1][1], text[signals[-1].end() :].partition("\n")[2]
+        said = (said_by_cpp(text) if name == ABORT else "") or f"{name} received"
+        return {"kind": "signal", "signal": name, "message": said, "frames": [], **_when(signals[-1], behind)}
+    if memory := _memory_line(detail.partition("Some common causes")[0]):
+        return {"kind": "memory", "signal": "SIGKILL", "message": memory, "frames": []}
+    hint = _memory_line(text[-NEAR_END:])
+    return {"kind": "memory", "signal": "", "message": "", "frames": [], "hint": hint} if hint else None
 
 
 def _of_dump(text: str, fatal: re.Match[str]) -> dict[str, Any]:
     message = fatal.group(1).strip()
-    signals = _SIGNAL.findall(text[: fatal.start()])
-    signal = _NAMES.get(message) or (signals[-1] if signals else "")
-    memory = _memory_line(text[: fatal.end()][-4000:])
-    said = said_by_cpp(text[: fatal.start()]) if signal == ABORT and not memory else ""
+    signals = list(_SIGNAL.finditer(text[: fatal.start()]))
+    signal = _NAMES.get(message) or (signals[-1][1] if signals else "")
+    said = said_by_cpp(text[: fatal.start()]) if signal == ABORT else ""
+    memory = _memory_line(said or message)
+    hint = "" if memory or said or signal not in (ABORT, "") else _memory_line(text[: fatal.start()][-NEAR_END:])
     frames, is_own = frames_of_dump(text[fatal.end() :])
     return {
         "kind": "memory" if memory and signal in (ABORT, "") else "signal",
         "signal": signal,
-        "message": said or (f"{message}: {memory}" if memory else message),
+        "message": said or message,
         "frames": frames,
+        **_when(signals[-1] if signals else None, text[fatal.end() :]),
         **({} if is_own else {"elsewhere": True}),
+        **({"hint": hint} if hint else {}),
     }
+
+
+def _when(signal: re.Match[str] | None, behind: str) -> dict[str, Any]:
+    """When a signal came, if that is said; and whether who wrote of it wrote on, as who outlives a child does."""
+    at = {"at": int(signal[2])} if signal is not None and signal[2] else {}
+    went_on = any(not _OF_DUMP.match(line) for line in behind.splitlines())
+    return {**at, **({"went_on": True} if went_on else {})}
 
 
 def signal_of(message: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any
 
+from .kills import fields
 from .records import CrashRecord
 from .stacks import OURS
 
@@ -140,15 +141,20 @@ def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
     ordered = sorted(records, key=lambda record: (record.id in told or record.root is not None, record.time))
     first: dict[tuple[str, str], str] = {}
     roots: dict[str, str] = {}
+    supposed: set[str] = set()
     for record in ordered:
         root = record.root
         if record.id in told:
-            root = _death_behind(record, deaths)
+            root, is_known = _death_behind(record, deaths)
+            supposed |= set() if is_known or root is None else {record.id}
         if root is None and record.task_id.strip("f") and record.kind in _RETRIED:  # not Ray's id of no task
             root = first.setdefault((record.job_id, record.task_id), record.id)
         if root is not None and root != record.id:
             roots[record.id] = roots.get(root, root)
-    return [replace(record, root=roots.get(record.id)) for record in records]
+    return [
+        replace(record, root=roots.get(record.id), supposed=record.supposed or record.id in supposed)
+        for record in records
+    ]
 
 
 def _tells_of_a_death(record: CrashRecord) -> bool:
@@ -156,18 +162,26 @@ def _tells_of_a_death(record: CrashRecord) -> bool:
     return is_of_a_death(record.exception["type"]) or bool(record.waited)
 
 
-def _death_behind(record: CrashRecord, deaths: Sequence[CrashRecord]) -> str | None:
-    """The death of which an error tells: of a task that it waited for, of an actor; else the nearest unknown one."""
-    mine = [death for death in deaths if death.job_id == record.job_id and death.id != record.id]
+def _death_behind(record: CrashRecord, deaths: Sequence[CrashRecord]) -> tuple[str | None, bool]:
+    """The death of which an error tells: of a task that it waited for, of an actor; else the nearest unknown one.
+
+    Where Ray names the process that died, it is no other's death. And whether that is known, and not only supposed.
+    """
+    pid = fields(record.exception["message"]).get("pid")
+    mine = [
+        death
+        for death in deaths
+        if death.job_id == record.job_id and death.id != record.id and pid in (None, str(death.pid))
+    ]
     known = [death for death in mine if any(is_of(task, death.task_id) for task in record.waited)]
     if known:
-        return min(known, key=lambda death: death.time).id
+        return min(known, key=lambda death: death.time).id, True
     near = [
         death
         for death in mine
         if (not record.waited or not death.task_id) and -LATE_SECONDS <= record.time - death.time <= NEAR_SECONDS
     ]
-    return max(near, key=lambda death: death.time).id if near else None
+    return (max(near, key=lambda death: death.time).id, pid is not None) if near else (None, True)
 
 
 def is_of(waited: str, task_id: str) -> bool:

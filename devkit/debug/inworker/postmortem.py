@@ -14,11 +14,12 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType, ModuleType, TracebackType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
 from . import ended, threads
 from .imports import on_import
+from .words import BY_SIGTERM
 
 OnCrash = Callable[[BaseException, str], object]  # is given the exception and the kind of the crash
 
@@ -269,11 +270,18 @@ def _watch_soft_exits(report: _Reporter) -> None:
     def soft_exit(status: Any = None, /) -> Any:
         handled = sys.exc_info()[1]
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main and status not in (0, None) and not isinstance(handled, KeyboardInterrupt | SystemExit):
+        if is_main and _is_by_signal(sys._getframe(1).f_code):  # whatever is handled at that moment is not why
+            report(_raised_here(SystemExit(f"{status}: {BY_SIGTERM}"), None), "driver")
+        elif is_main and status not in (0, None) and not isinstance(handled, KeyboardInterrupt | SystemExit):
             report(handled or _raised_here(SystemExit(status), None), "driver")
         original(status)
 
     sys.exit = soft_exit
+
+
+def _is_by_signal(code: CodeType) -> bool:
+    """Whether it is Ray's handler of SIGTERM that leaves."""
+    return code.co_name == "sigterm_handler" and _is_rays(code.co_filename)
 
 
 def _is_failure(status: object, kind: str) -> bool:

@@ -124,6 +124,7 @@ class CrashRecord(Record):
     worker_id: str = ""
     task_id: str = ""
     waited: tuple[str, ...] = ()  # tasks whose results it asked for, where it was told of a death
+    supposed: bool = False  # whether its root is supposed, by kind and time alone
 
 
 def crash_of(document: Any) -> CrashRecord:
@@ -146,6 +147,7 @@ _KINDS: dict[Any, tuple[type, ...]] = {
     "int": (int,),
     "int | None": (int, type(None)),
     "float": (int, float),
+    "bool": (bool,),
     "tuple[str, ...]": (tuple,),
     "Raised": (dict,),
     "Raised | None": (dict, type(None)),
@@ -169,5 +171,5 @@ def check_types(record: Record) -> None:
         value = getattr(record, each.name)
         inner = value if type(value) is tuple else ()
         right = type(value) in _KINDS[each.type] and all(type(one) is str for one in inner)
-        if not right or (isinstance(value, (int, float)) and not is_number(value)):
+        if not right or (type(value) in (int, float) and not is_number(value)):
             raise TypeError(f"{each.name} is {value!r:.40}")

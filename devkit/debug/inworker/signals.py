@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,6 +15,7 @@ from .stacks import users_lines
 from .words import NO_WORD
 
 MOST = 20  # that are told, the last ones
+NEAR = 10.0  # seconds between a signal and an end that came of it
 DEADLY = frozenset(
     getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGABRT", "SIGSEGV") if hasattr(signal, name)
 )
@@ -46,14 +48,14 @@ def watch(on_new: Callable[[], object]) -> None:
 def _note(pid: int, number: int, on_new: Callable[[], object]) -> None:
     try:
         if (site := next(users_lines(sys._getframe(2)), None)) is not None:
-            _noted.append({"pid": int(pid), "signal": signal.Signals(number).name, **site})
+            _noted.append({"pid": int(pid), "signal": signal.Signals(number).name, "time": time.time(), **site})
             on_new()
     except Exception:  # noqa: BLE001 - whatever is wrong with the numbers, the kernel says so
         return
 
 
 def noted() -> list[Document]:
-    """[{"pid", "signal", "file", "line", "function"}], the oldest first."""
+    """[{"pid", "signal", "time", "file", "line", "function"}], the oldest first."""
     return list(_noted)
 
 
@@ -75,13 +77,19 @@ def sender(victim: Document, seen: Iterable[tuple[Document, Document]]) -> tuple
     return None
 
 
-def sentence(reason: str, who: Document, note: Document) -> str:
-    """
+def sentence(reason: str, who: Document, note: Document, died: float) -> str:
+    """Why a process died, which was sent a signal: it may have outlived that, and have ended otherwise.
+
     >>> guard = {"role": "Guard", "pid": 7}
-    >>> note = {"signal": "SIGKILL", "file": "/job/a.py", "line": 31, "function": "Guard.check"}
-    >>> sentence(f"the process died: {NO_WORD}", guard, note)
-    'the process died: by SIGKILL, which Guard pid 7 sent at /job/a.py:31 in Guard.check'
+    >>> note = {"signal": "SIGTERM", "time": 90.0, "file": "/job/a.py", "line": 31, "function": "Guard.check"}
+    >>> sentence(f"the process died: {NO_WORD}", guard, note, 91.0)
+    'the process died: by SIGTERM, which Guard pid 7 sent at /job/a.py:31 in Guard.check'
+    >>> sentence("exit code 3.", guard, note, 91.0)
+    'exit code 3; 1.0 s before, Guard pid 7 sent it SIGTERM at /job/a.py:31 in Guard.check'
     """
     by = "the driver" if who["role"] == "driver" else f"{who['role']} pid {who['pid']}"
-    sent = f"{note['signal']}, which {by} sent at {note['file']}:{note['line']} in {note['function']}"
-    return reason.replace(NO_WORD, f"by {sent}") if NO_WORD in reason else f"{reason}; by {sent}"
+    place = f"{note['file']}:{note['line']} in {note['function']}"
+    ago = max(0.0, died - float(note.get("time", died)))
+    if NO_WORD in reason and ago <= NEAR:
+        return reason.replace(NO_WORD, f"by {note['signal']}, which {by} sent at {place}")
+    return f"{reason.rstrip('.')}; {ago:.1f} s before, {by} sent it {note['signal']} at {place}"

@@ -24,10 +24,9 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from . import leftovers, masked, ownership
+from . import clues
 from .affordable import Showing, order
 from .crash_files import KEPT, encode, list_folder, load, record_of, store
-from .identity import task_called
 from .insides import attributes
 from .lastwords import last_words
 from .lineage import Place, awaited, chain_of, is_of_a_death, is_outer_level, link, places_of, root_of, tag
@@ -37,7 +36,6 @@ from .sources import is_users, source_around
 from .spoken import last_lines
 from .stacks import all_threads, describe
 from .statements import globals_at
-from .unpicklable import lost_on_the_way, remade, way_of
 from .values import Limits
 from .words import plain
 
@@ -92,19 +90,7 @@ def take(
     }
     if not light and (wrote := last_lines(WROTE)):
         document["wrote"] = wrote
-    if way := way_of(error):
-        document["way"] = scrub(way)
-    whys = [remade(each) for _, each in chain]
-    if why := next(filter(None, [*whys, lost_on_the_way(error) if kind in ("task", "actor") else ""]), ""):
-        document["remade"] = why
-    if hidden := next(filter(None, (masked.said(each) for _, each in chain)), ""):
-        document["masked"] = hidden
-    if name := leftovers.called_in_vain(error):
-        document["none"] = name
-    if kind == "task" and (earlier := leftovers.ran(task_called().rpartition(".")[2])):
-        document["ran"] = earlier
-    if found := ownership.lost(error):
-        document["lost"] = found
+    document |= clues.found(clues.Failure(error, kind, light))
     document = without(document, shot.secrets)
     _shrink(document, size)
     return document

@@ -59,8 +59,10 @@ def _doing(document: Document) -> None:
     _list(document.get("puts", []), lambda each: _need(_kinds(each, {**kinds, "objects": list}), (*kinds, "objects")))
     killed = {**kinds, "actor": str}
     _list(document.get("kills", []), lambda each: _need(_kinds(each, killed), killed))
-    sent = {**kinds, "pid": int, "signal": str}
-    _list(document.get("signals", []), lambda each: _need(_kinds(each, sent), sent))
+    sent = {**kinds, "pid": int, "signal": str, "time": float}
+    _list(document.get("signals", []), lambda each: _need(_kinds(each, sent), (*kinds, "pid", "signal")))
+    maps = {"file": str, "size": int}
+    _list(document.get("maps", []), lambda each: _need(_kinds(each, maps), maps))
     if "alarm" in document:
         _need(_kinds(document["alarm"], kinds), kinds)
         if not is_number(document["alarm"]["due"]):

@@ -55,6 +55,7 @@ class Limits:
 SMALL = Limits()
 LARGE = Limits(text=4000, items=100, depth=6, total=16_000)
 
+KEYS = 4  # that are shown of a dictionary which is too deep for its values
 BUILTINS = vars(builtins)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 # Whose `repr`, written in C, calls nothing of the program's and is short.
@@ -126,12 +127,23 @@ class _Text:
         if id(value) in self._open:
             return "..."
         if depth >= self._limits.depth or self._left <= 0:
-            return f"<{type_name(type(value))}{_length(value)}>"
+            return f"<{type_name(type(value))}{_length(value)}{self._first_keys(value)}>"
         self._open.add(id(value))
         try:
             return self._container(value, depth)
         finally:
             self._open.discard(id(value))
+
+    def _first_keys(self, value: Any) -> str:
+        """Of a dictionary that is too deep to be shown: what it has, and of which types."""
+        mapping = as_mapping(value)
+        if not mapping or mapping is BUILTINS or self._left <= 0:
+            return ""
+        pairs = [(key, each) for key, each in islice(dict.items(mapping), KEYS) if type(key) in (str, int)]
+        texts = [f"{self._scalar(key)}: {type_name(type(each))}" for key, each in pairs]
+        if dict.__len__(mapping) > len(texts):
+            texts.append("...")
+        return f" {{{', '.join(texts)}}}" if pairs else ""
 
     def _container(self, value: Any, depth: int) -> str:
         kind = type(value)

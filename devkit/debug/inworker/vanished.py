@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from . import alarms, cpu_limit
+from . import alarms, cpu_limit, mapped
 from .doing import EVERY_SECONDS
 from .identity import WORKER
 from .records import DIED, Identity, Raised
@@ -17,6 +18,9 @@ from .sources import is_users, source_around
 from .words import NO_WORD, NO_WORD_YET, plain
 
 AROUND = 4  # lines of source before and after
+SIGNAL_SECONDS = 60.0  # between a deadly signal and when Ray knows of the end, at most; to write a core file takes some
+DUMPED = 100  # frames that a dump has of a thread, at most
+OTHER_ENDS = ("exit code", "running low on memory")  # as Ray tells of ends by no such signal
 
 Document = dict[str, Any]
 
@@ -42,7 +46,8 @@ def vanished(
     ended = time.time() if died is None else died
     if known := alarms.sentence(seen, ended) or cpu_limit.sentence(seen, ended):
         reason = known if reason == NO_WORD_YET else reason.replace(NO_WORD, known)
-    words, task = words or {}, task or {}
+    words, other = (words or {}, "") if is_of_end(words or {}, reason, ended) else ({}, _of_another(words or {}, ended))
+    task = task or {}
     last_seen = None if words.get("frames") or not _is_of_task(seen, task) else seen
     bare = words.get("frames") or (last_seen or {}).get("frames") or []
     is_near = bool(words.get("frames"))  # its log was on this machine, and so is what it ran
@@ -53,10 +58,7 @@ def vanished(
     if not where[2]:
         where = ("", 0, name)
     role = name.rpartition(".")[2] if name and identity.role in ("", WORKER) else identity.role
-    exception: Raised = {
-        "type": words.get("signal") or DIED,
-        "message": scrub(plain(words.get("message") or reason)),
-    }
+    exception = _said(words, reason, other, seen or {})
     record = record_at(
         replace(identity, role=role), "exit", exception, where, None, str(task.get("task_id") or ""), died
     )
@@ -81,6 +83,52 @@ def vanished(
     return document
 
 
+def _said(words: Document, reason: str, other: str, seen: Document) -> Raised:
+    short = mapped.sentence(seen.get("maps", [])) if words.get("signal") == mapped.SIGNAL else ""
+    told = (words.get("message") or reason, other, _hinted(words), _deep(words), short)
+    return {"type": words.get("signal") or DIED, "message": scrub(plain("; ".join(filter(None, told))))}
+
+
+def is_of_end(words: Document, reason: str, ended: float) -> bool:
+    """Whether a signal of which a log tells ended its process; not one of a child, which writes to the same log.
+
+    >>> words = {"kind": "signal", "signal": "SIGSEGV", "at": 1000}
+    >>> is_of_end(words, NO_WORD, 1002.0), is_of_end(words, NO_WORD, 1100.0)
+    (True, False)
+    >>> is_of_end(words, "Worker exits with an exit code 3.", 1002.0), is_of_end({**words, "went_on": True}, "", 1002.0)
+    (False, False)
+    """
+    if words.get("kind") != "signal" and not words.get("at"):
+        return True
+    late = "at" in words and ended - float(words["at"]) > SIGNAL_SECONDS
+    return not late and not words.get("went_on") and not any(each in reason for each in OTHER_ENDS)
+
+
+def _of_another(words: Document, ended: float) -> str:
+    when = f" from {max(0.0, ended - float(words['at'])):.0f} s before" if words.get("at") else ""
+    return f"its log also has a {words['signal'] or words['message']}{when}, which may be that of a process it started"
+
+
+def _deep(words: Document) -> str:
+    """Of a fault in a stack that is as deep as a dump shows at most, and goes round.
+
+    >>> frame = {"file": "/job/a.py", "line": 7, "function": "Node.__repr__"}
+    >>> _deep({"signal": "SIGSEGV", "frames": [frame] * 100})[:63]
+    'it may have run out of stack: it was 100 or more calls deep, of'
+    >>> _deep({"signal": "SIGSEGV", "frames": [frame] * 20}), _deep({"signal": "SIGBUS", "frames": [frame] * 100})
+    ('', '')
+    """
+    frames = words.get("frames") or []
+    often = Counter(each["function"] for each in frames).most_common(1)
+    if words.get("signal") != "SIGSEGV" or len(frames) < DUMPED or often[0][1] < DUMPED // 4:
+        return ""
+    return f"it may have run out of stack: it was {DUMPED} or more calls deep, of which {often[0][1]} are {often[0][0]}"
+
+
+def _hinted(words: Document) -> str:
+    return f"the end of its log says: {words['hint']}" if words.get("hint") else ""
+
+
 def _told(frames: list[Document], is_near: bool) -> Iterator[Document]:
     for each in frames:
         user = is_users(each["file"])
@@ -89,7 +137,7 @@ def _told(frames: list[Document], is_near: bool) -> Iterator[Document]:
 
 
 def _known(identity: Identity, task: Document, seen: Document) -> Document:
-    """What else there is, if anything: `actor`, `made` and `call` with their arguments, `memory`, `asked_by`."""
+    """What else there is: `actor`, `made` and `call` with their arguments, `called`, `memory`, `asked_by`."""
     call, at = seen.get("call"), str(task.get("name") or "").rpartition(".")[2]
     found = {
         "actor": identity.actor,
@@ -97,6 +145,7 @@ def _known(identity: Identity, task: Document, seen: Document) -> Document:
         "call": call if call and at in ("", call["name"]) else None,  # the last look may be at an earlier one
         "memory": seen.get("memory"),
         "asked_by": task.get("asked_by"),
+        "called": at,
     }
     return {name: value for name, value in found.items() if value}
 

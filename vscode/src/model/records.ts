@@ -127,6 +127,16 @@ export interface CrashDetails {
   readonly none?: string;
   /** other remote functions that the process of a task has run before */
   readonly ran?: readonly string[];
+  /** errors in its process for whose results nobody had asked */
+  readonly unasked?: readonly string[];
+  /** each `finally` of the failing code that drops what is raised */
+  readonly dropped?: readonly string[];
+  /** the exception that `raise ... from None` leaves out */
+  readonly hidden?: string;
+  /** that it may have failed before its line */
+  readonly late?: string;
+  /** variables that may have been written to after the error */
+  readonly changed?: readonly string[];
   /** why an exception of a task could not be unpickled */
   readonly remade?: string;
   /** to what could not be pickled, from what was to be sent */
@@ -151,6 +161,8 @@ export interface CrashDetails {
   readonly made?: CallFacts;
   /** which method it was at when it was last looked at */
   readonly call?: CallFacts;
+  /** the function of the task that it was at */
+  readonly called?: string;
   /** the task that asked for what it was at, or "driver" */
   readonly asked_by?: string;
   /** as it was last told */
@@ -195,6 +207,8 @@ export interface CrashRecord {
   readonly task_id: string;
   /** tasks whose results it asked for, where it was told of a death */
   readonly waited: readonly string[];
+  /** whether its root is supposed, by kind and time alone */
+  readonly supposed: boolean;
 }
 
 /** `devkit crashes`. */

@@ -1,0 +1,120 @@
+"""What may be known of a failure beside its frames and values: each clue is found by a function of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import changed, dropped, leftovers, masked, ownership, unasked
+from .identity import task_called
+from .lineage import chain_of
+from .redaction import scrub
+from .unpicklable import lost_on_the_way, remade, way_of
+from .values import error_line
+from .words import say
+
+BLOCKING = "CUDA_LAUNCH_BLOCKING"
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception that left the program's code."""
+
+    error: BaseException
+    kind: str  # of the crash
+    light: bool = False  # another attempt, or an outer level: what takes long to find is known already
+
+    @property
+    def errors(self) -> list[BaseException]:
+        return [each for _, each in chain_of(self.error)]
+
+
+def _way(failure: Failure) -> str:
+    return scrub(way_of(failure.error))
+
+
+def _remade(failure: Failure) -> str:
+    here = next(filter(None, map(remade, failure.errors)), "")
+    return here or (lost_on_the_way(failure.error) if failure.kind in ("task", "actor") else "")
+
+
+def _masked(failure: Failure) -> str:
+    return next(filter(None, map(masked.said, failure.errors)), "")
+
+
+def _none(failure: Failure) -> str:
+    return leftovers.called_in_vain(failure.error)
+
+
+def _ran(failure: Failure) -> list[str]:
+    return leftovers.ran(task_called().rpartition(".")[2]) if failure.kind == "task" else []
+
+
+def _lost(failure: Failure) -> Document | None:
+    return ownership.lost(failure.error)
+
+
+def _hidden(failure: Failure) -> str:
+    """What `raise ... from None` leaves out of the chain."""
+    last = chain_of(failure.error)[-1][1]
+    behind = last.__context__ if last.__suppress_context__ and last.__cause__ is None else None
+    if behind is None:
+        return ""
+    place = unasked.place(behind)
+    return f"`from None` hides {error_line(behind)}{f' at {place}' if place else ''}"
+
+
+def _late(failure: Failure) -> str:
+    """Of CUDA, whose kernels run behind the program's back."""
+    said = next((each for each in map(error_line, failure.errors) if "CUDA error: " in each), "")
+    if not said or os.environ.get(BLOCKING, "0") not in ("", "0"):
+        return ""
+    return f"CUDA may report it late: what failed was started at this line or before it; {BLOCKING}=1 shows where"
+
+
+def _changed(failure: Failure) -> list[str]:
+    return [] if failure.light else changed.said(failure.errors)
+
+
+def _dropped(failure: Failure) -> list[str]:
+    return [] if failure.light else dropped.said(failure.errors)
+
+
+def _unasked(failure: Failure) -> list[str]:
+    return [] if failure.light else unasked.said(failure.errors)
+
+
+# By the name that a clue has in the document of a crash.
+CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
+    ("way", _way),
+    ("remade", _remade),
+    ("masked", _masked),
+    ("none", _none),
+    ("ran", _ran),
+    ("lost", _lost),
+    ("hidden", _hidden),
+    ("late", _late),
+    ("changed", _changed),
+    ("dropped", _dropped),
+    ("unasked", _unasked),
+)
+
+
+def found(failure: Failure) -> Document:
+    """{name: clue} of those that there are."""
+    return {name: clue for name, look in CLUES if (clue := _looked(name, look, failure))}
+
+
+def _looked(name: str, look: Callable[[Failure], Any], failure: Failure) -> Any:
+    try:
+        return look(failure)
+    except Exception as problem:  # noqa: BLE001 - keeps the crash, though a value of the program's fails at a look
+        say(f"the clue {name!r} of a crash could not be looked for: {problem!r}")
+        return None
+
+
+__all__ = ["Failure", "found"]

@@ -1,0 +1,179 @@
+"""What is said of a crash beside its frames: what was dropped, what nobody asked for, what has changed since."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from devkit.debug.crash_page import crash_page
+from devkit.debug.inworker import clues
+from devkit.debug.inworker.clues import Failure
+from tests.debug.hub_fake import printed
+from tests.debug.test_snapshot import crash_of, take
+
+
+def told(error: BaseException, **facts: Any) -> dict[str, Any]:
+    return clues.found(Failure(error, facts.pop("kind", "actor"), **facts))
+
+
+# ---- a finally that drops
+
+
+class Loader:
+    def load(self, name: str) -> Any:
+        try:
+            return {"a": 1}[name]
+        finally:
+            return None  # noqa: B012, SIM107
+
+    def retry(self) -> None:
+        for number in range(2):
+            try:
+                int("x")
+            finally:
+                for _ in range(3):
+                    break
+                if number:
+                    continue  # noqa: B012
+
+    def careful(self) -> int:
+        try:
+            return int("1")
+        finally:
+            for _ in range(3):
+                break
+
+    def run(self) -> int:
+        return len(self.load("b"))
+
+    def other(self) -> None:
+        raise ValueError(self.careful())
+
+
+def test_a_finally_that_drops_what_is_raised_is_named_where_the_failing_code_calls_it() -> None:
+    [line] = told(crash_of(Loader().run))["dropped"]
+    assert line.startswith("load has a `return` in a `finally`, at test_clues.py:") and line.endswith("what is raised")
+    assert "dropped" not in told(crash_of(Loader().run), light=True)
+    [line] = told(crash_of(Loader().retry))["dropped"]
+    assert line.startswith("retry has a `continue` in a `finally`")
+    assert "dropped" not in told(crash_of(Loader().other))
+
+
+# ---- what nobody asked for
+
+
+def test_a_task_in_the_background_that_failed_and_that_nobody_awaits_is_told() -> None:
+    async def fill() -> None:
+        raise KeyError("missing")
+
+    async def serve() -> None:
+        task = asyncio.create_task(fill())
+        awaited = asyncio.create_task(fill())
+        await asyncio.wait([task, awaited])
+        awaited.exception()
+        raise IndexError(task.get_name())
+
+    document = take(crash_of(asyncio.run, serve()), kind="actor")
+    [line] = document["unasked"]
+    assert line.startswith("a task of asyncio has failed by KeyError: 'missing' at test_clues.py:")
+    assert line.endswith(".fill, and nobody had asked for that")
+    assert line in printed(crash_page(document, [], document["time"]))
+
+
+def test_a_task_whose_error_is_the_crash_itself_is_no_news() -> None:
+    async def serve() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+
+    async def fail() -> None:
+        raise KeyError("missing")
+
+    assert "unasked" not in told(crash_of(asyncio.run, serve()))
+
+
+def test_futures_of_a_pool_that_failed_and_whose_result_nobody_took_are_told() -> None:
+    def score(number: int) -> int:
+        raise KeyError(number)
+
+    def mean() -> float:
+        with ThreadPoolExecutor(2) as pool:
+            futures = [pool.submit(score, 7) for _ in range(3)]
+        return len([each for each in futures if each.cancelled()]) / 0
+
+    [line] = told(crash_of(mean))["unasked"]
+    assert line.startswith("3 futures have failed by KeyError: 7 at test_clues.py:"), line
+
+    def taken() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            future: Future[int] = pool.submit(score, 7)
+        try:
+            future.result()
+        except KeyError:
+            raise ValueError("no score") from None
+
+    assert "unasked" not in told(crash_of(taken))
+
+
+# ---- what has changed since
+
+
+def test_variables_that_were_written_to_after_the_error_are_told() -> None:
+    def step(batch: dict[str, Any]) -> None:
+        size = 3
+        try:
+            batch["ids"][size]
+        finally:
+            batch.pop("ids")
+            size = 0
+        assert size
+
+    def fine(batch: dict[str, Any]) -> None:
+        try:
+            batch["ids"][3]
+        except IndexError:
+            len(batch)
+            raise
+
+    [line] = told(crash_of(step, {"ids": [1]}))["changed"]
+    assert (
+        line.startswith("batch, size may have changed since the error: ") and ".step went on to test_clues.py:" in line
+    )
+    assert "changed" not in told(crash_of(fine, {"ids": [1]}))
+
+
+def test_what_from_none_hides_is_told() -> None:
+    def parse() -> None:
+        try:
+            int("x")
+        except ValueError:
+            raise KeyError("config") from None
+
+    def chained() -> None:
+        try:
+            int("x")
+        except ValueError as error:
+            raise KeyError("config") from error
+
+    hidden = told(crash_of(parse))["hidden"]
+    assert hidden.startswith(
+        "`from None` hides ValueError: invalid literal for int() with base 10: 'x' at test_clues.py:"
+    )
+    assert "hidden" not in told(crash_of(chained)) and "hidden" not in told(ValueError())
+
+
+def test_an_error_of_cuda_may_be_of_an_earlier_line(monkeypatch: Any) -> None:
+    error = RuntimeError("CUDA error: device-side assert triggered")
+    monkeypatch.delenv(clues.BLOCKING, raising=False)
+    assert told(error)["late"].startswith("CUDA may report it late")
+    monkeypatch.setenv(clues.BLOCKING, "1")
+    assert "late" not in told(error)
+
+
+def test_a_clue_that_cannot_be_looked_for_costs_no_other(monkeypatch: Any, capsys: Any) -> None:
+    def fails(_failure: Failure) -> str:
+        raise RuntimeError("no look")
+
+    monkeypatch.setattr(clues, "CLUES", (("bad", fails), ("good", lambda _failure: "seen")))
+    assert told(ValueError("x")) == {"good": "seen"}
+    assert "the clue 'bad' of a crash could not be looked for: RuntimeError('no look')" in capsys.readouterr().err
