@@ -1,45 +1,58 @@
 """How often `devkit smoke --tiny` fails where nothing is wrong: seeds beside settings, and what each failure said.
 
-    python benchmarks/false_alarms.py [--seeds 40] [--from 0] [--at-once 1] [--settings default megatron ...]
+    python benchmarks/false_alarms.py [--seeds 0-39] [--parallel 1] [--settings default grpo ...]
 
-Each is a whole run of the command, in a folder of its own; its floor is none. Exit code 1 if there is one.
+Each is a whole run of the command, with a folder of its own for its files and for those of its Ray, whose ports are
+free ones anyway; one run takes about two cores. A line of JSON for each run as it ends (`seed`, `setting`, `exit_code`,
+`failed`, `seconds`), and a table on stderr. The floor is none: exit code 1 if there is one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-ACTOR, CRITIC = "actor_rollout_ref.actor", "critic"
-OFFLOADED = ("param_offload", "optimizer_offload")
+ROOT = Path(__file__).resolve().parents[1]
+ACTOR, CRITIC, ROLLOUT = "actor_rollout_ref.actor", "critic", "actor_rollout_ref.rollout"
+OFFLOADED = ("param_offload", "optimizer_offload", "grad_offload")
+GRPO = ("algorithm.adv_estimator=grpo", f"{ROLLOUT}.n=4", "algorithm.use_kl_in_reward=False")
+# There is no LoRA here: a `lora_rank` other than 0 is refused. Packing is on by default, and off in "padded".
 SETTINGS = {
     "default": (),
-    "grpo-kl-loss": (
-        "algorithm.adv_estimator=grpo",
-        "actor_rollout_ref.rollout.n=4",
-        f"{ACTOR}.use_kl_loss=true",
+    "grpo": (*GRPO, f"{ACTOR}.use_kl_loss=False"),
+    "kl-loss": (
+        *GRPO,
+        f"{ACTOR}.use_kl_loss=True",
         f"{ACTOR}.kl_loss_coef=0.01",
+        f"{ACTOR}.kl_loss_type=low_var_kl",
         f"{ACTOR}.loss_agg_mode=seq-mean-token-mean",
     ),
-    "dynamic-two-epochs": (
-        f"{ACTOR}.use_dynamic_bsz=true",
-        f"{CRITIC}.use_dynamic_bsz=true",
+    "packed": (
+        "actor_rollout_ref.model.use_remove_padding=True",
+        "critic.model.use_remove_padding=True",
+        f"{ACTOR}.use_dynamic_bsz=True",
+        f"{CRITIC}.use_dynamic_bsz=True",
         f"{ACTOR}.ppo_epochs=2",
-        f"{ACTOR}.shuffle=true",
-        "actor_rollout_ref.model.use_remove_padding=true",
+        f"{ACTOR}.shuffle=True",
+    ),
+    "padded": (
+        "actor_rollout_ref.model.use_remove_padding=False",
+        "critic.model.use_remove_padding=False",
+    ),
+    "offloaded": tuple(
+        f"{part}.{kind}=True" for part in (f"{ACTOR}.fsdp_config", "critic.model.fsdp_config") for kind in OFFLOADED
     ),
     "megatron": (f"{ACTOR}.strategy=megatron", f"{CRITIC}.strategy=megatron"),
-    "offloaded": tuple(
-        f"{part}.{kind}=true" for part in (f"{ACTOR}.fsdp_config", "critic.model.fsdp_config") for kind in OFFLOADED
-    ),
     "teams": (
         "trainer.nnodes=1",
         "trainer.n_gpus_per_node=3",
@@ -47,54 +60,67 @@ SETTINGS = {
         "trainer.device_mapping.rollout=[0]",
     ),
 }
+USUAL = ("default", "grpo", "kl-loss", "packed", "padded", "offloaded")
 
 
 @dataclass(frozen=True)
 class Outcome:
     """One run of the command."""
 
-    setting: str
     seed: int
+    setting: str
+    exit_code: int
+    failed: dict[str, str]  # by check: what it said
     seconds: float
-    failed: tuple[str, ...]  # a check: what it said; empty where all passed
 
 
-def run(setting: str, seed: int) -> Outcome:
-    command = [sys.executable, "-m", "devkit", "smoke", "--tiny", "--json", "--seed", str(seed), *SETTINGS[setting]]
+def run(setting: str, seed: int, timeout_s: float) -> Outcome:
+    words = [sys.executable, "-m", "devkit", "smoke", "--tiny", "--json", "--seed", str(seed), *SETTINGS[setting]]
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    seconds = time.monotonic() - start
+    # Short, as sockets lie below it. Torch's own threads are one for each rank already.
+    with tempfile.TemporaryDirectory(prefix="fa", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]]), "TMPDIR": folder}
+        command = [*words, f"--timeout={timeout_s:g}"]
+        done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    seconds = round(time.monotonic() - start, 1)
     try:
         checks = json.loads(done.stdout)["checks"]
+        failed = {each["name"]: each["detail"] for each in checks if each["status"] == "fail"}
     except (ValueError, KeyError):
-        return Outcome(setting, seed, seconds, (f"exit code {done.returncode}: {done.stderr[-500:]}",))
-    failed = [f"{each['name']}: {each['detail']}" for each in checks if each["status"] == "fail"]
+        failed = {}
     if done.returncode and not failed:
-        failed.append(f"exit code {done.returncode}")
-    return Outcome(setting, seed, seconds, tuple(failed))
+        failed = {"command": done.stderr.strip()[-500:]}
+    return Outcome(seed, setting, done.returncode, failed, seconds)
+
+
+def seeds(text: str) -> range:
+    """
+    >>> list(seeds("3-5")), list(seeds("7"))
+    ([3, 4, 5], [7])
+    """
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--at-once", type=int, default=1)
-    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--seeds", type=seeds, default=seeds("0-39"), metavar="A-B")
+    parser.add_argument("--parallel", type=int, default=1, metavar="N")
+    parser.add_argument("--settings", nargs="+", default=list(USUAL), choices=list(SETTINGS))
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="of one run")
     options = parser.parse_args(argv)
-    wanted = [(name, seed) for seed in range(options.first, options.first + options.seeds) for name in options.settings]
-    found: dict[str, list[Outcome]] = {name: [] for name in options.settings}
-    with ThreadPoolExecutor(options.at_once) as pool:
-        for outcome in pool.map(lambda each: run(*each), wanted):
-            found[outcome.setting].append(outcome)
-            for said in outcome.failed:
-                print(f"{outcome.setting}, seed {outcome.seed}: {said}", flush=True)
-    print(f"{'setting':<22}{'runs':>6}{'false alarms':>14}{'median s':>10}")
-    for name, outcomes in found.items():
-        false = sum(bool(each.failed) for each in outcomes)
-        middle = statistics.median(each.seconds for each in outcomes)
-        print(f"{name:<22}{len(outcomes):>6}{false:>14}{middle:>10.1f}")
-    return int(any(each.failed for outcomes in found.values() for each in outcomes))
+    outcomes: list[Outcome] = []
+    with ThreadPoolExecutor(options.parallel) as pool:
+        wanted = [(name, seed) for seed in options.seeds for name in options.settings]
+        for future in as_completed([pool.submit(run, name, seed, options.timeout) for name, seed in wanted]):
+            outcomes.append(future.result())
+            print(json.dumps(asdict(outcomes[-1])), flush=True)
+    print(f"{'setting':<12}{'runs':>6}{'false alarms':>14}{'median s':>10}", file=sys.stderr)
+    for name in options.settings:
+        own = [each for each in outcomes if each.setting == name]
+        false, middle = sum(each.exit_code != 0 for each in own), statistics.median(each.seconds for each in own)
+        print(f"{name:<12}{len(own):>6}{false:>14}{middle:>10.1f}", file=sys.stderr)
+    return int(any(each.exit_code for each in outcomes))
 
 
 if __name__ == "__main__":

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from devkit.smoke.problems import GATE_REWARD
-from trainer.config.schema import Config
+from trainer.config.schema import ActorConfig, Config
 
 # Set by benchmarks/learning_gate.py over 24 seeds of every estimator; docs/results/learning_gate.md has the figures.
 STEPS = 20
 WINDOW = 3  # steps at each end whose mean reward is compared
 MARGIN = 0.15
 PROMPT_TOKENS, RESPONSE_TOKENS = 32, 8
+CRITIC_CLIP = 0.5  # of the norm of its gradient: below what the update on made-up numbers has
 KL_LIMIT = 0.01  # a stronger pull to the reference would hold the tiny model back
 
 
@@ -24,6 +26,8 @@ def settings(full: Config, pipeline: Config, train_file: str, folder: Path) -> d
     """
     reward = folder / "gate_reward.py"
     reward.write_text(GATE_REWARD)
+    kl_loss = min(full.actor_rollout_ref.actor.kl_loss_coef, KL_LIMIT)
+    actor = replace(full.actor_rollout_ref.actor, kl_loss_coef=kl_loss)
     return {
         "custom_reward_function.path": str(reward),
         "custom_reward_function.name": "compute_score",
@@ -35,7 +39,10 @@ def settings(full: Config, pipeline: Config, train_file: str, folder: Path) -> d
         "data.reward_fn_key": "data_source",
         "data.prompt_key": "prompt",
         "algorithm.kl_ctrl.kl_coef": min(full.algorithm.kl_ctrl.kl_coef, KL_LIMIT),
-        "actor_rollout_ref.actor.kl_loss_coef": min(full.actor_rollout_ref.actor.kl_loss_coef, KL_LIMIT),
+        "actor_rollout_ref.actor.kl_loss_coef": kl_loss,
+        # So that clipping acts on each gradient, that of the made-up numbers too. AdamW divides by their size anyway.
+        "actor_rollout_ref.actor.grad_clip": min(full.actor_rollout_ref.actor.grad_clip, made_up_size(actor) / 4),
+        "critic.grad_clip": min(full.critic.grad_clip, CRITIC_CLIP),
         "trainer.total_training_steps": STEPS,
         "trainer.save_freq": -1,
         "trainer.test_freq": -1,
@@ -44,6 +51,12 @@ def settings(full: Config, pipeline: Config, train_file: str, folder: Path) -> d
         "trainer.default_local_dir": str(folder / "gate"),
         **_budgets(pipeline),
     }
+
+
+def made_up_size(actor: ActorConfig) -> float:
+    """Of the advantages in the update on made-up numbers: as small as the coefficients of entropy and KL are, for their
+    part of the gradient to be seen beside the surrogate's."""
+    return max(actor.entropy_coeff, actor.kl_loss_coef if actor.use_kl_loss else 0.0) or 1.0
 
 
 def _budgets(pipeline: Config) -> dict[str, int]:

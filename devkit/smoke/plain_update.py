@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from devkit.smoke.gate import made_up_size
+from devkit.smoke.plain_adamw import AdamW, Applied, applied
 from trainer.config.schema import ActorConfig, Config, CriticConfig, OptimConfig
 from trainer.precision import in_precision
 from trainer.records import TrainBatch
 
 RATIOS = (0.25, 0.5, 0.9, 1.1, 1.6, 4.0)  # of new to old probabilities: beyond the clips, and a dual clip of 3
-EPS = 1e-8  # AdamW's, which the trainer leaves at torch's default
 
 Row = dict[str, Any]
 
@@ -53,9 +54,14 @@ class Expected:
 
     furthest: tuple[int, int, float, float]  # of the run's log-probs or values: row, token, it, and what it should be
     steps: tuple[dict[str, float], ...]  # by optimizer step: losses, fractions, grad_norm
-    moved: dict[str, float]  # by parameter: how far it moved, root of the mean square
-    missed: dict[str, float]  # and how far from there the run's own is
+    applied: Applied  # by the run's optimizer, beside AdamW's formulas
     lr: float
+
+
+def heard(answer: Mapping[str, Any]) -> Expected:
+    """From what the warm process answers to `expect`."""
+    own = {"furthest": tuple(answer["furthest"]), "steps": tuple(answer["steps"])}
+    return Expected(**{**answer, **own, "applied": Applied(**answer["applied"])})
 
 
 def settings_of(config: Config, role: str, total_steps: int) -> Settings:
@@ -90,14 +96,24 @@ def ratios(actor: ActorConfig) -> Tensor:
     return torch.tensor([ratio * (1.03 if min(abs(ratio - at) for at in bounds) < 0.01 else 1) for ratio in RATIOS])
 
 
+def shortened(batch: TrainBatch) -> TrainBatch:
+    """With responses of different lengths: those of a new model are mostly as long as they may be, and then a mean over
+    tokens is one over responses. What is cut off stays in its place, outside the mask."""
+    rollout = batch.experience.rollout
+    lengths_B, rows_B = rollout.mask_BT.sum(-1), torch.arange(len(batch))
+    kept_B = lengths_B - rows_B % 4 * lengths_B // 5
+    mask_BT = rollout.mask_BT * (torch.arange(rollout.mask_BT.shape[-1]) < kept_B[:, None])
+    rollout = replace(rollout, mask_BT=mask_BT, logp_BT=rollout.logp_BT * mask_BT)
+    return replace(batch, experience=replace(batch.experience, rollout=rollout))
+
+
 def made_up(batch: TrainBatch, logp_BT: Tensor, values_BT: Tensor | None, config: Config, seed: int) -> TrainBatch:
     """The rows of `batch` with other numbers: every branch of the losses is taken by some tokens.
 
-    `logp_BT` and `values_BT` are the models' as they are now. Advantages are as small as the coefficients of entropy
-    and KL are, for their part of the gradient to be seen beside the surrogate's.
+    `logp_BT` and `values_BT` are the models' as they are now.
     """
     actor, value_clip = config.actor_rollout_ref.actor, config.critic.cliprange_value
-    size = max(actor.entropy_coeff, actor.kl_loss_coef if actor.use_kl_loss else 0.0) or 1.0
+    size = made_up_size(actor)
     generator = torch.Generator().manual_seed(seed)
     seen = batch.experience
     mask_BT = seen.rollout.mask_BT
@@ -160,21 +176,12 @@ def expected_of(folder: Path, model: str, settings: Settings) -> Expected:
 
     rows: list[Row] = torch.load(folder / f"{settings.role}.pt", weights_only=True)
     before = read_tensors(folder / "before" / settings.role)
-    after = read_tensors(folder / "after" / settings.role, "model.")
     network = _network(model, settings.role, before)
-    start = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
-    adam = _AdamW(network, before, settings)
+    adam = AdamW(network, before, settings.optim, settings.grad_clip, settings.total_steps)
     furthest = _furthest(network, rows, settings)
     steps = tuple(_step(network, rows, adam, settings) for _ in range(settings.epochs))
-    moved, missed = {}, {}
-    for name, parameter in network.named_parameters():
-        moved[name] = _size(parameter.detach() - start[name])
-        missed[name] = _size(after[f"model.{name}"].double() - parameter.detach())
-    return Expected(furthest, steps, moved, missed, adam.lr)
-
-
-def _size(x: Tensor) -> float:
-    return float(x.square().mean().sqrt())
+    after = read_tensors(folder / "after" / settings.role)
+    return Expected(furthest, steps, applied(adam, before, after), adam.lr)
 
 
 def _network(model: str, role: str, state: Mapping[str, Tensor]) -> nn.Module:
@@ -209,7 +216,7 @@ def _furthest(network: nn.Module, rows: Sequence[Row], settings: Settings) -> tu
     return max(found, key=lambda at: abs(at[2] - at[3]) if math.isfinite(at[2]) else math.inf)
 
 
-def _step(network: nn.Module, rows: Sequence[Row], adam: _AdamW, settings: Settings) -> dict[str, float]:
+def _step(network: nn.Module, rows: Sequence[Row], adam: AdamW, settings: Settings) -> dict[str, float]:
     """One optimizer step on all rows -> what it should report."""
     tokens = [(_actor_tokens if settings.role == "actor" else _critic_tokens)(network, row, settings) for row in rows]
     loss = sum((_aggregate([each[name] for each in tokens], settings) * factor for name, factor in _terms(settings)))
@@ -340,50 +347,3 @@ def _values(network: nn.Module, row: Row) -> Tensor:
     hidden_TD = network["backbone"](input_ids=ids[None], use_cache=False).last_hidden_state[0, first - 1 : -1]
     value_T: Tensor = network["value_head"](hidden_TD)[:, 0]
     return value_T
-
-
-class _AdamW:
-    """Loshchilov and Hutter 2019, algorithm 2, from the state of a save; the gradient is cut to a norm before."""
-
-    def __init__(self, network: nn.Module, state: Mapping[str, Tensor], settings: Settings) -> None:
-        self.parameters = dict(network.named_parameters())
-        self.state = {name: _state(name, parameter, state) for name, parameter in self.parameters.items()}
-        self.settings = settings
-        self.lr = settings.optim.lr * lr_factor(int(state["updates"]), settings.optim, settings.total_steps)
-
-    @torch.no_grad()
-    def step(self) -> float:
-        """Gives the norm of the gradient before it is cut."""
-        optim = self.settings.optim
-        gradients = {name: x.grad for name, x in self.parameters.items() if x.grad is not None}
-        norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients.values()))
-        scale = min(1.0, self.settings.grad_clip / (norm + 1e-6))
-        for name, gradient in gradients.items():
-            parameter, state = self.parameters[name], self.state[name]
-            beta, beta_sq = optim.betas
-            state["step"] += 1
-            state["exp_avg"] = beta * state["exp_avg"] + (1 - beta) * scale * gradient
-            state["exp_avg_sq"] = beta_sq * state["exp_avg_sq"] + (1 - beta_sq) * (scale * gradient).square()
-            mean = state["exp_avg"] / (1 - beta ** state["step"])
-            deviation = (state["exp_avg_sq"] / (1 - beta_sq ** state["step"])).sqrt()
-            parameter.sub_(self.lr * (optim.weight_decay * parameter + mean / (deviation + EPS)))
-        return norm
-
-
-def _state(name: str, parameter: Tensor, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of one parameter; zeros for one that was never updated."""
-    none = {"step": torch.zeros(()), "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
-    saved = {key: state.get(f"optimizer.state.{name}.{key}", zeros) for key, zeros in none.items()}
-    return {key: value.detach().double().clone() for key, value in saved.items()}
-
-
-def lr_factor(update: int, optim: OptimConfig, total: int) -> float:
-    """Of the rate in update number `update`, from 0: it rises in a line, then stays or falls as a cosine does."""
-    rise = optim.lr_warmup_steps if optim.lr_warmup_steps >= 0 else int(optim.lr_warmup_steps_ratio * total)
-    if update < rise:
-        return update / rise
-    if optim.lr_scheduler_type == "constant":
-        return 1.0
-    way = min(1.0, (update - rise) / max(1, total - rise))
-    height = max(0.0, (1 + math.cos(2 * math.pi * optim.num_cycles * way)) / 2)
-    return optim.min_lr_ratio + (1 - optim.min_lr_ratio) * height

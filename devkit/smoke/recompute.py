@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from trainer.config.schema import AlgorithmConfig
+from trainer.config.schema import AlgorithmConfig, RolloutCorrectionConfig
 from trainer.records import Experience, TrainBatch
 
 Rows = list[list[float]]  # a number for each token of each response
@@ -36,12 +36,18 @@ def rewards(seen: Experience, kl_coef: float, config: AlgorithmConfig) -> Rows:
     if not config.use_kl_in_reward or seen.ref_logp_BT is None:
         return scores
     pairs = zip(scores, tokens_of(seen.old_logp_BT, seen), tokens_of(seen.ref_logp_BT, seen), strict=True)
-    kind = config.kl_penalty.removesuffix("+")
-    return [[score - kl_coef * _kl(new - ref, kind) for score, new, ref in zip(*row, strict=True)] for row in pairs]
+    return [
+        [score - kl_coef * kl(new - ref, config.kl_penalty) for score, new, ref in zip(*row, strict=True)]
+        for row in pairs
+    ]
 
 
-def _kl(d: float, kind: str) -> float:
-    """Schulman, "Approximating KL divergence" (2020); `d` = log p(actor) - log p(reference) of the token."""
+def kl(d: float, kind: str) -> float:
+    """Schulman, "Approximating KL divergence" (2020); `d` = log p(actor) - log p(reference) of the token.
+
+    With "+", its gradient alone is another one.
+    """
+    kind = kind.removesuffix("+")
     if kind in ("kl", "k1"):
         return d
     if kind == "abs":
@@ -49,6 +55,57 @@ def _kl(d: float, kind: str) -> float:
     if kind in ("mse", "k2"):
         return d * d / 2
     return min(max(math.expm1(min(-d, 20.0)) + d, -10.0), 10.0)
+
+
+def kl_slope(d: float, kind: str) -> float:
+    """Of that by `d`, as a loss has it."""
+    if kind.endswith("+") or kind in ("mse", "k2"):
+        return d
+    if kind in ("kl", "k1"):
+        return 1.0
+    if kind == "abs":
+        return math.copysign(1.0, d) if d else 0.0
+    return 1 - math.exp(-d) if kl(d, kind) < 10 else 0.0
+
+
+def next_kl_coef(coef: float, seen: Experience, config: AlgorithmConfig) -> float:
+    """Of the step after this one: the same, or steered to a KL per token (Ziegler et al. 2019, section 2.2)."""
+    control = config.kl_ctrl
+    if control.type == "fixed" or not config.use_kl_in_reward or seen.ref_logp_BT is None:
+        return control.kl_coef if control.type == "fixed" else coef
+    pairs = zip(tokens_of(seen.old_logp_BT, seen), tokens_of(seen.ref_logp_BT, seen), strict=True)
+    means = [
+        math.fsum(kl(new - ref, config.kl_penalty) for new, ref in zip(*row, strict=True)) / len(row[0])
+        for row in pairs
+    ]
+    error = math.fsum(means) / len(means) / control.target_kl - 1
+    return coef * (1 + max(-0.2, min(0.2, error)) * len(means) / control.horizon)
+
+
+def importance_weights(seen: Experience, config: RolloutCorrectionConfig) -> Rows | None:
+    """min(p(trainer) / p(engine), threshold) of each token, or of its response (Yao et al. 2025); None: off."""
+    if config.rollout_is is None:
+        return None
+    pairs = zip(tokens_of(seen.old_logp_BT, seen), tokens_of(seen.rollout.logp_BT, seen), strict=True)
+    logs = [[old - engine for old, engine in zip(*row, strict=True)] for row in pairs]
+    if config.rollout_is == "sequence":
+        logs = [[math.fsum(row)] * len(row) for row in logs]
+    weights = [[min(math.exp(max(-20.0, min(20.0, x))), config.rollout_is_threshold) for x in row] for row in logs]
+    if config.rollout_is_batch_normalize:
+        mode = "token-mean" if config.rollout_is == "token" else "seq-mean-token-mean"
+        mean = aggregated(weights, mode, 1.0)
+        weights = [[x / mean for x in row] for row in weights]
+    return weights
+
+
+def aggregated(rows: Rows, mode: str, horizon: float) -> float:
+    """A number for each token of each response -> one, as `loss_agg_mode` says."""
+    sums = [math.fsum(row) for row in rows]
+    if mode in ("token-mean", "token-sum"):
+        return math.fsum(sums) / (sum(map(len, rows)) if mode == "token-mean" else 1)
+    if mode == "seq-mean-token-mean":
+        sums = [total / len(row) for total, row in zip(sums, rows, strict=True)]
+    return math.fsum(sums) / len(rows) / (horizon if mode == "seq-mean-token-sum-norm" else 1)
 
 
 def advantages(batch: TrainBatch, kl_coef: float, config: AlgorithmConfig) -> Advantages | None:

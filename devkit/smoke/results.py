@@ -15,16 +15,16 @@ if TYPE_CHECKING:  # it imports torch
 
 # What comes before what it leads to, as a step goes: of several failures the first one is the nearest to the mistake.
 CAUSES_FIRST = (
-    *("data-rows", "data-limits", "settings"),
+    *("data-rows", "data-limits", "settings", "steps"),
     *("data-order", "prompts", "prompt-tokens"),
-    *("weight-sync", "ranks-equal", "draws-differ", "temperature", "top-p", "top-k", "validation"),
+    *("weight-sync", "ranks-equal", "draws-differ", "temperature", "top-p", "top-k", "validation", "validation-rows"),
     *("masks", "rollout-logprobs", "reference"),
     *("pipeline-rewards", "reward-truth", "reward-text", "reward-calls", "reward-repeats", "rewards"),
-    *("kl-in-reward", "advantages"),
+    *("kl-in-reward", "advantages", "formulas"),
     *("forward", "mini-batches", "losses", "loss-gradient", "micro-batches", "first-mini-batch", "gradients"),
     *("learning-rate", "adamw", "optimizer-step"),
     *("policy-update", "critic-update", "learning"),
-    *("killed-rank", "resume", "export"),
+    *("metrics", "killed-rank", "resume", "export"),
 )
 
 
@@ -54,6 +54,12 @@ class Results:
     def failed(self, name: str, detail: str) -> None:
         """Something ended the run."""
         self._found[name] = CheckResult(name, "fail", detail, 0.0)
+
+    def complete(self, why: str) -> None:
+        """At the end: what was never looked at says so."""
+        for name in CAUSES_FIRST:
+            if name not in self._found:
+                self._found[name] = CheckResult(name, "skip", why, 0.0)
 
     def settle(self) -> None:
         """Call it when all that can be seen at one point was looked at. Raises FirstFailure if the run is to end."""

@@ -102,6 +102,7 @@ def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started:
             stages = loading.result().Stages(plan, results, clock.view, folder, cluster, warm, clock, options.seed)
             endings.callback(stages.close)
         _carry_out(stages, results, folder)
+    results.complete("not reached: the test ended before it")
     for result in results.all:
         clock.view.check(result)
     seconds = time.perf_counter() - started

@@ -46,7 +46,8 @@ DEFAULTS = (
     "actor_rollout_ref.actor.clip_ratio_high=0.28",
     "actor_rollout_ref.actor.optim.lr_warmup_steps=2",
     "actor_rollout_ref.actor.optim.lr_scheduler_type=cosine",
-    "critic.optim.lr_warmup_steps=2",
+    "critic.optim.lr_warmup_steps_ratio=0.1",
+    "critic.loss_agg_mode=seq-mean-token-mean",
     "actor_rollout_ref.rollout.temperature=0.9",
     "data.train_batch_size=32",
     "actor_rollout_ref.actor.ppo_mini_batch_size=16",
@@ -164,6 +165,7 @@ def with_defaults(overrides: Sequence[str]) -> tuple[str, ...]:
     if any("batch_size" in override for override in overrides):
         return tuple(overrides)
     given = {override.split("=")[0].lstrip("+") for override in overrides}
+    given |= {key.removesuffix("_ratio") for key in given}  # of a warm-up: steps would take its place
     return (*(default for default in DEFAULTS if default.split("=")[0] not in given), *overrides)
 
 

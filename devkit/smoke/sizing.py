@@ -22,6 +22,7 @@ MAX_MICRO_BATCHES = 4  # per mini-batch and rank
 MIN_ROWS = 16  # sequences per mini-batch: fewer, and the learning gate's gradients are noise
 PROMPT_TOKENS, RESPONSE_TOKENS = 96, 12
 WARMUP_STEPS = 2  # of a run that has a warm-up
+WARMUP_RATIO = 0.1  # of the steps, where the run's is a ratio: as many of the learning gate's
 LEAST_RATE = 0.5  # where a cosine ends, as a share of the rate
 
 
@@ -107,11 +108,11 @@ def optimizers(full: Config) -> Settings:
     rates["critic.optim"] = (full.critic.optim, 3e-3)
     settings: Settings = {}
     for prefix, (own, lr) in rates.items():
-        warms_up = own.lr_warmup_steps > 0 or (own.lr_warmup_steps < 0 and own.lr_warmup_steps_ratio > 0)
+        by_ratio = own.lr_warmup_steps < 0 and own.lr_warmup_steps_ratio > 0
         settings |= {
             f"{prefix}.lr": (lr, why),
-            f"{prefix}.lr_warmup_steps": (WARMUP_STEPS if warms_up else 0, short),
-            f"{prefix}.lr_warmup_steps_ratio": (0.0, "set by lr_warmup_steps"),
+            f"{prefix}.lr_warmup_steps": (-1 if by_ratio else WARMUP_STEPS if own.lr_warmup_steps > 0 else 0, short),
+            f"{prefix}.lr_warmup_steps_ratio": (WARMUP_RATIO if by_ratio else 0.0, short),
             f"{prefix}.min_lr_ratio": (max(own.min_lr_ratio, LEAST_RATE), why),
         }
     return settings

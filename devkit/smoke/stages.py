@@ -13,14 +13,14 @@ import ray  # whole: two threads that each begin with another part of it would m
 
 from devkit.errors import DevkitError
 from devkit.records import StepRecord
-from devkit.smoke import gate, plain_update
-from devkit.smoke.checks import updates, whole_run
+from devkit.smoke import gate, plain_update, validations
+from devkit.smoke.checks import updates, validated, whole_run
 from devkit.smoke.checks.outcome import Outcome, named
 from devkit.smoke.cluster import SmokeCluster
 from devkit.smoke.draw_trial import DrawTrial
 from devkit.smoke.problems import write_parquet
 from devkit.smoke.results import Results
-from devkit.smoke.shrink import Plan, replaced
+from devkit.smoke.shrink import KILL_AT, LAST, SAVE_AT, Plan, replaced
 from devkit.smoke.tiny import HEADS
 from devkit.smoke.users import UsersOwn, look_at_data
 from devkit.smoke.view import SmokeView
@@ -42,6 +42,7 @@ TEXTS = 256  # prompts that the tokenizer is trained on
 FILTER = "data.filter_overlong_prompts"
 PACKING = "actor_rollout_ref.model.use_remove_padding"
 FILTERED_STEPS = 2  # of an epoch, at least, that the filter is to leave
+VALIDATIONS = "validations"  # a folder below that of the test
 POSITIONS = 512  # of the tiny model: more than prompt and response together
 
 
@@ -119,9 +120,10 @@ class Stages:
 
     def _pipeline_config(self, more: dict[str, Any] | None = None) -> Config:
         own = {"data.train_files": [self.problems[0]], "data.val_files": [self.problems[1]]}
-        data = own if self.plan.own_data else {}
+        data: dict[str, Any] = dict(own) if self.plan.own_data else {}
         if not self.plan.own_data and not self.plan.full.data.val_files:
             data = {"data.val_files": self.plan.full.data.train_files}
+        data["trainer.validation_data_dir"] = str(self.folder / VALIDATIONS)
         own_paths = {**data, "trainer.default_local_dir": str(self.checkpoints), "data.seed": self.seed}
         return self._config({**own_paths, **(more or {})})
 
@@ -144,6 +146,7 @@ class Stages:
             self.pool = WorkerPool(self.config, name="smoke")
             self.steps = watch.steps
             self._train(config, self.pool, watch, connect=True)
+            self._look_at_steps("learning gate", [step.step for step in watch.steps], range(1, gate.STEPS + 1))
             watch.conclude(gate.MARGIN, gate.WINDOW)
             for role, inert in watch.inert.items():
                 self.results.add(
@@ -161,7 +164,7 @@ class Stages:
             except DevkitError as error:  # of a model of another make
                 watch.pass_over_update(f"the {role}'s update could not be recomputed: {error.message}")
                 continue
-            watch.look_at_update(role, plain_update.Expected(**{**answer, "steps": tuple(answer["steps"])}))
+            watch.look_at_update(role, plain_update.heard(answer))
         self.results.settle()
 
     # -- the pipeline: train, validate, save, be killed, resume, export
@@ -181,6 +184,7 @@ class Stages:
                 death = whole_run.death_named(error, str(victim))
             finally:
                 self.pool.close()
+        self._look_at_steps("pipeline run", [*self.before.metrics], range(1, KILL_AT + 1))
         self.results.add("killed-rank", lambda: death)
         self.results.settle()
 
@@ -195,8 +199,28 @@ class Stages:
             finally:
                 pool.close()
         engine = self.config.actor_rollout_ref.rollout.name
-        self.results.add("resume", lambda: whole_run.resumed_equal(self.before.metrics, self.after.metrics, engine))
+        before, after = self.before, self.after
+        self.results.add("resume", lambda: whole_run.resumed_equal(before.metrics, after.metrics, engine))
+        self.results.add("resume", lambda: whole_run.resumed_weights(before.weights, after.weights, engine))
+        self._look_at_steps("resumed run", [*after.metrics], range(SAVE_AT + 1, LAST + 1))
+        saved = [int(folder.name.rpartition("_")[2]) for folder in (*before.saved_folders, *after.saved_folders)]
+        due = [step for step in range(1, LAST + 1) if step % SAVE_AT == 0 or step == LAST]
+        self.results.add("steps", lambda: whole_run.kept_when_due("checkpoints", saved, due))
+        self._look_at_validations()
         self.results.settle()
+
+    def _look_at_steps(self, stage: str, done: Sequence[int], wanted: Sequence[int]) -> None:
+        self.results.add("steps", lambda: whole_run.steps_done(stage, done, wanted))
+
+    def _look_at_validations(self) -> None:
+        """Before the first step, after resuming, and at the end."""
+        folder, log = self.folder / VALIDATIONS, self.checkpoints / "metrics.jsonl"
+        done = sorted(int(path.stem) for path in folder.glob("*.jsonl"))
+        self.results.add("steps", lambda: whole_run.kept_when_due("validations", done, [0, SAVE_AT, LAST]))
+        self.results.add("validation-rows", lambda: validated.means_as_counted(self.seed))
+        assert self.own is not None
+        for found in validations.findings(folder, log, self.config, self.tokenizer, self.own.score_again):
+            self.results.add("validation-rows", lambda found=found: found)  # type: ignore[misc]
 
     def export(self) -> None:
         """The last checkpoint as transformers loads it, compared with the actor that trained."""

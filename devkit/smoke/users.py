@@ -31,6 +31,7 @@ from trainer.tokenizer import load_tokenizer
 CHECKS = ("reward-calls", "reward-repeats", "reward-truth", "reward-text")
 STEP_S = 0.5  # for the direct calls of one step
 FEWEST = 4  # of them
+CALL_S = 0.02  # of a call, for the responses of validations
 SAMPLE = 1000  # rows of the training files, and of those for validation
 PARTS = {"ground truth": "truth_of", "extra_info": "extra_of", "data_source": "source_of"}
 
@@ -74,6 +75,13 @@ class UsersOwn:
             labels = tuple(row.label for row in made.prompts.rows)
             placed = users_own.Placed(labels, tuple(told), (0.0,) * len(told))
             self.results.add("pipeline-rewards", lambda: self._scores(made, placed))
+
+    def score_again(self, file: str, index: int, text: str) -> float | None:
+        """By a direct call; None where that says nothing, or takes long."""
+        probed = self.probed
+        if probed is None or self._why_not or probed.seconds > CALL_S or users_own.unsteady(probed):
+            return None
+        return self.process.call(Call(file, index, text)).score
 
     def _may_score_more(self, rows: int) -> bool:
         """Whether the ranks can be given generated responses: none is known to end the run, and it takes no time."""

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from devkit.records import StepRecord
-from devkit.smoke import plain_update, recompute
-from devkit.smoke.checks import draws, plan, prompts, recorded, updates, weights, whole_run
+from devkit.smoke import plain_adamw, plain_update, recompute
+from devkit.smoke.checks import draws, formulas, metrics, plan, prompts, recorded, updates, weights, whole_run
 from devkit.smoke.checks.outcome import Digests, Outcome, step_reward
 from devkit.smoke.draw_trial import DrawTrial
 from devkit.smoke.file_rows import FileRows, RowId
@@ -54,10 +54,11 @@ class StepWatch(Observer):
         self.trained: dict[str, plan.Steps] = {}  # by role: the rows of its newest update
         self.final_actor: Digests = []
         self._reference: Digests = []
-        self._kl_coef = 0.0
+        self._kl_coef = config.algorithm.kl_ctrl.kl_coef  # by its formula, from step to step
 
     def started(self, workers: WorkerGroup, progress: ppo.Progress) -> None:
-        self._kl_coef = progress.kl_coef
+        if progress.step and self.config.algorithm.kl_ctrl.type != "fixed":
+            self._kl_coef = progress.kl_coef  # which the check of resuming compares
         if self.config.uses_reference:
             self._reference = workers.checksums("reference")
         if progress.step:  # what a checkpoint held is in the engines before they generate
@@ -80,14 +81,20 @@ class StepWatch(Observer):
         add, batch = self.results.add, result.batch
         seen = batch.experience
         add("rollout-logprobs", lambda: recorded.rollout_logprobs(seen.rollout, seen.old_logp_BT))
-        add("masks", lambda: recorded.masks(batch, self.tokenizer.eos_token_id))
-        add("kl-in-reward", lambda: recorded.kl_in_reward(batch, self._kl_coef, self.config.algorithm))
+        longest = self.config.data.max_response_length
+        add("masks", lambda: recorded.masks(batch, self.tokenizer.eos_token_id, longest))
         kl_coef, algorithm = self._kl_coef, self.config.algorithm
+        add("kl-in-reward", lambda: recorded.kl_in_reward(batch, kl_coef, algorithm))
+        self._kl_coef = recompute.next_kl_coef(kl_coef, seen, algorithm)
+        if algorithm.use_kl_in_reward:
+            told = result.progress
+            add("kl-in-reward", lambda: recorded.kl_coef_as_configured(told.step, told.kl_coef, self._kl_coef))
         add(
             "advantages",
             lambda: recorded.advantages_as_computed(batch, recompute.advantages(batch, kl_coef, algorithm)),
         )
-        self._kl_coef = result.progress.kl_coef
+        weights = recompute.importance_weights(seen, algorithm.rollout_correction)
+        add("advantages", lambda: recorded.weights_as_computed(batch, weights))
         if result.progress.step == 1:
             add("reference", lambda: recorded.reference_at_start(seen))
         if result.actor:
@@ -101,6 +108,7 @@ class StepWatch(Observer):
             rate = self._rate(role, result.progress.step)
             add("learning-rate", partial(updates.rate_as_configured, role, report, rate))
 
+        add("metrics", lambda: metrics.as_counted(result.metrics, batch, reports(result), self.config.data))
         for role in ("actor", "critic"):
             add("mini-batches", lambda role=role: self._trained_as_planned(role, workers, result))  # type: ignore[misc]
         self._look_at_prompts(result.progress.step, seen.rollout)
@@ -138,7 +146,7 @@ class StepWatch(Observer):
         optim = self.config.actor_rollout_ref.actor.optim if role == "actor" else self.config.critic.optim
         late = max(0, trainer.critic_warmup - 1) if role == "actor" else 0
         update = step - 1 - late
-        return optim.lr * plain_update.lr_factor(update, optim, trainer.total_training_steps or 0)
+        return optim.lr * plain_adamw.lr_factor(update, optim, trainer.total_training_steps or 0)
 
     def _look_at_weights(self, workers: WorkerGroup) -> None:
         actor, engine = workers.checksums("actor"), workers.checksums("engine")
@@ -159,6 +167,7 @@ class PipelineWatch(StepWatch):
         super().__init__(results, view, config, tokenizer)
         self.own = own
         self.metrics: dict[int, dict[str, float]] = {}
+        self.weights: dict[int, dict[str, Digests]] = {}  # after each step, by role
         self.saved_folders: list[Path] = []
         self.kill_pid: int | None = None  # the rank to kill after step KILL_AT; None: none
         self.killed = False
@@ -166,6 +175,9 @@ class PipelineWatch(StepWatch):
     def look(self, workers: WorkerGroup, result: ppo.StepResult) -> None:
         step = result.progress.step
         self.metrics[step] = dict(result.metrics)
+        self.weights[step] = {"actor": self.final_actor}
+        if self.config.uses_critic:
+            self.weights[step]["critic"] = workers.checksums("critic")
         if self.own is not None:
             self.own.look(workers, result.batch.experience)
         if step == KILL_AT and self.kill_pid is not None:
@@ -211,7 +223,8 @@ class GateWatch(StepWatch):
         self.batches.append(batch)
         self._look_at_optimizers(workers, result)
         if step == 1:
-            self._look_at_splits(workers, batch)
+            self.results.add("formulas", lambda: formulas.as_published(self.config.trainer.seed))
+            self._look_at_splits(workers, plain_update.shortened(batch))
             self.inert = {role: workers.inert(role) for role in self._roles}
             self._look_at_draws(batch.experience.rollout)
         if step % self.look_every == 1:
@@ -265,7 +278,8 @@ class GateWatch(StepWatch):
     def _made_up(self, role: str, workers: WorkerGroup, batch: TrainBatch, seed: int) -> TrainBatch:
         """One mini-batch of the role, which is written down with what its model says of it."""
         config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
-        rows = take(batch, torch.arange(config.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n))
+        count = config.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
+        rows = plain_update.shortened(take(batch, torch.arange(count)))
         rollout = rows.experience.rollout
         logp_BT = workers.log_probs(rollout).now().logp_BT
         values_BT = workers.values(rollout).now() if self.config.uses_critic else None

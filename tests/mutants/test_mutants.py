@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.mutants import BY_NAME, MUTANTS, OUTCOMES, ROOT, TOGETHER, Mutant
+from tests.mutants.mutant import OUTCOMES, ROOT, Mutant
+from tests.mutants.mutants import BY_NAME, MUTANTS, TOGETHER
 from tests.pace import stretched
 from tests.smoke.calls import CHECKS, OF_FILES, Done, smoke
 

@@ -37,6 +37,7 @@ CHECKS = {
     "draws-differ",
     "export",
     "first-mini-batch",
+    "formulas",
     "forward",
     "gradients",
     "killed-rank",
@@ -46,6 +47,7 @@ CHECKS = {
     "loss-gradient",
     "losses",
     "masks",
+    "metrics",
     "micro-batches",
     "mini-batches",
     "optimizer-step",
@@ -63,10 +65,12 @@ CHECKS = {
     "rewards",
     "rollout-logprobs",
     "settings",
+    "steps",
     "temperature",
     "top-k",
     "top-p",
     "validation",
+    "validation-rows",
     "weight-sync",
 }
 

@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from devkit.smoke import checks, recompute
-from devkit.smoke.checks import recorded, updates, weights, whole_run
+from devkit.smoke.checks import metrics, recorded, updates, weights, whole_run
 from devkit.smoke.checks.outcome import Outcome
+from devkit.smoke.plain_adamw import Applied
 from devkit.smoke.plain_update import Expected
 from devkit.smoke.recompute import Advantages
-from trainer.config.schema import AlgorithmConfig
+from trainer.config.schema import AlgorithmConfig, Config, DataConfig
 from trainer.errors import RewardError, WorkerDied
+from trainer.metrics import data_metrics, update_metrics
 from trainer.ppo import kl_penalty
 from trainer.records import Experience, LogProbs, Prompts, Rollout, Row, TrainBatch, UpdateReport
 
@@ -87,12 +89,19 @@ def test_rollout_logprobs() -> None:
 
 def test_masks() -> None:
     good = batch()
-    passes(recorded.masks(good, EOS))
+    passes(recorded.masks(good, EOS, 4))
     mask = good.experience.rollout.mask_BT
     for row, column, value in ((0, 3, 1), (0, 2, 0), (2, 0, 0)):
         fails(
-            recorded.masks(with_rollout(good, mask_BT=set_at(mask, row, column, value)), EOS), "1 of 4 response masks"
+            recorded.masks(with_rollout(good, mask_BT=set_at(mask, row, column, value)), EOS, 4),
+            "1 of 4 response masks",
         )
+
+
+def test_masks_finds_responses_that_stop_short() -> None:
+    """Row 1 has four tokens and no EOS."""
+    fails(recorded.masks(batch(), EOS, 5), r"4 tokens and no EOS, and data\.max_response_length=5: look at trainer/")
+    fails(recorded.masks(batch(), EOS, 3), r"a response has 4 tokens, and data\.max_response_length=3")
 
 
 @pytest.mark.parametrize(
@@ -105,14 +114,16 @@ def test_masks() -> None:
 )
 def test_masks_finds_what_is_set_on_padding(field: str, name: str) -> None:
     spilt = set_at(getattr(batch().experience, field), 0, 3, 0.5)
-    fails(recorded.masks(batch(**{field: spilt}), EOS), f"^{name} are set outside the response")
+    fails(recorded.masks(batch(**{field: spilt}), EOS, 4), f"^{name} are set outside the response")
 
 
 def test_masks_finds_rewards_on_padding_and_missing_log_probs() -> None:
     good = batch()
-    fails(recorded.masks(replace(good, rewards_BT=set_at(good.rewards_BT, 0, 3, 1.0)), EOS), "^rewards are set outside")
+    fails(
+        recorded.masks(replace(good, rewards_BT=set_at(good.rewards_BT, 0, 3, 1.0)), EOS, 4), "^rewards are set outside"
+    )
     missing = set_at(good.experience.old_logp_BT, 1, 1, 0.0)
-    fails(recorded.masks(batch(old_logp_BT=missing), EOS), "old log-probs are missing")
+    fails(recorded.masks(batch(old_logp_BT=missing), EOS, 4), "old log-probs are missing")
 
 
 def test_rewards() -> None:
@@ -144,6 +155,38 @@ def test_kl_in_reward_has_nothing_to_say_without_kl() -> None:
     has_nothing_to_say(recorded.kl_in_reward(batch(ref_logp_BT=None), 0.1, KL))
     same = batch().experience.old_logp_BT
     has_nothing_to_say(recorded.kl_in_reward(batch(ref_logp_BT=same), 0.1, KL))
+
+
+def test_kl_coef_as_configured() -> None:
+    has_nothing_to_say(recorded.kl_coef_as_configured(3, 0.01, 0.01))
+    fails(recorded.kl_coef_as_configured(3, 0.009, 0.01), r"step 3 ends with a KL coefficient of 0\.009 .* 0\.01: look")
+
+
+def test_weights_as_computed() -> None:
+    weighted = replace(batch(), weights_BT=0.5 * rollout().mask_BT)
+    half = recompute.tokens_of(0.5 * rollout().mask_BT, weighted.experience)
+    passes(recorded.weights_as_computed(weighted, half))
+    fails(
+        recorded.weights_as_computed(weighted, [[0.25] * len(row) for row in half]),
+        r"weight of response 0, token 0, is 0\.5 but should be 0\.25: look at trainer/ppo\.py",
+    )
+    fails(recorded.weights_as_computed(weighted, None), "unasked for")
+    fails(recorded.weights_as_computed(batch(), half), "there are no importance weights")
+    has_nothing_to_say(recorded.weights_as_computed(batch(), None))
+
+
+def test_metrics_as_counted() -> None:
+    made, both = replace(batch(), returns_BT=batch().returns_BT * 3), [("actor", updated())]
+    limits = DataConfig(max_prompt_length=2, max_response_length=4)
+    told = {**data_metrics(made, Config(data=limits)), **update_metrics("actor", updated())}
+    passes(metrics.as_counted(told, made, both, limits))
+    for name in ("critic/score/mean", "critic/returns/max", "response_length/clip_ratio", "prompt_length/min"):
+        fails(
+            metrics.as_counted(told | {name: told[name] + 0.1}, made, both, limits), f"^{name} is .*: look at trainer/"
+        )
+    fails(metrics.as_counted(told | {"actor/grad_norm": 4.0}, made, both, limits), "^actor/grad_norm is 4 but .* be 2")
+    told.pop("actor/lr")
+    fails(metrics.as_counted(told, made, both, limits), "^actor/lr is missing")
 
 
 def test_first_mini_batch() -> None:
@@ -258,11 +301,11 @@ def updated(**changes: Any) -> UpdateReport:
     return UpdateReport((told | changes,), (), 1e-3, 0)
 
 
+APPLIED = Applied(1, 0.9, 0.9, 1.0, 0.0, {"w": 1e-5}, {"w": 1e-4}, {"w": 1e-6})
 EXPECTED = Expected(
     (3, 2, -1.5, -1.50001),
     ({"actor/pg_loss": 0.25, "actor/pg_clipfrac": 0.5, "grad_norm": 2.0},),
-    {"w": 1e-3},
-    {"w": 1e-6},
+    APPLIED,
     1e-3,
 )
 
@@ -298,16 +341,37 @@ def test_gradient_as_computed() -> None:
     )
 
 
-def test_moved_as_computed() -> None:
+def with_applied(**changes: Any) -> Expected:
+    return replace(EXPECTED, applied=replace(APPLIED, **changes))
+
+
+def test_gradient_as_computed_looks_at_each_parameter() -> None:
+    odd = with_applied(gradients={"v": 1e-5, "w": 0.5})
+    fails(
+        updates.gradient_as_computed("actor", updated(), odd),
+        r"gradient of w on .* is off by 50% of its size \(1 of 2 parameters\).*look at trainer/ppo\.py:\d+",
+    )
+    fails(updates.gradient_as_computed("critic", updated(), with_applied(gradients={"v": 0.0, "w": math.nan})), "of w")
+    passes(updates.gradient_as_computed("actor", updated(), with_applied(steps=2, gradients={"w": 0.05})))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kept": 0.999}, "beta1: 0.999 of the mean gradient is left after an update, not 0.9"),
+        ({"taken": 2.0}, "the gradient came in 2 times what it is after clipping"),
+        ({"decay": 0.01}, "weight decay goes through the gradient"),
+        ({"squares": {"v": 0.0, "w": 9.0}}, "beta2: the mean square of w is off by 900%"),
+        ({"ways": {"v": 0.0, "w": 0.005}}, r"w of the actor did not move .* off by 0\.5% of the way \(1 of 2"),
+        ({"ways": {"w": math.nan}}, "w of the actor did not move"),
+    ],
+)
+def test_moved_as_computed(changes: dict[str, Any], said: str) -> None:
     passes(updates.moved_as_computed("actor", updated(), EXPECTED))
-    fails(
-        updates.moved_as_computed("actor", updated(), replace(EXPECTED, missed={"w": 5e-4})),
-        "w of the actor did not move .* 50%",
-    )
-    fails(
-        updates.moved_as_computed("actor", updated(), replace(EXPECTED, missed={"w": math.nan})),
-        "w of the actor did not move",
-    )
+    fails(updates.moved_as_computed("actor", updated(), with_applied(**changes)), f"{said}.*look at trainer/")
+
+
+def test_moved_as_computed_looks_at_the_rate() -> None:
     fails(
         updates.moved_as_computed("critic", updated(), replace(EXPECTED, lr=1e-2)),
         r"rate is 0\.001 but should be 0\.01",
@@ -361,6 +425,32 @@ def test_resumed_equal() -> None:
     fails(whole_run.resumed_equal(before, {3: {"loss": 0.25000001}}), r"step 3: loss was 0\.25 and is 0\.25000001")
     fails(whole_run.resumed_equal(before, {3: {}}), "and is None after resuming")
     fails(whole_run.resumed_equal(before, {4: {"loss": 0.25}}), "did not repeat a step")
+
+
+def test_resumed_weights() -> None:
+    before = {2: {"actor": WEIGHTS}, 3: {"actor": WEIGHTS, "critic": WEIGHTS}}
+    passes(whole_run.resumed_weights(before, {3: before[3], 4: {"actor": OTHER}}))
+    fails(
+        whole_run.resumed_weights(before, {3: {"actor": WEIGHTS, "critic": OTHER}}),
+        r"step 3 leads to other weights of the critic after resuming: b: look at trainer/roles\.py",
+    )
+    has_nothing_to_say(whole_run.resumed_weights(before, {4: {"actor": OTHER}}))
+    has_nothing_to_say(whole_run.resumed_weights(before, {3: {"actor": OTHER}}, "vllm"))
+
+
+def test_steps_done() -> None:
+    passes(whole_run.steps_done("resumed run", [3, 4], range(3, 5)))
+    fails(
+        whole_run.steps_done("resumed run", [3], range(3, 5)), "the resumed run did steps 3, and was to do 3, 4: look"
+    )
+    fails(whole_run.steps_done("gate", [], range(1, 3)), "did steps none")
+
+
+def test_kept_when_due() -> None:
+    passes(whole_run.kept_when_due("checkpoints", [2, 4], [2, 4]))
+    fails(
+        whole_run.kept_when_due("checkpoints", [1], [2, 4]), r"checkpoints at steps 1, and due at 2, 4: look at trainer"
+    )
 
 
 def test_death_named() -> None:

@@ -17,7 +17,7 @@ from devkit.smoke.checks.draws import Draws
 from devkit.smoke.checks.outcome import Outcome
 from devkit.smoke.plain_draws import Judged, Other, Repeats, Request
 from devkit.smoke.shrink import make_plan, replaced
-from tests.mutants.mutants import ROOT
+from tests.mutants.mutant import ROOT
 from trainer import group
 from trainer.config import load
 from trainer.config.schema import Config

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from devkit.smoke import recompute
 from devkit.smoke.checks import recorded
 from devkit.smoke.checks.outcome import Outcome
-from tests.mutants.mutants import ROOT
+from tests.mutants.mutant import ROOT
 from trainer import ppo
 from trainer.config.schema import AlgorithmConfig
 from trainer.records import Experience, Prompts, Rollout, Row, TrainBatch

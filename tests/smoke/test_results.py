@@ -53,3 +53,11 @@ def test_the_first_failure_ends_the_run_only_when_asked() -> None:
     found((True, "a"), (None, "b"), fail_fast=True).settle()
     with pytest.raises(FirstFailure):
         found((False, "a"), (True, "b"), fail_fast=True).settle()
+
+
+def test_what_was_never_looked_at_says_so() -> None:
+    results = found((True, "a"))
+    results.complete("the run ended before it")
+    told = {result.name: (result.status, result.detail) for result in results.all}
+    assert told.pop("masks") == ("pass", "a")
+    assert told == dict.fromkeys(CHECKS - {"masks"}, ("skip", "the run ended before it"))

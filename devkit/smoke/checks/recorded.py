@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -15,6 +16,7 @@ from trainer.config.schema import AlgorithmConfig
 from trainer.records import Experience, Rollout, TrainBatch
 from trainer.roles import Roles
 from trainer.rollout import answers
+from trainer.rollout.settings import sampling_of
 
 # Engine and trainer compute the same fp32 log-probs in batches of different shapes: about 1e-6 apart. Weights one
 # update old, a temperature on one side or a shift by one token put them 1e-3 to several nats apart.
@@ -31,8 +33,11 @@ def rollout_logprobs(rollout: Rollout, old_logp_BT: Tensor) -> Outcome:
     return Outcome(False, f"{said}: {look_at(Roles.log_probs)}, or at {place_of(Roles.sync_weights)}")
 
 
-def masks(batch: TrainBatch, eos_id: int) -> Outcome:
-    """Masks cover the response up to and including the first EOS, and nothing is set outside them."""
+def masks(batch: TrainBatch, eos_id: int, longest: int) -> Outcome:
+    """Masks cover the response up to and including the first EOS, and nothing is set outside them.
+
+    A response without EOS has `longest` tokens.
+    """
     rollout = batch.experience.rollout
     is_eos_BT = rollout.response_BT == eos_id
     before_BT = is_eos_BT.cumsum(-1) - is_eos_BT.long()  # number of EOS tokens before each token
@@ -41,6 +46,11 @@ def masks(batch: TrainBatch, eos_id: int) -> Outcome:
     if wrong:
         said = f"{wrong} of {len(batch)} response masks don't end at the first EOS"
         return Outcome(False, f"{said}: {look_at(answers.assemble)}")
+    lengths_B = rollout.mask_BT.sum(-1)
+    short_B = (lengths_B < longest) & ~is_eos_BT.any(-1)
+    if odd := lengths_B[short_B | (lengths_B > longest)].tolist():
+        said = f"a response has {odd[0]} tokens and no EOS" if odd[0] < longest else f"a response has {odd[0]} tokens"
+        return Outcome(False, f"{said}, and data.max_response_length={longest}: {look_at(sampling_of)}")
     seen = batch.experience
     for name, tensor, place in (
         ("old log-probs", seen.old_logp_BT, Roles.log_probs),
@@ -50,7 +60,8 @@ def masks(batch: TrainBatch, eos_id: int) -> Outcome:
     ):
         if tensor is not None and bool(((tensor != 0) & (rollout.mask_BT == 0)).any()):
             return Outcome(False, f"{name} are set outside the response: {look_at(place)}")
-    if bool(((seen.old_logp_BT == 0) & (rollout.mask_BT == 1)).any()):
+    # Of a token that is certain it is 0, by the engine's account too.
+    if bool(((seen.old_logp_BT == 0) & (rollout.logp_BT < -LOGP_TOLERANCE) & (rollout.mask_BT == 1)).any()):
         return Outcome(False, f"old log-probs are missing on response tokens: {look_at(Roles.log_probs)}")
     return Outcome(True, f"{int(rollout.mask_BT.sum())} response tokens masked exactly")
 
@@ -90,6 +101,30 @@ def kl_in_reward(batch: TrainBatch, kl_coef: float, config: AlgorithmConfig) -> 
     if gap <= 1e-3 * size + 1e-7:
         return Outcome(True, said)
     return Outcome(False, f"{said}: {look_at(ppo.penalised_rewards)}, or at {place_of(ppo.kl_penalty)}")
+
+
+def kl_coef_as_configured(step: int, is_: float, should_be: float) -> Outcome:
+    """The coefficient that a step ends with. `should_be`: by the formula, from the one it began with."""
+    if math.isclose(is_, should_be, rel_tol=AS_COMPUTED):
+        return Outcome(None, "the next KL coefficient is as configured")
+    said = f"step {step} ends with a KL coefficient of {is_:.5g} but it should be {should_be:.5g}"
+    return Outcome(False, f"{said}: {look_at(ppo.next_kl_coef)}, or at {place_of(ppo.penalised_rewards)}")
+
+
+def weights_as_computed(batch: TrainBatch, expected: recompute.Rows | None) -> Outcome:
+    """The importance weight of each token. `expected`: computed once more."""
+    given = batch.weights_BT
+    if expected is None or given is None:
+        if (expected is None) != (given is None):
+            said = "there are no importance weights" if given is None else "there are importance weights, unasked for"
+            return Outcome(False, f"{said}: {look_at(ppo.importance_weights)}")
+        return Outcome(None, "no importance weights in this configuration")
+    for row, (weights, wanted) in enumerate(zip(tokens_of(given, batch.experience), expected, strict=True)):
+        for token, (is_, should_be) in enumerate(zip(weights, wanted, strict=True)):
+            if not abs(is_ - should_be) <= AS_COMPUTED * max(1.0, abs(should_be)):
+                said = f"the importance weight of response {row}, token {token}, is {is_:.5g}"
+                return Outcome(False, f"{said} but should be {should_be:.5g}: {look_at(ppo.importance_weights)}")
+    return Outcome(True, f"{sum(map(len, expected))} importance weights match the recomputed ones")
 
 
 def reference_at_start(experience: Experience) -> Outcome:

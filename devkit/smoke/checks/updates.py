@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from devkit.smoke.checks.outcome import AS_COMPUTED, SAME_POLICY_TOLERANCE, Outcome, look_at, named, place_of
+from devkit.smoke.plain_adamw import Applied
 from devkit.smoke.plain_update import Expected
 from trainer import ppo
 from trainer.group import WorkerGroup
@@ -20,8 +21,9 @@ SPLIT_TOLERANCE = 1e-4
 # A norm over all parameters, in fp32; a lost or an added term of the loss changes it by its share.
 GRADIENT_AS_COMPUTED = 1e-3
 AFTER_A_STEP = 0.02  # and once fp32 and float64 have gone apart by a step: Adam divides small numbers by small ones
-MOVED_AS_COMPUTED = 0.03  # of the way and of the rate: where a gradient is rounding alone, so is its sign
-ROUNDED_WEIGHT = 1e-7  # a weight of about 1, in fp32
+# Of one step: fp32 beside float64. Of several, where a gradient is rounding alone, so is its sign.
+DIRECTION, DIRECTION_AFTER_A_STEP = 0.01, 0.1
+STATE_AS_COMPUTED, MOVED_AS_COMPUTED, MOVED_AFTER_A_STEP = 1e-3, 1e-3, 0.03
 
 
 def first_values(report: UpdateReport, batch: TrainBatch, rows: Sequence[int]) -> Outcome:
@@ -94,36 +96,58 @@ def forward_as_computed(role: str, report: UpdateReport, expected: Expected) -> 
 
 
 def gradient_as_computed(role: str, report: UpdateReport, expected: Expected) -> Outcome:
-    """So is the norm of the gradient, by plain autograd."""
+    """So is the gradient, by plain autograd: its norm as it is reported, its direction as the optimizer got it."""
     loss = ppo.actor_loss if role == "actor" else ppo.critic_loss
     inner = f", or at {place_of(head.log_probs)}" if role == "actor" else ""
+    where = f"{look_at(loss)}{inner}"
+    passes = "its values are right, so check how they are differentiated, or gradients left from before"
     for number, (told, step) in enumerate(zip(report.steps, expected.steps, strict=False)):
         is_, should_be = told["grad_norm"], step["grad_norm"]
         if not abs(is_ - should_be) <= (GRADIENT_AS_COMPUTED if number == 0 else AFTER_A_STEP) * should_be:
             said = f"the {role}'s gradient norm on a generated mini-batch is {is_:.5g} but should be {should_be:.5g}"
-            passes = "its values are right, so check how they are differentiated, or gradients left from before"
-            return Outcome(False, f"{said}; {passes}: {look_at(loss)}{inner}")
-    return Outcome(True, f"{role}: gradient norm {expected.steps[0]['grad_norm']:.4g} matches plain autograd")
+            return Outcome(False, f"{said}; {passes}: {where}")
+    off = expected.applied.gradients
+    worst = max(off, key=lambda name: math.inf if math.isnan(off[name]) else off[name])
+    if not off[worst] <= (DIRECTION if expected.applied.steps == 1 else DIRECTION_AFTER_A_STEP):
+        count = sum(not each <= DIRECTION for each in off.values())
+        said = f"the {role}'s gradient of {worst} on a generated mini-batch is off by {off[worst]:.0%} of its size"
+        return Outcome(False, f"{said} ({count} of {len(off)} parameters); {passes}: {where}")
+    same = f"{len(off)} gradients match plain autograd"
+    return Outcome(True, f"{role}: {same}, a norm of {expected.steps[0]['grad_norm']:.4g} together")
 
 
 def moved_as_computed(role: str, report: UpdateReport, expected: Expected) -> Outcome:
-    """So are the parameters after it, by AdamW written out; `expected` has how far they miss that."""
-    wrong = {
-        name: missed
-        for name, missed in expected.missed.items()
-        if not missed <= MOVED_AS_COMPUTED * (expected.moved[name] + expected.lr) + ROUNDED_WEIGHT
-    }
+    """So is what AdamW makes of it: its two means, and the parameters' way by them."""
+    from trainer.learner.fsdp import Trained  # which takes a second, for a failure alone
+
+    seen = expected.applied
     rate = rate_as_configured(role, report, expected.lr)
     if not rate.ok:
         return rate
-    if wrong:
-        from trainer.learner.fsdp import Trained  # which takes a second, for a failure alone
+    if wrong := _of_means(seen):
+        return Outcome(False, f"the {role}'s AdamW: {wrong}: {look_at(Trained.__init__)}")
+    limit = MOVED_AS_COMPUTED if seen.steps == 1 else MOVED_AFTER_A_STEP
+    odd = {name: off for name, off in seen.ways.items() if not off <= limit}
+    if odd:
+        name = max(odd, key=lambda each: math.inf if math.isnan(odd[each]) else odd[each])
+        said = f"{name} of the {role} did not move as AdamW would: off by {odd[name]:.1%} of the way"
+        return Outcome(False, f"{said} ({len(odd)} of {len(seen.ways)} parameters): {look_at(Trained.__init__)}")
+    return Outcome(True, f"{role}: {len(seen.ways)} parameters and their moments moved as AdamW computes")
 
-        name = max(wrong, key=lambda each: wrong[each] / (expected.moved[each] + 1e-12))
-        share = wrong[name] / (expected.moved[name] + 1e-12)
-        said = f"{name} of the {role} did not move as AdamW would: off by {share:.0%} of the way"
-        return Outcome(False, f"{said} ({len(wrong)} of {len(expected.moved)} parameters): {look_at(Trained.__init__)}")
-    return Outcome(True, f"{role}: {len(expected.moved)} parameters moved as AdamW computes")
+
+def _of_means(seen: Applied) -> str:
+    """What is wrong with the optimizer's running means."""
+    limit = STATE_AS_COMPUTED if seen.steps == 1 else AFTER_A_STEP
+    if not abs(seen.kept - seen.kept_wanted) <= limit:
+        return f"beta1: {seen.kept:.4g} of the mean gradient is left after an update, not {seen.kept_wanted:.4g}"
+    if not abs(seen.taken - 1) <= (0.01 if seen.steps == 1 else DIRECTION_AFTER_A_STEP):
+        return f"the gradient came in {seen.taken:.4g} times what it is after clipping (grad_clip, beta1)"
+    if not abs(seen.decay) <= 1e-4:
+        return "weight decay goes through the gradient, as in Adam with an L2 penalty, and not beside it"
+    name = max(seen.squares, key=lambda each: seen.squares[each])
+    if not seen.squares[name] <= (0.01 if seen.steps == 1 else DIRECTION_AFTER_A_STEP):
+        return f"beta2: the mean square of {name} is off by {seen.squares[name]:.0%} of its way"
+    return ""
 
 
 def rate_as_configured(role: str, report: UpdateReport, rate: float) -> Outcome:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from devkit.smoke.checks.outcome import Outcome, look_at, mask_of
+from devkit.smoke.checks.outcome import Digests, Outcome, different, look_at, mask_of, named, place_of
+from trainer import run
+from trainer.data import reading
 from trainer.errors import WorkerDied
 from trainer.records import LogProbs, TrainBatch
 from trainer.roles import Roles
+
+Weights = Mapping[str, Digests]  # by role
 
 
 def policy_follows_advantages(pairs: Sequence[tuple[TrainBatch, LogProbs]]) -> Outcome:
@@ -60,6 +64,45 @@ def resumed_equal(
                 f" ({len(odd)} of {len(names)} metrics differ): {look_at(Roles.load)}",
             )
     return Outcome(True, f"step {', '.join(map(str, repeated))} repeated bit for bit")
+
+
+def resumed_weights(before: Mapping[int, Weights], after: Mapping[int, Weights], engine: str = "hf") -> Outcome:
+    """A step that is done again after resuming ends with the very weights: metrics show no optimizer that is new."""
+    repeated = sorted(set(before) & set(after))
+    if engine != "hf" or not repeated:
+        return Outcome(None, "no step was repeated with the same responses")
+    for step in repeated:
+        for role, digests in before[step].items():
+            if odd := different(digests, after[step][role]):
+                said = f"step {step} leads to other weights of the {role} after resuming: {named(odd)}"
+                return Outcome(False, f"{said}: {look_at(Roles.load)}")
+    return Outcome(True, f"step {', '.join(map(str, repeated))} repeated bit for bit, to the same weights")
+
+
+def steps_done(stage: str, done: Sequence[int], wanted: Sequence[int]) -> Outcome:
+    """Which steps a stage did, of those that its configuration asks for."""
+    if list(done) == list(wanted):
+        return Outcome(True, f"each stage did its steps; the {stage} {len(done)}")
+    said = f"the {stage} did steps {_numbers(done)}, and was to do {_numbers(wanted)}"
+    return Outcome(False, f"{said}: {look_at(run._train)}, or at {place_of(reading.total_steps)}")
+
+
+def kept_when_due(what: str, done: Sequence[int], wanted: Sequence[int]) -> Outcome:
+    """After which steps checkpoints were saved, or the model was validated."""
+    if list(done) == list(wanted):
+        return Outcome(True, f"{what} at steps {_numbers(done)}, when they were due")
+    said = f"{what} at steps {_numbers(done)}, and due at {_numbers(wanted)}"
+    return Outcome(False, f"{said}: {look_at(run.due)}")
+
+
+def _numbers(steps: Sequence[int]) -> str:
+    """
+    >>> _numbers([1, 2, 3, 4]), _numbers([2, 5]), _numbers([])
+    ('1 to 4', '2, 5', 'none')
+    """
+    if len(steps) > 2 and list(steps) == list(range(steps[0], steps[-1] + 1)):
+        return f"{steps[0]} to {steps[-1]}"
+    return ", ".join(map(str, steps)) or "none"
 
 
 def death_named(error: Exception, victim: str) -> Outcome:

@@ -1,0 +1,64 @@
+"""What a step reports of its batch and its updates, counted once more: curves are what people judge a run by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from devkit.smoke.checks.outcome import AS_COMPUTED, Outcome, look_at
+from devkit.smoke.recompute import tokens_of
+from trainer import metrics as reported
+from trainer.config.schema import DataConfig
+from trainer.records import TrainBatch, UpdateReport
+
+Figures = Iterator[tuple[str, float]]
+
+
+def as_counted(
+    told: Mapping[str, float], batch: TrainBatch, updates: Sequence[tuple[str, UpdateReport]], limits: DataConfig
+) -> Outcome:
+    """`told`: the step's metrics. Names are those of verl's dashboards."""
+    count = 0
+    for name, should_be in (*_of_batch(batch), *_of_lengths(batch, limits), *_of_updates(updates)):
+        count += 1
+        is_ = told.get(name)
+        if is_ is None or not math.isclose(is_, should_be, rel_tol=AS_COMPUTED, abs_tol=1e-6):
+            where = reported.update_metrics if name.startswith("actor/") else reported.data_metrics
+            said = f"{name} is {'missing' if is_ is None else f'{is_:.6g}'} but should be {should_be:.6g}"
+            return Outcome(False, f"{said}: {look_at(where)}")
+    return Outcome(True, f"{count} figures of each step match its batch and its updates")
+
+
+def _of_batch(batch: TrainBatch) -> Figures:
+    seen = batch.experience
+    for name, x_BT in {"score": seen.scores_BT, "rewards": batch.rewards_BT}.items():
+        yield from _summary(f"critic/{name}", [math.fsum(row) for row in tokens_of(x_BT, seen)])
+    tokens = {"advantages": batch.advantages_BT, "returns": batch.returns_BT}
+    tokens |= {} if seen.values_BT is None else {"values": seen.values_BT}
+    for name, x_BT in tokens.items():
+        yield from _summary(f"critic/{name}", [x for row in tokens_of(x_BT, seen) for x in row])
+
+
+def _of_lengths(batch: TrainBatch, limits: DataConfig) -> Figures:
+    rollout = batch.experience.rollout
+    masks = {"response": rollout.mask_BT, "prompt": rollout.prompts.mask_BP}
+    longest = {"response": limits.max_response_length, "prompt": limits.max_prompt_length}
+    for what, mask in masks.items():
+        lengths = [float(sum(row)) for row in mask.tolist()]
+        yield from _summary(f"{what}_length", lengths)
+        yield f"{what}_length/clip_ratio", lengths.count(longest[what]) / len(lengths)
+
+
+def _of_updates(updates: Sequence[tuple[str, UpdateReport]]) -> Figures:
+    """Means over the optimizer steps, and the rate."""
+    for role, report in updates:
+        yield f"{role}/lr", report.lr
+        for name in report.steps[0]:
+            mean = math.fsum(step[name] for step in report.steps) / len(report.steps)
+            yield (name if "/" in name else f"{role}/{name}"), mean
+
+
+def _summary(name: str, numbers: Sequence[float]) -> Figures:
+    yield f"{name}/mean", math.fsum(numbers) / len(numbers)
+    yield f"{name}/max", max(numbers)
+    yield f"{name}/min", min(numbers)
