@@ -134,9 +134,10 @@ def _frozen(case: Case) -> Verdict | None:
     if not found:
         return None
     first = words.first(found)
-    how = "a tracer" if first.facts.state == "t" else "a signal such as SIGSTOP"
+    traced = first.facts.state == "t"
+    how = "a tracer such as gdb or strace" if traced else "a signal such as SIGSTOP"
     sentence = f"{words.name(first)} is frozen: its process was stopped by {how}"
-    sentence += f"; kill -CONT {first.facts.pid} resumes it"
+    sentence += "; it goes on when that lets it" if traced else f"; kill -CONT {first.facts.pid} resumes it"
     facts = (f"state {first.facts.state} of pid {first.facts.pid} on {first.facts.node_ip}, as seen by its neighbour",)
     return Verdict("frozen", sentence, words.culprit(first), None, (*facts, *words.waits(case.states)))
 

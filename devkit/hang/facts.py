@@ -122,6 +122,7 @@ class InnerWait:
     holder_call: str = ""
     held_at: Frame | None = None  # where the holder is now
     blocks: bool = False  # a thread's event loop, which does nothing meanwhile
+    side: int = 0  # so many of them are threads of the program's own, and no calls
 
 
 @dataclass(frozen=True)
