@@ -113,6 +113,11 @@ def awaited(case: Case) -> dict[str, tuple[str, str]]:
     return found
 
 
+def holders(case: Case) -> frozenset[str]:
+    """The processes that have a call to do for which somebody waits."""
+    return frozenset(end.holder.facts.id for end in _waits(case) if end.holder)
+
+
 def asked(case: Case) -> frozenset[tuple[str, str]]:
     """(call, who waits for it), by their names."""
     return frozenset((end.call.name, end.waiter.facts.title) for end in _waits(case) if end.call is not None)

@@ -131,7 +131,7 @@ def _said(node: ast.expr, frame: FrameType) -> str | None:
 
 
 def told(value: Any) -> str | None:
-    """Plain data as it is, of containers how much is in them, of a dictionary also the first keys, since it may be asked
+    """Plain data as it is, of containers how much is in them, of a dictionary also the first keys, as it may be asked
     for others; arrays by their shape; None for what says nothing.
 
     >>> told(3), told([1, 2]), told({}), told([[1]] * 9), told(sys), told(told)
