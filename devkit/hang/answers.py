@@ -184,6 +184,7 @@ def _inner_wait(document: Document) -> InnerWait:
         frame(held) if held else None,
         bool(document.get("blocks")),
         int(document.get("side") or 0),
+        bool(document.get("shared")),
     )
 
 

@@ -42,6 +42,25 @@ def test_who_waits_for_what_it_has_itself(kind: str) -> None:
     assert other["call"].endswith("wants") and other["holder_call"].endswith("visits"), other
 
 
+@pytest.mark.parametrize("holders", [1, 2])
+def test_a_permit_may_come_back_from_any_of_its_holders(holders: int) -> None:
+    def made() -> list[asyncio.Task[None]]:
+        permits = asyncio.Semaphore(holders)
+
+        async def works() -> None:
+            async with permits:
+                await asyncio.sleep(60)
+
+        async def wants() -> None:
+            async with permits:
+                pass
+
+        return [*(asyncio.create_task(works()) for _ in range(holders)), asyncio.create_task(wants())]
+
+    [found] = in_a_loop(made)
+    assert found["holder_call"].endswith("works") and found["shared"] is (holders > 1)
+
+
 def test_who_waits_for_a_second_permit_while_another_may_give_one_back_is_no_holder() -> None:
     def made() -> list[asyncio.Task[None]]:
         permits = asyncio.Semaphore(2)

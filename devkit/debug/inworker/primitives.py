@@ -53,11 +53,13 @@ class Work(NamedTuple):
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
-    """[{"thread", "call", "at", "what", "kind", "count", "side", "free", "blocks", "holder", "holder_call", "held_at"}]
+    """[{"thread", "call", "at", "what", "kind", "count", "side", "free", "blocks", "holder", "holder_call", "held_at",
+    "shared"}]
 
     `count` of equal ones are one, `side` of them threads of the program's own. `blocks`: a thread waits so within its
     event loop, which does nothing meanwhile. `free`: a lock or a semaphore that nobody living holds. `holder`: the
-    thread or task that holds it, in the call `holder_call`, since the line `held_at`.
+    thread or task that holds it, in the call `holder_call`, since the line `held_at`; `shared`: others may hold it, as
+    the permits of a semaphore.
     """
     works = [*_threads(frames, names), *_tasks()]
     found_waits = [wait for work in works if (wait := _wait(work)) is not None]
@@ -200,11 +202,13 @@ def _document(wait: Wait, works: Iterable[Work], waits: Iterable[Wait]) -> Docum
     if holder is None:
         return document
     call = next(frame for frame in reversed(holder.frames) if _is_programs(frame))
+    rest = (work for work in others if work is not holder and not _gathers(work, parts))
     return {
         **document,
         "holder": holder.name,
         "holder_call": call.f_code.co_qualname,
         "held_at": _place(at) if at is not None else None,
+        "shared": type(wait.awaited).__name__ != "Lock" and any(True for _ in rest),
     }
 
 
