@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import concurrent.futures
 import contextlib
+import linecache
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import primitives
+from devkit.debug.inworker import counterparts, primitives
 from devkit.debug.inworker.words import ASLEEP
 from tests.debug.conftest import eventually
 from tests.debug.test_primitives import in_a_loop, run, seen
@@ -188,6 +190,31 @@ def test_coroutines_that_are_waited_for_one_by_one() -> None:
     found = {each["call"].rpartition(".")[2]: each["what"] for each in in_a_loop(made)}
     assert found["takes"] == "the next of asyncio.as_completed"
     assert found["waits"] in ("asyncio.wait_for, for at most 50 s", ASLEEP), found
+
+
+@pytest.mark.parametrize(
+    ("wait", "how", "body"),
+    [
+        ("self.done.wait()", "set", "loop.call_soon_threadsafe(self.done.set)"),
+        ("self.gate.acquire()", "released", "with self.gate: pass"),
+        ("self.rows.get()", "put into", "pool.submit(self.rows.put, 1)"),
+        ("self.rows.get()", "", "Thread(target=fills, args=(self.rows,))"),
+        ("self.rows.get()", "nowhere", "self.others.put(1)"),
+    ],
+)
+def test_what_could_end_a_wait_without_being_called_by_name(wait: str, how: str, body: str) -> None:
+    text = f"def here(self):\n    yield\n\ndef other(self, loop, pool):\n    {body}\n"
+    name = f"<counterparts {body}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    space: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), space)
+    frame = space["here"](None).gi_frame
+    found = counterparts.of(ast.parse(wait).body[0], frame, {})
+    if not how:
+        assert found is None, "it is handed on, and may be filled by another name"
+    else:
+        assert found is not None and [each["function"] for each in found["at"]] == ["other"] * (how != "nowhere")
+        assert found["how"] in (how, "put into")
 
 
 def test_a_task_that_is_awaited_is_named() -> None:
