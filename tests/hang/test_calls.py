@@ -615,3 +615,17 @@ def test_a_lock_that_its_holder_wants_again_is_a_deadlock_and_a_permit_may_come_
         assert found.sentence == (
             f"deadlock: Node pid 3097 waits at {TRAIN}:9 in Node.load for an asyncio.Lock, which Node.refresh holds"
         ), found.sentence
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ("PENDING_ACTOR_TASK_ARGS_FETCH", "whose arguments are still on their way to its process"),
+        ("FAILED", "which has failed, and whose error has not come"),
+        ("FINISHED", "which has ended, and whose result has not come"),
+    ],
+)
+def test_how_far_a_call_is_that_neither_waits_for_its_turn_nor_runs(state: str, says: str) -> None:
+    table = calls((ANSWER_A, "Node.answer", state, ""))
+    found = verdict([driver(waits=[wait(ANSWER_A, line=12, call="main")]), actor("a")], patience=1.0, calls=table)
+    assert found.sentence == f"no progress: the driver waits at {TRAIN}:12 in main for Node.answer, {says}"
