@@ -7,6 +7,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import linecache
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -215,6 +216,31 @@ def test_what_could_end_a_wait_without_being_called_by_name(wait: str, how: str,
     else:
         assert found is not None and [each["function"] for each in found["at"]] == ["other"] * (how != "nowhere")
         assert found["how"] in (how, "put into")
+
+
+def test_a_child_of_asyncio_and_its_output() -> None:
+    async def main() -> dict[str, str]:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "input()", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert child.stdout is not None and child.stdin is not None
+
+        async def reads(stream: asyncio.StreamReader) -> None:
+            await stream.read()
+
+        async def ends() -> None:
+            await child.wait()
+
+        tasks = [asyncio.create_task(reads(child.stdout)), asyncio.create_task(ends())]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        found = {each["call"].rpartition(".")[2]: str(each["what"]) for each in primitives.describe({}, {})}
+        child.stdin.close()
+        await asyncio.gather(*tasks)
+        return {name: what.replace(str(child.pid), "PID") for name, what in found.items()}
+
+    found = asyncio.run(main())
+    assert (found["reads"], found["ends"]) == ("data from a stream of asyncio", "the end of child process PID")
 
 
 def test_a_task_that_is_awaited_is_named() -> None:
