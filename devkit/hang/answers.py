@@ -183,6 +183,8 @@ def _inner_wait(document: Document) -> InnerWait:
         str(document.get("holder_call") or ""),
         frame(held) if held else None,
         bool(document.get("blocks")),
+        int(document.get("side") or 0),
+        bool(document.get("shared")),
     )
 
 

@@ -124,7 +124,7 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
     if state.doing == "unreachable" and not state.moved:
         kind, text = "unreachable", f"{name} {words.lost(state)}; {since}"
     elif state.doing == "silent" and not state.moved:
-        kind, text = "silent", f"{name} does not respond: a call holds its Python (the GIL){at}; {since}"
+        kind, text = "silent", f"{name} does not respond: a call seems to hold its Python (the GIL){at}; {since}"
     elif state.doing == "io":
         kind, text = "io", f"{name} waits {words.io(state)}{at}{ends.follow(case, state)}; {since}"
     elif _is_at_work(case, state):
@@ -183,7 +183,7 @@ def _gone(
     if facts is None:
         there = [each for each in case.states if each.facts.rank == rank and each.facts.role == role]
         if there:  # started anew, outside of the group
-            text = f"{name} was restarted and is not in the group: {since}"
+            text = f"{name} is not in the group: it has left it, or was started anew; {since}"
             return Verdict("dead", text, words.culprit(there[0]), age, evidence, case.decided(age))
         text = f"{name} is absent: no process of this job has that rank, and {since}"
         return Verdict("dead", text, Culprit(role, rank, "", 0, "", 0, ""), age, evidence, case.decided(age))
@@ -222,7 +222,14 @@ def _together(case: Case, found: Stuck) -> Verdict:
     since = f"{words.they(members, 'is', 'are')} in {found.name}{words.at(first)} for {words.span(found.age)}"
     everybody = list(found.group.members.values())
     evidence = (*words.recorded(found), *_waits(case))
-    return cut_off(case, everybody, f"{since} and no rank is missing", words.culprit(first), found.age, evidence)
+    since += f" and no rank is missing{_sizes(found)}"
+    return cut_off(case, everybody, since, words.culprit(first), found.age, evidence)
+
+
+def _sizes(found: Stuck) -> str:
+    """Where the ranks give different ones: some collectives take that, and others wait for ever."""
+    said = sorted({found.said[rank] for rank in found.waiting})
+    return f", but their sizes differ: {' and '.join(said)}" if len(said) > 1 else ""
 
 
 def cut_off(
@@ -233,8 +240,9 @@ def cut_off(
     if deaf:
         text = f"no data gets through between {words.both(deaf[0])}: {since}"
     else:
-        hosts = ", ".join(sorted({state.facts.node_ip for state in states}))
-        text = f"no data gets through: {since}; is there a route between {hosts}?"
+        hosts = sorted({state.facts.node_ip for state in states})
+        ask = f"is there a route between {', '.join(hosts)}?" if len(hosts) > 1 else f"all of them are on {hosts[0]}"
+        text = f"no data gets through: {since}; {ask}"
     lines = (*(words.unheard(each) for each in deaf), *evidence)
     return Verdict("network", text, who, age, lines, case.decided(age or 0.0))
 

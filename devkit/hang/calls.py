@@ -157,7 +157,7 @@ def _for_locks(facts: ProcessFacts) -> tuple[CallWait, ...]:
     inner = (
         CallWait(each.thread, each.call, each.at, (), 1, False, False, False, each.what, each.holder)
         for each in facts.inner
-        if each.holder
+        if each.holder and not each.shared
     )
     locks = (
         CallWait(each.thread, each.call, each.at, (), 1, False, False, False, "a lock", each.holder)

@@ -28,6 +28,11 @@ _NOT_BEGUN = {
     NO_ARGUMENTS: "whose arguments are not there yet",
     NO_PLACE: "for which Ray has found no place",
     "PENDING_OBJ_STORE_MEM_AVAIL": "for whose arguments the object store has no room",
+    **dict.fromkeys(
+        ("PENDING_ARGS_FETCH", "PENDING_ACTOR_TASK_ARGS_FETCH", "GETTING_AND_PINNING_ARGS"),
+        "whose arguments are still on their way to its process",
+    ),
+    "FAILED": "which has failed, and whose error has not come",
     "FINISHED": "which has ended, and whose result has not come",
 }
 
@@ -111,6 +116,11 @@ def awaited(case: Case) -> dict[str, tuple[str, str]]:
             holder = end.holder.facts.id if end.holder else ""
             found[end.waiter.facts.id] = said(case, end), holder
     return found
+
+
+def holders(case: Case) -> frozenset[str]:
+    """The processes that have a call to do for which somebody waits."""
+    return frozenset(end.holder.facts.id for end in _waits(case) if end.holder)
 
 
 def asked(case: Case) -> frozenset[tuple[str, str]]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from devkit.debug import object_stores
 from devkit.debug.inworker.identity import DRIVER
 from devkit.hang import (
+    aside,
     asking,
     behind,
     blame,
@@ -134,9 +135,10 @@ def _frozen(case: Case) -> Verdict | None:
     if not found:
         return None
     first = words.first(found)
-    how = "a tracer" if first.facts.state == "t" else "a signal such as SIGSTOP"
+    traced = first.facts.state == "t"
+    how = "a tracer such as gdb or strace" if traced else "a signal such as SIGSTOP"
     sentence = f"{words.name(first)} is frozen: its process was stopped by {how}"
-    sentence += f"; kill -CONT {first.facts.pid} resumes it"
+    sentence += "; it goes on when that lets it" if traced else f"; kill -CONT {first.facts.pid} resumes it"
     facts = (f"state {first.facts.state} of pid {first.facts.pid} on {first.facts.node_ip}, as seen by its neighbour",)
     return Verdict("frozen", sentence, words.culprit(first), None, (*facts, *words.waits(case.states)))
 
@@ -156,7 +158,7 @@ def _moving(case: Case) -> Verdict | None:
     if not busy or (len(beside) == len(busy) and families.families(case)):
         return None  # children that can never go on are a cause, whatever a thread of their parent does
     advanced = [state for state in busy if state.advanced]
-    shown = advanced or busy
+    shown, aside_of = advanced or busy, ""
     if advanced:
         sentence = f"no hang: the job is making progress; {words.named(shown)} made progress"
     else:  # whether that leads anywhere is not known: a loop that never ends is work, too
@@ -166,7 +168,9 @@ def _moving(case: Case) -> Verdict | None:
             place = f" in its thread {side[0].thread}{words.at_frame(side[0].lines[0].at)}"
         elif shown[0] in beside and len(shown) == 1:
             place = f" in its thread {shown[0].beside}"
-        what = "cannot tell" if _is_open(case, shown) and case.decided(0.0, circling.TIMES) else "no hang"
+        aside_of = aside.said(case, busy)
+        endless = _is_open(case, shown) and case.decided(0.0, circling.TIMES)
+        what = "cannot tell" if endless or (aside_of and case.decided(0.0)) else "no hang"
         sentence = f"{what}: {words.they(shown, 'is', 'are')} working{place}{_in_vain(case, shown)}"
     others = [state for state in case.states if state not in busy]
     at_work = (_NO_END, *_at_work(case, busy), *words.waits(others, chains.awaited(case)))
@@ -180,12 +184,15 @@ def _moving(case: Case) -> Verdict | None:
         "",
     )
     text = f"{sentence} within {words.span(case.seconds)}{slow}"
-    if sentence.startswith("cannot tell"):
+    if aside_of and case.decided(0.0):
+        text += aside_of
+    elif sentence.startswith("cannot tell"):
         text += ": it may be one long turn, or a loop without end"
     if not advanced and not slow:
         text += _callers_loop(case, others)
     open_ = not advanced and _is_open(case, shown) and not case.decided(0.0, circling.TIMES)
-    return Verdict("moves", text, words.culprit(shown[0]), None, notes, not open_ and not circling.may(case))
+    young = bool(aside_of) and not case.decided(0.0)
+    return Verdict("moves", text, words.culprit(shown[0]), None, notes, not (open_ or young) and not circling.may(case))
 
 
 def _is_open(case: Case, states: Sequence[State]) -> bool:

@@ -122,6 +122,8 @@ class InnerWait:
     holder_call: str = ""
     held_at: Frame | None = None  # where the holder is now
     blocks: bool = False  # a thread's event loop, which does nothing meanwhile
+    side: int = 0  # so many of them are threads of the program's own, and no calls
+    shared: bool = False  # a semaphore of which others than the holder may give back a permit
 
 
 @dataclass(frozen=True)

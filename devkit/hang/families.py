@@ -113,7 +113,7 @@ def _why(state: State, many: bool) -> str:
         kept = "none of them has it, so who had it has ended and kept it, as after a kill"
         return f"{'wait' if many else 'waits'} for {turn}{words.at(state)}: {kept}"
     if state.about == IN_C:
-        lacks = "threads of native libraries, such as OpenMP's, are not in a forked child"
+        lacks = "it may be for threads of a native library, such as OpenMP's, which are not in a forked child"
         return f"{'wait' if many else 'waits'} in a call of C{words.at(state)}: {lacks}"
     orphan = _orphan(state)
     if orphan is None:

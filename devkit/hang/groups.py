@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -128,6 +130,8 @@ def _mismatch(group: Group, waits: Mapping[int, Entry]) -> tuple[Literal["mismat
                 seen[entry.seq][rank] = _signature(entry)
     for seq in sorted(seen):
         signatures = seen[seq]
+        if all(_is_done(group, rank, seq) for rank in group.members):
+            continue  # whatever it was, it holds up nobody
         at_this = {rank for rank in waits if waits[rank].seq == seq}
         if len(set(signatures.values())) == 1 and len(at_this) > 1:
             signatures = {rank: _with_root(group.members[rank], signatures[rank]) for rank in sorted(at_this)}
@@ -136,8 +140,22 @@ def _mismatch(group: Group, waits: Mapping[int, Entry]) -> tuple[Literal["mismat
     return None
 
 
+def _is_done(group: Group, rank: int, seq: int) -> bool:
+    return any(each.seq == seq and not each.p2p and each.done for each in group.facts(rank).entries)
+
+
 def _signature(entry: Entry) -> str:
-    return f"{entry.said} {entry.dtypes}" if entry.op in EQUAL_SIZES else entry.op
+    return f"{entry.op} {elements(entry.sizes)} {entry.dtypes}" if entry.op in EQUAL_SIZES else entry.op
+
+
+def elements(sizes: str) -> str:
+    """How many there are in each tensor, which is what has to be equal: a number and a list of one go together.
+
+    >>> elements("[8, 4], [2]"), elements("[]"), elements("[1]")
+    ('32, 2', '1', '1')
+    """
+    found = re.findall(r"\[([\d, ]*)\]", sizes)
+    return ", ".join(str(math.prod(int(each) for each in re.findall(r"\d+", one))) for one in found)
 
 
 def _with_root(state: State, signature: str) -> str:

@@ -146,8 +146,8 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
     came = len(there) + len(through)
     frank = [state for state in peers if not (state.moved or state.doing == "busy")] if came < size else []
     if came < size and len(peers) > len(frank):
-        late = words.named([state for state in peers if state not in frank])
-        return Verdict("moves", f"no hang: {late} is making progress, and {since}")
+        late = words.they([state for state in peers if state not in frank], "is", "are")
+        return Verdict("moves", f"no hang: {late} working, and {since}")
     if frank:
         return replace(of_peers(case, frank, op, since), evidence=evidence, decided=decided)
     if came < size:

@@ -36,10 +36,11 @@ def why(state: State) -> str:
     if inner is None:
         return held_up(state) if state.doing == "io" else ""
     slots = state.facts.concurrency
-    if 1 < slots <= inner.count and not inner.holder and not inner.free:
+    if 1 < slots <= inner.count - inner.side and not inner.holder and not inner.free:
         rest = "the others cannot come" if "Barrier" in inner.what else "no other call can begin"
         return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}"
-    more = f"; {inner.count} of its calls wait there" if inner.count > 1 else ""
+    whom = "threads" if inner.side == inner.count else "calls" if not inner.side else "calls and threads"
+    more = f"; {inner.count} of its {whom} wait there" if inner.count > 1 else ""
     return f"{more}{_holder(inner)}{_of_its_parts(state, inner)}{_blocked_loop(state, inner)}"
 
 

@@ -21,6 +21,14 @@ MOST = 3  # lines of evidence for what is caught
 _EXPLAINED: tuple[Kind, ...] = ("stuck", "idle")  # verdicts that rest on nothing but a wait
 
 
+_NOT_YET = frozenset(
+    {
+        *("Empty", "Full", "QueueEmpty", "QueueFull", "TimeoutError", "GetTimeoutError", "TimeoutExpired"),
+        *("BlockingIOError", "InterruptedError", "timeout"),
+    }
+)
+
+
 class Repeated(Protocol):
     """An error that comes again and again."""
 
@@ -58,6 +66,11 @@ class Swallowed(NamedTuple):
     caught: Caught
 
     @property
+    def is_poll(self) -> bool:
+        """Whether it says no more than that something has not come yet."""
+        return self.caught.said.partition(":")[0] in _NOT_YET
+
+    @property
     def times(self) -> int:
         return self.caught.count
 
@@ -83,14 +96,15 @@ def explain(found: Verdict, case: Case) -> Verdict:
     What a job catches while it moves may be its way of working, and is evidence at most.
     """
     failing: list[Repeated] = sorted(_repeats(case), key=lambda each: -each.times)
-    swallowed: list[Repeated] = sorted(_swallowed(case), key=lambda each: -each.times)
+    swallowed = sorted(_swallowed(case), key=lambda each: -each.times)
+    reasons: list[Repeated] = [each for each in swallowed if not each.is_poll]
     if found.kind == "moves" and failing and _moves_alone(case, failing[0]):
         sentence = f"no progress: {failing[0].said}; nothing else moves, and it is started anew each time"
         return replace(found, kind="failing", sentence=sentence, evidence=(failing[0].evidence, *found.evidence))
     moves = not found.hang and found.kind not in _EXPLAINED
-    repeat = next(iter(failing if moves else [*failing, *swallowed]), None)
-    told = [*failing[:1], *swallowed[:MOST]] or list(_once(found, case))[:MOST]
-    evidence = (*(each.evidence for each in told), *found.evidence)
+    repeat = next(iter([*failing, *(() if moves else reasons)]), None)
+    told: list[Repeated] = [*failing[:1], *swallowed[:MOST]]
+    evidence = (*(each.evidence for each in told or list(_once(found, case))[:MOST]), *found.evidence)
     if repeat is None:
         return replace(found, evidence=evidence)
     if moves:

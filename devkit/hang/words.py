@@ -17,13 +17,13 @@ from devkit.hang.states import State
 
 DOES = {
     "sleep": "sleeps",
-    "wait": "waits for a condition or an event",
+    "wait": "waits for a condition, an event or a call of C",
     "lock": "waits for a lock",
     "ray": "waits for a Ray result",
     "idle": "is idle",
     "busy": "is working",
     "dead": "is dead",
-    "silent": "does not respond: a call holds its Python (the GIL)",
+    "silent": "does not respond: a call seems to hold its Python (the GIL)",
     "unreachable": "can't be reached: nothing on its node responds",
     "collective": "is in a different collective",
     "meeting": "is creating a process group",

@@ -92,3 +92,11 @@ def test_the_variables_of_a_function() -> None:
 
 def test_where_there_is_no_actor_it_keeps_nothing() -> None:
     assert keeps.of_actor() == {}
+
+
+def test_of_a_loop_that_asks_a_change_is_seen_where_it_is_not_shown() -> None:
+    """A text that grows, and the last of many counters: what is shown of both stays the same."""
+    texts = ["a" * 200, "a" * 201]
+    counters = [dict.fromkeys(range(9), 0), {**dict.fromkeys(range(9), 0), 8: 1}]
+    for before, after in (texts, counters):
+        assert keeps.brief(before) == keeps.brief(after) and keeps.content(before) != keeps.content(after)

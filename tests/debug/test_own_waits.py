@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import concurrent.futures
 import contextlib
+import linecache
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import primitives
+from devkit.debug.inworker import counterparts, primitives
 from devkit.debug.inworker.words import ASLEEP
 from tests.debug.conftest import eventually
 from tests.debug.test_primitives import in_a_loop, run, seen
@@ -40,6 +43,25 @@ def test_who_waits_for_what_it_has_itself(kind: str) -> None:
     assert (own["free"], own["count"], other["free"], other["count"]) == (False, 2, False, 1)
     assert own["holder"] == own["thread"] == other["holder"] and own["call"].endswith("visits"), own
     assert other["call"].endswith("wants") and other["holder_call"].endswith("visits"), other
+
+
+@pytest.mark.parametrize("holders", [1, 2])
+def test_a_permit_may_come_back_from_any_of_its_holders(holders: int) -> None:
+    def made() -> list[asyncio.Task[None]]:
+        permits = asyncio.Semaphore(holders)
+
+        async def works() -> None:
+            async with permits:
+                await asyncio.sleep(60)
+
+        async def wants() -> None:
+            async with permits:
+                pass
+
+        return [*(asyncio.create_task(works()) for _ in range(holders)), asyncio.create_task(wants())]
+
+    [found] = in_a_loop(made)
+    assert found["holder_call"].endswith("works") and found["shared"] is (holders > 1)
 
 
 def test_who_waits_for_a_second_permit_while_another_may_give_one_back_is_no_holder() -> None:
@@ -169,6 +191,56 @@ def test_coroutines_that_are_waited_for_one_by_one() -> None:
     found = {each["call"].rpartition(".")[2]: each["what"] for each in in_a_loop(made)}
     assert found["takes"] == "the next of asyncio.as_completed"
     assert found["waits"] in ("asyncio.wait_for, for at most 50 s", ASLEEP), found
+
+
+@pytest.mark.parametrize(
+    ("wait", "how", "body"),
+    [
+        ("self.done.wait()", "set", "loop.call_soon_threadsafe(self.done.set)"),
+        ("self.gate.acquire()", "released", "with self.gate: pass"),
+        ("self.rows.get()", "put into", "pool.submit(self.rows.put, 1)"),
+        ("self.rows.get()", "", "Thread(target=fills, args=(self.rows,))"),
+        ("self.rows.get()", "nowhere", "self.others.put(1)"),
+    ],
+)
+def test_what_could_end_a_wait_without_being_called_by_name(wait: str, how: str, body: str) -> None:
+    text = f"def here(self):\n    yield\n\ndef other(self, loop, pool):\n    {body}\n"
+    name = f"<counterparts {body}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    space: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), space)
+    frame = space["here"](None).gi_frame
+    found = counterparts.of(ast.parse(wait).body[0], frame, {})
+    if not how:
+        assert found is None, "it is handed on, and may be filled by another name"
+    else:
+        assert found is not None and [each["function"] for each in found["at"]] == ["other"] * (how != "nowhere")
+        assert found["how"] in (how, "put into")
+
+
+def test_a_child_of_asyncio_and_its_output() -> None:
+    async def main() -> dict[str, str]:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "input()", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert child.stdout is not None and child.stdin is not None
+
+        async def reads(stream: asyncio.StreamReader) -> None:
+            await stream.read()
+
+        async def ends() -> None:
+            await child.wait()
+
+        tasks = [asyncio.create_task(reads(child.stdout)), asyncio.create_task(ends())]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        found = {each["call"].rpartition(".")[2]: str(each["what"]) for each in primitives.describe({}, {})}
+        child.stdin.close()
+        await asyncio.gather(*tasks)
+        return {name: what.replace(str(child.pid), "PID") for name, what in found.items()}
+
+    found = asyncio.run(main())
+    assert (found["reads"], found["ends"]) == ("data from a stream of asyncio", "the end of child process PID")
 
 
 def test_a_task_that_is_awaited_is_named() -> None:

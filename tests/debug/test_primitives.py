@@ -368,7 +368,7 @@ def test_a_pool_one_of_whose_workers_has_ended_says_so(run: Any) -> None:
         run(maps)
         found = eventually(lambda: with_loss(seen(primitives.describe, "maps")), "one of three chunks", 20)
         assert found.startswith("1 of 3 chunks of a multiprocessing.Pool's map; a worker of the pool, pid "), found
-        assert found.endswith(" ended with exit code 7, and what it was at is lost"), found
+        assert found.endswith(" ended with exit code 7, and what it was at, if anything, is lost"), found
 
 
 def waits_for(seconds: float) -> float:

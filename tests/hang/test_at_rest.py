@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.hang.jobs import TRAIN, driver, facts, idle, in_collective, process, verdict
-from tests.hang.test_calls import actor, actor_id
+from tests.hang.jobs import TRAIN, driver, facts, frames, idle, in_collective, process, verdict
+from tests.hang.test_calls import ANSWER_A, actor, actor_id, calls, wait
 
 Document = dict[str, Any]
 AT = {"file": TRAIN, "line": 12, "function": "main"}
@@ -58,3 +58,25 @@ def test_a_rank_whose_call_waits_for_its_arguments_is_missed_with_that() -> None
     missing["facts"]["actor_id"] = actor_id("a")
     found = verdict([in_collective(0, 2), missing, driver()], held_up={actor_id("a"): ("Rank.step",)})
     assert "it is idle, and Rank.step, which was called there, waits for its arguments" in found.sentence
+
+
+def test_one_that_works_beside_what_is_waited_for_is_no_sign_that_this_goes_on() -> None:
+    at = {"file": TRAIN, "line": 6, "function": "step"}
+    inner = {"thread": "MainThread", "call": "step", "at": at, "what": "an Event that is not set", "count": 1}
+    stands = actor("a", primitives=[inner | {"free": False}])
+    stands["facts"]["threads"][0]["frames"] = frames((TRAIN, 6, "step"))
+    asks = driver(waits=[wait(ANSWER_A, line=12, call="main")])
+
+    def job(cpu: float) -> list[Document]:
+        return [asks, stands, process(facts(None, 20, "watch", cpu=cpu, state="R"), None, "Monitor")]
+
+    runs = {"calls": calls((ANSWER_A, "Node.step", "RUNNING", "a")), "running": {actor_id("a"): ("Node.step",)}}
+    early, found = (verdict(job(1.0), job(9.0), seconds=seconds, **runs) for seconds in (2.0, 12.0))
+    assert (early.hang, early.decided, found.hang, found.decided) == (False, False, False, True)
+    assert found.sentence == (
+        f"cannot tell: Monitor pid 1900 is working at {TRAIN}:20 in watch within 12 s, but nobody waits for it: the "
+        "driver waits for Node.step, which runs in Node pid 3097; Node pid 3097 waits for an Event that is not set at "
+        f"{TRAIN}:6 in step"
+    ), found.sentence
+    other = verdict(job(1.0), job(9.0), seconds=12.0).sentence
+    assert other.startswith("no hang: Monitor pid 1900 is working"), "for whom the driver waits is not known"

@@ -599,3 +599,33 @@ def test_a_call_whose_arguments_do_not_come_says_which_result_is_missing() -> No
         "weights is a result of Node.get_weights, queued at Node pid 3097 behind Node.update, whose arguments are not "
         "there yet"
     ), found.sentence
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_lock_that_its_holder_wants_again_is_a_deadlock_and_a_permit_may_come_from_others(shared: bool) -> None:
+    at = {"file": TRAIN, "line": 9, "function": "Node.load"}
+    inner = {"thread": "task 1", "call": "Node.refresh", "at": at, "what": "an asyncio.Lock", "count": 1, "free": False}
+    held = {"holder": "task 1", "holder_call": "Node.refresh", "held_at": at | {"line": 5}, "shared": shared}
+    stands = actor("a", primitives=[inner | held], concurrency=1000)
+    stands["facts"]["threads"][0] |= {"name": "task 1", "frames": frames((TRAIN, 9, "Node.load"))}
+    asks, table = driver(waits=[wait(ANSWER_A, line=12, call="main")]), calls((ANSWER_A, "Node.refresh", RUNNING, "a"))
+    found = verdict([asks, stands], patience=1.0, calls=table, running={actor_id("a"): ("Node.refresh",)})
+    assert is_deadlock(found) is not shared
+    if not shared:
+        assert found.sentence == (
+            f"deadlock: Node pid 3097 waits at {TRAIN}:9 in Node.load for an asyncio.Lock, which Node.refresh holds"
+        ), found.sentence
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ("PENDING_ACTOR_TASK_ARGS_FETCH", "whose arguments are still on their way to its process"),
+        ("FAILED", "which has failed, and whose error has not come"),
+        ("FINISHED", "which has ended, and whose result has not come"),
+    ],
+)
+def test_how_far_a_call_is_that_neither_waits_for_its_turn_nor_runs(state: str, says: str) -> None:
+    table = calls((ANSWER_A, "Node.answer", state, ""))
+    found = verdict([driver(waits=[wait(ANSWER_A, line=12, call="main")]), actor("a")], patience=1.0, calls=table)
+    assert found.sentence == f"no progress: the driver waits at {TRAIN}:12 in main for Node.answer, {says}"

@@ -477,7 +477,7 @@ def test_a_driver_that_waits_although_its_thread_has_failed() -> None:
     alone = process(facts(None, 12, "main", ended=[failed]), None, "driver")
     found = verdict([alone], patience=1.0)
     assert found.kind == "stuck" and found.sentence == (
-        "no progress: the driver waits for a condition or an event at /job/train.py:12 in main; "
+        "no progress: the driver waits for a condition, an event or a call of C at /job/train.py:12 in main; "
         "its thread reader ended with TypeError: no"
     )
     assert verdict([process(facts(None, 12, "main"), None, "driver")], patience=1.0).kind == "idle"
@@ -807,7 +807,7 @@ def test_ranks_that_do_the_same_are_blamed_together() -> None:
         return process(facts(rank, 14, "train"), rank)
 
     found = verdict([driver(), at_event(0), at_event(1), process(facts(2, 0), 2)], seconds=12.0)
-    assert found.sentence.startswith("no progress: ranks 0,1 wait for a condition or an event at"), found
+    assert found.sentence.startswith("no progress: ranks 0,1 wait for a condition, an event or a call of C at"), found
     assert found.sentence.endswith("and the driver waits for them")
 
 
@@ -898,7 +898,7 @@ def test_several_of_a_role_are_counted_and_a_single_one_has_its_pid() -> None:
     found = verdict([driver(), in_get(7, "Engine"), in_get(8, "Engine"), named(9, 29, "fetch", "Manager", **waits)])
     assert found.evidence == (
         "2 Engines: wait for a Ray result at /job/train.py:40 in update",
-        "Manager pid 9: waits for a condition or an event at /job/train.py:29 in fetch",
+        "Manager pid 9: waits for a condition, an event or a call of C at /job/train.py:29 in fetch",
         "driver: waits for a Ray result at /job/train.py:12 in main",
     )
 

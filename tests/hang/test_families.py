@@ -108,7 +108,8 @@ def test_a_forked_child_that_waits_within_a_library_lacks_the_threads_of_that() 
     found = verdict([of, child(11, facts(None, 15, "featurize"), of), child(12, facts(None, 15, "featurize"), of)])
     assert found.sentence.endswith(
         "for its children pids 11, 12 (forked at /job/train.py:43 in Scorer.__init__), which wait in a call of C at "
-        "/job/train.py:15 in featurize: threads of native libraries, such as OpenMP's, are not in a forked child"
+        "/job/train.py:15 in featurize: it may be for threads of a native library, such as "
+        "OpenMP's, which are not in a forked child"
     ), found.sentence
 
 

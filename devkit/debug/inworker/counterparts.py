@@ -72,6 +72,8 @@ def of(statement: ast.stmt, frame: FrameType, under_way: Mapping[str, FrameType]
         ends, undoes = _ENDS[waited.how][0], _UNDOES.get(waited.how, frozenset())
         _kept[key] = list(_found(tree, waited, ends)), list(_found(tree, waited, undoes))
     places, undone = _kept[key]
+    if not places and _is_handed_on(tree, waited.name):
+        return None
     at = [_document(place, frame, under_way) for place in places[:MOST]]
     return {
         "what": waited.text,
@@ -129,32 +131,44 @@ def _last(node: ast.expr) -> str:
 
 def _found(tree: ast.Module, waited: _Waited, methods: frozenset[str]) -> Iterator[_Place]:
     """A future goes from hand to hand: whatever its name is."""
-    for node, function, test in _calls(tree.body, "", None):
-        if not isinstance(node.func, ast.Attribute) or node.func.attr not in methods:
-            continue
-        if waited.how == _FUTURE or _last(node.func.value) == waited.name:
-            yield _Place(node.func.attr, node.lineno, function or "<module>", test)
+    for node, function, test in _uses(tree.body, "", None):
+        if isinstance(node, ast.Attribute):
+            if node.attr in methods and (waited.how == _FUTURE or _last(node.value) == waited.name):
+                yield _Place(node.attr, node.lineno, function or "<module>", test)
+        elif "release" in methods and any(_last(each.context_expr) == waited.name for each in node.items):
+            yield _Place("release", node.lineno, function or "<module>", test)  # at its end
 
 
-def _calls(
-    body: Sequence[ast.AST], function: str, test: ast.expr | None
-) -> Iterator[tuple[ast.Call, str, ast.expr | None]]:
-    """Each call, the function that it stands in, as Python names that, and the innermost condition that it is under:
-    of an `if` around it, or of one before it that leaves.
+def _is_handed_on(tree: ast.Module, name: str) -> bool:
+    """Whether it is given to somebody else, who may call it by another name: as an argument, say."""
+    own = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    own |= {id(each.context_expr) for node in ast.walk(tree) if isinstance(node, _WITHS) for each in node.items}
+    named = (node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute) and _last(node) == name)
+    return any(isinstance(node.ctx, ast.Load) and id(node) not in own for node in named)
+
+
+_WITHS = (ast.With, ast.AsyncWith)
+_Use = ast.Attribute | ast.With | ast.AsyncWith
+
+
+def _uses(body: Sequence[ast.AST], function: str, test: ast.expr | None) -> Iterator[tuple[_Use, str, ast.expr | None]]:
+    """Each method that is called or handed on, as `call_soon_threadsafe(done.set)` does, and each `with`; the function
+    that it stands in, as Python names that, and the innermost condition that it is under: of an `if` around it, or of
+    one before it that leaves.
     """
     for node in body:
-        if isinstance(node, ast.Call):
+        if isinstance(node, _Use):
             yield node, function, test
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from _calls(node.body, f"{function}.{node.name}".lstrip("."), None)
+            yield from _uses(node.body, f"{function}.{node.name}".lstrip("."), None)
         elif isinstance(node, ast.If):
-            yield from _calls([node.test], function, test)
-            yield from _calls(node.body, function, node.test)
-            yield from _calls(node.orelse, function, _not(node.test))
+            yield from _uses([node.test], function, test)
+            yield from _uses(node.body, function, node.test)
+            yield from _uses(node.orelse, function, _not(node.test))
             test = _not(node.test) if _leaves(node.body) and not node.orelse else test
         else:
             for part in _parts(node):
-                yield from _calls(part, function, test)
+                yield from _uses(part, function, test)
 
 
 def _parts(node: ast.AST) -> Iterator[list[ast.AST]]:

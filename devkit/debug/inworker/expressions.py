@@ -8,12 +8,14 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 LONGEST = 500_000  # characters of a file that is read for this
 VALUE = 80  # characters of a value
 ITEMS = 8  # of a container of plain data that is shown whole
+KEYS, KEY = 2, 24  # of a dictionary that is not, and characters of one
 MOST_KEPT = 50  # files
 _PLAIN = (str, int, float, bool, type(None))
 _CONTAINERS = (list, tuple, dict, set)
@@ -129,17 +131,20 @@ def _said(node: ast.expr, frame: FrameType) -> str | None:
 
 
 def told(value: Any) -> str | None:
-    """Plain data as it is, of containers how much is in them, arrays by their shape; None for what says nothing.
+    """Plain data as it is, of containers how much is in them, of a dictionary also the first keys, as it may be asked
+    for others; arrays by their shape; None for what says nothing.
 
     >>> told(3), told([1, 2]), told({}), told([[1]] * 9), told(sys), told(told)
     ('3', '[1, 2]', '{}', 'list of 9', None, None)
+    >>> told({str(number): [] for number in range(9)}), told({1: []}), told({(1, 2): []})
+    ("dict of 9 with keys '0', '1', ...", 'dict of 1 with key 1', 'dict of 1')
     """
     from .shortly import short as shortly
 
     if type(value) in _PLAIN:
         return short(repr(_open(value)), VALUE)
     if type(value) in _CONTAINERS:
-        return _plainly(value) or f"{type(value).__name__} of {len(value)}"
+        return _plainly(value) or f"{type(value).__name__} of {len(value)}{_keys(value)}"
     if isinstance(value, ModuleType | FunctionType | type):
         return None
     try:
@@ -168,6 +173,15 @@ def _plainly(value: Any) -> str | None:
     hidden = hidden_pairs(list(value.items())) if type(value) is dict else hidden_items(items, len(items))
     text = repr(value)
     return text if not hidden and len(text) <= VALUE and scrub(text) == text else None
+
+
+def _keys(value: Any) -> str:
+    """The first ones of a dictionary."""
+    first = list(islice(value, KEYS)) if type(value) is dict else []
+    if not first or any(type(each) not in _PLAIN for each in first):
+        return ""
+    more = ", ..." if len(value) > KEYS else ""
+    return f" with key{'s' * (len(value) > 1)} {', '.join(short(repr(_open(each)), KEY) for each in first)}{more}"
 
 
 def _array(value: Any) -> str | None:

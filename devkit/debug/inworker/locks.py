@@ -209,9 +209,15 @@ def _held_by_acquire(frame: FrameType, kinds: tuple[type, ...] = _LOCKS) -> Iter
                 continue
             if each.argval == "release":
                 taken.pop(id(lock), None)
-            elif not _is_call_of(instructions, index, frame.f_lasti):
+            elif not _is_call_of(instructions, index, frame.f_lasti) and not _may_fail(instructions, index):
                 taken[id(lock)] = Place(lock, frame, _line(instructions, index))
     yield from taken.values()
+
+
+def _may_fail(instructions: list[Any], index: int) -> bool:
+    """Whether `acquire` at this place has a time-out, or is not to wait: it may have come back without the lock."""
+    call = next((each for each in instructions[index:] if each.opname.startswith("CALL")), None)
+    return call is not None and bool(call.arg)
 
 
 def _is_call_of(instructions: list[Any], index: int, lasti: int) -> bool:

@@ -75,7 +75,8 @@ def _lost(pool: Any) -> str:
     if not found:
         return ""
     more = f", and {len(found) - 1} before it" if len(found) > 1 else ""
-    return f"a worker of the pool, pid {found[-1].pid}, {_how(found[-1].code)}{more}, and what it was at is lost"
+    who = f"a worker of the pool, pid {found[-1].pid}, {_how(found[-1].code)}{more}"
+    return f"{who}, and what it was at, if anything, is lost"
 
 
 def _how(code: int) -> str:

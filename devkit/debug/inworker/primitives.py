@@ -40,6 +40,7 @@ class Wait(NamedTuple):
     at: FrameType
     call: str  # the outermost function of the program
     blocks: bool  # a thread in a callback of its event loop
+    side: bool = False  # a thread that the program has started: no call of Ray's
 
 
 class Work(NamedTuple):
@@ -52,11 +53,13 @@ class Work(NamedTuple):
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
-    """[{"thread", "call", "at", "what", "kind", "count", "free", "blocks", "holder", "holder_call", "held_at"}]
+    """[{"thread", "call", "at", "what", "kind", "count", "side", "free", "blocks", "holder", "holder_call", "held_at",
+    "shared"}]
 
-    `count` of equal ones are one. `blocks`: a thread waits so within its event loop, which does nothing meanwhile.
-    `free`: a lock or a semaphore that nobody living holds. `holder`: the thread or task that holds it, in the call
-    `holder_call`, since the line `held_at`.
+    `count` of equal ones are one, `side` of them threads of the program's own. `blocks`: a thread waits so within its
+    event loop, which does nothing meanwhile. `free`: a lock or a semaphore that nobody living holds. `holder`: the
+    thread or task that holds it, in the call `holder_call`, since the line `held_at`; `shared`: others may hold it, as
+    the permits of a semaphore.
     """
     works = [*_threads(frames, names), *_tasks()]
     found_waits = [wait for work in works if (wait := _wait(work)) is not None]
@@ -66,6 +69,7 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
         key = id(wait.awaited) if held else wait.what, wait.at.f_code, wait.at.f_lineno
         if key in found:
             found[key]["count"] += 1
+            found[key]["side"] += wait.side
         elif len(found) < MOST:
             found[key] = _document(wait, works, found_waits)
     return list(found.values())
@@ -118,7 +122,9 @@ def _wait(work: Work) -> Wait | None:
             except (AttributeError, TypeError):  # another Python's, or an object of the program's that looks like it
                 return None
             blocks = not work.coroutines and any(map(_runs_a_loop, work.frames))
-            return Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname, blocks) if what else None
+            side = waits.is_side(work.frames[-1], work.name) and not work.coroutines
+            found = Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname, blocks, side)
+            return found if what else None
     what = _uncompleted(work.future) if own == 0 else _limited(work.frames[own - 1])
     return Wait(work.name, work.future, what, work.frames[0], outer.f_code.co_qualname, False) if what else None
 
@@ -189,17 +195,20 @@ def _document(wait: Wait, works: Iterable[Work], waits: Iterable[Wait]) -> Docum
         "what": wait.what,
         "kind": type(wait.awaited).__name__,
         "count": 1,
+        "side": int(wait.side),
         "blocks": wait.blocks,
         "free": holder is None and not may_hold and type(wait.awaited).__name__ in _HELD,
     }
     if holder is None:
         return document
     call = next(frame for frame in reversed(holder.frames) if _is_programs(frame))
+    rest = (work for work in others if work is not holder and not _gathers(work, parts))
     return {
         **document,
         "holder": holder.name,
         "holder_call": call.f_code.co_qualname,
         "held_at": _place(at) if at is not None else None,
+        "shared": type(wait.awaited).__name__ != "Lock" and any(True for _ in rest),
     }
 
 
@@ -362,6 +371,9 @@ _KINDS: dict[tuple[str, str], Tell] = {
     ("_base.py", "exception"): told.of_future,
     ("_base.py", "wait"): told.of_wait,
     ("_base.py", "as_completed"): told.of_as_completed,
+    ("streams.py", "_wait_for_data"): lambda _: "data from a stream of asyncio",
+    ("streams.py", "_drain_helper"): lambda _: "room in a stream of asyncio",
+    ("base_subprocess.py", "_wait"): lambda it: f"the end of child process {it._pid}",
     ("tasks.py", "_wait_for_one"): lambda _: "the next of asyncio.as_completed",
     ("tasks.py", "sleep"): lambda _: ASLEEP,
     ("tasks.py", "_wait"): _tasks_of_wait,

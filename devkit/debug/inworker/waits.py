@@ -79,12 +79,12 @@ def of_thread(frame: FrameType | None, name: str) -> Document | None:
         if tasks and own:
             needed = int(values.get("num_returns") or 1) if each.f_code.co_name == "wait" else len(tasks)
             ends = values.get("timeout") is not None
-            side, blocks = _is_side(stack[-1], name), name.startswith(_ASYNC_ACTOR_THREAD)
+            side, blocks = is_side(stack[-1], name), name.startswith(_ASYNC_ACTOR_THREAD)
             return _document(name, own, tasks, needed, ends=ends, side=side, blocks=blocks)
     return None
 
 
-def _is_side(outermost: FrameType, name: str) -> bool:
+def is_side(outermost: FrameType, name: str) -> bool:
     """Whether the program has started this thread: Ray's own, which take calls, begin in C or run an async actor."""
     is_pythons = outermost.f_code.co_name == "_bootstrap" and outermost.f_globals.get("__name__") == "threading"
     return is_pythons and not name.startswith(_ASYNC_ACTOR_THREAD)
