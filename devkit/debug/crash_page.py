@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LED_TO = {"cause": "which led to", "context": "while that was handled, there was", "member": "one of those in"}
+BESIDE = "and beside it"  # of two in one group
 ARRAYS = ("tensor", "array")
 EARLIER = 3  # crashes before one
 TOGETHER = 2.0  # seconds: clocks of nodes differ
@@ -233,7 +234,7 @@ class _View:
             lines += self._frames(each["frames"]) if each["frames"] else [Text("  no frames available", style="dim")]
             yield Text("\n").join(lines)
             if index:
-                yield Text(LED_TO.get(str(each.get("relation")), "then came"), style=CAUTION)
+                yield Text(_led_to(str(each.get("relation")), str(chain[index - 1].get("relation"))), style=CAUTION)
 
     def thread(self, thread: Document) -> Text:
         from rich.text import Text
@@ -305,6 +306,14 @@ class _View:
         elif not self.everything and len(said) > VALUE_CHARACTERS:
             said = f"{said[:VALUE_CHARACTERS]} …"
         return Text.assemble((head, GOOD), said)
+
+
+def _led_to(relation: str, following: str) -> str:
+    """
+    >>> _led_to("cause", "raised"), _led_to("member", "raised"), _led_to("member", "member")
+    ('which led to', 'one of those in', 'and beside it')
+    """
+    return BESIDE if relation == following == "member" else LED_TO.get(relation, "then came")
 
 
 def _once(frames: Sequence[Document]) -> Iterator[tuple[Document, int]]:

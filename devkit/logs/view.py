@@ -17,6 +17,7 @@ from devkit.debug.naming import count, is_library, short_path, short_places
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
 from devkit.logs.collect import Left, title
+from devkit.logs.events import SIGNALS
 from devkit.logs.order import AGAIN, LATER, SAME, UNTIMED, WITHIN, FirstError, Followed, Problem, called
 from devkit.logs.order import CAUGHT as OUTLIVED
 from devkit.logs.parse import own_frame
@@ -72,7 +73,8 @@ def _doubts(found: FirstError, cause: Problem) -> Iterator[Text]:
         word = "an error of this kind is usually a consequence, but no trace of its cause was found"
         yield from (Text(), Text(word, style=CAUTION))
     # A driver may have caught what went wrong before, somewhere else.
-    if cause.role == DRIVER and not found.others and BY_SIGTERM not in cause.best.raised.message:
+    is_signal = any(name in cause.best.raised.message for name in (BY_SIGTERM, *SIGNALS))
+    if cause.role == DRIVER and not found.others and not is_signal:
         yield from (Text(), Text(CAUGHT, "dim"))
 
 
@@ -128,8 +130,9 @@ def _warnings(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
 
 
 def _is_end_alone(problem: Problem) -> bool:
-    """Whether nothing is known but that the driver failed."""
-    return all(each.source == "job" and not each.raised.type for each in problem.events)
+    """Whether nothing is known but that the driver failed; a signal like SIGSEGV is an error by itself."""
+    is_alone = all(each.source == "job" and not each.raised.type for each in problem.events)
+    return is_alone and not any(name in problem.best.raised.message for name in SIGNALS)
 
 
 def _without_secrets(found: FirstError) -> FirstError:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import multiprocessing
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+
+import pytest
 
 from devkit.debug.crash_page import crash_page
 from devkit.debug.inworker import clues
 from devkit.debug.inworker.clues import Failure
 from tests.debug.hub_fake import printed
 from tests.debug.test_snapshot import crash_of, take
+
+
+@pytest.fixture(autouse=True)
+def _no_tasks_of_other_tests() -> None:
+    gc.collect()
 
 
 def told(error: BaseException, **facts: Any) -> dict[str, Any]:
@@ -160,6 +169,30 @@ def test_what_from_none_hides_is_told() -> None:
         "`from None` hides ValueError: invalid literal for int() with base 10: 'x' at test_clues.py:"
     )
     assert "hidden" not in told(crash_of(chained)) and "hidden" not in told(ValueError())
+
+
+def share(number: int) -> float:
+    return 10 / number
+
+
+def test_where_the_process_of_a_pool_raised_it_is_told() -> None:
+    def shares() -> None:
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            pool.map(share, [0])
+
+    line = share.__code__.co_firstlineno + 1
+    assert told(crash_of(shares))["remote"] == f"another process raised it, at test_clues.py:{line} in share"
+    assert "remote" not in told(crash_of(share, 0))
+
+
+def test_of_two_exceptions_of_a_group_none_is_said_to_be_in_the_other() -> None:
+    def both() -> None:
+        raise ExceptionGroup("two", [KeyError("a"), ValueError("b")])
+
+    document = take(crash_of(both))
+    page = printed(crash_page(document, [], document["time"]))
+    assert page.index("ValueError: b") < page.index("and beside it") < page.index("KeyError: 'a'")
+    assert page.count("one of those in") == 1
 
 
 def test_an_error_of_cuda_may_be_of_an_earlier_line(monkeypatch: Any) -> None:

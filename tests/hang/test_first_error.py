@@ -204,6 +204,12 @@ def test_a_driver_s_exit_code_alone_is_what_is_known() -> None:
     assert "no trace of its cause" not in page and "no error was found: the driver ended with exit code 3" in page
 
 
+def test_a_driver_that_a_fault_ended_has_an_error() -> None:
+    job = JobRow(job_id="04", status="FAILED", message="the driver was ended by SIGSEGV", entrypoint="python e.py")
+    page = view.page(Left(job, (), (), ()), first_error(list(word_on(job)))).plain
+    assert "first error: the driver was ended by SIGSEGV" in page and "--count-caught" not in page
+
+
 def test_a_job_that_ended_well_is_said_to() -> None:
     job = JobRow(job_id="05", status="SUCCEEDED", entrypoint="python tune.py")
     found = first_error([Event("task", KEY, 1.0, "trial", pid=1)])

@@ -59,6 +59,7 @@ export function crash(some: Partial<CrashRecord> = {}): CrashRecord {
     worker_id: "w9",
     task_id: "t1",
     waited: [],
+    supposed: false,
     ...some,
   };
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,12 @@ from . import changed, dropped, leftovers, masked, ownership, unasked
 from .identity import task_called
 from .lineage import chain_of
 from .redaction import scrub
+from .sources import is_users
 from .unpicklable import lost_on_the_way, remade, way_of
 from .values import error_line
 from .words import say
 
+_PLACE = re.compile(r'^\s+File "([^"\n]{1,500})", line (\d{1,9}), in ([^\n]{1,200})$', re.MULTILINE)
 BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 Document = dict[str, Any]
@@ -68,6 +71,17 @@ def _hidden(failure: Failure) -> str:
     return f"`from None` hides {error_line(behind)}{f' at {place}' if place else ''}"
 
 
+def _remote(failure: Failure) -> str:
+    """Where another process raised it, of which a pool has passed it on: its own frames are only in a text."""
+    texts = (str(each) for each in failure.errors if type(each).__name__.lstrip("_") == "RemoteTraceback")
+    places = [found for text in texts for found in _PLACE.findall(text)]
+    own = [each for each in places if is_users(each[0])]
+    if not own:
+        return ""
+    file, line, function = own[-1]
+    return f"another process raised it, at {os.path.basename(file)}:{line} in {function}"
+
+
 def _late(failure: Failure) -> str:
     """Of CUDA, whose kernels run behind the program's back."""
     said = next((each for each in map(error_line, failure.errors) if "CUDA error: " in each), "")
@@ -97,6 +111,7 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("ran", _ran),
     ("lost", _lost),
     ("hidden", _hidden),
+    ("remote", _remote),
     ("late", _late),
     ("changed", _changed),
     ("dropped", _dropped),

@@ -228,6 +228,7 @@ class CrashDetails(TypedDict):
     ran: NotRequired[list[str]]  # other remote functions that the process of a task has run before
     unasked: NotRequired[list[str]]  # errors in its process for whose results nobody had asked
     dropped: NotRequired[list[str]]  # each `finally` of the failing code that drops what is raised
+    remote: NotRequired[str]  # where another process raised it, which passed it on through a pool
     hidden: NotRequired[str]  # the exception that `raise ... from None` leaves out
     late: NotRequired[str]  # that it may have failed before its line
     changed: NotRequired[list[str]]  # variables that may have been written to after the error

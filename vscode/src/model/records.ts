@@ -131,6 +131,8 @@ export interface CrashDetails {
   readonly unasked?: readonly string[];
   /** each `finally` of the failing code that drops what is raised */
   readonly dropped?: readonly string[];
+  /** where another process raised it, which passed it on through a pool */
+  readonly remote?: string;
   /** the exception that `raise ... from None` leaves out */
   readonly hidden?: string;
   /** that it may have failed before its line */
