@@ -284,7 +284,10 @@ class GateWatch(StepWatch):
         logp_BT = workers.log_probs(rollout).now().logp_BT
         values_BT = workers.values(rollout).now() if self.config.uses_critic else None
         made = plain_update.made_up(rows, logp_BT, values_BT, self.config, seed)
-        plain_update.write(made, logp_BT if values_BT is None or role == "actor" else values_BT, self.folder, role)
+        first = role == "actor" and self.config.uses_reference
+        reference_BT = workers.ref_log_probs(rollout).now() if first else None
+        said_BT = logp_BT if values_BT is None or role == "actor" else values_BT
+        plain_update.write(made, said_BT, self.folder, role, reference_BT)
         return made
 
     def _why_no_saves(self) -> str:
@@ -303,6 +306,9 @@ class GateWatch(StepWatch):
 
     def look_at_update(self, role: str, expected: plain_update.Expected) -> None:
         """`expected`: the update on made-up numbers, as it comes out in plain torch. What follows is no finding."""
+        if expected.reference:
+            reference = expected.reference
+            self.results.add("reference", lambda: updates.reference_as_computed(reference))
         spoiled = ""
         for name, check in UPDATE_CHECKS.items():
             found = Outcome(None, spoiled) if spoiled else check(role, self.made_up[role], expected)
