@@ -25,6 +25,7 @@ from trainer.records import TrainBatch
 RATIOS = (0.25, 0.5, 0.9, 1.1, 1.6, 4.0)  # of new to old probabilities: beyond the clips, and a dual clip of 3
 
 Row = dict[str, Any]
+Furthest = tuple[int, int, float, float]  # row, token, what the run says there, and what it should be
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,17 @@ class Settings:
 class Expected:
     """What the update should have reported and done."""
 
-    furthest: tuple[int, int, float, float]  # of the run's log-probs or values: row, token, it, and what it should be
+    furthest: Furthest  # of the run's log-probs or values
     steps: tuple[dict[str, float], ...]  # by optimizer step: losses, fractions, grad_norm
     applied: Applied  # by the run's optimizer, beside AdamW's formulas
     lr: float
+    reference: Furthest | None = None  # of the reference's log-probs, where the role is the actor and there is one
 
 
 def heard(answer: Mapping[str, Any]) -> Expected:
     """From what the warm process answers to `expect`."""
     own = {"furthest": tuple(answer["furthest"]), "steps": tuple(answer["steps"])}
+    own |= {"reference": tuple(answer["reference"])} if answer["reference"] else {}
     return Expected(**{**answer, **own, "applied": Applied(**answer["applied"])})
 
 
@@ -139,12 +142,14 @@ def made_up(batch: TrainBatch, logp_BT: Tensor, values_BT: Tensor | None, config
     )
 
 
-def write(batch: TrainBatch, said_BT: Tensor, folder: Path, role: str) -> None:
-    """The batch of one role as plain rows without padding. `said_BT`: its actor's log-probs, or its critic's values."""
+def write(batch: TrainBatch, said_BT: Tensor, folder: Path, role: str, reference_BT: Tensor | None = None) -> None:
+    """The batch of one role as plain rows without padding. `said_BT`: its actor's log-probs, or its critic's values;
+    `reference_BT`: the log-probs of its reference, as that has them."""
     seen = batch.experience
     prompts, rollout = seen.rollout.prompts, seen.rollout
     columns = {
         "said": said_BT,
+        "reference": reference_BT,
         "old": seen.old_logp_BT,
         "ref": seen.ref_logp_BT,
         "value": seen.values_BT,
@@ -181,7 +186,17 @@ def expected_of(folder: Path, model: str, settings: Settings) -> Expected:
     furthest = _furthest(network, rows, settings)
     steps = tuple(_step(network, rows, adam, settings) for _ in range(settings.epochs))
     after = read_tensors(folder / "after" / settings.role)
-    return Expected(furthest, steps, applied(adam, before, after), adam.lr)
+    return Expected(furthest, steps, applied(adam, before, after), adam.lr, _of_reference(model, rows, settings))
+
+
+def _of_reference(model: str, rows: Sequence[Row], settings: Settings) -> Furthest | None:
+    """By the weights in the model's folder, which the run began with."""
+    from transformers import AutoModelForCausalLM
+
+    if "reference" not in rows[0]:
+        return None
+    first = AutoModelForCausalLM.from_pretrained(model, **in_precision(torch.float64)).eval()
+    return _furthest(first, [row | {"said": row["reference"]} for row in rows], settings)
 
 
 def _network(model: str, role: str, state: Mapping[str, Tensor]) -> nn.Module:
@@ -203,7 +218,7 @@ def _network(model: str, role: str, state: Mapping[str, Tensor]) -> nn.Module:
 
 
 @torch.no_grad()
-def _furthest(network: nn.Module, rows: Sequence[Row], settings: Settings) -> tuple[int, int, float, float]:
+def _furthest(network: nn.Module, rows: Sequence[Row], settings: Settings) -> Furthest:
     """The token whose log-prob or value of the run is furthest from the model's."""
     found = []
     for number, row in enumerate(rows):

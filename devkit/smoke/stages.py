@@ -15,7 +15,7 @@ from devkit.errors import DevkitError
 from devkit.records import StepRecord
 from devkit.smoke import gate, plain_update, validations
 from devkit.smoke.checks import updates, validated, whole_run
-from devkit.smoke.checks.outcome import Outcome, named
+from devkit.smoke.checks.outcome import Outcome, look_at, named
 from devkit.smoke.cluster import SmokeCluster
 from devkit.smoke.draw_trial import DrawTrial
 from devkit.smoke.problems import write_parquet
@@ -36,6 +36,7 @@ from trainer.export import export
 from trainer.run import Observer, train
 from trainer.tokenizer import load_tokenizer
 from trainer.tracking import make_tracker
+from trainer.waiting import UnderWay
 
 PROBLEMS = 128  # word problems, where no data are given and for the gate
 TEXTS = 256  # prompts that the tokenizer is trained on
@@ -177,7 +178,7 @@ class Stages:
         with self.clock("pipeline"):
             try:
                 self._train(self.config, self.pool, self.before)
-                death = Outcome(False, f"{victim} was killed and the run did not notice")
+                death = Outcome(False, f"{victim} was killed and the run did not notice: {look_at(UnderWay.take)}")
             except (TrainerError, ray.exceptions.RayError) as error:
                 if not self.before.killed:
                     raise
@@ -238,7 +239,7 @@ class Stages:
         trained = self.after.final_actor[0]
         odd = sorted(name for name in loaded if loaded[name] != trained.get(name))
         if odd:
-            return Outcome(False, f"exported weights differ from the actor's: {named(odd)}")
+            return Outcome(False, f"exported weights differ from the actor's: {named(odd)}: {look_at(export)}")
         return Outcome(True, f"transformers loads all {parameters:,} parameters, equal to the actor's")
 
     def _train(self, config: Config, pool: WorkerPool, observer: Observer, *, connect: bool = False) -> None:

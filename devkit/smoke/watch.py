@@ -84,17 +84,17 @@ class StepWatch(Observer):
         longest = self.config.data.max_response_length
         add("masks", lambda: recorded.masks(batch, self.tokenizer.eos_token_id, longest))
         kl_coef, algorithm = self._kl_coef, self.config.algorithm
-        add("kl-in-reward", lambda: recorded.kl_in_reward(batch, kl_coef, algorithm))
         self._kl_coef = recompute.next_kl_coef(kl_coef, seen, algorithm)
         if algorithm.use_kl_in_reward:
             told = result.progress
             add("kl-in-reward", lambda: recorded.kl_coef_as_configured(told.step, told.kl_coef, self._kl_coef))
+        add("kl-in-reward", lambda: recorded.kl_in_reward(batch, kl_coef, algorithm))
+        importance = recompute.importance_weights(seen, algorithm.rollout_correction)
+        add("advantages", lambda: recorded.weights_as_computed(batch, importance))
         add(
             "advantages",
             lambda: recorded.advantages_as_computed(batch, recompute.advantages(batch, kl_coef, algorithm)),
         )
-        weights = recompute.importance_weights(seen, algorithm.rollout_correction)
-        add("advantages", lambda: recorded.weights_as_computed(batch, weights))
         if result.progress.step == 1:
             add("reference", lambda: recorded.reference_at_start(seen))
         if result.actor:
@@ -108,10 +108,15 @@ class StepWatch(Observer):
             rate = self._rate(role, result.progress.step)
             add("learning-rate", partial(updates.rate_as_configured, role, report, rate))
 
-        add("metrics", lambda: metrics.as_counted(result.metrics, batch, reports(result), self.config.data))
+        add("metrics", lambda: self._metrics_as_counted(result))
         for role in ("actor", "critic"):
             add("mini-batches", lambda role=role: self._trained_as_planned(role, workers, result))  # type: ignore[misc]
         self._look_at_prompts(result.progress.step, seen.rollout)
+
+    def _metrics_as_counted(self, result: ppo.StepResult) -> Outcome:
+        if taken := {"score", "rewards", "advantages", "returns", "values"} & set(result.scores.extras):
+            return Outcome(None, f"the reward function reports a number called {min(taken)}, as the trainer does")
+        return metrics.as_counted(result.metrics, result.batch, reports(result), self.config.data)
 
     def _look_at_prompts(self, step: int, rollout: Rollout) -> None:
         """Their order, which of them came back, and their tokens."""
@@ -284,7 +289,10 @@ class GateWatch(StepWatch):
         logp_BT = workers.log_probs(rollout).now().logp_BT
         values_BT = workers.values(rollout).now() if self.config.uses_critic else None
         made = plain_update.made_up(rows, logp_BT, values_BT, self.config, seed)
-        plain_update.write(made, logp_BT if values_BT is None or role == "actor" else values_BT, self.folder, role)
+        first = role == "actor" and self.config.uses_reference
+        reference_BT = workers.ref_log_probs(rollout).now() if first else None
+        said_BT = logp_BT if values_BT is None or role == "actor" else values_BT
+        plain_update.write(made, said_BT, self.folder, role, reference_BT)
         return made
 
     def _why_no_saves(self) -> str:
@@ -303,6 +311,9 @@ class GateWatch(StepWatch):
 
     def look_at_update(self, role: str, expected: plain_update.Expected) -> None:
         """`expected`: the update on made-up numbers, as it comes out in plain torch. What follows is no finding."""
+        if expected.reference:
+            reference = expected.reference
+            self.results.add("reference", lambda: updates.reference_as_computed(reference))
         spoiled = ""
         for name, check in UPDATE_CHECKS.items():
             found = Outcome(None, spoiled) if spoiled else check(role, self.made_up[role], expected)

@@ -81,7 +81,7 @@ TOGETHER = (
         "validated-on-training-rows",
         "long-responses-without-lambda",
     ),
-    ("ratio-always-one", "learning-rate-times-ten"),
+    ("ratio-always-one", "learning-rate-times-ten", "reference-says-what-the-actor-says"),
     ("dual-clip-on-good-actions", "gradient-not-clipped", "whitened-over-padding"),
     (
         "entropy-bonus-negated",

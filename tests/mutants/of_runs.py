@@ -205,6 +205,14 @@ MUTANTS = (
         says="rank 1",
         also=("rollout-logprobs",),
     ),
+    Mutant(
+        "reference-says-what-the-actor-says",
+        "trainer/roles.py",
+        old="partial(self.reference.log_probs, entropy=False)",
+        new="partial(self.actor.log_probs, entropy=False)",
+        caught_by="reference",
+        says="by the weights that the run began with: look at trainer/roles.py:",
+    ),
     # -- steps, and what they report
     Mutant(
         "one-step-too-few",

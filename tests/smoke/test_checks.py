@@ -73,6 +73,7 @@ def passes(outcome: Outcome) -> None:
 
 def fails(outcome: Outcome, words: str) -> None:
     assert outcome.ok is False, outcome.detail
+    assert re.search(r"[:?] look at trainer/\w[\w/]*\.py:\d+", outcome.detail), "it says where to look"
     assert re.search(words, outcome.detail), outcome.detail
 
 
@@ -242,7 +243,8 @@ def test_optimizer_moved() -> None:
     moved = [{"a": "3", "b": "4"}, {"a": "5", "b": "6"}]
     passes(weights.optimizer_moved("actor", WEIGHTS, moved))
     fails(
-        weights.optimizer_moved("actor", WEIGHTS, [moved[0], {"a": "5", "b": "2"}]), "rank 1's part of the actor .*: b$"
+        weights.optimizer_moved("actor", WEIGHTS, [moved[0], {"a": "5", "b": "2"}]),
+        "rank 1's part of the actor .*: b: look at trainer/",
     )
 
 
@@ -319,6 +321,14 @@ def test_forward_as_computed() -> None:
     )
     fails(updates.forward_as_computed("critic", updated(), off), "the critic's value of response 3")
     fails(updates.forward_as_computed("actor", updated(), replace(EXPECTED, furthest=(0, 0, math.nan, 0.0))), "is nan")
+
+
+def test_reference_as_computed() -> None:
+    passes(updates.reference_as_computed((3, 2, -1.5, -1.50001)))
+    fails(
+        updates.reference_as_computed((3, 2, -1.5, -1.6)),
+        r"log-prob of response 3, token 2, is -1\.5 but should be -1\.6, by the weights .*: look at trainer/roles\.py",
+    )
 
 
 def test_losses_as_computed() -> None:

@@ -12,14 +12,14 @@ from devkit.smoke import validations
 from devkit.smoke.checks import validated
 from devkit.smoke.checks.validated import Answered, Wanted
 from devkit.smoke.problems import write_parquet
-from devkit.smoke.tiny import END, make_tokenizer
+from devkit.smoke.tiny import END, START, make_tokenizer
 from trainer import metrics
 from trainer.config import load
 
-WANTED = Wanted(2, {"row 0 of b.parquet": "one", "row 1 of b.parquet": "two", "row 2 of b.parquet": "three"}, True)
+WANTED = Wanted(2, {("b.parquet", 0): "one", ("b.parquet", 1): "two"}, True)
 GOOD = (
-    Answered("row 0 of b.parquet", "gsm8k", "one", 1.0, 1.0),
-    Answered("row 1 of b.parquet", "gsm8k", "two", 0.0),
+    Answered(("b.parquet", 0), "gsm8k", "one", 1.0, 1.0),
+    Answered(("b.parquet", 1), "gsm8k", "two", 0.0),
 )
 LOGGED = {"val/test_score/gsm8k": 0.5}
 
@@ -32,7 +32,7 @@ def test_as_configured() -> None:
 @pytest.mark.parametrize(
     ("answered", "logged", "said"),
     [
-        ([replace(GOOD[0], label="row 7 of a.parquet"), GOOD[1]], LOGGED, "row 7 of a.parquet, which is not in"),
+        ([replace(GOOD[0], row=("a.parquet", 7)), GOOD[1]], LOGGED, "row 7 of a.parquet, which is not in"),
         ([GOOD[0], GOOD[0]], LOGGED, "of 1 rows in 2 responses, of 2 rows"),
         (GOOD[:1], LOGGED, "of 1 rows in 1 responses, of 2 rows"),
         (GOOD[::-1], LOGGED, "in another order"),
@@ -57,7 +57,9 @@ def test_means_as_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_part_that_is_drawn_may_be_any() -> None:
-    assert validated.as_configured(0, GOOD[::-1], replace(WANTED, every=False), LOGGED).ok is True
+    assert validated.as_configured(0, GOOD[::-1], replace(WANTED, in_order=False), LOGGED).ok is True
+    found = validated.as_configured(0, GOOD[:1], Wanted(None, WANTED.prompts, False), {"val/test_score/gsm8k": 1.0})
+    assert found.ok is True
 
 
 def test_from_the_files_of_a_run(tmp_path: Path) -> None:
@@ -66,13 +68,19 @@ def test_from_the_files_of_a_run(tmp_path: Path) -> None:
     words += ["data.truncation=left", "actor_rollout_ref.model.path=none", "data.val_max_samples=-1"]
     config = load(words).config
     tokenizer = make_tokenizer(["How many apples are left?"])
-    wanted = validations.wanted_of(config, tokenizer)
-    assert (wanted.count, wanted.every, len(wanted.prompts)) == (4, True, 4)
+    wanted = validations.wanted_of(config, tokenizer, set())
+    assert (wanted.count, wanted.in_order, len(wanted.prompts)) == (4, True, 4)
     folder = tmp_path / "validations"
     folder.mkdir()
     lines = [
-        {"row": label, "data_source": "openai/gsm8k", "prompt": text, "score": 0.25, "response": "7" + END}
-        for label, text in wanted.prompts.items()
+        {
+            "row": f"row {index} of {file}",
+            "data_source": "openai/gsm8k",
+            "prompt": text,
+            "score": 0.25,
+            "response": START + "7" + END,
+        }
+        for (file, index), text in wanted.prompts.items()
     ]
     (folder / "3.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     log = tmp_path / "metrics.jsonl"
@@ -86,3 +94,10 @@ def test_from_the_files_of_a_run(tmp_path: Path) -> None:
     [found] = validations.findings(folder, log, config, tokenizer, score)
     assert found.ok is True, found.detail
     assert asked == [(test, index, "7") for index in range(4)]
+    part = replace(config, data=replace(config.data, val_max_samples=2))
+    wanted = validations.wanted_of(part, tokenizer, {(test, 3), (test, 1), (test, 9), (train, 0)})
+    assert (wanted.count, wanted.in_order, list(wanted.prompts)) == (2, False, [(test, 1), (test, 3)])
+    [found] = validations.findings(
+        folder, log, replace(config, data=replace(config.data, val_files=[test, test])), tokenizer, score
+    )
+    assert found.ok is None and "given twice" in found.detail

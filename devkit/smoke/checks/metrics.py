@@ -11,7 +11,8 @@ from trainer import metrics as reported
 from trainer.config.schema import DataConfig
 from trainer.records import TrainBatch, UpdateReport
 
-Figures = Iterator[tuple[str, float]]
+ROUNDING = 1e-6  # of the largest number of a sum in fp32, which may come out near 0
+Figures = Iterator[tuple[str, float, float]]  # name, what it should be, the largest number of which it is made
 
 
 def as_counted(
@@ -19,10 +20,10 @@ def as_counted(
 ) -> Outcome:
     """`told`: the step's metrics. Names are those of verl's dashboards."""
     count = 0
-    for name, should_be in (*_of_batch(batch), *_of_lengths(batch, limits), *_of_updates(updates)):
+    for name, should_be, largest in (*_of_batch(batch), *_of_lengths(batch, limits), *_of_updates(updates)):
         count += 1
         is_ = told.get(name)
-        if is_ is None or not math.isclose(is_, should_be, rel_tol=AS_COMPUTED, abs_tol=1e-6):
+        if is_ is None or not math.isclose(is_, should_be, rel_tol=AS_COMPUTED, abs_tol=ROUNDING * largest):
             where = reported.update_metrics if name.startswith("actor/") else reported.data_metrics
             said = f"{name} is {'missing' if is_ is None else f'{is_:.6g}'} but should be {should_be:.6g}"
             return Outcome(False, f"{said}: {look_at(where)}")
@@ -46,19 +47,21 @@ def _of_lengths(batch: TrainBatch, limits: DataConfig) -> Figures:
     for what, mask in masks.items():
         lengths = [float(sum(row)) for row in mask.tolist()]
         yield from _summary(f"{what}_length", lengths)
-        yield f"{what}_length/clip_ratio", lengths.count(longest[what]) / len(lengths)
+        yield f"{what}_length/clip_ratio", lengths.count(longest[what]) / len(lengths), 1.0
 
 
 def _of_updates(updates: Sequence[tuple[str, UpdateReport]]) -> Figures:
     """Means over the optimizer steps, and the rate."""
     for role, report in updates:
-        yield f"{role}/lr", report.lr
+        yield f"{role}/lr", report.lr, report.lr
         for name in report.steps[0]:
-            mean = math.fsum(step[name] for step in report.steps) / len(report.steps)
-            yield (name if "/" in name else f"{role}/{name}"), mean
+            numbers = [step[name] for step in report.steps]
+            full = name if "/" in name else f"{role}/{name}"
+            yield full, math.fsum(numbers) / len(numbers), max(map(abs, numbers))
 
 
 def _summary(name: str, numbers: Sequence[float]) -> Figures:
-    yield f"{name}/mean", math.fsum(numbers) / len(numbers)
-    yield f"{name}/max", max(numbers)
-    yield f"{name}/min", min(numbers)
+    largest = max(map(abs, numbers))
+    yield f"{name}/mean", math.fsum(numbers) / len(numbers), largest
+    yield f"{name}/max", max(numbers), largest
+    yield f"{name}/min", min(numbers), largest

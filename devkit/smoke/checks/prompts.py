@@ -45,7 +45,7 @@ def goes_on(step: int, before: Sequence[RowId], now: Sequence[RowId]) -> Outcome
     """A step that was done before the run was resumed, and again after it, has the same rows."""
     if list(before) == list(now):
         return Outcome(True, f"step {step} has the same rows after resuming")
-    said = f"after resuming, step {step} begins with {_label(now[0])}, and began with {_label(before[0])}"
+    said = f"after resuming, step {step} begins with {label_of(now[0])}, and began with {label_of(before[0])}"
     return Outcome(False, f"{said}: the data do not resume where they stopped: {look_at(run.resume)}")
 
 
@@ -71,7 +71,7 @@ def _of_steps(steps: Steps, plan: DataPlan) -> Iterator[Mistake]:
             yield f"step {step} has {len(rows)} prompts, but data.train_batch_size is {plan.batch}", batches
         for row in rows:
             if not 0 <= row[1] < plan.sizes.get(row[0], 0) or (known is not None and row not in known):
-                yield f"step {step} has {_label(row)}, which should not be trained on", dataset.load_prompts
+                yield f"step {step} has {label_of(row)}, which should not be trained on", dataset.load_prompts
         if list(steps.get(step - 1, ())) == list(rows) and _must_differ(step, plan):
             yield f"step {step} has the batch of step {step - 1} again", batches
 
@@ -89,7 +89,7 @@ def _of_epoch(number: int, of_epoch: Sequence[int], steps: Steps) -> Iterator[Mi
     for step in of_epoch:
         for row in steps[step]:
             if row in seen:
-                said = f"{_label(row)} comes twice in epoch {number + 1}: in steps {seen[row]} and {step}"
+                said = f"{label_of(row)} comes twice in epoch {number + 1}: in steps {seen[row]} and {step}"
                 yield said, loader.PromptLoader.__iter__
             seen[row] = step
 
@@ -109,7 +109,9 @@ def _of_file_order(steps: Steps, plan: DataPlan) -> Iterator[Mistake]:
         start = (step - 1) % plan.steps * plan.batch
         for row, wanted in zip(rows, plan.rows[start : start + plan.batch], strict=True):
             if row != wanted:
-                said = f"data.shuffle is off, but step {step} has {_label(row)} where the files have {_label(wanted)}"
+                said = (
+                    f"data.shuffle is off, but step {step} has {label_of(row)} where the files have {label_of(wanted)}"
+                )
                 yield said, loader.PromptLoader._order
 
 
@@ -154,7 +156,7 @@ def _sorted(rows: Sequence[RowId], plan: DataPlan) -> list[RowId]:
     return sorted(rows, key=lambda row: (files.index(row[0]), row[1]))
 
 
-def _label(row: RowId) -> str:
+def label_of(row: RowId) -> str:
     return f"row {row[1]} of {row[0].rsplit('/', 1)[-1]}"
 
 
@@ -219,10 +221,10 @@ def as_in_file(given: Prompts, files: FileRows) -> Outcome:
         found, whole = [token for token, real in zip(ids, mask, strict=True) if real], files.tokens(row)
         if len(whole) > limit and files.data.filter_overlong_prompts:
             said = f"has {len(whole)} tokens: data.filter_overlong_prompts should drop it (limit {limit})"
-            return Outcome(False, f"the prompt of {_label(row)} {said}: {look_at(dataset._fit)}")
+            return Outcome(False, f"the prompt of {label_of(row)} {said}: {look_at(dataset._fit)}")
         if found != cut_to(whole, limit, side):
             said, where = _difference(found, row, {*rows, *_beside(row, files)}, files)
-            return Outcome(False, f"the prompt of {_label(row)} {said}: {look_at(where)}")
+            return Outcome(False, f"the prompt of {label_of(row)} {said}: {look_at(where)}")
         cut |= {row} if len(whole) > limit else set()
     how = f"{len(cut)} of them cut on the {side} to {limit} tokens"
     return Outcome(True, f"{len(set(rows))} prompts match the files; {how}")
@@ -242,7 +244,7 @@ def _difference(given: list[int], row: RowId, others: set[RowId], files: FileRow
             return f"is cut on the {other}, and data.truncation={side}", dataset.truncated
     for another in sorted(others):
         if given == cut_to(files.tokens(another), limit, side):
-            return f"is that of {_label(another)}", dataset.PromptDataset.__getitem__
+            return f"is that of {label_of(another)}", dataset.PromptDataset.__getitem__
     if len(given) > limit:
         return f"has {len(given)} tokens, but data.max_prompt_length={limit}", dataset._fit
     wanted = cut_to(whole, limit, side)

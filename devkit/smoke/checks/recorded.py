@@ -13,6 +13,7 @@ from devkit.smoke.checks.outcome import AS_COMPUTED, SAME_POLICY_TOLERANCE, Outc
 from devkit.smoke.recompute import tokens_of
 from trainer import ppo
 from trainer.config.schema import AlgorithmConfig
+from trainer.group import WorkerGroup
 from trainer.records import Experience, Rollout, TrainBatch
 from trainer.roles import Roles
 from trainer.rollout import answers
@@ -73,11 +74,13 @@ def rewards(experience: Experience, expected_B: Tensor) -> Outcome:
     placed_B = experience.scores_BT[rows, last_B]
     wrong = int(((placed_B - expected_B).abs() > 1e-6).sum())
     if wrong:
-        return Outcome(False, f"{wrong} of {len(rows)} rows have a score that does not match their response")
+        said = f"{wrong} of {len(rows)} rows have a score that does not match their response"
+        return Outcome(False, f"{said}: {look_at(WorkerGroup.score)}, or at {place_of(ppo.place_scores)}")
     elsewhere_BT = experience.scores_BT.index_put((rows, last_B), torch.zeros(len(rows)))
     strewn = int(elsewhere_BT.any(-1).sum())
     if strewn:
-        return Outcome(False, f"{strewn} of {len(rows)} rows have scores before the last token")
+        said = f"{strewn} of {len(rows)} rows have scores before the last token"
+        return Outcome(False, f"{said}: {look_at(ppo.place_scores)}")
     return Outcome(True, f"{len(rows)} scores match their rows")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from devkit.smoke.checks.outcome import AS_COMPUTED, SAME_POLICY_TOLERANCE, Outcome, look_at, named, place_of
 from devkit.smoke.plain_adamw import Applied
-from devkit.smoke.plain_update import Expected
+from devkit.smoke.plain_update import Expected, Furthest
 from trainer import ppo
 from trainer.group import WorkerGroup
 from trainer.learner import head
@@ -45,7 +45,8 @@ def first_mini_batch(report: UpdateReport) -> Outcome:
     first = report.steps[0]
     kl, clipped = abs(first["actor/ppo_kl"]), first["actor/pg_clipfrac"]
     ok = kl <= SAME_POLICY_TOLERANCE and clipped == 0
-    return Outcome(ok, f"mean log-ratio {kl:.1e}, {clipped:.0%} clipped (limits {SAME_POLICY_TOLERANCE}, none)")
+    said = f"mean log-ratio {kl:.1e}, {clipped:.0%} clipped (limits {SAME_POLICY_TOLERANCE}, none)"
+    return Outcome(ok, said if ok else f"{said}: {look_at(ppo.policy_loss)}, or at {place_of(WorkerGroup.shares)}")
 
 
 def gradients(role: str, report: UpdateReport, batch: TrainBatch) -> Outcome:
@@ -53,9 +54,13 @@ def gradients(role: str, report: UpdateReport, batch: TrainBatch) -> Outcome:
     if role == "actor" and not bool(batch.advantages_BT.any()):
         return Outcome(None, "no advantage differs from 0")
     if report.untrained:
-        return Outcome(False, f"no gradient in the {role}: {named(report.untrained)}")
+        from trainer.learner.build import Builder  # which takes a second, for a failure alone
+
+        said = f"no gradient in the {role}: {named(report.untrained)}"
+        return Outcome(False, f"{said}: {look_at(getattr(Builder, role))}, or at {place_of(ppo.update)}")
     if report.skipped:
-        return Outcome(False, f"{report.skipped} steps of the {role} skipped: the gradient was not finite")
+        said = f"{report.skipped} steps of the {role} skipped: the gradient was not finite"
+        return Outcome(False, f"{said}: {look_at(ppo.update)}")
     return Outcome(True, "every parameter of actor and critic has one")
 
 
@@ -93,6 +98,15 @@ def forward_as_computed(role: str, report: UpdateReport, expected: Expected) -> 
 
     inner = Forward.log_probs if role == "actor" else Forward.values
     return Outcome(False, f"{said}: {look_at(inner)}, or at {place_of(place)}")
+
+
+def reference_as_computed(furthest: Furthest) -> Outcome:
+    """After all of the training the reference still says what the weights say that the run began with."""
+    row, token, is_, should_be = furthest
+    if abs(is_ - should_be) <= AS_COMPUTED * max(1.0, abs(should_be)):
+        return Outcome(True, f"unchanged by training, its log-probs {abs(is_ - should_be):.1e} from a plain model's")
+    said = f"the reference's log-prob of response {row}, token {token}, is {is_:.5g} but should be {should_be:.5g}"
+    return Outcome(False, f"{said}, by the weights that the run began with: {look_at(Roles.ref_log_probs)}")
 
 
 def gradient_as_computed(role: str, report: UpdateReport, expected: Expected) -> Outcome:
@@ -179,4 +193,5 @@ def split_invariance(
     gaps = {name: abs(a - b) / max(abs(a), abs(b), 1e-2) for name, (a, b) in pairs.items()}
     worst = max(gaps, key=lambda name: gaps[name])
     ok = gaps[worst] <= SPLIT_TOLERANCE
-    return Outcome(ok, f"{role}: {worst} differs by a relative {gaps[worst]:.1e} (limit {SPLIT_TOLERANCE})")
+    said = f"{role}: {worst} differs by a relative {gaps[worst]:.1e} (limit {SPLIT_TOLERANCE})"
+    return Outcome(ok, said if ok else f"{said}: {look_at(ppo.update)}, or at {place_of(ppo.aggregate)}")

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from devkit.smoke.checks.outcome import Outcome, look_at
+from devkit.smoke.checks.prompts import label_of
+from devkit.smoke.file_rows import RowId
 from devkit.smoke.made_up_batches import experience
 from trainer import metrics, run
 from trainer.data import reading
@@ -20,7 +22,7 @@ KEY = "val/test_score/"  # then the data source
 class Answered:
     """One response of a validation, as the run wrote it down."""
 
-    label: str  # of its row: `row 3 of test.parquet`
+    row: RowId
     source: str
     prompt: str
     score: float
@@ -29,11 +31,11 @@ class Answered:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the configuration asks for: so many rows, of these files' rows with their prompts."""
+    """What the configuration asks for: so many of these rows, with their prompts."""
 
-    count: int
-    prompts: Mapping[str, str]  # by label
-    every: bool  # no row is left out, or the first ones are taken: which they are is known, with their order
+    count: int | None  # None: it depends on which they are
+    prompts: Mapping[RowId, str]
+    in_order: bool  # all of them, in their order; else any
 
 
 def as_configured(step: int, answered: Sequence[Answered], wanted: Wanted, logged: Mapping[str, float]) -> Outcome:
@@ -51,7 +53,7 @@ def means_as_counted(seed: int) -> Outcome:
     for seen in batches:
         rows = seen.rollout.prompts.rows
         answered += [
-            Answered(row.label, f"source {row.index % 2}", "", sum(scores))
+            Answered((row.file, row.index), f"source {row.index % 2}", "", sum(scores))
             for row, scores in zip(rows, seen.scores_BT.tolist(), strict=True)
         ]
     rollouts = [_of_two_sources(seen.rollout) for seen in batches]
@@ -67,23 +69,24 @@ def _of_two_sources(rollout: Rollout) -> Rollout:
 
 def _rows(answered: Sequence[Answered], wanted: Wanted) -> tuple[str, str]:
     where = look_at(reading.read_data).removeprefix("look at ")
-    labels = [each.label for each in answered]
-    if strange := [label for label in labels if label not in wanted.prompts]:
-        return f"was of {strange[0]}, which is not in data.val_files", where
-    if len(set(labels)) < len(labels) or len(labels) != wanted.count:
-        return f"was of {len(set(labels))} rows in {len(labels)} responses, of {wanted.count} rows", where
-    if wanted.every and labels != list(wanted.prompts)[: wanted.count]:
+    rows = [each.row for each in answered]
+    if strange := [row for row in rows if row not in wanted.prompts]:
+        return f"was of {label_of(strange[0])}, which is not in data.val_files", where
+    count = len(rows) if wanted.count is None else wanted.count
+    if len(set(rows)) < len(rows) or len(rows) != count:
+        return f"was of {len(set(rows))} rows in {len(rows)} responses, of {count} rows", where
+    if wanted.in_order and rows != list(wanted.prompts):
         return "has its rows in another order than the files", where
     for each in answered:
-        if each.prompt != wanted.prompts[each.label]:
-            return f"has another prompt for {each.label} than the file", where
+        if each.prompt != wanted.prompts[each.row]:
+            return f"has another prompt for {label_of(each.row)} than the file", where
     return "", ""
 
 
 def _scores(answered: Sequence[Answered]) -> tuple[str, str]:
     for each in answered:
         if each.direct is not None and not abs(each.score - each.direct) <= SAME_SCORE * max(1.0, abs(each.direct)):
-            said = f"scores the response to {each.label} {each.score:.6g}, a direct call {each.direct:.6g}"
+            said = f"scores the response to {label_of(each.row)} {each.score:.6g}, a direct call {each.direct:.6g}"
             return said, look_at(run.validate).removeprefix("look at ")
     return "", ""
 

@@ -31,7 +31,8 @@ def ranks_equal(actor: Digests, engine: Digests) -> Outcome:
         for rank, held in enumerate(digests):
             odd = different([digests[0]], [held])
             if odd:
-                return Outcome(False, f"rank {rank}'s {role} differs from rank 0's: {named(odd)}")
+                where = look_at(Roles.update_actor if role == "actor" else Roles.sync_weights)
+                return Outcome(False, f"rank {rank}'s {role} differs from rank 0's: {named(odd)}: {where}")
     return Outcome(True, f"{len(actor)} ranks hold the same actor and engine")
 
 
@@ -40,5 +41,8 @@ def optimizer_moved(role: str, before: Digests, after: Digests) -> Outcome:
     for rank, (old, new) in enumerate(zip(before, after, strict=True)):
         still = sorted(name for name in old if old[name] == new[name])
         if still:
-            return Outcome(False, f"rank {rank}'s part of the {role} did not change in the update: {named(still)}")
+            from trainer.learner.fsdp import Trained  # which takes a second, for a failure alone
+
+            said = f"rank {rank}'s part of the {role} did not change in the update: {named(still)}"
+            return Outcome(False, f"{said}: {look_at(Trained.optimizer_step)}")
     return Outcome(True, f"{len(before[0])} tensors of the {role} changed on {len(before)} ranks")

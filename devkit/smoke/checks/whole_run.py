@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from devkit.smoke.checks.outcome import Digests, Outcome, different, look_at, mask_of, named, place_of
-from trainer import run
+from trainer import ppo, run
 from trainer.data import reading
 from trainer.errors import WorkerDied
+from trainer.failures import Failure
 from trainer.records import LogProbs, TrainBatch
 from trainer.roles import Roles
 
@@ -25,7 +26,8 @@ def policy_follows_advantages(pairs: Sequence[tuple[TrainBatch, LogProbs]]) -> O
         return Outcome(None, "the actor was not updated")
     if all(float(batch.advantages_BT.abs().max()) == 0 for batch, _ in pairs):
         return Outcome(None, "no advantage differs from 0")
-    return Outcome(gain > 0, f"mean of advantage x change of log-prob: {gain:+.1e} (must be positive)")
+    said = f"mean of advantage x change of log-prob: {gain:+.1e} (must be positive)"
+    return Outcome(gain > 0, said if gain > 0 else f"{said}: {look_at(ppo.policy_loss)}")
 
 
 def critic_learns(batches: Sequence[TrainBatch]) -> Outcome:
@@ -41,7 +43,8 @@ def critic_learns(batches: Sequence[TrainBatch]) -> Outcome:
     whole = sum(float(((batch.returns_BT * mask_of(batch)) ** 2).sum()) for batch in batches)
     # An untrained critic's share is 1 or above; a trained one's was below 0.2 in all of the gate's 24 seeds.
     share = missed / max(whole, 1e-12)
-    return Outcome(share < 0.5, f"squared error is {share:.2f} of the constant-zero baseline (limit 0.5)")
+    said = f"squared error is {share:.2f} of the constant-zero baseline (limit 0.5)"
+    return Outcome(share < 0.5, said if share < 0.5 else f"{said}: {look_at(Roles.update_critic)}")
 
 
 def resumed_equal(
@@ -50,7 +53,7 @@ def resumed_equal(
     """A resumed run repeats the killed run's steps to the bit; times aside."""
     repeated = sorted(set(before) & set(after))
     if not repeated:
-        return Outcome(False, "the resumed run did not repeat a step")
+        return Outcome(False, f"the resumed run did not repeat a step: {look_at(run.resume)}")
     if engine != "hf":
         return Outcome(None, f"{engine} has its own random generator: step {repeated[0]} has different responses")
     for step in repeated:
@@ -109,14 +112,16 @@ def death_named(error: Exception, victim: str) -> Outcome:
     """The run ended because a rank was killed, and says which one."""
     message = getattr(error, "message", "") or (str(error).strip() or type(error).__name__).splitlines()[0]
     if not isinstance(error, WorkerDied):
-        return Outcome(False, f"{victim} was killed, but the run ended with a different error: {message}")
-    return Outcome(victim in message, message)
+        said = f"{victim} was killed, but the run ended with a different error: {message}"
+        return Outcome(False, f"{said}: {look_at(Failure.explain)}")
+    if victim in message:
+        return Outcome(True, message)
+    return Outcome(False, f"{message}, though {victim} was killed: {look_at(Failure.explain)}")
 
 
 def learned(rewards: Sequence[float], margin: float, window: int) -> Outcome:
     """The mean reward of the last steps is above that of the first by a margin that chance doesn't give."""
     first, last = sum(rewards[:window]) / window, sum(rewards[-window:]) / window
-    return Outcome(
-        last - first >= margin,
-        f"reward {first:.3f} -> {last:.3f} in {len(rewards)} steps (required: +{margin})",
-    )
+    said = f"reward {first:.3f} -> {last:.3f} in {len(rewards)} steps (required: +{margin})"
+    rises = last - first >= margin
+    return Outcome(rises, said if rises else f"{said}: {look_at(ppo.step)}, which names the phases")
