@@ -683,5 +683,5 @@ def test_a_module_in_an_object_is_its_name_and_takes_no_time_from_others() -> No
     try:
         raise KeyError(holder.row)
     except KeyError as error:
-        document = snapshot.take(error, WHO, "task")
+        document = take(error)
     assert "<module json>" in str(document["frames"][0]["locals"]["holder"]) and not document["cut"]
