@@ -86,15 +86,21 @@ def first_error(events: Iterable[Event]) -> FirstError:
     least = min(problem.weight.level for problem in problems)
     candidates = [problem for problem in problems if problem.weight.level == least]
     cause = min([each for each in candidates if not is_logged_alone(each)] or candidates, key=_order)
-    logged = tuple(each for each in problems if each is not cause and is_logged_alone(each))
+    logged = () if is_logged_alone(cause) else tuple(filter(is_logged_alone, problems))
     # What is as weighty but clearly later may be its consequence, too; what is alike on another rank is no news.
-    others = [each for each in candidates if each is not cause and each not in logged]
+    others = _without(candidates, cause, *logged)
     near = tuple(each for each in others if least == CAUSE and _is_near(cause, each))
     ended = driver_end(problems)
-    ended = None if ended is cause or ended in near else ended
-    rest = [each for each in problems if each not in (cause, ended, *near, *logged)]
+    ended = None if ended is cause or any(ended is each for each in near) else ended
+    rest = _without(problems, cause, ended, *near, *logged)
     sure = least == CAUSE or has_ended_itself(cause) or cause.weight.why == EARLIER  # it may be another run's
     return FirstError(cause, near, _followed(rest, cause), sure, logged, ended)
+
+
+def _without(problems: Sequence[Problem], *others: Problem | None) -> list[Problem]:
+    """By who they are: to compare thousands with each other takes minutes."""
+    known = {id(each) for each in others}
+    return [each for each in problems if id(each) not in known]
 
 
 def is_logged_alone(problem: Problem) -> bool:
