@@ -276,7 +276,8 @@ def _require_sound(resolved: Resolved) -> None:
 def _supplied(problem: Problem) -> bool:
     """Whether the smoke test brings what is missing: a model, a folder to write to, data where none are named."""
     own = (
-        "actor_rollout_ref.model",
+        "actor_rollout_ref.model.path",
+        "actor_rollout_ref.model.tokenizer_path",
         "critic.model.path",
         "trainer.resume_from_path",
         "trainer.default_local_dir",  # of the cluster that the command is for

@@ -19,6 +19,7 @@ MUTANTS = (
         old="self.forward.log_probs(layout, self.temperature, entropy=entropy)",
         new="self.forward.log_probs(layout, 1.0, entropy=entropy)",
         caught_by="rollout-logprobs",
+        also=("reference",),
     ),
     Mutant(
         "log-probs-one-token-late",
@@ -26,6 +27,7 @@ MUTANTS = (
         old="Layout(inputs, before_BT[mask_BT], labels_M, mask_BT)",
         new="Layout(inputs, before_BT[mask_BT] + 1, labels_M, mask_BT)",
         caught_by="rollout-logprobs",
+        also=("reference",),
     ),
     Mutant(
         "rewards-on-other-rows",

@@ -320,3 +320,11 @@ def test_no_tracker_of_verls_keeps_a_command_from_its_smoke_test(logger: str) ->
 def test_what_is_asked_for_in_vain_is_said_of_the_full_run() -> None:
     (warning,) = make_plan(["max_turns=4"], None).warnings
     assert warning.startswith("warning: max_turns=4 asks for conversations")
+
+
+@pytest.mark.parametrize("role", ["actor_rollout_ref", "critic"])
+def test_what_a_full_run_refuses_of_a_model_is_refused(role: str) -> None:
+    """A model that is not here is another matter: the smoke test brings its own."""
+    with pytest.raises(ConfigErrors, match=f"{role}.model.lora_rank=8 is not supported"):
+        make_plan([f"{role}.model.lora_rank=8"], None)
+    make_plan([f"{role}.model.path=/nowhere/at/all", "actor_rollout_ref.model.tokenizer_path=/nowhere"], None)
