@@ -103,10 +103,16 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
         return replace(state, doing="busy" if computes else mute, moved=not again or moved)
     state = replace(state, moved=moved)
     if computes and before is not None and (beside := _beside(before, now, seconds)):
-        waits = _waiting(state, computes=False)
+        waits = _waiting(state, computes=False, wants=False)
         if _is_for_others(waits, beside):
             return replace(waits, beside=", ".join(beside), works_beside=not _telling(now).isdisjoint(beside))
-    return _waiting(state, computes)
+    return _waiting(state, computes, wants=_wants_to(before, now))
+
+
+def _wants_to(before: ProcessFacts | None, now: ProcessFacts) -> bool:
+    """Whether its thread runs, or waits for a core: at both looks, since who polls is seen at it for a moment."""
+    threads = [each.thread for each in (before, now) if each is not None and each.thread is not None]
+    return bool(threads) and all(each.state == "R" and each.call not in IO_CALLS for each in threads)
 
 
 def _works(before: ProcessFacts, now: ProcessFacts, seconds: float) -> bool:
@@ -157,7 +163,7 @@ def _is_for_others(state: State, beside: Sequence[str]) -> bool:
     return state.doing == "ray" or (state.doing == "io" and thread is not None and thread.call not in _LOOPS)
 
 
-def _waiting(state: State, computes: bool) -> State:
+def _waiting(state: State, computes: bool, *, wants: bool) -> State:
     now = state.facts
     if any(group.waiting for group in now.groups if group.ranks):
         return replace(state, doing="collective")
@@ -175,8 +181,10 @@ def _waiting(state: State, computes: bool) -> State:
     if _waits_for_ray(now):  # which wakes up every second to look around, and may be seen then
         return replace(state, doing="ray")
     thread = now.thread
-    if thread is not None and thread.state in ("R", "D") and thread.call not in IO_CALLS:
-        return replace(state, doing="io" if thread.state == "D" else "busy", about="for the disk")
+    if wants:
+        return replace(state, doing="busy")
+    if thread is not None and thread.state == "D" and thread.call not in IO_CALLS:
+        return replace(state, doing="io", about="for the disk")
     call = thread.call if thread is not None else ""
     if call in SLEEP_CALLS:
         return replace(state, doing="sleep", about=_polled(state))

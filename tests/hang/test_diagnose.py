@@ -275,6 +275,14 @@ def test_an_engine_in_a_group_of_its_own_is_at_work_for_the_rank_that_waits_for_
     assert found.kind == "moves" and "Worker rank 0 is working" in found.sentence, found
 
 
+def test_who_polls_may_be_seen_as_it_looks_around() -> None:
+    """Who wants a core at both looks is at work, on a busy machine; who does at one of them is not."""
+    rests, looks = (elsewhere(1, 3, 46, call_in=call) for call in ("clock_nanosleep", ""))
+    looks["facts"]["threads"][0]["state"] = "R"
+    assert verdict([driver(), rests], [driver(), looks]).kind != "moves"
+    assert verdict([driver(), looks], [driver(), looks]).kind == "moves"
+
+
 def test_a_child_that_serves_a_worker_is_blamed_last() -> None:
     """It waits for ever for the next thing to do, at a pipe."""
     late, owner = process(facts(1, 41, call_in="clock_nanosleep"), 1), process(facts(0, 0), 0)
