@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
+import site
 import sys
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,3 +93,46 @@ def test_a_rank_that_raised_is_told_before_those_that_wait(cluster: Cluster, lau
     found, _ = hang(cluster, launch, tmp_path, "raises")
     who = found["culprit"]
     assert found["hang"] and (who["rank"], who["line"]) == (1, mark("nccl_ranks.py", "raises")), found
+
+
+@pytest.fixture
+def without_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The same of a Python that has all packages, and py-spy neither beside it nor on PATH."""
+    venv.create(tmp_path / "bare")
+    [packages] = (tmp_path / "bare/lib").glob("python*/site-packages")
+    (packages / "base.pth").write_text("".join(f"import site; site.addsitedir({each!r})\n" for each in here()))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bare/bin/python"))
+    path = os.environ["PATH"].split(os.pathsep)
+    monkeypatch.setenv("PATH", os.pathsep.join(each for each in path if not (Path(each) / "py-spy").exists()))
+    folder = Path("/tmp") / f"dk{secrets.token_hex(3)}"  # Ray's sockets need a short path
+    folder.mkdir(mode=0o700)
+    found = start(folder)
+    yield found
+    found.devkit("debug-cluster", "stop")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def here() -> list[str]:
+    """Where this Python has its packages."""
+    return [each for each in site.getsitepackages() if Path(each).is_dir()]
+
+
+@pytest.mark.parametrize(("what", "line"), [("blocks", "all_reduce"), ("sleeps", "item")])
+def test_who_waits_in_nccl_shows_its_line_without_py_spy(
+    without_py_spy: Cluster, tmp_path: Path, what: str, line: str
+) -> None:
+    """In the call itself, or for what the GPU is to give: in both a thread beside it answers, and it is not idle."""
+    place = f"nccl_ranks.py:{mark('nccl_ranks.py', line)}"
+    job = Job(without_py_spy, "--", sys.executable, str(PROGRAM), str(tmp_path), what)
+
+    def waits() -> str:
+        page = without_py_spy.devkit("stacks", "--job", job.id)
+        return next((each for each in page.split("\n\n") if each.startswith("Trainer rank 0") and place in each), "")
+
+    try:
+        eventually((tmp_path / "done").exists, f"rank 1 {what}", 120)
+        block: str = eventually(waits, lambda: without_py_spy.devkit("stacks", "--job", job.id))
+        print(block)
+        assert "idle: " not in block and "Trainer.train" in block, block
+    finally:
+        job.kill()

@@ -300,6 +300,10 @@ def waits(**row):
         fifo.write(str(os.getpid()))
     signal.pause()
 
+def waits_in_step_2(**row):
+    folder = os.path.dirname(os.environ["TEST_FIFO"])
+    return waits() if os.path.exists(os.path.join(folder, "run/latest_checkpointed_iteration.txt")) else 0.0
+
 told = []
 
 def tells(**row):
@@ -354,16 +358,32 @@ def test_worker_killed_in_mid_step(words: Words, reward: Callable[[str], list[st
         assert wait_until_gone(run.mark) == []
 
 
-@pytest.mark.parametrize(("number", "group"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGTERM, True)])
+WORD_S = stretched(5.0)  # from a signal to the two lines
+INTERRUPTIONS = {  # the signal, and to the group or the driver alone; where the reward function waits
+    "SIGINT, group": (signal.SIGINT, True, "waits"),
+    "SIGTERM, driver": (signal.SIGTERM, False, "waits"),
+    "SIGTERM, group": (signal.SIGTERM, True, "waits"),
+    "SIGTERM, group, with a checkpoint": (signal.SIGTERM, True, "waits_in_step_2"),
+}
+GOES_ON = {  # by where it waits: how often it saves, and what the hint says
+    "waits": ("-1", "no checkpoint was written: trainer.save_freq=-1"),
+    "waits_in_step_2": ("1", "trainer.resume_mode=auto continues from run/global_step_1"),
+}
+
+
+@pytest.mark.parametrize(("number", "group", "where"), INTERRUPTIONS.values(), ids=INTERRUPTIONS)
 def test_interrupted(
-    words: Words, reward: Callable[[str], list[str]], tmp_path: Path, number: signal.Signals, group: bool
+    words: Words, reward: Callable[[str], list[str]], tmp_path: Path, number: signal.Signals, group: bool, where: str
 ) -> None:
     """Ctrl-C goes to the whole group, SIGTERM to the driver alone (`ray job stop`) or to all: Ray is dead first."""
-    with running(main_ppo(words(*reward("waits"))), tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
+    save_freq, hint = GOES_ON[where]
+    command = main_ppo(words(*reward(where), f"trainer.save_freq={save_freq}", "trainer.total_training_steps=2"))
+    with running(command, tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
         read_fifo(tmp_path / "fifo")
         run.signal_group(number) if group else run.process.send_signal(number)
+        run.wait_for_line("hint:", WORD_S)  # below its error
         assert run.wait() == 130
-        assert_one_error(run, "interrupted", "no checkpoint was written: trainer.save_freq=-1")
+        assert_one_error(run, "interrupted", hint)
         assert not re.search(r"\.cc:\d|received at time|Stack trace|GCS", run.text), run.text
         assert wait_until_gone(run.mark) == []
 

@@ -17,7 +17,7 @@ import pytest
 from tests.pace import stretched
 from tests.trainer.runs import ROOT
 from trainer import cluster
-from trainer.leaving import Leaving, Word
+from trainer.leaving import WORD_S, Leaving, Word
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +131,12 @@ def test_a_group_of_its_own(wanted: bool) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- the last word
+
+
+def test_the_last_word_is_said_before_five_seconds_are_over() -> None:
+    """As tests/trainer/test_bad_input.py waits for it: what kills a run a few seconds later finds it told."""
+    assert WORD_S < 5
+
 
 HANGS = """
 import os, signal, subprocess, sys, time

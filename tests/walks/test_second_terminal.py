@@ -23,6 +23,8 @@ def line_of(path: str, text: str) -> int:
 
 UPDATE = line_of(ROLES, "return ppo.update(self.actor")
 JOB = f"programs/job.py:{line_of('tests/walks/programs/job.py', '@update')}"
+VERL = f"programs/verl_main.py:{line_of('tests/walks/programs/verl_main.py', '@update')}"
+SMOKES = ("devkit smoke --tiny", "devkit smoke --tiny --keep")
 
 
 def look_around(terminal: Terminal, where: str) -> None:
@@ -63,8 +65,9 @@ def test_our_trainer(terminal: Terminal) -> None:
         finish(terminal, program)
 
 
-def test_a_smoke_test_which_has_a_token_that_only_its_own_process_knows(terminal: Terminal) -> None:
-    with terminal.running(f'devkit run --break "{ROLES}:{UPDATE} @[1]" -- devkit smoke --tiny') as program:
+@pytest.mark.parametrize("smoke", SMOKES)
+def test_a_smoke_test_which_has_a_token_that_only_its_own_process_knows(terminal: Terminal, smoke: str) -> None:
+    with terminal.running(f'devkit run --break "{ROLES}:{UPDATE} @[1]" -- {smoke}') as program:
         [stop] = terminal.stops(program)
         assert (stop["role"], stop["rank"]) == ("PPOWorker", 1)
         look_around(terminal, f"{ROLES}:{UPDATE}")
@@ -77,12 +80,11 @@ def test_a_smoke_test_which_has_a_token_that_only_its_own_process_knows(terminal
 
 
 def test_a_program_of_verls_shape(terminal: Terminal) -> None:
-    where = f"programs/verl_main.py:{line_of('tests/walks/programs/verl_main.py', '@update')}"
     with terminal.running(
-        f"devkit run --break '{where} @ActorRolloutRefWorker[0]' -- python programs/verl_main.py"
+        f"devkit run --break '{VERL} @ActorRolloutRefWorker[0]' -- python programs/verl_main.py"
     ) as program:
         terminal.stops(program)
-        look_around(terminal, where)
+        look_around(terminal, VERL)
         assert terminal.run("devkit eval 'self.rank, step'") == "rank 0  (0, 0)\n"
         assert stat.S_IMODE(mode_of(terminal, ".ray/auth_token")) == 0o600  # Ray made it, for everybody to read
         finish(terminal, program)
@@ -116,13 +118,14 @@ def test_two_programs_at_once(terminal: Terminal) -> None:
         finish(terminal, first)
 
 
-def test_the_editors_view_which_is_open_before_either_program_is(terminal: Terminal) -> None:
+@pytest.mark.parametrize("smoke", SMOKES)
+def test_the_editors_view_which_is_open_before_either_program_is(terminal: Terminal, smoke: str) -> None:
     """The command that the VS Code extension keeps running, in an editor that has been given no token."""
     with terminal.running("devkit ps --watch --wait --json") as view:
         with terminal.running(f"devkit run --break '{JOB} @Worker[1]' -- python programs/job.py") as program:
             view.says('"reason": "breakpoint"')
             finish(terminal, program)
-        with terminal.running(f'devkit run --break "{ROLES}:{UPDATE} @[1]" -- devkit smoke --tiny') as program:
+        with terminal.running(f'devkit run --break "{ROLES}:{UPDATE} @[1]" -- {smoke}') as program:
             view.says('"role": "PPOWorker"')
             assert view.process.poll() is None and program.process.poll() is None
 
@@ -169,13 +172,30 @@ def test_our_trainer_with_paths_of_its_own_folder_on_a_debug_cluster_of_another(
     assert "stopped head-6379" in terminal.run(stop.strip())
 
 
-def test_two_machines_and_a_terminal_on_each(lan: Lan) -> None:
+TRAIN = "bash ppo/train.sh trainer.nnodes=2 trainer.n_gpus_per_node=1 trainer.total_training_steps=2"
+TWO_MACHINES = {  # how it is started, where its two ranks stop, their role, how each knows its rank, CPUs of a machine
+    "program": ("run", "python programs/job.py", JOB, "Worker", "self.rank", 2),
+    "trainer": ("run", TRAIN, f"{ROLES}:{UPDATE}", "PPOWorker", "self.seat.rank", 1),
+    "verl": ("run", "python programs/verl_main.py 2", VERL, "ActorRolloutRefWorker", "self.rank", 2),
+    "submit": ("submit", "python programs/job.py", JOB, "Worker", "self.rank", 2),
+}
+
+
+@pytest.mark.parametrize(("verb", "command", "where", "role", "rank", "cpus"), TWO_MACHINES.values(), ids=TWO_MACHINES)
+def test_two_machines_and_a_terminal_on_each(
+    lan: Lan, verb: str, command: str, where: str, role: str, rank: str, cpus: int
+) -> None:
     here, there = Terminal(lan[0]), Terminal(lan[1])
-    here.run("ray start --head")
-    there.run("ray start --address=10.77.0.1:6379")
-    with here.running(f"devkit run --break '{JOB}' -- python programs/job.py") as program:
-        here.stops(program, 2)
+    here.run(f"ray start --head --num-cpus {cpus}")
+    there.run(f"ray start --address=10.77.0.1:6379 --num-cpus {cpus}")
+    with here.running(f"devkit {verb} --break '{where}' -- {command}") as program:
+        ids = {stop["rank"]: stop["id"] for stop in here.stops(program, 2)}
         for terminal in (here, there):
-            assert "Worker ranks 0,1  stopped by devkit" in terminal.run("devkit stacks")
-        assert there.run("devkit eval self.rank") == "rank 0  0\nrank 1  1\n"
-        finish(there, program)
+            listed, _, _ = terminal.run("devkit ps").partition("\nbreakpoints\n")
+            assert listed.count(where) == 2 and all(host.ip in listed for host in lan), listed
+            assert f"{role} ranks 0,1  stopped by devkit" in terminal.run("devkit stacks")
+            assert terminal.run(f"devkit eval {rank}") == "rank 0  0\nrank 1  1\n"
+        assert there.run("devkit break --clear all").startswith("cleared ")
+        assert here.run(f"devkit continue {ids[0]}") == "continued: rank 0\n"
+        assert there.run("devkit continue --all") == "continued: rank 1\n"
+        assert program.wait() == 0, program.said

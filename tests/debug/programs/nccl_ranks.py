@@ -3,6 +3,7 @@
 nccl_ranks.py FOLDER WHAT. `FOLDER/done` says that it is about to happen.
 """
 
+import os
 import socket
 import sys
 import time
@@ -26,6 +27,8 @@ class Trainer:
             return ray.util.get_node_ip_address(), free.getsockname()[1]
 
     def train(self, ip, port, folder, what):
+        if what == "blocks":
+            os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"  # then a call waits itself, and not only the GPU
         dist.init_process_group("nccl", f"tcp://{ip}:{port}", world_size=WORLD, rank=self.rank)
         self.pairs = dist.new_group(list(range(WORLD)), group_desc="pairs")
         self.gradients = torch.ones(64, device="cuda")
@@ -35,7 +38,7 @@ class Trainer:
                 (Path(folder) / "done").touch()
             if odd and what != "keeps":
                 getattr(self, what)()
-            dist.all_reduce(self.gradients)  # returns at once: the GPU waits
+            dist.all_reduce(self.gradients)  # @all_reduce: returns at once, the GPU waits
             if odd and what == "keeps":
                 self.keeps()
             self.exchange()
@@ -60,6 +63,9 @@ class Trainer:
 
     def sleeps(self):
         time.sleep(3600)  # @sleeps
+
+    def blocks(self):
+        time.sleep(3600)  # @blocks
 
     def crosses(self):
         dist.all_reduce(self.gradients, group=self.pairs)
