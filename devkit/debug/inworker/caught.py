@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
-from .redaction import scrub, scrub_start
+from .redaction import LONGEST_SECRET, scrub_start
 from .sources import is_users, source_of
 
 MOST_PLACES = 200  # of which a process keeps count
@@ -20,6 +20,7 @@ MOST_LISTED = 5
 _FUTURES = "/concurrent/futures/thread.py"
 _RAYS_WRAPPER = "/ray/util/tracing/tracing_helper.py"
 TEXT = 160  # characters of a message
+MOST_TEXT = TEXT + LONGEST_SECRET  # that are kept: each exception that is raised comes here, and few are ever shown
 # Which Python itself uses to end a loop or a generator.
 FLOW: tuple[type[BaseException], ...] = (StopIteration, StopAsyncIteration, GeneratorExit)
 
@@ -72,8 +73,8 @@ def handled() -> dict[int, Document]:
         error: Any = kept[1] if isinstance(kept, tuple) else kept  # up to Python 3.11 with its type and its frames
         known = flight(error, error.__traceback__) if isinstance(error, BaseException) else None
         if known is not None:
-            said = f"{known.kind}: {known.text}" if known.text else known.kind
-            found[ident] = {"said": scrub(said), "at": known.at.to_json()}
+            text = scrub_start(known.text, TEXT)
+            found[ident] = {"said": f"{known.kind}: {text}" if text else known.kind, "at": known.at.to_json()}
     return found
 
 
@@ -102,10 +103,10 @@ def _text(error: BaseException) -> str:
     """Its message where that is plain data: no code of the program's is run."""
     first = error.args[0] if len(error.args) == 1 else None
     if isinstance(error, OSError) and type(error).__str__ is OSError.__str__:
-        return scrub_start(str(error), TEXT)
+        return str(error)[:MOST_TEXT]
     if type(first) not in (str, int, float) or type(error).__str__ not in (BaseException.__str__, KeyError.__str__):
         return ""
-    return scrub_start(repr(first) if isinstance(error, KeyError) else str(first), TEXT)
+    return (repr(first) if isinstance(error, KeyError) else str(first))[:MOST_TEXT]
 
 
 class _Row:
@@ -152,7 +153,7 @@ class Caught:
         return [
             {
                 "kind": row.flight.kind,
-                "text": scrub(row.flight.text),
+                "text": scrub_start(row.flight.text, TEXT),
                 "at": row.flight.at.to_json(),
                 "by": row.flight.by.to_json(),
                 "count": count,

@@ -43,6 +43,7 @@ def main():
     armory.arming.remove("body")
     raising.look()
     before = sum(each["count"] for each in raising.listed())
+    world["turn"] = threading.Semaphore(0)  # those of before are over
     turns(world, 200)
     after = sum(each["count"] for each in raising.listed())
     world["go"] = False
