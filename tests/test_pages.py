@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from scripts.generate_docs import ROOT
-from tests.walks.pages import Saved, Typed, compare, steps, with_meant
+from tests.walks.pages import FENCE, SHELL, Saved, Typed, compare, steps, with_meant
+from tests.walks.test_pages import PAGES
 
+EVERY_PAGE = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 PAGE = """
 Save this as `job.py`:
 
@@ -60,6 +65,23 @@ def test_no_two_pages_save_different_programs_under_one_name() -> None:
                 saved.setdefault(step.path, {})[step.text] = page.name
     assert {"job.py", "stuck.py"} <= set(saved)
     assert {path: list(texts.values()) for path, texts in saved.items() if len(texts) > 1} == {}
+
+
+def kinds_of_sessions(page: Path) -> set[str]:
+    """Of the fences in which something is typed."""
+    fences = FENCE.finditer(page.read_text(encoding="utf-8"))
+    return {fence["kind"] for fence in fences if any(line.startswith(SHELL) for line in fence["body"].splitlines())}
+
+
+@pytest.mark.parametrize(
+    "page", [each for each in EVERY_PAGE if kinds_of_sessions(each)], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_each_page_with_sessions_is_typed_or_says_why_not(page: Path) -> None:
+    """`tests/walks/test_pages.py` types the pages that it knows; of these only what is `console` is a session."""
+    if page.relative_to(ROOT).as_posix() in PAGES:
+        assert kinds_of_sessions(page) == {"console"}
+    else:
+        assert re.search(r"<!-- not typed: [^>]+ -->", page.read_text(encoding="utf-8"))
 
 
 def test_a_session_that_begins_with_output_is_an_error() -> None:

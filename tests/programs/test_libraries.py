@@ -70,6 +70,7 @@ def test_an_async_handler_of_serve_stops_and_later_fails(launch: Launch) -> None
     assert job.end(DEADLINE) == 0, job.out
     assert "200 hello ada" in job.out and "200 hello alan" in job.out and "500 " in job.out
     assert failed_at(job, "serve_async.py", "greet") == "IndexError"
+    assert "its driver exited without an error" in first_error(job)
 
 
 @needs("dask")
