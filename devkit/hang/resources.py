@@ -43,9 +43,10 @@ def verdict(
     starved = [each for each in both if not each.inside and not is_free(each, now.nodes)]
     if not starved:
         return _starting(both, first, now, evidence, decided)
-    each = starved[0]
+    known = ((each, circles.held(each, now) or circles.awaited(each, now)) for each in starved)
+    each, circle = next((pair for pair in known if pair[1]), (starved[0], None))
     wanted = f"it requests {asks(each.bundles)}, and {free(now.nodes, add(each.bundles))}"
-    if circle := circles.held(each, now):
+    if circle:
         text = f"deadlock over resources: {title(each)} waits: {wanted}; {circle.text}"
         lines = tuple(_holds(holder) for holder in circle.holders[:HOLDERS_SHOWN])
         return Verdict("deadlock", text, circle.culprit, None, (*lines, *notes(now), *evidence), decided)
