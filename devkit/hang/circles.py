@@ -53,8 +53,8 @@ def awaited(each: Pending, now: Sample) -> Circle | None:
     text = (
         f"{total:g} {LENT} {'is' if total == 1 else 'are'} held by {_who(holders)}, "
         f"{'each of which' if len(holders) > 1 else 'which'} has started one that asks for a CPU, and stands at "
-        f"{short_path(at.file)}:{at.line} in {at.function}; a task that awaits keeps its CPU: Ray takes it back only in "
-        "ray.get"
+        f"{short_path(at.file)}:{at.line} in {at.function}; a task that awaits keeps its CPU: "
+        "Ray takes it back only in ray.get"
     )
     return Circle(text, tuple(holders), Culprit(first.role, first.rank, first.node_ip, first.pid, *at))
 
