@@ -14,6 +14,7 @@ _TCP = re.compile(r"TCP (?P<local>\S+) (?:to (?P<remote>\S+)|\(listening\))")
 _LOCKS = ("flock", "fcntl")
 _ANYWHERE = ("0.0.0.0", "[::]", "::")
 _OF_THE_NODE = re.compile(r"127\.|\[?::1\]?$|\[?::ffff:127\.")  # the same address is another place on each node
+_SILENT = ", which waits for data from it, too: what either has written may still lie in a buffer of its own"
 _LISTENS = re.compile(r"TCP \S+ \(listening\)")
 
 
@@ -30,6 +31,7 @@ class Line(NamedTuple):
 
     hops: tuple[Hop, ...]
     closed: bool = False  # the last one waits for who was first
+    silent: bool = False  # the last one, at rest, waits for data from who waits for data from it
 
     @property
     def last(self) -> State | None:
@@ -39,6 +41,8 @@ class Line(NamedTuple):
 
     def __str__(self) -> str:
         hops = [hop.has.format(words.name(hop.state)) + f", which {_does(hop.state)}" for hop in self.hops]
+        if self.silent:
+            hops[-1] = self.hops[-1].has.format(words.name(self.hops[-1].state)) + _SILENT
         return "".join(f"; {hop}" for hop in hops) + (": they wait for each other" if self.closed else "")
 
 
@@ -56,8 +60,15 @@ def follow(case: Case, state: State) -> Line:
             return Line(tuple(hops), closed=hop.state is state)
         hops.append(hop)
         seen.append(hop.state)
+        if _reads(at) and hop.state.doing == "idle" and _reads(hop.state) and _at_its_pipes(case, hop.state) is at:
+            return Line(tuple(hops), silent=True)
         at = hop.state
     return Line(tuple(hops))
+
+
+def _reads(state: State) -> bool:
+    thread = state.facts.thread
+    return thread is not None and thread.call == "read" and bool(thread.pipes)
 
 
 def _hop(case: Case, state: State) -> Hop | None:
@@ -70,8 +81,8 @@ def _hop(case: Case, state: State) -> Hop | None:
     if thread is not None and thread.call in _LOCKS:
         holder = _only([each for each in _neighbours(case, state) if thread.target in each.facts.files])
         return Hop(holder, "{} holds it", is_lock=True) if holder else None
-    ends = [_at_pipe(case, state, pipe) for pipe in (thread.pipes if thread else ())]
-    return next((Hop(end, "its other end is {}'s") for end in ends if end), None)
+    end = _at_its_pipes(case, state)
+    return Hop(end, "its other end is {}'s") if end else None
 
 
 def _neighbours(case: Case, state: State) -> list[State]:
@@ -84,6 +95,12 @@ def _owner(case: Case, state: State, address: str) -> State | None:
     near = [each for each in case.states if each is not state and _is_near(address, state, each)]
     waiting = [each for each in near if _waits_at(each, address)]
     return _only(waiting) or _only([each for each in near if _has(each, address)])
+
+
+def _at_its_pipes(case: Case, state: State) -> State | None:
+    """Who is at the other end of a pipe that it waits on."""
+    thread = state.facts.thread
+    return next((end for pipe in (thread.pipes if thread else ()) if (end := _at_pipe(case, state, pipe))), None)
 
 
 def _at_pipe(case: Case, state: State, pipe: str) -> State | None:

@@ -70,6 +70,19 @@ def test_a_program_of_somebody_elses_that_writes_while_it_is_written_to(call: st
         assert "which is idle" in found.sentence, found.sentence
 
 
+@pytest.mark.parametrize("reads", ["70", "72"], ids=["its pipe", "another one"])
+def test_two_that_wait_for_data_from_each_other(reads: str) -> None:
+    """A child whose answer lies in the buffer of its output."""
+    asks = waits(1, "read", "a pipe", 36, pipe="71", pipes={"70": "w", "71": "r"})
+    child = rests(2, pipes={reads: "r", "71": "w"})
+    wait = {"call": "read", "target": "a pipe", "pipes": [reads]}
+    child["facts"] |= {"threads": [], "main": {"state": "S", "cpu": 1.0, "wait": wait}}
+    child |= {"command": "python -I -c ..."}
+    said = verdict([driver(), asks, child], patience=1.0).sentence
+    silent = "which waits for data from it, too: what either has written may still lie in a buffer of its own"
+    assert (silent in said) is (reads == "70") and ("which is idle" in said) is (reads != "70"), said
+
+
 @pytest.mark.parametrize(
     "others",
     [
