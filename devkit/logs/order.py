@@ -91,7 +91,9 @@ def first_error(events: Iterable[Event]) -> FirstError:
     others = _without(candidates, cause, *logged)
     near = tuple(each for each in others if least == CAUSE and _is_near(cause, each))
     ended = driver_end(problems)
-    ended = None if ended is cause or any(ended is each for each in near) else ended
+    # What followed in the very process, as the end of an actor whose `__init__` failed, goes back to the cause, too.
+    known = ended is cause or any(ended is each for each in near) or (ended and ended.process == cause.process)
+    ended = None if known else ended
     rest = _without(problems, cause, ended, *near, *logged)
     sure = least == CAUSE or has_ended_itself(cause) or cause.weight.why == EARLIER  # it may be another run's
     return FirstError(cause, near, _followed(rest, cause), sure, logged, ended)

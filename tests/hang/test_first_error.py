@@ -635,6 +635,9 @@ def test_what_the_driver_failed_by_is_told_where_it_got_over_the_first_error() -
     assert "failed by" not in page and "later, in its driver: ZeroDivisionError" in page
     assert view.record(failed, found)["ended"]["crash"] == "c2"  # type: ignore[index]
     assert first_error([step, driver]).ended is None
+    # The end of an actor whose `__init__` failed is of the same process.
+    end = crash(Raised("ProcessDied", "exception in the initialization method"), 10.2, 7, "c2", "c1", "exit")
+    assert first_error([probe, end, replace(driver, time=10.3)]).ended is None
 
 
 def test_of_what_has_no_time_nobody_says_that_it_came_later() -> None:

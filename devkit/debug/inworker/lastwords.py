@@ -16,6 +16,7 @@ ABORT = "SIGABRT"
 
 _FATAL = re.compile(r"^(?:Fatal Python error: |Windows fatal exception: )(.+)$", re.MULTILINE)
 _SIGNAL = re.compile(r"\*\*\* (SIG[A-Z0-9]+) received(?: at time=(\d{9,11})\b)?")
+_TIMER = re.compile(r"^Timeout \((\d+:\d\d:\d\d(?:\.\d+)?)\)!$", re.MULTILINE)  # of faulthandler
 _STACK = re.compile(r"^(Stack|(?:Current )?[Tt]hread .*?) \(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _NAMES = {
@@ -70,6 +71,8 @@ def last_words(path: str | os.PathLike[str], detail: str = "") -> dict[str, Any]
     fatal = list(_FATAL.finditer(text))
     if fatal:
         return _of_dump(text, fatal[-1])
+    if timed_out := _of_timer(text):
+        return timed_out
     signals = list(_SIGNAL.finditer(text))
     if signals:  # Ray's own handler came so far, Python's did not
         name, behind = signals[-1][1], text[signals[-1].end() :].partition("\n")[2]
@@ -98,6 +101,19 @@ def _of_dump(text: str, fatal: re.Match[str]) -> dict[str, Any]:
         **({} if is_own else {"elsewhere": True}),
         **({"hint": hint} if hint else {}),
     }
+
+
+def _of_timer(text: str) -> dict[str, Any] | None:
+    """The dump of a timer of faulthandler's, if nothing comes behind it: with `exit=True` it ends the process."""
+    timers = list(_TIMER.finditer(text))
+    behind = text[timers[-1].end() :] if timers else ""
+    if not timers or _when(None, behind):
+        return None
+    frames, _ = frames_of_dump(behind)
+    said = (
+        f"its log ends with the dump of faulthandler.dump_traceback_later, called {timers[-1][1]} before, not cancelled"
+    )
+    return {"kind": "signal", "signal": "", "message": said, "frames": frames}
 
 
 def _when(signal: re.Match[str] | None, behind: str) -> dict[str, Any]:
