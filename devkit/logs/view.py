@@ -106,19 +106,35 @@ def _logged(found: FirstError, cwd: str | None) -> Iterator[Text]:
     """One line for each type and place."""
     from rich.text import Text
 
+    own = [each for each in found.logged if _is_in(each, found.cause)]
+    if own:
+        yield from (Text(), Text("of this its log has:"), Text(f"  {_logged_line(own, found, cwd)}", style="dim"))
     groups: dict[tuple[object, ...], list[Problem]] = {}
     for each in found.logged:
-        groups.setdefault((each.best.raised.type, each.at), []).append(each)
+        if each not in own:
+            groups.setdefault((each.best.raised.type, each.at), []).append(each)
     if groups:
         yield from (Text(), Text("in the logs alone, as of errors that a program catches itself:"))
     for group in list(groups.values())[:FOLLOWED]:
-        first = group[0]
-        at = f" at {short_path(first.at.file, cwd)}:{first.at.line} in {first.at.function}" if first.at else ""
-        before = first.time and found.cause and found.cause.time and first.time < found.cause.time
-        many = f"{len(group)} x " if len(group) > 1 else ""
-        yield Text(f"  {many}{_short(first.best.raised.said)}{at}{'  (before it)' if before else ''}", style="dim")
+        yield Text(f"  {_logged_line(group, found, cwd)}", style="dim")
     if len(groups) > FOLLOWED:
         yield Text(f"  and {count(len(groups) - FOLLOWED, 'more kind')}", style="dim")
+
+
+def _is_in(logged: Problem, cause: Problem | None) -> bool:
+    """Whether it is what the first error quotes: an argument that could not be unpickled, say, and why."""
+    if cause is None or logged.process != cause.process:
+        return False
+    return logged.best.raised.said in cause.best.raised.message
+
+
+def _logged_line(group: Sequence[Problem], found: FirstError, cwd: str | None) -> str:
+    first = group[0]
+    at = f" at {short_path(first.at.file, cwd)}:{first.at.line} in {first.at.function}" if first.at else ""
+    before = first.time and found.cause and found.cause.time and first.time < found.cause.time
+    when = "  (before it)" if before and not _is_in(first, found.cause) else ""
+    many = f"{len(group)} x " if len(group) > 1 else ""
+    return f"{many}{_short(first.best.raised.said)}{at}{when}"
 
 
 def _warnings(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:

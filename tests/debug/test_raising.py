@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker.caught import Caught, Flight, Place, kept_at
+from devkit.debug.inworker.caught import Caught, Flight, Place, handled, kept_at
 from devkit.debug.inworker.sources import is_users, source_of
 
 HERE = Path(__file__).parent
@@ -77,6 +78,19 @@ def test_what_a_future_keeps_is_counted_where_nothing_else_is(python: str) -> No
     found = run(python, "future")
     assert found["counted"] == [[1, "KeyError", "'k'", found["counted"][0][3]]] and not found["traced"]
     assert found["counted"][0][3].endswith("run")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("None.group", "object has no attribute 'group'"), ("nowhere", "name 'nowhere' is not defined")],
+)
+def test_what_python_itself_says_of_an_error_is_told(source: str, said: str) -> None:
+    try:
+        eval(source)
+    except (AttributeError, NameError):
+        assert said in handled()[threading.get_ident()]["said"]
+    else:
+        raise AssertionError
 
 
 def test_rays_wrapper_of_a_method_is_no_handler() -> None:

@@ -573,6 +573,15 @@ def test_a_log_tells_of_an_end_what_fits_it(tmp_path: Path, text: str, reason: s
     assert bool(document["frames"]) is told.startswith("SIGSEGV")
 
 
+@pytest.mark.parametrize(
+    "reason", ["the process died", "there was an exception in the initialization method (e.g., __init__)"]
+)
+def test_an_actor_that_could_not_be_made_was_at_no_call(reason: str) -> None:
+    """Ray's table has the first call that waited for it."""
+    document = vanished(WHO, None, reason, task={"task_id": "t1", "name": "Worker.generate"}, died=1.0)
+    assert ("generate" in json.dumps(document)) is (reason == "the process died"), document
+
+
 def test_no_log_is_no_news(tmp_path: Path) -> None:
     assert snapshot.last_words(tmp_path / "missing") is None
 

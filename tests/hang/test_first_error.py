@@ -612,6 +612,18 @@ def test_what_a_log_alone_has_is_not_the_first_error_where_a_crash_is() -> None:
     assert alone.cause is not None and alone.cause.best.raised.type == "KeyError" and not alone.logged
 
 
+def test_what_the_first_error_quotes_is_told_with_its_place_and_not_as_got_over() -> None:
+    """As of an argument that a worker could not unpickle: the place of the real error is in its log alone."""
+    frames = (parse.Frame("/job/c.py", 32, "__getattr__"),)
+    deep = Raised("RecursionError", "maximum recursion depth exceeded", frames, pid=7, node_ip="10.0.0.1")
+    quoted = "an object could not be unpickled: RecursionError: maximum recursion depth exceeded"
+    failed = crash(Raised("RaySystemError", quoted), 9.0, 7, "c1")
+    found = first_error([Event("log", deep, 8.0, "W", pid=7, node_ip="10.0.0.1"), failed])
+    page = view.page(Left(JobRow(job_id="01", status="FAILED"), (), (), ()), found).plain
+    assert "of this its log has:\n  RecursionError: maximum recursion depth exceeded at /job/c.py:32" in page, page
+    assert "catches itself" not in page
+
+
 def test_the_driver_s_own_word_of_a_task_s_error_is_no_error_that_was_got_over() -> None:
     echo = Event("log", replace(KEY, pid=7, who="Rank.train"), None, "driver")
     assert not first_error([echo, crash(LOSS, 9.0, 8, "c1")]).logged

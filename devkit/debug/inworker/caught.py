@@ -104,7 +104,11 @@ def _text(error: BaseException) -> str:
     first = error.args[0] if len(error.args) == 1 else None
     if isinstance(error, OSError) and type(error).__str__ is OSError.__str__:
         return str(error)[:MOST_TEXT]
-    if type(first) not in (str, int, float) or type(error).__str__ not in (BaseException.__str__, KeyError.__str__):
+    is_pythons = type(error).__str__ in (BaseException.__str__, KeyError.__str__) or type(error) in (
+        AttributeError,
+        NameError,
+    )
+    if type(first) not in (str, int, float) or not is_pythons:
         return ""
     return (repr(first) if isinstance(error, KeyError) else str(first))[:MOST_TEXT]
 

@@ -7,6 +7,7 @@ import linecache
 import operator
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from types import FrameType, FunctionType, ModuleType
@@ -18,7 +19,7 @@ ITEMS = 8  # of a container of plain data that is shown whole
 KEYS, KEY = 2, 24  # of a dictionary that is not, and characters of one
 MOST_KEPT = 50  # files
 _PLAIN = (str, int, float, bool, type(None))
-_CONTAINERS = (list, tuple, dict, set)
+_CONTAINERS = (list, tuple, dict, set, deque)
 _COMPARES: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Eq: operator.eq, ast.NotEq: operator.ne,
@@ -136,6 +137,8 @@ def told(value: Any) -> str | None:
 
     >>> told(3), told([1, 2]), told({}), told([[1]] * 9), told(sys), told(told)
     ('3', '[1, 2]', '{}', 'list of 9', None, None)
+    >>> told(deque([1, 2])), told(deque(range(9)))
+    ('deque([1, 2])', 'deque of 9')
     >>> told({str(number): [] for number in range(9)}), told({1: []}), told({(1, 2): []})
     ("dict of 9 with keys '0', '1', ...", 'dict of 1 with key 1', 'dict of 1')
     """

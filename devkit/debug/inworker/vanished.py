@@ -20,6 +20,7 @@ from .words import NO_WORD, NO_WORD_YET, plain
 AROUND = 4  # lines of source before and after
 SIGNAL_SECONDS = 60.0  # between a deadly signal and when Ray knows of the end, at most; to write a core file takes some
 DUMPED = 100  # frames that a dump has of a thread, at most
+IN_THE_MAKING = "exception in the initialization method"  # as Ray tells of an actor whose `__init__` failed
 OTHER_ENDS = ("exit code", "running low on memory")  # as Ray tells of ends by no such signal
 
 Document = dict[str, Any]
@@ -47,7 +48,8 @@ def vanished(
     if known := alarms.sentence(seen, ended) or cpu_limit.sentence(seen, ended):
         reason = known if reason == NO_WORD_YET else reason.replace(NO_WORD, known)
     words, other = (words or {}, "") if is_of_end(words or {}, reason, ended) else ({}, _of_another(words or {}, ended))
-    task = task or {}
+    # Of an actor that could not be made Ray's table has the first call that waited for it.
+    task = {} if task is None or IN_THE_MAKING in reason else task
     last_seen = None if words.get("frames") or not _is_of_task(seen, task) else seen
     bare = words.get("frames") or (last_seen or {}).get("frames") or []
     is_near = bool(words.get("frames"))  # its log was on this machine, and so is what it ran
