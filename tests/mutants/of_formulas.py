@@ -240,7 +240,7 @@ MUTANTS = (
         new="        return coef * 0.9\n",
         caught_by="kl-in-reward",
         says="step 1 ends with a KL coefficient of 0.009 but it should be 0.01: look at trainer/ppo.py:",
-        also=("advantages",),
+        also=("advantages", "resume"),
     ),
     Mutant(
         "whitened-over-padding",
