@@ -279,9 +279,12 @@ def test_the_values_that_a_line_looks_at_are_told(judged: Judged) -> None:
 
 def test_a_loop_that_gets_nowhere_shows_that_what_it_looks_at_stays(judged: Judged) -> None:
     found = judged.verdict("own_looks.py", until="Packer pid", words=("spins",))
+    loop, values = "in the loop `while len(packed) < len(self.rows)`", "packed = list of 30, self.rows = list of 40"
+    if found["kind"] == "livelock":  # it was seen to come round before the first answer
+        assert f"{loop} ({values})" in found["sentence"] and "which has come round" in found["sentence"], found
+        return
     assert (found["kind"], found["hang"]) == ("moves", False), found["sentence"]
-    loop = "in the loop `while len(packed) < len(self.rows)`  # packed = list of 30, self.rows = list of 40"
-    assert f"{loop}, as before" in map(str.strip, found["evidence"]), found
+    assert f"{loop}  # {values}, as before" in map(str.strip, found["evidence"]), found
 
 
 @pytest.mark.parametrize(
