@@ -36,29 +36,6 @@ def held(each: Pending, now: Sample) -> Circle | None:
     return None
 
 
-def awaited(each: Pending, now: Sample) -> Circle | None:
-    """All that hold CPUs, where each is a task that awaits and has started some that ask for one, as `each` does.
-
-    Ray takes a task's CPU back while it is in `ray.get` or `ray.wait`; of one that awaits a result it knows nothing.
-    """
-    parents = {other.parent for other in now.pending if any(bundle.get(LENT) for bundle in other.bundles)}
-    holders = [holder for holder in now.holders if holder.resources.get(LENT)]
-    standing = {process.id: process.inner[0].at for process in now.processes if process.inner and not process.waits}
-    if each.parent not in {holder.task for holder in holders} or any(node.free is None for node in now.nodes):
-        return None
-    if not all(holder.task and holder.task in parents and holder.place in standing for holder in holders):
-        return None
-    first = next(process for process in now.processes if process.id == holders[0].place)
-    at, total = standing[first.id], sum(holder.resources[LENT] for holder in holders)
-    text = (
-        f"{total:g} {LENT} {'is' if total == 1 else 'are'} held by {_who(holders)}, "
-        f"{'each of which' if len(holders) > 1 else 'which'} has started one that asks for a CPU, and stands at "
-        f"{short_path(at.file)}:{at.line} in {at.function}; a task that awaits keeps its CPU: "
-        "Ray takes it back only in ray.get"
-    )
-    return Circle(text, tuple(holders), Culprit(first.role, first.rank, first.node_ip, first.pid, *at))
-
-
 def _who(holders: Iterable[Holder]) -> str:
     counted = Counter(f"{holder.kind} {holder.name}" for holder in holders)
     return " and ".join(f"the {one}" if count == 1 else f"{count} x {one}" for one, count in counted.items())

@@ -295,7 +295,6 @@ class Pending:
     strategy: str = ""
     detail: str = ""
     inside: Room | None = None  # of a placement group that is there, where it may run alone
-    parent: str = ""  # the task that has started it
 
 
 @dataclass(frozen=True)
@@ -308,7 +307,6 @@ class Holder:
     resources: Mapping[str, float]
     kind: str = "actor"
     place: str = ""  # the actor's id, or that of the process that runs the task
-    task: str = ""  # its id
 
 
 @dataclass(frozen=True)

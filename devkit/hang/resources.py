@@ -43,7 +43,7 @@ def verdict(
     starved = [each for each in both if not each.inside and not is_free(each, now.nodes)]
     if not starved:
         return _starting(both, first, now, evidence, decided)
-    known = ((each, circles.held(each, now) or circles.awaited(each, now)) for each in starved)
+    known = ((each, circles.held(each, now)) for each in starved)
     each, circle = next((pair for pair in known if pair[1]), (starved[0], None))
     wanted = f"it requests {asks(each.bundles)}, and {free(now.nodes, add(each.bundles))}"
     if circle:

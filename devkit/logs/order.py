@@ -93,6 +93,8 @@ def first_error(events: Iterable[Event]) -> FirstError:
     ended = driver_end(problems)
     # What followed in the very process, as the end of an actor whose `__init__` failed, goes back to the cause, too.
     known = ended is cause or any(ended is each for each in near) or (ended and ended.process == cause.process)
+    # Nor is what surely follows from an error: another worker may have failed alike.
+    known = known or (ended is not None and ended.weight.level == FOLLOWS)
     ended = None if known else ended
     rest = _without(problems, cause, ended, *near, *logged)
     sure = least == CAUSE or has_ended_itself(cause) or cause.weight.why == EARLIER  # it may be another run's

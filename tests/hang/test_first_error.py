@@ -650,6 +650,9 @@ def test_what_the_driver_failed_by_is_told_where_it_got_over_the_first_error() -
     # The end of an actor whose `__init__` failed is of the same process.
     end = crash(Raised("ProcessDied", "exception in the initialization method"), 10.2, 7, "c2", "c1", "exit")
     assert first_error([probe, end, replace(driver, time=10.3)]).ended is None
+    said = "Worker exits because there was an exception in the initialization method (e.g., __init__)."
+    alike = crash(Raised("ProcessDied", f"the process died: {said}"), 10.2, 9, "c2", "", "exit")
+    assert first_error([probe, alike, replace(driver, time=10.3)]).ended is None
 
 
 def test_of_what_has_no_time_nobody_says_that_it_came_later() -> None:
