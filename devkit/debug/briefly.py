@@ -79,7 +79,7 @@ def _brief(kind: str, message: str) -> Brief:
     if (kind.startswith("RayTaskError") or _CREATION in message) and (inner := _of_task(kind, message)):
         return inner
     if (system := _SYSTEM.match(message)) is not None:
-        return Brief(kind, _of_system(system["first"], message))
+        return Brief(kind, _of_system(system["first"], message), *_own_place(message[system.end() :]))
     if LOST in message:  # devkit's own sentence, which quotes how the owner died
         return Brief(kind, message)
     if looked := _NO_ACTOR.match(message):
@@ -147,6 +147,12 @@ def _own_line(lines: Sequence[str], wanted: str) -> int | None:
     frames = [at for at, line in enumerate(lines) if _FRAME.match(line)]
     below = (at for at in errors if frames and at > frames[-1])
     return next(below, next((at for at in reversed(errors) if names[at].endswith(_RAISED)), None))
+
+
+def _own_place(text: str) -> tuple[str, int, str]:
+    """The program's innermost frame of a traceback of Ray's, which is Ray's own code else: nothing, if it has none."""
+    file, line, name = _place(text, "")
+    return (file, line, name) if file and not is_library(file) else ("", 0, "")
 
 
 def _place(text: str, who: str) -> tuple[str, int, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from devkit.debug.briefly import Brief, brief
 from devkit.debug.inworker.records import CrashRecord
-from devkit.debug.naming import Who, ago, count, label, short_path, short_places
+from devkit.debug.naming import Who, ago, count, is_library, label, short_path, short_places
 from devkit.palette import NAME
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ def _brief(crash: CrashRecord) -> Brief:
 def _places(crash: CrashRecord, cwd: str | None) -> list[str]:
     """Where it was raised; of what another process raised, also where that was asked for."""
     inner, own = place_of(_brief(crash), cwd), where(crash, cwd)
+    if inner and is_library(crash.file):  # what Ray read for a call: nobody's line asked for it
+        return [inner]
     return [inner, f"asked for at {own}" if own else ""] if inner else [own]
 
 

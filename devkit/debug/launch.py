@@ -164,7 +164,14 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     since = time.time()
     try:
         environ = environment(os.environ, bundle.folder(), settings_file, announce, options)
-        told = _Told(announce, settings.breakpoints, editor, options.hang_timeout, counts=bool(options.count_caught))
+        told = _Told(
+            announce,
+            settings.breakpoints,
+            editor,
+            options.hang_timeout,
+            lifted=not options.keep_timeouts,
+            counts=bool(options.count_caught),
+        )
         code = _run([program, *options.command[1:]], environ, told)
         crashed = _told_end(told, code)
         if last := told.run or _unannounced(begun, code, since):
@@ -239,6 +246,7 @@ class _Told:
     breakpoints: tuple[Breakpoint, ...]
     editor: Exchange | None
     hang_timeout: float
+    lifted: bool  # limits of time are a day
     pid: int = 0  # the program's
     run: runs.Run | None = None
     witness: aftermath.Witness | None = None
@@ -282,16 +290,21 @@ def _tell_where(told: _Told, ended: threading.Event) -> None:
             if not ended.is_set():
                 connect = partial(connect_to, run, deadline=aftermath.ASK_SECONDS)
                 aftermath.tell_armed_before(connect, told.breakpoints, run.job_id)
-            _watch(run, told.hang_timeout, ended)
+            _watch(run, told, ended)
             return
 
 
-def _watch(run: runs.Run, hang_timeout: float, ended: threading.Event) -> None:
-    if hang_timeout:
-        from devkit.hang.watchdog import watching
+def _watch(run: runs.Run, told: _Told, ended: threading.Event) -> None:
+    from devkit.hang.after_crash import watching_crashes
 
-        with watching(of_run(run), lambda: run.job_id, hang_timeout):
-            ended.wait()
+    cluster, job = of_run(run), lambda: run.job_id
+    with watching_crashes(cluster, job, lifted=told.lifted):
+        if told.hang_timeout:
+            from devkit.hang.watchdog import watching
+
+            with watching(cluster, job, told.hang_timeout):
+                ended.wait()
+        ended.wait()
 
 
 def _how_to_look(run: runs.Run) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 # Where Ray unpacks a job's code; the part with the hash says nothing to its author.
 UNPACKED = re.compile(r"^.*/(?:working_dir_files|py_modules_files)/_ray_pkg_[0-9a-f]+/")
 INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
+CYTHON = re.compile(r"[^/].*/[^/]+\.p(?:yx|xi)$")  # as Cython wrote it down where a package was built
 TRAINER = re.compile(r"^.*/(?:site|dist)-packages/trainer/")
 INSIDE = re.compile(r"(^|/)devkit_inworker/")  # what devkit puts into the program's processes
 STANDARD = re.compile(r"^.*/lib(?:64)?/python3\.\d+/(?!site-packages/|dist-packages/)")
@@ -195,11 +196,13 @@ def is_library(path: str) -> bool:
     (True, True)
     >>> is_library("/home/a/train.py"), is_library("/v/lib/python3.11/site-packages/trainer/roles.py")
     (False, False)
-    >>> is_library("/home/a/.cache/devkit/0a1b/devkit_inworker/lookups.py")
-    True
+    >>> is_library("/home/a/.cache/devkit/0a1b/devkit_inworker/lookups.py"), is_library("python/ray/_raylet.pyx")
+    (True, True)
     """
     if TRAINER.match(path):
         return False
+    if CYTHON.match(path):
+        return True
     if path.startswith("<"):
         return not path.startswith(("<stdin>", "<ipython", "<string>"))
     return bool(INSTALLED.match(path) or STANDARD.match(path) or INSIDE.search(path))

@@ -16,6 +16,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ def main(options: SubmitOptions) -> int:
     dashboard = cluster.dashboard()
     parcel = package(boot.settings_to_json(settings))
     dashboard.put_package(parcel.name, parcel.data)
+    from devkit.hang.after_crash import watching_crashes
     from devkit.hang.watchdog import watching
 
     runtime_env = _runtime_env(options, dashboard, folder, parcel)
@@ -130,8 +132,9 @@ def main(options: SubmitOptions) -> int:
     if not options.wait:
         return _tell(job, dashboard, options.debug.json)
     witness = Witness(settings.breakpoints, lambda: connect(cluster), counts=bool(options.debug.count_caught))
+    ids, lifted = partial(_job_id, dashboard, job), not options.debug.keep_timeouts
     try:
-        with watching(cluster, lambda: _job_id(dashboard, job), options.debug.hang_timeout):
+        with watching(cluster, ids, options.debug.hang_timeout), watching_crashes(cluster, ids, lifted=lifted):
             _follow(dashboard, job, sys.stderr if options.debug.json else sys.stdout)
     except KeyboardInterrupt:
         hint = f"devkit logs {job} shows what it prints, and devkit stop {job} ends it"

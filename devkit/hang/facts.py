@@ -295,6 +295,7 @@ class Pending:
     strategy: str = ""
     detail: str = ""
     inside: Room | None = None  # of a placement group that is there, where it may run alone
+    parent: str = ""  # of a task, the id of the one that started it
 
 
 @dataclass(frozen=True)
@@ -307,6 +308,7 @@ class Holder:
     resources: Mapping[str, float]
     kind: str = "actor"
     place: str = ""  # the actor's id, or that of the process that runs the task
+    task: str = ""  # the task's id
 
 
 @dataclass(frozen=True)

@@ -263,7 +263,7 @@ def holders(source: RowTables) -> tuple[Holder, ...]:
         if (own := _own(row.required_resources)) and not row.name.startswith(OWN_ACTORS)
     ]
     found += [
-        Holder(row.name, row.job_id, row.job_id in ended, own, "task", row.worker_id)
+        Holder(row.name, row.job_id, row.job_id in ended, own, "task", row.worker_id, row.task_id)
         for state in RUNNING_STATES
         for row in source.tasks(("state", "=", state))
         if row.type == "NORMAL_TASK" and (own := _kept(row))
@@ -333,7 +333,7 @@ def _task(row: TaskRow, rooms: Mapping[str, Room]) -> Pending:
     """One that an actor in a placement group starts is in that group, too, where the group takes its children."""
     inside = rooms.get(row.placement_group_id)
     asked = _in_group(row.required_resources) if inside else _own(row.required_resources)
-    return Pending("task", row.name, row.task_id, (asked,), inside=inside)
+    return Pending("task", row.name, row.task_id, (asked,), inside=inside, parent=row.parent_task_id)
 
 
 def _own(resources: Mapping[str, float]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from devkit.hang import circles
@@ -50,12 +50,31 @@ def verdict(
         text = f"deadlock over resources: {title(each)} waits: {wanted}; {circle.text}"
         lines = tuple(_holds(holder) for holder in circle.holders[:HOLDERS_SHOWN])
         return Verdict("deadlock", text, circle.culprit, None, (*lines, *notes(now), *evidence), decided)
-    text = f"{title(each)} waits for resources that are in use: {wanted}"
+    return _in_use(starved, now, evidence, decided)
+
+
+def _in_use(starved: Sequence[Pending], now: Sample, evidence: tuple[str, ...], decided: bool) -> Verdict:
+    """What a holder itself has started comes first: others only stand in the same queue."""
+    tasks = {holder.task: holder for holder in now.holders if holder.task}
+    each = next((each for each in starved if (own := tasks.get(each.parent)) and _wants(each, own)), starved[0])
+    text = f"{title(each)} waits for resources that are in use: it requests {asks(each.bundles)}, and "
+    text += free(now.nodes, add(each.bundles))
     held = [holder for holder in now.holders if _wants(each, holder)]
-    if held:
-        text += f"; {_holds(held[0])}{f', and {len(held) - 1} more hold the rest' if len(held) > 1 else ''}"
-    lines = tuple(_holds(holder) for holder in held[:HOLDERS_SHOWN])
+    starter = tasks.get(each.parent)
+    own = starter if starter in held else None
+    more = f", and {len(held) - 1} more hold the rest" if len(held) > 1 else ""
+    if own:
+        text += f"; the {own.kind} {own.name}, which has started it, holds {amount(own.resources)}{more}"
+    elif held:
+        text += f"; {_holds(held[0])}{more}"
+    lines = tuple(_holds(holder) for holder in held[:HOLDERS_SHOWN]) + (
+        (LENT,) if own and own.resources.get("CPU") else ()
+    )
+    what = Culprit("", None, "", 0, "", 0, "")
     return Verdict("resource", text, what, None, (*lines, *notes(now), *evidence), decided)
+
+
+LENT = "a task lends its CPUs to others while it waits in ray.get or ray.wait, and not while it awaits a result"
 
 
 def _starting(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from devkit.debug.briefly import brief
 from devkit.debug.inworker.lastwords import frames_of_dump, said_by_cpp, signal_of
 from devkit.debug.inworker.words import plain
 from devkit.debug.naming import is_library
@@ -312,8 +313,14 @@ def is_own(frames: Sequence[Frame], code: str) -> bool:
 
 
 def own_frame(raised: Raised) -> Frame | None:
-    """The innermost frame of the program's own; of a library's, where it has no other."""
-    return next((each for each in raised.frames if not is_library(each.file)), next(iter(raised.frames), None))
+    """The innermost frame of the program's own: of its stack, or in the text that Ray gives; a library's, if none."""
+    own = next((each for each in raised.frames if not is_library(each.file)), None)
+    return own or _told_in(raised) or next(iter(raised.frames), None)
+
+
+def _told_in(raised: Raised) -> Frame | None:
+    words = brief(raised.type, raised.message.strip()) if raised.frames else None
+    return Frame(words.file, words.line, words.function) if words and words.file else None
 
 
 def time_of(line: str) -> float | None:

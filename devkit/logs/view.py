@@ -106,9 +106,10 @@ def _logged(found: FirstError, cwd: str | None) -> Iterator[Text]:
     """One line for each type and place."""
     from rich.text import Text
 
-    own = [each for each in found.logged if _is_in(each, found.cause)]
+    own = _of_the_cause(found)
     if own:
-        yield from (Text(), Text("of this its log has:"), Text(f"  {_logged_line(own, found, cwd)}", style="dim"))
+        logs = "its log has" if all(each.process == own[0].process for each in own) else "the logs have"
+        yield from (Text(), Text(f"of this {logs}:"), Text(f"  {_logged_line(own, found, cwd)}", style="dim"))
     groups: dict[tuple[object, ...], list[Problem]] = {}
     for each in found.logged:
         if each not in own:
@@ -119,6 +120,15 @@ def _logged(found: FirstError, cwd: str | None) -> Iterator[Text]:
         yield Text(f"  {_logged_line(group, found, cwd)}", style="dim")
     if len(groups) > FOLLOWED:
         yield Text(f"  and {count(len(groups) - FOLLOWED, 'more kind')}", style="dim")
+
+
+def _of_the_cause(found: FirstError) -> list[Problem]:
+    """What the first error quotes, as its log has it, and the same at that place in other processes of its kind."""
+    own = [each for each in found.logged if _is_in(each, found.cause)]
+    if not own:
+        return []
+    same = {(each.best.raised.said, each.at, each.role) for each in own}
+    return [each for each in found.logged if (each.best.raised.said, each.at, each.role) in same]
 
 
 def _is_in(logged: Problem, cause: Problem | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -240,6 +241,21 @@ def test_an_object_that_cannot_be_read_is_told_without_rays_traceback() -> None:
     assert str(found.message) == (
         "an object could not be unpickled: ModuleNotFoundError: No module named 'reward_plugin'"
     )
+
+
+def test_an_object_that_cannot_be_read_is_told_with_the_programs_own_line() -> None:
+    text = (
+        "System error: maximum recursion depth exceeded\ntraceback: Traceback (most recent call last):\n"
+        '  File "/v/lib/python3.11/site-packages/ray/_private/serialization.py", line 595, in deserialize_objects\n'
+        '  File "/job/tokens.py", line 32, in __getattr__\n    return getattr(self._tokenizer, name)\n'
+        "  [Previous line repeated 989 more times]\nRecursionError: maximum recursion depth exceeded\n"
+    )
+    found = brief("RaySystemError", text)
+    assert (found.file, found.line, found.function) == ("/job/tokens.py", 32, "__getattr__")
+    rays = CrashRecord.from_json(crash("c1", "RaySystemError", text, "a.py", 1))
+    rays = replace(rays, file="python/ray/_raylet.pyx", line=864, function="raise_if_dependency_failed")
+    table = crash_table([rays], 2.0, width=None, cwd="/job").plain
+    assert "tokens.py:32 in __getattr__" in table and "raylet" not in table
 
 
 def test_rays_guesses_of_why_an_actor_is_not_found_are_left_out() -> None:

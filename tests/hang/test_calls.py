@@ -340,6 +340,17 @@ def test_tasks_that_have_started_others_and_rest_are_no_deadlock() -> None:
     assert "episode of job 01000000 holds 1 CPU, and 1 more hold the rest" in found.sentence
 
 
+def test_what_a_holder_has_started_is_named_before_others_of_its_queue() -> None:
+    nodes = [NodeFacts("n", "10.0.0.1", {"CPU": 2.0}, {"CPU": 0.0})]
+    holders = [Holder("episode", JOB, False, {"CPU": 1.0}, "task", name, f"t{name}") for name in "ab"]
+    asked = [Pending("task", "episode", "p0", ({"CPU": 1.0},), parent="driver")]
+    asked.append(Pending("task", "tool", "p1", ({"CPU": 1.0},), parent="tb"))
+    found = told([awaiting("a"), awaiting("b")], {}, {}, pending=asked, nodes=nodes, holders=holders)
+    assert found.sentence.startswith("the task tool waits for resources that are in use: it requests 1 CPU, and 0 of 2")
+    assert found.sentence.endswith("the task episode, which has started it, holds 1 CPU, and 1 more hold the rest")
+    assert any("not while it awaits" in line for line in found.evidence)
+
+
 def test_an_actor_whose_call_waits_for_an_actor_that_gets_no_place() -> None:
     born = actor_id("z")
     asked = [Pending("actor", "Judge", born, ({"GPU": 1.0},))]

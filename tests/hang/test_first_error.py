@@ -621,6 +621,9 @@ def test_what_the_first_error_quotes_is_told_with_its_place_and_not_as_got_over(
     found = first_error([Event("log", deep, 8.0, "W", pid=7, node_ip="10.0.0.1"), failed])
     page = view.page(Left(JobRow(job_id="01", status="FAILED"), (), (), ()), found).plain
     assert "of this its log has:\n  RecursionError: maximum recursion depth exceeded at /job/c.py:32" in page, page
+    others = [Event("log", replace(deep, pid=pid), 8.0, "W", pid=pid, node_ip="10.0.0.1") for pid in (7, 8)]
+    page = view.page(Left(JobRow(job_id="01", status="FAILED"), (), (), ()), first_error([*others, failed])).plain
+    assert "of this the logs have:\n  2 x RecursionError" in page and "catches itself" not in page, page
     assert "catches itself" not in page
 
 
