@@ -183,7 +183,7 @@ def _awaited(end: End | None, running: Calls, held_up: Calls) -> str:
         where = words.name(holder) if holder else "an actor that devkit is not in"
         return f"for {call.name}, queued at {where}{_before(holder, running, held_up)}"
     if call.state == NO_PLACE and not call.id[OWN_PART:].startswith(NO_ACTOR):
-        return f"for {call.name}, whose actor has not started"
+        return f"for {call.name}, whose actor is not running"
     if call.attempt and call.state == NO_ARGUMENTS:  # of an actor that is started anew, as a rule
         return f"for {call.name}, which Ray is to try again ({call.attempt} so far failed)"
     return f"for {call.name}, {_NOT_BEGUN.get(call.state, f'which is {call.state}')}"

@@ -36,7 +36,9 @@ def verdict(
     if never:
         each, why = never[0]
         others = f"; {len(both) - 1} more are queued behind it" if len(both) > 1 else ""
-        text = f"{title(each)} can never be scheduled: it requests {asks(each.bundles)}, and {why}{others}"
+        text = (
+            f"{title(each)} can never be scheduled on these nodes: it requests {asks(each.bundles)}, and {why}{others}"
+        )
         return Verdict("resource", text, what, None, (*notes(now), *evidence))
     if inside := next((each for each in both if each.inside and not _has_room(each)), None):
         return Verdict("resource", _no_room(inside, asked), what, None, (*_in_room(inside), *evidence), decided)

@@ -53,7 +53,10 @@ def test_never(three: Cluster, clinic: Clinic) -> None:
         clinic.symptom()
         found = clinic.hang(three.head, three.environ)
     assert found["kind"] == "resource", found
-    assert "can never be scheduled: it requests (1 CPU) and (8 GPU), and no node has any GPU" in found["sentence"]
+    assert (
+        "can never be scheduled on these nodes: it requests (1 CPU) and (8 GPU), and no node has any GPU"
+        in found["sentence"]
+    )
 
 
 @fault("A zombie of an earlier run holds the resources", "The run waits; `ray status` shows all GPUs in use.")

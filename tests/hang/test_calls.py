@@ -417,7 +417,7 @@ def test_a_generator_that_nobody_reads_keeps_its_actor() -> None:
 def test_a_call_of_an_actor_that_has_not_started() -> None:
     table = calls((ANSWER_A, "Node.answer", "PENDING_NODE_ASSIGNMENT", ""))
     found = told([actor("b", wait(ANSWER_A, line=9))], table, {})
-    assert found.sentence.endswith("for Node.answer, whose actor has not started"), found
+    assert found.sentence.endswith("for Node.answer, whose actor is not running"), found
 
 
 def test_who_waits_in_a_circle_that_is_not_proved_is_told_what_it_waits_for() -> None:

@@ -72,7 +72,7 @@ def test_what_a_job_without_devkit_can_never_have_is_told() -> None:
     found = unwatched.look(Starved(), wait=waited.append)  # type: ignore[arg-type]
     assert found is not None and found.verdict.hang and waited
     assert found.verdict.sentence == (
-        "job 02000000: the placement group a1 can never be scheduled: it requests 3 CPU, "
+        "job 02000000: the placement group a1 can never be scheduled on these nodes: it requests 3 CPU, "
         "and no node has more than 2 CPU"
     )
     assert found.verdict.evidence[-1] == unwatched.NOT_IN_IT

@@ -158,7 +158,7 @@ WAITS = {
     ),
     "blocks": ("moves", "that blocks the event loop of its actor", "but Judge pid"),
     "retries": ("failing", "Env fails again and again, ", "times in"),
-    "restarts": ("failing", "for Engine.generate, whose actor has not started", "Engine fails again and again, "),
+    "restarts": ("failing", "for Engine.generate, whose actor is not running", "Engine fails again and again, "),
     "hook": ("io", " for the lock of ", "in warm_cache; the driver holds it, which waits for"),  # one worker, or two
     "command": ("stuck", "Ray has been starting task produce", "error: no such package"),
     "queue": ("stuck", "a ray.util.queue.Queue that stays full", "in produce"),
@@ -279,7 +279,10 @@ def test_the_values_that_a_line_looks_at_are_told(judged: Judged) -> None:
 
 def test_a_loop_that_gets_nowhere_shows_that_what_it_looks_at_stays(judged: Judged) -> None:
     found = judged.verdict("own_looks.py", until="Packer pid", words=("spins",))
-    loop, values = "in the loop `while len(packed) < len(self.rows)`", "packed = list of 30, self.rows = list of 40"
+    loop, values = (
+        "in the loop `while len(packed) < len(self.rows)`",
+        "packed = list of 30: [0, 1, ..., 29], self.rows = list of 40: [0, 1, ..., 39]",
+    )
     if found["kind"] == "livelock":  # it was seen to come round before the first answer
         assert f"{loop} ({values})" in found["sentence"] and "which has come round" in found["sentence"], found
         return

@@ -132,13 +132,13 @@ def _said(node: ast.expr, frame: FrameType) -> str | None:
 
 
 def told(value: Any) -> str | None:
-    """Plain data as it is, of containers how much is in them, of a dictionary also the first keys, as it may be asked
-    for others; arrays by their shape; None for what says nothing.
+    """Plain data as it is, of containers how much is in them and the first of it, of a dictionary the first keys, as it
+    may be asked for others; arrays by their shape; None for what says nothing.
 
     >>> told(3), told([1, 2]), told({}), told([[1]] * 9), told(sys), told(told)
-    ('3', '[1, 2]', '{}', 'list of 9', None, None)
+    ('3', '[1, 2]', '{}', 'list of 9: [[1], [1], ...]', None, None)
     >>> told(deque([1, 2])), told(deque(range(9)))
-    ('deque([1, 2])', 'deque of 9')
+    ('deque([1, 2])', 'deque of 9: [0, 1, ..., 8]')
     >>> told({str(number): [] for number in range(9)}), told({1: []}), told({(1, 2): []})
     ("dict of 9 with keys '0', '1', ...", 'dict of 1 with key 1', 'dict of 1')
     """
@@ -147,7 +147,7 @@ def told(value: Any) -> str | None:
     if type(value) in _PLAIN:
         return short(repr(_open(value)), VALUE)
     if type(value) in _CONTAINERS:
-        return _plainly(value) or f"{type(value).__name__} of {len(value)}{_keys(value)}"
+        return _plainly(value) or f"{type(value).__name__} of {len(value)}{_keys(value)}{_begins(value)}"
     if isinstance(value, ModuleType | FunctionType | type):
         return None
     try:
@@ -176,6 +176,13 @@ def _plainly(value: Any) -> str | None:
     hidden = hidden_pairs(list(value.items())) if type(value) is dict else hidden_items(items, len(items))
     text = repr(value)
     return text if not hidden and len(text) <= VALUE and scrub(text) == text else None
+
+
+def _begins(value: Any) -> str:
+    from .first_items import first_items
+
+    text = first_items(value, len(value)) if type(value) is not dict else ""
+    return f": {text}" if text else ""
 
 
 def _keys(value: Any) -> str:
