@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import signal
@@ -39,18 +38,12 @@ def _is_doubtful(row: JobRow) -> bool:
 
 def of_run(run: EndedRun) -> JobRow:
     """A run whose Ray is gone, as a job with the status that its driver gave it."""
-    raised = next((each for each in run.crashes if each.kind == "driver" and not _is_outlived(each, run)), None)
+    raised = next((each for each in run.crashes if each.kind == "driver"), None)
     end = _of_code(run.code) if run.code else _of_error(raised) if raised else _End("SUCCEEDED", "", 0)
     times = int(run.began * 1000), int(run.ended * 1000)
     return JobRow(
         run.job_id, "", "", end.status, shlex.join(run.command), end.message, "", *times, driver_exit_code=end.code
     )
-
-
-def _is_outlived(crash: CrashRecord, run: EndedRun) -> bool:
-    """Whether it is a `sys.exit` that the driver, which ended well, has caught; a script may hide how one ended."""
-    is_alone = os.path.basename(run.command[0] if run.command else "").startswith("python")
-    return is_alone and run.code == 0 and crash.exception["type"] == "SystemExit"
 
 
 def of_cluster(rows: Sequence[JobRow], url: str) -> list[JobRow]:

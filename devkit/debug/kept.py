@@ -54,8 +54,15 @@ class EndedRun:
 
     @property
     def crashes(self) -> list[CrashRecord]:
-        """The oldest first, linked to their roots."""
-        return crash_files.list_folder(self.folder / hub_place.CRASH_FOLDER)
+        """The oldest first, linked to their roots; none for a `sys.exit` that a driver which ended well has caught."""
+        found = crash_files.list_folder(self.folder / hub_place.CRASH_FOLDER)
+        return [each for each in found if not self._has_outlived(each)]
+
+    def _has_outlived(self, crash: CrashRecord) -> bool:
+        """A script may hide how its Python ended, so only where that was the command."""
+        is_alone = os.path.basename(self.command[0] if self.command else "").startswith("python")
+        is_exit = crash.kind == "driver" and crash.exception["type"] == "SystemExit"
+        return is_alone and self.code == 0 and is_exit
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Of its workers' logs: names and texts."""

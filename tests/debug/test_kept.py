@@ -91,6 +91,12 @@ def test_a_newest_run_that_left_no_crash_is_named(alone: Path, capsys: pytest.Ca
     assert f"an earlier run left crashes: --job {older.name}\n" in err
 
 
+def test_an_exit_that_a_driver_has_caught_is_no_crash(alone: Path) -> None:
+    caught = crash(kind="driver", exception={"type": "SystemExit", "message": "2"})
+    assert not kept_run(alone, caught, code=0).crashes
+    assert kept_run(alone, caught, code=2).crashes
+
+
 @pytest.mark.parametrize("code", [-9, 130])
 def test_of_a_run_that_a_signal_ended_its_output_says_nothing(
     alone: Path, capsys: pytest.CaptureFixture[str], code: int
