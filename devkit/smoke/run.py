@@ -52,10 +52,10 @@ def main(options: SmokeOptions) -> int:
                 record = _run(options, plan, clock, folder, started)
             record = _artifacts(options, record, folder)
             view.finish(record)
-            if options.keep:
-                view.note(f"kept: {folder}")
     finally:
-        if not options.keep:
+        if options.keep:  # an interrupted run's, too
+            talk().print(f"kept: {folder}", style="dim", soft_wrap=True)
+        else:
             shutil.rmtree(folder, ignore_errors=True)
     if options.json:
         emit(record.to_json())

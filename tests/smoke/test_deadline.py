@@ -1,13 +1,19 @@
-"""The smoke test's deadline is told as such, whatever code it interrupts. In a process of its own: it needs SIGALRM."""
+"""How the smoke test is interrupted: its deadline is told as such, whatever code it interrupts.
+
+In a process of its own: it needs SIGALRM.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from devkit.smoke import run as smoke
+from devkit.smoke.options import SmokeOptions
 from tests.pace import stretched
 
 PROGRAM = """
@@ -94,3 +100,22 @@ def test_an_import_is_finished_first(tmp_path: Path) -> None:
     command = [sys.executable, "-c", IMPORT, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=stretched(60), check=True)
     assert done.stdout.strip() == "True the smoke test took longer than 0.2 s; it was in start", done.stderr
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_run_that_is_interrupted_says_what_it_has_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, keep: bool
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(smoke, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        smoke.main(SmokeOptions(overrides=(), keep=keep))
+    folders = [str(each) for each in tmp_path.glob("devkit-smoke-*")]
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"kept: {tmp_path}")] == [
+        f"kept: {folder}" for folder in folders
+    ]
+    assert len(folders) == keep
+
+
+def interrupted(*_arguments: object) -> None:
+    raise KeyboardInterrupt
