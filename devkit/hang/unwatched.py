@@ -9,7 +9,7 @@ from dataclasses import replace
 from devkit.debug.dashboard import Dashboard
 from devkit.hang import resources
 from devkit.hang.facts import Sample
-from devkit.hang.gather import SAMPLE_SECONDS, Diagnosis, tables
+from devkit.hang.gather import SAMPLE_SECONDS, Diagnosis, holders, tables
 
 NOT_IN_IT = "devkit is not in this job; started by devkit run, it would show where the processes wait"
 
@@ -34,4 +34,5 @@ def look(
 
 def _sample(dashboard: Dashboard, job: str) -> Sample:
     pending, nodes = tables(dashboard, job)
-    return Sample(time.time(), (), pending=pending, nodes=nodes)
+    held = holders(dashboard) if pending else ()
+    return Sample(time.time(), (), pending=pending, nodes=nodes, holders=held)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.hub_file import no_hub
-from devkit.debug.rows import JobRow, NodeRow, PlacementGroupRow
+from devkit.debug.rows import ActorRow, JobRow, NodeRow, PlacementGroupRow
 from devkit.errors import DevkitError
 from devkit.hang import unwatched
 from devkit.hang.gather import choose_job
@@ -65,6 +65,30 @@ class Starved:
 
     def log_file(self, *_: Any, **__: Any) -> bytes:
         return b""
+
+
+class Held(Starved):
+    """The same where the node would have it, and an actor holds it."""
+
+    def nodes(self) -> list[NodeRow]:
+        return [NodeRow(node_id="n", node_ip="10.0.0.1", state="ALIVE", resources_total={"CPU": 3.0})]
+
+    def usage(self) -> dict[str, Any]:
+        return {"n": {"CPU": (3.0, 3.0)}}
+
+    def placement_groups(self, *filters: Any) -> list[PlacementGroupRow]:
+        return [] if ("state", "=", "CREATED") in filters else super().placement_groups()
+
+    def actors(self, *filters: Any) -> list[ActorRow]:
+        resources = {"CPU": 3.0}
+        alive = ActorRow("a", class_name="Keeper", job_id="01000000", state="ALIVE", required_resources=resources)
+        return [alive] if ("state", "=", "ALIVE") in filters else []
+
+
+def test_what_a_job_without_devkit_waits_for_is_told_with_who_holds_it() -> None:
+    found = unwatched.look(Held(), wait=lambda _: None)  # type: ignore[arg-type]
+    assert found is not None and found.verdict.hang
+    assert "the actor Keeper of job 01000000, which has ended, still holds 3 CPU" in found.verdict.sentence
 
 
 def test_what_a_job_without_devkit_can_never_have_is_told() -> None:

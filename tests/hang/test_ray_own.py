@@ -298,10 +298,12 @@ def test_a_loop_that_gets_nowhere_shows_that_what_it_looks_at_stays(judged: Judg
     ],
 )
 def test_children_that_were_forked_are_named_with_what_they_lack(judged: Judged, how: str, why: str) -> None:
-    found = judged.verdict("own_forks.py", "--after", "3", until="for its children pids", words=(how,))
-    sentence, program = found["sentence"], "own_forks.py"
+    program = "own_forks.py"
+    fork = f"{program}:{mark(program, 'fork')}"  # once they have answered themselves
+    found = judged.verdict(program, "--after", "3", until=fork, words=(how,))
+    sentence = found["sentence"]
     assert (found["kind"], found["culprit"]["line"]) == ("io", mark(program, how)), sentence
-    assert why in sentence and f"own_forks.py:{mark(program, 'fork')}" in sentence, sentence
+    assert "for its children pids" in sentence and why in sentence, sentence
     assert f"own_forks.py:{mark(program, 'waits')}" in sentence and "the driver waits for Owner pid" in sentence
     if how == "lock":
         assert "thread flusher, which takes it at" in sentence and f"{program}:{mark(program, 'takes')}" in sentence
