@@ -151,7 +151,10 @@ def test_the_exception_that_a_thread_is_in_the_handler_of(server: Server) -> Non
 
 def test_who_called_it_and_the_loop_around_it(server: Server) -> None:
     [line, caller, *_] = lines_of(started(server.serve, "gpu1"), "self.open.wait")
-    assert line["loop"] == {"loop": "while len(rows) > room", "values": {"rows": "list of 40: [1, 1, ..., 1]", "room": "4"}}
+    assert line["loop"] == {
+        "loop": "while len(rows) > room",
+        "values": {"rows": "list of 40: [1, 1, ..., 1]", "room": "4"},
+    }
     assert caller["text"] == "self.take(self.slots[name], self.api_key)"
     assert caller["values"] == {
         "self.slots[name]": "4",
