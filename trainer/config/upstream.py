@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from trainer.config import unmet
+from trainer.config.agents import made_kwargs
 from trainer.config.releases import matches
 from trainer.config.schema import SglangKwargs, VllmKwargs
 from trainer.config.tree import is_key
@@ -49,6 +50,7 @@ _RENAMES = {
 }
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "trainer.remove_previous_ckpt_in_save": lambda remove: 1 if remove is True else None if remove is False else remove,
+    "agent.env_kwargs": lambda given: made_kwargs(given) if isinstance(given, dict) else given,
 }
 
 
