@@ -1,4 +1,4 @@
-"""Which trajectories a step is made of: those that failed are left out and counted, never scored. Pure; on the driver."""
+"""Which trajectories a step is made of: those that failed are left out and counted, never scored. On the driver."""
 
 from __future__ import annotations
 

@@ -102,7 +102,6 @@ class Conversations:
         """A row of a failed trajectory, or of one whose engine died, has no tokens; the former has a failure."""
         try:
             while self._queue or self._asked or self._ready:
-                self._admit()
                 self._gather()
                 if self._ready:
                     self._generate()
@@ -132,7 +131,8 @@ class Conversations:
         self._asked.append(trajectory)
 
     def _gather(self) -> None:
-        """Takes answers until somebody is ready and nobody else is about to be."""
+        """Takes answers until somebody is ready and nobody else is about to be. Who comes to an end makes room."""
+        self._admit()
         while self._asked:
             found = answered([_home(each) for each in self._asked], self._patience())
             for trajectory in [self._asked[i] for i in sorted(found)]:
@@ -142,6 +142,7 @@ class Conversations:
             for trajectory in [each for each in self._asked if each.deadline(self._limits)[0] <= now]:
                 self._asked.remove(trajectory)
                 self._give_up(trajectory)
+            self._admit()
             if self._ready and not any(now - each.asked < GATHER_S for each in self._asked):
                 return
 
