@@ -79,8 +79,8 @@ def is_file(env: str) -> bool:
 def unknown(env: str) -> tuple[str, str]:
     """What is wrong with a name that is neither, and what to write instead."""
     near = difflib.get_close_matches(env, BUILT_IN, n=1)
-    said = f"did you mean {near[0]}?" if near else f"one of {', '.join(BUILT_IN)}, or"
-    return "is no environment", f"{said} a class in a file of yours: agent.env=FILE.py:CLASS"
+    said = f"did you mean {near[0]}?" if near else f"there is {', '.join(BUILT_IN)};"
+    return "is no environment", f"{said} a class in a file of yours is agent.env=FILE.py:CLASS"
 
 
 def _module(text: str, file: str, shown: str) -> types.ModuleType:
