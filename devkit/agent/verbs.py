@@ -20,7 +20,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE",
-            help="As for the training: agent.env_kwargs={size:3} actor_rollout_ref.model.path=MODEL.",
+            help="As for the training: agent.max_turns=5 actor_rollout_ref.model.path=DIR.",
         ),
     ] = None,
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Number of episodes, each played twice.")] = 8,
