@@ -21,7 +21,7 @@ from trainer.rows import take
 _HINTS = {
     "raised": "devkit agent check ENV runs an environment without a model",
     "wrong": "devkit agent check ENV says what an environment must give",
-    "hung": "raise agent.turn_timeout, or mend what hangs: devkit agent check ENV shows it without a model",
+    "hung": "raise agent.turn_timeout, or fix what hangs: devkit agent check ENV shows it without a model",
     "died": "see the worker's log: a crash leaves its stack there; the kernel's log tells of memory",
     "late": "raise agent.trajectory_timeout; generation counts, too",
     "long": "raise data.max_prompt_length",

@@ -22,7 +22,7 @@ from trainer.agent.speech import Speech
 from trainer.interfaces import Engine, Sampling
 from trainer.records import Prompts, Rollout, Row
 
-GATHER_S = 0.25  # that trajectories which are ready wait for others
+GATHER_S = 0.25  # for which trajectories that are ready wait for others
 SEED = "seed"  # of a row's `extra_info`: its environment's
 
 

@@ -363,7 +363,9 @@ _REFUSALS: dict[str, NoEffect] = {
     f"{_O}.agent.default_agent_loop": NoEffect(
         "rollouts are single-turn", ("single_turn_agent",), "set it to single_turn_agent"
     ),
-    f"{_O}.multi_turn.enable": NoEffect("rollouts are single-turn", _OFF, "set it to False"),
+    f"{_O}.multi_turn.enable": NoEffect(
+        "rollouts with verl's tools are not there", _OFF, "set it to False; agent.env plays with an environment"
+    ),
     f"{_O}.multi_turn.tool_config_path data.tool_config_path": NoEffect(
         "rollouts are single-turn", (None,), "remove it"
     ),
