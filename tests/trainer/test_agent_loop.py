@@ -123,6 +123,8 @@ class Odd:
             if self.how == "hangs": signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); time.sleep(1000)
             if self.how == "dies": os.kill(os.getpid(), signal.SIGSEGV)
             if self.how == "leaves": os._exit(0)
+            if self.how == "leaves a child":
+                import subprocess; subprocess.Popen(["sleep", "1000"], close_fds=False); os._exit(0)
             if self.how == "exits": raise SystemExit(3)
             if self.how == "four": return "text", 1.0, True, {}
             if self.how == "bytes": return b"text", 1.0, True, False, {}
@@ -161,6 +163,7 @@ def houses(tmp_path: Path) -> Iterator[Callable[..., Houses]]:
         ("hangs", "hung", r"turn 2: step had not answered after agent.turn_timeout=0.5 s"),
         ("dies", "died", r"its process ended"),
         ("leaves", "died", r"its process ended"),
+        ("leaves a child", "died", r"its process ended"),
         ("exits", "died", r"its process ended"),
         ("four", "wrong", r"step gave a tuple of 4 .* and not \(observation, reward, terminated"),
         ("bytes", "wrong", r"no text but a bytes"),

@@ -135,6 +135,23 @@ def test_what_fails_is_left_out_and_told(play: Callable[..., list[str]]) -> None
     assert ", turn 2: step raised ValueError: no more of " in told[0] and "game.py:16 in step" in told[0]
 
 
+def test_a_resumed_run_is_the_one_that_went_on(play: Callable[..., list[str]], tmp_path: Path) -> None:
+    """Tasks, seeds and draws of turns are functions of the step: nothing of them is saved."""
+
+    def steps(folder: str, last: int) -> list[Metrics]:
+        where = (f"trainer.default_local_dir={tmp_path / folder}", "trainer.save_freq=2")
+        return ran(play(*where, f"trainer.total_training_steps={last}"))
+
+    whole = steps("whole", 4)
+    steps("parts", 2)
+    resumed = steps("parts", 4)
+    for found, expected in zip(resumed, whole[2:], strict=True):
+        kept = {
+            name for name in expected if not name.startswith(("timing", "perf/", "memory")) and "seconds" not in name
+        }
+        assert {name: found[name] for name in kept} == {name: expected[name] for name in kept}
+
+
 def test_too_many_that_fail_end_the_run(play: Callable[..., list[str]]) -> None:
     with pytest.raises(EpisodeError, match=r"0 of 8 trajectories can be used.*8 died") as caught:
         ran(play("agent.env_kwargs={fails:1,how:die}"))

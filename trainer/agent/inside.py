@@ -53,7 +53,7 @@ def main() -> None:
     """The process that forks. It ends, with all that came of it, when its parent does."""
     os.dup2(2, 1)  # what an environment prints is talk
     faulthandler.enable()
-    line = socket.socket(fileno=int(sys.argv[1]))
+    line = _line(int(sys.argv[1]))
     source = Source(**receive(line))
     try:
         kind = source.load()
@@ -69,8 +69,14 @@ def main() -> None:
         if os.fork() == 0:
             line.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _live(socket.socket(fileno=descriptors[0]), kind, source)
+            _live(_line(descriptors[0]), kind, source)
         os.close(descriptors[0])
+
+
+def _line(descriptor: int) -> socket.socket:
+    """Not for what an environment starts: while that lived, nobody would see that the environment has ended."""
+    os.set_inheritable(descriptor, False)
+    return socket.socket(fileno=descriptor)
 
 
 def _live(line: socket.socket, kind: Any, source: Source) -> None:
@@ -81,7 +87,7 @@ def _live(line: socket.socket, kind: Any, source: Source) -> None:
         while True:
             what, argument = receive(line)
             try:
-                environment = environment or kind(**source.kwargs)
+                environment = kind(**source.kwargs) if environment is None else environment
                 observed = getattr(contract, what)(environment, argument)
                 send(line, {"observed": vars(observed)})
             except contract.Unfit as error:

@@ -33,8 +33,9 @@ SIZE, TURNS = 3, 8
 CHARACTERS = "LDRUP_OGX!?\n"
 LAYERS, WIDTH, HEADS, POSITIONS = 2, 64, 4, 256
 SUCCESS, VALIDATION = "agent/success/mean", "val-agent/success/mean"
-# It is taught that an answer is a letter and an end, and nothing of where to go: the letters are drawn.
-TEACHING_STEPS, TEACHING_ROWS, TEACHING_RATE = 100, 16, 3e-3
+# It is taught what a lake is, by games of drawn letters: an answer is a letter and an end, and a board comes of it. Of
+# where to go it is taught nothing.
+TEACHING_STEPS, TEACHING_ROWS, TEACHING_RATE = 200, 16, 3e-3
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -173,9 +174,9 @@ def write_model(folder: Path, seed: int) -> None:
     taught = games(tokenizer, random.Random(seed))
     for _ in range(TEACHING_STEPS):
         rows = [next(taught) for _ in range(TEACHING_ROWS)]
-        width = max(len(ids) for ids, _ in rows)
-        ids = torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in rows])
-        labels = torch.tensor([labels + [-100] * (width - len(labels)) for _, labels in rows])
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+        labels = torch.tensor([[-100] + row[1:] + [-100] * (width - len(row)) for row in rows])
         model(input_ids=ids, labels=labels).loss.backward()  # padding stands on the right, where nobody looks
         optimizer.step()
         optimizer.zero_grad()
@@ -186,8 +187,8 @@ def write_model(folder: Path, seed: int) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def games(tokenizer: Any, drawn: random.Random) -> Iterator[tuple[list[int], list[int]]]:
-    """Random play as tokens, and what of it is taught: the letters and their ends."""
+def games(tokenizer: Any, drawn: random.Random) -> Iterator[list[int]]:
+    """Random play as tokens."""
     lake = FrozenLake(size=SIZE, terse=True)
 
     def encoded(text: str) -> list[int]:
@@ -195,13 +196,12 @@ def games(tokenizer: Any, drawn: random.Random) -> Iterator[tuple[list[int], lis
 
     while True:
         ids = encoded(lake.reset(seed=drawn.randrange(2**31))[0])
-        labels, ended = [-100] * len(ids), False
+        ended = False
         while not ended and len(ids) < POSITIONS // 2:
             letter = drawn.choice("LDRU")
             text, _, ended, _, _ = lake.step(letter)
-            said, seen = [*encoded(letter), tokenizer.eos_token_id], encoded(text)
-            ids, labels = ids + said + seen, labels + said + [-100] * len(seen)
-        yield ids, labels
+            ids += [*encoded(letter), tokenizer.eos_token_id, *encoded(text)]
+        yield ids
 
 
 if __name__ == "__main__":
