@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from devkit import destinations, loudness, patience
+from devkit.agent import verbs as agent_verbs
 from devkit.dashes import BehindDashes, behind_dashes
 from devkit.debug import cluster_verbs, verbs
 from devkit.debug.verbs import JSON_FLAG
@@ -146,6 +147,7 @@ doctor_verbs.register(app)
 hang_verbs.register(app)
 lint_verbs.register(app)
 app.add_typer(launch_verbs.app)
+app.add_typer(agent_verbs.app)
 app.add_typer(vscode_verbs.app)
 dress(app)
 

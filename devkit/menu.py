@@ -18,7 +18,7 @@ GROUPS = {
     "Debug": ("run", "submit", "stop", "break", "attach", "eval", "continue"),
     "Observe": ("ps", "stacks", "hang", "crashes", "logs", "jobs"),
     "Clusters": ("debug-cluster", "launch"),
-    "Check": ("smoke", "lint", "doctor"),
+    "Check": ("smoke", "lint", "doctor", "agent"),
     "Editor": ("vscode", "dap"),
 }
 ABOUT = "Debug, check and launch Ray programs and RL training."

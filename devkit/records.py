@@ -38,6 +38,27 @@ class CheckResult:
 
 
 @dataclass(frozen=True)
+class AgentCheckRecord:
+    """What `devkit agent check` found.
+
+    >>> AgentCheckRecord("frozen_lake", (CheckResult("ends", "skip", "none did", 0.0),)).verdict
+    'fail'
+    """
+
+    env: str
+    checks: tuple[CheckResult, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Fine when something was checked and nothing failed."""
+        statuses = {check.status for check in self.checks}
+        return "pass" if "pass" in statuses and "fail" not in statuses else "fail"
+
+    def to_json(self) -> Document:
+        return {"env": self.env, "verdict": self.verdict, "checks": [check.to_json() for check in self.checks]}
+
+
+@dataclass(frozen=True)
 class StepRecord:
     """One PPO step: its mean reward, and what else was measured, under the trainer's metric names.
 

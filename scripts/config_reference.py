@@ -25,6 +25,7 @@ SECTIONS = (
     "critic",
     "algorithm",
     "custom_reward_function",
+    "agent",
     "trainer",
     "ray_kwargs",
 )

@@ -31,6 +31,7 @@ OTHERS = {
 
 WAITS_FOR_NOBODY = {
     "lint": "reads files",
+    "agent show": "reads a file",
     "vscode init": "writes files",
     "vscode install": "starts an editor's own installer",
 }

@@ -43,3 +43,13 @@ def tell_skipped(result: ppo.StepResult, tracker: Tracker) -> None:
                 f"step {result.progress.step}: {report.skipped} of {len(report.steps)} optimizer steps of the {role} "
                 "were skipped: their gradient was not finite"
             )
+
+
+def tell_failures(result: ppo.StepResult, tracker: Tracker) -> None:
+    """Of conversations whose environment failed: how many, and the first."""
+    if result.failures:
+        count = len(result.failures)
+        tracker.note(
+            f"step {result.progress.step}: {count} trajector{'ies' if count > 1 else 'y'} failed and "
+            f"{'were' if count > 1 else 'was'} left out; the first: {result.failures[0]}"
+        )

@@ -79,6 +79,16 @@ def deal(lengths: Sequence[int], ranks: int, *, balanced: bool) -> list[Rows]:
     return partition(lengths, ranks, equal_counts=True) if balanced else _in_order(len(lengths), ranks)
 
 
+def balance_metrics(lengths: Sequence[int], ranks: int) -> dict[str, float]:
+    """Tokens of a rank: the fewest, the most and the mean, with rows dealt in order and (`balanced`) evenly."""
+    found: dict[str, float] = {}
+    for balanced, prefix in ((False, "global_seqlen/"), (True, "global_seqlen/balanced_")):
+        dealt = [sum(lengths[row] for row in rows) for rows in deal(lengths, ranks, balanced=balanced)]
+        found |= {f"{prefix}min": float(min(dealt)), f"{prefix}max": float(max(dealt))}
+    found["global_seqlen/minmax_diff"] = found["global_seqlen/max"] - found["global_seqlen/min"]
+    return found | {"global_seqlen/mean": sum(lengths) / ranks}
+
+
 def pass_rows(lengths_by_rank: Sequence[Sequence[int]], limit: PassLimit) -> list[list[Rows]]:
     """The passes of each rank, equally many where the ranks have equally many rows.
 

@@ -5,6 +5,7 @@
     ├── DataError                2: a data file, column or prompt that cannot be used
     ├── ModelError               2: a model folder that cannot be used
     ├── RewardError              1: a reward function raised; names the row
+    ├── EpisodeError             1: too many environments raised, hung or died; names the first of them
     ├── NotFinite                1: a loss, or what it is made of, is NaN or infinite; names row and key
     ├── BatchError               1: a batch too small to compute from; a ValueError too
     ├── CheckpointError          1: a checkpoint could not be written or read
@@ -69,6 +70,10 @@ class ModelError(TrainerError):
 
 class RewardError(TrainerError):
     """A reward function raised, or gave something that is not a number."""
+
+
+class EpisodeError(TrainerError):
+    """More trajectories failed than `agent.min_kept` allows, or none can be begun."""
 
 
 class NotFinite(TrainerError):

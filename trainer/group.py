@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from trainer import ppo
+from trainer.agent import keep
 from trainer.asked import Asked, Talk, together
 from trainer.balance import PassLimit, Share, shares
 from trainer.config.batches import MicroBatches, micro_batch_sizes
@@ -50,7 +51,7 @@ class WorkerGroup(InspectedGroup):
         sampling = sampling_of(self.config, step, validate=validate)
         rollout = self._answers(prompts, sampling)
         for revived in range(REVIVALS + 1):
-            answered_B = rollout.mask_BT.any(-1)
+            answered_B = rollout.mask_BT.any(-1) if rollout.episodes is None else keep.answered(rollout)
             done, open_ = answered_B.nonzero().flatten(), (~answered_B).nonzero().flatten()
             if not len(open_):
                 break
@@ -74,6 +75,8 @@ class WorkerGroup(InspectedGroup):
         return concat(answers)
 
     def score(self, rollout: Rollout) -> Scores:
+        if rollout.episodes is not None:  # its environments have scored it
+            return keep.scores(rollout, self.config.agent.reward)
         shares = split_rows(rollout, self.calls.world_size)
         answers: list[Scores] = self.calls.all("score", [(share,) for share in shares])
         names = sorted({name for answer in answers for name in answer.extras})

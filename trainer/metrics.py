@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from trainer import drift
-from trainer.balance import deal
+from trainer.balance import balance_metrics
 from trainer.config.schema import Config
 from trainer.records import LogProbs, Metrics, Rollout, Scores, TrainBatch, UpdateReport
 from trainer.teams import ranks_of
@@ -61,23 +61,13 @@ def data_metrics(batch: TrainBatch, config: Config) -> Metrics:
         metrics |= summary("critic/values", values)
         unexplained = torch.var(returns - values) / (torch.var(returns) + 1e-5)
         metrics["critic/vf_explained_var"] = float(1 - unexplained)
-    lengths, prompt_lengths = rollout.mask_BT.sum(-1), rollout.prompts.mask_BP.sum(-1)
+    lengths, prompt_lengths = rollout.context_BT.sum(-1), rollout.prompts.mask_BP.sum(-1)
     metrics |= summary("response_length", lengths)
     metrics["response_length/clip_ratio"] = float((lengths == config.data.max_response_length).float().mean())
     metrics |= summary("prompt_length", prompt_lengths)
     metrics["prompt_length/clip_ratio"] = float((prompt_lengths == config.data.max_prompt_length).float().mean())
     metrics["perf/total_num_tokens"] = float(lengths.sum() + prompt_lengths.sum())
     return metrics | balance_metrics(rollout.lengths_B.tolist(), len(ranks_of(config, "actor")))
-
-
-def balance_metrics(lengths: Sequence[int], ranks: int) -> Metrics:
-    """Tokens of a rank: the fewest, the most and the mean, with rows dealt in order and (`balanced`) evenly."""
-    found: Metrics = {}
-    for balanced, prefix in ((False, "global_seqlen/"), (True, "global_seqlen/balanced_")):
-        dealt = [sum(lengths[row] for row in rows) for rows in deal(lengths, ranks, balanced=balanced)]
-        found |= {f"{prefix}min": float(min(dealt)), f"{prefix}max": float(max(dealt))}
-    found["global_seqlen/minmax_diff"] = found["global_seqlen/max"] - found["global_seqlen/min"]
-    return found | {"global_seqlen/mean": sum(lengths) / ranks}
 
 
 def update_metrics(role: str, update: UpdateReport) -> Metrics:
@@ -94,7 +84,7 @@ def update_metrics(role: str, update: UpdateReport) -> Metrics:
 def timing_metrics(seconds: Mapping[str, float], rollout: Rollout, world_size: int) -> Metrics:
     """`timing_s/*`, `timing_per_token_ms/*` and throughput, from the seconds of each phase."""
     response_tokens = float(rollout.mask_BT.sum())
-    tokens = response_tokens + float(rollout.prompts.mask_BP.sum())
+    tokens = float(rollout.lengths_B.sum())
     metrics = {f"timing_s/{name}": value for name, value in seconds.items()}
     for name in ("gen", "ref", "values", "adv", "update_critic", "update_actor"):
         if name in seconds:
@@ -103,20 +93,4 @@ def timing_metrics(seconds: Mapping[str, float], rollout: Rollout, world_size: i
     if "step" in seconds:
         metrics["perf/time_per_step"] = seconds["step"]
         metrics["perf/throughput"] = tokens / (seconds["step"] * world_size)
-    return metrics
-
-
-def validation_metrics(rollouts: Sequence[Rollout], scores: Sequence[Scores]) -> Metrics:
-    """Mean score per data source: `val-core/{source}/reward/mean@{n}`, and `val/test_score/{source}` as older verl."""
-    sources: dict[str, list[float]] = {}
-    samples = 1
-    for rollout, score in zip(rollouts, scores, strict=True):
-        samples = max(samples, int(rollout.prompts.sample_B.max()) + 1)
-        for row, value in zip(rollout.prompts.rows, score.score_B.tolist(), strict=True):
-            sources.setdefault(row.data_source, []).append(value)
-    metrics: Metrics = {}
-    for source, values in sources.items():
-        mean = sum(values) / len(values)
-        metrics[f"val-core/{source}/reward/mean@{samples}"] = mean
-        metrics[f"val/test_score/{source}"] = mean
     return metrics

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from trainer import finite, scan
 from trainer import metrics as report
+from trainer.agent import keep
 from trainer.asked import Asked
 from trainer.averages import group_mean_std, masked_whiten, wide, within
 from trainer.config.schema import (
@@ -365,6 +366,7 @@ class StepResult:
     critic: UpdateReport | None
     scores: Scores
     metrics: Metrics
+    failures: tuple[str, ...] = ()  # of conversations that were left out
 
 
 def penalised_rewards(experience: Experience, kl_coef: float, config: AlgorithmConfig) -> tuple[Tensor, float]:
@@ -379,7 +381,9 @@ def penalised_rewards(experience: Experience, kl_coef: float, config: AlgorithmC
 
 
 def place_scores(scores: Scores, mask_BT: Tensor) -> Tensor:
-    """Each score at its response's last token, 0 elsewhere; [B, T] float32."""
+    """Each score at its response's last token, 0 elsewhere; [B, T] float32. Those of turns are in their places."""
+    if scores.placed_BT is not None:
+        return scores.placed_BT
     last_B = mask_BT.sum(-1) - 1
     return torch.zeros(mask_BT.shape).scatter(1, last_B[:, None], scores.score_B[:, None])
 
@@ -398,7 +402,8 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
     algorithm = config.algorithm
     number = progress.step + 1
     with clock("gen"):
-        rollout = workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.n), number, validate=False)
+        played = workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.n), number, validate=False)
+        rollout = keep.whole(played, config)
     with clock("reward"):
         scores = workers.score(rollout)
     asked: dict[str, Asked[Any]] = {"old_log_prob": workers.log_probs(rollout)}
@@ -424,8 +429,9 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
             workers.sync_weights()
     with clock("metrics"):
         metrics = report.step_metrics(batch, old, scores, actor_report, critic_report, config)
+        metrics |= keep.metrics(played, rollout)
     if algorithm.use_kl_in_reward:
         metrics |= {"actor/reward_kl_penalty": mean_kl, "actor/reward_kl_penalty_coeff": progress.kl_coef}
     kl_coef = next_kl_coef(progress.kl_coef, mean_kl, len(batch), algorithm.kl_ctrl)
     progress = dataclasses.replace(progress, step=number, kl_coef=kl_coef)
-    return StepResult(progress, batch, actor_report, critic_report, scores, metrics)
+    return StepResult(progress, batch, actor_report, critic_report, scores, metrics, keep.failures(played))

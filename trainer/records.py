@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer.agent.episode import Episode
+
 Metrics = dict[str, float]
 Sample = tuple[int, int]  # a sequence, wherever it goes: its prompt's uid, and its number among the prompt's samples
 
@@ -47,6 +49,8 @@ class Prompts:
     uid_B: Tensor  # int64: position of the prompt in its epoch; the samples of one prompt share it
     sample_B: Tensor  # int64: 0 .. n-1 among the samples of one prompt
     rows: tuple[Row, ...]
+    turn_B: Tensor | None = None  # int64: which generation of a conversation this is, from 0; None: the only one
+    room_B: Tensor | None = None  # int64: the most tokens of each; None: as the sampling says
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -63,8 +67,10 @@ class Rollout:
 
     prompts: Prompts
     response_BT: Tensor  # int64, EOS included, then padding
-    mask_BT: Tensor  # int64: 1 up to and including EOS
+    mask_BT: Tensor  # int64: 1 on what was sampled, EOS included; of a conversation, with gaps
     logp_BT: Tensor  # float32, 0 outside the mask
+    present_BT: Tensor | None = None  # int64: of a conversation, 1 on observations, too; None: the mask
+    episodes: tuple[Episode, ...] | None = None  # of conversations: `agent/laying.py`
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -76,12 +82,17 @@ class Rollout:
 
     @property
     def attention_BS(self) -> Tensor:
-        return torch.cat([self.prompts.mask_BP, self.mask_BT], dim=1)
+        return torch.cat([self.prompts.mask_BP, self.context_BT], dim=1)
+
+    @property
+    def context_BT(self) -> Tensor:
+        """What of the response the model reads: without gaps."""
+        return self.mask_BT if self.present_BT is None else self.present_BT
 
     @property
     def lengths_B(self) -> Tensor:
         """Tokens of each sequence, prompt and response together."""
-        return self.prompts.mask_BP.sum(-1) + self.mask_BT.sum(-1)
+        return self.prompts.mask_BP.sum(-1) + self.context_BT.sum(-1)
 
 
 @dataclass(frozen=True)
@@ -118,6 +129,7 @@ class Scores:
 
     score_B: Tensor  # float32
     extras: Mapping[str, Tensor]  # [B], float32
+    placed_BT: Tensor | None = None  # float32: of conversations, each turn's at its last token
 
 
 @dataclass(frozen=True)

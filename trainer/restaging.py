@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from trainer import ppo
+from trainer.agent import keep
 from trainer.capsules import Capsule
 from trainer.config.schema import (
     ActorConfig,
@@ -98,6 +99,11 @@ class Restaging:
 
     def _reward(self) -> Iterator[Finding]:
         rollout, scores = self.seen.batch.experience.rollout, self.seen.scores
+        if rollout.episodes is not None:  # what environments gave lies in their turns
+            given = keep.scores(rollout, self.seen.config.agent.reward)
+            yield compared("reward", "score", given.score_B, scores.score_B, EXACT)
+            yield compared("reward", "rewards of turns", given.placed_BT, scores.placed_BT, EXACT)
+            return
         scorer = build_scorer(self.seen.config.custom_reward_function, self.seen.reward_source)
         ours = score_responses(rollout, self._tokenizer, scorer)
         yield compared("reward", "score", ours.score_B, scores.score_B, EXACT)
@@ -160,7 +166,9 @@ class Restaging:
 
     def _rollout(self) -> Iterator[Finding]:
         theirs, config = self.seen.batch.experience.rollout, self.seen.config
-        if config.actor_rollout_ref.rollout.name != "hf" or self.seen.held.device != "cpu":
+        if theirs.episodes is not None:
+            yield Finding("rollout", "tokens", None, 0.0, "an environment took part, and is not played again")
+        elif config.actor_rollout_ref.rollout.name != "hf" or self.seen.held.device != "cpu":
             yield Finding("rollout", "tokens", None, 0.0, "another engine or device may draw other tokens")
         elif not self._has_models:
             yield self._skipped("rollout", "tokens")
@@ -357,6 +365,7 @@ def on_one_cpu(config: Config, folder: Path | None, dtype: str) -> Config:
     return replace(
         config,
         actor_rollout_ref=part,
+        agent=replace(config.agent, env=None),  # a capsule starts no environment
         critic=replace(
             critic,
             strategy="fsdp",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer import ppo
+from trainer.agent.player import Player
 from trainer.digests import Found, of_files
 from trainer.fitting import settled
 from trainer.inspection import Inspected
@@ -27,7 +28,7 @@ from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, Updat
 from trainer.rewards import build_scorer, score_all
 from trainer.rewards.scorer import Scorer
 from trainer.rollout.bridge import Bridge
-from trainer.rollout.build import build_engine
+from trainer.rollout.build import build_engine, eos_ids
 from trainer.rollout.source import actor_weights, gate_of, kind_of
 from trainer.spec import RunSpec
 from trainer.teams import Seat
@@ -61,6 +62,9 @@ class Roles(Inspected):
         self.engine: Engine | None = None
         if "rollout" in has:  # before the models: what it may have of a GPU is a share of the whole
             self.engine = build_engine(config, source, self.device, self.tokenizer)
+        self.player: Player | None = None
+        if self.engine is not None and config.agent.env is not None:
+            self.player = Player(spec, self.engine, self.tokenizer, eos_ids(self.tokenizer, source))
         self.config, self.chosen = settled(config, self.device, seat)
         build = Builder(self.config, self.device, spec.total_steps)
         self.actor = build.actor(source) if "actor" in has else None
@@ -78,7 +82,7 @@ class Roles(Inspected):
     def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
         """A row with an empty mask has no response, because its engine died; see `revive_engines`."""
         assert self.engine is not None
-        rollout = self.engine.generate(prompts, sampling)
+        rollout = (self.player.play if self.player else self.engine.generate)(prompts, sampling)
         if self.config.actor_rollout_ref.rollout.free_cache_engine and not self.seat.only_generates:
             self.engine.sleep()
         return rollout

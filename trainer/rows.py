@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from trainer.agent.episode import Episode
 from trainer.records import Prompts, Row
 
 Record = TypeVar("Record")
+_WHOLE = (Row, Episode, type)  # of one row: nothing in them is by row
 
 
 def take(record: Record, index: Tensor | slice) -> Record:
@@ -28,7 +30,7 @@ def take(record: Record, index: Tensor | slice) -> Record:
             return None
         if isinstance(value, Tensor):
             return value[index]
-        if dataclasses.is_dataclass(value) and not isinstance(value, (Row, type)):
+        if dataclasses.is_dataclass(value) and not isinstance(value, _WHOLE):
             return dataclasses.replace(
                 value, **{f.name: pick(getattr(value, f.name)) for f in dataclasses.fields(value)}
             )
@@ -52,7 +54,7 @@ def runs(record: Record, sizes: Sequence[int]) -> list[Record]:
             return [None] * len(sizes)
         if isinstance(value, Tensor):
             return value.split(list(sizes))  # type: ignore[no-any-return]
-        if dataclasses.is_dataclass(value) and not isinstance(value, (Row, type)):
+        if dataclasses.is_dataclass(value) and not isinstance(value, _WHOLE):
             columns = [cut(getattr(value, f.name)) for f in dataclasses.fields(value)]
             return [type(value)(*fields) for fields in zip(*columns, strict=True)]
         if isinstance(value, tuple) and not (value and isinstance(value[0], (Tensor, tuple))):
@@ -78,7 +80,7 @@ def to_device(record: Record, device: torch.device) -> Record:
     def move(value: Any) -> Any:
         if isinstance(value, Tensor):
             return value.to(device)
-        if dataclasses.is_dataclass(value) and not isinstance(value, (Row, type)):
+        if dataclasses.is_dataclass(value) and not isinstance(value, _WHOLE):
             return dataclasses.replace(
                 value, **{f.name: move(getattr(value, f.name)) for f in dataclasses.fields(value)}
             )

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from trainer import checkpoints, forecast, metrics, ppo, resuming, runlock
-from trainer.aftermath import keep_samples, require_agreement, tell_skipped
+from trainer.aftermath import keep_samples, require_agreement, tell_failures, tell_skipped
+from trainer.agent.player import read_environment
 from trainer.config.absolute import absolute
 from trainer.config.chosen import Choice
 from trainer.config.schema import Config
@@ -21,13 +22,12 @@ from trainer.memory import Memory, memory_metrics
 from trainer.phases import Phases
 from trainer.profiling import Profiler
 from trainer.recording import Recorder
-from trainer.records import Metrics, Prompts, Rollout, Scores
+from trainer.records import Metrics, Prompts
 from trainer.rewards import read_source
-from trainer.rows import repeat
-from trainer.samples import dump
 from trainer.spec import RunSpec
 from trainer.state import State
 from trainer.tracking import Tracker
+from trainer.validation import validate
 
 
 class Pool(Calls, Protocol):
@@ -71,7 +71,8 @@ def train(
 
 def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Observer, leaving: Leaving) -> Metrics:
     steps = total_steps(config, data.train)
-    spec = RunSpec(absolute(config), read_source(config.custom_reward_function), steps)
+    texts = read_source(config.custom_reward_function), read_environment(config.agent)
+    spec = RunSpec(absolute(config), texts[0], steps, texts[1])
     tracker.phase("loading models", forecast.of_start(config))
     chosen = pool.build(spec)
     for line in forecast.of_training(chosen):
@@ -137,6 +138,7 @@ class Loop:
             with phases("metrics"):
                 require_agreement(result, config, self.tracker)
                 tell_skipped(result, self.tracker)
+                tell_failures(result, self.tracker)
             progress, last = result.progress, dict(result.metrics)
             last |= self._validated(progress, phases)
             self.observer.stepped(self.workers, result)
@@ -187,21 +189,6 @@ def save(config: Config, workers: WorkerGroup, progress: ppo.Progress, loader: P
     state = State(progress, loader.state_dict())
     keep = config.trainer.max_actor_ckpt_to_keep
     return checkpoints.save(root, state, workers.save, keep, workers.digests)
-
-
-def validate(workers: WorkerGroup, data: Data, config: Config, step: int) -> Metrics:
-    """Mean scores over the validation set, by data source."""
-    rollouts: list[Rollout] = []
-    scores: list[Scores] = []
-    assert data.validation is not None
-    for prompts in data.validation:
-        rollouts.append(
-            workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.val_kwargs.n), 0, validate=True)
-        )
-        scores.append(workers.score(rollouts[-1]))
-    samples = list(zip(rollouts, scores, strict=True))
-    dump(config.trainer.validation_data_dir, step, samples, data.decode)
-    return metrics.validation_metrics(rollouts, scores)
 
 
 def due(step: int, every: int, final: bool) -> bool:

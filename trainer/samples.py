@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from trainer.agent.episode import Episode
 from trainer.records import Rollout, Scores
 from trainer.tracking import written
 
@@ -47,7 +48,30 @@ def sample(rollout: Rollout, scores: Scores, i: int, decode: Decode) -> Mapping[
         "data_source": row.data_source,
         "ground_truth": row.ground_truth,
         "prompt": decode(prompts.ids_BP[i][prompts.mask_BP[i].bool()].tolist()),
-        "response": decode(rollout.response_BT[i][rollout.mask_BT[i].bool()].tolist()),
+        "response": decode(rollout.response_BT[i][rollout.context_BT[i].bool()].tolist()),
         "score": float(scores.score_B[i]),
+        **({} if rollout.episodes is None else conversation(rollout, rollout.episodes[i], i, decode)),
         **{name: value for name, value in extras.items() if not math.isnan(value)},  # NaN: this row has none
     }
+
+
+def conversation(rollout: Rollout, episode: Episode, i: int, decode: Decode) -> Mapping[str, Any]:
+    """The turns of a sequence: what was sampled, and what followed upon it; `devkit agent show` reads them."""
+    ids, logp = rollout.response_BT[i].tolist(), rollout.logp_BT[i].tolist()
+    starts = [turn.start for turn in episode.turns[1:]]
+    ends = [*starts, int(rollout.context_BT[i].sum())]
+    turns = [
+        {
+            "sampled": decode(ids[turn.start : turn.end]),
+            "sampled_ids": ids[turn.start : turn.end],
+            "logp": [round(each, 6) for each in logp[turn.start : turn.end]],
+            "answered": decode(ids[turn.end : end]),
+            "answered_ids": ids[turn.end : end],
+            "reward": turn.reward,
+            "seconds": turn.seconds,
+        }
+        for turn, end in zip(episode.turns, ends, strict=True)
+    ]
+    seed = rollout.prompts.rows[i].extra_info.get("seed")
+    sample = int(rollout.prompts.sample_B[i])
+    return {"sample": sample, "seed": seed, "ended": episode.ended, "seconds": episode.seconds, "turns": turns}

@@ -10,12 +10,23 @@ import torch
 from torch import Tensor
 
 from trainer.config.schema import Config
-from trainer.records import Prompts, Row, Scores, TrainBatch
+from trainer.records import Prompts, Rollout, Row, Scores, TrainBatch
+from trainer.scan import has_no_gaps
 
 # What a letter at the end of a name stands for: see `records.py`.
 _SHAPES = {"_B": ("B",), "_BT": ("B", "T"), "_BP": ("B", "P")}
-_WHOLE = {"ids_BP", "mask_BP", "uid_B", "sample_B", "response_BT", "mask_BT"}  # of int64; the others are of float32
-_MASKS = {"mask_BP", "mask_BT"}
+_WHOLE = {
+    "ids_BP",
+    "mask_BP",
+    "uid_B",
+    "sample_B",
+    "response_BT",
+    "mask_BT",
+    "present_BT",
+    "turn_B",
+    "room_B",
+}  # of int64; the others are of float32
+_MASKS = {"mask_BP", "mask_BT", "present_BT"}
 LARGEST_ID = 2**31
 
 
@@ -34,6 +45,7 @@ def require_shapes(batch: TrainBatch, scores: Scores, order: Mapping[str, Sequen
         _require(name, tensor, sizes)
     for name, tensor in scores.extras.items():
         _require(f"{name}_B", tensor, sizes)
+    _require_turns(rollout)
     for role, steps in order.items():
         if any(type(row) is not int or not 0 <= row < sizes["B"] for step in steps for row in step):
             raise ValueError(f"the order of {role} names rows that are not there")
@@ -46,6 +58,22 @@ def require_parts(batch: TrainBatch, config: Config) -> None:
         raise ValueError("values_BT is missing, and adv_estimator=gae needs it")
     if seen.ref_logp_BT is None and (algorithm.use_kl_in_reward or config.actor_rollout_ref.actor.use_kl_loss):
         raise ValueError("ref_logp_BT is missing, and the KL to the reference needs it")
+
+
+def _require_turns(rollout: Rollout) -> None:
+    """Of conversations: turns lie where the mask is, one behind the other, and the model reads what was sampled."""
+    if (rollout.episodes is None) != (rollout.present_BT is None):
+        raise ValueError("episodes and present_BT come together")
+    if rollout.episodes is None or rollout.present_BT is None:
+        return
+    if len(rollout.episodes) != len(rollout):
+        raise ValueError(f"there are {len(rollout.episodes)} episodes")
+    if not has_no_gaps(rollout.present_BT.bool()) or bool((rollout.mask_BT > rollout.present_BT).any()):
+        raise ValueError("present_BT has gaps, or leaves out what was sampled")
+    for row, episode in enumerate(rollout.episodes):
+        sampled = [column for turn in episode.turns for column in range(turn.start, turn.end)]
+        if not sampled or sampled != rollout.mask_BT[row].nonzero().flatten().tolist():
+            raise ValueError(f"the turns of row {row} are not where its mask is")
 
 
 def _tensors(record: Any) -> Iterator[tuple[str, Tensor]]:

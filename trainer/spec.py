@@ -14,6 +14,7 @@ class RunSpec:
     config: Config
     reward_source: str | None  # text of custom_reward_function.path, read on the driver's machine
     total_steps: int
+    environment: str | None = None  # text of the file that agent.env names, read there, too
 
 
 @dataclass(frozen=True)

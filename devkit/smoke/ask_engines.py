@@ -20,8 +20,8 @@ from trainer.data.reading import Data
 from trainer.group import WorkerGroup, split_rows
 from trainer.records import Prompts, Rollout, Row
 from trainer.rows import repeat
-from trainer.run import validate
 from trainer.teams import ranks_of
+from trainer.validation import validate
 
 PROMPTS, SAMPLES, PROMPT_TOKENS = 16, 2, 12
 SPECIALS = 3  # token ids from 0 on that stand in no prompt: the tiny tokenizer's

@@ -209,6 +209,7 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: sizing.Sizes, rollo
         "actor_rollout_ref.rollout.do_sample": (True, "a greedy policy does not explore"),
         "actor_rollout_ref.rollout.ignore_eos": (False, "responses must end"),
         "actor_rollout_ref.rollout.val_kwargs.n": (1, "one response is enough to test validation"),
+        "agent.env": (None, "responses of one turn; devkit agent check plays the environment"),
         "data.max_prompt_length": (min(full.data.max_prompt_length, sizing.PROMPT_TOKENS), "short prompts"),
         "data.max_response_length": (min(full.data.max_response_length, sizing.RESPONSE_TOKENS), "short responses"),
         "data.truncation": (

@@ -118,11 +118,11 @@ MUTANTS = (
     ),
     Mutant(
         "mean-of-validation-over-one-row-less",
-        "trainer/metrics.py",
+        "trainer/validation.py",
         old="mean = sum(values) / len(values)",
         new="mean = sum(values) / max(1, len(values) - 1)",
         caught_by="validation-rows",
-        says="look at trainer/metrics.py:",
+        says="look at trainer/validation.py:",
     ),
     Mutant(
         "responses-one-token-short",
@@ -186,9 +186,9 @@ MUTANTS = (
     ),
     Mutant(
         "validation-samples",
-        "trainer/run.py",
-        old="val_kwargs.n), 0, validate=True)",
-        new="val_kwargs.n), 0, validate=False)",
+        "trainer/validation.py",
+        old="workers.generate(asked, 0, validate=True)",
+        new="workers.generate(asked, 0, validate=False)",
         caught_by="validation",
         says="are not the likeliest, though val_kwargs.do_sample=False",
     ),

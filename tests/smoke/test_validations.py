@@ -13,7 +13,7 @@ from devkit.smoke.checks import validated
 from devkit.smoke.checks.validated import Answered, Wanted
 from devkit.smoke.problems import write_parquet
 from devkit.smoke.tiny import END, START, make_tokenizer
-from trainer import metrics
+from trainer import validation
 from trainer.config import load
 
 WANTED = Wanted(2, {("b.parquet", 0): "one", ("b.parquet", 1): "two"}, True)
@@ -50,8 +50,8 @@ def test_what_is_wrong_is_named(answered: list[Answered], logged: dict[str, floa
 
 def test_means_as_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert validated.means_as_counted(1).ok is None
-    whole = metrics.validation_metrics
-    monkeypatch.setattr(metrics, "validation_metrics", lambda rollouts, scores: whole(rollouts[:1], scores[:1]))
+    whole = validation.validation_metrics
+    monkeypatch.setattr(validation, "validation_metrics", lambda rollouts, scores: whole(rollouts[:1], scores[:1]))
     found = validated.means_as_counted(1)
     assert found.ok is False and "a validation logs val/test_score/source 0 as " in found.detail
 

@@ -62,6 +62,16 @@ def overflowing(batch: TrainBatch) -> TrainBatch:
     return replace(batch, advantages_BT=advantages, returns_BT=returns)
 
 
+def with_gaps(batch: TrainBatch) -> TrainBatch:
+    """As of conversations: every third response token is an observation, and no row ends on one."""
+    seen, rollout = batch.experience, batch.experience.rollout
+    column_T = torch.arange(RESPONSE)
+    last_B1 = rollout.mask_BT.sum(-1, keepdim=True) - 1
+    mask = rollout.mask_BT * ((column_T % 3 != 1) | (column_T == last_B1)).long()
+    gapped = replace(rollout, mask_BT=mask, logp_BT=rollout.logp_BT * mask, present_BT=rollout.mask_BT)
+    return replace(batch, experience=replace(seen, rollout=gapped))
+
+
 class ThisRank:
     """`Calls` that deal the whole batch and run this rank's share alone; then all ranks have all answers."""
 
@@ -83,6 +93,7 @@ def work(job: dict[str, Any], rank: int) -> dict[str, Any]:
     calls = ThisRank(roles, rank, world)
     group = WorkerGroup(calls, config)
     batch = made_up(roles.actor.module.config.vocab_size)
+    batch = with_gaps(batch) if "gaps" in job else batch
     rollout, limit = batch.experience.rollout, micro_batch_sizes(config).actor_update
     mini_batches = group.shares(batch, config.actor_rollout_ref.actor, 1, limit)[
         group.grid_of("actor").place(rank).data

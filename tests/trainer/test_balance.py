@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from tests.trainer.batches import train_batch
 from tests.trainer.conftest import Words
-from trainer.balance import PassLimit, partition, pass_rows, shares
+from trainer.balance import PassLimit, balance_metrics, partition, pass_rows, shares
 from trainer.config import load
 from trainer.group import WorkerGroup
-from trainer.metrics import balance_metrics
 
 LENGTHS = st.lists(st.integers(1, 4096), min_size=1, max_size=60)
 PARTS = st.integers(1, 9)

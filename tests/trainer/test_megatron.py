@@ -63,6 +63,9 @@ def all_jobs(words: Words, models: Path, folder: Path) -> dict[str, Any]:
         "dp x pp": job("qwen2-tied", 4, ON, PP, "trainer.balance_batch=True", forward=True),
         "tp x pp": job(*four, PP, *both("use_distributed_optimizer=False"), forward=True),
         "pp, critic on fsdp": job("qwen2-tied", 2, ON, PP, *BY_TOKENS, "critic.strategy=fsdp2", forward=True),
+        "gaps, fsdp": job("qwen2-tied", 1, gaps=True, forward=True),
+        "gaps, tp": job("qwen2-tied", 2, ON, TP, gaps=True, forward=True),
+        "gaps, pp by tokens": job("qwen2-tied", 2, ON, PP, *BY_TOKENS, gaps=True, forward=True),
         "gemma": job("gemma", 2, ON),
     }
 
@@ -124,6 +127,19 @@ def test_every_row_has_its_answer_however_ranks_and_passes_are_dealt(jobs: dict[
         for rank in jobs[job]:
             for b, row in enumerate(expected):
                 assert rank["forward"][name][b] == pytest.approx(row, abs=1e-5), (name, b)
+
+
+@pytest.mark.parametrize("job", ["gaps, tp", "gaps, pp by tokens"])
+def test_masks_with_gaps_train_as_under_fsdp(jobs: dict[str, Ranks], job: str) -> None:
+    """Of conversations: observations are read, and no loss is of them."""
+    found, expected = merged(jobs[job]), merged(jobs["gaps, fsdp"])
+    within(found["steps"], expected["steps"], 1e-5)
+    alike(found["norms"], expected["norms"])
+    forward, other = jobs[job][-1]["forward"], jobs["gaps, fsdp"][0]["forward"]
+    for name in ("log_probs", "values"):
+        for b, row in enumerate(other[name]):
+            assert forward[name][b] == pytest.approx(row, abs=1e-5), (name, b)
+    assert merged(jobs["fsdp"])["steps"] != expected["steps"]
 
 
 def test_ranks_of_a_copy_take_the_same_rows(jobs: dict[str, Ranks]) -> None:

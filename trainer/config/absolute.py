@@ -33,6 +33,7 @@ def absolute(config: Config) -> Config:
         custom_reward_function=replace(
             config.custom_reward_function, path=_perhaps(_found, config.custom_reward_function.path)
         ),
+        agent=replace(config.agent, env=_perhaps(_class, config.agent.env)),
         trainer=replace(
             trainer,
             default_local_dir=_made(trainer.default_local_dir),
@@ -56,6 +57,12 @@ def _found(name: str) -> str:
         return str(path.absolute()) if name and path.exists() else name
     except (OSError, ValueError, RuntimeError):  # too long, forbidden; a zero byte; a home of nobody
         return name
+
+
+def _class(env: str) -> str:
+    """Of a class in a file: `FILE.py:CLASS`."""
+    path, colon, name = env.rpartition(":")
+    return f"{_found(path)}{colon}{name}" if colon else env
 
 
 def _made(name: str) -> str:

@@ -40,6 +40,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "algorithm.kl_ctrl.type": ("fixed", "adaptive"),
     "algorithm.rollout_correction.rollout_is": ("token", "sequence"),
     "global_profiler.tool": ("torch", "torch_memory"),
+    "agent.reward": ("turn", "last"),
+    "agent.speech": ("chat", "plain"),
+    "agent.on_failure": ("drop_row", "drop_group"),
     "trainer.capsule_weights": ("all", "model", "checkpoint", "none"),
     "trainer.rollout_drift_action": ("stop", "warn"),
     f"{_ACTOR}.strategy": _STRATEGIES,
@@ -126,6 +129,14 @@ _MEGATRON_COUNTS = ("tensor_model_parallel_size", "pipeline_model_parallel_size"
 RANGES: dict[str, Range] = {
     **dict.fromkeys(_COUNTS, _COUNT),
     **{f"{section}.{key}": _COUNT for section in _MEGATRON_SECTIONS for key in _MEGATRON_COUNTS},
+    "agent.episodes": Range(1, 2**24),
+    "agent.val_episodes": Range(0, 2**24),
+    "agent.max_turns": Range(1, 2**16),
+    "agent.max_turn_tokens": _LENGTH,
+    "agent.max_envs": Range(1, 2**14),
+    "agent.turn_timeout": _POSITIVE,
+    "agent.trajectory_timeout": _POSITIVE,
+    "agent.min_kept": _SHARE,
     "trainer.nnodes": Range(1, 2**14),
     "trainer.n_gpus_per_node": Range(1, 2**10),
     **{f"trainer.device_mapping.{role}": Range(0, 2**24) for role in ("actor", "rollout", "ref", "critic")},
@@ -177,6 +188,7 @@ RANGES: dict[str, Range] = {
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _NO_LIMIT = {None: -1}
 _PATHS = (
+    "agent.env",
     *("trainer.rollout_data_dir", "trainer.validation_data_dir", "trainer.capsule_dir"),
     *("custom_reward_function.path", "actor_rollout_ref.model.tokenizer_path"),
 )

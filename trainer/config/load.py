@@ -119,6 +119,8 @@ def _sort_out(overrides: Sequence[Override]) -> _Given:
 
 def _leaves(key: str, value: Any) -> list[tuple[str, Any]]:
     """`section={a: 1, b: {c: 2}}` as single keys. Sections of which no name matters here stay whole."""
+    if tree.is_key(key):  # `agent.env_kwargs`, whose names are the environment's
+        return [(key, value)]
     has_names = tree.is_section(rename(key, value)[0]) or is_section(key)
     if isinstance(value, dict) and value and (has_names or no_effect(key) is None):
         return [leaf for name, item in value.items() for leaf in _leaves(f"{key}.{name}", item)]

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from omegaconf import II
 
+from trainer.config.agent_schema import AgentConfig
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -355,6 +357,7 @@ class Config:
     critic: CriticConfig = field(default_factory=CriticConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     custom_reward_function: RewardFunctionConfig = field(default_factory=RewardFunctionConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     global_profiler: ProfilerConfig = field(default_factory=ProfilerConfig)
     ray_kwargs: RayKwargsConfig = field(default_factory=RayKwargsConfig)

@@ -88,7 +88,7 @@ SEARCH = Unmet(
 )
 CONVERSATIONS = Unmet(
     asked="conversations of several turns",
-    instead="each prompt gets one response, and no tool or environment answers",
+    instead="each prompt gets one response, and no tool answers; agent.env plays them with an environment",
     why="rollouts are single-turn",
     keys={
         f"{_MULTI_TURN}.max_turns": (None, 1),

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from trainer.config import unmet
+from trainer.config.agents import made_kwargs
 from trainer.config.releases import matches
 from trainer.config.schema import SglangKwargs, VllmKwargs
 from trainer.config.tree import is_key
@@ -49,6 +50,7 @@ _RENAMES = {
 }
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "trainer.remove_previous_ckpt_in_save": lambda remove: 1 if remove is True else None if remove is False else remove,
+    "agent.env_kwargs": lambda given: made_kwargs(given) if isinstance(given, dict) else given,
 }
 
 
@@ -361,7 +363,9 @@ _REFUSALS: dict[str, NoEffect] = {
     f"{_O}.agent.default_agent_loop": NoEffect(
         "rollouts are single-turn", ("single_turn_agent",), "set it to single_turn_agent"
     ),
-    f"{_O}.multi_turn.enable": NoEffect("rollouts are single-turn", _OFF, "set it to False"),
+    f"{_O}.multi_turn.enable": NoEffect(
+        "rollouts with verl's tools are not there", _OFF, "set it to False; agent.env plays with an environment"
+    ),
     f"{_O}.multi_turn.tool_config_path data.tool_config_path": NoEffect(
         "rollouts are single-turn", (None,), "remove it"
     ),

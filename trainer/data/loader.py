@@ -8,16 +8,24 @@ and after an epoch's last batch resumes with an empty epoch. Prompts lie tokenis
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from trainer.data.dataset import Example, PromptDataset
+from trainer.data.dataset import Example
 from trainer.errors import CheckpointError, ConfigError, DataError
 from trainer.records import Prompts
 
 MOST = 2**31  # epochs, and batches of one: their product with the rows is counted in 64 bits
+
+
+class Examples(Protocol):
+    """What a loader takes its rows from."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Example: ...
 
 
 def collate(examples: Sequence[Example], *, pad_id: int, first_uid: int) -> Prompts:
@@ -26,7 +34,7 @@ def collate(examples: Sequence[Example], *, pad_id: int, first_uid: int) -> Prom
     ids_BP = torch.full((len(examples), longest), pad_id, dtype=torch.int64)
     mask_BP = torch.zeros_like(ids_BP)
     for i, example in enumerate(examples):
-        ids_BP[i, longest - len(example.ids) :] = torch.tensor(example.ids)
+        ids_BP[i, longest - len(example.ids) :] = torch.tensor(example.ids, dtype=torch.int64)
         mask_BP[i, longest - len(example.ids) :] = 1
     return Prompts(
         ids_BP=ids_BP,
@@ -49,7 +57,7 @@ class PromptLoader:
 
     def __init__(
         self,
-        dataset: PromptDataset,
+        dataset: Examples,
         batch_size: int,
         *,
         pad_id: int,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
+from trainer.data.episodes import TRAIN, VALIDATION, Episodes
 from trainer.data.loader import PromptLoader
 from trainer.records import Prompts
 from trainer.rewards import scorer_for
@@ -31,6 +33,8 @@ def read_data(config: Config) -> Data:
     tokenizer = load_tokenizer(config.actor_rollout_ref.model)
     data, seed, pad = config.data, config.trainer.seed, tokenizer.pad_token_id
     seed = seed if data.seed is None else data.seed
+    if config.agent.env is not None:
+        return _episodes(config, config.agent.env, seed, tokenizer)
     notes: list[str] = []
 
     def load(files: list[str], most: int) -> PromptDataset:
@@ -53,6 +57,18 @@ def read_data(config: Config) -> Data:
     loader = train or validation  # with val_only there is nothing to train on
     assert loader is not None, "config.check asks for val_files with val_only"
     return Data(loader, validation, tokenizer.decode, tuple(notes))
+
+
+def _episodes(config: Config, env: str, seed: int, tokenizer: Any) -> Data:
+    """Of a run with an environment, which makes its own tasks."""
+    pad, agent, data = tokenizer.pad_token_id, config.agent, config.data
+    tasks = Episodes(env, agent.episodes, seed, TRAIN)
+    train = PromptLoader(tasks, data.train_batch_size, pad_id=pad, shuffle=data.shuffle, seed=seed, drop_last=True)
+    validation = None
+    if agent.val_episodes:
+        tasks, size = Episodes(env, agent.val_episodes, seed, VALIDATION), data.val_batch_size or agent.val_episodes
+        validation = PromptLoader(tasks, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
+    return Data(train, validation, tokenizer.decode)
 
 
 def total_steps(config: Config, loader: PromptLoader) -> int:

@@ -67,7 +67,7 @@ def is_level(rollout: Rollout) -> bool:
     in bf16, and rows of a batch of drawn lengths should not be laid out in one way for the one and in another for the
     other, because the passes of both are cut differently.
     """
-    lengths_B, responses_B = rollout.lengths_B, rollout.mask_BT.sum(-1)
+    lengths_B, responses_B = rollout.lengths_B, rollout.context_BT.sum(-1)
     least, tokens, longest = torch.stack([responses_B.min(), lengths_B.sum(), lengths_B.max()]).tolist()
     full = 1 - PADDING
     return bool(least >= full * rollout.mask_BT.shape[1] and tokens >= full * longest * len(lengths_B))
@@ -105,7 +105,7 @@ def _layout(rollout: Rollout, inputs: dict[str, Any], before_BT: Tensor) -> Layo
 def trim(rollout: Rollout) -> Rollout:
     """Without the columns that are padding in every row: no token of theirs is computed."""
     prompt_start = int(rollout.prompts.mask_BP.any(0).int().argmax())
-    response_end = max(1, int(rollout.mask_BT.any(0).sum()))
+    response_end = max(1, int(rollout.context_BT.any(0).sum()))
     prompts = dataclasses.replace(
         rollout.prompts,
         ids_BP=rollout.prompts.ids_BP[:, prompt_start:],
@@ -117,6 +117,7 @@ def trim(rollout: Rollout) -> Rollout:
         response_BT=rollout.response_BT[:, :response_end],
         mask_BT=rollout.mask_BT[:, :response_end],
         logp_BT=rollout.logp_BT[:, :response_end],
+        present_BT=None if rollout.present_BT is None else rollout.present_BT[:, :response_end],
     )
 
 

@@ -73,6 +73,7 @@ class HfEngine:
             "position_ids": (attention_BS.cumsum(-1) - 1).clamp(min=0),
         }
         alive_B = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
+        room_B = None if prompts.room_B is None else prompts.room_B.to(self.device)
         tokens, masks, logps = [], [], []
         for t in range(sampling.max_new_tokens):
             output = self.model(**inputs, attention_mask=attention_BS, use_cache=True, logits_to_keep=1)
@@ -82,6 +83,8 @@ class HfEngine:
             logps.append(torch.where(alive_B, logp_B, 0.0))
             if not sampling.ignore_eos:
                 alive_B = alive_B & ~torch.isin(token_B, self.eos_ids)
+            if room_B is not None:
+                alive_B = alive_B & (t + 1 < room_B)
             if not alive_B.any():
                 break
             (name,) = CACHE_NAMES & output.keys()  # without a cache, the next token would be drawn without its past

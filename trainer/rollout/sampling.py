@@ -1,7 +1,8 @@
 """Drawing tokens so that the draw depends on the sequence alone, not on its neighbours, its rank or the past.
 
-Each sequence has its own stream of uniform numbers, a function of (seed, prompt uid, sample). A run on four ranks
-draws what a run on one draws, and a resumed run what an uninterrupted one would have drawn, with no state to save.
+Each sequence has its own stream of uniform numbers, a function of (seed, prompt uid, sample), and of the turn in a
+conversation. A run on four ranks draws what a run on one draws, and a resumed run what an uninterrupted one would have
+drawn, with no state to save.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from trainer.records import Prompts
 def uniform_streams(prompts: Prompts, sampling: Sampling) -> Tensor:
     """Uniform numbers in [0, 1) for each sequence and token, [B, max_new_tokens] float64."""
     rows = []
-    for uid, sample in zip(prompts.uid_B.tolist(), prompts.sample_B.tolist(), strict=True):
-        digest = hashlib.blake2b(struct.pack("<qqq", sampling.seed, uid, sample), digest_size=8).digest()
+    turns = [0] * len(prompts) if prompts.turn_B is None else prompts.turn_B.tolist()
+    samples = zip(prompts.uid_B.tolist(), prompts.sample_B.tolist(), strict=True)
+    for (uid, sample), turn in zip(samples, turns, strict=True):
+        of_turn = struct.pack("<q", turn) if turn else b""  # the first one draws as a response of one turn does
+        key = struct.pack("<qqq", sampling.seed, uid, sample) + of_turn
+        digest = hashlib.blake2b(key, digest_size=8).digest()
         generator = torch.Generator().manual_seed(struct.unpack("<q", digest)[0])
         rows.append(torch.rand(sampling.max_new_tokens, generator=generator, dtype=torch.float64))
     return torch.stack(rows)

@@ -10,7 +10,7 @@ from devkit.smoke.checks.outcome import Outcome, look_at
 from devkit.smoke.checks.prompts import label_of
 from devkit.smoke.file_rows import RowId
 from devkit.smoke.made_up_batches import experience
-from trainer import metrics, run
+from trainer import validation
 from trainer.data import reading
 from trainer.records import Rollout, Scores
 
@@ -57,7 +57,7 @@ def means_as_counted(seed: int) -> Outcome:
             for row, scores in zip(rows, seen.scores_BT.tolist(), strict=True)
         ]
     rollouts = [_of_two_sources(seen.rollout) for seen in batches]
-    logged = metrics.validation_metrics(rollouts, [Scores(seen.scores_BT.sum(-1), {}) for seen in batches])
+    logged = validation.validation_metrics(rollouts, [Scores(seen.scores_BT.sum(-1), {}) for seen in batches])
     said, where = _means(answered, logged)
     return Outcome(False, f"a validation {said}: look at {where}") if said else Outcome(None, "means are counted right")
 
@@ -87,7 +87,7 @@ def _scores(answered: Sequence[Answered]) -> tuple[str, str]:
     for each in answered:
         if each.direct is not None and not abs(each.score - each.direct) <= SAME_SCORE * max(1.0, abs(each.direct)):
             said = f"scores the response to {label_of(each.row)} {each.score:.6g}, a direct call {each.direct:.6g}"
-            return said, look_at(run.validate).removeprefix("look at ")
+            return said, look_at(validation.validate).removeprefix("look at ")
     return "", ""
 
 
@@ -96,7 +96,7 @@ def _means(answered: Sequence[Answered], logged: Mapping[str, float]) -> tuple[s
         is_ = logged.get(f"{KEY}{source}")
         if is_ is None or not math.isclose(is_, mean, rel_tol=1e-5, abs_tol=1e-7):
             said = f"logs {KEY}{source} as {is_}, and its scores have a mean of {mean:.6g}"
-            return said, look_at(metrics.validation_metrics).removeprefix("look at ")
+            return said, look_at(validation.validation_metrics).removeprefix("look at ")
     return "", ""
 
 

@@ -1,0 +1,1 @@
+"""Agents: a user's environment without a model, and recorded conversations."""

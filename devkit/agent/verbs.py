@@ -1,0 +1,63 @@
+"""`devkit agent`: environments, conversations. Each verb is a short function over one module, imported when called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from devkit.debug.verbs import Json
+from devkit.durations import duration
+
+app = typer.Typer(name="agent", help="Check environments of agents, show conversations.")
+
+
+@app.command()
+def check(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="frozen_lake, or one of yours: FILE.py:CLASS.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="As for the training: agent.max_turns=5 actor_rollout_ref.model.path=DIR.",
+        ),
+    ] = None,
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Number of episodes, each played twice.")] = 8,
+    action: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORDS", help="What the model might say; repeatable [default: texts of several kinds]."),
+    ] = None,
+    timeout: Annotated[
+        float | None, duration(help="Time limit for one reset or step [default: agent.turn_timeout].")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Play an environment without a model and check what it gives.
+
+    Each episode is played twice, in processes of their own. With a model's path, its tokenizer and chat template are
+    checked, too; nothing needs a GPU.
+    """
+    from devkit.agent.check import CheckOptions, main
+
+    return main(CheckOptions(env, tuple(overrides or ()), episodes, tuple(action or ()), timeout, json))
+
+
+@app.command()
+def show(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Samples of a step: STEP.jsonl in trainer.rollout_data_dir.")
+    ],
+    row: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Show this conversation, counted from 1 [default: a list].")
+    ] = None,
+    turn: Annotated[int | None, typer.Option(metavar="N", min=1, help="Show only this turn of it.")] = None,
+    json: Json = False,
+) -> int:
+    """Show recorded conversations, turn by turn.
+
+    What the model said, and is trained on, is marked; so is what the environment answered, with its reward and time.
+    """
+    from devkit.agent.show import main
+
+    return main(file, row, turn, json=json)

@@ -1,0 +1,126 @@
+"""What an environment is: gymnasium's `reset`, `step` and `close` over text, and how its answers are checked.
+
+    reset(*, seed) -> (observation, info)
+    step(action)   -> (observation, reward, terminated, truncated, info)
+    close()
+
+`observation` and `action` are text. Of `info`, `success` (a number or True, False) and `metrics` (numbers by name) are
+reported; the rest is the environment's own. This module runs in an environment's process: standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+LARGEST = 3.4e38  # of fp32, in which rewards go on
+MOST_CHARACTERS = 4_000_000  # of an observation: no context is that long
+STEP_FORM = "(observation, reward, terminated, truncated, info)"
+_SHOWN = 300  # characters of an error's text
+
+
+class Unfit(Exception):
+    """An answer that is none: of another type, or not to be written as text."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """An environment's answer, checked."""
+
+    text: str
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0  # that it took
+
+
+def reset(environment: Any, seed: int) -> Observed:
+    """A new episode, wholly determined by `seed`. Raises Unfit, and what the environment raises."""
+    began = time.monotonic()
+    answer = environment.reset(seed=seed)
+    seconds = time.monotonic() - began
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise Unfit(f"reset gave {_kind(answer)}, and not (observation, info)")
+    return Observed(_text("reset", answer[0]), numbers=_numbers("reset", answer[1]), seconds=seconds)
+
+
+def step(environment: Any, action: str) -> Observed:
+    """The answer to `action`. Raises Unfit, and what the environment raises."""
+    began = time.monotonic()
+    answer = environment.step(action)
+    seconds = time.monotonic() - began
+    if not isinstance(answer, tuple) or len(answer) != 5:
+        raise Unfit(f"step gave {_kind(answer)}, and not {STEP_FORM}")
+    observation, reward, terminated, truncated, info = answer
+    number = _number("the reward of step", reward)
+    ended, cut = _truth("terminated", terminated), _truth("truncated", truncated)
+    return Observed(_text("step", observation), number, ended, cut, _numbers("step", info), seconds)
+
+
+def _text(where: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise Unfit(f"{where} gave an observation that is no text but {_kind(value)}")
+    if len(value) > MOST_CHARACTERS:
+        raise Unfit(f"{where} gave an observation of {len(value):,} characters; {MOST_CHARACTERS:,} are too many")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Unfit(f"{where} gave an observation with half a character (a lone surrogate)") from None
+    return str(value)
+
+
+def _number(what: str, value: Any) -> float:
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise Unfit(f"{what} is no number but {_kind(value)}")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= LARGEST:
+        raise Unfit(f"{what} is not a finite fp32 number: {value!r:.80}")
+    return number
+
+
+def _truth(name: str, value: Any) -> bool:
+    if type(value).__name__ not in ("bool", "bool_"):  # numpy's, too
+        raise Unfit(f"{name} of step is neither True nor False but {_kind(value)}")
+    return bool(value)
+
+
+def _numbers(where: str, info: Any) -> dict[str, float]:
+    if not isinstance(info, Mapping):
+        raise Unfit(f"{where} gave an info that is no mapping but {_kind(info)}")
+    metrics = info.get("metrics", {})
+    if not isinstance(metrics, Mapping):
+        raise Unfit(f"info['metrics'] of {where} is no mapping but {_kind(metrics)}")
+    given = {f"info['metrics']['{name}']": (str(name), value) for name, value in metrics.items()}
+    if "success" in info:
+        given["info['success']"] = ("success", info["success"])
+    return {name: _number(f"{what} of {where}", value) for what, (name, value) in given.items()}
+
+
+def _kind(value: Any) -> str:
+    many = isinstance(value, (tuple, list))
+    return f"a {type(value).__name__}{f' of {len(value)}' if many else ''} ({_shown(value)})"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return " ".join(repr(value).split())[:60]
+    except Exception:  # noqa: BLE001 - a user's `__repr__` may raise anything, and this is the text of an error
+        return "its repr raises"
+
+
+def told(error: BaseException, files: Iterable[str] = ()) -> str:
+    """An error in one line, with the innermost place in one of `files`, else of all."""
+    text = " ".join(str(error).split())[:_SHOWN]
+    frames = traceback.extract_tb(error.__traceback__)
+    names = set(files)
+    own = [frame for frame in frames if frame.filename in names] or list(frames)
+    where = f" at {own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else ""
+    return f"{type(error).__name__}{f': {text}' if text else ''}{where}"

@@ -1,0 +1,264 @@
+"""Conversations of many trajectories at once: each goes on as soon as its environment has answered.
+
+The engine `hf` computes a batch at a time, and a batch ends with its longest turn. So what is ready is asked of it
+together, and it is waited for the others GATHER_S at most: quick environments make the same batches in every run, and
+a slow one delays nobody for longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from trainer.agent.contract import Observed
+from trainer.agent.episode import FAILED, LENGTH, TERMINATED, TRUNCATED, TURNS, Episode, Failure
+from trainer.agent.homes import Broken, Home, answered
+from trainer.agent.laying import Laid, Said, lay, left_padded, rollout_of
+from trainer.agent.speech import Speech
+from trainer.interfaces import Engine, Sampling
+from trainer.records import Prompts, Rollout, Row
+
+GATHER_S = 0.25  # for which trajectories that are ready wait for others
+SEED = "seed"  # of a row's `extra_info`: its environment's
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a trajectory may take. Seconds; None: no limit."""
+
+    turns: int
+    turn_tokens: int
+    prompt_tokens: int  # of the first observation
+    response_tokens: int  # of all that follows upon it
+    turn_s: float | None  # of one answer of the environment
+    trajectory_s: float | None
+    at_once: int  # environments
+
+
+@dataclass(eq=False)
+class _Trajectory:
+    """One row on its way; `home` while it has an environment."""
+
+    row: Row
+    uid: int
+    sample: int
+    home: Home | None = None
+    began: float = 0.0  # monotonic seconds
+    asked: float = 0.0
+    seconds: float = 0.0
+    prompt: list[int] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
+    numbers: dict[str, float] = field(default_factory=dict)
+    ended: str = ""
+    failure: Failure | None = None
+
+    @property
+    def context(self) -> list[int]:
+        return self.prompt + lay(self.said).ids
+
+    @property
+    def label(self) -> str:
+        turn = f", turn {len(self.said)}" if self.said else ""
+        return f"{self.row.label}{f', sample {self.sample}' if self.sample else ''}{turn}"
+
+    def deadline(self, limits: Limits) -> tuple[float, str]:
+        """When its environment's answer comes too late, and of what kind of failure that is."""
+        of_call = self.asked + limits.turn_s if limits.turn_s is not None else float("inf")
+        of_all = self.began + limits.trajectory_s if limits.trajectory_s is not None else float("inf")
+        return (of_call, "hung") if of_call <= of_all else (of_all, "late")
+
+    def episode(self) -> Episode:
+        return Episode(lay(self.said).turns, self.ended, self.seconds, self.numbers, self.failure)
+
+
+class Conversations:
+    """Plays the rows of `prompts`; `play` gives what came of them, row by row."""
+
+    def __init__(
+        self,
+        prompts: Prompts,
+        sampling: Sampling,
+        *,
+        engine: Engine,
+        speech: Speech,
+        limits: Limits,
+        home: Callable[[], Home],
+        pad_id: int,
+    ) -> None:
+        self._prompts, self._pad_id = prompts, pad_id
+        self._engine, self._speech, self._limits, self._home = engine, speech, limits, home
+        self._sampling = replace(sampling, max_new_tokens=limits.turn_tokens)
+        samples = zip(prompts.rows, prompts.samples, strict=True)
+        self._all = [_Trajectory(row, uid, sample) for row, (uid, sample) in samples]
+        self._queue = deque(self._all)
+        self._asked: list[_Trajectory] = []  # of their environments
+        self._ready: list[_Trajectory] = []  # for the engine
+
+    def play(self) -> Rollout:
+        """A row of a failed trajectory, or of one whose engine died, has no tokens; the former has a failure."""
+        try:
+            while self._queue or self._asked or self._ready:
+                self._gather()
+                if self._ready:
+                    self._generate()
+        finally:
+            for trajectory in self._all:  # after an error
+                self._leave(trajectory, kill=True)
+        failed = [trajectory.failure is not None for trajectory in self._all]
+        ids_BP, mask_BP = left_padded([trajectory.prompt for trajectory in self._all], self._pad_id)
+        prompts = replace(self._prompts, ids_BP=ids_BP, mask_BP=mask_BP)
+        nothing = Laid([], [], [], ())
+        laid = [nothing if fails else lay(each.said) for each, fails in zip(self._all, failed, strict=True)]
+        return rollout_of(prompts, laid, [trajectory.episode() for trajectory in self._all], self._pad_id)
+
+    # -- environments
+
+    def _admit(self) -> None:
+        while self._queue and len(self._asked) + len(self._ready) < self._limits.at_once:
+            trajectory = self._queue.popleft()
+            trajectory.began = time.monotonic()
+            trajectory.home = self._home()
+            self._ask(trajectory, "reset", int(trajectory.row.extra_info[SEED]))
+
+    def _ask(self, trajectory: _Trajectory, what: str, argument: object) -> None:
+        assert trajectory.home is not None
+        trajectory.asked = time.monotonic()
+        trajectory.home.ask(what, argument)
+        self._asked.append(trajectory)
+
+    def _gather(self) -> None:
+        """Takes answers until somebody is ready and nobody else is about to be. Who comes to an end makes room."""
+        self._admit()
+        while self._asked:
+            found = answered([_home(each) for each in self._asked], self._patience())
+            for trajectory in [self._asked[i] for i in sorted(found)]:
+                self._asked.remove(trajectory)
+                self._hear(trajectory)
+            now = time.monotonic()
+            for trajectory in [each for each in self._asked if each.deadline(self._limits)[0] <= now]:
+                self._asked.remove(trajectory)
+                self._give_up(trajectory)
+            self._admit()
+            if self._ready and not any(now - each.asked < GATHER_S for each in self._asked):
+                return
+
+    def _patience(self) -> float | None:
+        """Seconds until something must be done though nobody has answered; None: nothing must."""
+        now = time.monotonic()
+        ends = [each.deadline(self._limits)[0] for each in self._asked]
+        if self._ready:
+            ends += [each.asked + GATHER_S for each in self._asked if now - each.asked < GATHER_S] or [now]
+        first = min(ends)
+        return None if first == float("inf") else max(0.0, first - now)
+
+    def _hear(self, trajectory: _Trajectory) -> None:
+        try:
+            observed = _home(trajectory).take()
+        except Broken as error:
+            self._fail(trajectory, error.kind, str(error))
+            return
+        trajectory.seconds += observed.seconds
+        trajectory.numbers |= observed.numbers
+        if trajectory.said:
+            self._answered(trajectory, observed)
+        else:
+            self._begun(trajectory, observed)
+
+    def _begun(self, trajectory: _Trajectory, observed: Observed) -> None:
+        trajectory.prompt = self._speech.begin(observed.text)
+        count, limit = len(trajectory.prompt), self._limits.prompt_tokens
+        if not 0 < count <= limit:
+            said = f"its first observation has {count} tokens; data.max_prompt_length is {limit}"
+            self._fail(trajectory, "long" if count else "wrong", said if count else "its first observation is empty")
+        else:
+            self._ready.append(trajectory)
+
+    def _answered(self, trajectory: _Trajectory, observed: Observed) -> None:
+        """The last turn has its reward; then the trajectory is at its end, or the observation follows."""
+        turn = replace(trajectory.said[-1], reward=observed.reward, seconds=observed.seconds)
+        trajectory.said[-1] = turn
+        if observed.terminated or observed.truncated:
+            trajectory.ended = TERMINATED if observed.terminated else TRUNCATED
+        elif len(trajectory.said) >= self._limits.turns:
+            trajectory.ended = TURNS
+        else:
+            answer = self._speech.reply(turn.sampled, observed.text)
+            if self._room(trajectory) <= len(answer):
+                trajectory.ended = LENGTH
+            else:
+                trajectory.said[-1] = replace(turn, answered=answer)
+                self._ready.append(trajectory)
+        if trajectory.ended:
+            self._leave(trajectory)
+
+    def _room(self, trajectory: _Trajectory) -> int:
+        """Columns of its response that are left."""
+        return self._limits.response_tokens - len(lay(trajectory.said).ids)
+
+    def _give_up(self, trajectory: _Trajectory) -> None:
+        _, kind = trajectory.deadline(self._limits)
+        what = "step" if trajectory.said else "reset"
+        key, limit = ("turn_timeout", self._limits.turn_s), ("trajectory_timeout", self._limits.trajectory_s)
+        name, seconds = key if kind == "hung" else limit
+        self._fail(trajectory, kind, f"{what} had not answered after agent.{name}={seconds:g} s")
+
+    def _fail(self, trajectory: _Trajectory, kind: str, said: str) -> None:
+        trajectory.failure, trajectory.ended = Failure(kind, f"{trajectory.label}: {said}"), FAILED
+        self._leave(trajectory, kill=True)
+
+    def _leave(self, trajectory: _Trajectory, *, kill: bool = False) -> None:
+        home, trajectory.home = trajectory.home, None
+        if home is not None:
+            home.end(kill=kill)
+
+    # -- the engine
+
+    def _generate(self) -> None:
+        """A turn of all that are ready; each acts on its environment at once."""
+        ready, self._ready = self._ready, []
+        ready.sort(key=lambda each: (each.uid, each.sample))  # whoever answered first
+        answers = self._engine.generate(self._call(ready), self._sampling)
+        lengths = answers.mask_BT.sum(-1).tolist()
+        rows = zip(ready, answers.response_BT.tolist(), answers.logp_BT.tolist(), lengths, strict=True)
+        for trajectory, ids, logp, count in rows:
+            if not count:  # the engine died: the driver revives it, and asks for the whole row again
+                trajectory.said = []
+                self._leave(trajectory)
+                continue
+            trajectory.said.append(Said(ids[:count], logp[:count]))
+            if self._is_late(trajectory):
+                continue
+            self._ask(trajectory, "step", self._speech.action(ids[:count]))
+
+    def _is_late(self, trajectory: _Trajectory) -> bool:
+        limit = self._limits.trajectory_s
+        if limit is None or time.monotonic() - trajectory.began < limit:
+            return False
+        self._fail(trajectory, "late", f"it was not at its end after agent.trajectory_timeout={limit:g} s")
+        return True
+
+    def _call(self, ready: Sequence[_Trajectory]) -> Prompts:
+        """What the engine is asked: contexts so far, whose draws depend on the row, its sample and the turn alone."""
+        ids_BP, mask_BP = left_padded([trajectory.context for trajectory in ready], self._pad_id)
+
+        def numbers(values: Iterator[int]) -> torch.Tensor:
+            return torch.tensor(list(values), dtype=torch.int64)
+
+        return Prompts(
+            ids_BP,
+            mask_BP,
+            uid_B=numbers(each.uid for each in ready),
+            sample_B=numbers(each.sample for each in ready),
+            rows=tuple(each.row for each in ready),
+            turn_B=numbers(len(each.said) for each in ready),
+            room_B=numbers(self._room(each) for each in ready),
+        )
+
+
+def _home(trajectory: _Trajectory) -> Home:
+    assert trajectory.home is not None, "it has an environment until its end"
+    return trajectory.home

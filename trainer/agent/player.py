@@ -1,0 +1,74 @@
+"""Conversations on one rank, as the configuration asks for them: its engine, its environments, its tokenizer."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from trainer.agent.homes import Houses
+from trainer.agent.loop import Conversations, Limits
+from trainer.agent.source import Source, is_file
+from trainer.agent.speech import Speech
+from trainer.config.agent_schema import AgentConfig
+from trainer.config.agents import env_kwargs
+from trainer.config.schema import Config
+from trainer.errors import ConfigError
+from trainer.interfaces import Engine, Sampling
+from trainer.records import Prompts, Rollout
+from trainer.spec import RunSpec
+
+
+def read_environment(config: AgentConfig) -> str | None:
+    """The text of the file that `agent.env` names; None where it names none. Raises ConfigError if it can't be read."""
+    if config.env is None or not is_file(config.env):
+        return None
+    path = config.env.rpartition(":")[0]
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
+        raise ConfigError(
+            f"agent.env={config.env}: {path}: {why}", hint="give a Python file that the driver can read"
+        ) from error
+
+
+def limits_of(config: Config) -> Limits:
+    """What a trajectory may take."""
+    agent, data = config.agent, config.data
+    return Limits(
+        turns=agent.max_turns,
+        turn_tokens=agent.max_turn_tokens or data.max_response_length,
+        prompt_tokens=data.max_prompt_length,
+        response_tokens=data.max_response_length,
+        turn_s=agent.turn_timeout,
+        trajectory_s=agent.trajectory_timeout,
+        at_once=agent.max_envs,
+    )
+
+
+class Player:
+    """Plays what this rank is asked for. Its environments' processes end with it."""
+
+    def __init__(self, spec: RunSpec, engine: Engine, tokenizer: Any, eos_ids: Iterable[int]) -> None:
+        """Raises ConfigError for an environment that cannot be loaded, ModelError for a chat template of no use."""
+        agent = spec.config.agent
+        assert agent.env is not None
+        self._engine, self._limits, self._pad_id = engine, limits_of(spec.config), tokenizer.pad_token_id
+        self._speech = Speech(tokenizer, eos_ids, agent.speech)
+        source = Source(agent.env, spec.environment, env_kwargs(agent))
+        self._houses = Houses(source, isolate=agent.isolate)
+        weakref.finalize(self, self._houses.close)
+
+    def play(self, prompts: Prompts, sampling: Sampling) -> Rollout:
+        """A conversation for each row. Raises EpisodeError where none can be begun."""
+        return Conversations(
+            prompts,
+            sampling,
+            engine=self._engine,
+            speech=self._speech,
+            limits=self._limits,
+            home=self._houses.home,
+            pad_id=self._pad_id,
+        ).play()

@@ -1,0 +1,114 @@
+"""Which environment `agent.env` names: one of the trainer's own, or a class in a user's file.
+
+A user's file is read on the driver and travels as text, so that nodes need no copy of it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import linecache
+import os
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+BUILT_IN = {"frozen_lake": ("trainer.env.frozen_lake", "FrozenLake")}  # name -> module, class
+MODULE = "agent_environment"
+METHODS = ("reset", "step", "close")
+
+
+class NoEnvironment(Exception):
+    """A file that does not load, or has no such class; the message says which."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Source:
+    """How to make environments. `text` is that of a user's file, None for the trainer's own.
+
+    >>> Source("frozen_lake").built_in, Source("lake.py:Lake").path, Source("lake.py:Lake").class_name
+    (True, 'lake.py', 'Lake')
+    """
+
+    env: str  # as `agent.env` has it
+    text: str | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def built_in(self) -> bool:
+        return self.env in BUILT_IN
+
+    @property
+    def path(self) -> str:
+        return self.env.rpartition(":")[0]
+
+    @property
+    def class_name(self) -> str:
+        return self.env.rpartition(":")[2]
+
+    @property
+    def file(self) -> str:
+        """The name under which its code is known to tracebacks and debuggers."""
+        return os.path.abspath(os.path.expanduser(self.path))
+
+    def load(self) -> Any:
+        """The class. Raises NoEnvironment."""
+        if self.built_in:
+            module, name = BUILT_IN[self.env]
+            return getattr(importlib.import_module(module), name)
+        assert self.text is not None, "a user's environment has a text"
+        return _class_in(_module(self.text, self.file, self.path), self.class_name, self.path)
+
+
+def is_file(env: str) -> bool:
+    """Whether `agent.env` names a class in a file.
+
+    >>> is_file("lake.py:Lake"), is_file("frozen_lake"), is_file("lake.py")
+    (True, False, False)
+    """
+    path, _, name = env.rpartition(":")
+    return path.endswith(".py") and name.isidentifier()
+
+
+def unknown(env: str) -> tuple[str, str]:
+    """What is wrong with a name that is neither, and what to write instead."""
+    near = difflib.get_close_matches(env, BUILT_IN, n=1)
+    said = f"did you mean {near[0]}?" if near else f"there is {', '.join(BUILT_IN)};"
+    return "is no environment", f"{said} a class in a file of yours is agent.env=FILE.py:CLASS"
+
+
+def _module(text: str, file: str, shown: str) -> types.ModuleType:
+    from trainer.agent.contract import told
+
+    module = types.ModuleType(MODULE)
+    module.__file__ = file
+    sys.modules[MODULE] = module  # dataclasses and pickle look their module up by name
+    if not os.path.exists(file):  # on another node: give tracebacks and debuggers the text
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    try:
+        exec(compile(text, file, "exec"), vars(module))
+    except Exception as error:  # the user's code may raise anything; it is reported, with its cause
+        raise NoEnvironment(
+            f"{shown} raised while it was loaded: {told(error, [file])}", f"it must load on its own: python {shown}"
+        ) from error
+    return module
+
+
+def _class_in(module: types.ModuleType, name: str, shown: str) -> Any:
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        own = [key for key, value in vars(module).items() if isinstance(value, type) and value.__module__ == MODULE]
+        raise NoEnvironment(f"{shown} has no class {name}", f"it has {', '.join(own) or 'none'}")
+    missing = [method for method in METHODS if not callable(getattr(found, method, None))]
+    if missing:
+        raise NoEnvironment(
+            f"{name} in {shown} has no {' and no '.join(missing)}",
+            "an environment has reset(*, seed), step(action) and close(): docs/agents.md",
+        )
+    return found

@@ -1,0 +1,81 @@
+"""How a conversation becomes tokens: what stands before the first turn, and what follows upon a sampled one.
+
+Tokens in, tokens out: what was sampled is never decoded and encoded again. Only what the program adds is encoded, as it
+stands behind what comes before it: a prefix is encoded with it and cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jinja2
+
+from trainer.errors import ModelError
+
+CHAT, PLAIN = "chat", "plain"
+_MARK = "Marked0answer"  # stands for what was sampled, in a conversation that only the template sees
+_HINT = "agent.speech=plain puts no template around the turns"
+
+
+class Speech:
+    """Texts of an environment as tokens, and sampled tokens as its actions.
+
+    `chat`: an observation is a user's message, a sampled turn the assistant's; what the tokenizer's template puts
+    between them is taken from the template itself. `plain`: one text follows upon the other.
+    """
+
+    def __init__(self, tokenizer: Any, eos_ids: Iterable[int], style: str | None = None) -> None:
+        """`style` None: chat where the tokenizer has a template. Raises ModelError for a template of no use."""
+        self.style = style or (CHAT if tokenizer.chat_template else PLAIN)
+        self._tokenizer = tokenizer
+        self._eos_ids = frozenset(eos_ids)
+        if self.style == CHAT:
+            if not tokenizer.chat_template:
+                raise ModelError("agent.speech=chat, and the tokenizer has no chat template", hint=_HINT)
+            self._between("an observation")  # what is wrong with the template shows before the first turn
+
+    def begin(self, observation: str) -> list[int]:
+        """The prompt: the first observation, up to where the model speaks."""
+        if self.style == PLAIN:
+            return self._encoded(observation)
+        return self._encoded(self._rendered([{"role": "user", "content": observation}]))
+
+    def reply(self, sampled: Sequence[int], observation: str) -> list[int]:
+        """What follows upon a `sampled` turn: its end unless sampled, the observation, the next turn's beginning."""
+        if self.style == PLAIN:
+            return self._behind("\n", observation)
+        before, between = self._between(observation)
+        ids = self._behind(before, between)
+        ended = bool(sampled) and sampled[-1] in self._eos_ids
+        return ids[1:] if ended and ids[:1] == [sampled[-1]] else ids
+
+    def action(self, sampled: Sequence[int]) -> str:
+        """The text of a sampled turn, without special tokens."""
+        return str(self._tokenizer.decode(list(sampled), skip_special_tokens=True))
+
+    def _between(self, observation: str) -> tuple[str, str]:
+        """A conversation with a marked answer: its text up to that answer's end, and from there to the next turn."""
+        messages = [("user", "."), ("assistant", _MARK), ("user", observation)]
+        text = self._rendered([{"role": role, "content": content} for role, content in messages])
+        before, mark, between = text.partition(_MARK)
+        if not mark or observation.strip() not in between:
+            raise ModelError(
+                "the tokenizer's chat template leaves out an earlier turn, or changes what is in a message", hint=_HINT
+            )
+        return before + mark, between
+
+    def _rendered(self, messages: list[dict[str, str]]) -> str:
+        try:
+            return str(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+        except jinja2.TemplateError as error:
+            said = " ".join(str(error).split())
+            raise ModelError(f"the tokenizer's chat template refuses a conversation: {said}", hint=_HINT) from error
+
+    def _encoded(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"])
+
+    def _behind(self, before: str, text: str) -> list[int]:
+        """The tokens of `text` where it stands behind `before`; alone where the two grow together."""
+        head, whole = self._encoded(before), self._encoded(before + text)
+        return whole[len(head) :] if whole[: len(head)] == head else self._encoded(text)

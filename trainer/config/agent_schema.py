@@ -1,0 +1,29 @@
+"""The keys `agent.*`, each default in exactly this place: rollouts as conversations. A part of `schema.Config`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """Ours: rollouts as conversations with an environment."""
+
+    env: str | None = (
+        None  # frozen_lake, or a class in a file of yours as FILE.py:CLASS; null: one turn, no environment
+    )
+    env_kwargs: list[str] = field(default_factory=list)  # of its constructor, as {size:3} or [size:3]
+    episodes: int = (
+        1024  # tasks of an epoch, each an environment's seed: what the rows of data.train_files are otherwise
+    )
+    val_episodes: int = 64  # tasks of validation, of other seeds; 0: no validation
+    max_turns: int = 10  # of a trajectory
+    max_turn_tokens: int | None = None  # sampled in a turn; null: data.max_response_length, which all turns share
+    reward: str = "turn"  # turn (each on its turn's last token) | last (their sum on the trajectory's last)
+    speech: str | None = None  # chat | plain; null: chat where the tokenizer has a template
+    isolate: bool = True  # a process for each environment; False: in the rank's own, without deadlines, for a debugger
+    max_envs: int = 128  # environments at once, for each engine
+    turn_timeout: float | None = 60.0  # seconds that reset or step may take; null: no limit
+    trajectory_timeout: float | None = 600.0  # seconds that a trajectory may take, its generation included; null: none
+    on_failure: str = "drop_row"  # drop_row | drop_group (all samples of its prompt), where an environment fails
+    min_kept: float = 0.9  # the least share of a step's trajectories that must be whole; less is an error

@@ -1,0 +1,141 @@
+"""What must hold of the keys `agent.*`, and of those that a run with an environment has no use for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainer.agent import source
+from trainer.config.agent_schema import AgentConfig
+from trainer.config.files import FILE, Rows, kind_of
+from trainer.config.problems import Note, Problem
+from trainer.config.schema import Config
+
+_ENV = "agent.env"
+_DEFAULTS = vars(AgentConfig())
+
+
+def env_kwargs(config: AgentConfig) -> dict[str, Any]:
+    """What the environment's constructor is given, each value read as YAML. Raises ValueError for what is no pair.
+
+    >>> env_kwargs(AgentConfig(env_kwargs=["size:3", "is_slippery:False", "rows:SF/FG"]))
+    {'size': 3, 'is_slippery': False, 'rows': 'SF/FG'}
+    """
+    found = {}
+    for item in config.env_kwargs:
+        name, colon, value = item.partition(":")
+        if not colon or not name.strip().isidentifier():
+            raise ValueError(f"{item!r} is not NAME:VALUE")
+        try:
+            found[name.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"the value of {item!r} is not YAML") from error
+    return found
+
+
+def rows_of(config: AgentConfig) -> Rows:
+    """How many tasks there are, in place of the data files' rows."""
+    return Rows(config.episodes, config.val_episodes)
+
+
+def agent_problems(config: Config) -> Iterator[Problem]:
+    """Of a run with an environment."""
+    agent = config.agent
+    if agent.env is None:
+        return
+    yield from _environment_problems(agent.env)
+    try:
+        env_kwargs(agent)
+    except ValueError as error:
+        yield Problem("agent.env_kwargs", f"agent.env_kwargs: {error}", "write agent.env_kwargs={size:3,p:0.8}")
+    if config.data.max_response_length < (agent.max_turn_tokens or 1):
+        message = (
+            f"agent.max_turn_tokens={agent.max_turn_tokens} is more than data.max_response_length="
+            f"{config.data.max_response_length}, which all turns and observations share"
+        )
+        yield Problem("agent.max_turn_tokens", message, "lower it", ("data.max_response_length",))
+    if agent.val_episodes == 0 and config.trainer.val_only:
+        message = "agent.val_episodes=0, and trainer.val_only has nothing else to do"
+        yield Problem("agent.val_episodes", message, "give some")
+    yield from _refused(config)
+
+
+def _environment_problems(env: str) -> Iterator[Problem]:
+    """The file is parsed, never run."""
+    if env in source.BUILT_IN:
+        return
+    if not source.is_file(env):
+        what, hint = source.unknown(env)
+        yield Problem(_ENV, f"{_ENV}={env} {what}", hint)
+        return
+    path, _, name = env.rpartition(":")
+    if kind_of(path) != FILE:
+        yield Problem(_ENV, f"{_ENV}={env}: {path} is not a file", "give a Python file that the driver can read")
+        return
+    try:
+        tree = ast.parse(Path(path).expanduser().read_text(encoding="utf-8"), path)
+    except OSError as error:
+        yield Problem(_ENV, f"{_ENV}={env}: {path} cannot be read: {error.strerror or error}", "give a Python file")
+        return
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two of nesting without end
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
+        yield Problem(_ENV, f"{_ENV}={env}: {path} is not Python{line}", f"check it: python -m py_compile {path}")
+        return
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    elsewhere = any(isinstance(node, (ast.ImportFrom, ast.Assign, ast.If, ast.Try)) for node in tree.body)
+    if name not in classes and not elsewhere:
+        yield Problem(_ENV, f"{_ENV}={env}: {path} has no class {name}", f"it has {', '.join(classes) or 'none'}")
+
+
+def _refused(config: Config) -> Iterator[Problem]:
+    """Keys that would act on what a conversation does not have."""
+    rollout = config.actor_rollout_ref.rollout
+    if rollout.name != "hf":
+        key = "actor_rollout_ref.rollout.name"
+        message = f"{key}={rollout.name} does not play conversations yet, and {_ENV} asks for them"
+        yield Problem(key, message, f"set {key}=hf, or leave out {_ENV}")
+    for key, files in {"data.train_files": config.data.train_files, "data.val_files": config.data.val_files}.items():
+        if files:
+            message = f"{key} is given beside {_ENV}: an environment makes its own tasks, by their seeds"
+            yield Problem(key, message, f"leave out {key}; agent.episodes and agent.val_episodes say how many tasks")
+    if config.custom_reward_function.path is not None:
+        key = "custom_reward_function.path"
+        yield Problem(key, f"{key} is given beside {_ENV}: rewards are what its step gives", f"leave out {key}")
+    if not config.algorithm.masked_gae:
+        key = "algorithm.masked_gae"
+        message = f"{key}=False goes through observations, of which no values are computed"
+        yield Problem(key, message, f"leave out {key}: observations are no steps of their own", (_ENV,))
+
+
+def agent_notes(config: Config) -> Iterator[Note]:
+    """Keys that do nothing as they stand."""
+    agent = config.agent
+    if agent.env is None:
+        for name, value in vars(agent).items():
+            if value != _DEFAULTS[name]:
+                yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {_ENV} is null")
+        return
+    if agent.val_episodes == 0:
+        yield Note("here", "agent.val_episodes", "agent.val_episodes is 0: validation is off")
+    limits = ("turn_timeout", "trajectory_timeout")
+    in_rank = agent.env in source.BUILT_IN or not agent.isolate
+    for name in limits[:1] if in_rank else ():
+        if getattr(agent, name) != _DEFAULTS[name] and getattr(agent, name) is not None:
+            why = "the environment comes with the trainer" if agent.env in source.BUILT_IN else "agent.isolate is False"
+            yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {why}, and runs in the rank's process")
+
+
+def made_kwargs(given: Mapping[str, Any]) -> list[str]:
+    """`{size: 3}` of a command as the list that the key holds.
+
+    >>> made_kwargs({"size": 3, "rows": "SF/FG"})
+    ['size:3', 'rows:SF/FG']
+    """
+    return [
+        f"{name}:{yaml.safe_dump(value, default_flow_style=True).removesuffix(chr(10)).removesuffix('...').strip()}"
+        for name, value in given.items()
+    ]
