@@ -246,8 +246,8 @@ class _Told:
     breakpoints: tuple[Breakpoint, ...]
     editor: Exchange | None
     hang_timeout: float
-    lifted: bool  # limits of time are a day
     pid: int = 0  # the program's
+    lifted: bool = True  # limits of time are a day
     run: runs.Run | None = None
     witness: aftermath.Witness | None = None
     counts: bool = False  # what is caught is told at the end
