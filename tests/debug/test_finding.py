@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from types import FunctionType
+
+import pytest
 
 from devkit.debug.inworker import finding
 from tests.pace import stretched
@@ -40,9 +43,22 @@ def test_a_look_harms_no_tuple_that_another_thread_is_building() -> None:
     assert not broken
 
 
-def test_a_look_finds_functions_and_leaves_the_collector_as_it_was() -> None:
-    import gc
+def test_modules_are_looked_through_only_where_the_program_froze_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes many times as long. Python 3.12 has frozen some objects of its own before anything else runs."""
+    walks = []
+    monkeypatch.setattr(finding, "_in_modules", lambda: walks.append(1) or iter(()))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 375)
+    finding.Functions()
+    assert not walks
+    gc.freeze()
+    try:
+        finding.Functions()
+    finally:
+        gc.unfreeze()
+    assert walks
 
+
+def test_a_look_finds_functions_and_leaves_the_collector_as_it_was() -> None:
     def local() -> None: ...
 
     for was_enabled in (True, False):

@@ -72,6 +72,7 @@ def made_up(device: torch.device) -> dict[str, torch.Tensor]:
 def arrives(bridge: Bridge, rank: int, kind: Kind) -> None:
     weights = made_up(kind.device)
     if rank == 0:
+        bridge.await_receivers()
         bridge.send(iter(weights.items()), kind)
         return
     names = []
@@ -85,6 +86,7 @@ def arrives(bridge: Bridge, rank: int, kind: Kind) -> None:
 def damaged(bridge: Bridge, rank: int, kind: Kind) -> None:
     weights = {"a": torch.zeros(1000, 7), "b": torch.ones(5)}
     if rank == 0:
+        bridge.await_receivers()
         bridge.send(iter(weights.items()), kind)
         return
     assert len(list(bridge.receive(kind))) == 2
@@ -109,6 +111,7 @@ def timed(bridge: Bridge, rank: int, kind: Kind) -> None:
 
 def update(bridge: Bridge, rank: int, kind: Kind, weights: dict[str, torch.Tensor]) -> None:
     if rank == 0:
+        bridge.await_receivers()
         bridge.send(iter(weights.items()), kind)
     else:
         for _ in bridge.receive(kind):

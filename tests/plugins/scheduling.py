@@ -8,6 +8,7 @@ has ended one worker ends the next.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -31,6 +32,10 @@ class Scheduling(LoadFileScheduling):
         for other in self.assigned_work:
             self._reschedule(other)
         return crashed
+
+    def _assign_work_unit(self, node: Any) -> None:
+        with suppress(OSError):  # it has just crashed; xdist will hear of it, and what it was given is given out again
+            super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
         super()._reschedule(node)

@@ -6,6 +6,8 @@ import io
 import os
 import pickle
 import shutil
+import struct
+import tracemalloc
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -283,6 +285,17 @@ def test_an_index_that_nests_is_not_hashed(tmp_path: Path, name: str) -> None:
     """Else the reader has no end; the deadline is the test's own."""
     (tmp_path / ".metadata").write_bytes(pickle.PROTO + b"\x04" + HASHES[name] + b".")
     reads(tmp_path)
+
+
+def test_a_length_that_is_damaged_takes_no_memory(tmp_path: Path) -> None:
+    """A bytearray is filled before it is read: 200 GB of a machine that has them, and minutes."""
+    (tmp_path / ".metadata").write_bytes(pickle.PROTO + b"\x05" + pickle.BYTEARRAY8 + struct.pack("<Q", 2**28) + b".")
+    tracemalloc.start()
+    try:
+        reads(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
 
 
 def test_no_file_outside_of_the_checkpoint_is_read(folder: Path, tmp_path: Path) -> None:

@@ -105,11 +105,11 @@ class _IndexUnpickler(_Unpickler):  # type: ignore[misc]
     `PurePosixPath._str`, each path of the program is the attacker's. The unpickler in C cannot be told to refuse that.
     """
 
-    # Without sets, which hash what is in them.
+    # Without sets, which hash what is in them, and bytearrays, which take all the memory that a damaged length names.
     dispatch = {  # noqa: RUF012 - read by the unpickler, never changed
         code: load
         for code, load in _Unpickler.dispatch.items()
-        if code not in b"".join((pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.DICT))
+        if code not in b"".join((pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.DICT, pickle.BYTEARRAY8))
     }
 
     def load_build(self) -> None:

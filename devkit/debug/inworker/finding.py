@@ -25,6 +25,9 @@ from typing import Any
 Suspendable = Generator[Any, Any, Any] | Coroutine[Any, Any, Any] | AsyncGenerator[Any, Any]
 _SUSPENDABLE: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 
+# Older than any code of the program. Python 3.12 freezes a few hundred objects itself, so their number says nothing.
+_OLD = os.makedirs
+
 _UNPACKED = re.compile(r"/(?:working_dir_files|py_modules_files)/_ray_pkg_[0-9a-f]+/")
 
 
@@ -33,7 +36,7 @@ class Functions:
 
     def __init__(self) -> None:
         found = _all(FunctionType)
-        if gc.get_freeze_count():  # then the collector doesn't show all of them
+        if _OLD not in found:  # the program has called `gc.freeze`: the collector doesn't show all of them
             known = set(map(id, found))
             found += [each for each in _in_modules() if id(each) not in known]
         self.all: list[FunctionType] = found
