@@ -40,13 +40,16 @@ def _passed(crash: CrashRecord, now: float) -> list[float]:
 
 
 def sentences(crash: CrashRecord, found: Diagnosis, now: float, *, lifted: bool) -> list[str]:
-    """What the terminal is told, if others stand and wait for who crashed."""
-    if found.verdict.kind not in WAITED_FOR:
+    """What the terminal is told, if others wait for the process that crashed."""
+    blamed = found.verdict.culprit
+    if found.verdict.kind not in WAITED_FOR or blamed is None:
+        return []
+    if (blamed.node_ip, blamed.pid) != (crash.node_ip, crash.pid):
         return []
     why = found.verdict.sentence.removeprefix("no progress: ")
     limits = "; devkit lifts the time limits that would end it (--keep-timeouts leaves them)" if lifted else ""
     return [
-        f"devkit: nothing has gone on since a crash {now - crash.time:.0f} s ago: {why}",
+        f"devkit: others wait for a process that crashed {now - crash.time:.0f} s ago: {why}",
         f"devkit: see devkit crashes show {crash.id}, and devkit hang{limits}",
     ]
 

@@ -11,7 +11,7 @@ import pytest
 from devkit.debug.inworker.records import CrashRecord
 from devkit.hang.after_crash import LOOKS, due, sentences
 from devkit.hang.gather import Diagnosis
-from devkit.hang.records import Kind, Verdict
+from devkit.hang.records import Culprit, Kind, Verdict
 from tests.debug.conftest import PROGRAMS, environment, eventually, short_folder
 from tests.hang.test_ray_own import SECONDS, started
 
@@ -20,9 +20,10 @@ CRASH = CrashRecord(
 )
 
 
-def found(kind: Kind, sentence: str) -> Diagnosis:
+def found(kind: Kind, sentence: str, pid: int = 7) -> Diagnosis:
     nothing: Any = None
-    return Diagnosis(Verdict(kind, sentence), nothing, nothing, {})
+    culprit = Culprit("Worker", 1, "127.0.0.1", pid, "fit.py", 3, "fit")
+    return Diagnosis(Verdict(kind, sentence, culprit), nothing, nothing, {})
 
 
 def test_a_crash_is_looked_after_once_at_each_of_its_times() -> None:
@@ -40,12 +41,12 @@ def test_other_jobs_drivers_and_what_followed_are_not_looked_after() -> None:
 
 def test_nothing_is_said_where_nobody_waits_for_it() -> None:
     for kind in ("moves", "idle", "paused", "slow", "failing"):
-        assert sentences(CRASH, found(kind, "no hang"), 110.0, lifted=True) == []  # type: ignore[arg-type]
+        assert sentences(CRASH, found(kind, "no hang"), 110.0, lifted=True) == []
 
 
 def test_limits_are_named_where_they_are_lifted() -> None:
     first, second = sentences(CRASH, found("raised", "no progress: rank 1 failed"), 112.0, lifted=True)
-    assert first == "devkit: nothing has gone on since a crash 12 s ago: rank 1 failed"
+    assert first == "devkit: others wait for a process that crashed 12 s ago: rank 1 failed"
     assert "devkit crashes show c1, and devkit hang" in second and "--keep-timeouts" in second
     assert "limit" not in sentences(CRASH, found("raised", "it"), 112.0, lifted=False)[1]
 
@@ -55,7 +56,7 @@ def test_who_waits_for_a_rank_that_failed_is_told_in_the_first_terminal() -> Non
     with short_folder() as folder:
         program = str(PROGRAMS / "own_falls.py")
         with started(environment(folder), folder, "--", sys.executable, program) as said:
-            eventually(lambda: "nothing has gone on since a crash" in said.read_text(), said.read_text, SECONDS)
+            eventually(lambda: "others wait for a process that crashed" in said.read_text(), said.read_text, SECONDS)
             eventually(lambda: "devkit crashes show" in said.read_text(), said.read_text, SECONDS)
         text = said.read_text()
     assert "rank 1" in text and "ValueError" in text, text
