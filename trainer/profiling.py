@@ -11,6 +11,7 @@ not profiled: profiling itself takes time.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -39,7 +40,9 @@ class Recording:
         if device.type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         self._trace = torch.profiler.profile(activities=activities, record_shapes=True)
-        self._trace.start()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*Profiler clears events")  # torch 2.11: there is one cycle only
+            self._trace.start()
 
     def stop(self, stem: Path) -> str:
         """Writes the file; gives its name. Raises TrainerError if the system refuses."""

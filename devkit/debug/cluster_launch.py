@@ -24,6 +24,7 @@ RANK_LABEL = "devkit-rank"  # a node's label
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b.*", re.MULTILINE)  # the last line of a traceback
 _FAILED = " failed with the following error:"  # Ray's words, after which the traceback comes
 LOOK_S = 0.1  # between two looks at a cluster that comes up
+ENDING_S = 3.0  # between the end of what a `ray start` that fails has started, and its own
 LEAVING_S = 3.0  # all nodes of a cluster have the same deadline: who is gone so shortly before it was there
 
 
@@ -131,9 +132,13 @@ class Launch:
     def _check_parts(self, number: int) -> None:
         lost = self._parts[number].lost()
         if lost is not None and self._children[number].poll() is None:  # else `ray start` has ended it
-            words = (last_words(lost.log) if lost.log else "") or "it logged no error"
+            words = last_words(lost.log) if lost.log else ""
+            if not words:
+                with suppress(subprocess.TimeoutExpired):
+                    self._children[number].wait(ENDING_S)
+                    return  # `ray start` has ended it, and says why
             hint = f"its full log: {lost.log or self._log(number)}"
-            raise DevkitError(f"{lost.name} exited during startup: {words}", hint=hint)
+            raise DevkitError(f"{lost.name} exited during startup: {words or 'it logged no error'}", hint=hint)
 
     def _start(self, command: tuple[str, ...], own: Mapping[str, str]) -> None:
         number = len(self._children)

@@ -26,6 +26,8 @@ from devkit.errors import UsageError
 
 GCS_PORT, DASHBOARD_PORT, CLIENT_PORT, AGENT_PORT = 6379, 8265, 10001, 52365  # Ray's defaults
 OBJECT_STORE_SHARE = 0.3  # of the memory; Ray's default, which simulated nodes have to share
+SHARED_MEMORY = "/dev/shm"
+OBJECT_STORE_ANYWHERE = 10**10  # bytes; more than that Ray refuses to have in another place than shared memory
 OBJECT_STORE_LEAST = 80 * 1024**2  # bytes; Ray refuses less than 75 MiB
 NODE_LEAST = 350 * 1024**2  # bytes of a simulated node: its raylet, its agents and the least object store
 # What would make a worker's `breakpoint()` or our own engine answer to somebody else, or to nobody.
@@ -221,11 +223,18 @@ def _of_node(options: ClusterOptions, alone: bool) -> list[str]:
     if not alone or not is_free("0.0.0.0", AGENT_PORT):
         words.append("--dashboard-agent-listen-port=0")
     if options.nodes > 1 and not any(word.startswith("--object-store-memory") for word in options.ray_arguments):
-        memory = processes.load_psutil().virtual_memory().available
-        words.append(
-            f"--object-store-memory={max(int(memory * OBJECT_STORE_SHARE / options.nodes), OBJECT_STORE_LEAST)}"
-        )
+        words.append(f"--object-store-memory={max(_for_stores() // options.nodes, OBJECT_STORE_LEAST)}")
     return words
+
+
+def _for_stores() -> int:
+    """Bytes for the object stores of this machine, all together: as many as Ray would take for one."""
+    wanted = int(processes.load_psutil().virtual_memory().available * OBJECT_STORE_SHARE)
+    try:
+        shared = os.statvfs(SHARED_MEMORY)
+    except OSError:  # not on Linux
+        return wanted
+    return min(wanted, max(int(shared.f_bsize * shared.f_bavail * 0.95), OBJECT_STORE_ANYWHERE))
 
 
 def _own_arguments(options: ClusterOptions) -> list[str]:

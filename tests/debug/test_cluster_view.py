@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from devkit.debug import ray_start
 from devkit.debug.cluster_launch import why_failed
 from devkit.debug.cluster_records import AuthRecord, DebugCluster, DebugMode, NodeRecord, Stopped
 from devkit.debug.cluster_view import show_started, status_main, stop_main
@@ -100,3 +103,16 @@ Exception: The current node timed out during startup. This could happen because 
 def test_a_start_that_failed_is_reported_with_rays_error(log: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_text(log)
     assert why_failed(tmp_path / "log").startswith(why)
+
+
+@pytest.mark.parametrize(("gigabytes", "each"), [(64, 15_000_000_000), (24, 11_400_000_000), (0.06, 5_000_000_000)])
+def test_nodes_of_one_machine_ask_for_no_more_than_ray_gives(
+    gigabytes: float, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond 10 GB it refuses more than there is shared memory, of which a container has little."""
+    memory = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=100_000_000_000))
+    monkeypatch.setattr(ray_start.processes, "load_psutil", lambda: memory)
+    blocks = SimpleNamespace(f_bsize=1000, f_bavail=int(gigabytes * 1e6))
+    monkeypatch.setattr(os, "statvfs", lambda _: blocks)
+    plan = ray_start.plan(ray_start.ClusterOptions(nodes=2), {})
+    assert all(f"--object-store-memory={each}" in command for command in plan.commands)

@@ -190,7 +190,8 @@ def test_coroutines_that_are_waited_for_one_by_one() -> None:
 
     found = {each["call"].rpartition(".")[2]: each["what"] for each in in_a_loop(made)}
     assert found["takes"] == "the next of asyncio.as_completed"
-    assert found["waits"] in ("asyncio.wait_for, for at most 50 s", ASLEEP), found
+    # from Python 3.12 on, what is waited for is in the same task, and asleep: `in_a_loop` leaves it out
+    assert found.get("waits", ASLEEP) in ("asyncio.wait_for, for at most 50 s", ASLEEP), found
 
 
 @pytest.mark.parametrize(

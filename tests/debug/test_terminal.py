@@ -236,6 +236,7 @@ def test_attach_without_an_id_takes_the_only_stop_and_does_not_guess() -> None:
 @pytest.fixture
 def start() -> Iterator[Callable[..., HereHub]]:
     started: list[HereWorker] = []
+    hubs: list[HereHub] = []
 
     def make(ranks: int, program: Callable[..., None] = debuggee.train) -> HereHub:
         workers = [HereWorker(rank, program) for rank in range(ranks)]
@@ -244,11 +245,14 @@ def start() -> Iterator[Callable[..., HereHub]]:
             if ranks == 1:
                 worker.takes_breakpoints()
             worker.start()
-        return HereHub(workers)
+        hubs.append(HereHub(workers))
+        return hubs[-1]
 
     yield make
     for worker in started:
         worker.end()
+    for hub in hubs:
+        hub.close()
 
 
 class Talk:

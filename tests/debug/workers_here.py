@@ -96,7 +96,7 @@ class HereHub:
     def __init__(self, workers: Sequence[HereWorker]) -> None:
         self.workers = {worker.identity.worker_id: worker for worker in workers}
         self.gone: list[Document] = []
-        self._watchers: list[queue.Queue[None]] = []
+        self._watchers: list[queue.Queue[bool]] = []
         for worker in workers:
             worker.changed = self.tell
 
@@ -113,16 +113,20 @@ class HereHub:
     def tell(self) -> None:
         """Something changed."""
         for watcher in self._watchers:
-            watcher.put(None)
+            watcher.put(True)
 
     def watch(self) -> Iterator[Document]:
-        changes: queue.Queue[None] = queue.Queue()
+        changes: queue.Queue[bool] = queue.Queue()
         self._watchers.append(changes)
         yield self.call("ps")
-        while True:
-            changes.get()
+        while changes.get():
             yield self.call("ps")
             changes.task_done()
+
+    def close(self) -> None:
+        """Nobody watches any more: else their threads are there for the tests of other files to see."""
+        for watcher in self._watchers:
+            watcher.put(False)
 
     def settle(self) -> None:
         """Until all who watch know of all changes."""

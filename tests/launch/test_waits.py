@@ -7,15 +7,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from devkit.debug import cluster, processes
+from devkit.debug import cluster, cluster_launch, processes
 from devkit.debug.cluster_launch import RANK_LABEL, Launch
 from devkit.debug.ray_start import ClusterOptions, Plan
 from devkit.debug.rows import NodeRow
 from devkit.debug.state import ClusterState
-from devkit.errors import DeadlineError, UnreachableError
+from devkit.errors import DeadlineError, DevkitError, UnreachableError
+from tests.pace import stretched
 
 HEAD = NodeRow(node_id="a", node_ip="10.0.0.1", state="ALIVE", is_head_node=True, labels={RANK_LABEL: "0"})
 OWN = NodeRow(node_id="b", node_ip="10.0.0.2", state="ALIVE", labels={RANK_LABEL: "1"})
@@ -86,3 +88,29 @@ def test_at_the_deadline_it_says_who_is_missing(looks: tuple[tuple[NodeRow, ...]
     with pytest.raises(DeadlineError) as caught:
         waited(*looks)
     assert told in caught.value.message
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("time.sleep(0.3); raise ValueError('the object store is too large')", "`ray start` failed: ValueError: the "),
+        ("time.sleep(600)", "gcs_server exited during startup: it logged no error"),
+    ],
+    ids=["it ends", "it goes on"],
+)
+def test_a_start_that_fails_says_more_than_what_it_has_ended(
+    end: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends its processes, which log nothing of it, and then itself."""
+    monkeypatch.setattr(cluster_launch, "ENDING_S", stretched(5.0) if "raise" in end else 0.1)
+    made = launch(iter(()))
+    made._plan = replace(made._plan, commands=((sys.executable, "-c", f"import time; {end}"),))
+    made.start_all(time.monotonic() + 1)
+    monkeypatch.setattr(made._parts[0], "lost", lambda: SimpleNamespace(name="gcs_server", log=None))
+    try:
+        with pytest.raises(DevkitError) as caught:
+            made._check()
+    finally:
+        made.let_go()
+    assert caught.value.message.startswith(said)

@@ -50,7 +50,7 @@ class Trainer:
         theirs = torch.empty_like(self.gradients)
         ops = [(dist.isend, self.gradients), (dist.irecv, theirs)]
         for work in dist.batch_isend_irecv([dist.P2POp(op, value, 1 - self.rank, self.pairs) for op, value in ops]):
-            work.wait()
+            work.wait()  # @exchange
 
     def steps(self):
         pass
