@@ -53,7 +53,8 @@ def test_its_arguments_are_a_mapping_or_a_list(lake: Command) -> None:
     assert env_kwargs(load(lake("agent.env_kwargs={deep:{a:1}}")).config.agent) == {"deep": {"a": 1}}
     said, _ = problems(lake("agent.env_kwargs=[size]"))["agent.env_kwargs"]
     assert "'size' is not NAME:VALUE" in said
-    assert "agent.env_kwargs" in problems(lake("agent.env_kwargs=['9x:1']"))
+    for wrong in ("9x:1", "day:2026-01-01", "a:{b", "a:!!python/object:os.system x"):
+        assert "agent.env_kwargs" in problems(lake(f"agent.env_kwargs=['{wrong}']")), wrong
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -326,13 +328,43 @@ def test_nothing_is_left_of_environments(houses: Callable[..., Houses]) -> None:
     home.take()
     home.ask("step", "a")
     pid = home._pid
-    assert Path(f"/proc/{pid}").exists()
+    assert is_alive(pid)
     house.close()
     home.end()
     deadline = time.monotonic() + stretched(5.0)
-    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]:
+    while is_alive(pid):
         assert time.monotonic() < deadline, "it lives on"
         time.sleep(0.01)
+
+
+def test_they_end_with_their_rank_however_it_ends(tmp_path: Path) -> None:
+    """A rank that is killed has no time to tell them."""
+    (tmp_path / "odd.py").write_text(FILE)
+    program = (
+        "import sys, time\n"
+        "from trainer.agent.homes import Houses\n"
+        "from trainer.agent.source import Source\n"
+        "house = Houses(Source(sys.argv[1] + ':Odd', open(sys.argv[1]).read(), {'how': 'hangs'}), isolate=True)\n"
+        "home = house.home(); home.ask('reset', 101); home.take(); home.ask('step', 'a')\n"
+        "print(house._process.pid, home._pid, flush=True); time.sleep(1000)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "odd.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as rank:
+        assert rank.stdout is not None
+        pids = rank.stdout.readline().split()
+        assert len(pids) == 2 and all(is_alive(pid) for pid in pids)
+        rank.kill()
+    deadline = time.monotonic() + stretched(10.0)
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, "they live on"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int | str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_a_house_that_is_gone_is_built_again(houses: Callable[..., Houses]) -> None:

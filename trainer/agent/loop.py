@@ -197,7 +197,8 @@ class Conversations:
 
     def _room(self, trajectory: _Trajectory) -> int:
         """Columns of its response that are left."""
-        return self._limits.response_tokens - len(lay(trajectory.said).ids)
+        used = sum(len(turn.sampled) + len(turn.answered) for turn in trajectory.said)
+        return self._limits.response_tokens - used
 
     def _give_up(self, trajectory: _Trajectory) -> None:
         _, kind = trajectory.deadline(self._limits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,9 @@ def env_kwargs(config: AgentConfig) -> dict[str, Any]:
             raise ValueError(f"{item!r} is not NAME:VALUE")
         try:
             found[name.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"the value of {item!r} is not YAML") from error
+            json.dumps(found)  # as it goes to the environment's process
+        except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"the value of {item!r:.80} is no text, number, list or mapping in YAML") from error
     return found
 
 
