@@ -181,6 +181,23 @@ def test_a_coroutine_has_a_line_too() -> None:
     assert (line["loop"]["loop"], line["loop"]["values"]) == ("while pending", {"pending": "[1, 2]"})
 
 
+def test_many_threads_do_not_hide_a_coroutine() -> None:
+    done = threading.Event()
+
+    def waits() -> None:
+        done.wait()
+
+    threads = [threading.Thread(target=waits, daemon=True) for _ in range(statements.MOST + 1)]
+    for each in threads:
+        each.start()
+    try:
+        test_a_coroutine_has_a_line_too()
+    finally:
+        done.set()
+        for each in threads:
+            each.join()
+
+
 def test_of_a_head_only_the_head() -> None:
     tree_of = statements.statement
     with open(__file__) as file:

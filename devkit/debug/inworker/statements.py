@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any
@@ -24,12 +24,15 @@ from .stacks import is_ours
 TEXT = 160  # characters of a statement
 VALUES = 5  # of one statement
 CALLERS = 2  # frames of the program around the innermost one
-MOST = 24  # threads
+MOST = 24  # threads, and asyncio tasks
 MOST_KEPT = 500  # statements
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 Document = dict[str, Any]
 _kept: dict[tuple[str, int, int], ast.stmt | None] = {}
+
+
+_Work = tuple[str, list[FrameType], Document | None]
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
@@ -42,14 +45,19 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     `polls.asking` has it; and `handles`, the exception in whose handler the thread is, as `caught.handled` has it.
     """
     known = handled()
-    works = [
+    threads = [
         (names.get(ident, f"thread {ident}"), list(outwards(frame)), known.get(ident))
         for ident, frame in frames.items()
     ]
-    works += [(name, list(stack), None) for name, stack in tasks()]
+    coroutines = [(name, list(stack), None) for name, stack in tasks()]
+    works = [*threads, *coroutines]
     under_way = {frame.f_code.co_qualname: frame for _, stack, _ in works for frame in stack if _is_programs(frame)}
-    found = ((name, _lines(stack, under_way, error)) for name, stack, error in works)
-    return [{"thread": name, "lines": lines} for name, lines in found if lines][:MOST]
+
+    def told(of: Iterable[_Work]) -> Iterator[Document]:
+        found = ((name, _lines(stack, under_way, error)) for name, stack, error in of)
+        return islice(({"thread": name, "lines": lines} for name, lines in found if lines), MOST)
+
+    return [*told(threads), *told(coroutines)]
 
 
 def _is_programs(frame: FrameType) -> bool:
