@@ -6,6 +6,7 @@ Pure but for a look at ports and a link to Python: what is run, and who waits fo
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import socket
 import sys
@@ -24,6 +25,8 @@ from devkit.debug.state import Mode
 from devkit.debug.tokens import MODE, TOKEN, AuthMode
 from devkit.errors import UsageError
 
+QUIET_PORTS = 20_000, 29_999  # above those of Ray's workers, below those that Linux gives to connections
+TRIES = 20
 GCS_PORT, DASHBOARD_PORT, CLIENT_PORT, AGENT_PORT = 6379, 8265, 10001, 52365  # Ray's defaults
 OBJECT_STORE_SHARE = 0.3  # of the memory; Ray's default, which simulated nodes have to share
 SHARED_MEMORY = "/dev/shm"
@@ -301,6 +304,14 @@ def _nobody_on_all(port: int) -> bool:
 
 
 def free_port(host: str) -> int:
+    """One that is likely to be free still when a server starts there.
+
+    What the kernel gives by itself may be taken by any connection until then, and by Ray's workers what is below.
+    """
+    for _ in range(TRIES):
+        port = random.randint(*QUIET_PORTS)
+        if is_free(host, port):
+            return port
     with _listener(host, 0) as listener:
         return int(listener.getsockname()[1])
 
