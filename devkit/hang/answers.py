@@ -219,6 +219,7 @@ def _line(document: Document) -> Line:
         Handled(str(handles["said"]), frame(handles["at"])) if handles else None,
         bool(loop.get("over")),
         str(loop.get("whole") or ""),
+        bool(document.get("met")),
     )
 
 

@@ -277,6 +277,8 @@ def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
         return Verdict("unreachable", f"{words.name(state)} {words.lost(state)}; {since}", words.culprit(state))
     kind: Kind = "io" if state.doing == "io" else "silent" if state.doing == "silent" else "missing"
     does = f"waits {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
+    if state.doing == "collective" and state.facts.call.get("op") in ("send", "recv"):
+        does = f"is in {state.facts.call['op']}"
     return Verdict(
         kind, f"{words.name(state)} has not reached {op}: it {does}{words.at(state)}, and {since}", words.culprit(state)
     )

@@ -88,7 +88,7 @@ def _with_tasks(state: State, first: Sample, now: Sample) -> State:
 def _rests_with(state: State, now: Sample, lasts: bool) -> str:
     """What there is to do in a process that stands in no line of the program; empty: nothing."""
     if lasts:
-        return "has begun a call, and is in no line of the program"
+        return "has begun a call, in no line of the program"
     held = now.held_up.get(state.facts.actor_id) if state.facts.actor_id else None
     return f"is idle, and {held[0]}, which was called there, waits for its arguments" if held else ""
 

@@ -20,6 +20,7 @@ OTHERS = 3  # waits at other lines
 SHOWN = 3  # different values of one name
 KEPT = "; no call that is under way is seen to hold it: one that has ended may have kept it"
 NO_PERMIT = f"{KEPT.replace('hold it', 'hold a permit')}, or there was none"
+_UNHEARD = "the wake-up may have gone to another one that waits, or have come before it held"
 _WRITTEN = re.compile(r"\b\d|['\"]")
 
 
@@ -43,7 +44,7 @@ def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> li
     innermost = [stack[0] for stack in stacks]
     lines = [INDENT + _line(innermost)] if innermost[0].text else []
     if around:
-        lines += _around(innermost)
+        lines += [*_met(innermost), *_around(innermost)]
     if not innermost[0].text:
         return lines
     for number in range(1, min(map(len, stacks))):
@@ -58,6 +59,13 @@ def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> li
             lines.append(f"{INDENT}called at {short_path(at.file)}:{at.line}: {_line(callers)}")
             lines += loop
     return lines
+
+
+def _met(lines: Sequence[Line]) -> list[str]:
+    """Of those that wait for a condition's predicate."""
+    many = sum(line.met for line in lines)
+    of = f" for {many} of {len(lines)}" if len(lines) > 1 else ""
+    return [f"{INDENT}the predicate holds now{of}: {_UNHEARD}"] if many else []
 
 
 def _around(lines: Sequence[Line]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from devkit.debug.naming import rank_list
-from devkit.hang import chains, resources, words
+from devkit.hang import chains, resources, transfers, words
 from devkit.hang.blame import cut_off, of_peers, recorded
 from devkit.hang.case import Case
 from devkit.hang.facts import GroupFacts
@@ -69,12 +69,13 @@ def _is_address(host: str) -> bool:
 
 
 def verdict(case: Case) -> Verdict | None:
-    """Ranks that make a process group, or are in a collective that torch has no record of."""
+    """Ranks that make a process group, or are in a collective that torch has no record of; not in a transfer."""
     waiting = [
         state
         for state in case.states
         if state.doing in ("meeting", "collective") and not state.moved and state.facts.call and not recorded(state)
     ]
+    waiting = [state for state in waiting if not transfers.is_one(state)]
     found = [_judge(case, there, waiting) for there in _gathered(waiting) if not _follows(there, waiting)]
     return min(found, key=_gravity, default=None)
 

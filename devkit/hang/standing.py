@@ -75,6 +75,7 @@ class Line:
     handles: Handled | None = None  # the exception in whose handler its thread is
     over: bool = False  # the condition of that loop holds no more
     whole: str = ""  # the same as long as nothing that the loop looks at changes; empty: not all of that can be seen
+    met: bool = False  # the predicate holds for which it waits
 
 
 class Turn(NamedTuple):

@@ -28,6 +28,7 @@ class Server:
         self.version = 1
         self.changed = threading.Condition()
         self.slots = {"gpu0": 3, "gpu1": 4}
+        self.items: dict[str, list[int]] = {"train": [], "eval": []}
         self.api_key = "sk-hidden"
         self.open = threading.Event()
         self.asked = 0
@@ -40,6 +41,10 @@ class Server:
     def fetch(self, wanted: int) -> None:
         with self.changed:
             self.changed.wait_for(lambda: self.version >= wanted, timeout=self.patience)
+
+    def collect(self, split: str) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.items[split], timeout=self.patience)
 
     def serve(self, name: str) -> None:
         self.take(self.slots[name], self.api_key)
@@ -163,6 +168,16 @@ def test_who_called_it_and_the_loop_around_it(server: Server) -> None:
         "name": "'gpu1'",
     }
     assert server.asked <= 1, "a property is code, and is not run for this"
+
+
+def test_a_predicate_that_holds_while_its_waiter_waits_is_seen(server: Server) -> None:
+    """`notify` has woken another one."""
+    thread = started(server.collect, "train")
+    [line, *_] = lines_of(thread, "self.changed.wait_for")
+    assert not line["met"]
+    server.items["train"].append(1)
+    [line, *_] = lines_of(thread, "self.changed.wait_for")
+    assert line["met"]
 
 
 def test_a_coroutine_has_a_line_too() -> None:

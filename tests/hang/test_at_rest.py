@@ -48,7 +48,7 @@ def test_an_actor_at_which_a_call_waits_for_its_arguments_is_not_merely_idle() -
 
 def test_a_process_that_has_begun_a_call_and_is_in_no_line_of_the_program_is_not_idle() -> None:
     found = verdict([rests(call_in="clock_nanosleep"), actor("a")], seconds=12.0, tasks={"a": frozenset({"t"})})
-    assert found.sentence.endswith("; Node pid 3097 has begun a call, and is in no line of the program"), found.sentence
+    assert found.sentence.endswith("; Node pid 3097 has begun a call, in no line of the program"), found.sentence
     other = verdict([rests(call_in="clock_nanosleep"), actor("a")], seconds=12.0)
     assert "Node" not in other.sentence
 

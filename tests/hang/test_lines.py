@@ -266,6 +266,13 @@ def test_who_holds_what_others_wait_for_is_told_there_too() -> None:
     assert f"{line}{TRAIN}:31" in found.evidence, found.evidence
 
 
+def test_a_predicate_that_holds_by_now_is_told() -> None:
+    inner = {**line(20, "self.changed.wait_for(lambda: self.items)"), "met": True}
+    found = verdict([waits(0, inner), driver()], seconds=20.0)
+    at = found.evidence.index("    self.changed.wait_for(lambda: self.items)")
+    assert found.evidence[at + 1].startswith("    the predicate holds now: the wake-up may have gone to another one")
+
+
 def test_the_loop_of_a_caller_stands_below_its_line() -> None:
     own = {"loop": "for part in parts", "values": {"part": "3"}}
     loop = {"loop": "for micro in batches", "values": {"micro": "[9]", "batches": "list of 4"}}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from types import FrameType, ModuleType
@@ -14,7 +15,7 @@ from typing import Any
 
 from . import counterparts, keeps
 from .caught import handled
-from .expressions import short, tree_of, values
+from .expressions import holds, look, short, tree_of, values
 from .flags import endless
 from .polls import around, asking, outwards, tasks, under
 from .redaction import scrub_start
@@ -42,7 +43,8 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     is {text: value}; `loop` is the innermost one around the line, as `polls.around` has it, or None;
     `endless` one that nothing in it ends, as `flags.endless` has it. The innermost line has `under`, the `if` around
     it; `ends`, what could end its wait; `locals`, what its function keeps; `asking`, the loop that asks Ray, as
-    `polls.asking` has it; and `handles`, the exception in whose handler the thread is, as `caught.handled` has it.
+    `polls.asking` has it; `met`, whether the predicate holds for which it waits; and `handles`, the exception in whose
+    handler the thread is, as `caught.handled` has it.
     """
     known = handled()
     threads = [
@@ -93,7 +95,19 @@ def _innermost_line(frame: FrameType, under_way: Mapping[str, FrameType]) -> Doc
     line, found = _line(frame), _statement_at(frame)
     ends = counterparts.of(found, frame, under_way) if found is not None else None
     known = keeps.of_function(frame, line["values"])
-    return {**line, "under": under(frame), "ends": ends, "locals": known, "asking": asking(frame)}
+    met = found is not None and _is_met(found, frame)
+    return {**line, "under": under(frame), "ends": ends, "locals": known, "asking": asking(frame), "met": met}
+
+
+def _is_met(waits: ast.stmt, frame: FrameType) -> bool:
+    """Whether the predicate of a `condition.wait_for(lambda: ...)` holds: who waits there was not woken up for it."""
+    calls = (node for node in ast.walk(waits) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
+    asked = [node.args[0] for node in calls if node.func.attr == "wait_for" and node.args]  # type: ignore[attr-defined]
+    lambdas = [each for each in asked if isinstance(each, ast.Lambda) and not each.args.args]
+    if len(lambdas) != 1:
+        return False
+    wanted = look(lambdas[0].body, frame)
+    return bool(wanted) if type(wanted) in (list, dict, set, deque) else holds(lambdas[0].body, frame) is True
 
 
 def _statement_at(frame: FrameType) -> ast.stmt | None:
