@@ -35,13 +35,16 @@ from devkit.hang import (
     words,
 )
 from devkit.hang.case import NOTHING, PATIENCE, Case, Seen
-from devkit.hang.facts import FROZEN, Sample
+from devkit.hang.facts import FROZEN, CrashFacts, Sample
 from devkit.hang.records import Kind, Verdict
 from devkit.hang.standing import Standing
 from devkit.hang.states import State, computing
 
 MOST_TOLD = 2  # who waits for something else than who is blamed
 MOST_WORKING = 3  # processes at work, in the evidence
+
+
+CRASHES_SHOWN = 3
 
 
 def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen = NOTHING) -> Verdict:
@@ -70,7 +73,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen 
     found = next(verdict for look in looks if (verdict := look(case)) is not None)
     explained = families.explain(found, case) if "its child" not in found.sentence else found
     explained = unheard.explain(repeats.explain(explained, case), case)
-    return _with_words(_with_stores(explained, first, now), case)
+    return _with_crashes(_with_words(_with_stores(explained, first, now), case), case)
 
 
 def _with_words(found: Verdict, case: Case) -> Verdict:
@@ -92,6 +95,22 @@ def _with_stores(found: Verdict, first: Sample, now: Sample) -> Verdict:
     spills = found.kind == "moves" and object_stores.is_spilling(first.stores, now.stores)
     sentence = f"{found.sentence}, but it is slow: {lines[0]}" if spills else found.sentence
     return replace(found, sentence=sentence, evidence=(*found.evidence, *lines))
+
+
+def _with_crashes(found: Verdict, case: Case) -> Verdict:
+    """Of a hang, what has failed before: Ray is silent about an error that nobody asks for while others wait."""
+    if not found.hang:
+        return found
+    told = " ".join((found.sentence, *found.evidence))
+    own = [each for each in case.now.crashes if each.root is None and each.kind != "driver" and each.said not in told]
+    newest = {(each.role, each.said, each.at): each for each in sorted(own, key=lambda each: each.time)}
+    lines = [_before(each, case.now.time) for each in list(newest.values())[-CRASHES_SHOWN:]]
+    return replace(found, evidence=(*found.evidence, *lines))
+
+
+def _before(found: CrashFacts, now: float) -> str:
+    who = words.of_role(found.role, found.rank) if found.rank is not None else found.role
+    return f"{words.span(max(0.0, now - found.time))} ago in {who}: {words.crash(found)}"
 
 
 def _paused(case: Case) -> Verdict | None:

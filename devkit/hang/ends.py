@@ -24,6 +24,7 @@ class Hop(NamedTuple):
     state: State
     has: str  # with {} for who it is
     is_lock: bool = False
+    does: str = ""  # where it is known better than by its state
 
 
 class Line(NamedTuple):
@@ -40,7 +41,9 @@ class Line(NamedTuple):
         return next(standing, None)
 
     def __str__(self) -> str:
-        hops = [hop.has.format(words.name(hop.state)) + f", which {_does(hop.state)}" for hop in self.hops]
+        hops = [
+            hop.has.format(words.name(hop.state)) + f", {hop.does or f'which {_does(hop.state)}'}" for hop in self.hops
+        ]
         if self.silent:
             hops[-1] = self.hops[-1].has.format(words.name(self.hops[-1].state)) + _SILENT
         return "".join(f"; {hop}" for hop in hops) + (": they wait for each other" if self.closed else "")
@@ -76,13 +79,28 @@ def _hop(case: Case, state: State) -> Hop | None:
         return None
     if (found := _TCP.search(state.about)) and found["remote"]:
         owner = _owner(case, state, found["remote"])
-        return Hop(owner, f"{found['remote']} is {{}}'s") if owner else None
+        serves = _serves(case, owner, found["remote"], state) if owner else ""
+        return Hop(owner, f"{found['remote']} is {{}}'s", does=serves) if owner else None
     thread = state.facts.thread
     if thread is not None and thread.call in _LOCKS:
         holder = _only([each for each in _neighbours(case, state) if thread.target in each.facts.files])
         return Hop(holder, "{} holds it", is_lock=True) if holder else None
     end = _at_its_pipes(case, state)
     return Hop(end, "its other end is {}'s") if end else None
+
+
+def _serves(case: Case, owner: State, address: str, asks: State) -> str:
+    """Of a server without a line of the program, whom one of its threads hears just then, if that is somebody else."""
+    if owner.doing != "idle":
+        return ""
+    for thread in owner.facts.threads:
+        found = _TCP.search(thread.target)
+        if found and found["remote"] and _is_one(found["local"], address, owner.facts.node_ip):
+            near = [each for each in case.states if each is not owner and _is_near(found["remote"], owner, each)]
+            heard = _only([each for each in near if _has(each, found["remote"])])
+            if heard is not None and heard is not asks:
+                return f"whose thread {thread.name} waits for data from {words.name(heard)}"
+    return ""
 
 
 def _neighbours(case: Case, state: State) -> list[State]:

@@ -1000,3 +1000,11 @@ def test_the_page_shows_first_what_the_sentence_is_about() -> None:
     assert (
         "Trainer pid 1900  10.0.0.112\n  loader  train.py:61\n  thread MainThread\n    MainThread  train.py:51" in text
     )
+
+
+def test_what_has_failed_before_and_nobody_has_asked_for_is_told_of_a_hang() -> None:
+    unread = CrashFacts("c9", "w9", "task learn", None, "KeyError: 'eos'", Frame(TRAIN, 55, "learn"), 90.0, None)
+    waiting = process(facts(0, 20, "produce", call_in="clock_nanosleep"), 0)
+    found = verdict([waiting, driver()], seconds=20.0, crashes=[unread])
+    assert found.hang
+    assert any("ago in task learn: crash c9: KeyError: 'eos' at" in line for line in found.evidence), found

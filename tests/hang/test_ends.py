@@ -46,6 +46,17 @@ def test_a_server_that_waits_to_write_to_a_pipe_which_nobody_reads() -> None:
     ) in found.sentence, found.sentence
 
 
+def test_a_server_whose_thread_hears_another_client() -> None:
+    """One thread, and a client that keeps its connection without asking for anything."""
+    server = rests(2, sockets=["127.0.0.1:80"])
+    heard = {"call": "recvfrom", "target": "TCP 127.0.0.1:80 to 127.0.0.1:6", "pipes": []}
+    server["facts"]["threads"] = [{"name": "http", "frames": [], "stopped": False, "wait": heard}]
+    found = verdict([driver(), waits(1, **CLIENT), server, rests(3, sockets=["127.0.0.1:6"])], patience=1.0)
+    assert (
+        "127.0.0.1:80 is Worker pid 1002's, whose thread http waits for data from Worker pid 1003" in found.sentence
+    ), found.sentence
+
+
 def test_two_that_wait_for_each_other() -> None:
     other = waits(2, "recvfrom", "TCP 127.0.0.1:80 to 127.0.0.1:5", 22)
     found = verdict([driver(), waits(1, **CLIENT), other], patience=1.0)
