@@ -28,7 +28,7 @@ from trainer.errors import ConfigError
 from trainer.tracking import METRICS_FILE, written
 from trainer.wrapping import print_line
 
-STEPS, WORKERS, SEED = 160, 2, 1
+STEPS, WORKERS, SEED = 120, 2, 1
 SIZE, TURNS = 3, 8
 CHARACTERS = "LDRUP_OGX!?\n"
 LAYERS, WIDTH, HEADS, POSITIONS = 2, 64, 4, 256
@@ -85,8 +85,8 @@ def overrides(folder: Path) -> list[str]:
         "data.max_prompt_length=16",
         "data.max_response_length=160",
         "data.train_batch_size=32",
-        f"{actor}.ppo_mini_batch_size=16",
-        f"{actor}.ppo_micro_batch_size_per_gpu=64",
+        f"{actor}.ppo_mini_batch_size=8",
+        f"{actor}.ppo_micro_batch_size_per_gpu=32",
         f"{actor}.optim.lr=5e-4",
         f"{rollout}.name=hf",
         f"{rollout}.n=8",
