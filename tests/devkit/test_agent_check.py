@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import normalizers
 
 from devkit import cli
 from devkit.smoke.tiny import make_tokenizer
@@ -97,6 +98,15 @@ def test_with_a_tokenizer_the_mask_is_proved_and_lengths_are_counted(check: Call
     assert code == 1 and record["checks"]["lengths"]["status"] == "fail"
     code, record = check("", *words, "data.max_response_length=20")
     assert code == 0 and "4 of 4 would be cut short" in record["checks"]["lengths"]["detail"]
+
+
+def test_an_observation_that_the_tokenizer_changes_is_named(check: Callable[..., Any], tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(["Start and go on"])
+    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.save_pretrained(tmp_path / "model")
+    code, record = check("", f"actor_rollout_ref.model.tokenizer_path={tmp_path / 'model'}")
+    assert code == 1 and record["checks"]["mask"]["status"] == "fail"
+    assert "turn 0: the observation 'Start " in record["checks"]["mask"]["detail"]
 
 
 @pytest.mark.parametrize(

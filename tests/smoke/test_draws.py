@@ -179,7 +179,7 @@ class Mistake:
     command: str = "default"
 
 
-STREAM = "for uid, sample in zip(prompts.uid_B.tolist(), prompts.sample_B.tolist(), strict=True)"
+STREAM = "samples = zip(prompts.uid_B.tolist(), prompts.sample_B.tolist(), strict=True)"
 DIGEST = 'struct.pack("<qqq", sampling.seed, uid, sample)'
 MISTAKES = {
     "top-p ignored": Mistake(SAMPLING, "sampling.top_p < 1.0", "sampling.top_p < 0.0", "top-p", "at top_p=0.6"),
@@ -234,7 +234,7 @@ MISTAKES = {
     "the same on each rank": Mistake(
         SAMPLING,
         STREAM,
-        "for uid, sample in zip(range(len(prompts)), prompts.sample_B.tolist(), strict=True)",
+        "samples = zip(range(len(prompts)), prompts.sample_B.tolist(), strict=True)",
         "draws-differ",
         "engines repeat each other",
     ),

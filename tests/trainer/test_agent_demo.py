@@ -7,11 +7,15 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from trainer.agent.player import limits_of
 from trainer.config import load
 from trainer.config.agents import agent_notes, agent_problems, env_kwargs
+from trainer.config.schema import ModelConfig
 from trainer.demo import lake
 from trainer.env.frozen_lake import FrozenLake
+from trainer.tokenizer import load_tokenizer
 
 
 def test_its_command_is_one_of_the_trainers(tmp_path: Path) -> None:
@@ -33,6 +37,17 @@ def test_every_board_and_answer_has_its_characters_and_fits(tmp_path: Path) -> N
         )
         turns = limits.turns * limits.turn_tokens + (limits.turns - 1) * longest
         assert turns <= limits.response_tokens
+
+
+def test_the_trainer_loads_the_same_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers makes a Qwen2's tokenizer anew from its vocabulary: no board may lose a line break by that."""
+    monkeypatch.setattr(lake, "TEACHING_STEPS", 1)
+    lake.write_model(tmp_path, 1)
+    loaded, made = load_tokenizer(ModelConfig(path=str(tmp_path))), lake.make_tokenizer()
+    text, _ = FrozenLake(size=3, terse=True).reset(seed=1)
+    ids = made(text, add_special_tokens=False)["input_ids"]
+    assert loaded(text, add_special_tokens=False)["input_ids"] == ids and len(ids) == 3 * 3 + 2
+    assert loaded.decode(ids) == made.decode(ids) == text
 
 
 def test_what_is_taught_is_how_letters_move_and_not_where_to_go() -> None:

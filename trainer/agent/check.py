@@ -167,6 +167,9 @@ def _tokens(played: Sequence[Played], config: Config, tokenizer: Any) -> Iterato
     from trainer.agent.laying import Said, lay  # torch
     from trainer.agent.speech import Speech
 
+    if lost := _lost(played, tokenizer):
+        yield Told("mask", "fail", lost)
+        return
     speech, end = Speech(tokenizer, [tokenizer.eos_token_id], config.agent.speech), tokenizer.eos_token_id
     prompts, responses, drifted = [], [], 0
     for each in played:
@@ -190,6 +193,19 @@ def _tokens(played: Sequence[Played], config: Config, tokenizer: Any) -> Iterato
     again = f"{drifted} of them would be other tokens if they were encoded again, which the trainer never does"
     yield Told("mask", "pass", f"{speech.style}: what is trained of {len(played)} episodes is what was done; {again}")
     yield _lengths(prompts, responses, config)
+
+
+def _lost(played: Sequence[Played], tokenizer: Any) -> str:
+    """The first observation that is another text once it is tokens; empty where all come back."""
+    for each in played:
+        for turn, answer in enumerate(each.answers):
+            found = tokenizer.decode(tokenizer(answer.text, add_special_tokens=False)["input_ids"])
+            if found.strip() != answer.text.strip():
+                said = f"{_short(answer.text)} comes back as {_short(found)}"
+                return (
+                    f"seed {each.seed}, turn {turn}: the observation {said}: the tokenizer loses or changes some of it"
+                )
+    return ""
 
 
 def _lengths(prompts: Sequence[int], responses: Sequence[int], config: Config) -> Told:

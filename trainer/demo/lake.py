@@ -28,9 +28,10 @@ from trainer.errors import ConfigError
 from trainer.tracking import METRICS_FILE, written
 from trainer.wrapping import print_line
 
-STEPS, WORKERS, SEED = 160, 2, 1
+STEPS, WORKERS, SEED = 120, 2, 1
 SIZE, TURNS = 3, 8
 CHARACTERS = "LDRUP_OGX!?\n"
+LINE_BREAK = "Ċ"  # as vocabularies of bytes write it
 LAYERS, WIDTH, HEADS, POSITIONS = 2, 64, 4, 256
 SUCCESS, VALIDATION = "agent/success/mean", "val-agent/success/mean"
 # It is taught what a lake is, by games of drawn letters: an answer is a letter and an end, and a board comes of it. Of
@@ -85,8 +86,8 @@ def overrides(folder: Path) -> list[str]:
         "data.max_prompt_length=16",
         "data.max_response_length=160",
         "data.train_batch_size=32",
-        f"{actor}.ppo_mini_batch_size=16",
-        f"{actor}.ppo_micro_batch_size_per_gpu=64",
+        f"{actor}.ppo_mini_batch_size=8",
+        f"{actor}.ppo_micro_batch_size_per_gpu=32",
         f"{actor}.optim.lr=5e-4",
         f"{rollout}.name=hf",
         f"{rollout}.n=8",
@@ -137,14 +138,18 @@ def show(folder: Path) -> None:
 
 
 def make_tokenizer() -> Any:
-    """A token for each character, and no chat template: turns stand one behind the other."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    """A token for each character, and no chat template: turns stand one behind the other.
+
+    By bytes and without merges, as transformers makes a Qwen2's again from its vocabulary, whatever class saved it.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {token: number for number, token in enumerate((PAD, END, UNKNOWN, *CHARACTERS))}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
+    characters = CHARACTERS.replace("\n", LINE_BREAK)
+    vocabulary = {token: number for number, token in enumerate((PAD, END, UNKNOWN, *characters))}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     special = {"pad_token": PAD, "eos_token": END, "unk_token": UNKNOWN}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, padding_side="left", **special)
 
