@@ -61,7 +61,8 @@ class EndedRun:
     def _has_outlived(self, crash: CrashRecord) -> bool:
         """A script may hide how its Python ended, so only where that was the command."""
         is_alone = os.path.basename(self.command[0] if self.command else "").startswith("python")
-        is_exit = crash.kind == "driver" and crash.exception["type"] == "SystemExit"
+        said = crash.exception["message"]  # of `os._exit`, which nobody catches, it has the name
+        is_exit = crash.kind == "driver" and crash.exception["type"] == "SystemExit" and not said.startswith("os.")
         return is_alone and self.code == 0 and is_exit
 
     def texts(self) -> Iterator[tuple[str, str]]:

@@ -95,6 +95,8 @@ def test_an_exit_that_a_driver_has_caught_is_no_crash(alone: Path) -> None:
     caught = crash(kind="driver", exception={"type": "SystemExit", "message": "2"})
     assert not kept_run(alone, caught, code=0).crashes
     assert kept_run(alone, caught, code=2).crashes
+    hidden = crash(kind="driver", exception={"type": "SystemExit", "message": "os._exit(0) after ValueError"})
+    assert kept_run(alone, hidden, code=0).crashes
 
 
 @pytest.mark.parametrize("code", [-9, 130])

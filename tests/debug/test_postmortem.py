@@ -397,6 +397,19 @@ def test_a_drivers_hard_exit_is_reported_with_what_it_handled_and_one_with_succe
     assert outcome("import os; postmortem.install_in_driver(on_crash); os._exit(0)") == []
 
 
+def test_a_drivers_hard_exit_with_success_on_the_way_out_of_an_error_is_reported() -> None:
+    """Of an exception that is not printed then, nobody hears."""
+    hides = """
+import os
+postmortem.install_in_driver(on_crash)
+try:
+    raise ValueError("rewards and values differ")
+finally:
+    os._exit(0)
+"""
+    assert [each[2] for each in outcome(hides)] == ["os._exit(0) after ValueError: rewards and values differ"]
+
+
 def test_a_hard_exit_with_success_is_reported_where_a_task_ends_by_it() -> None:
     during = """
         import os

@@ -245,7 +245,8 @@ def _watch_hard_exits(report: _Reporter, kind: str) -> None:
     def hard_exit(status: int) -> Any:
         handled = sys.exc_info()[1]
         ours = os.getpid() == here and not _is_rays(sys._getframe(1).f_code.co_filename)
-        if ours and _is_failure(status, kind) and not isinstance(handled, KeyboardInterrupt):
+        fails = _is_failure(status, kind) or (kind == "driver" and isinstance(handled, Exception))
+        if ours and fails and not isinstance(handled, KeyboardInterrupt):
             report(_raised_here(SystemExit(_left_by(status, handled)), handled), kind)
         original(status)
 
