@@ -51,6 +51,7 @@ class Brief:
     file: str = ""  # where it was raised, if that is another process's
     line: int = 0
     function: str = ""
+    raised: str = ""  # the type of what was raised there, if that is another one
 
     @property
     def said(self) -> str:
@@ -120,7 +121,7 @@ def _of_unread(message: str) -> Brief | None:
     kind = found["type"].rpartition(".")[2]
     told = " ".join([found["message"] or "", *lines[at + 1 :]]).strip()
     shown = f"{kind} cannot be unpickled, and Ray shows this in its place: {told}"
-    return Brief("UnserializableException", shown, file, line, function)
+    return Brief("UnserializableException", shown, file, line, function, kind)
 
 
 def _of_task(kind: str, message: str) -> Brief | None:

@@ -93,7 +93,8 @@ def _head(document: Document, now: float, view: _View) -> Text:
     if words.message:
         text.append(f": {short_places(words.message, view.cwd)}", style="not bold red")
     if words.file:
-        text.append(f"\nraised at {place_of(words, view.cwd)}", style="not bold")
+        what = f"{words.raised} was raised" if words.raised else "raised"
+        text.append(f"\n{what} at {place_of(words, view.cwd)}", style="not bold")
     who = label(Who.of(document))
     kind = document.get("kind", "")
     facts = [who, "" if kind == who else kind, f"{document['node_ip']} pid {document['pid']}".strip()]

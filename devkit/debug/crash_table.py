@@ -103,7 +103,9 @@ def _brief(crash: CrashRecord) -> Brief:
 
 def _places(crash: CrashRecord, cwd: str | None) -> list[str]:
     """Where it was raised; of what another process raised, also where that was asked for."""
-    inner, own = place_of(_brief(crash), cwd), where(crash, cwd)
+    words = _brief(crash)
+    inner, own = place_of(words, cwd), where(crash, cwd)
+    inner = f"{words.raised} raised at {inner}" if inner and words.raised else inner
     if inner and is_library(crash.file):  # what Ray read for a call: nobody's line asked for it
         return [inner]
     return [inner, f"asked for at {own}" if own else ""] if inner else [own]

@@ -83,6 +83,7 @@ def read_process(document: Document) -> ProcessFacts:
         concurrency=int(facts.get("concurrency") or 0),
         stopped=bool(facts.get("stops")),
         parent=int(who.get("parent") or 0),
+        orphaned=bool(facts.get("orphaned")),
         fork=_fork(facts.get("forked")),
         command=str(document.get("command") or ""),
         unanswered=tuple((str(each["peer"]), int(each["tries"])) for each in facts.get("unanswered") or ()),

@@ -243,6 +243,7 @@ class ProcessFacts:
     concurrency: int = 0  # how many calls its actor takes at once; 0: not known
     stopped: bool = False  # by a debugger
     parent: int = 0  # pid of the process of the job that it descends from; 0: of none
+    orphaned: bool = False  # who started it, a shell for one, has ended
     fork: Fork | None = None  # it was forked, and has executed no other program since
     command: str = ""  # of another program
     unanswered: tuple[tuple[str, int], ...] = ()  # addresses that do not acknowledge what is sent, and the tries

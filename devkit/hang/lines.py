@@ -47,6 +47,7 @@ def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> li
         lines += [*_met(innermost), *_around(innermost)]
     if not innermost[0].text:
         return lines
+    word = "called"  # by the line above; "further out", where a caller in between shows nothing
     for number in range(1, min(map(len, stacks))):
         callers = [stack[number] for stack in stacks]
         inner = stacks[0][number - 1].at
@@ -55,9 +56,12 @@ def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> li
         if not is_new or len({caller.at for caller in callers}) > 1:
             continue
         loop = _loop(callers) if around else []
-        if loop or any(map(_tells, callers)):
-            lines.append(f"{INDENT}called at {short_path(at.file)}:{at.line}: {_line(callers)}")
-            lines += loop
+        if not loop and not any(map(_tells, callers)):
+            word = "further out"
+            continue
+        lines.append(f"{INDENT}{word} at {short_path(at.file)}:{at.line}: {_line(callers)}")
+        lines += loop
+        word = "called"
     return lines
 
 

@@ -41,7 +41,18 @@ def why(state: State) -> str:
         return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}"
     whom = "threads" if inner.side == inner.count else "calls" if not inner.side else "calls and threads"
     more = f"; {inner.count} of its {whom} wait there" if inner.count > 1 else ""
+    more += _met(state)
     return f"{more}{_holder(inner)}{_of_its_parts(state, inner)}{_blocked_loop(state, inner)}"
+
+
+def _met(state: State) -> str:
+    """Of those that wait for a predicate, how many have it, and wait to be woken up."""
+    stacks = lines.at_place(state)
+    many = sum(stack.lines[0].met for stack in stacks)
+    if not many:
+        return ""
+    of = f" for {many} of them" if len(stacks) > 1 else ""
+    return f"; the predicate holds now{of}, and who waits has not been woken up since"
 
 
 def _blocked_loop(state: State, inner: InnerWait) -> str:

@@ -294,10 +294,14 @@ def waits(states: Iterable[State], awaited: Mapping[str, tuple[str, str]] | None
     return (*lines, *_programs(every))
 
 
+_ORPHANED = "the process that started it, which may be a shell, has ended"
+
+
 def _programs(states: Sequence[State]) -> list[str]:
     """Children that run another program, and what the kernel says that they wait for."""
     found = [state for state in states if state.facts.command]
     lines = [f"{name(state)} runs {state.facts.command} ({_in(state)})" for state in found[:PROGRAM_LINES]]
+    lines += [f"{name(state)} lives on: {_ORPHANED}" for state in states if state.facts.orphaned][:PROGRAM_LINES]
     return lines + ([f"and {len(found) - PROGRAM_LINES} more programs"] if len(found) > PROGRAM_LINES else [])
 
 

@@ -1,4 +1,6 @@
-"""Warnings of the program's own lines. A number that is none is often told of there first, in another process. Pure."""
+"""Warnings of the program's own lines, and numpy's of its numbers. A number that is none is often told of there first,
+in another process. Pure.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,13 @@ def _in(text: str) -> Iterator[tuple[str, str, str, int]]:
     [('UserWarning', 'std(): degrees of freedom is <= 0.', '/a/gae.py', 38)]
     >>> list(_in("/a/gae.py:3: FutureWarning: pass weights_only\\n/v/site-packages/x.py:3: UserWarning: later\\n"))
     []
+    >>> list(_in("/v/site-packages/numpy/_core/_methods.py:211: RuntimeWarning: invalid value in divide\\n"))
+    [('RuntimeWarning', 'invalid value in divide', '/v/site-packages/numpy/_core/_methods.py', 211)]
     """
     for each in _WARNING.finditer(text):
-        if not each["kind"].startswith(_HARMLESS) and not is_library(each["file"]):
+        harmless = each["kind"].startswith(_HARMLESS)
+        of_numbers = each["kind"] == "RuntimeWarning" and "/numpy/" in each["file"]  # its own line: not the caller's
+        if of_numbers or (not harmless and not is_library(each["file"])):
             yield each["kind"], each["said"], each["file"], int(each["line"])
 
 

@@ -273,6 +273,28 @@ def test_a_predicate_that_holds_by_now_is_told() -> None:
     assert found.evidence[at + 1].startswith("    the predicate holds now: the wake-up may have gone to another one")
 
 
+def test_how_many_of_several_have_what_they_wait_for() -> None:
+    at = {"file": TRAIN, "line": 20, "function": "step"}
+    lines = [{**line(20, "self.changed.wait_for(lambda: self.items[split])"), "met": met} for met in (True, False)]
+    said = [{"thread": f"thread {number}", "lines": [each]} for number, each in enumerate(lines)]
+    wait = {"thread": "thread 0", "call": "take", "at": at, "what": "the predicate of a threading.Condition to hold"}
+    known = facts(0, 20, statements=said, primitives=[{**wait, "free": False, "count": 2}])
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    assert "; the predicate holds now for 1 of them, and who waits has not been woken up since" in found.sentence, found
+
+
+def test_a_caller_behind_one_that_shows_nothing_is_not_said_to_have_called() -> None:
+    inner, between, outer = line(20, "ray.wait(refs)"), line(40, "self.join()"), line(50, "run(workers)", workers="2")
+    found = verdict([waits(0, inner, between, outer), driver()], seconds=20.0)
+    assert f"    further out at {TRAIN}:50: run(workers)  # workers = 2" in found.evidence, found.evidence
+
+
+def test_a_child_whose_shell_has_ended_is_told() -> None:
+    left = process({**facts(None, 8, "main"), "orphaned": True}, None, "Grader")
+    found = verdict([left, driver()], seconds=20.0)
+    assert any("lives on: the process that started it, which may be a shell, has ended" in e for e in found.evidence)
+
+
 def test_the_loop_of_a_caller_stands_below_its_line() -> None:
     own = {"loop": "for part in parts", "values": {"part": "3"}}
     loop = {"loop": "for micro in batches", "values": {"micro": "[9]", "batches": "list of 4"}}

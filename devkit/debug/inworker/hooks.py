@@ -112,12 +112,20 @@ def task_facts() -> dict[str, Any]:
 
 
 def crash_folder() -> Path:
-    """Where this node keeps its snapshots: among Ray's logs, so that the dashboard serves them."""
+    """Where this node keeps its snapshots: among Ray's logs, so that the dashboard serves them.
+
+    Of a process without Ray, a worker's child say, in a folder for its own cluster: another's must not count them.
+    """
     if (
         sys.modules.get("ray._private.worker") is not None
         and sys.modules["ray._private.worker"]._global_node is not None
     ):
         return hub_place.log_folder() / hub_place.CRASH_FOLDER
+    import hashlib
     import tempfile
 
-    return Path(tempfile.gettempdir(), f"devkit-{os.geteuid()}", hub_place.CRASH_FOLDER)
+    from . import boot
+
+    cluster = os.environ.get(boot.PLACE) or os.environ.get(boot.ANNOUNCE) or f"pid {os.getpid()}"
+    own = hashlib.blake2b(cluster.encode(), digest_size=6).hexdigest()
+    return Path(tempfile.gettempdir(), f"devkit-{os.geteuid()}", f"{hub_place.CRASH_FOLDER}-{own}")

@@ -20,6 +20,8 @@ WORKER = "worker"  # between two tasks
 RAYS_OWN = "_ray_internal_"  # with this, the names of Ray's own actors begin
 PARENT = "DEVKIT_PARENT"  # where a worker has its card (`card.py`), for children that it spawns
 
+STARTED_BY = os.getppid()  # of a process that was started with devkit in it, who did that
+
 _last: Identity | None = None  # for who asks when Ray has ended
 
 

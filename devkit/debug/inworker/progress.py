@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from . import (
+    boot,
     collectives,
     connected,
     ended,
@@ -24,7 +25,7 @@ from . import (
     turning,
     waits,
 )
-from .identity import identify
+from .identity import STARTED_BY, identify
 from .sources import is_users
 from .spoken import last_lines
 from .stacks import OUR_THREADS, all_threads, asyncio_tasks, awaiting
@@ -73,7 +74,13 @@ def facts(agent: Any) -> Document:
         "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],
         "wrote": last_lines(WROTE),
         "forked": {"at": forked.at()} if forked.is_child() else None,
+        "orphaned": _is_orphaned(),
     }
+
+
+def _is_orphaned() -> bool:
+    """Whether who started it, a shell for one, has ended: a signal to that has not reached this one."""
+    return not forked.is_child() and bool(os.environ.get(boot.CHILD_OF)) and os.getppid() != STARTED_BY
 
 
 def _coroutines() -> Document:
