@@ -39,9 +39,9 @@ def start(folder):
     )
     sys.modules["devkit_inworker"] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    from devkit_inworker import boot
+    from devkit_inworker import later
 
-    boot.start_in_process()
+    later.start_in_process()
 
 
 def run_next(here):

@@ -8,6 +8,7 @@ there is one.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from . import futures, offering, threads, wire
+from . import futures, later, offering, threads, wire
 from .channels import Channels
 from .crashes import Crashes
 from .identity import DRIVER, WORKER, identify
@@ -180,6 +181,7 @@ class Agent:
     def add(self, point: Breakpoint) -> None:
         """Arms it here, from now on."""
         self._reached.points[point.id] = point
+        os.environ[later.ARMED] = "1"  # of children that are started from now on
         if point.raises:
             self.raising.add(point)
             self.wake()
@@ -188,6 +190,8 @@ class Agent:
 
     def remove(self, name: str) -> None:
         point = self._reached.points.pop(name, None)
+        if not self._reached.points:
+            os.environ.pop(later.ARMED, None)
         if point is not None:
             (self.raising if point.raises else self.arming).remove(name)
             self.wake()

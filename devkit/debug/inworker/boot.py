@@ -4,7 +4,8 @@ driver    `devkit run` puts the bundle's folder on PYTHONPATH; its `sitecustomiz
           told by RAY_RUNTIME_ENV_HOOK, calls `runtime_env_hook`, which adds the workers' hook (`ship.py`) to the job
 worker    Ray calls the hook before the first task
 child     of a worker, forked or spawned: it inherits the folder, or the agent itself; a forked one, also of a driver,
-          starts nothing before it is asked (`forked.py`)
+          starts nothing before it is asked (`forked.py`), a spawned one nothing before it has lived for a while
+          (`later.py`)
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from .agent import Agent, current, launch
 from .card import Card
 from .core import asking, watch
 from .identity import has_job
+from .later import CHILD_OF
 from .settings import VARIABLE, Settings, given, in_environment
 from .words import say
 
 SETTINGS = VARIABLE
-CHILD_OF = "DEVKIT_CHILD_OF"  # "pid:worker id" of the worker whose child this is
 ANNOUNCE = "DEVKIT_ANNOUNCE"  # where to write which cluster the driver is in
 BEGUN = ".begun"  # a file beside that one: the program has called `ray.init`, and where it is then, without the hub
 USER_ENV_HOOK = "DEVKIT_USER_ENV_HOOK"  # the RAY_RUNTIME_ENV_HOOK that was set before ours

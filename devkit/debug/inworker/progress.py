@@ -10,13 +10,13 @@ from types import FrameType
 from typing import Any
 
 from . import (
-    boot,
     collectives,
     connected,
     ended,
     forked,
     keeps,
     kernel_view,
+    later,
     locks,
     lookups,
     polls,
@@ -80,7 +80,7 @@ def facts(agent: Any) -> Document:
 
 def _is_orphaned() -> bool:
     """Whether who started it, a shell for one, has ended: a signal to that has not reached this one."""
-    return not forked.is_child() and bool(os.environ.get(boot.CHILD_OF)) and os.getppid() != STARTED_BY
+    return not forked.is_child() and bool(os.environ.get(later.CHILD_OF)) and os.getppid() != STARTED_BY
 
 
 def _coroutines() -> Document:

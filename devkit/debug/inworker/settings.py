@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import private
+from .later import SETTINGS
 
 if TYPE_CHECKING:
     from .records import Breakpoint
 
-VARIABLE = "DEVKIT_SETTINGS"  # the settings of this job: the path of a file, or in a worker's children their text
+VARIABLE = SETTINGS  # the settings of this job: the path of a file, or in a worker's children their text
 MOST_IN_ENVIRONMENT = 65536  # bytes; Linux starts no program with a variable of twice as much
 
 

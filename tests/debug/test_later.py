@@ -1,0 +1,65 @@
+"""A child of a worker loads the debugger when it has lived for a while, or when there is something to tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devkit.debug import bundle
+from devkit.debug.inworker import boot, later
+from devkit.debug.inworker.settings import Settings
+from tests.pace import stretched
+
+LOADED = "'devkit_inworker.boot' in sys.modules"
+
+
+def child(code: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A Python as a worker starts one."""
+    settings = json.dumps(boot.settings_to_json(Settings()))
+    known = {"PYTHONPATH": str(bundle.folder() / "site"), "TMPDIR": str(folder), later.SETTINGS: settings}
+    known |= {later.CHILD_OF: "1:ab", **environ}
+    command = [sys.executable, "-c", f"import sys, time\n{code}"]
+    environment = {**os.environ, **known}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=stretched(30.0))
+
+
+def test_a_short_one_never_loads_it(tmp_path: Path) -> None:
+    done = child(f"print({LOADED})", tmp_path)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+@pytest.mark.parametrize("environ", [{later.ARMED: "1"}, {later.SETTINGS: '{"breakpoints": [1]}'}])
+def test_one_that_may_come_to_a_breakpoint_loads_it_at_once(tmp_path: Path, environ: dict[str, str]) -> None:
+    if later.SETTINGS in environ:
+        assert not later.is_enough({**environ, later.CHILD_OF: "1:ab"})
+    else:
+        assert child(f"print({LOADED})", tmp_path, **environ).stdout == "True\n"
+
+
+def test_one_that_lives_on_has_it(tmp_path: Path) -> None:
+    done = child(f"while not ({LOADED}): time.sleep(0.01)\nprint('there')", tmp_path)
+    assert done.stdout == "there\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import threading\nt = threading.Thread(target=lambda: 1 // 0)\nt.start()\nt.join()", "ZeroDivisionError"),
+        ("import os\nos._exit(3)", "SystemExit"),
+    ],
+)
+def test_what_fails_before_is_kept(tmp_path: Path, code: str, said: str) -> None:
+    done = child(code, tmp_path)
+    kept = [json.loads(each.read_text()) for each in tmp_path.glob("devkit-*/crashes-*/*.json")]
+    assert [each["exception"]["type"] for each in kept] == [said], done.stderr
+    assert done.returncode == (3 if said == "SystemExit" else 0)
+
+
+def test_an_exit_with_success_is_no_reason_to_load_it(tmp_path: Path) -> None:
+    assert child("import os\nos._exit(0)", tmp_path).returncode == 0
+    assert not list(tmp_path.glob("devkit-*/crashes-*/*.json"))
