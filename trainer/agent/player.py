@@ -26,12 +26,17 @@ def read_environment(config: AgentConfig) -> str | None:
         return None
     path = config.env.rpartition(":")[0]
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        return text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
         raise ConfigError(
             f"agent.env={config.env}: {path}: {why}", hint="give a Python file that the driver can read"
         ) from error
+
+
+def text_of(path: str) -> str:
+    """Of a Python file. Raises OSError and UnicodeDecodeError."""
+    return Path(path).expanduser().read_text(encoding="utf-8")
 
 
 def limits_of(config: Config) -> Limits:
