@@ -34,7 +34,7 @@ class ReplayOptions:
 
 
 def main(options: ReplayOptions) -> int:
-    """The exit code: 0 all is as recorded, 1 something is not. Raises UsageError for a record that can't be replayed."""
+    """The exit code: 0 all is as recorded, 1 something is not. Raises UsageError for a record that is no use."""
     sample = nth(read(options.file), options.row, "conversation")
     recorded = _recorded(sample, options)
     last = len(recorded.actions) if options.turn is None else options.turn

@@ -80,8 +80,8 @@ def replay(
 ) -> int:
     """Play a recorded conversation again, without a model.
 
-    What the model said goes into a fresh environment with the recorded seed, in this process: breakpoint() and pdb work.
-    The first answer that is not as recorded is named; then the exit code is 1.
+    What the model said goes into a fresh environment with the recorded seed, in this process: breakpoint() and pdb
+    work. The first answer that is not as recorded is named; then the exit code is 1.
     """
     from devkit.agent.replay import ReplayOptions, main
 

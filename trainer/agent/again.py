@@ -68,9 +68,9 @@ def digest(text: str | None) -> str | None:
 
 
 def again(source: Source, recorded: Recorded, last: int) -> Iterator[Compared]:
-    """Answers until turn `last`, or the first that differs. Raises NoEnvironment, and what a debugger raises at its end.
+    """Answers until turn `last`, or the first that differs; an environment's error goes to stderr with its traceback.
 
-    An environment's own error goes to stderr with its traceback.
+    Raises NoEnvironment, and BdbQuit where somebody leaves the debugger.
     """
     kind, made = source.load(), list[Any]()
     try:
