@@ -40,7 +40,7 @@ def text_of(path: str) -> str:
 
 
 def limits_of(config: Config) -> Limits:
-    """What a trajectory may take."""
+    """What a trajectory may take. In the rank's own process a debugger may stop it for as long as it likes."""
     agent, data = config.agent, config.data
     return Limits(
         turns=agent.max_turns,
@@ -48,7 +48,7 @@ def limits_of(config: Config) -> Limits:
         prompt_tokens=data.max_prompt_length,
         response_tokens=data.max_response_length,
         turn_s=agent.turn_timeout,
-        trajectory_s=agent.trajectory_timeout,
+        trajectory_s=agent.trajectory_timeout if agent.isolate else None,
         at_once=agent.max_envs,
     )
 
