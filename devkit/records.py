@@ -59,6 +59,25 @@ class AgentCheckRecord:
 
 
 @dataclass(frozen=True)
+class AgentReplayRecord:
+    """What `devkit agent replay` found. `difference` is the first, with `turn`, `what`, `recorded` and `replayed`.
+
+    >>> AgentReplayRecord("frozen_lake", 1, 7, 3, None).to_json()["verdict"]
+    'pass'
+    """
+
+    env: str
+    number: int  # of the conversation in its file
+    seed: int
+    answers: int  # that were compared, that of reset included
+    difference: Mapping[str, Any] | None
+
+    def to_json(self) -> Document:
+        verdict: Verdict = "fail" if self.difference else "pass"
+        return {**vars(self), "verdict": verdict}
+
+
+@dataclass(frozen=True)
 class StepRecord:
     """One PPO step: its mean reward, and what else was measured, under the trainer's metric names.
 

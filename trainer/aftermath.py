@@ -18,6 +18,7 @@ def keep_samples(result: ppo.StepResult, config: Config, data: Data, phases: Pha
             dump(
                 *(config.trainer.rollout_data_dir, result.progress.step, samples, data.decode),
                 result.batch.rewards_BT,
+                data.environment,
             )
 
 

@@ -23,6 +23,7 @@ def dump(
     samples: Sequence[tuple[Rollout, Scores]],
     decode: Decode,
     rewards_BT: Tensor | None = None,
+    environment: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes `folder`/STEP.jsonl. `reward` is what was trained on: the score, less a KL penalty where there is one."""
     if folder is None:
@@ -30,6 +31,8 @@ def dump(
     rows = [
         {"step": step, **sample(rollout, scores, i, decode)} for rollout, scores in samples for i in range(len(rollout))
     ]
+    if environment is not None:
+        rows = [row | {"environment": environment} for row in rows]
     if rewards_BT is not None:
         rows = [row | {"reward": reward} for row, reward in zip(rows, rewards_BT.sum(-1).tolist(), strict=True)]
     path = Path(folder).expanduser() / f"{step}.jsonl"
@@ -50,13 +53,16 @@ def sample(rollout: Rollout, scores: Scores, i: int, decode: Decode) -> Mapping[
         "prompt": decode(prompts.ids_BP[i][prompts.mask_BP[i].bool()].tolist()),
         "response": decode(rollout.response_BT[i][rollout.context_BT[i].bool()].tolist()),
         "score": float(scores.score_B[i]),
-        **({} if rollout.episodes is None else conversation(rollout, rollout.episodes[i], i, decode)),
         **{name: value for name, value in extras.items() if not math.isnan(value)},  # NaN: this row has none
+        **({} if rollout.episodes is None else conversation(rollout, rollout.episodes[i], i, decode)),
     }
 
 
 def conversation(rollout: Rollout, episode: Episode, i: int, decode: Decode) -> Mapping[str, Any]:
-    """The turns of a sequence: what was sampled, and what followed upon it; `devkit agent show` reads them."""
+    """The turns of a sequence: what was sampled, and what followed upon it; `devkit agent show` reads them.
+
+    `action` and `observation` are what the environment was given and gave, which `devkit agent replay` needs.
+    """
     ids, logp = rollout.response_BT[i].tolist(), rollout.logp_BT[i].tolist()
     starts = [turn.start for turn in episode.turns[1:]]
     ends = [*starts, int(rollout.context_BT[i].sum())]
@@ -69,9 +75,12 @@ def conversation(rollout: Rollout, episode: Episode, i: int, decode: Decode) -> 
             "answered_ids": ids[turn.end : end],
             "reward": turn.reward,
             "seconds": turn.seconds,
+            "action": turn.action,
+            "observation": turn.observation,
         }
         for turn, end in zip(episode.turns, ends, strict=True)
     ]
     seed = rollout.prompts.rows[i].extra_info.get("seed")
     sample = int(rollout.prompts.sample_B[i])
-    return {"sample": sample, "seed": seed, "ended": episode.ended, "seconds": episode.seconds, "turns": turns}
+    known = {"seed": seed, "ended": episode.ended, "seconds": episode.seconds, "observation": episode.observation}
+    return {"sample": sample, **known, "turns": turns}

@@ -26,7 +26,7 @@ def validate(workers: WorkerGroup, data: Data, config: Config, step: int) -> Met
         scores.append(workers.score(rollouts[-1]))
         told.append(keep.metrics(played, rollouts[-1]))
     samples = list(zip(rollouts, scores, strict=True))
-    dump(config.trainer.validation_data_dir, step, samples, data.decode)
+    dump(config.trainer.validation_data_dir, step, samples, data.decode, environment=data.environment)
     return validation_metrics(rollouts, scores) | keep.of_validation(rollouts, told)
 
 

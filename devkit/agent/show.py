@@ -36,8 +36,8 @@ def main(file: Path, row: int | None, turn: int | None, *, json: bool) -> int:
         else:
             _print(_list(samples))
         return 0
-    sample = _nth(samples, row, "conversation")
-    turns = sample["turns"] if turn is None else [_nth(sample["turns"], turn, "turn")]
+    sample = nth(samples, row, "conversation")
+    turns = sample["turns"] if turn is None else [nth(sample["turns"], turn, "turn")]
     if json:
         emit(_head(row, sample) | {"prompt": sample["prompt"], "turns": turns})
     else:
@@ -48,7 +48,7 @@ def main(file: Path, row: int | None, turn: int | None, *, json: bool) -> int:
 def read(file: Path) -> list[dict[str, Any]]:
     """The samples of a step. Raises UsageError that says which line is none."""
     try:
-        lines = read_regular(file, LARGEST).decode().splitlines()
+        lines = read_regular(file, LARGEST).decode().removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
         raise UsageError(f"cannot read {file}: {why}", hint="give a STEP.jsonl of trainer.rollout_data_dir") from error
@@ -77,7 +77,7 @@ def _is_conversation(sample: Any) -> bool:
     return all(fit) and all(isinstance(number, (int, float)) for turn in turns for number in turn["logp"])
 
 
-def _nth(items: Sequence[Any], number: int, what: str) -> Any:
+def nth(items: Sequence[Any], number: int, what: str) -> Any:
     if number > len(items):
         raise UsageError(f"there is no {what} {number}", hint=f"there are {len(items)}, counted from 1")
     return items[number - 1]
@@ -102,23 +102,23 @@ def _conversation(
     said = f"conversation {number}: {sample['row']}, sample {sample.get('sample')}, seed {sample.get('seed')}"
     yield Text(f"{said}; {sample['ended']}, score {sample['score']:g}", style="bold")
     if only is None:
-        yield from _block("env", sample["prompt"], "")
+        yield from block("env", sample["prompt"])
     for place, turn in enumerate(turns, start=only or 1):
         count, logp = len(turn["sampled_ids"]), turn["logp"]
         mean = f", mean log-prob {sum(logp) / len(logp):.3f}" if logp else ""
         yield Text(
             f"turn {place}: {count} tokens{mean}, reward {turn['reward']:g}, {turn['seconds']:.3f} s", style="bold"
         )
-        yield from _block("model", turn["sampled"], NAME)
+        yield from block("model", turn["sampled"], NAME)
         if turn["answered"]:
-            yield from _block("env", turn["answered"], "")
+            yield from block("env", turn["answered"])
 
 
-def _block(who: str, text: str, style: str) -> Iterator[Text]:
+def block(who: str, text: str, style: str = "") -> Iterator[Text]:
     """Each line with whose it is before it: not by colour alone."""
     for line in text.split("\n"):
         shown = "".join(char if char.isprintable() else " " for char in line)
-        yield Text.assemble((f"{who:>6} | ", "dim"), (shown, style))
+        yield Text.assemble((f"{who:>{6 if len(who) < 7 else 8}} | ", "dim"), (shown, style))
 
 
 def _print(lines: Iterator[Text]) -> None:

@@ -10,7 +10,7 @@ import typer
 from devkit.debug.verbs import Json
 from devkit.durations import duration
 
-app = typer.Typer(name="agent", help="Check environments of agents, show conversations.")
+app = typer.Typer(name="agent", help="Check environments of agents, show and replay conversations.")
 
 
 @app.command()
@@ -61,3 +61,28 @@ def show(
     from devkit.agent.show import main
 
     return main(file, row, turn, json=json)
+
+
+@app.command()
+def replay(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Samples of a step: STEP.jsonl in trainer.rollout_data_dir.")
+    ],
+    row: Annotated[int, typer.Option(metavar="N", min=1, help="The conversation, counted from 1.")],
+    turn: Annotated[int | None, typer.Option(metavar="N", min=1, help="Stop behind this turn.")] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENV", help="Where the environment's file lies now: FILE.py:CLASS [default: as recorded]."
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Play a recorded conversation again, without a model.
+
+    What the model said goes into a fresh environment with the recorded seed, in this process: breakpoint() and pdb
+    work. The first answer that is not as recorded is named; then the exit code is 1.
+    """
+    from devkit.agent.replay import ReplayOptions, main
+
+    return main(ReplayOptions(file, row, turn, env, json))

@@ -15,6 +15,7 @@ from devkit.hang.facts import (
     Document,
     Ended,
     Entry,
+    EnvironmentWait,
     Fork,
     GroupFacts,
     InnerWait,
@@ -73,6 +74,7 @@ def read_process(document: Document) -> ProcessFacts:
         caught=tuple(_caught(each) for each in facts.get("caught") or ()),
         inner=tuple(_inner_wait(each) for each in facts.get("primitives") or ()),
         polls=tuple(_poll(each) for each in facts.get("polls") or ()),
+        environments=tuple(_environment(each) for each in facts.get("environments") or ()),
         standing=tuple(map(_standing, known.get("statements") or ())),
         turning=tuple(map(_turn, known.get("turning") or ())),
         keeps=_values(facts.get("keeps") or {}),
@@ -191,6 +193,19 @@ def _inner_wait(document: Document) -> InnerWait:
 
 def _poll(document: Document) -> Poll:
     return Poll(frame(document["at"]), frame(document["by"]), str(document["loop"]), _values(document["values"]))
+
+
+def _environment(document: Document) -> EnvironmentWait:
+    limit = document["limit"]
+    return EnvironmentWait(
+        str(document["row"]),
+        int(document["sample"]),
+        int(document["turn"]),
+        str(document["what"]),
+        float(document["seconds"]),
+        int(document["pid"]),
+        None if limit is None else float(limit),
+    )
 
 
 def _turn(document: Document) -> Turn:

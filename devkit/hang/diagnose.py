@@ -21,6 +21,7 @@ from devkit.hang import (
     chains,
     circling,
     ends,
+    environments,
     families,
     holding,
     keeping,
@@ -72,7 +73,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen 
     )
     found = next(verdict for look in looks if (verdict := look(case)) is not None)
     explained = families.explain(found, case) if "its child" not in found.sentence else found
-    explained = unheard.explain(repeats.explain(explained, case), case)
+    explained = environments.explain(unheard.explain(repeats.explain(explained, case), case), case)
     return _with_crashes(_with_words(_with_stores(explained, first, now), case), case)
 
 

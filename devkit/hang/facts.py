@@ -182,6 +182,19 @@ class Fork:
 
 
 @dataclass(frozen=True)
+class EnvironmentWait:
+    """An environment of a conversation that was asked, and has not answered."""
+
+    row: str  # "row 3 of guess.py:Guess"
+    sample: int
+    turn: int  # 0: of its reset
+    what: str  # reset, step
+    seconds: float
+    pid: int  # of its process; 0: it lives in the rank's own
+    limit: float | None  # agent.turn_timeout
+
+
+@dataclass(frozen=True)
 class NamedActor:
     """An actor of Ray's table that has a name."""
 
@@ -233,6 +246,7 @@ class ProcessFacts:
     caught: tuple[Caught, ...] = ()
     inner: tuple[InnerWait, ...] = ()
     polls: tuple[Poll, ...] = ()
+    environments: tuple[EnvironmentWait, ...] = ()  # the oldest first
     standing: tuple[Standing, ...] = ()
     turning: tuple[Turn, ...] = ()
     keeps: Values = ()  # the attributes of its actor

@@ -121,3 +121,6 @@ def test_what_has_no_effect_is_noted(lake: Command, command: Command) -> None:
     assert notes(command("agent.max_turns=3"))["agent.max_turns"] == "agent.max_turns has no effect: agent.env is null"
     assert "comes with the trainer" in notes(lake("agent.turn_timeout=5"))["agent.turn_timeout"]
     assert "agent.turn_timeout" not in notes(lake("agent.turn_timeout=null"))
+    assert "agent.trajectory_timeout" not in notes(lake("agent.trajectory_timeout=5"))
+    in_rank = notes(lake("agent.trajectory_timeout=5", "agent.isolate=False"))
+    assert "has no effect" in in_rank["agent.trajectory_timeout"]

@@ -6,10 +6,11 @@ what happens only the second time, is still one replacement.
 
 from __future__ import annotations
 
-from tests.mutants import of_formulas, of_rollouts, of_runs
+from tests.mutants import of_agents, of_formulas, of_rollouts, of_runs
 
 MUTANTS = (*of_rollouts.MUTANTS, *of_formulas.MUTANTS, *of_runs.MUTANTS)
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+OF_TESTS = {mutant.name: mutant for mutant in of_agents.MUTANTS}  # that unit tests must catch
 
 # Those of one run: a mistake that does not hide another one, each for a check of its own. A run takes most of its time
 # to start.

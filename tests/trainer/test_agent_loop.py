@@ -21,8 +21,11 @@ from tests.trainer.conversations import END, SAMPLING, Characters, Scripted, dic
 from trainer.agent import loop
 from trainer.agent.homes import Apart, Home, Houses, Inline
 from trainer.agent.loop import Conversations, Limits
+from trainer.agent.player import limits_of
 from trainer.agent.source import Source
 from trainer.agent.speech import Speech
+from trainer.config.agent_schema import AgentConfig
+from trainer.config.schema import Config
 from trainer.errors import ConfigError
 from trainer.records import Prompts, Rollout
 from trainer.rollout.sampling import uniform_streams
@@ -377,3 +380,19 @@ def test_a_house_that_is_gone_is_built_again(houses: Callable[..., Houses]) -> N
 
 def test_the_wait_for_others_is_short() -> None:
     assert 0 < loop.GATHER_S <= 0.5
+
+
+def test_in_the_ranks_own_process_a_stop_fails_no_trajectory() -> None:
+    """Somebody at a breakpoint in a step takes longer than any limit."""
+
+    class Stopped(Echo):
+        def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+            time.sleep(0.05)
+            return super().step(action)
+
+    agent = AgentConfig(env="a.py:A", isolate=False, turn_timeout=0.01, trajectory_timeout=0.02)
+    for isolate in (False, True):
+        limits = limits_of(replace(Config(), agent=replace(agent, isolate=isolate)))
+        rollout = played(prompts_of([[]] * 2), Scripted(lambda *_: "a"), Stopped, limits)
+        failed = {each.failure.kind for each in rollout.episodes or () if each.failure is not None}
+        assert failed == ({"late"} if isolate else set())

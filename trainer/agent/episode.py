@@ -20,6 +20,8 @@ class Turn:
     end: int  # behind the last sampled token
     reward: float
     seconds: float  # that the environment took to answer
+    action: str = ""  # what was sampled, as the environment got it
+    observation: str = ""  # what it answered, also where that is not laid: behind the last turn
 
     @property
     def tokens(self) -> int:
@@ -49,6 +51,7 @@ class Episode:
         default_factory=dict
     )  # `success` and `metrics` of its last `info` that had any
     failure: Failure | None = None
+    observation: str = ""  # the first, of its reset
 
     @property
     def reward(self) -> float:

@@ -29,6 +29,8 @@ class Said:
     reward: float = 0.0
     seconds: float = 0.0  # of the environment
     answered: Sequence[int] = ()  # what follows; empty behind the last turn
+    action: str = ""  # the sampled tokens as text
+    observation: str = ""  # the environment's answer as text
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def lay(said: Sequence[Said]) -> Laid:
     turns = []
     for turn in said:
         start, count, more = len(ids), len(turn.sampled), len(turn.answered)
-        turns.append(Turn(start, start + count, turn.reward, turn.seconds))
+        turns.append(Turn(start, start + count, turn.reward, turn.seconds, turn.action, turn.observation))
         ids += [*turn.sampled, *turn.answered]
         mask += [1] * count + [0] * more
         logp += [*turn.logp, *[0.0] * more]

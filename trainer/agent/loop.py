@@ -50,6 +50,7 @@ class _Trajectory:
     began: float = 0.0  # monotonic seconds
     asked: float = 0.0
     seconds: float = 0.0
+    observation: str = ""  # the first
     prompt: list[int] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     numbers: dict[str, float] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class _Trajectory:
         return (of_call, "hung") if of_call <= of_all else (of_all, "late")
 
     def episode(self) -> Episode:
-        return Episode(lay(self.said).turns, self.ended, self.seconds, self.numbers, self.failure)
+        return Episode(lay(self.said).turns, self.ended, self.seconds, self.numbers, self.failure, self.observation)
 
 
 class Conversations:
@@ -169,7 +170,7 @@ class Conversations:
             self._begun(trajectory, observed)
 
     def _begun(self, trajectory: _Trajectory, observed: Observed) -> None:
-        trajectory.prompt = self._speech.begin(observed.text)
+        trajectory.observation, trajectory.prompt = observed.text, self._speech.begin(observed.text)
         count, limit = len(trajectory.prompt), self._limits.prompt_tokens
         if not 0 < count <= limit:
             said = f"its first observation has {count} tokens; data.max_prompt_length is {limit}"
@@ -179,7 +180,7 @@ class Conversations:
 
     def _answered(self, trajectory: _Trajectory, observed: Observed) -> None:
         """The last turn has its reward; then the trajectory is at its end, or the observation follows."""
-        turn = replace(trajectory.said[-1], reward=observed.reward, seconds=observed.seconds)
+        turn = replace(trajectory.said[-1], reward=observed.reward, seconds=observed.seconds, observation=observed.text)
         trajectory.said[-1] = turn
         if observed.terminated or observed.truncated:
             trajectory.ended = TERMINATED if observed.terminated else TRUNCATED
@@ -230,10 +231,11 @@ class Conversations:
                 trajectory.said = []
                 self._leave(trajectory)
                 continue
-            trajectory.said.append(Said(ids[:count], logp[:count]))
+            action = self._speech.action(ids[:count])
+            trajectory.said.append(Said(ids[:count], logp[:count], action=action))
             if self._is_late(trajectory):
                 continue
-            self._ask(trajectory, "step", self._speech.action(ids[:count]))
+            self._ask(trajectory, "step", action)
 
     def _is_late(self, trajectory: _Trajectory) -> bool:
         limit = self._limits.trajectory_s

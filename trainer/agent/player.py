@@ -26,7 +26,7 @@ def read_environment(config: AgentConfig) -> str | None:
         return None
     path = config.env.rpartition(":")[0]
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        return text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
         raise ConfigError(
@@ -34,8 +34,13 @@ def read_environment(config: AgentConfig) -> str | None:
         ) from error
 
 
+def text_of(path: str) -> str:
+    """Of a Python file. Raises OSError and UnicodeDecodeError."""
+    return Path(path).expanduser().read_text(encoding="utf-8")
+
+
 def limits_of(config: Config) -> Limits:
-    """What a trajectory may take."""
+    """What a trajectory may take. In the rank's own process a debugger may stop it for as long as it likes."""
     agent, data = config.agent, config.data
     return Limits(
         turns=agent.max_turns,
@@ -43,7 +48,7 @@ def limits_of(config: Config) -> Limits:
         prompt_tokens=data.max_prompt_length,
         response_tokens=data.max_response_length,
         turn_s=agent.turn_timeout,
-        trajectory_s=agent.trajectory_timeout,
+        trajectory_s=agent.trajectory_timeout if agent.isolate else None,
         at_once=agent.max_envs,
     )
 

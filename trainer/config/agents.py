@@ -123,9 +123,9 @@ def agent_notes(config: Config) -> Iterator[Note]:
         return
     if agent.val_episodes == 0:
         yield Note("here", "agent.val_episodes", "agent.val_episodes is 0: validation is off")
-    limits = ("turn_timeout", "trajectory_timeout")
+    limits = ("turn_timeout", "trajectory_timeout") if not agent.isolate else ("turn_timeout",)
     in_rank = agent.env in source.BUILT_IN or not agent.isolate
-    for name in limits[:1] if in_rank else ():
+    for name in limits if in_rank else ():
         if getattr(agent, name) != _DEFAULTS[name] and getattr(agent, name) is not None:
             why = "the environment comes with the trainer" if agent.env in source.BUILT_IN else "agent.isolate is False"
             yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {why}, and runs in the rank's process")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainer.agent.again import environment_facts
+from trainer.agent.player import read_environment
 from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.episodes import TRAIN, VALIDATION, Episodes
@@ -23,6 +25,7 @@ class Data:
     validation: PromptLoader | None
     decode: Callable[[Sequence[int]], str]  # token ids to text
     notes: tuple[str, ...] = field(default=())
+    environment: Mapping[str, Any] | None = None  # that makes the tasks, as samples tell of it
 
 
 def read_data(config: Config) -> Data:
@@ -68,7 +71,8 @@ def _episodes(config: Config, env: str, seed: int, tokenizer: Any) -> Data:
     if agent.val_episodes:
         tasks, size = Episodes(env, agent.val_episodes, seed, VALIDATION), data.val_batch_size or agent.val_episodes
         validation = PromptLoader(tasks, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
-    return Data(train, validation, tokenizer.decode)
+    known = environment_facts(agent, read_environment(agent))
+    return Data(train, validation, tokenizer.decode, environment=known)
 
 
 def total_steps(config: Config, loader: PromptLoader) -> int:

@@ -335,6 +335,7 @@ def start_in_child() -> None:
 
     agent = launch(settings_from_json(given(os.environ)), _from_environment)
     hooks.install(agent, driver=False)
+    _prepare_forks(agent)
 
 
 def _from_environment() -> Document | None:

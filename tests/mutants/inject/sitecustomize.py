@@ -70,6 +70,7 @@ def chain() -> None:
 
 
 if wanted := os.environ.get("SMOKE_MUTANTS"):
-    known = load("_smoke_mutants", HERE.parent / "mutants.py").BY_NAME
+    mutants = load("_smoke_mutants", HERE.parent / "mutants.py")
+    known = {**mutants.BY_NAME, **mutants.OF_TESTS}
     sys.meta_path.insert(0, MutantFinder([known[name] for name in wanted.split(",")]))
 chain()

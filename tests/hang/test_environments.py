@@ -1,0 +1,143 @@
+"""Ranks that wait for environments of their conversations: which one, in which call, and at which line."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from devkit.debug.inworker import environments
+from tests.hang.jobs import Document, driver, facts, frames, process, verdict
+from tests.trainer.conversations import Scripted, prompts_of
+from tests.trainer.test_agent_loop import LIMITS, Echo, played
+from trainer.agent.homes import Houses
+from trainer.agent.source import Source
+
+POLL = {"call_in": "poll", "target": "a socket"}
+GUESS, INSIDE = "/job/guess.py", "/job/trainer/agent/inside.py"
+
+
+def waiting(**changes: Any) -> Document:
+    known = {"row": "row 3 of guess.py:Guess", "sample": 0, "turn": 2, "what": "step", "seconds": 41.0, "pid": 77}
+    return {**known, "limit": 60.0, **changes}
+
+
+def rank(*waits: Document, **changes: Any) -> Document:
+    return process(facts(0, 124, "answered", environments=list(waits), **{**POLL, **changes}), 0)
+
+
+def home(of: Document, *inner: tuple[str, int, str], pid: int = 77, **changes: Any) -> Document:
+    """The process of an environment, below one that forks them."""
+    known = facts(None, 0, forked={"at": None}, **{"call_in": "recvfrom", "target": "a socket", **changes})
+    known["threads"][0]["frames"] = frames(*inner, (INSIDE, 95, "_live"))
+    who = {**of["identity"], "worker_id": f"{of['identity']['worker_id']}-{pid}", "pid": pid, "parent": 1000}
+    return {**process(known, None), "identity": who}
+
+
+def test_one_that_stands_is_named_with_row_turn_line_and_limit() -> None:
+    of = rank(waiting())
+    stuck = home(of, (GUESS, 25, "Guess.ask"), (GUESS, 14, "Guess.step"))
+    found = verdict([of, stuck, driver()], seconds=20.0)
+    assert found.hang
+    assert found.sentence.endswith(
+        "; Worker rank 0 waits for the environment of row 3 of guess.py:Guess, turn 2: its step has not returned for "
+        "41 s (pid 77) at /job/guess.py:25 in Guess.ask; agent.turn_timeout=60 s"
+    )
+    assert found.culprit is not None and (found.culprit.pid, found.culprit.line) == (77, 25)
+
+
+def test_of_several_the_oldest_is_named() -> None:
+    of = rank(waiting(sample=1), waiting(row="row 4 of guess.py:Guess", seconds=2.0, pid=78))
+    sentence = verdict([of, home(of, (GUESS, 25, "Guess.ask")), driver()], seconds=20.0).sentence
+    assert "waits for 2 environments, longest for that of row 3 of guess.py:Guess, sample 1, turn 2: its" in sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"limit": None}, "agent.turn_timeout is null: nothing ends it"),
+        ({"turn": 0, "what": "reset"}, "row 3 of guess.py:Guess: its reset has not returned for 41 s (pid 77)"),
+        ({"pid": 78}, "for 41 s (pid 78); agent"),  # nobody could look at that one
+        ({"pid": 0}, "for 41 s at /job/train.py:124 in answered; it lives in the rank's process"),
+        ({"seconds": 0.2}, None),
+    ],
+)
+def test_what_is_known_of_it(changes: Document, said: str | None) -> None:
+    of = rank(waiting(**changes))
+    sentence = verdict([of, home(of, (GUESS, 25, "Guess.ask")), driver()], seconds=20.0).sentence
+    assert said in sentence if said else "environment" not in sentence
+
+
+def test_one_that_computes_without_end_is_named_too() -> None:
+    of = rank(waiting())
+    before = home(of, (GUESS, 28, "Guess.ask"), cpu=1.0, call_in="")
+    now = home(of, (GUESS, 28, "Guess.ask"), cpu=21.0, call_in="")
+    sentence = verdict([of, before, driver()], [of, now, driver()], seconds=20.0).sentence
+    assert (
+        "is working" in sentence
+        and "turn 2: its step has not returned for 41 s (pid 77) at /job/guess.py:28" in sentence
+    )
+
+
+def test_an_environment_between_two_calls_is_given_no_line() -> None:
+    of = rank(waiting())
+    assert "(pid 77); agent" in verdict([of, home(of), driver()], seconds=20.0).sentence
+
+
+class Stuck(Echo):
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.end = threading.Event(), threading.Event()
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.begun.set()
+        assert self.end.wait(60)
+        return super().step(action)
+
+
+def test_a_rank_tells_of_the_step_that_it_is_in_itself() -> None:
+    stuck = Stuck()
+    prompts = prompts_of([[]])
+    loop = threading.Thread(target=lambda: played(prompts, Scripted(lambda *_: "a"), lambda: stuck))
+    loop.start()
+    assert stuck.begun.wait(60)
+    [found] = environments.describe(sys._current_frames().values())
+    stuck.end.set()
+    loop.join()
+    assert found.pop("seconds") >= 0
+    assert found == {"row": "row 0 of lake", "sample": 0, "turn": 1, "what": "step", "pid": 0, "limit": LIMITS.turn_s}
+    assert environments.describe(sys._current_frames().values()) == []
+
+
+SLEEPS = """
+import time
+
+class Sleeps:
+    def reset(self, *, seed): return "a", {}
+    def step(self, action):
+        if action == "1": time.sleep(1000)
+        return "a", 0.0, True, False, {}
+    def close(self): ...
+"""
+
+
+def test_a_rank_tells_of_processes_that_it_waits_for(tmp_path: Any) -> None:
+    path = tmp_path / "sleeps.py"
+    path.write_text(SLEEPS)
+    houses = Houses(Source(f"{path}:Sleeps", SLEEPS), isolate=True)
+    try:
+        engine = Scripted(lambda context, uid, sample, turn: str(uid))
+        limits = LIMITS.__class__(**{**vars(LIMITS), "turn_s": 3.0})
+        loop = threading.Thread(target=lambda: played(prompts_of([[]] * 2), engine, limits=limits, home=houses.home))
+        loop.start()
+        while not (found := environments.describe(sys._current_frames().values())) or found[0]["seconds"] < 1.0:
+            assert loop.is_alive()
+        assert [(each["row"], each["turn"], each["what"], each["limit"]) for each in found] == [
+            ("row 1 of lake", 1, "step", 3.0)
+        ]
+        assert found[0]["pid"] > 0
+        loop.join()
+    finally:
+        houses.close()
