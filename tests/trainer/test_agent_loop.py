@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from tests.pace import stretched
 from tests.trainer.conversations import END, SAMPLING, Characters, Scripted, dice, prompts_of
-from trainer.agent import loop
+from trainer.agent import contract, loop
 from trainer.agent.homes import Apart, Home, Houses, Inline
 from trainer.agent.loop import Conversations, Limits
 from trainer.agent.player import limits_of
-from trainer.agent.source import Source
+from trainer.agent.source import Source, text_of
 from trainer.agent.speech import Speech
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.schema import Config
@@ -169,7 +169,7 @@ def houses(tmp_path: Path) -> Iterator[Callable[..., Houses]]:
         ("dies", "died", r"its process ended"),
         ("leaves", "died", r"its process ended"),
         ("leaves a child", "died", r"its process ended"),
-        ("exits", "died", r"its process ended"),
+        ("exits", "raised", r"raised SystemExit"),
         ("four", "wrong", r"step gave a tuple of 4 .* and not \(observation, reward, terminated"),
         ("bytes", "wrong", r"no text but a bytes"),
         ("surrogate", "wrong", r"lone surrogate"),
@@ -396,3 +396,34 @@ def test_in_the_ranks_own_process_a_stop_fails_no_trajectory() -> None:
         rollout = played(prompts_of([[]] * 2), Scripted(lambda *_: "a"), Stopped, limits)
         failed = {each.failure.kind for each in rollout.episodes or () if each.failure is not None}
         assert failed == ({"late"} if isolate else set())
+
+
+@pytest.mark.parametrize("name", ["turns", "score", "", "a b", "ü", "x\n"])
+def test_the_name_of_a_metric_is_one_that_can_be_logged_and_is_nobody_elses(name: str) -> None:
+    """A metric `turns` took the place of the recorded turns."""
+    with pytest.raises(contract.Unfit, match="metric"):
+        contract.reset(Reports(name), seed=1)
+    assert contract.reset(Reports("search/hits"), seed=1).numbers == {"search/hits": 1.0}
+
+
+class Reports:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def reset(self, *, seed: int) -> tuple[str, dict[str, dict[str, float]]]:
+        return "go", {"metrics": {self.name: 1.0}}
+
+
+def test_an_error_whose_text_cannot_be_had_is_named_all_the_same() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert contract.told(Odd()) == "Odd: its str raises"
+
+
+@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"# coding: latin-1\n# \xe4\n"])
+def test_a_file_is_read_as_python_reads_it(tmp_path: Path, start: bytes) -> None:
+    path = tmp_path / "lake.py"
+    path.write_bytes(start + b"class Lake: pass\n")
+    assert compile(text_of(str(path)), str(path), "exec")

@@ -11,6 +11,7 @@ reported; the rest is the environment's own. This module runs in an environment'
 from __future__ import annotations
 
 import math
+import re
 import time
 import traceback
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,15 @@ LARGEST = 3.4e38  # of fp32, in which rewards go on
 MOST_CHARACTERS = 4_000_000  # of an observation: no context is that long
 STEP_FORM = "(observation, reward, terminated, truncated, info)"
 _SHOWN = 300  # characters of an error's text
+_NAME = re.compile(r"[A-Za-z_][\w.-]*(?:/[\w.-]+)*", re.ASCII)  # of a metric
+# What the trainer itself writes beside an environment's numbers: into metrics, and into the samples.
+RESERVED = frozenset(
+    {
+        *("turns", "sampled_tokens", "observed_tokens", "env_seconds", "ended", "failed", "dropped", "kept"),
+        *("step", "row", "sample", "seed", "data_source", "ground_truth", "prompt", "response", "score", "reward"),
+        *("seconds", "observation", "environment"),
+    }
+)
 
 
 class Unfit(Exception):
@@ -101,6 +111,11 @@ def _numbers(where: str, info: Any) -> dict[str, float]:
     given = {f"info['metrics']['{name}']": (str(name), value) for name, value in metrics.items()}
     if "success" in info:
         given["info['success']"] = ("success", info["success"])
+    for what, (name, _) in given.items():
+        if not _NAME.fullmatch(name):
+            raise Unfit(f"{what} of {where}: the name of a metric is letters, digits and _ . - /, not {name!r:.40}")
+        if name in RESERVED:
+            raise Unfit(f"{what} of {where} has a name that the trainer uses itself: {name}")
     return {name: _number(f"{what} of {where}", value) for what, (name, value) in given.items()}
 
 
@@ -116,9 +131,16 @@ def _shown(value: Any) -> str:
         return "its repr raises"
 
 
+def _message(error: BaseException) -> str:
+    try:
+        return " ".join(str(error).split())[:_SHOWN]
+    except Exception:  # noqa: BLE001 - a user's `__str__` may raise anything, and this is the text of an error
+        return "its str raises"
+
+
 def told(error: BaseException, files: Iterable[str] = ()) -> str:
     """An error in one line, with the innermost place in one of `files`, else of all."""
-    text = " ".join(str(error).split())[:_SHOWN]
+    text = _message(error)
     frames = traceback.extract_tb(error.__traceback__)
     names = set(files)
     own = [frame for frame in frames if frame.filename in names] or list(frames)

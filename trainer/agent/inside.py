@@ -92,7 +92,7 @@ def _live(line: socket.socket, kind: Any, source: Source) -> None:
                 send(line, {"observed": vars(observed)})
             except contract.Unfit as error:
                 send(line, {"failure": ["wrong", str(error)]})
-            except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported as what it is
+            except BaseException as error:  # noqa: BLE001 - also `sys.exit`: it is reported as what it is
                 send(line, {"failure": ["raised", f"{what} raised {contract.told(error, [source.file])}"]})
     except (EOFError, OSError):
         signal.alarm(CLOSE_S)

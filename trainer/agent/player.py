@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from trainer.agent.homes import Houses
 from trainer.agent.loop import Conversations, Limits
-from trainer.agent.source import Source, is_file
+from trainer.agent.source import Source, is_file, text_of
 from trainer.agent.speech import Speech
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.agents import env_kwargs
@@ -27,16 +26,11 @@ def read_environment(config: AgentConfig) -> str | None:
     path = config.env.rpartition(":")[0]
     try:
         return text_of(path)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
+    except (OSError, UnicodeDecodeError, SyntaxError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in the encoding that it declares"
         raise ConfigError(
             f"agent.env={config.env}: {path}: {why}", hint="give a Python file that the driver can read"
         ) from error
-
-
-def text_of(path: str) -> str:
-    """Of a Python file. Raises OSError and UnicodeDecodeError."""
-    return Path(path).expanduser().read_text(encoding="utf-8")
 
 
 def limits_of(config: Config) -> Limits:

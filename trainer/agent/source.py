@@ -10,6 +10,7 @@ import importlib
 import linecache
 import os
 import sys
+import tokenize
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,8 +63,19 @@ class Source:
         if self.built_in:
             module, name = BUILT_IN[self.env]
             return getattr(importlib.import_module(module), name)
-        assert self.text is not None, "a user's environment has a text"
+        if self.text is None:
+            said, hint = unknown(self.env)
+            raise NoEnvironment(f"agent.env={self.env} {said}", hint)
         return _class_in(_module(self.text, self.file, self.path), self.class_name, self.path)
+
+
+def text_of(path: str) -> str:
+    """A file as Python reads it: a byte order mark is none of it, and it may declare another encoding than UTF-8.
+
+    Raises OSError, SyntaxError and UnicodeDecodeError.
+    """
+    with tokenize.open(os.path.expanduser(path)) as file:
+        return file.read()
 
 
 def is_file(env: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -79,7 +78,7 @@ def _environment_problems(env: str) -> Iterator[Problem]:
         yield Problem(_ENV, f"{_ENV}={env}: {path} is not a file", "give a Python file that the driver can read")
         return
     try:
-        tree = ast.parse(Path(path).expanduser().read_text(encoding="utf-8"), path)
+        tree = ast.parse(source.text_of(path), path)
     except OSError as error:
         yield Problem(_ENV, f"{_ENV}={env}: {path} cannot be read: {error.strerror or error}", "give a Python file")
         return
