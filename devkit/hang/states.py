@@ -239,7 +239,9 @@ def _awaits_ray(state: State) -> bool:
 
 
 def has_advanced(before: ProcessFacts, now: ProcessFacts) -> bool:
-    """A step was made, or a collective begun or ended."""
+    """A step was made, or a collective begun or ended. Of one that gave no answer before, that is not known."""
+    if not before.answers:
+        return False
     if before.step != now.step and now.step is not None:
         return True
     earlier = {group.place: _count(group) for group in before.groups}

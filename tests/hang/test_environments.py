@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import environments
-from tests.hang.jobs import Document, driver, facts, frames, process, verdict
+from tests.hang.jobs import Document, driver, entry, facts, frames, group, process, verdict
 from tests.trainer.conversations import Scripted, prompts_of
 from tests.trainer.test_agent_loop import LIMITS, Echo, played
 from trainer.agent.homes import Houses
@@ -84,6 +84,14 @@ def test_one_that_computes_without_end_is_named_too() -> None:
 def test_an_environment_between_two_calls_is_given_no_line() -> None:
     of = rank(waiting())
     assert "(pid 77); agent" in verdict([of, home(of), driver()], seconds=20.0).sentence
+
+
+def test_a_rank_that_first_gave_no_answer_has_made_no_progress_by_that() -> None:
+    """It computes, so its own thread comes late to answer: what it then tells was there before."""
+    known = {"groups": [group([entry(60)], [0, 1])], "environments": [waiting(pid=0)], "call_in": ""}
+    ranks = [process(facts(each, 25, "Guess.ask", **known), each) for each in (0, 1)]
+    sentence = verdict([process(None, 0), ranks[1], driver()], [*ranks, driver()], seconds=20.0).sentence
+    assert "progress" not in sentence.removeprefix("no progress") and "its step has not returned for 41 s" in sentence
 
 
 class Stuck(Echo):
