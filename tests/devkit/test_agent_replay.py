@@ -36,7 +36,7 @@ class Count:
         return self.line("Start"), {}
     def step(self, action):
         self.at += 1
-        return self.line(f"{action}?"), self.at / 4, self.at == 3, False, {"metrics": {"turns": 5}}
+        return self.line(f"{action}?"), self.at / 4, self.at == 3, False, {"metrics": {"hints": 5}}
     def line(self, word):
         return f"{word} {self.dice.randint(0, self.most)}\\u2028\\x85é"
     def close(self): print("closed")
@@ -121,7 +121,7 @@ def test_a_limit_of_the_run_is_no_end_of_the_environments(
         ("self.at == 3, False", "False, False", 3, "end", "terminated", "goes on"),
         ("self.at += 1", "self.at += 1; 1 / (2 - self.at)", 2, "error", "an answer", "ZeroDivisionError"),
         ("(0, self.most)", "(0, 9) + random.random()", 0, "observation", "Start ", "Start "),
-        ('{"metrics": {"turns": 5}}', "None", 1, "error", "an answer", "info that is no mapping"),
+        ('{"metrics": {"hints": 5}}', "None", 1, "error", "an answer", "info that is no mapping"),
     ],
 )
 def test_the_first_difference_is_named(
