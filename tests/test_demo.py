@@ -23,7 +23,7 @@ from tests.trainer.runs import Run, metrics_of, running, running_on_a_terminal, 
 from trainer import roles
 from trainer.config import check_command
 from trainer.demo import __main__ as demo
-from trainer.demo import task
+from trainer.demo import task, tiny
 
 LEARNED = 0.25  # the reward of the last three steps over that of the first three; it is about 0.45
 SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
@@ -144,7 +144,7 @@ def _export_as_told(run: Run, home: Path) -> None:
     exported = home / shlex.split(line)[-1]
     from transformers import AutoModelForCausalLM
 
-    assert AutoModelForCausalLM.from_pretrained(exported).config.num_hidden_layers == task.LAYERS
+    assert AutoModelForCausalLM.from_pretrained(exported).config.num_hidden_layers == tiny.LAYERS
 
 
 @pytest.mark.ray

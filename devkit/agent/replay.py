@@ -18,7 +18,8 @@ from devkit.errors import UsageError
 from devkit.palette import GOOD
 from devkit.records import AgentReplayRecord
 from trainer.agent.again import Compared, Recorded, again, digest
-from trainer.agent.source import BUILT_IN, NoEnvironment, Source, is_file, text_of
+from trainer.agent.source import BUILT_IN, NoEnvironment, Source, is_file
+from trainer.user_file import text_of
 
 _WHERE = "give --env FILE.py:CLASS where the file lies elsewhere now"
 

@@ -93,8 +93,9 @@ def _head(document: Document, now: float, view: _View) -> Text:
     if words.message:
         text.append(f": {short_places(words.message, view.cwd)}", style="not bold red")
     if words.file:
-        what = f"{words.raised} was raised" if words.raised else "raised"
-        text.append(f"\n{what} at {place_of(words, view.cwd)}", style="not bold")
+        text.append(
+            f"\n{words.raised and f'{words.raised} was '}raised at {place_of(words, view.cwd)}", style="not bold"
+        )
     who = label(Who.of(document))
     kind = document.get("kind", "")
     facts = [who, "" if kind == who else kind, f"{document['node_ip']} pid {document['pid']}".strip()]

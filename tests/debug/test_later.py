@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -29,17 +30,30 @@ def child(code: str, folder: Path, **environ: str) -> subprocess.CompletedProces
 
 
 def test_a_short_one_never_loads_it(tmp_path: Path) -> None:
-    lived = "time.time() - os.stat('/proc/self').st_mtime"  # a machine that is busy may have had it wait
-    done = child(f"import os\nprint(not ({LOADED}) or {lived} > {later.SECONDS})", tmp_path)
+    lived = f"time.time() - {time.time()}"  # a machine that is busy may have had it wait
+    done = child(f"print(not ({LOADED}) or {lived} > {later.SECONDS})", tmp_path)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-@pytest.mark.parametrize("environ", [{later.ARMED: "1"}, {later.SETTINGS: '{"breakpoints": [1]}'}])
-def test_one_that_may_come_to_a_breakpoint_loads_it_at_once(tmp_path: Path, environ: dict[str, str]) -> None:
-    if later.SETTINGS in environ:
-        assert not later.is_enough({**environ, later.CHILD_OF: "1:ab"})
-    else:
-        assert child(f"print({LOADED})", tmp_path, **environ).stdout == "True\n"
+def test_one_that_may_come_to_a_breakpoint_loads_it_at_once(tmp_path: Path) -> None:
+    assert child(f"print({LOADED})", tmp_path, **{later.ARMED: "1"}).stdout == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, True),
+        ({later.ARMED: "1"}, False),
+        ({later.SETTINGS: '{"breakpoints": [{}], "leave_to_ray": false}'}, False),
+        ({later.SETTINGS: '{"breakpoints": [], "leave_to_ray": true}'}, False),
+        ({later.SETTINGS: "/home/a/.cache/devkit/runs/1.settings"}, False),
+        ({later.CHILD_OF: ""}, False),
+        ({later.CHILD_OF: f"{os.getpid()}:ab"}, False),  # the worker itself
+    ],
+)
+def test_who_can_wait_for_it(changed: dict[str, str], expected: bool) -> None:
+    child = {later.CHILD_OF: "1:ab", later.SETTINGS: '{"breakpoints": [], "leave_to_ray": false}'}
+    assert later.is_enough(child | changed) is expected
 
 
 def test_one_that_lives_on_has_it(tmp_path: Path) -> None:

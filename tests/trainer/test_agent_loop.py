@@ -22,7 +22,7 @@ from trainer.agent import contract, loop
 from trainer.agent.homes import Apart, Home, Houses, Inline
 from trainer.agent.loop import Conversations, Limits
 from trainer.agent.player import limits_of
-from trainer.agent.source import Source, text_of
+from trainer.agent.source import Source
 from trainer.agent.speech import Speech
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.schema import Config
@@ -30,6 +30,7 @@ from trainer.errors import ConfigError
 from trainer.records import Prompts, Rollout
 from trainer.rollout.sampling import uniform_streams
 from trainer.rows import repeat, take
+from trainer.user_file import text_of
 
 LIMITS = Limits(
     turns=4, turn_tokens=8, prompt_tokens=40, response_tokens=60, turn_s=20.0, trajectory_s=60.0, at_once=64

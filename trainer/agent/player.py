@@ -6,14 +6,14 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from trainer import user_file
 from trainer.agent.homes import Houses
 from trainer.agent.loop import Conversations, Limits
-from trainer.agent.source import Source, is_file, text_of
+from trainer.agent.source import Source, is_file
 from trainer.agent.speech import Speech
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.agents import env_kwargs
 from trainer.config.schema import Config
-from trainer.errors import ConfigError
 from trainer.interfaces import Engine, Sampling
 from trainer.records import Prompts, Rollout
 from trainer.spec import RunSpec
@@ -24,13 +24,7 @@ def read_environment(config: AgentConfig) -> str | None:
     if config.env is None or not is_file(config.env):
         return None
     path = config.env.rpartition(":")[0]
-    try:
-        return text_of(path)
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text in the encoding that it declares"
-        raise ConfigError(
-            f"agent.env={config.env}: {path}: {why}", hint="give a Python file that the driver can read"
-        ) from error
+    return user_file.read(path, f"agent.env={config.env}: {path}")
 
 
 def limits_of(config: Config) -> Limits:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import linecache
 import os
-import sys
-import tokenize
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from trainer import user_file
 
 BUILT_IN = {"frozen_lake": ("trainer.env.frozen_lake", "FrozenLake")}  # name -> module, class
 MODULE = "agent_environment"
@@ -69,15 +68,6 @@ class Source:
         return _class_in(_module(self.text, self.file, self.path), self.class_name, self.path)
 
 
-def text_of(path: str) -> str:
-    """A file as Python reads it: a byte order mark is none of it, and it may declare another encoding than UTF-8.
-
-    Raises OSError, SyntaxError and UnicodeDecodeError.
-    """
-    with tokenize.open(os.path.expanduser(path)) as file:
-        return file.read()
-
-
 def is_file(env: str) -> bool:
     """Whether `agent.env` names a class in a file.
 
@@ -98,18 +88,12 @@ def unknown(env: str) -> tuple[str, str]:
 def _module(text: str, file: str, shown: str) -> types.ModuleType:
     from trainer.agent.contract import told
 
-    module = types.ModuleType(MODULE)
-    module.__file__ = file
-    sys.modules[MODULE] = module  # dataclasses and pickle look their module up by name
-    if not os.path.exists(file):  # on another node: give tracebacks and debuggers the text
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     try:
-        exec(compile(text, file, "exec"), vars(module))
+        return user_file.load(text, file, MODULE)
     except Exception as error:  # the user's code may raise anything; it is reported, with its cause
         raise NoEnvironment(
             f"{shown} raised while it was loaded: {told(error, [file])}", f"it must load on its own: python {shown}"
         ) from error
-    return module
 
 
 def _class_in(module: types.ModuleType, name: str, shown: str) -> Any:

@@ -11,7 +11,7 @@ import yaml
 
 from trainer.agent import source
 from trainer.config.agent_schema import AgentConfig
-from trainer.config.files import FILE, Rows, kind_of
+from trainer.config.files import FILE, Rows, kind_of, parsed
 from trainer.config.problems import Note, Problem
 from trainer.config.schema import Config
 
@@ -77,14 +77,9 @@ def _environment_problems(env: str) -> Iterator[Problem]:
     if kind_of(path) != FILE:
         yield Problem(_ENV, f"{_ENV}={env}: {path} is not a file", "give a Python file that the driver can read")
         return
-    try:
-        tree = ast.parse(source.text_of(path), path)
-    except OSError as error:
-        yield Problem(_ENV, f"{_ENV}={env}: {path} cannot be read: {error.strerror or error}", "give a Python file")
-        return
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two of nesting without end
-        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-        yield Problem(_ENV, f"{_ENV}={env}: {path} is not Python{line}", f"check it: python -m py_compile {path}")
+    tree = parsed(_ENV, env, path)
+    if isinstance(tree, Problem):
+        yield tree
         return
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     elsewhere = any(isinstance(node, (ast.ImportFrom, ast.Assign, ast.If, ast.Try)) for node in tree.body)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from trainer.config.model_folder import model_faults, tokenizer_faults
 from trainer.config.problems import Note, Problem
 from trainer.config.schema import Config, DataConfig, RewardFunctionConfig
+from trainer.user_file import text_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,21 +137,28 @@ def reward_problems(function: RewardFunctionConfig) -> Iterator[Problem]:
     if kind_of(function.path) != FILE:
         yield Problem(key, f"{key}={function.path} is not a file", "give a Python file")
         return
-    path = Path(function.path).expanduser()
-    try:
-        module = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        yield Problem(key, f"{key}={function.path} cannot be read: {error.strerror or error}", "give a Python file")
-        return
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two of nesting without end
-        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-        yield Problem(key, f"{key}={function.path} is not Python{line}", f"check it: python -m py_compile {path}")
+    module = parsed(key, function.path, function.path)
+    if isinstance(module, Problem):
+        yield module
         return
     names = set(_defined(module))
     if function.name not in names and "*" not in names:
         there = ", ".join(sorted(names)) or "nothing"
         message = f"custom_reward_function.name={function.name} is not defined in {function.path}"
         yield Problem("custom_reward_function.name", message, f"it defines {there}")
+
+
+def parsed(key: str, value: str, path: str) -> ast.Module | Problem:
+    """A user's Python file, or what is wrong with it; `value` is what `key` has."""
+    try:
+        return ast.parse(text_of(path), path)
+    except OSError as error:
+        said = "" if value == path else f": {path}"
+        return Problem(key, f"{key}={value}{said} cannot be read: {error.strerror or error}", "give a Python file")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two of nesting without end
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        said = "" if value == path else f": {path}"
+        return Problem(key, f"{key}={value}{said} is not Python{line}", f"check it: python -m py_compile {path}")
 
 
 def _defined(module: ast.Module) -> Iterator[str]:

@@ -11,7 +11,6 @@ import json
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,10 +18,9 @@ from rich.console import Console
 from rich.text import Text
 
 from trainer import main_ppo
-from trainer.commands import Parser, outcome, output
+from trainer.commands import outcome, output
 from trainer.curve import BLOCKS, Point, svg_curve, text_curve
-from trainer.demo import task
-from trainer.errors import ConfigError
+from trainer.demo import task, tiny
 from trainer.tracking import METRICS_FILE, SCORE, written
 from trainer.wrapping import print_line
 
@@ -34,11 +32,13 @@ STOP = "trainer.rewards.score:score_all"  # as devkit takes it
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m trainer.demo", description="A tiny model learns to add on this machine.")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for example algorithm.adv_estimator=gae")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="a new folder [default: checkpoints/demo-TIME]")
-    parser.add_argument("--verbose", action="store_true", help="tracebacks of errors")
-    return parser.parse_intermixed_args(argv)
+    return tiny.parse(
+        argv,
+        program="trainer.demo",
+        description="A tiny model learns to add on this machine.",
+        example="algorithm.adv_estimator=gae",
+        named="demo",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,9 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command(options: argparse.Namespace) -> int:
     """Everything: make, train, show. Raises TrainerError."""
-    folder: Path = options.output or Path("checkpoints") / time.strftime("demo-%Y%m%d-%H%M%S")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} is not a new folder", hint="give another one as --output")
+    folder = tiny.new_folder(options.output, "demo")
     files = make(folder)
     words = [*overrides(files, folder), *options.overrides]
     with written(folder / COMMAND_FILE, "--output"):

@@ -10,7 +10,6 @@ import argparse
 import json
 import random
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ from rich.console import Console
 from rich.text import Text
 
 from trainer import main_ppo
-from trainer.commands import Parser, outcome, output
+from trainer.commands import outcome, output
 from trainer.curve import BLOCKS, svg_curve, text_curve
+from trainer.demo import tiny
 from trainer.demo.__main__ import ASCII, COMMAND_FILE, CURVE_FILE, script, series
-from trainer.demo.task import END, PAD, UNKNOWN, without_bars
+from trainer.demo.task import END, PAD, UNKNOWN
 from trainer.env.frozen_lake import FrozenLake
-from trainer.errors import ConfigError
 from trainer.tracking import METRICS_FILE, written
 from trainer.wrapping import print_line
 
@@ -32,7 +31,7 @@ STEPS, WORKERS, SEED = 120, 2, 1
 SIZE, TURNS = 3, 8
 CHARACTERS = "LDRUP_OGX!?\n"
 LINE_BREAK = "Ċ"  # as vocabularies of bytes write it
-LAYERS, WIDTH, HEADS, POSITIONS = 2, 64, 4, 256
+POSITIONS = 256
 SUCCESS, VALIDATION = "agent/success/mean", "val-agent/success/mean"
 # It is taught what a lake is, by games of drawn letters: an answer is a letter and an end, and a board comes of it. Of
 # where to go it is taught nothing.
@@ -40,13 +39,13 @@ TEACHING_STEPS, TEACHING_ROWS, TEACHING_RATE = 200, 16, 3e-3
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m trainer.demo.lake", description="A tiny model learns to cross a frozen lake.")
-    parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="for example agent.env_kwargs={size:4,terse:True}"
+    return tiny.parse(
+        argv,
+        program="trainer.demo.lake",
+        description="A tiny model learns to cross a frozen lake.",
+        example="agent.env_kwargs={size:4,terse:True}",
+        named="lake",
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="a new folder [default: checkpoints/lake-TIME]")
-    parser.add_argument("--verbose", action="store_true", help="tracebacks of errors")
-    return parser.parse_intermixed_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,9 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command(options: argparse.Namespace) -> int:
     """Everything: make, train, show. Raises TrainerError."""
-    folder: Path = options.output or Path("checkpoints") / time.strftime("lake-%Y%m%d-%H%M%S")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} is not a new folder", hint="give another one as --output")
+    folder = tiny.new_folder(options.output, "lake")
     console = Console(stderr=True, highlight=False)
     print_line(console, Text(f"A tiny model learns to cross a frozen lake; it is made in {folder}, here and offline."))
     with written(folder, "--output"):
@@ -157,24 +154,9 @@ def make_tokenizer() -> Any:
 def write_model(folder: Path, seed: int) -> None:
     """A Qwen2 of 0.1 million parameters that answers each board with a letter, any of the four."""
     import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
 
     tokenizer = make_tokenizer()
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=WIDTH,
-        intermediate_size=2 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS // 2,
-        max_position_embeddings=POSITIONS,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(seed)
-    model = Qwen2ForCausalLM(config)
+    model = tiny.new_model(tokenizer, seed, POSITIONS)
     optimizer = torch.optim.AdamW(model.parameters(), lr=TEACHING_RATE)
     taught = games(tokenizer, random.Random(seed))
     for _ in range(TEACHING_STEPS):
@@ -185,11 +167,7 @@ def write_model(folder: Path, seed: int) -> None:
         model(input_ids=ids, labels=labels).loss.backward()  # padding stands on the right, where nobody looks
         optimizer.step()
         optimizer.zero_grad()
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    with without_bars():
-        model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    tiny.save(model, tokenizer, folder)
 
 
 def games(tokenizer: Any, drawn: random.Random) -> Iterator[list[int]]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from trainer.demo import tiny
 
 BELOW = 10  # both numbers of a sum
 PAIRS = tuple((a, b) for a in range(BELOW) for b in range(BELOW))
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unknown>"
 CHARACTERS = "0123456789+="
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-LAYERS, WIDTH, HEADS = 2, 64, 4
 POSITIONS = 32
 PROMPT_TOKENS, RESPONSE_TOKENS = 4, 3  # "7+8=", and "15" with its end
 ROWS = 2048
@@ -94,45 +94,10 @@ def make_tokenizer() -> Any:
 
 def write_model(folder: Path, seed: int) -> None:
     """A Qwen2 of 0.1 million parameters that writes a number behind each question, and now and then the right one."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
     tokenizer = make_tokenizer()
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=WIDTH,
-        intermediate_size=2 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS // 2,
-        max_position_embeddings=POSITIONS,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(seed)
-    model = Qwen2ForCausalLM(config)
+    model = tiny.new_model(tokenizer, seed, POSITIONS)
     teach_to_write(model, tokenizer, random.Random(seed))
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    with without_bars():
-        model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-@contextmanager
-def without_bars() -> Iterator[None]:
-    """A bar of transformers for a file of half a megabyte would tear the display of the demo."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+    tiny.save(model, tokenizer, folder)
 
 
 def teach_to_write(model: Any, tokenizer: Any, drawn: random.Random) -> None:

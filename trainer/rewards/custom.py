@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import linecache
 import os
-import sys
 import types
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from trainer import user_file
 from trainer.errors import ConfigError, RewardError
 from trainer.rewards import blame
 from trainer.rewards.scorer import Scorer
@@ -28,14 +26,7 @@ def read_source(config: RewardFunctionConfig) -> str | None:
     """
     if config.path is None:
         return None
-    try:
-        return Path(config.path).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else "not a UTF-8 text"
-        raise ConfigError(
-            f"custom_reward_function.path={config.path}: {why}",
-            hint="give a Python file that the driver can read",
-        ) from exc
+    return user_file.read(config.path, f"custom_reward_function.path={config.path}")
 
 
 def load_function(source_text: str, path: str, name: str) -> Scorer:
@@ -57,19 +48,13 @@ def load_function(source_text: str, path: str, name: str) -> Scorer:
 
 
 def _load_module(source_text: str, filename: str, shown: str) -> types.ModuleType:
-    module = types.ModuleType(MODULE)
-    module.__file__ = filename
-    sys.modules[MODULE] = module  # dataclasses and pickle look their module up by name
-    if not os.path.exists(filename):  # on another node: give tracebacks and debuggers the text
-        linecache.cache[filename] = (len(source_text), None, source_text.splitlines(keepends=True), filename)
     try:
-        exec(compile(source_text, filename, "exec"), vars(module))
+        return user_file.load(source_text, filename, MODULE)
     except Exception as exc:  # the user's code may raise anything; it is reported, with its cause
         raise RewardError(
             f"{shown} raised while it was loaded: {blame.what(exc)}{_where(exc, filename)}",
             hint=f"it must load on its own: python {shown}",
         ) from exc
-    return module
 
 
 def _where(exc: Exception, filename: str) -> str:

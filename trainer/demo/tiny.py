@@ -1,0 +1,78 @@
+"""What the demos share: their command line, a new folder, and a model of 0.1 million parameters."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainer.commands import Parser
+from trainer.errors import ConfigError
+
+LAYERS, WIDTH, HEADS = 2, 64, 4
+
+
+def parse(
+    argv: Sequence[str] | None, *, program: str, description: str, example: str, named: str
+) -> argparse.Namespace:
+    """`example` of an override; `named`: how its folder begins below checkpoints/."""
+    parser = Parser(prog=f"python -m {program}", description=description)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=f"for example {example}")
+    parser.add_argument("--output", type=Path, metavar="DIR", help=f"a new folder [default: checkpoints/{named}-TIME]")
+    parser.add_argument("--verbose", action="store_true", help="tracebacks of errors")
+    return parser.parse_intermixed_args(argv)
+
+
+def new_folder(given: Path | None, named: str) -> Path:
+    """Where everything goes. Raises ConfigError for a folder with something in it."""
+    folder = given or Path("checkpoints") / time.strftime(f"{named}-%Y%m%d-%H%M%S")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is not a new folder", hint="give another one as --output")
+    return folder
+
+
+def new_model(tokenizer: Any, seed: int, positions: int) -> Any:
+    """A Qwen2 for contexts of so many tokens."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        intermediate_size=2 * WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS // 2,
+        max_position_embeddings=positions,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    torch.manual_seed(seed)
+    return Qwen2ForCausalLM(config)
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    with _without_bars():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """A bar of transformers for a file of half a megabyte would tear the display of the demo."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
