@@ -75,6 +75,7 @@ class PPOWorker:
 
     def meet_retriever(self, retriever: Retriever) -> Met | TrainerError:
         """Gives it to this rank and its environments; what was found there, or why it is of no use."""
+        from trainer.errors import TrainerError
         from trainer.retrieval.meeting import meet
 
         try:

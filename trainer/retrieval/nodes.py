@@ -73,12 +73,11 @@ class Servers:
         Raises the first TrainerError of any of them, with the node's name; DeadlineError after `timeout_s`.
         """
         remote = ray.remote(num_cpus=0, num_gpus=0, max_restarts=0)(RetrieverServer)
-        calls = {}
+        calls: dict[Any, str] = {}
         for number, node in enumerate(nodes):
             place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-            actor = remote.options(name=f"{self._name}-retriever-{number}", scheduling_strategy=place).remote(
-                path, topk
-            )
+            named = remote.options(name=f"{self._name}-retriever-{number}", scheduling_strategy=place)
+            actor: Any = named.remote(path, topk)
             self._actors.append(actor)
             calls[actor.start.options(name="index").remote()] = node
         return self._gathered(calls, nodes, path, timeout_s)
@@ -145,7 +144,8 @@ def _meet(
     """By name of the node. Raises what the first of its ranks found amiss, with that name."""
     wanted = config.retriever
     given = {info.rank: Retriever(urls[info.node_id], wanted.topk, wanted.timeout) for info in playing}
-    found, met = ranks.meet_retrievers(given), {}
+    found = ranks.meet_retrievers(given)
+    met: dict[str, Met] = {}
     for info in playing:
         name, answer = names.get(info.node_id, info.node_ip), found[info.rank]
         if isinstance(answer, TrainerError):

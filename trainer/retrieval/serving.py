@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from trainer.retrieval import bm25, corpus
@@ -38,16 +39,19 @@ class RetrieverServer:
         from trainer.retrieval.server import Server, bind, url_of
 
         index = bm25.Index(corpus.read(self._path))
-        listener, ready = bind(HOST, 0), threading.Event()
+        listener, listens = bind(HOST, 0), Future[None]()
         server = Server(index, self._topk)
 
         def serve() -> None:
             async def run() -> None:
-                await server.run(listener, ready.set, asyncio.Event())  # which nobody sets
+                await server.run(listener, lambda: listens.set_result(None), asyncio.Event())  # which nobody sets
 
-            asyncio.run(run())
+            try:
+                asyncio.run(run())
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is raised below, where somebody waits
+                listens.set_exception(error)
 
         threading.Thread(target=serve, name="retriever", daemon=True).start()
-        ready.wait()
+        listens.result()
         held = index.corpus
         return Served(url_of(listener, HOST), os.getpid(), len(held), held.digest, index.seconds)
