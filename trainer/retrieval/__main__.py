@@ -15,6 +15,7 @@ from trainer.commands import Parser, outcome
 from trainer.errors import ConfigError
 from trainer.retrieval import bm25, corpus
 from trainer.retrieval.client import TOPK
+from trainer.retrieval.meeting import count
 
 PORT = 8000  # Search-R1's
 
@@ -38,7 +39,7 @@ def serve(options: argparse.Namespace) -> int:
     with bind(options.host, options.port) as listener:  # what is wrong with it shows before an hour of indexing
         index = bm25.Index(corpus.read(options.corpus))
         url = url_of(listener, options.host)
-        held = f"{len(index.corpus):,} passages of {index.corpus.name}, digest {index.corpus.digest}"
+        held = f"{count(len(index.corpus))} of {index.corpus.name}, digest {index.corpus.digest}"
 
         def ready() -> None:
             print(f"retriever at {url}: {held}, indexed in {index.seconds:.1f} s", flush=True)

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPException, responses
+from http.client import HTTPException, IncompleteRead, RemoteDisconnected, responses
 
 from trainer.errors import RetrieverDown, RetrieverSlow, RetrieverWrong
 from trainer.retrieval import api, http
@@ -120,6 +120,10 @@ def _many(count: int, one: str, more: str) -> str:
 
 
 def _reason(error: BaseException | None) -> str:
+    if isinstance(error, RemoteDisconnected):
+        return "it hung up without an answer"
+    if isinstance(error, IncompleteRead):
+        return "it hung up in the middle of its answer"
     if isinstance(error, HTTPException):
-        return "it broke off in the middle of its answer" if str(error) else "it hung up"
+        return "its answer is no HTTP"
     return (getattr(error, "strerror", None) or " ".join(str(error).split())).lower() or type(error).__name__

@@ -57,7 +57,8 @@ def ask(url: str, body: bytes | None, timeout_s: float) -> Answer:
         read = response.read(MOST_BYTES + 1)
         if len(read) > MOST_BYTES:
             raise TooLong(f"over {MOST_BYTES // 2**20} MiB")
-        if response.length:  # `read` of a size does not say so itself
+        cut_off = response.length is None and not response.chunked and not read  # perhaps in its headers
+        if response.length or cut_off:  # `read` of a size does not say so itself
             raise http.client.IncompleteRead(read, response.length)
         return Answer(response.status, response.reason, read)
     finally:

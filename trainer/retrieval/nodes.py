@@ -157,7 +157,7 @@ def _meet(
 def _summary(met: Mapping[str, Met], *, started: bool) -> str:
     """One line of what was found.
 
-    >>> _summary({"10.0.0.1": Met("http://r:8000/retrieve", "ab12", 137, "", 0.002)}, started=False)
+    >>> _summary({"10.0.0.1": Met("http://r:8000/retrieve", "ab12", 137, frozenset(), 0.002)}, started=False)
     'retriever: 137 passages, digest ab12, at http://r:8000/retrieve; a search from node 10.0.0.1 took 2 ms'
     """
     slowest = max(met, key=lambda name: met[name].seconds)
