@@ -19,7 +19,7 @@ from trainer.config.schema import Config
 from trainer.errors import ConfigError, DeadlineError, RetrieverDown, RetrieverWrong, TrainerError
 from trainer.retrieval import Retriever, here, nodes
 from trainer.retrieval.meeting import CANARIES, Met, meet, require_same
-from trainer.retrieval.node import VARIABLE, variables
+from trainer.retrieval.node import VARIABLE, given, variables
 from trainer.worker import WorkerInfo
 
 
@@ -65,7 +65,7 @@ def take(home: Any, what: str, argument: Any) -> str:
 
 
 def test_without_one_it_says_how_to_have_one() -> None:
-    with pytest.raises(ConfigError, match="no retriever") as caught:
+    with pytest.raises(ConfigError, match="there is no retriever here") as caught:
         here()
     assert "retriever.serve" in caught.value.hint
 
@@ -196,3 +196,11 @@ def test_one_that_takes_too_long_to_index_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(nodes.ray, "wait", lambda pending, timeout: ([], list(pending)))
     with pytest.raises(DeadlineError, match=r"not indexed within 5 s on node 10\.0\.0\.1, 10\.0\.0\.2"):
         nodes.Servers("ppo")._gathered({1: "n1", 2: "n2"}, {"n1": "10.0.0.1", "n2": "10.0.0.2"}, "c.jsonl", 5.0)
+
+
+def test_by_hand_a_url_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "http://10.0.0.7:8000/retrieve")
+    assert here() == Retriever("http://10.0.0.7:8000/retrieve")
+    with given(Retriever("http://127.0.0.1:1/x", topk=1)):
+        assert here().topk == 1
+    assert here().topk == 3

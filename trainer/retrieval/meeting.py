@@ -43,11 +43,13 @@ def count(passages: int) -> str:
 
 
 def meet(retriever: Retriever) -> Met:
-    """Makes `retriever` that of this process and of what it starts, and looks whether it is of use.
-
-    Raises RetrieverDown, RetrieverSlow, RetrieverWrong.
-    """
+    """Makes `retriever` that of this process and of what it starts, and looks at it. Raises as `look` does."""
     os.environ.update(variables(retriever))
+    return look(retriever)
+
+
+def look(retriever: Retriever) -> Met:
+    """Whether it is of use. Raises RetrieverDown, RetrieverSlow, RetrieverWrong."""
     health = retriever.health()
     began = time.monotonic()
     found = retriever.search(CANARIES)
