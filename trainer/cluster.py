@@ -225,7 +225,8 @@ class WorkerPool:
     def meet_retrievers(self, retrievers: Mapping[int, Retriever]) -> dict[int, Met | TrainerError]:
         """See `retrieval.nodes.Ranks`."""
         calls = [self._actors[rank].meet_retriever.remote(retriever) for rank, retriever in retrievers.items()]
-        found = self._gather("meet_retriever", calls, self._start_s, list(retrievers))
+        limit_s = self._start_s + 2 * max(each.timeout for each in retrievers.values())  # its health, and a search
+        found = self._gather("meet_retriever", calls, limit_s, list(retrievers))
         return dict(zip(retrievers, found, strict=True))
 
     def build(self, spec: RunSpec) -> tuple[Choice, ...]:

@@ -59,6 +59,7 @@ def test_the_corpus_is_the_drivers_path(lake: Command, corpus: Path, monkeypatch
         ((URL, "retriever.topk=0"), "retriever.topk", "out of range"),
         ((URL, "retriever.topk=1001"), "retriever.topk", "out of range"),
         ((URL, "retriever.timeout=0"), "retriever.timeout", "out of range"),
+        ((URL, "retriever.timeout=1e12"), "retriever.timeout", "out of range"),
     ],
 )
 def test_what_is_refused(lake: Command, corpus: Path, words: tuple[str, ...], key: str, said: str) -> None:

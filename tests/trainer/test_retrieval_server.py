@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -24,7 +25,7 @@ from tests.trainer.retrievers import PASSAGES, corpus_of, serving
 from tests.trainer.runs import DEADLINE_S, running, wait_until_gone
 from trainer.errors import RetrieverError, RetrieverWrong
 from trainer.retrieval import Passage, Retriever, bm25
-from trainer.retrieval.server import asked, bind
+from trainer.retrieval.server import Server, asked, bind
 
 GOETHE = Passage("0", '"Goethe"', "German writer of Faust, a tragedy (1749-1832)")
 
@@ -146,6 +147,16 @@ def test_a_port_that_is_taken_or_none() -> None:
     for host, port in (("127.0.0.1", 99999), ("no-such-host.invalid", 0)):
         with pytest.raises(RetrieverError, match="cannot listen at"):
             bind(host, port)
+
+
+def test_two_that_bind_one_port_before_either_listens() -> None:
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with bind("127.0.0.1", port) as second:  # as the system has it
+            first.listen()
+            served = Server(bm25.Index(corpus_of()), 3).run(second, lambda: pytest.fail("it listens"), asyncio.Event())
+            with pytest.raises(RetrieverError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use"):
+                asyncio.run(served)
 
 
 def command(*words: str) -> list[str]:

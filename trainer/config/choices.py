@@ -138,7 +138,7 @@ RANGES: dict[str, Range] = {
     "agent.trajectory_timeout": _POSITIVE,
     "agent.min_kept": _SHARE,
     "retriever.topk": Range(1, 1000),
-    "retriever.timeout": _POSITIVE,
+    "retriever.timeout": _number(0, 86400, open_low=True),  # a socket takes no more than some years
     "trainer.nnodes": Range(1, 2**14),
     "trainer.n_gpus_per_node": Range(1, 2**10),
     **{f"trainer.device_mapping.{role}": Range(0, 2**24) for role in ("actor", "rollout", "ref", "critic")},

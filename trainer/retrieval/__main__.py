@@ -18,6 +18,7 @@ from trainer.retrieval.client import TOPK
 from trainer.retrieval.meeting import count
 
 PORT = 8000  # Search-R1's
+MANY = 1_000_000  # passages whose index takes so long that it is worth a word
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -37,7 +38,10 @@ def serve(options: argparse.Namespace) -> int:
         raise ConfigError(f"--topk {options.topk}: out of range", hint=f"give a number from 1 to {MOST_TOPK}")
     bm25.library()
     with bind(options.host, options.port) as listener:  # what is wrong with it shows before an hour of indexing
-        index = bm25.Index(corpus.read(options.corpus))
+        read = corpus.read(options.corpus)
+        if len(read) > MANY:
+            print(f"note: indexing {count(len(read))} takes minutes", file=sys.stderr)
+        index = bm25.Index(read)
         url = url_of(listener, options.host)
         held = f"{count(len(index.corpus))} of {index.corpus.name}, digest {index.corpus.digest}"
 

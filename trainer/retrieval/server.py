@@ -23,6 +23,7 @@ from trainer.retrieval.bm25 import Index
 MOST_BYTES = 2**24  # of a request
 MOST_QUERIES = 4096  # in a request
 MOST_TOPK = 1000
+BACKLOG = 1024  # connections that wait to be taken
 _END_S = 5.0  # that requests under way have, once the server is to end
 
 
@@ -40,11 +41,19 @@ class Server:
         self._thread = ThreadPoolExecutor(1, "search")
 
     async def run(self, listener: socket.socket, ready: Callable[[], None], end: asyncio.Event) -> None:
-        """Serves on a socket that is bound, from before `ready` is called until `end` is set."""
+        """Serves on a socket that is bound, from before `ready` is called until `end` is set.
+
+        Raises RetrieverError where another process has come to listen there meanwhile.
+        """
         runner = web.AppRunner(self.app(), access_log=None, shutdown_timeout=_END_S)
         await runner.setup()
         try:
-            await web.SockSite(runner, listener, backlog=1024).start()
+            try:
+                listener.listen(BACKLOG)
+            except OSError as error:
+                host, port, *_ = listener.getsockname()
+                raise _no_address(host, port, error) from error
+            await web.SockSite(runner, listener, backlog=BACKLOG).start()
             ready()
             await end.wait()
         finally:
@@ -135,11 +144,15 @@ def bind(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except (OSError, OverflowError, UnicodeError) as error:
-        raise RetrieverError(
-            f"cannot listen at {host}:{port}: {getattr(error, 'strerror', None) or error}",
-            hint="another server may have that port: give another one with --port, or 0 for one that is free",
-        ) from error
+        raise _no_address(host, port, error) from error
     return listener
+
+
+def _no_address(host: str, port: int, error: Exception) -> RetrieverError:
+    return RetrieverError(
+        f"cannot listen at {host}:{port}: {getattr(error, 'strerror', None) or error}",
+        hint="another server may have that port: give another one with --port, or 0 for one that is free",
+    )
 
 
 def url_of(listener: socket.socket, host: str) -> str:
