@@ -64,6 +64,7 @@ class Process:
     idle_tasks: int = 0
     error: str | None = None
     role: str = ""  # as the hub has it
+    call: str = ""  # the actor's method, or the task, that is under way
 
     @property
     def own(self) -> Stack:
@@ -113,6 +114,7 @@ def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
         idle_tasks=sum(is_task(name) for name in idle),
         error=document.get("error"),
         role=str(document.get("role") or ""),
+        call=str(document.get("call") or ""),
     )
 
 

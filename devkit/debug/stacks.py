@@ -82,9 +82,16 @@ def page(merged: Merged, *, everything: bool = False, cwd: str | None = None) ->
     blocks = [_group_block(one, merged, everything, cwd) for one in merged.groups]
     for process in merged.silent:
         blocks.append(Text(f"{_named(process)}: no stack: {process.error}", style="red"))
-    if merged.idle:
-        names = ", ".join(_named(process) for process in merged.idle)
-        blocks.append(Text(f"{count(len(merged.idle), 'process')} idle: {names}", style="dim"))
+    called = [process for process in merged.idle if process.call and not process.is_child]
+    idle = [process for process in merged.idle if process not in called]
+    if called:
+        names = ", ".join(f"{_named(process)} ({process.call})" for process in called)
+        blocks.append(
+            Text(f"{count(len(called), 'process')} in a call, in no line of the program: {names}", style="dim")
+        )
+    if idle:
+        names = ", ".join(map(_named, idle))
+        blocks.append(Text(f"{count(len(idle), 'process')} idle: {names}", style="dim"))
     if merged.odd:
         everyone = list(merged.by_who)
         blocks.append(Text(differing(merged.odd, everyone), style=f"bold {CAUTION}"))

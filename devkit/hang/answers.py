@@ -16,6 +16,7 @@ from devkit.hang.facts import (
     Ended,
     Entry,
     EnvironmentWait,
+    FarEnd,
     Fork,
     GroupFacts,
     InnerWait,
@@ -113,6 +114,7 @@ def _thread(document: Document) -> ThreadFacts:
         str(wait.get("call") or ""),
         str(wait.get("target") or ""),
         tuple(map(str, wait.get("pipes") or ())),
+        tuple(FarEnd(int(each["pid"]), str(each["command"]), bool(each["orphan"])) for each in wait.get("far") or ()),
         _is_side(document),
         int(document.get("turns") or 0),
     )

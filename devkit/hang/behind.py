@@ -1,7 +1,8 @@
-"""Calls that wait at an actor whose only turn is taken by a loop that nothing but another call ends. Pure.
+"""Loops of actors that nothing but another call ends, and whoever waits for one, or behind one. Pure.
 
 `while self.running` in a method of an actor that takes one call at a time: `stop` is queued behind it, as is whatever
-else is called there. The loop works, and whoever waits for such a call does so for ever.
+else is called there. The loop works, and whoever waits for such a call does so for ever. So does who waits for the
+call that is in the loop, where nobody is left to call what ends it: a service that was joined as if it were work.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from devkit.hang import chains, words
 from devkit.hang.calls import QUEUED
 from devkit.hang.case import Case
 from devkit.hang.chains import End
+from devkit.hang.facts import ProcessFacts
 from devkit.hang.records import Verdict
 from devkit.hang.standing import Endless, Line, Standing
 from devkit.hang.states import State
+
+_WAITS = frozenset({"idle", "ray", "collective"})  # for somebody else
 
 
 class _Taken(NamedTuple):
@@ -45,6 +49,57 @@ def verdict(case: Case) -> Verdict | None:
     )
     culprit = words.culprit(first.holder, first.line.at)
     return Verdict("stuck", text, culprit, None, words.waits(case.states, chains.awaited(case)), case.decided(0.0))
+
+
+def joined(case: Case) -> Verdict | None:
+    """Who waits for such a loop to end, while nobody is at work who could call what ends it."""
+    for end in chains.ends(case):
+        state, waiter = end.holder, end.waiter
+        if state is None or end.call is None or not end.runs or end.wait.ends:
+            continue
+        line = _loop_of(end.call.name, state, case.before.get(state.facts.id))
+        if line is None or line.endless is None or _may_be_called(case, state, line.endless, waiter):
+            continue
+        if len(end.wait.tasks) - 1 >= end.wait.needed:
+            continue
+        file, loop = short_path(line.at.file), line.endless
+        values = f" ({', '.join(f'{name} = {value}' for name, value in loop.values)})" if loop.values else ""
+        who = " or ".join(f"{each.function} ({file}:{each.line})" for each in loop.by)
+        text = (
+            f"no progress: {words.name(waiter)} waits{words.at_frame(end.wait.at)} for {end.call.name}, which is in "
+            f"the loop `{loop.loop}`{values}{words.at_frame(line.at)} in {words.name(state)}: only an exception or a "
+            f"call of {who} would end it, and nobody is at work who may call that"
+        )
+        evidence = words.waits(case.states, chains.awaited(case))
+        return Verdict("stuck", text, words.culprit(waiter, end.wait.at), None, evidence, case.decided(0.0))
+    return None
+
+
+def _loop_of(call: str, state: State, before: ProcessFacts | None) -> Line | None:
+    """The line of the function that was called, in such a loop, then and now; a loop without a condition is no service
+    that somebody could end.
+    """
+    name = call.rpartition(".")[2]
+    now, then = (
+        {line.at.function: line for stack in each.standing for line in stack.lines}
+        for each in (state.facts, before or state.facts)
+    )
+    mine = [
+        line
+        for line in now.values()
+        if line.at.function.rpartition(".")[2] == name and line.endless and line.endless.by
+    ]
+    known = then.get(mine[0].at.function) if len(mine) == 1 and before is not None else None
+    return mine[0] if known is not None and known.endless == mine[0].endless else None
+
+
+def _may_be_called(case: Case, holder: State, loop: Endless, waiter: State) -> bool:
+    """Whether somebody is at work, or may wake up by himself, or is in a call that ends the loop already."""
+    begun = {name.rpartition(".")[2] for name in case.now.running.get(holder.facts.actor_id, ())}
+    if not begun.isdisjoint(each.function for each in loop.by):
+        return True
+    others = [each for each in case.states if each is not holder and each is not waiter]
+    return any(each.advanced or each.moved or each.works_beside or each.doing not in _WAITS for each in others)
 
 
 def _taken(case: Case) -> Iterator[_Taken]:
@@ -80,4 +135,4 @@ def _ends(one: _Taken) -> str:
     return f"only an exception or a call of {who} would end it, and that call can't begin either"
 
 
-__all__ = ["verdict"]
+__all__ = ["joined", "verdict"]

@@ -136,7 +136,16 @@ def end_of(case: Case, state: State) -> End | None:
 
 def said(case: Case, end: End) -> str:
     """Behind "waits": "for Engine.check, queued at Engine rank 1"."""
-    return _awaited(end, case.now.running, case.now.held_up) + _arguments(case, end)
+    return _awaited(end, case.now.running, case.now.held_up) + _arguments(case, end) + _there(case, end)
+
+
+def _there(case: Case, end: End) -> str:
+    """Of several results that are waited for at once, how many are there: the one that is named is what is missing."""
+    known = [case.now.calls.get(task) for task in end.wait.tasks]
+    there = sum(call is not None and call.state == "FINISHED" for call in known)
+    if not there or end.has_ended:
+        return ""
+    return f" ({there} of its {len(known)} results {'is' if there == 1 else 'are'} there)"
 
 
 def _arguments(case: Case, end: End) -> str:

@@ -68,6 +68,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen 
         holding.verdict,
         _moving,
         _resources,
+        behind.joined,
         families.verdict,
         _standing,
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from devkit.hang import words
 from devkit.hang.case import Case
+from devkit.hang.facts import FarEnd
 from devkit.hang.states import ACCEPTS, State
 
 MOST = 4  # hops that are told
@@ -33,6 +35,7 @@ class Line(NamedTuple):
     hops: tuple[Hop, ...]
     closed: bool = False  # the last one waits for who was first
     silent: bool = False  # the last one, at rest, waits for data from who waits for data from it
+    far: tuple[FarEnd, ...] = ()  # the processes, without devkit, that have the other end of the last one's pipe
 
     @property
     def last(self) -> State | None:
@@ -46,7 +49,18 @@ class Line(NamedTuple):
         ]
         if self.silent:
             hops[-1] = self.hops[-1].has.format(words.name(self.hops[-1].state)) + _SILENT
-        return "".join(f"; {hop}" for hop in hops) + (": they wait for each other" if self.closed else "")
+        closed = ": they wait for each other" if self.closed else ""
+        return "".join(f"; {hop}" for hop in hops) + closed + _far(self.far)
+
+
+def _far(found: Sequence[FarEnd]) -> str:
+    """
+    >>> _far([FarEnd(7, "tail -c 9", True), FarEnd(8, "cat", False)])
+    '; its other end is open in `tail -c 9` (pid 7), which lives on though its parent has ended, and in `cat` (pid 8)'
+    """
+    orphaned = ", which lives on though its parent has ended"
+    told = [f"in `{each.command}` (pid {each.pid}){orphaned * each.orphan}" for each in found]
+    return f"; its other end is open {', and '.join(told)}" if told else ""
 
 
 def is_server(state: State) -> bool:
@@ -66,7 +80,15 @@ def follow(case: Case, state: State) -> Line:
         if _reads(at) and hop.state.doing == "idle" and _reads(hop.state) and _at_its_pipes(case, hop.state) is at:
             return Line(tuple(hops), silent=True)
         at = hop.state
-    return Line(tuple(hops))
+    return Line(tuple(hops), far=_without_devkit(case, at))
+
+
+def _without_devkit(case: Case, state: State) -> tuple[FarEnd, ...]:
+    thread = state.facts.thread
+    if state.doing != "io" or state.moved or thread is None:
+        return ()
+    known = {each.facts.pid for each in _neighbours(case, state)}
+    return tuple(each for each in thread.far if each.pid not in known)
 
 
 def _reads(state: State) -> bool:

@@ -63,6 +63,14 @@ class GroupFacts:
         return next((entry for entry in self.entries if not entry.done), None)
 
 
+class FarEnd(NamedTuple):
+    """A process that has the other end of a pipe."""
+
+    pid: int
+    command: str
+    orphan: bool  # its parent has ended
+
+
 @dataclass(frozen=True)
 class ThreadFacts:
     """What the kernel says of one thread."""
@@ -73,6 +81,7 @@ class ThreadFacts:
     call: str = ""  # the system call that it is in
     target: str = ""  # what that call is on
     pipes: tuple[str, ...] = ()  # the same pipe has the same word in each process of the node
+    far: tuple[FarEnd, ...] = ()  # who has the other ends of those
     side: bool = False  # started by the program, so no calls of Ray come to it
     turns: int = 0  # how often it was given a core
 

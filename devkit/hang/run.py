@@ -80,5 +80,6 @@ def stack_documents(raw: Mapping[str, Any]) -> list[Any]:
         rank = facts["rank"] if facts else who["rank"]
         error = None if threads else each.get("error") or each.get("fate")
         known = {key: who[key] for key in keys} | {"parent": who.get("parent", 0), "task": str(facts.get("task") or "")}
+        known["call"] = str(facts.get("phase") or "")
         found.append({**known, "rank": rank, "threads": threads, "error": error})
     return found

@@ -36,7 +36,11 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
     states = judged(found.first, found.last, 0.0).states
     blame = verdict.culprit if verdict.hang else None
     blamed = (blame.node_ip, blame.pid) if blame else None
-    rows = [each for each in states if each.doing not in IDLE or (each.facts.node_ip, each.facts.pid) == blamed]
+    rows = [
+        each
+        for each in states
+        if each.doing not in IDLE or each.facts.phase or (each.facts.node_ip, each.facts.pid) == blamed
+    ]
     blocks.append(Text("\n").join(table(list(map(progress, rows)), cwd, width)))
     if verdict.hang:
         places = {(state.facts.node_ip, state.facts.pid): state.place for state in states if state.place}
@@ -116,6 +120,7 @@ def _cells(row: RankProgress, cwd: str | None) -> tuple[str, ...]:
 
     where = f"{short_path(row.file, cwd)}:{row.line}" if row.file else ""
     doing = row.doing if not row.moved or row.doing in ("busy", "idle") else f"{row.doing}, moving"
+    doing = "in a call" if row.doing == "idle" and row.phase else doing  # which is in no line of the program
     step = "" if row.step is None else str(row.step)
     return (
         label(Who(task_role(row.role, row.task), row.rank, "")),

@@ -32,7 +32,7 @@ _TYPES = {
     "ObjectLostError": "an object that was lost",
     "ObjectReconstructionFailedError": "an object that was lost",
     "ReferenceCountingAssertionError": "an object that was lost",
-    "TaskCancelledError": "a task that was cancelled",
+    "TaskCancelledError": "a call that was cancelled, by ray.cancel or by asyncio in its process",
     "KeyboardInterrupt": "an interrupt",
     "BrokenPipeError": PEER,
     "ConnectionResetError": PEER,

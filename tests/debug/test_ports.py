@@ -42,7 +42,7 @@ def test_its_command_is_told_without_its_secrets() -> None:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         # A program that has just begun has no command line yet, to the kernel.
         assert other.stdout is not None and other.stdout.readline() == b"\n"
-        assert ports._command(other.pid) == "sh -c echo; read x login --password <redacted>"
+        assert ports.command(other.pid) == "sh -c echo; read x login --password <redacted>"
         other.communicate()
 
 

@@ -92,6 +92,15 @@ def test_a_spare_worker_and_an_actor_that_still_starts_are_idle_and_not_odd() ->
     assert "2 processes idle: worker pid 9, Engine pid 12" in printed(stacks.page(merged))
 
 
+def test_who_is_in_a_call_but_in_no_line_of_the_program_is_not_idle() -> None:
+    """As a generator is, and a child that has its parent's title."""
+    waits = {**unranked(12, IDLE, role="Engine"), "call": "stream"}
+    text = printed(stacks.page(merge([waits, unranked(9, IDLE), unranked(10, busy(3), task="load")])))
+    assert "1 process in a call, in no line of the program: Engine pid 12 (stream)\n1 process idle: worker pid 9" in (
+        text.replace("\n\n", "\n")
+    )
+
+
 def test_one_stopped_in_a_library_is_not_odd() -> None:
     stopped = {**IDLE, "stopped": True}
     assert merge([process(0, busy(3)), process(1, busy(3)), process(2, stopped)]).odd == ()

@@ -398,6 +398,24 @@ def test_which_waits_block_an_event_loop(thread: str, blocks: bool) -> None:
     assert (found["tasks"], found["blocks"], found["side"]) == ([ANSWER_A], blocks, False)
 
 
+@pytest.mark.parametrize(("timeout", "ends"), [(None, False), (9.0, True)])
+def test_which_waits_end_by_themselves(timeout: float | None, ends: bool) -> None:
+    """`ray.wait` makes a number of no time-out."""
+    ray: dict[str, Any] = {}
+    code = "def wait(ray_waitables, *, num_returns=1, timeout=None):\n"
+    code += "    timeout = timeout if timeout is not None else 10**6\n"
+    exec(compile(code + "    return ray_waitables[0].look()\n", "/v/site-packages/ray/_private/worker.py", "exec"), ray)
+
+    class Reference:
+        def task_id(self) -> bytes:
+            return bytes.fromhex(ANSWER_A)
+
+        def look(self) -> Document | None:
+            return waits_inside.of_thread(sys._getframe(1), "MainThread")
+
+    assert ray["wait"]([Reference()], timeout=timeout)["ends"] is ends
+
+
 QUEUE_TASK = task_id("put", "a")
 
 
@@ -659,3 +677,57 @@ def test_how_far_a_call_is_that_neither_waits_for_its_turn_nor_runs(state: str, 
     table = calls((ANSWER_A, "Node.answer", state, ""))
     found = verdict([driver(waits=[wait(ANSWER_A, line=12, call="main")]), actor("a")], patience=1.0, calls=table)
     assert found.sentence == f"no progress: the driver waits at {TRAIN}:12 in main for Node.answer, {says}"
+
+
+LOOP = {
+    "loop": "while not self.closing.is_set()",
+    "values": {"self.closing": "<Event not set>"},
+    "by": [{"line": 34, "function": "close"}],
+}
+
+
+def service(**changes: Any) -> Document:
+    """An actor whose `run` turns, and sleeps, until somebody calls `close`."""
+    at = {"file": TRAIN, "line": 23, "function": "Hub.run"}
+    line = {"at": at, "text": "await asyncio.sleep(0.5)", "values": {}, "endless": LOOP}
+    polls = [{"thread": "task Task-1", "at": at, "by": at, "loop": LOOP["loop"], "values": LOOP["values"]}]
+    known = facts(None, 23, "Hub.run", inner=[(RAY, 7, "sleep")], polls=polls, **changes)
+    known |= {"statements": [{"thread": "task Task-1", "lines": [line]}], "actor_id": actor_id("h"), "concurrency": 9}
+    made = process(known, None, "Hub")
+    made["identity"] |= {"worker_id": "h", "pid": 4000}
+    return made
+
+
+RUN, ROLL = task_id("run", "h"), task_id("roll", "r")
+JOINED = calls((RUN, "Hub.run", RUNNING, "h"), (ROLL, "Roll.out", "FINISHED", "r"))
+
+
+def joins(*more: Document, running: str = "Hub.run", needed: int = 2) -> Verdict:
+    """Somebody waits for a service and for a call that has ended, as if both were work."""
+    waiter = actor("w", wait(ROLL, RUN, line=70, call="join", needed=needed), role="worker")
+    return verdict([waiter, service(), *more], patience=1.0, calls=JOINED, running={actor_id("h"): (running,)})
+
+
+def test_who_joins_a_service_waits_for_a_call_that_nobody_makes() -> None:
+    found = joins()
+    assert (found.kind, found.hang, found.culprit and found.culprit.line) == ("stuck", True, 70), found
+    assert found.sentence == (
+        "no progress: worker pid 3119 waits at /job/train.py:70 in join for Hub.run, which is in the loop "
+        "`while not self.closing.is_set()` (self.closing = <Event not set>) at /job/train.py:23 in Hub.run in "
+        "Hub pid 4000: only an exception or a call of close (/job/train.py:34) would end it, and nobody is at work "
+        "who may call that"
+    )
+
+
+@pytest.mark.parametrize("more", [{"running": "Hub.close"}, {"needed": 1}])
+def test_a_service_that_is_about_to_end_or_is_not_needed_keeps_nobody(more: dict[str, Any]) -> None:
+    assert "nobody is at work who may call that" not in joins(**more).sentence
+
+
+def test_how_many_of_several_results_are_there() -> None:
+    assert any("Hub.run, which runs in Hub pid 4000 (1 of its 2 results is there)" in each for each in joins().evidence)
+
+
+def test_somebody_who_sleeps_may_call_what_ends_a_service() -> None:
+    sleeper = process(facts(5, 70, call_in="clock_nanosleep"), 5, "Timer")
+    assert "nobody is at work who may call that" not in joins(sleeper).sentence

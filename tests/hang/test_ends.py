@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import connected
+from devkit.debug.inworker import connected, far_ends
 from tests.hang.jobs import Document, driver, facts, idle, process, verdict
 
 
@@ -44,6 +46,45 @@ def test_a_server_that_waits_to_write_to_a_pipe_which_nobody_reads() -> None:
         "127.0.0.1:80 is Worker pid 1002's, which waits to write to a pipe at /job/train.py:22 in run; "
         "its other end is Worker pid 1003's, which is idle"
     ) in found.sentence, found.sentence
+
+
+def test_a_pipe_whose_other_end_a_program_without_devkit_has() -> None:
+    reads = waits(1, "poll", "a pipe", 22, pipe="70", pipes={"70": "r"})
+    far = [{"pid": 77, "command": "tail -c 9", "orphan": True}]
+    reads["facts"]["threads"][0]["wait"]["far"] = far
+    found = verdict([driver(), reads], patience=1.0)
+    assert "in run; its other end is open in `tail -c 9` (pid 77), which lives on though its parent has ended" in (
+        found.sentence
+    ), found.sentence
+    known = waits(2, "futex", "", 30, pipes={"70": "w"})
+    known["identity"]["pid"] = 77
+    assert "tail" not in verdict([driver(), reads, known], patience=1.0).sentence
+
+
+def test_who_has_the_other_end_of_a_pipe_is_found_also_where_the_shell_that_started_it_has_ended() -> None:
+    command = "sleep 600 & echo $!; exec >&-"
+    with subprocess.Popen(["/bin/sh", "-c", command], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        sleeper = int(shell.stdout.readline())
+        try:
+            shell.wait()
+            inode = str(os.fstat(shell.stdout.fileno()).st_ino)
+            found = far_ends.of({"call": "read", "pipes": [inode]})
+            orphan = Path(f"/proc/{sleeper}/status").read_text().split("PPid:\t")[1].split()[0] == "1"
+            assert found is not None
+            assert found["far"] == [{"pid": sleeper, "command": "sleep 600", "orphan": orphan}], found
+        finally:
+            os.kill(sleeper, signal.SIGKILL)
+
+
+def test_a_pipe_of_which_a_process_has_both_ends_itself_is_nobody_elses() -> None:
+    reader, writer = os.pipe()
+    try:
+        wait = {"call": "read", "pipes": [str(os.fstat(reader).st_ino)]}
+        assert far_ends.of(wait) == wait
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def test_a_server_whose_thread_hears_another_client() -> None:

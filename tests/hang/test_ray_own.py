@@ -178,6 +178,11 @@ WAITS = {
         "for Streamer.set_weights, queued at Streamer pid",
         "which take one call at a time and are in the loop `while self.running` (self.running = True)",
     ),
+    "joined": (
+        "stuck",
+        "for Hub.run, which is in the loop `while not self.closing.is_set()` (self.closing = <Event not set>)",
+        "call of close (",
+    ),
     "lists": ("stuck", "the driver lists the named actors of namespace 'trainer'", "in namespace 'serving' there is"),
 }
 

@@ -29,32 +29,32 @@ def of_process(pid: int | str = "self") -> Document:
     pipes: dict[str, str] = {}
     inodes: set[str] = set()
     locks: list[str] = []
-    for number in _descriptors(pid):
-        name = _link(pid, number)
+    for number in descriptors(pid):
+        name = link(pid, number)
         if name.startswith("/") and not name.startswith(_NO_FILES) and _is_locked(pid, number):
             locks.append(name)
         if name.startswith("pipe:["):
-            inode, mode = name[6:-1], _mode(pid, number)
-            pipes[inode] = mode if pipes.get(inode, mode) == mode else "rw"
+            inode, how = name[6:-1], mode(pid, number)
+            pipes[inode] = how if pipes.get(inode, how) == how else "rw"
         elif name.startswith("socket:["):
             inodes.add(name[8:-1])
     sockets = _addresses(pid, inodes) if inodes else []
     return {"pipes": dict(sorted(pipes.items())[:MOST]), "sockets": sockets[:MOST], "locks": sorted(locks)[:MOST]}
 
 
-def _descriptors(pid: int | str) -> list[str]:
+def descriptors(pid: int | str) -> list[str]:
     with suppress(OSError):
         return os.listdir(f"/proc/{pid}/fd")
     return []
 
 
-def _link(pid: int | str, number: str) -> str:
+def link(pid: int | str, number: str) -> str:
     with suppress(OSError):  # it was closed meanwhile
         return os.readlink(f"/proc/{pid}/fd/{number}")
     return ""
 
 
-def _mode(pid: int | str, number: str) -> str:
+def mode(pid: int | str, number: str) -> str:
     lines = kernel_view.text(f"/proc/{pid}/fdinfo/{number}").splitlines()
     flags = next((int(line.split()[1], 8) for line in lines if line.startswith("flags:")), 0)
     return _MODES[min(flags & os.O_ACCMODE, 2)]

@@ -208,6 +208,7 @@ async def _stack(hub: Hub, worker_id: str, native: bool, timeout: float) -> Stac
         "threads": reply.get("threads", []),
         "error": reply.get("error"),
         "task": reply.get("task", ""),
+        "call": reply.get("call", ""),
     }
 
 

@@ -62,10 +62,12 @@ def step(agent: Any, document: Document) -> Document:
 
 @costs.counted()
 def stacks(agent: Any, _document: Document) -> Document:
-    from .progress import task_function
+    from .forked import is_child
+    from .progress import task_function, task_name
     from .stacks import all_threads
 
-    return {"threads": all_threads(), "task": task_function()}
+    call = "" if is_child() else task_name()  # a forked child has its parent's title, of the moment of the fork
+    return {"threads": all_threads(), "task": task_function(), "call": call}
 
 
 def spy(agent: Any, document: Document) -> Document:

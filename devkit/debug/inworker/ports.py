@@ -41,7 +41,7 @@ def holders(errors: Iterable[BaseException]) -> list[Document]:
         return []
     owners = _owners(set(wanted))
     found = {port: owners.get(inode, 0) for inode, port in wanted.items()}
-    return [{"port": port, "pid": pid, "command": _command(pid)} for port, pid in sorted(found.items())[:MOST]]
+    return [{"port": port, "pid": pid, "command": command(pid)} for port, pid in sorted(found.items())[:MOST]]
 
 
 def _text(error: BaseException) -> str:
@@ -76,7 +76,7 @@ def _owners(inodes: set[str]) -> dict[str, int]:
     return found
 
 
-def _command(pid: int) -> str:
+def command(pid: int) -> str:
     from .redaction import scrub_command
 
     words = kernel_view.text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0") if pid else []

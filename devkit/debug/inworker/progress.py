@@ -14,6 +14,7 @@ from . import (
     connected,
     ended,
     environments,
+    far_ends,
     forked,
     keeps,
     kernel_view,
@@ -111,9 +112,13 @@ def _threads() -> list[Document]:
     """The stacks, each with what the kernel says of its thread."""
     natives = _natives()
     return [
-        {**each, **(kernel_view.thread(natives[each["name"]]) if each["name"] in natives else {})}
+        {**each, **(_with_far_ends(kernel_view.thread(natives[each["name"]])) if each["name"] in natives else {})}
         for each in all_threads()
     ]
+
+
+def _with_far_ends(known: Document) -> Document:
+    return {**known, "wait": far_ends.of(known["wait"])} if "wait" in known else known
 
 
 def _natives() -> dict[str, int]:

@@ -21,6 +21,7 @@ AROUND = 4  # lines of source before and after
 SIGNAL_SECONDS = 60.0  # between a deadly signal and when Ray knows of the end, at most; to write a core file takes some
 DUMPED = 100  # frames that a dump has of a thread, at most
 IN_THE_MAKING = "exception in the initialization method"  # as Ray tells of an actor whose `__init__` failed
+_SERIALIZER = "ray/_private/serialization.py"
 OTHER_ENDS = ("exit code", "running low on memory")  # as Ray tells of ends by no such signal
 
 Document = dict[str, Any]
@@ -87,7 +88,7 @@ def vanished(
 
 def _said(words: Document, reason: str, other: str, seen: Document) -> Raised:
     short = mapped.sentence(seen.get("maps", [])) if words.get("signal") == mapped.SIGNAL else ""
-    told = (words.get("message") or reason, other, _hinted(words), _deep(words), short)
+    told = (words.get("message") or reason, other, _hinted(words), _deep(words), _pickling(words), short)
     return {"type": words.get("signal") or DIED, "message": scrub(plain("; ".join(filter(None, told))))}
 
 
@@ -125,6 +126,23 @@ def _deep(words: Document) -> str:
     if words.get("signal") != "SIGSEGV" or len(frames) < DUMPED or often[0][1] < DUMPED // 4:
         return ""
     return f"it may have run out of stack: it was {DUMPED} or more calls deep, of which {often[0][1]} are {often[0][0]}"
+
+
+def _pickling(words: Document) -> str:
+    """Of a fault below Ray's own serialization, with no function of the program around that.
+
+    >>> ray = [{"file": "/v/site-packages/ray/_private/serialization.py", "line": 801, "function": "serialize"}]
+    >>> _pickling({"signal": "SIGSEGV", "frames": ray})
+    'Ray was pickling what the call had returned, so a line of the call itself is not to blame'
+    >>> own = {"file": "/job/a.py", "line": 7, "function": "main"}
+    >>> _pickling({"signal": "SIGSEGV", "frames": [*ray, own]}), _pickling({"signal": "SIGSEGV", "frames": [own]})
+    ('', '')
+    """
+    frames = words.get("frames") or []
+    pickles = any(each["file"].endswith(_SERIALIZER) and each["function"] == "serialize" for each in frames)
+    if not pickles or any(is_users(each["file"]) for each in frames):
+        return ""
+    return "Ray was pickling what the call had returned, so a line of the call itself is not to blame"
 
 
 def _hinted(words: Document) -> str:

@@ -22,6 +22,7 @@ MOST_TASKS = 50  # of one wait
 MOST_WAITS = 50
 MOST_NEAR = 4
 DEPTH = 100
+ENDLESS = 10**6  # seconds: what `ray.wait` makes of no time-out
 _ASYNC_ACTOR_THREAD = "AsyncIO Thread"
 
 Document = dict[str, Any]
@@ -78,7 +79,8 @@ def of_thread(frame: FrameType | None, name: str) -> Document | None:
         own = [outer for outer in stack[index:] if _is_programs(outer)]
         if tasks and own:
             needed = int(values.get("num_returns") or 1) if each.f_code.co_name == "wait" else len(tasks)
-            ends = values.get("timeout") is not None
+            timeout = values.get("timeout")
+            ends = timeout is not None and timeout < ENDLESS
             side, blocks = is_side(stack[-1], name), name.startswith(_ASYNC_ACTOR_THREAD)
             return _document(name, own, tasks, needed, ends=ends, side=side, blocks=blocks)
     return None

@@ -170,6 +170,22 @@ class Streamer:
 
 
 @ray.remote(num_cpus=0)
+class Hub:
+    def __init__(self):
+        self.closing = asyncio.Event()
+
+    async def run(self):
+        while not self.closing.is_set():
+            await asyncio.sleep(0.2)
+
+    async def flush(self):
+        return 0
+
+    async def close(self):
+        self.closing.set()
+
+
+@ray.remote(num_cpus=0)
 class Store:
     def lookup(self, key):
         return {"b": 1}[key]
@@ -282,6 +298,13 @@ def behind():
     running = [each.run.remote() for each in streamers]
     ray.get([each.set_weights.remote(1) for each in streamers])
     del running
+
+
+def joined():
+    hub = Hub.remote()
+    refs = [hub.flush.remote(), hub.run.remote()]
+    ray.wait(refs, num_returns=len(refs))  # @joined
+    ray.get(hub.close.remote())
 
 
 async def control():

@@ -537,6 +537,8 @@ export interface StackProcess {
   readonly error: string | null;
   /** the Ray task that it is at; empty in an actor, and between tasks */
   readonly task?: string;
+  /** the same, or the actor's method, as Ray has it; empty: none */
+  readonly call?: string;
   /** pid of the worker or the driver that it is a child of; 0: of none */
   readonly parent: number;
 }
