@@ -318,3 +318,35 @@ def test_the_command_needs_neither_torch_nor_transformers(lines: Lines, tmp_path
     )
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_question_to_search_for_has_search_r1s_prompt(lines: Lines, tmp_path: Path) -> None:
+    path = lines("nq.train.jsonl", NQ, {**NQ, "question": " who? "})
+    [written] = prepare("nq", [str(path)], tmp_path, search=True)
+    prompts = [row["prompt"][0]["content"] for row in pq.read_table(written).to_pylist()]
+    assert [len(row["prompt"]) for row in pq.read_table(written).to_pylist()] == [1, 1]
+    assert prompts[0].startswith(
+        "Answer the given question. You must conduct reasoning inside <think> and </think> first "
+    )
+    assert " call a search engine by <search> query </search> and it will return the top searched " in prompts[0]
+    assert "You can search as many times as your want. " in prompts[0]  # theirs
+    assert prompts[0].endswith(f"For example, <answer> Beijing </answer>. Question: {NQ['question']}?\n")
+    assert prompts[1].endswith("Question: who?\n")
+    row = pq.read_table(written).to_pylist()[0]
+    assert (row["data_source"], row["ability"], row["extra_info"]["index"]) == ("nq", "fact-reasoning", 0)
+    assert row["reward_model"] == {"style": "rule", "ground_truth": {"target": NQ["answer"]}}
+
+
+@pytest.mark.parametrize("record", [{"question": "q", "answer": "a"}, {"question": "q", "golden_answers": ["a"]}])
+def test_hotpotqa_as_it_is_published_and_as_flashrag_has_it(
+    lines: Lines, tmp_path: Path, record: dict[str, object]
+) -> None:
+    [written] = prepare("hotpotqa", [str(lines("train.jsonl", record))], tmp_path, search=True)
+    assert pq.read_table(written).to_pylist()[0]["data_source"] == "hotpotqa"
+    assert pq.read_table(written).to_pylist()[0]["reward_model"]["ground_truth"] == {"target": ["a"]}
+
+
+def test_only_questions_can_be_searched_for(lines: Lines, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing to search for in gsm8k") as caught:
+        prepare("gsm8k", [str(lines("train.jsonl", GSM8K))], tmp_path, search=True)
+    assert "hotpotqa" in caught.value.hint

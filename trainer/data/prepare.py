@@ -23,20 +23,32 @@ import pyarrow.parquet as pq
 from trainer.commands import Parser, outcome, output
 from trainer.data.recipes import RECIPES, BadRecordError, Recipe
 from trainer.data.sources import SPLITS, Source, find_sources
-from trainer.errors import DataError
+from trainer.errors import ConfigError, DataError
 
 
 def prepare(
-    task: str, inputs: Sequence[str], output: str | Path, *, split: str | None = None, limit: int | None = None
+    task: str,
+    inputs: Sequence[str],
+    output: str | Path,
+    *,
+    split: str | None = None,
+    limit: int | None = None,
+    search: bool = False,
 ) -> list[Path]:
     """Writes `output`/train.parquet and `output`/test.parquet, those of the two that `inputs` hold, and gives their
     paths.
 
     An input is a JSON-lines file, a folder of them or a hub data set's name. `split` says which one the inputs are,
-    where their names don't; of a folder it chooses the files. `limit` keeps the first rows of each split.
+    where their names don't; of a folder it chooses the files. `limit` keeps the first rows of each split. `search`
+    asks as Search-R1 does.
     Raises DataError, with file and line, for a record that can't be used; ConfigError for a wrong argument.
     """
     recipe = RECIPES[task]
+    if search:
+        if not recipe.is_question:
+            known = ", ".join(name for name, each in RECIPES.items() if each.is_question)
+            raise ConfigError(f"there is nothing to search for in {task}", hint=f"--search is for: {known}")
+        recipe = recipe.for_search()
     sources = find_sources(inputs, recipe, split)
     written = []
     for name in SPLITS:
@@ -92,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", required=True, metavar="DIR", help="train.parquet and test.parquet go here")
     parser.add_argument("--split", choices=SPLITS, help="format of the input [default: detected from the file name]")
     parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N rows of each split")
+    parser.add_argument("--search", action="store_true", help="Search-R1's prompt, for a model that may search")
     return parser
 
 
@@ -110,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def command(argv: Sequence[str] | None) -> int:
     args = _parser().parse_args(argv)
     inputs = args.input or [RECIPES[args.task].hub_id]
-    for path in prepare(args.task, inputs, args.output, split=args.split, limit=args.limit):
+    for path in prepare(args.task, inputs, args.output, split=args.split, limit=args.limit, search=args.search):
         with output():
             sys.stdout.write(f"{_summary(path)}\n")
     return 0

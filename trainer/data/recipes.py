@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,18 @@ import pyarrow as pa
 from trainer.rewards.math import last_boxed
 
 _GSM8K_NUMBER = re.compile(r"#### *(-?[0-9][0-9.,]*)")
+
+
+# Word for word (`scripts/data_process/nq_search.py` of PeterGriffinJin/Search-R1): models were trained with it.
+SEARCH_INSTRUCTION = (
+    "Answer the given question. "
+    "You must conduct reasoning inside <think> and </think> first every time you get new information. "
+    "After reasoning, if you find you lack some knowledge, you can call a search engine by <search> query </search> "
+    "and it will return the top searched results between <information> and </information>. "
+    "You can search as many times as your want. "
+    "If you find no further external knowledge needed, you can directly provide the answer inside <answer> and "
+    "</answer>, without detailed illustrations. For example, <answer> Beijing </answer>. Question: {question}\n"
+)
 
 
 class BadRecordError(Exception):
@@ -30,6 +42,7 @@ class Recipe:
     truth_type: pa.DataType
     answer_type: pa.DataType
     hint: str
+    is_question: bool = False  # with texts as answers: it can be searched for
 
     @property
     def schema(self) -> pa.Schema:
@@ -45,13 +58,19 @@ class Recipe:
             }
         )
 
+    def for_search(self) -> Recipe:
+        """The same questions, asked as Search-R1 asks them, of a model that may search."""
+        return replace(self, instruction=SEARCH_INSTRUCTION)
+
     def row(self, record: Mapping[str, Any], split: str, index: int) -> dict[str, Any]:
         """Raises BadRecordError if the record lacks something."""
         question = _text(record, self.question_key)
+        asked = question.strip()
+        asked += "?" if self.instruction == SEARCH_INSTRUCTION and not asked.endswith("?") else ""
         ground_truth, answer = self.truth(record)
         return {
             "data_source": self.data_source,
-            "prompt": [{"role": "user", "content": self.instruction.format(question=question.strip())}],
+            "prompt": [{"role": "user", "content": self.instruction.format(question=asked)}],
             "ability": self.ability,
             "reward_model": {"style": "rule", "ground_truth": ground_truth},
             "extra_info": {"split": split, "index": index, "question": question, "answer": answer},
@@ -88,6 +107,16 @@ def _nq_truth(record: Mapping[str, Any]) -> tuple[dict[str, list[str]], list[str
     return {"target": answers}, answers
 
 
+def _hotpotqa_truth(record: Mapping[str, Any]) -> tuple[dict[str, list[str]], list[str]]:
+    """The data set itself has one answer, FlashRAG's copy of it a list."""
+    answer = record.get("answer")
+    return _nq_truth({"answer": [answer]} if isinstance(answer, str) else record)
+
+
+_ANSWER_INSTRUCTION = (
+    "Answer the question. Reason first; then give the answer alone, in as few words as possible, "
+    "between <answer> and </answer>. Question: {question}"
+)
 RECIPES = {
     "gsm8k": Recipe(
         data_source="openai/gsm8k",
@@ -119,11 +148,24 @@ RECIPES = {
         hub_config=None,
         ability="fact-reasoning",
         question_key="question",
-        instruction="Answer the question. Reason first; then give the answer alone, in as few words as possible, "
-        "between <answer> and </answer>. Question: {question}",
+        instruction=_ANSWER_INSTRUCTION,
         truth=_nq_truth,
         truth_type=pa.struct({"target": pa.list_(pa.string())}),
         answer_type=pa.list_(pa.string()),
         hint="an NQ-open record has a question, and a list of accepted texts as answer",
+        is_question=True,
+    ),
+    "hotpotqa": Recipe(
+        data_source="hotpotqa",
+        hub_id="RUC-NLPIR/FlashRAG_datasets",
+        hub_config="hotpotqa",
+        ability="fact-reasoning",
+        question_key="question",
+        instruction=_ANSWER_INSTRUCTION,
+        truth=_hotpotqa_truth,
+        truth_type=pa.struct({"target": pa.list_(pa.string())}),
+        answer_type=pa.list_(pa.string()),
+        hint="a HotpotQA record has a question, and golden_answers, or an answer",
+        is_question=True,
     ),
 }
