@@ -27,6 +27,7 @@ SECTIONS = (
     "custom_reward_function",
     "agent",
     "retriever",
+    "reward_model",
     "trainer",
     "ray_kwargs",
 )

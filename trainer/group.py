@@ -75,7 +75,7 @@ class WorkerGroup(InspectedGroup):
         return concat(answers)
 
     def score(self, rollout: Rollout) -> Scores:
-        if rollout.episodes is not None:  # its environments have scored it
+        if self.config.environment_scores:
             return keep.scores(rollout, self.config.agent.reward)
         shares = split_rows(rollout, self.calls.world_size)
         answers: list[Scores] = self.calls.all("score", [(share,) for share in shares])

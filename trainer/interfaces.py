@@ -88,6 +88,7 @@ class Sampling:
     do_sample: bool
     ignore_eos: bool
     seed: int
+    stop: tuple[str, ...] = ()  # a text ends with the token that completes one of these; of the engine hf alone
 
 
 class Engine(Protocol):

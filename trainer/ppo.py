@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer import finite, scan
+from trainer import finite, scan, views
 from trainer import metrics as report
 from trainer.agent import keep
 from trainer.asked import Asked
@@ -384,16 +384,16 @@ def place_scores(scores: Scores, mask_BT: Tensor) -> Tensor:
     """Each score at its response's last token, 0 elsewhere; [B, T] float32. Those of turns are in their places."""
     if scores.placed_BT is not None:
         return scores.placed_BT
-    last_B = mask_BT.sum(-1) - 1
+    last_B = (mask_BT * torch.arange(1, mask_BT.shape[1] + 1)).argmax(-1)
     return torch.zeros(mask_BT.shape).scatter(1, last_B[:, None], scores.score_B[:, None])
 
 
-def train_batch(experience: Experience, kl_coef: float, config: AlgorithmConfig) -> tuple[TrainBatch, float]:
+def train_batch(experience: Experience, kl_coef: float, config: Config) -> tuple[TrainBatch, float]:
     """Rewards, advantages and importance weights of what was seen -> (batch, mean KL of a sequence)."""
-    rollout = experience.rollout
-    rewards_BT, mean_kl = penalised_rewards(experience, kl_coef, config)
-    advantages_BT, returns_BT = estimate(experience, rewards_BT, config)
-    weights_BT = importance_weights(experience.old_logp_BT, rollout.logp_BT, rollout.mask_BT, config.rollout_correction)
+    seen, algorithm = experience.rollout, config.algorithm
+    rewards_BT, mean_kl = penalised_rewards(experience, kl_coef, algorithm)
+    advantages_BT, returns_BT = estimate(views.of_estimator(experience, config), rewards_BT, algorithm)
+    weights_BT = importance_weights(experience.old_logp_BT, seen.logp_BT, seen.mask_BT, algorithm.rollout_correction)
     return TrainBatch(experience, rewards_BT, advantages_BT, returns_BT, weights_BT), mean_kl
 
 
@@ -406,22 +406,23 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
         rollout = keep.whole(played, config)
     with clock("reward"):
         scores = workers.score(rollout)
-    asked: dict[str, Asked[Any]] = {"old_log_prob": workers.log_probs(rollout)}
+    actors, critics = views.of_actor(rollout, config), views.of_critic(rollout, config)
+    asked: dict[str, Asked[Any]] = {"old_log_prob": workers.log_probs(actors)}
     if config.uses_reference:
-        asked["ref"] = workers.ref_log_probs(rollout)
+        asked["ref"] = workers.ref_log_probs(actors)
     if config.uses_critic:
-        asked["values"] = workers.values(rollout)
+        asked["values"] = workers.values(critics)
     seen = workers.together(asked, clock)
     with clock("adv"):
         old, scores_BT = seen["old_log_prob"], place_scores(scores, rollout.mask_BT)
         experience = Experience(rollout, scores_BT, old.logp_BT, seen.get("ref"), seen.get("values"))
-        batch, mean_kl = train_batch(experience, progress.kl_coef, algorithm)
+        batch, mean_kl = train_batch(experience, progress.kl_coef, config)
         finite.require_batch(batch)
     updates: dict[str, Asked[UpdateReport]] = {}
     if config.uses_critic:
-        updates["update_critic"] = workers.update_critic(batch, number)
+        updates["update_critic"] = workers.update_critic(views.seen_as(critics, batch), number)
     if number >= config.trainer.critic_warmup:  # verl's condition: a warm-up of N leaves out N - 1 updates
-        updates["update_actor"] = workers.update_actor(batch, number)
+        updates["update_actor"] = workers.update_actor(views.seen_as(actors, batch), number)
     reports = workers.together(updates, clock)
     actor_report, critic_report = reports.get("update_actor"), reports.get("update_critic")
     if actor_report is not None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from trainer import ppo
+from trainer import ppo, views
 from trainer.agent import keep
 from trainer.capsules import Capsule
 from trainer.config.schema import (
@@ -99,12 +99,13 @@ class Restaging:
 
     def _reward(self) -> Iterator[Finding]:
         rollout, scores = self.seen.batch.experience.rollout, self.seen.scores
-        if rollout.episodes is not None:  # what environments gave lies in their turns
+        if self.seen.config.environment_scores:  # what environments gave lies in their turns
             given = keep.scores(rollout, self.seen.config.agent.reward)
             yield compared("reward", "score", given.score_B, scores.score_B, EXACT)
             yield compared("reward", "rewards of turns", given.placed_BT, scores.placed_BT, EXACT)
             return
-        scorer = build_scorer(self.seen.config.custom_reward_function, self.seen.reward_source)
+        config = self.seen.config
+        scorer = build_scorer(config.custom_reward_function, self.seen.reward_source, config.reward_model)
         ours = score_responses(rollout, self._tokenizer, scorer)
         yield compared("reward", "score", ours.score_B, scores.score_B, EXACT)
         for name, extra_B in scores.extras.items():
@@ -121,7 +122,7 @@ class Restaging:
     def _adv(self) -> Iterator[Finding]:
         theirs, algorithm = self.seen.batch, self.seen.config.algorithm
         placed = ppo.place_scores(self.seen.scores, theirs.experience.rollout.mask_BT)
-        ours, mean_kl = ppo.train_batch(theirs.experience, self.seen.kl_coef, algorithm)
+        ours, mean_kl = ppo.train_batch(theirs.experience, self.seen.kl_coef, self.seen.config)
         coef = ppo.next_kl_coef(self.seen.kl_coef, mean_kl, len(theirs), algorithm.kl_ctrl)
         yield compared("adv", "scores at the last token", placed, theirs.experience.scores_BT, EXACT)
         for name in ("rewards", "advantages", "returns", "weights"):
@@ -185,7 +186,7 @@ class Restaging:
             yield self._skipped("old_log_prob", "log-probs")
             return
         experience = self.seen.batch.experience
-        ours = self._group.log_probs(experience.rollout).now().logp_BT
+        ours = self._group.log_probs(views.of_actor(experience.rollout, self.seen.config)).now().logp_BT
         yield compared("old_log_prob", "log-probs", ours, experience.old_logp_BT, self._limits.forward)
 
     def _ref(self) -> Iterator[Finding]:
@@ -195,7 +196,7 @@ class Restaging:
         if not self._has_models:
             yield self._skipped("ref", "log-probs")
             return
-        ours = self._group.ref_log_probs(experience.rollout).now()
+        ours = self._group.ref_log_probs(views.of_actor(experience.rollout, self.seen.config)).now()
         yield compared("ref", "log-probs", ours, experience.ref_logp_BT, self._limits.forward)
 
     def _values(self) -> Iterator[Finding]:
@@ -206,7 +207,11 @@ class Restaging:
             yield self._skipped("values", "values")
             return
         yield compared(
-            "values", "values", self._group.values(experience.rollout).now(), experience.values_BT, self._limits.forward
+            "values",
+            "values",
+            self._group.values(views.of_critic(experience.rollout, self.seen.config)).now(),
+            experience.values_BT,
+            self._limits.forward,
         )
 
     # -- updates
@@ -261,7 +266,9 @@ class Restaging:
             before = {name: tensor.clone() for name, tensor in model.full_tensors()}
             self._set_optimizer(role)
             update = self._group.update_actor if role == "actor" else self._group.update_critic
-            report = update(self.seen.batch, self.seen.step).now()
+            view = views.of_actor if role == "actor" else views.of_critic
+            batch = views.seen_as(view(self.seen.batch.experience.rollout, self.seen.config), self.seen.batch)
+            report = update(batch, self.seen.step).now()
             self._updates[role] = report, distances(model, before.__getitem__)
             for name, parameter in model.module.named_parameters():
                 local(parameter.detach()).copy_(before[name])

@@ -55,7 +55,7 @@ class Roles(Inspected):
         if device_type == "cuda":
             torch.cuda.set_device(self.device)  # the one that Ray gave this rank
         self.tokenizer = load_tokenizer(config.actor_rollout_ref.model)
-        self.score_response = build_scorer(config.custom_reward_function, spec.reward_source)
+        self.score_response = build_scorer(config.custom_reward_function, spec.reward_source, config.reward_model)
         part = config.actor_rollout_ref
         source = Source(part.model.path, part.model.trust_remote_code, config.trainer.seed)
         has = seat.roles
@@ -174,11 +174,11 @@ class Roles(Inspected):
 
 
 def score_responses(rollout: Rollout, tokenizer: Any, scorer: Scorer) -> Scores:
-    """Reward of each response, decoded without special tokens."""
+    """Reward of each response, decoded without special tokens; observations are a part of it."""
     responses = [
         tokenizer.decode(ids[:length], skip_special_tokens=True)
-        for ids, length in zip(rollout.response_BT.tolist(), rollout.mask_BT.sum(-1).tolist(), strict=True)
+        for ids, length in zip(rollout.response_BT.tolist(), rollout.context_BT.sum(-1).tolist(), strict=True)
     ]
-    scores = score_all(responses, rollout.prompts.rows, scorer)
+    scores = score_all(responses, rollout.prompts.rows, scorer, rollout.episodes)
     extras = {name: torch.tensor(values, dtype=torch.float32) for name, values in scores.extras.items()}
     return Scores(torch.tensor(scores.scores, dtype=torch.float32), extras)

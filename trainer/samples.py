@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from trainer.agent.episode import Episode
+from trainer.agent.loop import seed_in
 from trainer.records import Rollout, Scores
 from trainer.tracking import written
 
@@ -80,7 +81,7 @@ def conversation(rollout: Rollout, episode: Episode, i: int, decode: Decode) -> 
         }
         for turn, end in zip(episode.turns, ends, strict=True)
     ]
-    seed = rollout.prompts.rows[i].extra_info.get("seed")
+    seed = seed_in(rollout.prompts.rows[i])
     sample = int(rollout.prompts.sample_B[i])
     known = {"seed": seed, "ended": episode.ended, "seconds": episode.seconds, "observation": episode.observation}
     return {"sample": sample, **known, "turns": turns}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
 
 from trainer.agent import keep
 from trainer.config.schema import Config
@@ -23,11 +26,19 @@ def validate(workers: WorkerGroup, data: Data, config: Config, step: int) -> Met
         asked = repeat(prompts, config.actor_rollout_ref.rollout.val_kwargs.n)
         played = workers.generate(asked, 0, validate=True)
         rollouts.append(keep.whole(played, config, validate=True))
-        scores.append(workers.score(rollouts[-1]))
+        scores.append(plain(workers.score(rollouts[-1]), config))
         told.append(keep.metrics(played, rollouts[-1]))
     samples = list(zip(rollouts, scores, strict=True))
     dump(config.trainer.validation_data_dir, step, samples, data.decode, environment=data.environment)
     return validation_metrics(rollouts, scores) | keep.of_validation(rollouts, told)
+
+
+def plain(scores: Scores, config: Config) -> Scores:
+    """As Search-R1 validates: rewards for form are for training, and what counts is a right answer, `em`."""
+    right_B = scores.extras.get("em")
+    if right_B is None or config.custom_reward_function.path is not None:
+        return scores
+    return replace(scores, score_B=torch.where(right_B.isnan(), scores.score_B, right_B))
 
 
 def validation_metrics(rollouts: Sequence[Rollout], scores: Sequence[Scores]) -> Metrics:

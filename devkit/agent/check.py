@@ -15,7 +15,7 @@ from trainer.agent.check import ACTIONS, Told, Wish, check
 from trainer.agent.player import read_environment
 from trainer.agent.source import Source
 from trainer.config import ConfigErrors, resolve
-from trainer.config.agents import agent_problems, env_kwargs
+from trainer.config.agents import agent_problems, constructor
 from trainer.config.retrievers import retriever_problems
 from trainer.config.schema import Config
 from trainer.retrieval import Retriever
@@ -43,7 +43,7 @@ def main(options: CheckOptions) -> int:
     tokenizer = load_tokenizer(model) if model.path or model.tokenizer_path else None
     limit = options.timeout if options.timeout is not None else config.agent.turn_timeout
     wish = Wish(options.episodes, options.actions or ACTIONS, limit, tokenizer)
-    source = Source(options.env, read_environment(config.agent), env_kwargs(config.agent))
+    source = Source(options.env, read_environment(config.agent), constructor(config))
     found: list[CheckResult] = []
     page = result()
     for told in _all(source, config, wish):

@@ -15,7 +15,7 @@ app = typer.Typer(name="agent", help="Check environments of agents, show and rep
 
 @app.command()
 def check(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="frozen_lake, or one of yours: FILE.py:CLASS.")],
+    env: Annotated[str, typer.Argument(metavar="ENV", help="frozen_lake, search, or one of yours: FILE.py:CLASS.")],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(

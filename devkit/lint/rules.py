@@ -77,7 +77,9 @@ _TABLE: tuple[Rule, ...] = (
     Rule("added-key", "error", "`+` before an existing key", "+trainer.val_only=False, for verl-0.7"),
     Rule("missing-key", "error", "a key without a default", "no actor_rollout_ref.rollout.name, for verl-head"),
     Rule("inert-key", "warning", "a key without effect", "algorithm.kl_ctrl.kl_coef=0.001, for verl-0.4"),
-    Rule("unmet-request", "warning", "what changes the result, and this trainer does not do", "max_turns=4, for ours"),
+    Rule(
+        "unmet-request", "warning", "what changes the result, and this trainer does not do", "reranker.topk=4, for ours"
+    ),
     Rule("version-dependent-key", "note", "a key that works only in old releases", "algorithm.kl_ctrl.kl_coef=0.001"),
     Rule("deprecated-key", "warning", "a deprecated key", "critic.ppo_micro_batch_size=16"),
     Rule("duplicate-key", "warning", "a key given twice", "model.path=A ... model.path=B"),

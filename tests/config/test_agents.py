@@ -76,7 +76,12 @@ def test_its_arguments_are_a_mapping_or_a_list(lake: Command) -> None:
             "set",
         ),
         (("custom_reward_function.path={file}",), "custom_reward_function.path", "beside agent.env", "leave out"),
-        (("algorithm.masked_gae=False",), "algorithm.masked_gae", "goes through observations", "leave out"),
+        (
+            ("actor_rollout_ref.actor.state_masking=False",),
+            "actor_rollout_ref.actor.state_masking",
+            "have no advantages",
+            "algorithm.masked_gae=False",
+        ),
         (("agent.max_turn_tokens=999",), "agent.max_turn_tokens", "more than data.max_response_length", "lower"),
         (("agent.episodes=1",), "data.train_batch_size", "is more than agent.episodes=1", "not one step"),
         (("agent.val_episodes=0", "trainer.val_only=True"), "agent.val_episodes", "nothing else to do", "give"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.config import load, resolve, tree
+from trainer.config import load, resolve, search_r1, tree
 from trainer.config.dialects import DIALECTS, DIFFERENCES
 from trainer.config.overrides import Override
 from trainer.config.releases import VERL, accepts, has, is_search_r1_only
@@ -56,9 +56,10 @@ def test_every_key_of_every_release_acts_or_has_its_reason() -> None:
 def test_keys_without_an_upstream_are_ours() -> None:
     """The list is of verl's `ppo_trainer.yaml`; the Megatron sections stand in its `ppo_megatron_trainer.yaml`.
 
-    `agent.*` is ours as a whole, `retriever.*` Search-R1's and ours.
+    `agent.*` is ours as a whole; `retriever.*`, the rewards for form and the state masking are Search-R1's and ours.
     """
-    keys = (key for key in tree.all_keys() if ".megatron." not in key and not key.startswith(("agent.", "retriever.")))
+    others = ("agent.", "retriever.", "reward_model.", f"{A}.state_masking")
+    keys = (key for key in tree.all_keys() if ".megatron." not in key and not key.startswith(others))
     assert {key for key in keys if key not in upstream_keys()} == OURS
 
 
@@ -131,8 +132,13 @@ def test_a_dialect_changes_the_defaults_in_its_table_and_no_others(dialect: str)
     head, other = load([], "verl-head"), load([], dialect)
     before, after = tree.flatten(head.config), tree.flatten(other.config)
     changed = {key: value for key, value in after.items() if before[key] != value}
-    assert changed == {difference.key: difference.value for difference in DIFFERENCES[dialect]}
-    assert {key for key, origin in other.origins.items() if origin == f"dialect {dialect}"} == set(changed)
+    searched = search_r1.DEFAULTS if dialect == "search-r1" else {}
+    # 512 tokens for a response are verl's default, too
+    searched = {key: value for key, value in searched.items() if key != "data.max_response_length"}
+    assert changed == {difference.key: difference.value for difference in DIFFERENCES[dialect]} | searched
+    assert {key for key, origin in other.origins.items() if origin == f"dialect {dialect}"} - set(
+        search_r1.DEFAULTS
+    ) == (set(changed) - set(searched))
 
 
 def test_a_key_that_is_given_acts_as_given_in_every_dialect() -> None:
@@ -155,7 +161,10 @@ def test_differences_that_matter_are_noted() -> None:
         f"{A}.clip_ratio_c",
         f"{ROLLOUT}.top_p",
         "trainer.resume_mode",
+        *("agent.env", f"{A}.state_masking", "retriever.url"),
     }
+    single = {note.key for note in load(["do_search=false"], "search-r1").notes if note.kind == "dialect"}
+    assert keys - single == {"agent.env", f"{A}.state_masking", "retriever.url"}
 
 
 def test_search_r1s_micro_batches_give_way_to_a_size_per_rank() -> None:

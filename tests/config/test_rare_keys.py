@@ -86,7 +86,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
             *("do_search=true", "max_turns=4", "+reward_model.structure_format_score=0.2", f"{O}.n_agent=5"),
             *("+reward_model.final_format_score=0.1", "algorithm.no_think_rl=false"),
         ],
-        ["do_search", "max_turns", "reward_model.structure_format_score", "reward_model.final_format_score"],
+        [],  # all of it acts
     ),
     "a reward function with arguments": (
         ["+custom_reward_function.reward_kwargs.alpha=0.5", "+reward_model.reward_kwargs.beta=1"],

@@ -76,16 +76,19 @@ def test_what_is_said_of_it(lake: Command, command: Command, corpus: Path) -> No
     assert "an environment that hangs" in notes(lake(URL, "retriever.timeout=60"))["retriever.timeout"]
     assert notes(lake(URL, "retriever.timeout=60", "agent.turn_timeout=null")) == {}
     assert "there is no retriever.url or" in notes(lake("retriever.topk=5"))["retriever.topk"]
-    without = notes(command(f"retriever.serve={corpus}", "retriever.timeout=5"))
+    without = notes(command(URL, "retriever.topk=4", "retriever.timeout=5"))
     assert without == {
-        f"retriever.{name}": f"retriever.{name} has no effect: agent.env is null" for name in ("serve", "timeout")
+        f"retriever.{name}": f"retriever.{name} has no effect: agent.env is null" for name in ("url", "topk", "timeout")
     }
 
 
-def test_without_an_environment_search_r1s_keys_are_warned_about(command: Command) -> None:
-    report = check_command(command(URL, "retriever.topk=4"))
-    [line] = warning_lines(report.notes)
-    assert "retriever.url=" in line and "retriever.topk=4" in line and "conversations with a search engine" in line
+def test_a_search_needs_one(command: Command, corpus: Path) -> None:
+    [problem] = check_command(command("agent.env=search", "agent.max_turns=2")).problems
+    assert problem.key == "retriever.url" and "agent.env=search asks a retriever" in problem.message
+    assert check_command(command("agent.env=search", f"retriever.serve={corpus}", "retriever.timeout=90")).ok
+    # Search-R1's own default gives way
+    words = command("max_turns=2", f"retriever.serve={corpus}", "data.max_prompt_length=9000")
+    assert check_command(words).ok and load(words).config.retriever.url is None
 
 
 def test_seed_003s_keys_still_choose_its_dialect() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.config import check_command, resolve, tree
+from trainer.config import check_command, resolve, search_r1, tree
 from trainer.config.overrides import parse
 from trainer.config.upstream import no_effect, rename
 
@@ -57,10 +57,13 @@ def test_every_key_of_a_seed_acts_or_is_reported_with_its_reason(script: Path, s
     assert problems == []
     reported = {note.key: note.message for note in resolved.notes if note.kind == "inert"}
     warned = [word.split("=")[0] for note in resolved.notes if note.kind == "unmet" for word in note.message.split()]
+    searching = search_r1.searches(resolved.dialect, overrides)
     for override in overrides:
-        key, _ = rename(override.key, override.value)
-        if tree.is_key(key):
-            assert resolved.origins[key].startswith("command line")
+        acts = (searching and search_r1.meanings(override.key, override.value)) or (
+            rename(override.key, override.value),
+        )
+        if all(tree.is_key(key) for key, _ in acts):
+            assert all(resolved.origins[key].startswith("command line") for key, _ in acts)
         elif override.key not in warned:
             assert override.key in reported, override.key
             assert reported[override.key].endswith(no_effect(override.key).why)  # type: ignore[union-attr]

@@ -16,11 +16,15 @@ from .conftest import SEED_SCRIPTS
 A, O = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"  # noqa: E741
 COMMANDS: dict[str, tuple[list[str], list[str]]] = {  # the words, and what their warnings are about
     "Search-R1": (
-        ["max_turns=4", "do_search=true", "retriever.url=http://127.0.0.1:8000/retrieve", f"{A}.state_masking=true"],
-        ["conversations with a search engine"],
+        ["max_turns=2", "do_search=true", f"{A}.state_masking=true", "data.max_prompt_length=9000"],
+        [],
+    ),
+    "Search-R1 with a reranker": (
+        ["max_turns=1", "reranker.topk=3", "data.max_prompt_length=9000"],
+        ["a reranker between"],
     ),
     "Search-R1 without its search": (["do_search=false", "max_turns=2", "retriever.topk=3"], []),
-    "no turn but the last": (["max_turns=0", "data.max_start_length=2048"], []),
+    "a reranker of nothing": (["do_search=false", "reranker.topk=3"], []),
     "tools": (
         [f"{O}.multi_turn.max_assistant_turns=5", f"{O}.multi_turn.format=hermes", f"{O}.agent.num_workers=8"],
         ["conversations of several turns"],
@@ -59,7 +63,10 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {  # the words, and what thei
         [f"{A}.checkpoint.load_contents=['model']", "trainer.resume_mode=disable"],
         [],
     ),
-    "two things": (["data.image_key=images", "max_turns=4"], ["conversations with", "images or videos"]),
+    "two things": (
+        ["data.image_key=images", "reranker.topk=4", "do_search=true"],
+        ["a reranker", "images or videos"],
+    ),
     "what costs time alone": ([f"{O}.enable_prefix_caching=True", "reward_model.launch_reward_fn_async=True"], []),
     "an empty section": ([f"{A}.policy_loss={{}}", "+reward_model.reward_kwargs=null"], []),
 }
@@ -78,16 +85,16 @@ def test_a_warning_for_each_thing_that_is_asked_for_in_vain(words: list[str], ab
 
 
 def test_a_warning_names_its_keys_with_their_values_and_no_note_does() -> None:
-    words = ["max_turns=4", "retriever.topk=3", "do_search=true"]
+    words = ["reranker.topk=4", "reranker.url=http://10.0.0.1:6980/rerank"]
     (line,) = warnings(words)
-    assert line.startswith("warning: retriever.topk=3, max_turns=4, do_search=True ask for ")
+    assert line.startswith("warning: reranker.topk=4, reranker.url=http://10.0.0.1:6980/rerank ask for ")
     assert [note for note in load(words).notes if note.kind == "inert"] == []
 
 
 def test_a_key_that_asks_for_nothing_is_a_note() -> None:
     notes = {note.key: note for note in load(["do_search=false", "max_turns=2"]).notes if note.kind == "inert"}
     assert notes.keys() == {"do_search", "max_turns"}
-    assert notes["max_turns"].message == "max_turns has no effect: rollouts are single-turn"
+    assert notes["max_turns"].message == "max_turns has no effect: nothing is searched"
 
 
 def test_the_seed_of_search_r1_is_warned_about_and_the_others_are_not(
@@ -96,7 +103,7 @@ def test_the_seed_of_search_r1_is_warned_about_and_the_others_are_not(
     said = {script.stem: warnings(local_seed(script)) for script in SEED_SCRIPTS}
     assert {name for name, lines in said.items() if lines} == {"003_search_r1"}
     (line,) = said["003_search_r1"]
-    assert "max_turns=4" in line and "retriever.url=" in line and "state_masking=True" in line
+    assert line == f"warning: {O}.name=vllm does not play conversations yet: the engine is hf, which is slower"
 
 
 @pytest.mark.parametrize(
@@ -144,10 +151,10 @@ def test_no_key_is_of_two_things() -> None:
 
 
 def test_warnings_come_last_in_a_check(command: Callable[..., list[str]], capfd: pytest.CaptureFixture[str]) -> None:
-    words = command("max_turns=4", f"{O}.tensor_model_parallel_size=1")
+    words = command("reranker.topk=4", f"{O}.tensor_model_parallel_size=1", "data.max_prompt_length=12000")
     assert main_ppo.main(["--check", *words]) == 0
     lines = capfd.readouterr().err.splitlines()
-    assert lines[-1].startswith("warning: max_turns=4 asks for ")
+    assert lines[-1].startswith("warning: reranker.topk=4 asks for ")
     assert [line for line in lines[:-1] if line.startswith("warning:")] == []
     assert main_ppo.main(["--check", *words, "no.such.key=1"]) == 2
     assert capfd.readouterr().err.splitlines()[-1] == lines[-1]
@@ -158,9 +165,9 @@ def test_warnings_come_first_in_a_run(
 ) -> None:
     trained: list[Config] = []
     monkeypatch.setattr(main_ppo, "train", lambda config: trained.append(config) or 0)
-    assert main_ppo.main(command("max_turns=4")) == 0
+    assert main_ppo.main(command("reranker.topk=4")) == 0
     assert len(trained) == 1
-    assert capfd.readouterr().err.startswith("warning: max_turns=4 asks for ")
+    assert capfd.readouterr().err.startswith("warning: reranker.topk=4 asks for ")
 
 
 # -- loggers of verl's

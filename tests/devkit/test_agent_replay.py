@@ -22,6 +22,7 @@ from trainer.agent.loop import Conversations, Limits
 from trainer.agent.source import Source
 from trainer.agent.speech import Speech
 from trainer.config.agent_schema import AgentConfig
+from trainer.config.schema import Config
 from trainer.samples import dump
 
 COUNT = '''
@@ -62,7 +63,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Path]]:
             home=Houses(source, isolate=False).home,
             pad_id=0,
         ).play()
-        known = environment_facts(agent, COUNT)
+        known = environment_facts(Config(agent=agent), COUNT)
         dump(str(tmp_path), 3, [(rollout, scores(rollout, "turn"))], Characters().decode, environment=known)
         return tmp_path / "3.jsonl"
 

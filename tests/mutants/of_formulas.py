@@ -6,14 +6,14 @@ from tests.mutants.mutant import GRPO, RLOO, Mutant
 
 CRITIC_LAST = """    updates: dict[str, Asked[UpdateReport]] = {}
     if config.uses_critic:
-        updates["update_critic"] = workers.update_critic(batch, number)
+        updates["update_critic"] = workers.update_critic(views.seen_as(critics, batch), number)
 """
 CRITIC_FIRST = """    updates: dict[str, Asked[UpdateReport]] = {}
     if config.uses_critic:
-        first = workers.update_critic(batch, number)
+        first = workers.update_critic(views.seen_as(critics, batch), number)
         told = first.now()
-        experience = dataclasses.replace(experience, values_BT=workers.values(rollout).now())
-        batch, mean_kl = train_batch(experience, progress.kl_coef, algorithm)
+        experience = dataclasses.replace(experience, values_BT=workers.values(critics).now())
+        batch, mean_kl = train_batch(experience, progress.kl_coef, config)
 
         def tell():
             return told

@@ -318,8 +318,8 @@ def test_no_tracker_of_verls_keeps_a_command_from_its_smoke_test(logger: str) ->
 
 
 def test_what_is_asked_for_in_vain_is_said_of_the_full_run() -> None:
-    (warning,) = make_plan(["max_turns=4"], None).warnings
-    assert warning.startswith("warning: max_turns=4 asks for conversations")
+    (warning,) = make_plan(["reranker.topk=4"], None).warnings
+    assert warning.startswith("warning: reranker.topk=4 asks for a reranker")
 
 
 @pytest.mark.parametrize("role", ["actor_rollout_ref", "critic"])

@@ -18,8 +18,8 @@ from trainer.agent import contract
 from trainer.agent.contract import Observed, Unfit
 from trainer.agent.episode import TERMINATED, TRUNCATED
 from trainer.agent.source import Source
-from trainer.config.agent_schema import AgentConfig
-from trainer.config.agents import env_kwargs
+from trainer.config.agents import constructor
+from trainer.config.schema import Config
 
 GOES_ON = "goes on"
 
@@ -58,9 +58,9 @@ class Compared:
     difference: Difference | None
 
 
-def environment_facts(config: AgentConfig, text: str | None) -> Mapping[str, Any]:
+def environment_facts(config: Config, text: str | None) -> Mapping[str, Any]:
     """What a record says of its environment: how it was made, and of which text."""
-    return {"env": config.env, "kwargs": env_kwargs(config), "sha256": digest(text)}
+    return {"env": config.agent.env, "kwargs": constructor(config), "sha256": digest(text)}
 
 
 def digest(text: str | None) -> str | None:

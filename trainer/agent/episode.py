@@ -32,7 +32,7 @@ class Turn:
 class Failure:
     """Why a trajectory is not whole."""
 
-    kind: str  # raised | wrong | hung | died | late | long
+    kind: str  # raised | wrong | hung | died | late | long | retriever
     message: str
 
 

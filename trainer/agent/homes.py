@@ -1,4 +1,4 @@
-"""Where environments live, as the loop sees them: in this process, or each in a process of its own.
+"""Where environments live, as the loop sees them: in this process, in threads of it, or each in a process of its own.
 
 `ask` does not wait; `answered` says who has answered; `take` gives the answer, or raises Broken.
 """
@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
@@ -18,8 +19,8 @@ from typing import Any, Protocol
 from trainer.agent import contract
 from trainer.agent.contract import Observed, Unfit
 from trainer.agent.inside import receive, send
-from trainer.agent.source import NoEnvironment, Source
-from trainer.errors import ConfigError, EpisodeError
+from trainer.agent.source import WAITING, NoEnvironment, Source
+from trainer.errors import ConfigError, EpisodeError, RetrieverError
 
 START_S = 60.0  # for a user's file to load
 MESSAGE_S = 30.0  # for an answer that has begun to come to its end
@@ -66,6 +67,8 @@ class Inline:
             self._answer = getattr(contract, what)(self._environment, argument)
         except Unfit as error:
             self._answer = Broken("wrong", str(error))
+        except RetrieverError as error:
+            self._answer = Broken("retriever", f"{error.message}; asked from {node()}")
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported as what it is
             files = [] if self._source.built_in else [self._source.file]
             self._answer = Broken("raised", f"{what} raised {contract.told(error, files)}")
@@ -81,6 +84,38 @@ class Inline:
         if self._environment is not None:
             with suppress(Exception):  # it has done its work; what its end raises is nobody's loss
                 self._environment.close()
+
+
+class Beside:
+    """In this process, each call in a thread: of an environment that waits for others and computes nothing.
+
+    A call that takes too long is left to itself: its answer is lost.
+    """
+
+    def __init__(self, source: Source, kind: Any) -> None:
+        self._inline = Inline(source, kind)
+        self._hears, self._tells = socket.socketpair()
+
+    def fileno(self) -> int:
+        return self._hears.fileno()
+
+    def ask(self, what: str, argument: Any) -> None:
+        threading.Thread(target=self._answer, args=(what, argument), name="environment", daemon=True).start()
+
+    def _answer(self, what: str, argument: Any) -> None:
+        self._inline.ask(what, argument)
+        with suppress(OSError):  # nobody waits any more
+            self._tells.send(b".")
+
+    def take(self) -> Observed:
+        self._hears.recv(1)
+        return self._inline.take()
+
+    def end(self, *, kill: bool = False) -> None:
+        self._hears.close()
+        self._tells.close()
+        if not kill:
+            self._inline.end()
 
 
 class Apart:
@@ -120,9 +155,15 @@ class Apart:
 def answered(homes: Sequence[Home], timeout_s: float | None) -> set[int]:
     """Positions of those that have answered; waits until one has, or for `timeout_s`."""
     here = {i for i, home in enumerate(homes) if isinstance(home, Inline)}
-    apart = {home: i for i, home in enumerate(homes) if isinstance(home, Apart)}
+    apart = {home: i for i, home in enumerate(homes) if not isinstance(home, Inline)}
     found = wait(list(apart), 0 if here else timeout_s) if apart else []  # type: ignore[arg-type]
     return here | {apart[home] for home in found}  # type: ignore[index]
+
+
+def node() -> str:
+    """What this node is called where many take part: its name, and its address in a Ray cluster."""
+    name, ray = socket.gethostname(), sys.modules.get("ray")
+    return f"{name} ({ray.util.get_node_ip_address()})" if ray is not None and ray.is_initialized() else name
 
 
 class Houses:
@@ -130,6 +171,7 @@ class Houses:
 
     def __init__(self, source: Source, *, isolate: bool) -> None:
         self.source = source
+        self._in_threads = isolate and source.env in WAITING
         self._kind: Any = None
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
@@ -144,7 +186,7 @@ class Houses:
     def home(self) -> Home:
         """For one environment, which is made at its first call. Raises EpisodeError."""
         if self._kind is not None:
-            return Inline(self.source, self._kind)
+            return (Beside if self._in_threads else Inline)(self.source, self._kind)
         try:
             return self._forked()
         except (OSError, EOFError):  # somebody has ended the process that forks

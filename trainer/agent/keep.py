@@ -11,6 +11,7 @@ from torch import Tensor
 
 from trainer.agent.episode import ENDS, Episode
 from trainer.agent.laying import placed_rewards
+from trainer.agent.search_metrics import search_metrics
 from trainer.config.schema import Config
 from trainer.errors import EpisodeError
 from trainer.grid import actor_grid, critic_grid, reference_grid
@@ -25,6 +26,7 @@ _HINTS = {
     "died": "see the worker's log: a crash leaves its stack there; the kernel's log tells of memory",
     "late": "raise agent.trajectory_timeout; generation counts, too",
     "long": "raise data.max_prompt_length",
+    "retriever": "start it where the message says, or give retriever.url of one that runs: docs/search.md",
 }
 
 
@@ -99,6 +101,7 @@ def metrics(played: Rollout, rollout: Rollout) -> Metrics:
     ends = Counter(episode.ended for episode in episodes)
     found |= {f"agent/ended/{end}": ends[end] / len(episodes) for end in ENDS}
     found |= _numbers(episodes)
+    found |= search_metrics(rollout)
     kinds = Counter(each.failure.kind for each in played.episodes if each.failure is not None)
     found |= {f"agent/failed/{kind}": float(count) for kind, count in sorted(kinds.items())}
     gone = len(played) - len(rollout)

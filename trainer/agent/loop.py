@@ -37,6 +37,8 @@ class Limits:
     turn_s: float | None  # of one answer of the environment
     trajectory_s: float | None
     at_once: int  # environments
+    context_tokens: int | None = None  # of prompt, turns and observations, with which a turn may still begin
+    stop: tuple[str, ...] = ()  # texts that end a turn
 
 
 @dataclass(eq=False)
@@ -92,9 +94,10 @@ class Conversations:
     ) -> None:
         self._prompts, self._pad_id = prompts, pad_id
         self._engine, self._speech, self._limits, self._home = engine, speech, limits, home
-        self._sampling = replace(sampling, max_new_tokens=limits.turn_tokens)
-        samples = zip(prompts.rows, prompts.samples, strict=True)
-        self._all = [_Trajectory(row, uid, sample) for row, (uid, sample) in samples]
+        self._sampling = replace(sampling, max_new_tokens=limits.turn_tokens, stop=limits.stop)
+        given = [ids[mask.bool()].tolist() for ids, mask in zip(prompts.ids_BP, prompts.mask_BP, strict=True)]
+        samples = zip(prompts.rows, prompts.samples, given, strict=True)
+        self._all = [_Trajectory(row, uid, sample, prompt=ids) for row, (uid, sample), ids in samples]
         self._queue = deque(self._all)
         self._asked: list[_Trajectory] = []  # of their environments
         self._ready: list[_Trajectory] = []  # for the engine
@@ -123,7 +126,7 @@ class Conversations:
             trajectory = self._queue.popleft()
             trajectory.began = time.monotonic()
             trajectory.home = self._home()
-            self._ask(trajectory, "reset", int(trajectory.row.extra_info[SEED]))
+            self._ask(trajectory, "reset", seed_in(trajectory.row))
 
     def _ask(self, trajectory: _Trajectory, what: str, argument: object) -> None:
         assert trajectory.home is not None
@@ -170,7 +173,9 @@ class Conversations:
             self._begun(trajectory, observed)
 
     def _begun(self, trajectory: _Trajectory, observed: Observed) -> None:
-        trajectory.observation, trajectory.prompt = observed.text, self._speech.begin(observed.text)
+        """A row of a data file brings its prompt; another one's is what its environment shows."""
+        trajectory.observation = observed.text
+        trajectory.prompt = trajectory.prompt or self._speech.begin(observed.text)
         count, limit = len(trajectory.prompt), self._limits.prompt_tokens
         if not 0 < count <= limit:
             said = f"its first observation has {count} tokens; data.max_prompt_length is {limit}"
@@ -188,13 +193,19 @@ class Conversations:
             trajectory.ended = TURNS
         else:
             answer = self._speech.reply(turn.sampled, observed.text)
-            if self._room(trajectory) <= len(answer):
+            if not self._fits(trajectory, len(answer)):
                 trajectory.ended = LENGTH
             else:
                 trajectory.said[-1] = replace(turn, answered=answer)
                 self._ready.append(trajectory)
         if trajectory.ended:
             self._leave(trajectory)
+
+    def _fits(self, trajectory: _Trajectory, more: int) -> bool:
+        """Whether a turn can follow upon `more` tokens of an observation."""
+        room, limit = self._room(trajectory), self._limits.context_tokens
+        context = len(trajectory.prompt) + self._limits.response_tokens - room + more
+        return room > more and (limit is None or context <= limit)
 
     def _room(self, trajectory: _Trajectory) -> int:
         """Columns of its response that are left."""
@@ -260,6 +271,16 @@ class Conversations:
             turn_B=numbers(len(each.said) for each in ready),
             room_B=numbers(self._room(each) for each in ready),
         )
+
+
+def seed_in(row: Row) -> int:
+    """What its environment is reset with; a row of a data file has its number.
+
+    >>> seed_in(Row(3, "lake", "lake", None, {"seed": 99})), seed_in(Row(3, "train.parquet", "nq", None))
+    (99, 3)
+    """
+    seed = row.extra_info.get(SEED)
+    return seed if isinstance(seed, int) else row.index
 
 
 def _home(trajectory: _Trajectory) -> Home:

@@ -9,14 +9,17 @@ from typing import Any
 from trainer import user_file
 from trainer.agent.homes import Houses
 from trainer.agent.loop import Conversations, Limits
-from trainer.agent.source import Source, is_file
-from trainer.agent.speech import Speech
+from trainer.agent.source import SEARCH, Source, is_file
+from trainer.agent.speech import PLAIN, Speech
 from trainer.config.agent_schema import AgentConfig
-from trainer.config.agents import env_kwargs
+from trainer.config.agents import constructor
 from trainer.config.schema import Config
+from trainer.env.search import STOP
 from trainer.interfaces import Engine, Sampling
 from trainer.records import Prompts, Rollout
 from trainer.spec import RunSpec
+
+SLACK_S = 15.0  # beyond the retriever's own time limit
 
 
 def read_environment(config: AgentConfig) -> str | None:
@@ -29,15 +32,20 @@ def read_environment(config: AgentConfig) -> str | None:
 
 def limits_of(config: Config) -> Limits:
     """What a trajectory may take. In the rank's own process a debugger may stop it for as long as it likes."""
-    agent, data = config.agent, config.data
+    agent, data, searching = config.agent, config.data, config.agent.env == SEARCH
+    turn_s = agent.turn_timeout
+    if searching and turn_s is not None:
+        turn_s = max(turn_s, config.retriever.timeout + SLACK_S)  # whose own deadline names its URL
     return Limits(
         turns=agent.max_turns,
         turn_tokens=agent.max_turn_tokens or data.max_response_length,
         prompt_tokens=data.max_prompt_length,
         response_tokens=data.max_response_length,
-        turn_s=agent.turn_timeout,
+        turn_s=turn_s,
         trajectory_s=agent.trajectory_timeout if agent.isolate else None,
         at_once=agent.max_envs,
+        context_tokens=agent.max_context_tokens,
+        stop=STOP if searching else (),
     )
 
 
@@ -48,9 +56,10 @@ class Player:
         """Raises ConfigError for an environment that cannot be loaded, ModelError for a chat template of no use."""
         agent = spec.config.agent
         assert agent.env is not None
+        style = PLAIN if agent.env == SEARCH else agent.speech
         self._engine, self._limits, self._pad_id = engine, limits_of(spec.config), tokenizer.pad_token_id
-        self._speech = Speech(tokenizer, eos_ids, agent.speech)
-        source = Source(agent.env, spec.environment, env_kwargs(agent))
+        self._speech = Speech(tokenizer, eos_ids, style, agent.max_observation_tokens)
+        source = Source(agent.env, spec.environment, constructor(spec.config))
         self._houses = Houses(source, isolate=agent.isolate)
         weakref.finalize(self, self._houses.close)
 

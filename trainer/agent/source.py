@@ -15,7 +15,12 @@ from typing import Any
 
 from trainer import user_file
 
-BUILT_IN = {"frozen_lake": ("trainer.env.frozen_lake", "FrozenLake")}  # name -> module, class
+SEARCH = "search"
+BUILT_IN = {  # name -> module, class
+    "frozen_lake": ("trainer.env.frozen_lake", "FrozenLake"),
+    SEARCH: ("trainer.env.search", "Search"),
+}
+WAITING = frozenset({SEARCH})  # of these, the ones that wait for others: each call has a thread
 MODULE = "agent_environment"
 METHODS = ("reset", "step", "close")
 
@@ -66,6 +71,17 @@ class Source:
             said, hint = unknown(self.env)
             raise NoEnvironment(f"agent.env={self.env} {said}", hint)
         return _class_in(_module(self.text, self.file, self.path), self.class_name, self.path)
+
+
+def makes_tasks(env: str | None) -> bool:
+    """Whether the tasks are seeds of the environment `agent.env`, and its rewards the run's.
+
+    Otherwise they are the rows of data files, and a reward function scores them: without an environment, and in search.
+
+    >>> makes_tasks("frozen_lake"), makes_tasks(SEARCH), makes_tasks(None)
+    (True, False, False)
+    """
+    return env not in (None, SEARCH)
 
 
 def is_file(env: str) -> bool:

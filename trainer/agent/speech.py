@@ -25,11 +25,17 @@ class Speech:
     between them is taken from the template itself. `plain`: one text follows upon the other.
     """
 
-    def __init__(self, tokenizer: Any, eos_ids: Iterable[int], style: str | None = None) -> None:
-        """`style` None: chat where the tokenizer has a template. Raises ModelError for a template of no use."""
+    def __init__(
+        self, tokenizer: Any, eos_ids: Iterable[int], style: str | None = None, most: int | None = None
+    ) -> None:
+        """`style` None: chat where the tokenizer has a template. `most`: tokens of an observation, cut on its right.
+
+        Raises ModelError for a template of no use.
+        """
         self.style = style or (CHAT if tokenizer.chat_template else PLAIN)
         self._tokenizer = tokenizer
         self._eos_ids = frozenset(eos_ids)
+        self._most = most
         if self.style == CHAT:
             if not tokenizer.chat_template:
                 raise ModelError("agent.speech=chat, and the tokenizer has no chat template", hint=_HINT)
@@ -44,8 +50,8 @@ class Speech:
     def reply(self, sampled: Sequence[int], observation: str) -> list[int]:
         """What follows upon a `sampled` turn: its end unless sampled, the observation, the next turn's beginning."""
         if self.style == PLAIN:
-            return self._behind("\n", observation)
-        before, between = self._between(observation)
+            return self._behind("\n", observation)[: self._most]
+        before, between = self._between(self._cut(observation))
         ids = self._behind(before, between)
         ended = bool(sampled) and sampled[-1] in self._eos_ids
         return ids[1:] if ended and ids[:1] == [sampled[-1]] else ids
@@ -53,6 +59,13 @@ class Speech:
     def action(self, sampled: Sequence[int]) -> str:
         """The text of a sampled turn, without special tokens."""
         return str(self._tokenizer.decode(list(sampled), skip_special_tokens=True))
+
+    def _cut(self, observation: str) -> str:
+        """Within a template, where ids cannot be cut: what its first tokens say."""
+        if self._most is None:
+            return observation
+        ids = self._encoded(observation)
+        return observation if len(ids) <= self._most else str(self._tokenizer.decode(ids[: self._most]))
 
     def _between(self, observation: str) -> tuple[str, str]:
         """A conversation with a marked answer: its text up to that answer's end, and from there to the next turn."""

@@ -1,4 +1,4 @@
-"""The keys `agent.*`, each default in exactly this place: rollouts as conversations. A part of `schema.Config`."""
+"""The keys of conversations, each default in exactly this place. A part of `schema.Config`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class AgentConfig:
     """Ours: rollouts as conversations with an environment."""
 
     env: str | None = (
-        None  # frozen_lake, or a class in a file of yours as FILE.py:CLASS; null: one turn, no environment
+        None  # frozen_lake, search, or a class in a file of yours as FILE.py:CLASS; null: one turn, no environment
     )
     env_kwargs: list[str] = field(default_factory=list)  # of its constructor, as {size:3} or [size:3]
     episodes: int = (
@@ -19,6 +19,8 @@ class AgentConfig:
     val_episodes: int = 64  # tasks of validation, of other seeds; 0: no validation
     max_turns: int = 10  # of a trajectory
     max_turn_tokens: int | None = None  # sampled in a turn; null: data.max_response_length, which all turns share
+    max_observation_tokens: int | None = None  # of what the environment answers, cut on its right; null: no limit
+    max_context_tokens: int | None = None  # before a turn, prompt included; null: both limits of data together
     reward: str = "turn"  # turn (each on its turn's last token) | last (their sum on the trajectory's last)
     speech: str | None = None  # chat | plain; null: chat where the tokenizer has a template
     isolate: bool = True  # a process for each environment; False: in the rank's own, without deadlines, for a debugger
@@ -27,3 +29,13 @@ class AgentConfig:
     trajectory_timeout: float | None = 600.0  # seconds that a trajectory may take, its generation included; null: none
     on_failure: str = "drop_row"  # drop_row | drop_group (all samples of its prompt), where an environment fails
     min_kept: float = 0.9  # the least share of a step's trajectories that must be whole; less is an error
+
+
+@dataclass(frozen=True)
+class SearchRewardConfig:
+    """Search-R1's rewards for form (v0.3: 0.2, 0.1, 0), of data sources of questions and answers."""
+
+    structure_format_score: float = 0.0  # tags in order, answer wrong; so much less for a right one out of order
+    final_format_score: float = 0.0  # a wrong answer, tags not in order
+    retrieval_score: float = 0.0  # beside structure_format_score, where a target was retrieved
+    match: str = "em"  # ours: em (the answer is a target) | subem (it contains one)

@@ -14,9 +14,11 @@ from trainer.config.agent_schema import AgentConfig
 from trainer.config.files import FILE, Rows, kind_of, parsed
 from trainer.config.problems import Note, Problem
 from trainer.config.schema import Config
+from trainer.config.search_r1 import length_notes
 
 _ENV = "agent.env"
 _DEFAULTS = vars(AgentConfig())
+_OF_TASKS = ("env_kwargs", "episodes", "val_episodes", "reward")  # of environments that make their own
 
 
 def env_kwargs(config: AgentConfig) -> dict[str, Any]:
@@ -36,6 +38,12 @@ def env_kwargs(config: AgentConfig) -> dict[str, Any]:
         except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"the value of {item!r:.80} is no text, number, list or mapping in YAML") from error
     return found
+
+
+def constructor(config: Config) -> dict[str, Any]:
+    """What the environment that `agent.env` names is made with. Raises ValueError, as `env_kwargs`."""
+    agent = config.agent
+    return {"turns": agent.max_turns} if agent.env == source.SEARCH else env_kwargs(agent)
 
 
 def rows_of(config: AgentConfig) -> Rows:
@@ -59,7 +67,7 @@ def agent_problems(config: Config) -> Iterator[Problem]:
             f"{config.data.max_response_length}, which all turns and observations share"
         )
         yield Problem("agent.max_turn_tokens", message, "lower it", ("data.max_response_length",))
-    if agent.val_episodes == 0 and config.trainer.val_only:
+    if agent.val_episodes == 0 and config.trainer.val_only and source.makes_tasks(agent.env):
         message = "agent.val_episodes=0, and trainer.val_only has nothing else to do"
         yield Problem("agent.val_episodes", message, "give some")
     yield from _refused(config)
@@ -94,6 +102,23 @@ def _refused(config: Config) -> Iterator[Problem]:
         key = "actor_rollout_ref.rollout.name"
         message = f"{key}={rollout.name} does not play conversations yet, and {_ENV} asks for them"
         yield Problem(key, message, f"set {key}=hf, or leave out {_ENV}")
+    if source.makes_tasks(config.agent.env):
+        yield from _refused_beside_tasks(config)
+    else:
+        yield from _search_problems(config)
+    observations = config.algorithm.adv_estimator == "gae" and config.algorithm.masked_gae
+    if observations and not config.actor_rollout_ref.actor.state_masking:
+        key = "actor_rollout_ref.actor.state_masking"
+        message = f"{key}=False trains on observations, and with algorithm.masked_gae=True they have no advantages"
+        yield Problem(key, message, "set algorithm.masked_gae=False, as in Search-R1", ("algorithm.masked_gae",))
+    correction, key = config.algorithm.rollout_correction, "algorithm.rollout_correction.rollout_is"
+    if correction.rollout_is is not None and not config.actor_rollout_ref.actor.state_masking:
+        message = f"{key}={correction.rollout_is}, and state_masking=False trains on observations, which nobody sampled"
+        yield Problem(key, message, f"leave out {key}", ("actor_rollout_ref.actor.state_masking",))
+
+
+def _refused_beside_tasks(config: Config) -> Iterator[Problem]:
+    """Of an environment that makes its own tasks."""
     for key, files in {"data.train_files": config.data.train_files, "data.val_files": config.data.val_files}.items():
         if files:
             message = f"{key} is given beside {_ENV}: an environment makes its own tasks, by their seeds"
@@ -101,10 +126,19 @@ def _refused(config: Config) -> Iterator[Problem]:
     if config.custom_reward_function.path is not None:
         key = "custom_reward_function.path"
         yield Problem(key, f"{key} is given beside {_ENV}: rewards are what its step gives", f"leave out {key}")
-    if not config.algorithm.masked_gae:
-        key = "algorithm.masked_gae"
-        message = f"{key}=False goes through observations, of which no values are computed"
-        yield Problem(key, message, f"leave out {key}: observations are no steps of their own", (_ENV,))
+
+
+def _search_problems(config: Config) -> Iterator[Problem]:
+    """Of `agent.env=search`."""
+    agent = config.agent
+    if agent.speech == "chat":
+        message = f"agent.speech=chat, and {_ENV}={source.SEARCH} is one text: nothing stands between its turns"
+        yield Problem("agent.speech", message, "leave out agent.speech", (_ENV,))
+    most = agent.max_context_tokens
+    if most is not None and most < config.data.max_prompt_length:
+        message = f"agent.max_context_tokens={most} is less than data.max_prompt_length={config.data.max_prompt_length}"
+        hint = "raise it: longer prompts would have no turn"
+        yield Problem("agent.max_context_tokens", message, hint, ("data.max_prompt_length",))
 
 
 def agent_notes(config: Config) -> Iterator[Note]:
@@ -114,6 +148,16 @@ def agent_notes(config: Config) -> Iterator[Note]:
         for name, value in vars(agent).items():
             if value != _DEFAULTS[name]:
                 yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {_ENV} is null")
+        key = "actor_rollout_ref.actor.state_masking"
+        if not config.actor_rollout_ref.actor.state_masking:
+            yield Note("inert", key, f"{key} has no effect: {_ENV} is null, and all of a response is sampled")
+        return
+    if agent.env == source.SEARCH:
+        for name in _OF_TASKS:
+            if getattr(agent, name) != _DEFAULTS[name]:
+                why = "tasks are rows of data.train_files, and a reward function scores them"
+                yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {why}")
+        yield from length_notes(config)
         return
     if agent.val_episodes == 0:
         yield Note("here", "agent.val_episodes", "agent.val_episodes is 0: validation is off")

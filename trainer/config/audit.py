@@ -169,7 +169,7 @@ def _effects(dialect: str, resolved: Resolved, overrides: Sequence[Override]) ->
     for note in (*size_notes(config), *setting_notes(config)):
         if (
             note.key in given
-            and not (note.key in ENGINE_ONLY and f"{_O}.name" not in given)  # the engine is our default, not verl's
+            and not (note.key in ENGINE_ONLY and given.get(f"{_O}.name") != config.actor_rollout_ref.rollout.name)
             and note.kind in ("inert", "deprecated")
             and not (note.kind == "deprecated" and dialect == SEARCH_R1)
         ):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.agent.source import makes_tasks
 from trainer.config.agents import agent_notes, agent_problems, rows_of
 from trainer.config.batches import MicroBatches, arithmetic_problems, micro_batch_sizes, size_notes
 from trainer.config.expected import Expected, expected
@@ -86,7 +87,7 @@ def check(resolved: Resolved) -> Report:
     """All problems and notes of a command, those of `resolve` first. Reads a few small files, starts nothing."""
     config = resolved.config
     rows, file_problems = count_rows(config.data)
-    rows = rows if config.agent.env is None else rows_of(config.agent)
+    rows = rows_of(config.agent) if makes_tasks(config.agent.env) else rows
     findings = [*model_findings(config), *reward_problems(config.custom_reward_function)]
     found = [
         *arithmetic_problems(config),
@@ -144,7 +145,7 @@ def _steps(config: Config, rows: Rows) -> tuple[int, int]:
 
 def _row_problems(config: Config, rows: Rows) -> Iterator[Problem]:
     data = config.data
-    if config.agent.env is not None:
+    if makes_tasks(config.agent.env):
         if config.agent.episodes < data.train_batch_size:
             message = f"{_BATCH}={data.train_batch_size} is more than agent.episodes={config.agent.episodes}"
             yield Problem(_BATCH, message, f"set {_BATCH} to at most that: not one step", ("agent.episodes",))
@@ -251,7 +252,7 @@ def setting_notes(config: Config) -> Iterator[Note]:
             if getattr(rollout, name) != getattr(_DEFAULT_ROLLOUT, name):
                 yield Note("inert", key, f"{key} has no effect: the engine hf {why}")
     yield from _restricted_notes(config)
-    if not config.data.val_files and config.agent.env is None:
+    if not config.data.val_files and not makes_tasks(config.agent.env):
         yield Note("here", "data.val_files", "data.val_files is not set: validation is off")
     if trainer.resume_from_path is not None and trainer.resume_mode != "resume_path":
         key = "trainer.resume_from_path"

@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.config import tree
 from trainer.config.overrides import Override, format_value
 from trainer.config.problems import Note
-from trainer.config.releases import SEARCH_R1, VERL, accepts, marks_search_r1
+from trainer.config.releases import SEARCH_R1, VERL, accepts, is_search_r1_only, marks_search_r1
 from trainer.errors import ConfigError
 
 _RELEASES: dict[str, tuple[str, ...]] = {  # newest first, and so inside
@@ -95,6 +96,7 @@ def choose(overrides: Sequence[Override], asked: str | None = None) -> Choice:
     Raises:
         ConfigError: `asked` is not a dialect.
     """
+    overrides = _judged(overrides)
     if asked is not None:
         return _asked_for(asked, overrides)
     own = next((override for override in overrides if marks_search_r1(override.key)), None)
@@ -109,6 +111,12 @@ def choose(overrides: Sequence[Override], asked: str | None = None) -> Choice:
         newer = _RELEASES[DIALECTS[DIALECTS.index(dialect) - 1]][-1]
         return Choice(dialect, f"newer ones refuse {refused[newer][0].spelling}")
     return Choice(dialect, "no generation takes every key, this one refuses fewest", _refusals(dialect, overrides))
+
+
+def _judged(overrides: Sequence[Override]) -> list[Override]:
+    """Those that tell a generation: in a command with `agent.*`, which is ours, what acts here is ours, too."""
+    own = any(override.key.startswith("agent.") for override in overrides)
+    return [each for each in overrides if not (own and is_search_r1_only(each.key) and tree.is_key(each.key))]
 
 
 def _asked_for(asked: str, overrides: Sequence[Override]) -> Choice:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from trainer.config import tree, unmet
+from trainer.config import search_r1, tree, unmet
 from trainer.config.choices import ELSEWHERE, unalias, value_problem
 from trainer.config.dialects import choose, dead_kl_note, difference_notes, differences
 from trainer.config.overrides import Override, format_value, parse
@@ -58,9 +58,10 @@ def resolve(overrides: Sequence[str], dialect: str | None = None) -> Resolved:
     """
     parsed, problems = parse(overrides)
     choice = choose(parsed, dialect)
-    given = _sort_out(parsed)
+    given = _sort_out(parsed, searching=search_r1.searches(choice.dialect, parsed))
     values = {key: value for key, (value, _) in given.values.items()}
     defaults = {difference.key: difference.value for difference in differences(choice.dialect, values)}
+    defaults |= search_r1.defaults(values) if given.searching else {}
     built, build_problems = tree.build({**defaults, **values})
     problems += [*given.problems, *build_problems]
     wrong = {problem.key for problem in problems}
@@ -70,10 +71,12 @@ def resolve(overrides: Sequence[str], dialect: str | None = None) -> Resolved:
         kept = {key: value for key, value in {**defaults, **values}.items() if key not in wrong}
         built, _ = tree.build(kept)
     config = tree.to_config(built)
+    searched = search_r1.default_notes(values) if given.searching else ()
     dead_kl = dead_kl_note(choice.dialect, values, config.algorithm.use_kl_in_reward)
     unknown = {problem.key for problem in given.problems}  # here no less
     refused = [note for note in choice.notes if note.key not in unknown]
-    notes = [*refused, *difference_notes(choice.dialect, values), *([dead_kl] if dead_kl else []), *given.notes]
+    notes = [*refused, *difference_notes(choice.dialect, values), *searched, *([dead_kl] if dead_kl else [])]
+    notes += given.notes
     origins = {**tree.default_origins(), **dict.fromkeys(defaults, f"dialect {choice.dialect}")}
     origins.update({key: origin for key, (_, origin) in given.values.items()})
     return Resolved(
@@ -100,13 +103,14 @@ class _Given:
     inert: dict[str, Any] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    searching: bool = False  # by Search-R1's keys
 
     def note(self, kind: NoteKind, key: str, message: str) -> None:
         self.notes.append(Note(kind, key, message))
 
 
-def _sort_out(overrides: Sequence[Override]) -> _Given:
-    given = _Given()
+def _sort_out(overrides: Sequence[Override], *, searching: bool) -> _Given:
+    given = _Given(searching=searching)
     for override in overrides:
         if override.operator == "~":
             given.problems.append(_deletion_problem(override))
@@ -114,6 +118,10 @@ def _sort_out(overrides: Sequence[Override]) -> _Given:
         for key, value in _leaves(override.key, override.value):
             _take(given, key, value)
     _tell_unmet(given)
+    if searching:
+        chosen, notes = search_r1.engine({key: value for key, (value, _) in given.values.items()})
+        given.values |= {key: (value, f"command line, as {value} for now") for key, value in chosen.items()}
+        given.notes += notes
     return given
 
 
@@ -128,7 +136,10 @@ def _leaves(key: str, value: Any) -> list[tuple[str, Any]]:
 
 
 def _take(given: _Given, written: str, raw: Any) -> None:
-    for key, value in meanings(written, raw):
+    searched = search_r1.meanings(written, raw) if given.searching else None
+    if searched is not None and (said := search_r1.explained(written)):
+        given.note("dialect", written, said)
+    for key, value in searched or meanings(written, raw):
         _take_one(given, written, key, value)
 
 
@@ -141,7 +152,8 @@ def _take_one(given: _Given, written: str, key: str, value: Any) -> None:
             if not value:
                 return
         _note_repetition(given, key, written, value)
-        if key != written and given.spelled.get(key) != written:
+        explained = given.searching and search_r1.explained(written)
+        if key != written and given.spelled.get(key) != written and not explained:
             given.note("renamed", written, f"{written} is {key} here")
         given.spelled[key] = written
         given.values[key] = (value, "command line" if key == written else f"command line, as {written}")
@@ -174,8 +186,7 @@ def _note_others(given: _Given, key: str, others: Sequence[str], left: Sequence[
 
 def _tell_unmet(given: _Given) -> None:
     """A note for each key without effect; what changes what is learned is told together, and not as one of those."""
-    acting = {key: value for key, (value, _) in given.values.items()}
-    everything = {**{key: value for key, value in acting.items() if not _is_used(key, acting)}, **given.inert}
+    everything = {**{key: value for key, (value, _) in given.values.items()}, **given.inert}
     asking = {each: each.asking(everything) for each in unmet.TABLE}
     told = {key for keys in asking.values() for key in keys}
     for key in given.inert:
@@ -185,12 +196,6 @@ def _tell_unmet(given: _Given) -> None:
     for each, keys in asking.items():
         if keys:
             given.note("unmet", next(iter(keys)), each.line(keys))
-
-
-def _is_used(key: str, acting: Mapping[str, Any]) -> bool:
-    """Of the keys that act, which ask for nothing in vain: an environment has a retriever, a single turn has none."""
-    ours = key in ("retriever.serve", "retriever.timeout")
-    return ours or (key.startswith("retriever.") and acting.get("agent.env") is not None)
 
 
 def _note_repetition(given: _Given, key: str, written: str, value: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from trainer.errors import ConfigError
 
-NoteKind = Literal["dialect", "duplicate", "renamed", "deprecated", "inert", "absent", "unmet", "here"]
+NoteKind = Literal["dialect", "duplicate", "renamed", "deprecated", "inert", "absent", "unmet", "risk", "here"]
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Note:
 
     `dialect`: another verl generation reads it otherwise; `inert`: accepted, without effect; `absent`: a part of its
     value is verl's alone; `unmet`: it asks for what changes the result and is not there, a warning (`unmet.py`);
+    `risk`: it may not get what it asks for, a warning, too;
     `here`: of this command on this version, such as a model that comes from the hub.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
+from trainer.agent.source import SEARCH
 from trainer.config.files import FILE, kind_of
 from trainer.config.problems import Note, Problem
 from trainer.config.retriever_schema import RetrieverConfig
@@ -14,8 +15,6 @@ from trainer.retrieval import corpus, http
 
 _URL, _SERVE = "retriever.url", "retriever.serve"
 _DEFAULTS = RetrieverConfig()
-# Of a command without an environment, `unmet.py` says what Search-R1's own keys ask for.
-OURS = ("serve", "timeout")
 
 
 def retriever_problems(config: Config) -> Iterator[Problem]:
@@ -23,6 +22,10 @@ def retriever_problems(config: Config) -> Iterator[Problem]:
     retriever = config.retriever
     if config.agent.env is None:
         return
+    if config.agent.env == SEARCH and retriever.url is None and retriever.serve is None:
+        message = f"neither {_URL} nor {_SERVE} is given, and agent.env={SEARCH} asks a retriever"
+        hint = f"give {_SERVE}=CORPUS.jsonl, or {_URL}=http://HOST:PORT/retrieve of a running one"
+        yield Problem(_URL, message, hint, ("agent.env",))
     if retriever.url is not None and retriever.serve is not None:
         message = f"{_URL}={retriever.url} and {_SERVE}={retriever.serve} are two retrievers"
         yield Problem(_SERVE, message, f"leave out {_SERVE} to use the one that runs, {_URL} to have one started")
@@ -53,15 +56,14 @@ def retriever_notes(config: Config) -> Iterator[Note]:
     changed = [name for name, value in vars(retriever).items() if value != getattr(_DEFAULTS, name)]
     if config.agent.env is None:
         for name in changed:
-            if name in OURS:
-                yield Note("inert", f"retriever.{name}", f"retriever.{name} has no effect: agent.env is null")
+            yield Note("inert", f"retriever.{name}", f"retriever.{name} has no effect: agent.env is null")
         return
     if retriever.url is None and retriever.serve is None:
         for name in changed:
             yield Note("inert", f"retriever.{name}", f"retriever.{name} has no effect: there is no {_URL} or {_SERVE}")
         return
     turn_s = config.agent.turn_timeout
-    if turn_s is not None and retriever.timeout >= turn_s:
+    if turn_s is not None and retriever.timeout >= turn_s and config.agent.env != SEARCH:
         message = (
             f"retriever.timeout={retriever.timeout:g} is not less than agent.turn_timeout={turn_s:g}: "
             "a slow search will count as an environment that hangs"

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from omegaconf import II
 
-from trainer.config.agent_schema import AgentConfig
+from trainer.agent.source import makes_tasks
+from trainer.config.agent_schema import AgentConfig, SearchRewardConfig
 from trainer.config.retriever_schema import RetrieverConfig
 
 
@@ -119,6 +120,7 @@ class ActorConfig:
     loss_agg_mode: str = "token-mean"
     loss_scale_factor: float | None = None  # of seq-mean-token-sum-norm; null: max_response_length
     entropy_coeff: float = 0.0
+    state_masking: bool = True  # Search-R1's: no loss on what an environment said; False: as on sampled tokens
     use_torch_compile: bool = True  # compile log-probs and entropy from logits (CUDA only)
     use_kl_loss: bool = False
     kl_loss_coef: float = 0.001
@@ -360,6 +362,7 @@ class Config:
     custom_reward_function: RewardFunctionConfig = field(default_factory=RewardFunctionConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     retriever: RetrieverConfig = field(default_factory=RetrieverConfig)
+    reward_model: SearchRewardConfig = field(default_factory=SearchRewardConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     global_profiler: ProfilerConfig = field(default_factory=ProfilerConfig)
     ray_kwargs: RayKwargsConfig = field(default_factory=RayKwargsConfig)
@@ -368,6 +371,11 @@ class Config:
     def world_size(self) -> int:
         """Ranks of the run: `nnodes * n_gpus_per_node`."""
         return self.trainer.nnodes * self.trainer.n_gpus_per_node
+
+    @property
+    def environment_scores(self) -> bool:
+        """Whether rewards are what an environment gives, and not a reward function of what was said."""
+        return makes_tasks(self.agent.env)
 
     @property
     def longest_sequence(self) -> int:

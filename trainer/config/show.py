@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a configuration is read in workers, too, which print none
 CAUTION, NAME, GOOD = "color(130)", "turquoise4", "green4"
 _STYLES = {"warning:": f"bold {CAUTION}", "error:": "bold red", "hint:": NAME, "note:": CAUTION}
 _INERT = " has no effect: "
+_WARNINGS = ("unmet", "risk")
 
 
 def config_text(resolved: Resolved) -> str:
@@ -78,7 +79,7 @@ def note_lines(notes: Sequence[Note]) -> Iterator[str]:
     """
     shared: dict[str, list[str]] = {}
     for note in notes:
-        if note.kind == "unmet":
+        if note.kind in _WARNINGS:
             continue
         if note.kind == "inert" and _INERT in note.message:
             shared.setdefault(note.message.split(_INERT, 1)[1], []).append(note.key)
@@ -90,8 +91,8 @@ def note_lines(notes: Sequence[Note]) -> Iterator[str]:
 
 
 def warning_lines(notes: Iterable[Note]) -> Iterator[str]:
-    """A `warning:` line for each thing that the command asks for, that changes what is learned, and is not there."""
-    yield from (f"warning: {_one_line(note.message)}" for note in notes if note.kind == "unmet")
+    """A `warning:` line for each thing that the command asks for, that changes what is learned, and may not be had."""
+    yield from (f"warning: {_one_line(note.message)}" for note in notes if note.kind in _WARNINGS)
 
 
 def report_lines(report: Report) -> Iterator[str]:

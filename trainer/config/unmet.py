@@ -31,8 +31,10 @@ class Unmet:
     def asking(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the keys `given` that ask for it.
 
-        >>> SEARCH.asking({"max_turns": 4, "trainer.nnodes": 2}), SEARCH.asking({"max_turns": 4, "do_search": False})
-        ({'max_turns': 4}, {})
+        >>> RERANKER.asking({"reranker.topk": 4, "trainer.nnodes": 2})
+        {'reranker.topk': 4}
+        >>> RERANKER.asking({"reranker.topk": 4, "do_search": False})
+        {}
         """
         if any(_is_among(given[key], values) for key, values in self.off.items() if key in given):
             return {}
@@ -64,27 +66,18 @@ def _is_among(value: Any, values: Iterable[Any]) -> bool:
 def holding(key: str, names: Iterable[str]) -> str | None:
     """The one of `names` that is `key`, or a subtree `section.*` that holds it.
 
-    >>> holding("retriever.topk", ["max_turns", "retriever.*"])
-    'retriever.*'
+    >>> holding("reranker.topk", ["max_turns", "reranker.*"])
+    'reranker.*'
     """
     return next((name for name in names if name == key or (name.endswith(".*") and key.startswith(name[:-1]))), None)
 
 
-SEARCH = Unmet(
-    asked="conversations with a search engine",
-    instead="each prompt gets one response, and nothing is looked up",
-    why="rollouts are single-turn",
-    keys={
-        "do_search": _OFF,
-        "max_turns": (0, None),
-        "retriever.*": (None,),
-        "reranker.*": (None,),
-        "data.max_start_length": (None,),
-        "data.max_obs_length": (None,),
-        f"{_A}.state_masking": _OFF,
-        "algorithm.state_masking.*": (None,),
-    },
-    off={"do_search": (False,), "max_turns": (0,)},
+RERANKER = Unmet(
+    asked="a reranker between the retriever and the model",
+    instead="passages come in the order in which the retriever at retriever.url gives them",
+    why="nothing is searched",
+    keys={"reranker.*": (None,)},
+    off={"do_search": (False,)},
 )
 CONVERSATIONS = Unmet(
     asked="conversations of several turns",
@@ -184,7 +177,7 @@ WEIGHTS_ALONE = Unmet(
     },
     off={"trainer.resume_mode": ("disable",)},
 )
-TABLE: tuple[Unmet, ...] = (SEARCH, CONVERSATIONS, POLICY_LOSS, *OVERLONG, IMAGES, ENGINE, WEIGHTS_ALONE)
+TABLE: tuple[Unmet, ...] = (RERANKER, CONVERSATIONS, POLICY_LOSS, *OVERLONG, IMAGES, ENGINE, WEIGHTS_ALONE)
 
 
 @cache

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
-from trainer.config import unmet
+from trainer.config import search_r1, unmet
 from trainer.config.agents import made_kwargs
 from trainer.config.releases import matches
 from trainer.config.schema import SglangKwargs, VllmKwargs
@@ -141,7 +141,7 @@ def no_effect(key: str) -> NoEffect | None:
     """The reason why `key` does nothing here, None for a key that acts or is not known.
 
     >>> no_effect("max_turns").why
-    'rollouts are single-turn'
+    'nothing is searched'
     """
     table = _table()
     if key in table:
@@ -164,7 +164,7 @@ def _sections() -> frozenset[str]:
 def is_section(key: str) -> bool:
     """Whether keys of `key` are told apart here: a value for the whole of it is looked at name by name.
 
-    >>> is_section("actor_rollout_ref.actor.policy_loss"), is_section("retriever")
+    >>> is_section("actor_rollout_ref.actor.policy_loss"), is_section("reranker")
     (True, False)
     """
     return key in _sections()
@@ -176,6 +176,8 @@ def inert_keys() -> tuple[str, ...]:
 
 
 _REASONS: dict[str, str] = {
+    search_r1.NOT_SEARCHED: "do_search max_turns data.max_start_length data.max_obs_length",
+    "Search-R1 itself reads it nowhere": "algorithm.state_masking.*",
     "each rank generates independently, without agent processes": f"{_O}.agent.num_workers",
     "the engine sizes and orders its own batches": (
         f"{_O}.enable_prefix_caching {_O}.max_num_batched_tokens"

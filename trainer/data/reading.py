@@ -8,6 +8,7 @@ from typing import Any
 
 from trainer.agent.again import environment_facts
 from trainer.agent.player import read_environment
+from trainer.agent.source import makes_tasks
 from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.episodes import TRAIN, VALIDATION, Episodes
@@ -36,7 +37,7 @@ def read_data(config: Config) -> Data:
     tokenizer = load_tokenizer(config.actor_rollout_ref.model)
     data, seed, pad = config.data, config.trainer.seed, tokenizer.pad_token_id
     seed = seed if data.seed is None else data.seed
-    if config.agent.env is not None:
+    if config.agent.env is not None and makes_tasks(config.agent.env):
         return _episodes(config, config.agent.env, seed, tokenizer)
     notes: list[str] = []
 
@@ -59,7 +60,8 @@ def read_data(config: Config) -> Data:
         validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
     loader = train or validation  # with val_only there is nothing to train on
     assert loader is not None, "config.check asks for val_files with val_only"
-    return Data(loader, validation, tokenizer.decode, tuple(notes))
+    known = environment_facts(config, None) if config.agent.env is not None else None
+    return Data(loader, validation, tokenizer.decode, tuple(notes), known)
 
 
 def _episodes(config: Config, env: str, seed: int, tokenizer: Any) -> Data:
@@ -71,7 +73,7 @@ def _episodes(config: Config, env: str, seed: int, tokenizer: Any) -> Data:
     if agent.val_episodes:
         tasks, size = Episodes(env, agent.val_episodes, seed, VALIDATION), data.val_batch_size or agent.val_episodes
         validation = PromptLoader(tasks, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
-    known = environment_facts(agent, read_environment(agent))
+    known = environment_facts(config, read_environment(agent))
     return Data(train, validation, tokenizer.decode, environment=known)
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer.errors import RewardError
 from trainer.rewards import exact_match, gsm8k, math
 from trainer.rewards.scorer import Scorer
+from trainer.rewards.search_r1 import EXACT, SearchScorer
+
+if TYPE_CHECKING:
+    from trainer.config.agent_schema import SearchRewardConfig
 
 _QA = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
+
+_QA_SOURCES = frozenset({*_QA, *(f"searchR1_{name}" for name in _QA)})
 
 _SCORERS: dict[str, Scorer] = {
     "openai/gsm8k": gsm8k.compute_score,
@@ -19,7 +25,7 @@ _SCORERS: dict[str, Scorer] = {
     "HuggingFaceH4/MATH-500": math.compute_score,
     "EleutherAI/hendrycks_math": math.compute_score,
     **dict.fromkeys(_QA, exact_match.compute_score),
-    **dict.fromkeys([f"searchR1_{name}" for name in _QA], exact_match.compute_score),
+    **dict.fromkeys((f"searchR1_{name}" for name in _QA), exact_match.compute_score),
 }
 
 
@@ -45,3 +51,22 @@ def score_by_data_source(
     """The default scorer: each row by its own `data_source`, so that one batch may mix them."""
     scorer = scorer_for(data_source)
     return scorer(data_source=data_source, solution_str=solution_str, ground_truth=ground_truth, extra_info=extra_info)
+
+
+def searching(config: SearchRewardConfig) -> Scorer:
+    """As `score_by_data_source`, with `config` for questions and answers; the same where it asks for nothing."""
+    of_questions = SearchScorer(
+        config.structure_format_score, config.final_format_score, config.retrieval_score, config.match
+    )
+    if of_questions == SearchScorer(matches=EXACT):
+        return score_by_data_source
+
+    def score(
+        *, data_source: str, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any]
+    ) -> float | Mapping[str, Any]:
+        scorer: Scorer = of_questions if data_source in _QA_SOURCES else score_by_data_source
+        return scorer(
+            data_source=data_source, solution_str=solution_str, ground_truth=ground_truth, extra_info=extra_info
+        )
+
+    return score

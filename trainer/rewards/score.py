@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainer.config.choices import LARGEST_FLOAT
 from trainer.errors import RewardError
 from trainer.rewards import blame
 from trainer.rewards.custom import load_function
-from trainer.rewards.registry import score_by_data_source
+from trainer.rewards.registry import score_by_data_source, searching
 from trainer.rewards.scorer import Scorer
+from trainer.rewards.search_r1 import TURNS
 
 if TYPE_CHECKING:  # trainer.records imports torch
+    from trainer.agent.episode import Episode
+    from trainer.config.agent_schema import SearchRewardConfig
     from trainer.config.schema import RewardFunctionConfig
     from trainer.records import Row
 
@@ -31,25 +34,41 @@ class Scores:
     extras: dict[str, list[float]]  # B each; NaN where a response's reward function gave no such number
 
 
-def build_scorer(config: RewardFunctionConfig, source_text: str | None) -> Scorer:
+def build_scorer(
+    config: RewardFunctionConfig, source_text: str | None, search: SearchRewardConfig | None = None
+) -> Scorer:
     """The user's function if `source_text` (see `read_source`) is there, else ours, by each row's `data_source`.
+
+    `search`: how questions and answers are scored, if not by an answer's equality alone.
 
     Raises what `load_function` raises.
     """
     if source_text is None:
-        return score_by_data_source
+        return score_by_data_source if search is None else searching(search)
     return load_function(source_text, config.path or "<custom reward>", config.name)
 
 
-def score_all(responses: Sequence[str], rows: Sequence[Row], scorer: Scorer) -> Scores:
+def score_all(
+    responses: Sequence[str], rows: Sequence[Row], scorer: Scorer, episodes: Sequence[Episode] | None = None
+) -> Scores:
     """Scores `responses[i]`, decoded without special tokens, against `rows[i]`.
+
+    Of conversations, `extra_info["turns"]` has each turn's `action` and `observation`, so that a scorer can tell what
+    the model said from what it read.
 
     Raises RewardError, naming the row, if the scorer raises or gives something that is not a finite number.
     """
+    if episodes is not None:
+        rows = [_with_turns(row, episode) for row, episode in zip(rows, episodes, strict=True)]
     results = [_score_one(response, row, scorer) for response, row in zip(responses, rows, strict=True)]
     names = dict.fromkeys(name for _, extras in results for name in extras)
     extras = {name: [extras.get(name, math.nan) for _, extras in results] for name in names}
     return Scores([score for score, _ in results], extras)
+
+
+def _with_turns(row: Row, episode: Episode) -> Row:
+    turns = [{"action": turn.action, "observation": turn.observation} for turn in episode.turns]
+    return replace(row, extra_info={**row.extra_info, TURNS: turns})
 
 
 def _score_one(response: str, row: Row, scorer: Scorer) -> tuple[float, dict[str, float]]:

@@ -22,18 +22,24 @@ def build_engine(config: Config, source: Source, device: torch.device, tokenizer
     """Collective for engines in processes of their own. Raises ConfigError, EngineError, ModelError."""
     ends = eos_ids(tokenizer, source)
     if config.actor_rollout_ref.rollout.name == "hf":
-        return _hf(config, source, device, ends, tokenizer.pad_token_id)
+        return _hf(config, source, device, ends, tokenizer)
     return _remote(config, source, device, ends, tokenizer.pad_token_id)
 
 
-def _hf(config: Config, source: Source, device: torch.device, ends: list[int], pad_id: int) -> Engine:
+def _hf(config: Config, source: Source, device: torch.device, ends: list[int], tokenizer: Any) -> Engine:
     from trainer.rollout.hf import HfEngine
 
     structure = read_config(source)
     dtype = actor_dtype(config.actor_rollout_ref.actor, device.type)
     with device:
         model = empty_causal_lm(source, structure, dtype)
-    return HfEngine(model, eos_ids=ends, pad_id=pad_id, max_sequences=config.actor_rollout_ref.rollout.max_num_seqs)
+    return HfEngine(
+        model,
+        eos_ids=ends,
+        pad_id=tokenizer.pad_token_id,
+        max_sequences=config.actor_rollout_ref.rollout.max_num_seqs,
+        decode=tokenizer.decode,
+    )
 
 
 def _remote(config: Config, source: Source, device: torch.device, ends: list[int], pad_id: int) -> Engine:

@@ -15,6 +15,7 @@ from trainer.interfaces import Sampling
 from trainer.records import Prompts, Rollout
 from trainer.rollout.copying import copy_weights
 from trainer.rollout.sampling import draw, uniform_streams
+from trainer.rollout.stops import Decode, Stops
 from trainer.rollout.sums import sums_of
 from trainer.rows import concat, take
 
@@ -24,25 +25,27 @@ CACHE_NAMES = {"cache", "past_key_values"}  # of what a model keeps and takes ag
 class HfEngine:
     """Generates with a transformers model. Not collective: each rank generates for its own prompts."""
 
-    def __init__(self, model: nn.Module, *, eos_ids: Iterable[int], pad_id: int, max_sequences: int) -> None:
+    def __init__(
+        self, model: nn.Module, *, eos_ids: Iterable[int], pad_id: int, max_sequences: int, decode: Decode | None = None
+    ) -> None:
         self.model = model.eval().requires_grad_(False)
         self.device = next(model.parameters()).device
         self.eos_ids = torch.tensor(sorted(set(eos_ids)), device=self.device)
         self.pad_id = pad_id
         self.max_sequences = max_sequences
         self.version = 0
+        self.decode = decode  # of all tokens, special ones too: for `Sampling.stop`
 
     @torch.no_grad()
     def generate(self, prompts: Prompts, sampling: Sampling) -> Rollout:
-        """Responses up to EOS or `max_new_tokens`, at most `max_sequences` at once."""
+        """Responses up to EOS, a text of `stop` or `max_new_tokens`, at most `max_sequences` at once."""
         if len(prompts) == 0:  # fewer prompts than ranks: this one has none
             nothing = torch.zeros(0, 1)
             return Rollout(prompts, nothing.long(), nothing.long(), nothing)
-        parts = [
-            self._generate(take(prompts, slice(start, start + self.max_sequences)), sampling)
-            for start in range(0, len(prompts), self.max_sequences)
-        ]
-        return concat(parts)
+        most = self.max_sequences
+        return concat(
+            [self._generate(take(prompts, slice(i, i + most)), sampling) for i in range(0, len(prompts), most)]
+        )
 
     def load_weights(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Raises WeightMismatch if they do not stand as they came."""
@@ -68,12 +71,11 @@ class HfEngine:
         streams_BT = uniform_streams(prompts, sampling).to(self.device)
         attention_BS = prompts.mask_BP.to(self.device)
         position_B1 = attention_BS.sum(-1, keepdim=True) - 1
-        inputs = {
-            "input_ids": prompts.ids_BP.to(self.device),
-            "position_ids": (attention_BS.cumsum(-1) - 1).clamp(min=0),
-        }
+        position_BS = (attention_BS.cumsum(-1) - 1).clamp(min=0)
+        inputs = {"input_ids": prompts.ids_BP.to(self.device), "position_ids": position_BS}
         alive_B = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
         room_B = None if prompts.room_B is None else prompts.room_B.to(self.device)
+        stops = Stops(sampling.stop, self.decode, len(prompts)) if sampling.stop and self.decode else None
         tokens, masks, logps = [], [], []
         for t in range(sampling.max_new_tokens):
             output = self.model(**inputs, attention_mask=attention_BS, use_cache=True, logits_to_keep=1)
@@ -83,6 +85,8 @@ class HfEngine:
             logps.append(torch.where(alive_B, logp_B, 0.0))
             if not sampling.ignore_eos:
                 alive_B = alive_B & ~torch.isin(token_B, self.eos_ids)
+            if stops is not None:
+                alive_B = alive_B & ~stops.after(token_B, alive_B)
             if room_B is not None:
                 alive_B = alive_B & (t + 1 < room_B)
             if not alive_B.any():
@@ -91,6 +95,4 @@ class HfEngine:
             position_B1 = position_B1 + 1
             inputs = {"input_ids": tokens[-1][:, None], "position_ids": position_B1, name: output[name]}
             attention_BS = torch.cat([attention_BS, masks[-1][:, None]], dim=1)
-        return Rollout(
-            prompts, torch.stack(tokens, 1).cpu(), torch.stack(masks, 1).cpu(), torch.stack(logps, 1).float().cpu()
-        )
+        return Rollout(prompts, torch.stack(tokens, 1).cpu(), torch.stack(masks, 1).cpu(), torch.stack(logps, 1).cpu())

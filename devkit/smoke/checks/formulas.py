@@ -14,7 +14,7 @@ from devkit.smoke.checks.outcome import AS_COMPUTED, Outcome, look_at
 from devkit.smoke.made_up_batches import experience
 from trainer import ppo, scan
 from trainer.config.choices import CHOICES
-from trainer.config.schema import AlgorithmConfig, KlCtrlConfig, RolloutCorrectionConfig
+from trainer.config.schema import AlgorithmConfig, Config, KlCtrlConfig, RolloutCorrectionConfig
 from trainer.records import Experience
 
 COEF = 0.3  # of the KL
@@ -46,7 +46,7 @@ def _estimators(seen: Experience) -> Found:
 
 
 def _estimated(seen: Experience, config: AlgorithmConfig) -> Outcome:
-    batch, _ = ppo.train_batch(seen, COEF, config)
+    batch, _ = ppo.train_batch(seen, COEF, Config(algorithm=config))
     return recorded.advantages_as_computed(batch, recompute.advantages(batch, COEF, config))
 
 
@@ -84,7 +84,7 @@ def _weights(seen: Experience) -> Found:
     for level in ("token", "sequence"):
         for normalised in (False, True):
             config = replace(BASE, rollout_correction=RolloutCorrectionConfig(level, 1.5, normalised))
-            batch, _ = ppo.train_batch(seen, COEF, config)
+            batch, _ = ppo.train_batch(seen, COEF, Config(algorithm=config))
             wanted = recompute.importance_weights(seen, config.rollout_correction)
             yield f"rollout_is={level}", recorded.weights_as_computed(batch, wanted)
 
