@@ -56,7 +56,7 @@ def read_data(config: Config) -> Data:
     if data.val_files:
         rows = load(data.val_files, data.val_max_samples)
         size = data.val_batch_size or len(rows)
-        validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
+        validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False, same=True)
     loader = train or validation  # with val_only there is nothing to train on
     assert loader is not None, "config.check asks for val_files with val_only"
     return Data(loader, validation, tokenizer.decode, tuple(notes))
@@ -70,7 +70,7 @@ def _episodes(config: Config, env: str, seed: int, tokenizer: Any) -> Data:
     validation = None
     if agent.val_episodes:
         tasks, size = Episodes(env, agent.val_episodes, seed, VALIDATION), data.val_batch_size or agent.val_episodes
-        validation = PromptLoader(tasks, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
+        validation = PromptLoader(tasks, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False, same=True)
     known = environment_facts(agent, read_environment(agent))
     return Data(train, validation, tokenizer.decode, environment=known)
 
