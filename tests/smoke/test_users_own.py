@@ -22,7 +22,7 @@ from torch import Tensor
 from devkit.errors import DevkitError
 from devkit.records import CheckResult
 from devkit.smoke import made_up_responses as made_up
-from devkit.smoke import probing
+from devkit.smoke import probing, users
 from devkit.smoke.checks import users_answers, users_data, users_own, users_settings
 from devkit.smoke.checks.outcome import Outcome
 from devkit.smoke.checks.users_data import Sampled
@@ -457,7 +457,10 @@ def full_of(*words: str) -> Config:
 
 
 def test_a_group_of_one_and_a_warm_up_beyond_the_run() -> None:
-    look = users_settings.command_settings
+
+    def look(full: Config, steps: int) -> Outcome:
+        return users_settings.command_settings(full, steps)
+
     n, warm = "actor_rollout_ref.rollout.n", "optim.lr_warmup_steps"
     for estimator, ok in {"grpo": False, "rloo": False, "gae": True, "reinforce_plus_plus": True}.items():
         found = look(full_of(f"algorithm.adv_estimator={estimator}", f"{n}=1"), 100)
@@ -563,7 +566,7 @@ def looked(folder: Path, file: str, reward: str | None = BY_ALL) -> dict[str, Ch
 @pytest.mark.parametrize("reward", [BY_ALL, None], ids=["own", "built-in"])
 def test_a_batch_as_it_should_be(reward: str | None, tmp_path: Path, file: str) -> None:
     found = looked(tmp_path, file, reward)
-    assert found.keys() == {"pipeline-rewards", "reward-calls", "reward-repeats", "reward-truth", "reward-text"}
+    assert found.keys() == {"pipeline-rewards", *users.CHECKS}
     assert {name: each.detail for name, each in found.items() if each.status == "fail"} == {}
     assert found["pipeline-rewards"].detail.startswith("48 scores match direct calls")
 
@@ -583,7 +586,7 @@ def test_made_up_responses_never_end_the_run(tmp_path: Path, file: str) -> None:
     """The ranks would raise what a direct call raises."""
     head = "def compute_score(data_source, solution_str, ground_truth, extra_info):\n"
     found = looked(tmp_path, file, f"{head}    return {{}}['no'] if '####' in solution_str else 0.5\n")
-    assert {name for name, each in found.items() if each.status == "fail"} == {"reward-calls"}
+    assert {name for name, each in found.items() if each.status == "fail"} == {"reward-calls", "reward-truth"}
     assert "raises KeyError: 'no'" in found["reward-calls"].detail
 
 
