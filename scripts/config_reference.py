@@ -26,6 +26,7 @@ SECTIONS = (
     "algorithm",
     "custom_reward_function",
     "agent",
+    "retriever",
     "trainer",
     "ray_kwargs",
 )

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,10 +18,12 @@ from trainer.address import knock, running_cluster
 from trainer.config.chosen import Choice
 from trainer.config.schema import Config
 from trainer.descendants import descendants, end_descendants
-from trainer.errors import ClusterError, DeadlineError
+from trainer.errors import ClusterError, DeadlineError, TrainerError
 from trainer.failures import Failure, first_line
 from trainer.memory import Memory, most
 from trainer.placement import Demand, place
+from trainer.retrieval import Retriever
+from trainer.retrieval.meeting import Met
 from trainer.rollout import deadlines
 from trainer.spec import BridgeEnd, RunSpec
 from trainer.teams import ROLES, Team, bridge_ranks, seats_of, teams_of
@@ -219,6 +221,13 @@ class WorkerPool:
         host, port = self._rendezvous(self._bridge, self._bridge_s)
         size = len(self._bridge)
         return {rank: BridgeEnd(host, port, end, size, self._bridge_s) for end, rank in enumerate(self._bridge)}
+
+    def meet_retrievers(self, retrievers: Mapping[int, Retriever]) -> dict[int, Met | TrainerError]:
+        """See `retrieval.nodes.Ranks`."""
+        calls = [self._actors[rank].meet_retriever.remote(retriever) for rank, retriever in retrievers.items()]
+        limit_s = self._start_s + 2 * max(each.timeout for each in retrievers.values())  # its health, and a search
+        found = self._gather("meet_retriever", calls, limit_s, list(retrievers))
+        return dict(zip(retrievers, found, strict=True))
 
     def build(self, spec: RunSpec) -> tuple[Choice, ...]:
         """Models on every rank; a second call starts over in the same processes. Gives how each role is trained."""

@@ -6,6 +6,10 @@
     ├── ModelError               2: a model folder that cannot be used
     ├── RewardError              1: a reward function raised; names the row
     ├── EpisodeError             1: too many environments raised, hung or died; names the first of them
+    ├── RetrieverError           1: a retriever cannot be used; names its URL
+    │   ├── RetrieverDown        1: nothing answers there
+    │   ├── RetrieverSlow        1: no answer in time
+    │   └── RetrieverWrong       1: a status, or an answer, that is of no use
     ├── NotFinite                1: a loss, or what it is made of, is NaN or infinite; names row and key
     ├── BatchError               1: a batch too small to compute from; a ValueError too
     ├── CheckpointError          1: a checkpoint could not be written or read
@@ -74,6 +78,22 @@ class RewardError(TrainerError):
 
 class EpisodeError(TrainerError):
     """More trajectories failed than `agent.min_kept` allows, or none can be begun."""
+
+
+class RetrieverError(TrainerError):
+    """A retriever cannot be used; the message names its URL."""
+
+
+class RetrieverDown(RetrieverError):
+    """Nothing answers at its URL, or the connection breaks before the answer is whole."""
+
+
+class RetrieverSlow(RetrieverError):
+    """It gave no answer in time."""
+
+
+class RetrieverWrong(RetrieverError):
+    """It answered with a status that is none of success, or with something else than passages for each query."""
 
 
 class NotFinite(TrainerError):

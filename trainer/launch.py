@@ -13,6 +13,7 @@ from trainer.data.reading import read_data, total_steps
 from trainer.leaving import Leaving
 from trainer.records import Metrics
 from trainer.requirements import require_engines, require_folders, require_splits
+from trainer.retrieval.nodes import retrievers
 from trainer.run import Observer, train
 from trainer.runlock import require_free
 from trainer.tracking import Tracker, make_tracker
@@ -42,6 +43,7 @@ def run_on_ray(config: Config, observer: Observer | None = None) -> Metrics:
             tracker.phase(f"placing {config.world_size} worker{'s' * (config.world_size > 1)}")
             with closing(WorkerPool(config, note=tracker.note)) as pool:
                 pool.connect()
-                return train(config, pool, data, tracker, observer, leaving)
+                with retrievers(config, pool, tracker.note):
+                    return train(config, pool, data, tracker, observer, leaving)
         finally:
             ray.shutdown()

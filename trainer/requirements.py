@@ -13,17 +13,20 @@ from trainer.config.schema import Config
 from trainer.config.splits import Shape, shape_of, split_problems
 from trainer.learner.megatron.available import require_megatron
 from trainer.model_path import UNREADABLE
+from trainer.retrieval.bm25 import library
 from trainer.rollout.versions import require_version
 from trainer.tracking import written
 
 
 def require_engines(config: Config) -> None:
-    """Raises ConfigError if the package of `rollout.name` or `strategy` is missing or does not fit."""
+    """Raises ConfigError if the package of an engine, or of `retriever.serve`, is missing or does not fit."""
     name = config.actor_rollout_ref.rollout.name
     if name != "hf":
         require_version(name)
     if config.uses_megatron:
         require_megatron()
+    if config.agent.env is not None and config.retriever.serve is not None:
+        library()
 
 
 def require_splits(config: Config) -> None:

@@ -17,6 +17,9 @@ from trainer.teams import Seat
 
 if TYPE_CHECKING:
     from trainer.config.chosen import Choice
+    from trainer.errors import TrainerError
+    from trainer.retrieval import Retriever
+    from trainer.retrieval.meeting import Met
     from trainer.transport import Packed
 
 
@@ -69,6 +72,16 @@ class PPOWorker:
         self._roles = None  # frees the old models first
         self._roles = self._module.Roles(spec, self.seat, self._bridge)
         return self._roles.chosen  # type: ignore[no-any-return]
+
+    def meet_retriever(self, retriever: Retriever) -> Met | TrainerError:
+        """Gives it to this rank and its environments; what was found there, or why it is of no use."""
+        from trainer.errors import TrainerError
+        from trainer.retrieval.meeting import meet
+
+        try:
+            return meet(retriever)
+        except TrainerError as error:
+            return error
 
     def call(self, phase: str, packed_args: Packed) -> Packed:
         """Run one phase of `Roles` on this rank's share; gives its answer and a `memory.Memory`, packed."""

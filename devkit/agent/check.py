@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -9,12 +11,16 @@ from rich.text import Text
 from devkit.console import emit, result
 from devkit.palette import CAUTION, GOOD
 from devkit.records import AgentCheckRecord, CheckResult, Status
-from trainer.agent.check import ACTIONS, Wish, check
+from trainer.agent.check import ACTIONS, Told, Wish, check
 from trainer.agent.player import read_environment
 from trainer.agent.source import Source
 from trainer.config import ConfigErrors, resolve
 from trainer.config.agents import agent_problems, env_kwargs
+from trainer.config.retrievers import retriever_problems
 from trainer.config.schema import Config
+from trainer.retrieval import Retriever
+from trainer.retrieval.meeting import look
+from trainer.retrieval.node import given
 from trainer.tokenizer import load_tokenizer
 
 _MARKS: dict[Status, tuple[str, str]] = {"pass": ("ok", GOOD), "fail": ("FAIL", "bold red"), "skip": ("skip", CAUTION)}
@@ -40,7 +46,7 @@ def main(options: CheckOptions) -> int:
     source = Source(options.env, read_environment(config.agent), env_kwargs(config.agent))
     found: list[CheckResult] = []
     page = result()
-    for told in check(source, config, wish):
+    for told in _all(source, config, wish):
         found.append(CheckResult(told.name, told.status, told.detail, told.seconds))
         if not options.json:
             page.print(_line(found[-1]), soft_wrap=True)
@@ -50,13 +56,29 @@ def main(options: CheckOptions) -> int:
     return 0 if record.verdict == "pass" else 1
 
 
+def _all(source: Source, config: Config, wish: Wish) -> Iterator[Told]:
+    """With `retriever.url`, of the retriever first, which is then the environment's."""
+    wanted = config.retriever
+    if wanted.url is None:
+        yield from check(source, config, wish)
+        return
+    retriever, began = Retriever(wanted.url, wanted.topk, wanted.timeout), time.monotonic()
+    met = look(retriever)
+    took_s = time.monotonic() - began
+    yield Told("retriever", "pass", f"{met}; a search took {met.seconds * 1000:.0f} ms", took_s)
+    with given(retriever):
+        yield from check(source, config, wish)
+
+
 def config_of(options: CheckOptions) -> Config:
     """What the words ask for. Of a whole command's problems only those of its environment matter here."""
     resolved = resolve([f"agent.env={_quoted(options.env)}", *options.overrides])
-    wrong = [*resolved.problems, *(each for each in agent_problems(resolved.config) if each.key.startswith("agent."))]
+    config = resolved.config
+    found = [*agent_problems(config), *retriever_problems(config)]
+    wrong = [*resolved.problems, *(each for each in found if each.key.startswith(("agent.", "retriever.")))]
     if wrong:
         raise ConfigErrors(wrong)
-    return resolved.config
+    return config
 
 
 def _quoted(env: str) -> str:

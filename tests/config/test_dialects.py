@@ -56,9 +56,9 @@ def test_every_key_of_every_release_acts_or_has_its_reason() -> None:
 def test_keys_without_an_upstream_are_ours() -> None:
     """The list is of verl's `ppo_trainer.yaml`; the Megatron sections stand in its `ppo_megatron_trainer.yaml`.
 
-    `agent.*` is ours as a whole.
+    `agent.*` is ours as a whole, `retriever.*` Search-R1's and ours.
     """
-    keys = (key for key in tree.all_keys() if ".megatron." not in key and not key.startswith("agent."))
+    keys = (key for key in tree.all_keys() if ".megatron." not in key and not key.startswith(("agent.", "retriever.")))
     assert {key for key in keys if key not in upstream_keys()} == OURS
 
 

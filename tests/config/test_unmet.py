@@ -80,7 +80,7 @@ def test_a_warning_for_each_thing_that_is_asked_for_in_vain(words: list[str], ab
 def test_a_warning_names_its_keys_with_their_values_and_no_note_does() -> None:
     words = ["max_turns=4", "retriever.topk=3", "do_search=true"]
     (line,) = warnings(words)
-    assert line.startswith("warning: max_turns=4, retriever.topk=3, do_search=True ask for ")
+    assert line.startswith("warning: retriever.topk=3, max_turns=4, do_search=True ask for ")
     assert [note for note in load(words).notes if note.kind == "inert"] == []
 
 

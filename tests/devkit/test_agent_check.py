@@ -12,6 +12,7 @@ from tokenizers import normalizers
 
 from devkit import cli
 from devkit.smoke.tiny import make_tokenizer
+from tests.trainer.retrievers import serving
 
 LAKE = '''
 import os, random, time
@@ -61,6 +62,34 @@ def test_a_good_one_passes(check: Callable[..., Any]) -> None:
     }
     assert record["checks"]["episodes"]["detail"] == "4 episodes, 12 steps"
     assert "4 of 4 episodes ended by themselves" in record["checks"]["ends"]["detail"]
+
+
+ASKS = """
+from trainer.retrieval import here
+
+class Asks:
+    def reset(self, *, seed): return "Ask.", {}
+    def step(self, action): return here().search(["Faust"])[0][0].title, 1.0, True, False, {}
+    def close(self): ...
+"""
+
+
+def test_an_environment_that_searches_has_the_retriever_of_the_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "asks.py").write_text(ASKS)
+    words = ["agent", "check", f"{tmp_path / 'asks.py'}:Asks", "--json", "--episodes", "2"]
+    with serving() as url:
+        assert cli.main([*words, f"retriever.url={url}"]) == 0
+    first, second, *_ = json.loads(capsys.readouterr().out)["checks"]
+    assert (first["name"], first["status"], second["status"]) == ("retriever", "pass", "pass")
+    assert first["detail"].startswith(f"4 passages, digest d, at {url}; a search took ")
+    assert cli.main([*words, f"retriever.url={url}", "retriever.timeout=1"]) == 1
+    assert f"no retriever answers at {url}" in capsys.readouterr().err
+    assert cli.main([*words, "retriever.url=nowhere"]) == 2
+    assert "is not http://HOST:PORT/PATH" in capsys.readouterr().err
+    assert cli.main(words) == 1
+    assert "there is no retriever here" in json.loads(capsys.readouterr().out)["checks"][0]["detail"]
 
 
 @pytest.mark.parametrize(

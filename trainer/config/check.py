@@ -27,6 +27,7 @@ from trainer.config.mapping import capsule_problems, engine_problems, team_probl
 from trainer.config.megatron import megatron_notes, megatron_problems
 from trainer.config.outputs import output_problems
 from trainer.config.problems import Note, Problem, independent
+from trainer.config.retrievers import retriever_notes, retriever_problems
 from trainer.config.schema import Config, CriticModelConfig, ModelConfig, RolloutConfig
 from trainer.config.splits import model_problems
 from trainer.config.tree import FOLLOWS
@@ -97,6 +98,7 @@ def check(resolved: Resolved) -> Report:
         *megatron_problems(config),
         *model_problems(config),
         *agent_problems(config),
+        *retriever_problems(config),
     ]
     problems = (*resolved.problems, *own_findings(resolved, found))
     notes = [
@@ -107,6 +109,7 @@ def check(resolved: Resolved) -> Report:
         *_step_notes(config, rows),
         *megatron_notes(config),
         *agent_notes(config),
+        *retriever_notes(config),
         *(finding for finding in findings if isinstance(finding, Note)),
     ]
     facts = None if problems else _facts(config, rows)

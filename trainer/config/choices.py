@@ -137,6 +137,8 @@ RANGES: dict[str, Range] = {
     "agent.turn_timeout": _POSITIVE,
     "agent.trajectory_timeout": _POSITIVE,
     "agent.min_kept": _SHARE,
+    "retriever.topk": Range(1, 1000),
+    "retriever.timeout": _number(0, 86400, open_low=True),  # a socket takes no more than some years
     "trainer.nnodes": Range(1, 2**14),
     "trainer.n_gpus_per_node": Range(1, 2**10),
     **{f"trainer.device_mapping.{role}": Range(0, 2**24) for role in ("actor", "rollout", "ref", "critic")},
@@ -188,7 +190,7 @@ RANGES: dict[str, Range] = {
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _NO_LIMIT = {None: -1}
 _PATHS = (
-    "agent.env",
+    *("agent.env", "retriever.url", "retriever.serve"),
     *("trainer.rollout_data_dir", "trainer.validation_data_dir", "trainer.capsule_dir"),
     *("custom_reward_function.path", "actor_rollout_ref.model.tokenizer_path"),
 )

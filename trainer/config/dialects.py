@@ -19,7 +19,7 @@ from typing import Any
 
 from trainer.config.overrides import Override, format_value
 from trainer.config.problems import Note
-from trainer.config.releases import SEARCH_R1, VERL, accepts, is_search_r1_only
+from trainer.config.releases import SEARCH_R1, VERL, accepts, marks_search_r1
 from trainer.errors import ConfigError
 
 _RELEASES: dict[str, tuple[str, ...]] = {  # newest first, and so inside
@@ -97,7 +97,7 @@ def choose(overrides: Sequence[Override], asked: str | None = None) -> Choice:
     """
     if asked is not None:
         return _asked_for(asked, overrides)
-    own = next((override for override in overrides if is_search_r1_only(override.key)), None)
+    own = next((override for override in overrides if marks_search_r1(override.key)), None)
     if own is not None:
         return Choice(SEARCH_R1, f"{own.key} is a key of Search-R1 alone", _refusals(SEARCH_R1, overrides))
     refused = {release: _refused(release, overrides) for release in reversed(VERL)}

@@ -174,7 +174,8 @@ def _note_others(given: _Given, key: str, others: Sequence[str], left: Sequence[
 
 def _tell_unmet(given: _Given) -> None:
     """A note for each key without effect; what changes what is learned is told together, and not as one of those."""
-    everything = {**{key: value for key, (value, _) in given.values.items()}, **given.inert}
+    acting = {key: value for key, (value, _) in given.values.items()}
+    everything = {**{key: value for key, value in acting.items() if not _is_used(key, acting)}, **given.inert}
     asking = {each: each.asking(everything) for each in unmet.TABLE}
     told = {key for keys in asking.values() for key in keys}
     for key in given.inert:
@@ -184,6 +185,12 @@ def _tell_unmet(given: _Given) -> None:
     for each, keys in asking.items():
         if keys:
             given.note("unmet", next(iter(keys)), each.line(keys))
+
+
+def _is_used(key: str, acting: Mapping[str, Any]) -> bool:
+    """Of the keys that act, which ask for nothing in vain: an environment has a retriever, a single turn has none."""
+    ours = key in ("retriever.serve", "retriever.timeout")
+    return ours or (key.startswith("retriever.") and acting.get("agent.env") is not None)
 
 
 def _note_repetition(given: _Given, key: str, written: str, value: Any) -> None:

@@ -177,7 +177,8 @@ _ANYWHERE = tuple(
     " critic.optim.override_optimizer_config.* ray_kwargs.ray_init.*"
     " algorithm.masked_gae trainer.seed trainer.step_timeout trainer.max_rollout_drift trainer.rollout_drift_action"
     " trainer.grace_period trainer.console_metrics trainer.capsule_dir trainer.capsule_freq trainer.capsule_weights"
-    " global_profiler.ranks global_profiler.all_ranks".split()
+    " global_profiler.ranks global_profiler.all_ranks"
+    " retriever.url retriever.serve retriever.topk retriever.timeout".split()
 )
 
 
@@ -212,6 +213,11 @@ def is_listed(key: str) -> bool:
 
 def is_search_r1_only(key: str) -> bool:
     return any(matches(key, name) for name in SEARCH_R1_ONLY)
+
+
+def marks_search_r1(key: str) -> bool:
+    """Whether a command with `key` must be Search-R1's: not so with `retriever.url`, which acts in all dialects."""
+    return is_search_r1_only(key) and not any(matches(key, name) for name in _ANYWHERE)
 
 
 def matches(key: str, name: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from omegaconf import II
 
 from trainer.config.agent_schema import AgentConfig
+from trainer.config.retriever_schema import RetrieverConfig
 
 
 @dataclass(frozen=True)
@@ -358,6 +359,7 @@ class Config:
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     custom_reward_function: RewardFunctionConfig = field(default_factory=RewardFunctionConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
+    retriever: RetrieverConfig = field(default_factory=RetrieverConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     global_profiler: ProfilerConfig = field(default_factory=ProfilerConfig)
     ray_kwargs: RayKwargsConfig = field(default_factory=RayKwargsConfig)
