@@ -71,13 +71,19 @@ class Probed:
         ]
 
     def telling_forms(self) -> list[str]:
-        """Those in which a right ground truth earns most more than a wrong one, over all rows."""
-        gains: dict[str, float] = {}
+        """Those in which any right ground truth earns more than all wrong ones, and by most."""
+        scores: dict[str, list[tuple[float, float]]] = {}
         for said, right, wrong in self.exchanged():
             if "{x}" in said.form:
-                gains[said.form] = gains.get(said.form, 0.0) + right - wrong
+                scores.setdefault(said.form, []).append((right, wrong))
+        gains = {form: sum(right - wrong for right, wrong in pairs) for form, pairs in scores.items()}
         best = max(gains.values(), default=0.0)
-        return [form for form, gain in gains.items() if best > 0 and gain >= NEARLY * best]
+        return [form for form, gain in gains.items() if gain >= NEARLY * best > 0 and _apart(scores[form])]
+
+
+def _apart(scores: Sequence[tuple[float, float]]) -> bool:
+    """Whether all of the right answers earn more than each of the wrong ones."""
+    return min(right for right, _ in scores) > max(wrong for _, wrong in scores)
 
 
 def probe(process: DirectProcess, rows: RowReader, file: str, source: str, longest: int) -> Probed:

@@ -37,9 +37,10 @@ def reward_answer(probed: Probed) -> Outcome:
     bare = {(said.index, said.form): (right, wrong) for said, right, wrong in probed.exchanged()}
     answers = [(each, score) for each, score in probed.around.items() if score is not None]
     tried = [_Tried(each, score, *bare[each.index, each.form]) for each, score in answers]
-    plain = {_place(each) for each in tried if each.answer.kind == PLAIN and each.score > each.wrong}
+    plain = _bearing([each for each in tried if each.answer.kind == PLAIN])
+    tried = [each for each in tried if each.answer.form in plain]
     for kind, what in _DECIDES.items():
-        mine = [each for each in tried if each.answer.kind == kind and _place(each) in plain]
+        mine = [each for each in tried if each.answer.kind == kind]
         if lost := _mostly([each for each in mine if each.score <= each.wrong], mine):
             earns = f"{shown(lost.answer.text)} earns {lost.score:.6g}, and the answer alone {lost.right:.6g}"
             return Outcome(False, f"{what}: {earns}{where_to_look(probed)}")
@@ -56,8 +57,12 @@ def reward_answer(probed: Probed) -> Outcome:
     )
 
 
-def _place(tried: _Tried) -> tuple[int, str]:
-    return tried.answer.index, tried.answer.form
+def _bearing(plain: Sequence[_Tried]) -> set[str]:
+    """The forms in which right answers with a few plain words before them earn more than all wrong ones."""
+    worst: dict[str, float] = {}
+    for each in plain:
+        worst[each.answer.form] = max(each.wrong, worst.get(each.answer.form, each.wrong))
+    return set(worst) - {each.answer.form for each in plain if each.score <= worst[each.answer.form]}
 
 
 def _rows(tried: Sequence[_Tried]) -> set[int]:
