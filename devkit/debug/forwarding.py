@@ -16,6 +16,7 @@ from devkit.debug.processes import load_psutil
 from devkit.errors import INTERRUPTED
 from devkit.signals import handled
 
+LOOK_S = 0.2  # between looks whether what nobody reaps has ended
 ONE_SIGNAL_S = 1.0  # SIGTERM twice within it is one: `timeout` sends it to its child and to their group
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
 
@@ -57,7 +58,7 @@ class Forwarding:
         assert self._child is not None, "it is started first"
         code = self._child.wait()
         for process in list(self._below.values()):
-            process.wait()
+            _wait_for(process)
         if code and signal.SIGINT in self._came:
             return INTERRUPTED
         return -signal.SIGTERM if code and signal.SIGTERM in self._came else code
@@ -84,6 +85,18 @@ class Forwarding:
                     process.send_signal(came)
         if not from_terminal:
             child.send_signal(came)
+
+
+def _wait_for(process: Any) -> None:
+    """Until it has ended. Where PID 1 reaps no orphans, as in a container without an init, it stays as a zombie."""
+    psutil = load_psutil()
+    while True:
+        with suppress(psutil.TimeoutExpired):
+            process.wait(LOOK_S)
+            return
+        with suppress(psutil.Error):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return
 
 
 def ignores_interrupts(pid: int) -> bool:

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -117,19 +117,30 @@ def gcs_addresses(below: str = "", owners: Collection[int] | None = None) -> fro
 
     `below` leaves out those whose session does not lie in that folder.
     """
-    psutil = load_psutil()
     found = set()
-    for process in psutil.process_iter(["name", "cmdline", "uids"]):
-        if process.info["name"] != "raylet":
+    for uid, values in _raylets():
+        if owners is not None and uid not in owners:
             continue
-        if owners is not None and (process.info["uids"] is None or process.info["uids"].real not in owners):
-            continue
-        # A process may have put its whole command line into one word.
-        words = " ".join(process.info["cmdline"] or ()).split()
-        values = dict(word.partition("=")[::2] for word in words)
         if not below or Path(values.get("--session_dir", "/")).is_relative_to(below):
             found.add(values.get("--gcs-address", ""))
     return frozenset(found - {""})
+
+
+def raylets_errors(node_id: str) -> Path | None:
+    """The file to which the raylet of a node writes its errors, if it runs on this machine."""
+    mine = (values for _, values in _raylets() if values.get("--node_id") == node_id)
+    path = next((values.get("--stderr_filepath") for values in mine), None)
+    return Path(path) if path else None
+
+
+def _raylets() -> Iterator[tuple[int | None, dict[str, str]]]:
+    """Of each that runs on this machine: whose it is, and its options."""
+    for process in load_psutil().process_iter(["name", "cmdline", "uids"]):
+        if process.info["name"] == "raylet":
+            # A process may have put its whole command line into one word.
+            words = " ".join(process.info["cmdline"] or ()).split()
+            uids = process.info["uids"]
+            yield uids.real if uids else None, dict(word.partition("=")[::2] for word in words)
 
 
 @cache

@@ -68,7 +68,7 @@ def joined(case: Case) -> Verdict | None:
         text = (
             f"no progress: {words.name(waiter)} waits{words.at_frame(end.wait.at)} for {end.call.name}, which is in "
             f"the loop `{loop.loop}`{values}{words.at_frame(line.at)} in {words.name(state)}: only an exception or a "
-            f"call of {who} would end it, and nobody is at work who may call that"
+            f"call of {who} would end it, and no process of the job is at work that may call it"
         )
         evidence = words.waits(case.states, chains.awaited(case))
         return Verdict("stuck", text, words.culprit(waiter, end.wait.at), None, evidence, case.decided(0.0))

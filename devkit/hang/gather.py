@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from devkit import patience
+from devkit.debug import processes
 from devkit.debug.crash_table import said
 from devkit.debug.crashes import all_crashes
 from devkit.debug.object_stores import Stores
@@ -173,10 +174,19 @@ def tables(source: RowTables | None, job: str) -> tuple[tuple[Pending, ...], tup
 
 def _raylet(source: RowTables, node_id: str) -> tuple[str, ...]:
     """What it wrote last. Workers that end before they are Ray's write there, too."""
-    with suppress(DevkitError):
-        text = source.log_file(node_id, RAYLET_LOG, timeout=LOG_SECONDS, lines=LOG_LINES).decode(errors="replace")
-        return tuple(line.strip()[:LINE] for line in text.splitlines() if line.strip())
-    return ()
+    try:
+        data = source.log_file(node_id, RAYLET_LOG, timeout=LOG_SECONDS, lines=LOG_LINES)
+    except DevkitError:  # its agent does not answer the dashboard, or there is none
+        data = on_this_machine(node_id)
+    lines = data.decode(errors="replace").splitlines()
+    return tuple(line.strip()[:LINE] for line in lines if line.strip())[-LOG_LINES:]
+
+
+def on_this_machine(node_id: str) -> bytes:
+    with suppress(OSError):
+        if (path := processes.raylets_errors(node_id)) is not None:
+            return path.read_bytes()[-LOG_LINES * LINE * 4 :]
+    return b""
 
 
 def running_tasks(source: RowTables, job: str) -> dict[str, frozenset[str]]:

@@ -14,14 +14,17 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from devkit.smoke.row_reader import RowReader
 
 MODULE = "custom_reward_function"  # what the module is named in a run, too
 OURS = ("gsm8k", "math", "exact_match", "registry")  # the trainer's scorers, and what has them all
+_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
 LARGEST = 3.4028234663852886e38  # of fp32, in which scores go on
 
 
@@ -62,14 +65,55 @@ class Direct:
         self, file: str, index: int, text: str, *, truth_of: int | None, extra_of: int | None, source_of: int | None
     ) -> dict[str, Any]:
         """The answer to `text` as that to row `index`, or with a part of another row of the file."""
+        work = self._work(index, text, file, truth_of=truth_of, extra_of=extra_of, source_of=source_of)
+        started = time.perf_counter()
+        given, problem = attempted(work)
+        told = {"score": None, "problem": problem, "kind": ""} if problem else judged(given)
+        return {**told, "seconds": time.perf_counter() - started}
+
+    def caught(self, file: str, index: int, text: str, **_: int | None) -> dict[str, Any]:
+        """{"caught": "TypeError: ... at file:line"} of the first exception that a user's function raises and catches
+        itself on that call; empty: none.
+        """
+        work, own = self._work(index, text, file), getattr(getattr(self._function, "__code__", None), "co_filename", "")
+        with noticing(own) as found:
+            _, problem = attempted(work)
+        return {"caught": "" if problem else next(iter(found), "")}
+
+    def _work(
+        self,
+        index: int,
+        text: str,
+        file: str,
+        *,
+        truth_of: int | None = None,
+        extra_of: int | None = None,
+        source_of: int | None = None,
+    ) -> Callable[[], Any]:
         here = [index if other is None else other for other in (source_of, truth_of, extra_of)]
         source, truth, extra = (self._rows(file, i) for i in here)
         function = self._function or (lambda **words: _of_the_trainer(source.data_source)(**words))
         arguments = {"data_source": source.data_source, "solution_str": text, "ground_truth": truth.ground_truth}
-        started = time.perf_counter()
-        given, problem = attempted(lambda: function(**arguments, extra_info=dict(extra.extra_info)))
-        told = {"score": None, "problem": problem, "kind": ""} if problem else judged(given)
-        return {**told, "seconds": time.perf_counter() - started}
+        return lambda: function(**arguments, extra_info=dict(extra.extra_info))
+
+
+@contextmanager
+def noticing(file: str) -> Iterator[list[str]]:
+    """The exceptions that come through code of `file` meanwhile, but for those by which iterators end."""
+    found: list[str] = []
+
+    def look(frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "exception" and frame.f_code.co_filename == file and not issubclass(arg[0], _ENDS):
+            text = " ".join(str(arg[1]).split())[:200]
+            found.append(f"{arg[0].__name__}{': ' + text if text else ''} at {relative(file)}:{frame.f_lineno}")
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        yield found
+    finally:
+        sys.settrace(before)
 
 
 def attempted(work: Callable[[], Any]) -> tuple[Any, str]:
@@ -144,8 +188,13 @@ def place(function: Callable[..., Any] | None) -> str:
     code = getattr(function, "__code__", None)
     if code is None:
         return ""
-    file = os.path.relpath(code.co_filename)
-    return f"{code.co_filename if file.startswith('..') else file}:{code.co_firstlineno}"
+    return f"{relative(code.co_filename)}:{code.co_firstlineno}"
+
+
+def relative(file: str) -> str:
+    """From the working folder, if it is below that."""
+    short = os.path.relpath(file)
+    return file if short.startswith("..") else short
 
 
 def main() -> None:

@@ -109,6 +109,12 @@ class DirectProcess:
     def calls(self, calls: Sequence[Call]) -> list[Answer]:
         return [self.call(each) for each in calls]
 
+    def caught(self, call: Call) -> str:
+        """The exception that the function raises and catches itself on that call; empty: none."""
+        self.loaded()
+        self._tell({"do": "caught", **vars(call)})
+        return str(self._answer(CALL_S)["caught"])
+
     def close(self) -> None:
         """Ends the process, whatever it does. May be called twice."""
         for stream in (self._process.stdin, self._process.stdout):

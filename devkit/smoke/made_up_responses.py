@@ -24,6 +24,15 @@ FORMS = (
     '{{"answer": "{x}"}}',
     "```python\n{x}\n```",
 )
+# What models say before an answer, each in place of the plain words.
+PLAIN = "Let me see."
+WORDS = {
+    "other words": "Because a bad bicycle came by, I had to add.",
+    "several lines": "Let me see.\n\nIt adds up.\nSo, at last:",
+    "numbers": "First I take 7, and then 13.",
+    "many words": "It goes on and on. " * 25,
+}
+MANY_TOKENS = 256  # a full run with longer responses means them to be that long
 NONSENSE = ("", "qwerty uiop", "I do not know.")
 LONGEST = 100_000  # characters
 
@@ -48,6 +57,39 @@ class Said:
     index: int
     text: str
     form: str = ""
+
+
+@dataclass(frozen=True)
+class Around:
+    """A right answer to row `index` in a form, with other words before it; or, as `kind` says, a wrong one."""
+
+    index: int
+    form: str
+    kind: str  # a name of `WORDS`, PLAIN, or INSIDE
+    text: str
+
+
+INSIDE = "a longer number"  # with the right one in it
+
+
+def around(index: int, form: str, truth: str, longest: int) -> list[Around]:
+    """`longest`: tokens of a response in the full run.
+
+    >>> [each.text for each in around(0, "#### {x}", "7", 8) if each.kind in (PLAIN, INSIDE)]
+    ['Let me see. #### 7', '#### 17', '#### 73']
+    """
+    numeric = truth.isascii() and truth.isdigit()
+    kinds = {PLAIN: PLAIN, **WORDS}
+    if not numeric:
+        del kinds["numbers"]
+    if longest < MANY_TOKENS:
+        del kinds["many words"]
+    if truth in ("7", "13"):
+        kinds = {kind: words.replace("7", "8").replace("13", "14") for kind, words in kinds.items()}
+    before = {kind: form.replace(PLAIN, words) if PLAIN in form else f"{words} {form}" for kind, words in kinds.items()}
+    found = [Around(index, form, kind, text.format(x=truth)) for kind, text in before.items()]
+    wrong = (f"1{truth}", f"{truth}3") if numeric else ()
+    return found + [Around(index, form, INSIDE, form.format(x=each)) for each in wrong]
 
 
 def truth_text(truth: Any) -> str | None:
@@ -81,15 +123,15 @@ def to_row(index: int, row: FileRow, source: str) -> list[Said]:
     truth = truth_text(row.ground_truth)
     nonsense = [Said(index, text) for text in NONSENSE]
     if truth is None:
-        return nonsense + _published(index, row)
+        return nonsense + published(index, row)
     tags = tags_in(f"{row.prompt}".replace("\\n", "\n")) + tags_in(source)
     forms = [*FORMS, *(f"<{tag}>{{x}}</{tag}>" for tag in tags), "\n".join(f"<{tag}>{{x}}</{tag}>" for tag in tags)]
     said = [Said(index, form.format(x=truth), form) for form in dict.fromkeys(forms) if form]
-    return [said[0], *nonsense, *said[1:], *_published(index, row)]
+    return [said[0], *nonsense, *said[1:], *published(index, row)]
 
 
-def _published(index: int, row: FileRow) -> list[Said]:
-    """Texts beside the row, such as a published solution."""
+def published(index: int, row: FileRow) -> list[Said]:
+    """Texts beside the row, such as its solution."""
     texts = {name: text for name, text in row.extra_info.items() if isinstance(text, str) and len(text) < LONGEST}
     wanted = ("answer", "solution", "response", "completion", "output", "target")
     return [Said(index, text, f"extra_info.{name}") for name, text in texts.items() if name in wanted and text.strip()]

@@ -16,6 +16,8 @@ BUDGET_S = 0.8  # for all calls, where the function is fast enough for that
 ROWS = (8, 4, 2)  # of the file, as many as fit
 FORWARD, SWEEPS = 3, 5  # calls of each response in the first two sweeps, and with that in another order
 LOAD_S, RELOAD_S = 5.0, 0.3  # what takes longer to load, and then longer to load again, is not loaded more often
+AROUND_ROWS, AROUND_FORMS = 6, 4  # rows and forms of right answers with words before them
+NEARLY = 0.99
 FEW = 3  # forms, and kinds of odd responses, that a slow function is asked about
 TAILS = {
     "a line break": "\n",
@@ -52,11 +54,36 @@ class Probed:
     seconds: float = 0.0  # of a call
     loaded: Loaded = field(default_factory=Loaded)
     file: str = ""
+    around: Mapping[made_up.Around, float | None] = field(default_factory=dict)  # right answers with words before them
+    caught: tuple[str, ...] = ()  # by response, where all have one score: what the function raised and caught itself
     built_in: str = ""  # `file:line` of the trainer's own scorer, where that is asked
 
     @property
     def rows(self) -> int:
         return len({each.index for each in self.said})
+
+    def exchanged(self) -> list[tuple[Said, float, float]]:
+        """Scores of the same response: by its own row's ground truth, and by another row's."""
+        return [
+            (said, right.score, wrong.score)
+            for said, right, wrong in zip(self.said, self.own, self.other, strict=True)
+            if wrong is not None and right.score is not None and wrong.score is not None
+        ]
+
+    def telling_forms(self) -> list[str]:
+        """Those in which any right ground truth earns more than all wrong ones, and by most."""
+        scores: dict[str, list[tuple[float, float]]] = {}
+        for said, right, wrong in self.exchanged():
+            if "{x}" in said.form:
+                scores.setdefault(said.form, []).append((right, wrong))
+        gains = {form: sum(right - wrong for right, wrong in pairs) for form, pairs in scores.items()}
+        best = max(gains.values(), default=0.0)
+        return [form for form, gain in gains.items() if gain >= NEARLY * best > 0 and _apart(scores[form])]
+
+
+def _apart(scores: Sequence[tuple[float, float]]) -> bool:
+    """Whether all of the right answers earn more than each of the wrong ones."""
+    return min(right for right, _ in scores) > max(wrong for _, wrong in scores)
 
 
 def probe(process: DirectProcess, rows: RowReader, file: str, source: str, longest: int) -> Probed:
@@ -88,7 +115,25 @@ def probe(process: DirectProcess, rows: RowReader, file: str, source: str, longe
         twice = _scores([answers[0], process.call(calls[0] or Call(file, indices[0], ""))])
         sweeps = Sweeps((twice[:1], twice[1:]))
         return _told(replace(probed, sweeps=sweeps), calls, answers)
-    return _in_all_orders(process, probed, calls)
+    probed = _in_all_orders(process, probed, calls)
+    if len({answer.score for answer in probed.own}) == 1:
+        return replace(probed, caught=tuple(process.caught(Call(file, each.index, each.text)) for each in probed.said))
+    return replace(probed, around=_around(process, probed, found, longest))
+
+
+def _around(
+    process: DirectProcess, probed: Probed, found: Mapping[int, FileRow], longest: int
+) -> dict[made_up.Around, float | None]:
+    """Of a few rows, in the forms that tell a right answer best."""
+    truths = {index: made_up.truth_text(row.ground_truth) for index, row in found.items()}
+    indices = list(dict.fromkeys(said.index for said in probed.said if truths[said.index]))[:AROUND_ROWS]
+    asked = [
+        each
+        for index in indices
+        for form in probed.telling_forms()[:AROUND_FORMS]
+        for each in made_up.around(index, form, truths[index] or "", longest)
+    ]
+    return {each: process.call(Call(probed.file, each.index, each.text)).score for each in asked}
 
 
 def _seconds(process: DirectProcess, file: str, said: Mapping[int, Sequence[Said]]) -> float:

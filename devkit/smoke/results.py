@@ -15,11 +15,11 @@ if TYPE_CHECKING:  # it imports torch
 
 # What comes before what it leads to, as a step goes: of several failures the first one is the nearest to the mistake.
 CAUSES_FIRST = (
-    *("data-rows", "data-limits", "settings", "steps"),
+    *("command-settings", "data-rows", "data-limits", "settings", "steps"),
     *("data-order", "prompts", "prompt-tokens"),
     *("weight-sync", "ranks-equal", "draws-differ", "temperature", "top-p", "top-k", "validation", "validation-rows"),
     *("masks", "rollout-logprobs", "reference"),
-    *("pipeline-rewards", "reward-truth", "reward-text", "reward-calls", "reward-repeats", "rewards"),
+    *("pipeline-rewards", "reward-truth", "reward-answer", "reward-text", "reward-calls", "reward-repeats", "rewards"),
     *("kl-in-reward", "advantages", "formulas"),
     *("forward", "mini-batches", "losses", "loss-gradient", "micro-batches", "first-mini-batch", "gradients"),
     *("learning-rate", "adamw", "optimizer-step"),

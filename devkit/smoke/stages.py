@@ -22,7 +22,8 @@ from devkit.smoke.problems import write_parquet
 from devkit.smoke.results import Results
 from devkit.smoke.shrink import KILL_AT, LAST, SAVE_AT, Plan, replaced
 from devkit.smoke.tiny import HEADS
-from devkit.smoke.users import UsersOwn, look_at_data
+from devkit.smoke.users import UsersOwn
+from devkit.smoke.users_files import look_at_command
 from devkit.smoke.view import SmokeView
 from devkit.smoke.warm_process import WarmProcess
 from devkit.smoke.watch import GateWatch, PipelineWatch
@@ -100,7 +101,7 @@ class Stages:
                 self._keep_filter()
             log = self.folder / "reward.log"
             self.own = UsersOwn(self.plan.full, self.config, self.tokenizer, self.results, log)
-            look_at_data(self.plan.full, self.results)
+            look_at_command(self.plan.full, self.results)
 
     def _keep_filter(self) -> None:
         """The filter of the full command stays where it leaves enough rows: only the tiny tokenizer shows that."""

@@ -1,38 +1,32 @@
-"""The user's own, looked at while the pipeline runs: their reward function, their data, and the scores of the ranks."""
+"""The user's own, looked at while the pipeline runs: their reward function, and the scores of the ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import pyarrow as pa
 import torch
 
 from devkit.errors import DevkitError
 from devkit.smoke import made_up_responses as made_up
-from devkit.smoke.checks import users_data, users_own
+from devkit.smoke.checks import users_answers, users_own
 from devkit.smoke.checks.outcome import Outcome, look_at
 from devkit.smoke.direct_process import Answer, Call, DirectProcess
-from devkit.smoke.file_rows import tokens_of
 from devkit.smoke.probing import Probed, probe
 from devkit.smoke.results import Results
 from devkit.smoke.row_reader import RowReader
 from trainer import ppo
 from trainer.config.schema import Config
-from trainer.errors import TrainerError
 from trainer.group import WorkerGroup
 from trainer.records import Experience, Rollout
 from trainer.rewards import read_source, score_all, scorer_for
-from trainer.tokenizer import load_tokenizer
 
-CHECKS = ("reward-calls", "reward-repeats", "reward-truth", "reward-text")
+CHECKS = ("reward-calls", "reward-repeats", "reward-truth", "reward-answer", "reward-text")
 STEP_S = 0.5  # for the direct calls of one step
 FEWEST = 4  # of them
 CALL_S = 0.02  # of a call, for the responses of validations
-SAMPLE = 1000  # rows of the training files, and of those for validation
 PARTS = {"ground truth": "truth_of", "extra_info": "extra_of", "data_source": "source_of"}
 
 
@@ -119,6 +113,7 @@ class UsersOwn:
             self._why_not = "the reward is not deterministic (see reward-repeats), so there is nothing to compare"
         self.results.add("reward-repeats", lambda: users_own.reward_repeats(probed))
         self.results.add("reward-truth", lambda: users_own.reward_truth(probed))
+        self.results.add("reward-answer", lambda: users_answers.reward_answer(probed))
         self.results.add("reward-text", lambda: users_own.reward_text(probed))
 
     def _built_in(self, file: str) -> str:
@@ -222,55 +217,3 @@ def _placed(seen: Experience) -> users_own.Placed:
         scores=tuple(scores[length - 1] for scores, length in rows),
         elsewhere=tuple(sum(map(abs, scores)) - abs(scores[length - 1]) for scores, length in rows),
     )
-
-
-# ---------------------------------------------------------------------------------------------------------- the data
-
-
-@dataclass(frozen=True)
-class _Files:
-    train: list[users_data.Sampled]
-    validation: list[users_data.Sampled]
-
-
-def look_at_data(full: Config, results: Results) -> None:
-    """The user's files against the limits of the full command."""
-    if not full.data.train_files:
-        for name in ("data-rows", "data-limits"):
-            results.add(name, lambda: Outcome(None, "data.train_files is not set"))
-        return
-    try:
-        files = _Files(_sample(full, full.data.train_files), _sample(full, full.data.val_files))
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):  # the trainer tells it in words
-        for name in ("data-rows", "data-limits"):
-            results.add(name, lambda: Outcome(None, "the files cannot be read"))
-        return
-    results.add("data-rows", lambda: users_data.data_rows(files.train, files.validation))
-    results.add("data-limits", lambda: _limits(full, [*files.train, *files.validation]))
-
-
-def _sample(full: Config, files: Sequence[str]) -> list[users_data.Sampled]:
-    rows = RowReader(full.data.prompt_key, full.data.reward_fn_key)
-    return [
-        users_data.Sampled(f"row {index} of {file}", row.prompt, row.ground_truth)
-        for file in files
-        for index, row in rows.sample(file, SAMPLE // len(files))
-    ]
-
-
-def _limits(full: Config, sampled: Sequence[users_data.Sampled]) -> Outcome:
-    model = full.actor_rollout_ref.model
-    folder = Path(model.tokenizer_path or model.path or "").expanduser()
-    if not (model.tokenizer_path or model.path) or not folder.is_dir():
-        return Outcome(None, f"the full model's tokenizer is not in a folder here: {folder}")
-    try:
-        tokenizer = load_tokenizer(model)
-        return users_data.data_limits([_measured(tokenizer, row) for row in sampled], full.data)
-    except (TrainerError, jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
-        return Outcome(None, f"the full model's tokenizer cannot be used: {' '.join(f'{error}'.split())}")
-
-
-def _measured(tokenizer: Any, row: users_data.Sampled) -> users_data.Sampled:
-    truth = made_up.truth_text(row.ground_truth)
-    said = len(tokenizer(truth, add_special_tokens=False)["input_ids"]) if truth else 0
-    return replace(row, prompt_tokens=len(tokens_of(row.prompt, tokenizer)), truth_tokens=said)

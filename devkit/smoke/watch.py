@@ -259,11 +259,18 @@ class GateWatch(StepWatch):
                 )
 
     def _look_at_splits(self, workers: WorkerGroup, batch: TrainBatch) -> None:
-        rows = self.config.actor_rollout_ref.actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
         for role in self._roles:
-            per_copy = rows // workers.grid_of(role).copies
-            whole = workers.probe_gradient(role, batch, per_copy)
-            parts = workers.probe_gradient(role, batch, max(1, per_copy // 4))
+            config = self.config.actor_rollout_ref.actor if role == "actor" else self.config.critic
+            rows, copies = (
+                config.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n,
+                workers.grid_of(role).copies,
+            )
+            per_copy, first = rows // copies, take(batch, torch.arange(rows))
+            whole = workers.probe_gradient(role, first, per_copy)
+            parts = workers.probe_gradient(role, first, max(1, per_copy // 4))
+            if copies > 1:  # so that each rank has other rows
+                other = workers.probe_gradient(role, take(first, torch.arange(rows).flip(0)), per_copy)
+                self.results.add("micro-batches", partial(updates.sharing_invariance, role, other, whole))
             self.results.add(
                 "micro-batches",
                 lambda role=role, parts=parts, whole=whole: updates.split_invariance(role, parts, whole),  # type: ignore[misc]

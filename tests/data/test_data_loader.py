@@ -82,6 +82,15 @@ def test_validation_sees_every_row_every_time() -> None:
         assert [index for prompts in validation for index in see(prompts)[0]] == [0, 1, 2, 3, 4]
 
 
+def test_validation_draws_the_same_numbers_every_time() -> None:
+    """They depend on the prompts' uids: else the curve of a sampled validation would show the dice, too."""
+    validation = PromptLoader(
+        cast(PromptDataset, Rows(5)), 2, pad_id=0, shuffle=False, seed=1, drop_last=False, same=True
+    )
+    first, again = ([see(prompts) for prompts in validation] for _ in range(2))
+    assert first == again and [uid for _, uids in first for uid in uids] == [0, 1, 2, 3, 4]
+
+
 def test_one_epoch_shuffled_has_each_row_at_most_once() -> None:
     indices = [i for rows, _ in epochs(loader(10, 4), 1) for i in rows]
 

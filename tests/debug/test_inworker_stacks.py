@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devkit.debug.inworker import progress, stacks
+from devkit.debug.inworker.documents import ThreadStack
+from tests import documents
 from tests.debug.parking_lot import Lot
 from tests.pace import stretched
 
@@ -224,6 +229,20 @@ def test_what_py_spy_says_is_passed_on(tmp_path: Any, monkeypatch: pytest.Monkey
 
     with pytest.raises(stacks.PySpyError, match=words):
         stacks.py_spy(os.getpid(), timeout=0.2 if "sleep" in output else 60)
+
+
+def test_who_holds_the_gil_is_in_the_documents_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = [{"name": "spin", "filename": "/work/train.py", "line": 3}]
+    threads = [{"thread_name": name, "owns_gil": name == "spins", "frames": frames} for name in ("spins", "waits")]
+    program = tmp_path / "py-spy"
+    program.write_text(f"#!/bin/sh\necho {shlex.quote(json.dumps(threads))}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    found = stacks.py_spy(os.getpid(), timeout=stretched(60))
+
+    assert [thread.get("gil") for thread in found] == [True, None]
+    documents.check(found, list[ThreadStack])
 
 
 def test_a_stop_at_an_exception_shows_the_frames_that_it_went_through(lot: Lot) -> None:

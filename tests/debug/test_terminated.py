@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from devkit import cli
@@ -30,6 +32,7 @@ sys.stdin.readline()
 END
 """
 Begin = Callable[..., subprocess.Popen[str]]
+PR_SET_CHILD_SUBREAPER = 36
 
 
 @pytest.fixture
@@ -123,6 +126,29 @@ def test_what_a_script_runs_gets_it_too(begin: Begin, number: signal.Signals, co
         process.wait(0.5)  # it has not left its program behind
     assert process.communicate("go\n", timeout=stretched(60))[0] == after
     assert process.returncode == code
+
+
+@pytest.fixture
+def no_init() -> Iterator[None]:
+    """Orphans come to this process, which reaps none of them, as a program that is PID 1 of a container."""
+    before = {each.pid for each in psutil.Process().children()}
+    prctl = ctypes.CDLL(None).prctl
+    assert prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    yield
+    prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    for each in psutil.Process().children():
+        if each.pid not in before and each.status() == psutil.STATUS_ZOMBIE:
+            os.waitpid(each.pid, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for its orphans")
+@pytest.mark.usefixtures("no_init")
+def test_what_nobody_reaps_is_not_waited_for(begin: Begin) -> None:
+    process = begin("sys.exit(7)", script="{}\necho 'the next command'")
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None and process.stdout.readline() == "asked 1\n"
+    process.communicate("go\n", timeout=stretched(30))
+    assert process.returncode == 128 + signal.SIGTERM
 
 
 def test_what_a_script_runs_in_the_background_ends_at_an_interruption(begin: Begin) -> None:

@@ -90,7 +90,7 @@ def test_offloading_the_reference_changes_no_figure(inputs: dict[str, str], tmp_
 
 
 def test_bf16_trains_saves_and_resumes(inputs: dict[str, str], tmp_path: Path) -> None:
-    ranks = f"trainer.n_gpus_per_node={torch.cuda.device_count()}"
+    ranks = f"trainer.n_gpus_per_node={min(2, torch.cuda.device_count())}"  # more would share fewer rows than one batch
     run(inputs, tmp_path, ranks, "trainer.total_training_steps=2")
     resumed = run(inputs, tmp_path, ranks)
     assert {3, 4} <= set(resumed)

@@ -714,14 +714,14 @@ def test_who_joins_a_service_waits_for_a_call_that_nobody_makes() -> None:
     assert found.sentence == (
         "no progress: worker pid 3119 waits at /job/train.py:70 in join for Hub.run, which is in the loop "
         "`while not self.closing.is_set()` (self.closing = <Event not set>) at /job/train.py:23 in Hub.run in "
-        "Hub pid 4000: only an exception or a call of close (/job/train.py:34) would end it, and nobody is at work "
-        "who may call that"
+        "Hub pid 4000: only an exception or a call of close (/job/train.py:34) would end it, and no process of the "
+        "job is at work that may call it"
     )
 
 
 @pytest.mark.parametrize("more", [{"running": "Hub.close"}, {"needed": 1}])
 def test_a_service_that_is_about_to_end_or_is_not_needed_keeps_nobody(more: dict[str, Any]) -> None:
-    assert "nobody is at work who may call that" not in joins(**more).sentence
+    assert "no process of the job is at work" not in joins(**more).sentence
 
 
 def test_how_many_of_several_results_are_there() -> None:
@@ -730,4 +730,4 @@ def test_how_many_of_several_results_are_there() -> None:
 
 def test_somebody_who_sleeps_may_call_what_ends_a_service() -> None:
     sleeper = process(facts(5, 70, call_in="clock_nanosleep"), 5, "Timer")
-    assert "nobody is at work who may call that" not in joins(sleeper).sentence
+    assert "no process of the job is at work" not in joins(sleeper).sentence

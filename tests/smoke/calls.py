@@ -30,6 +30,7 @@ GONE_S = stretched(20.0)
 CHECKS = {
     "adamw",
     "advantages",
+    "command-settings",
     "critic-update",
     "data-limits",
     "data-order",
@@ -58,6 +59,7 @@ CHECKS = {
     "ranks-equal",
     "reference",
     "resume",
+    "reward-answer",
     "reward-calls",
     "reward-repeats",
     "reward-text",

@@ -248,6 +248,12 @@ def test_optimizer_moved() -> None:
     )
 
 
+def test_sharing_invariance() -> None:
+    whole = ({"actor/pg_loss": 0.5}, 2.0)
+    passes(updates.sharing_invariance("actor", ({"actor/pg_loss": 0.500001}, 2.0), whole))
+    fails(updates.sharing_invariance("actor", (whole[0], 1.9), whole), "grad_norm differs .* other rows of the same")
+
+
 def test_split_invariance() -> None:
     whole: tuple[dict[str, float], float] = ({"actor/pg_loss": 0.5}, 2.0)
     passes(updates.split_invariance("actor", ({"actor/pg_loss": 0.500001}, 2.0), whole))

@@ -19,6 +19,7 @@ from devkit.smoke.options import SmokeOptions
 from devkit.smoke.run import _of_script
 from devkit.smoke.script import TrainerCommand, capture
 from tests.config.conftest import SEED_SCRIPTS
+from tests.ends import living
 from tests.pace import stretched
 
 VERL = "verl.trainer.main_ppo"
@@ -107,8 +108,7 @@ def test_the_sitecustomize_of_the_user_still_runs(
 def test_nothing_is_left_of_the_script(script: Script, tmp_path: Path) -> None:
     script(f"sleep 500 & echo $! >pids; (trap '' TERM; sleep 500) & echo $! >>pids; python3 -m {VERL}")
     processes = [psutil.Process(pid) for pid in map(int, (tmp_path / "pids").read_text().split()) if lives(pid)]
-    gone, alive = psutil.wait_procs(processes, timeout=stretched(10))  # the kernel takes a moment
-    assert not alive, gone
+    assert living(processes, stretched(10)) == []  # the kernel takes a moment
 
 
 def test_a_script_without_a_trainer_is_named_with_its_exit_code(script: Script) -> None:

@@ -22,8 +22,8 @@ from torch import Tensor
 from devkit.errors import DevkitError
 from devkit.records import CheckResult
 from devkit.smoke import made_up_responses as made_up
-from devkit.smoke import probing
-from devkit.smoke.checks import users_data, users_own
+from devkit.smoke import probing, users
+from devkit.smoke.checks import users_answers, users_data, users_own, users_settings
 from devkit.smoke.checks.outcome import Outcome
 from devkit.smoke.checks.users_data import Sampled
 from devkit.smoke.checks.users_own import Placed
@@ -33,6 +33,7 @@ from devkit.smoke.probing import Probed, probe
 from devkit.smoke.problems import write_parquet
 from devkit.smoke.results import Results
 from devkit.smoke.row_reader import RowReader
+from devkit.smoke.shrink import make_plan
 from devkit.smoke.tiny import TinySpec, build, make_tokenizer
 from devkit.smoke.users import UsersOwn
 from tests.smoke.calls import DEADLINE_S, smoke
@@ -49,6 +50,7 @@ CHECKS: dict[str, Callable[[Probed], Outcome]] = {
     "calls": lambda probed: users_own.reward_calls(probed, step_rows=1024, ranks=8),
     "repeats": lambda probed: users_own.reward_repeats(probed),
     "truth": lambda probed: users_own.reward_truth(probed),
+    "answer": lambda probed: users_answers.reward_answer(probed),
     "text": lambda probed: users_own.reward_text(probed),
 }
 HEAD = """
@@ -138,6 +140,64 @@ MISTAKES = {
         "truth",
         "earns less than a wrong",
     ),
+    "of two types": (
+        "found = re.findall(r'#### ([0-9]{1,9})', solution_str)\n"
+        "return 0.1 + 0.9 * (int(found[-1]) == ground_truth) if found else 0.0",
+        "truth",
+        "ignores the ground truth.*although it reads it",
+    ),
+    "the form alone, the truth elsewhere": (
+        "found = re.findall(r'#### ([0-9]+)', solution_str)\n"
+        "return {'score': float(bool(found)), 'acc': float(found[-1:] == [ground_truth])}",
+        "truth",
+        "ignores the ground truth.*although it reads it",
+    ),
+    "catches its own mistake": (
+        "try:\n"
+        "    answer = re.findall(r'[0-9]+', solution_str + ' 0')[-1]\n"
+        "    return float(int(answer) == int(ground_truth['answer']))\n"
+        "except Exception:\n"
+        "    return 0.0",
+        "truth",
+        r"each call raises TypeError.* at .*reward.py:1\d, and catches it itself: it gave 0 to all",
+    ),
+    "looks beside the response": (
+        "return float(str(extra_info['index']) in solution_str + str(extra_info))",
+        "truth",
+        "it gave 1 to all of .*, and nonsense, too",
+    ),
+    "the first number": (
+        "found = re.findall(r'-?[0-9]+', solution_str)\nreturn float(found[:1] == [ground_truth])",
+        "answer",
+        "a number before a right answer is taken for it",
+    ),
+    "somewhere in it": (
+        "return float(ground_truth in solution_str.replace(',', ''))",
+        "answer",
+        "a number that only contains the right one is right",
+    ),
+    "a pattern within one line": (
+        "found = re.fullmatch(r'<think>.*</think>.*<answer>(.*)</answer>', solution_str.replace('>\\n<', '><'))\n"
+        "return 0.2 + 0.8 * (found[1] == ground_truth) if found else 0.0",
+        "answer",
+        "line breaks before a right answer make it wrong",
+    ),
+    "a penalty that outweighs": (
+        "found = re.findall(r'-?[0-9]+', solution_str)\n"
+        "return float(found[-1:] == [ground_truth]) - 0.01 * max(0, len(solution_str) - 30)",
+        "answer",
+        "behind many words",
+    ),
+    "the beginning alone": (
+        "found = re.findall(r'#### ([0-9]+)', solution_str[:300])\nreturn float(found[-1:] == [ground_truth])",
+        "answer",
+        "behind many words is wrong: it does not look so far",
+    ),
+    "a letter of a word": (
+        "found = re.findall(r'[A-D]|[0-9]+', solution_str.upper())\nreturn float(found[:1] == [ground_truth])",
+        "answer",
+        "words before a right answer make it wrong",
+    ),
     "a cache by the response alone": (
         "if solution_str not in state['seen']:\n"
         "    state['seen'][solution_str] = float(boxed(solution_str) == ground_truth)\n"
@@ -195,7 +255,8 @@ def test_what_may_be_meant_is_told_and_fails_nowhere(name: str, tmp_path: Path, 
 
 FINE = {
     "equal in tags": "return float(boxed(solution_str) == ground_truth)",
-    "a bool": "return ground_truth in solution_str",
+    "a bool": "return ground_truth == boxed(solution_str)",
+    "the last number": "return float(re.findall(r'-?[0-9]+', solution_str + ' 0')[-2:-1] == [ground_truth])",
     "a dict": "return {'score': float(boxed(solution_str) == ground_truth), 'note': 'x'}",
     "as far as it is alike": "return SequenceMatcher(None, boxed(solution_str), ground_truth).ratio()",
     "none is right, -1": "return 1.0 if boxed(solution_str) == ground_truth else -1.0",
@@ -370,6 +431,47 @@ def test_data_rows() -> None:
     )
 
 
+def published(number: int, *, by: int = 0, prompt: str = "how many?") -> Sampled:
+    """Row `number` has the ground truth of the row `by` further on; its published answer is its own."""
+    truths = [str(1000 + i + by) for i in (number - 1, number, number + 1)]
+    known = replace(row(number, chat(prompt), truths[1]), near=(truths[0], truths[2]))
+    return replace(known, published=f"so many\n#### 1,{number:03}")
+
+
+def test_ground_truths_of_the_next_rows_and_ground_truths_that_are_given_away() -> None:
+    right = [published(i) for i in range(12)]
+    said(users_data.data_rows(right, []), True, "12 rows")
+    late, early = [published(i, by=1) for i in range(12)], [published(i, by=-1) for i in range(12)]
+    said(users_data.data_rows(late, []), False, "row 0 has another row's ground truth: .* that of the row before it")
+    said(users_data.data_rows(early, []), False, r"that of the row after it \(12 of 12 rows\)")
+    said(users_data.data_rows(late[:7], []), True, "7 rows")  # too few
+    said(users_data.data_rows([*right[:6], *late[:6]], []), True, "12 rows")
+    given = [published(i, prompt=f"how many? It is {1000 + i}.") for i in range(12)]
+    said(users_data.data_rows(given, []), None, r"the prompt of row 0 \(12 of 12 rows\) holds its ground truth")
+    choices = [published(i, prompt=f"{999 + i}, {1000 + i} or {1001 + i}?") for i in range(12)]
+    said(users_data.data_rows(choices, []), True, "12 rows")
+
+
+def full_of(*words: str) -> Config:
+    return make_plan(words, None).full
+
+
+def test_a_group_of_one_and_a_warm_up_beyond_the_run() -> None:
+
+    def look(full: Config, steps: int) -> Outcome:
+        return users_settings.command_settings(full, steps)
+
+    n, warm = "actor_rollout_ref.rollout.n", "optim.lr_warmup_steps"
+    for estimator, ok in {"grpo": False, "rloo": False, "gae": True, "reinforce_plus_plus": True}.items():
+        found = look(full_of(f"algorithm.adv_estimator={estimator}", f"{n}=1"), 100)
+        assert found.ok is ok, found
+    assert look(full_of("algorithm.adv_estimator=grpo", f"{n}=2"), 100).ok
+    for section in ("actor_rollout_ref.actor", "critic"):
+        long_ = full_of(f"{section}.{warm}=1000")
+        said(look(long_, 100), False, rf"{section}\.{warm}=1000, and the run has 100 steps: .* never gets beyond 10%")
+        assert look(long_, 0).ok and look(long_, 1001).ok
+
+
 def test_data_limits() -> None:
     rows, data = [row(i) for i in range(40)], DataConfig(max_prompt_length=10, max_response_length=5)
     said(users_data.data_limits(rows, data), True, "40 prompts of up to 10 tokens, within data.max_prompt_length=10")
@@ -464,7 +566,7 @@ def looked(folder: Path, file: str, reward: str | None = BY_ALL) -> dict[str, Ch
 @pytest.mark.parametrize("reward", [BY_ALL, None], ids=["own", "built-in"])
 def test_a_batch_as_it_should_be(reward: str | None, tmp_path: Path, file: str) -> None:
     found = looked(tmp_path, file, reward)
-    assert found.keys() == {"pipeline-rewards", "reward-calls", "reward-repeats", "reward-truth", "reward-text"}
+    assert found.keys() == {"pipeline-rewards", *users.CHECKS}
     assert {name: each.detail for name, each in found.items() if each.status == "fail"} == {}
     assert found["pipeline-rewards"].detail.startswith("48 scores match direct calls")
 
@@ -484,7 +586,7 @@ def test_made_up_responses_never_end_the_run(tmp_path: Path, file: str) -> None:
     """The ranks would raise what a direct call raises."""
     head = "def compute_score(data_source, solution_str, ground_truth, extra_info):\n"
     found = looked(tmp_path, file, f"{head}    return {{}}['no'] if '####' in solution_str else 0.5\n")
-    assert {name for name, each in found.items() if each.status == "fail"} == {"reward-calls"}
+    assert {name for name, each in found.items() if each.status == "fail"} == {"reward-calls", "reward-truth"}
     assert "raises KeyError: 'no'" in found["reward-calls"].detail
 
 

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 import psutil
 import pytest
 
+from tests.ends import living
 from tests.pace import stretched
 from tests.trainer.runs import ROOT
 from trainer import cluster
@@ -171,7 +172,7 @@ def test_the_last_word_of_a_run_that_hangs(numbers: tuple[signal.Signals, ...]) 
             for number in numbers:
                 run.send_signal(number)
             _, said = run.communicate(timeout=stretched(60))
-            _, left = psutil.wait_procs(started, timeout=stretched(60))
+            left = living(started, stretched(60))
         finally:
             run.kill()
     assert said == "error: interrupted\nhint: it goes on from step 7\n"

@@ -50,7 +50,8 @@ class PromptLoader:
 
     A batch counts as consumed when it is handed out: a state saved while it is worked on resumes with the next one.
     Training: `shuffle=True, drop_last=True`. Validation: both False.
-    `uid_B` is epoch * rows + position in the epoch's order: unique within the run.
+    `uid_B` is epoch * rows + position in the epoch's order: unique within the run. With `same=True`, as validation has
+    it, each epoch is the first one again: what is drawn for a prompt depends on its uid.
 
     Raises DataError if the data don't fill one batch, ConfigError for a batch size below 1.
     """
@@ -64,6 +65,7 @@ class PromptLoader:
         shuffle: bool,
         seed: int,
         drop_last: bool,
+        same: bool = False,
     ) -> None:
         self._dataset = dataset
         self._batch_size = batch_size
@@ -71,6 +73,7 @@ class PromptLoader:
         self._shuffle = shuffle
         self._seed = seed
         self._drop_last = drop_last
+        self._same = same
         self._epoch = 0
         self._batch = 0  # consumed in this epoch
         if batch_size < 1:
@@ -103,7 +106,7 @@ class PromptLoader:
         self._next_epoch()
 
     def _next_epoch(self) -> None:
-        self._epoch, self._batch = self._epoch + 1, 0
+        self._epoch, self._batch = self._epoch + (not self._same), 0
 
     def _order(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The rows of this epoch, in order."""

@@ -57,7 +57,7 @@ def read_data(config: Config) -> Data:
     if data.val_files:
         rows = load(data.val_files, data.val_max_samples)
         size = data.val_batch_size or len(rows)
-        validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
+        validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False, same=True)
     loader = train or validation  # with val_only there is nothing to train on
     assert loader is not None, "config.check asks for val_files with val_only"
     known = environment_facts(config, None) if config.agent.env is not None else None
@@ -72,7 +72,7 @@ def _episodes(config: Config, env: str, seed: int, tokenizer: Any) -> Data:
     validation = None
     if agent.val_episodes:
         tasks, size = Episodes(env, agent.val_episodes, seed, VALIDATION), data.val_batch_size or agent.val_episodes
-        validation = PromptLoader(tasks, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False)
+        validation = PromptLoader(tasks, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False, same=True)
     known = environment_facts(config, read_environment(agent))
     return Data(train, validation, tokenizer.decode, environment=known)
 

@@ -114,6 +114,7 @@ class ThreadStack(TypedDict):
     name: str
     frames: list[StackFrame]  # innermost first
     stopped: bool  # by the debugger
+    gil: NotRequired[bool]  # it holds the interpreter's lock; known of a process that does not answer itself
 
 
 class StackProcess(TypedDict):

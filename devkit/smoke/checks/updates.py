@@ -185,13 +185,25 @@ def settings_act(role: str, inert: Sequence[str], *, asked: bool) -> Outcome:
     return Outcome(False, f"{role}: {inert[0]}: {look_at(Forward.lay_out)}")
 
 
-def split_invariance(
-    role: str, parts: tuple[dict[str, float], float], whole: tuple[dict[str, float], float]
-) -> Outcome:
+Probe = tuple[dict[str, float], float]  # losses, and the norm of the gradient
+
+
+def split_invariance(role: str, parts: Probe, whole: Probe) -> Outcome:
     """Losses and gradient norm don't depend on how a mini-batch is cut into micro-batches."""
+    said, ok = _equal(role, parts, whole)
+    return Outcome(ok, said if ok else f"{said}: {look_at(ppo.update)}, or at {place_of(ppo.aggregate)}")
+
+
+def sharing_invariance(role: str, other: Probe, whole: Probe) -> Outcome:
+    """Nor on which rank has which rows of it."""
+    said, ok = _equal(role, other, whole)
+    why = "when ranks have other rows of the same mini-batch: are gradients and losses summed over all ranks?"
+    return Outcome(ok, said if ok else f"{said} {why} {look_at(ppo.update)}")
+
+
+def _equal(role: str, parts: Probe, whole: Probe) -> tuple[str, bool]:
     pairs = {name: (parts[0][name], whole[0][name]) for name in whole[0]} | {"grad_norm": (parts[1], whole[1])}
     gaps = {name: abs(a - b) / max(abs(a), abs(b), 1e-2) for name, (a, b) in pairs.items()}
     worst = max(gaps, key=lambda name: gaps[name])
     ok = gaps[worst] <= SPLIT_TOLERANCE
-    said = f"{role}: {worst} differs by a relative {gaps[worst]:.1e} (limit {SPLIT_TOLERANCE})"
-    return Outcome(ok, said if ok else f"{said}: {look_at(ppo.update)}, or at {place_of(ppo.aggregate)}")
+    return f"{role}: {worst} differs by a relative {gaps[worst]:.1e} (limit {SPLIT_TOLERANCE})", ok

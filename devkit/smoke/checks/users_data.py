@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from devkit.smoke.checks.outcome import Outcome
 from devkit.smoke.made_up_responses import truth_text
 from trainer.config.schema import DataConfig
 
+FEWEST, MOSTLY, SELDOM = 8, 0.9, 0.2  # rows, and shares of them, that show what is no chance
 MUCH = 0.05  # of the prompts: fewer are left out, or cut, of most data
 
 
@@ -23,6 +25,8 @@ class Sampled:
     ground_truth: Any
     prompt_tokens: int = 0
     truth_tokens: int = 0  # 0: nothing that one would say
+    published: str = ""  # an answer or a solution in its extra_info
+    near: tuple[Any, Any] | None = None  # the ground truths of the rows before and after it
 
 
 def data_rows(train: Sequence[Sampled], validation: Sequence[Sampled]) -> Outcome:
@@ -33,7 +37,11 @@ def data_rows(train: Sequence[Sampled], validation: Sequence[Sampled]) -> Outcom
     rows = [*train, *validation]
     if empty := [row for row in rows if not _asks(row.prompt)]:
         return Outcome(False, f"the prompt of {_named(empty, rows)} is empty")
+    if shifted := _shifted(rows):
+        return Outcome(False, shifted)
     told = []
+    if given_away := _given_away(rows):
+        told.append(given_away)
     if silent := [row for row in rows if _nothing(row.ground_truth)]:
         told.append(f"the ground truth of {_named(silent, rows)} is empty")
     if odd := [row for row in rows if not _has_a_user(row.prompt)]:
@@ -44,6 +52,50 @@ def data_rows(train: Sequence[Sampled], validation: Sequence[Sampled]) -> Outcom
     if told:
         return Outcome(None, "; ".join(told))
     return Outcome(True, f"{len(train):,} rows for training and {len(validation):,} for validation looked at")
+
+
+def _shifted(rows: Sequence[Sampled]) -> str:
+    """Ground truths that stand in the published answer of a row beside theirs, and seldom in their own row's."""
+    known = [row for row in rows if row.near and row.published and truth_text(row.ground_truth)]
+    own = [row for row in known if _holds(row.published, row.ground_truth)]
+    if len(known) < FEWEST or len(own) > SELDOM * len(known):
+        return ""
+    for place, side in ((0, "before"), (1, "after")):
+        there = [row for row in known if row.near and _holds(row.published, row.near[place])]
+        if len(there) >= MOSTLY * len(known):
+            said = (
+                f"{there[0].label} has another row's ground truth: its published answer holds that of the row {side} it"
+            )
+            return f"{said} ({len(there):,} of {len(known):,} rows)"
+    return ""
+
+
+def _given_away(rows: Sequence[Sampled]) -> str:
+    """Ground truths that stand in their prompts, where those of the next row do not."""
+    known = [row for row in rows if row.near and truth_text(row.ground_truth)]
+    own = [row for row in known if _holds(_text(row.prompt), row.ground_truth)]
+    others = [row for row in known if row.near and _holds(_text(row.prompt), row.near[1])]
+    if len(known) < FEWEST or len(own) < MOSTLY * len(known) or len(others) > SELDOM * len(known):
+        return ""
+    return (
+        f"the prompt of {_named(own, known)} holds its ground truth: right where a text is to be read, else given away"
+    )
+
+
+def _holds(text: str, truth: Any) -> bool:
+    """Whether a ground truth stands in a text, as a word of its own; thousands may have separators.
+
+    >>> _holds("so 1,200 + 1", "1200"), _holds("12000", "1200"), _holds("", "1")
+    (True, False, False)
+    """
+    said = (truth_text(truth) or "").replace(",", "")
+    return bool(said) and re.search(rf"(?<!\w){re.escape(said)}(?!\w)", text.replace(",", "")) is not None
+
+
+def _text(prompt: Any) -> str:
+    return (
+        prompt if isinstance(prompt, str) else "\n".join(str(each.get("content") or "") for each in _messages(prompt))
+    )
 
 
 def data_limits(rows: Sequence[Sampled], data: DataConfig) -> Outcome:

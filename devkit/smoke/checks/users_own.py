@@ -97,7 +97,7 @@ def _suspect(placed: Placed, suspects: Mapping[str, Sequence[Answer]]) -> str:
 
 def reward_calls(probed: Probed, step_rows: int, ranks: int) -> Outcome:
     """It gives a finite number whatever a model says. `step_rows`: responses of a full step, scored by the ranks."""
-    where = _where(probed)
+    where = where_to_look(probed)
     for response, answer in _answered(probed):
         if answer.problem:
             to = f"the response {shown(response.text)} to row {response.index}"
@@ -125,7 +125,7 @@ def reward_repeats(probed: Probed) -> Outcome:
         if unlike := _unlike(one, other):
             said = f"it gave {unlike[0]:.6g} and then {unlike[1]:.6g} for the same response to the same row"
             why = "it is random, calls a judge, or counts its calls"
-            return Outcome(_if_meant(probed), f"{said}: {why}{_where(probed)}")
+            return Outcome(_if_meant(probed), f"{said}: {why}{where_to_look(probed)}")
     if not sweeps.reverse:
         slow = "that takes too long" if sweeps.again else "a call takes too long"
         return Outcome(
@@ -134,11 +134,11 @@ def reward_repeats(probed: Probed) -> Outcome:
     backward = sweeps.reverse[0][0]
     if unlike := _unlike(sweeps.first[0], backward):
         if len(sweeps.reverse) < 2 or sweeps.reverse[1] != sweeps.reverse[0] or sweeps.forward != sweeps.first:
-            return Outcome(None, f"it changes from run to run: it is random or calls a judge{_where(probed)}")
+            return Outcome(None, f"it changes from run to run: it is random or calls a judge{where_to_look(probed)}")
         said = (
             f"the same response to the same row earns {unlike[0]:.6g} or {unlike[1]:.6g}, by what was scored before it"
         )
-        return Outcome(False, f"{said}: it keeps state between calls{_where(probed)}")
+        return Outcome(False, f"{said}: it keeps state between calls{where_to_look(probed)}")
     return Outcome(True, f"{len(backward)} scores are the same again and in another order")
 
 
@@ -153,7 +153,7 @@ def unsteady(probed: Probed) -> bool:
 
 def telling_form(probed: Probed) -> str:
     """The form in which the right ground truth is told best from another one; all of them, if none is."""
-    gains = {said.form: right - wrong for said, right, wrong in _exchanged(probed) if "{x}" in said.form}
+    gains = {said.form: right - wrong for said, right, wrong in probed.exchanged() if "{x}" in said.form}
     best = max(gains, key=lambda form: abs(gains[form]), default=ALL)
     return best if gains.get(best) else ALL
 
@@ -172,7 +172,7 @@ def _unlike(one: Sequence[float | None], other: Sequence[float | None]) -> tuple
 def reward_truth(probed: Probed) -> Outcome:
     """It tells the ground truth's own text from nonsense, by the ground truth."""
     own = [(said, answer.score) for said, answer in _answered(probed) if answer.score is not None]
-    where, bad = _where(probed), _if_meant(probed)
+    where, bad = where_to_look(probed), _if_meant(probed)
     where += ", or at the ground truths" if probed.built_in else ""
     if not own:
         return Outcome(None, "it gave no score (see reward-calls)")
@@ -182,6 +182,10 @@ def reward_truth(probed: Probed) -> Outcome:
         value = f"it gave {own[0][1]:.6g} to all of {tried}, the ground truth's own text among them"
         if probed.loaded.reads.get("solution_str") is False:
             return Outcome(False, f"it never looks at the response: {value}{where}")
+        if len(set(probed.caught)) == 1 and probed.caught[0]:
+            return Outcome(False, f"each call raises {probed.caught[0]}, and catches it itself: {value}{where}")
+        if own[0][1] > 0:
+            return Outcome(False, f"{value}, and nonsense, too{where}")
         return Outcome(
             bad, f"{value}: unless it requires a format that was not tried, nothing can be learned from it{where}"
         )
@@ -189,9 +193,11 @@ def reward_truth(probed: Probed) -> Outcome:
         return Outcome(
             None, "its scores are not the same each time (see reward-repeats): what determines them is unknown"
         )
-    pairs = _exchanged(probed)
+    pairs = probed.exchanged()
     if pairs and all(right == wrong for _, right, wrong in pairs):
         why = f"it ignores the ground truth: with another row's, all of {tried} have the same scores"
+        if probed.loaded.reads.get("ground_truth"):
+            return Outcome(False, f"{why}, although it reads it: are both of one type, and is it in the score?{where}")
         meant = "that is right for a format-only reward, or one for a format that was not tried"
         return Outcome(bad, f"{why}; {meant}{where}")
     differ = [(said, right, wrong) for said, right, wrong in pairs if right != wrong]
@@ -223,15 +229,6 @@ def _told_from_nonsense(probed: Probed, own: Sequence[tuple[Said, float]], bad: 
     return Outcome(True, f"the ground truth as {named(said.form)} earns {score:.6g}, nonsense {nothing:.6g}")
 
 
-def _exchanged(probed: Probed) -> list[tuple[Said, float, float]]:
-    """Scores of the same response: by its own row's ground truth, and by another row's."""
-    return [
-        (said, right.score, wrong.score)
-        for (said, right), wrong in zip(_answered(probed), probed.other, strict=True)
-        if wrong is not None and right.score is not None and wrong.score is not None
-    ]
-
-
 def reward_text(probed: Probed) -> Outcome:
     """What stands at a response's end decides nothing: white space, and special tokens, which the trainer takes out."""
     if unsteady(probed):
@@ -247,11 +244,12 @@ def reward_text(probed: Probed) -> Outcome:
         if tail.startswith("<") and after > before:
             what = f"{shown(said.text)} earns {before:.6g}, and {after:.6g} with {tail} at its end"
             return Outcome(
-                None, f"{what}: responses are decoded without special tokens, so none ever has it{_where(probed)}"
+                None,
+                f"{what}: responses are decoded without special tokens, so none ever has it{where_to_look(probed)}",
             )
         if not tail.startswith("<") and before > nothing >= after:
             what = f"{shown(said.text)} earns {before:.6g}, and {after:.6g} with {tail} at its end"
-            return Outcome(_if_meant(probed), f"{what}: many models end that way{_where(probed)}")
+            return Outcome(_if_meant(probed), f"{what}: many models end that way{where_to_look(probed)}")
     if not probed.tails:
         return Outcome(None, "not checked: a call takes too long")
     also = f"; {', '.join(sorted(changed))} there change the score a little" if changed else ""
@@ -267,6 +265,6 @@ def _if_meant(probed: Probed) -> bool | None:
     return False if probed.built_in else None
 
 
-def _where(probed: Probed) -> str:
+def where_to_look(probed: Probed) -> str:
     place = probed.loaded.place or probed.built_in
     return f": look at {place}" if place else ""

@@ -623,6 +623,8 @@ export interface ThreadStack {
   readonly frames: readonly StackFrame[];
   /** by the debugger */
   readonly stopped: boolean;
+  /** it holds the interpreter's lock; known of a process that does not answer itself */
+  readonly gil?: boolean;
 }
 
 export type WorkerRecord = Identity & Connection;
