@@ -180,7 +180,10 @@ def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
         root = next((each for each in crashes if each.id == document["root"]), None)
         named = f" in {label(Who(root.role, root.rank, root.id))}" if root else ""
         how = "may follow from" if document.get("supposed") else "caused by"
-        yield Text(f"{how} crash {document['root']}{named}: devkit crashes show {document['root']}", style=CAUTION)
+        kept = ", which alone has variables" if document.get("light") else ""
+        yield Text(
+            f"{how} crash {document['root']}{named}{kept}: devkit crashes show {document['root']}", style=CAUTION
+        )
     followers = [each for each in crashes if each.root == document["id"]]
     if followers:
         named = ", ".join(f"{each.id} ({label(Who(each.role, each.rank, each.id))})" for each in followers[:4])

@@ -49,7 +49,7 @@ def sentences(crash: CrashRecord, found: Diagnosis, now: float, *, lifted: bool)
     why = found.verdict.sentence.removeprefix("no progress: ")
     limits = "; devkit lifts the time limits that would end it (--keep-timeouts leaves them)" if lifted else ""
     return [
-        f"devkit: others wait for a process that crashed {now - crash.time:.0f} s ago: {why}",
+        f"devkit: others wait since a failure {now - crash.time:.0f} s ago: {why}",
         f"devkit: see devkit crashes show {crash.id}, and devkit hang{limits}",
     ]
 

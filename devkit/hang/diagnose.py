@@ -31,6 +31,7 @@ from devkit.hang import (
     reasons,
     repeats,
     resources,
+    starved,
     transfers,
     unheard,
     words,
@@ -58,6 +59,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen 
         _deadlocked,
         _waiting_for_each_other,
         _frozen,
+        starved.verdict,
         blame.collectives,
         transfers.verdict,
         meetings.verdict,
@@ -165,7 +167,7 @@ def _frozen(case: Case) -> Verdict | None:
 
 
 _BLOCKED = frozenset({"io", "lock", "collective", "meeting"})
-_NO_END = "no step and no collective has ended meanwhile; if that stays so, a loop there may never end"
+_NO_END = "no step and no collective has ended meanwhile; if that stays so, what they are at may never end"
 
 
 def _moving(case: Case) -> Verdict | None:

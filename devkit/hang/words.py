@@ -264,7 +264,7 @@ def recorded(found: Stuck) -> tuple[str, ...]:
 
 def _last_of(found: Stuck, each: int) -> str:
     if each not in found.group.members:
-        return "no such process"
+        return "not in it"
     entries = [entry for entry in found.group.facts(each).entries if entry.p2p == found.p2p]
     if not entries:
         return "no collective yet"
@@ -336,7 +336,7 @@ def _does(state: State, awaited: str = "") -> str:
     elif state.doing == "idle":
         does = rests(state)
     elif state.doing == "deadlock":
-        does = "threads wait for each other"
+        does = "threads wait for each other" if len(state.circle) > 1 else "a thread waits for itself"
     elif state.doing == "wait" and state.about:
         does = f"waits for {state.about}"
     elif state.doing == "ray" and awaited:

@@ -120,8 +120,8 @@ def test_a_follower_names_its_root_and_the_root_its_followers() -> None:
     document = take()
     root = CrashRecord.from_json(document)
     follower = replace(root, id="f0", role="driver", rank=None, root=root.id)
-    page = printed(crash_page({**document, "id": "f0", "root": root.id}, [root, follower], 0))
-    assert f"caused by crash {root.id} in Worker[1]: devkit crashes show {root.id}" in page
+    page = printed(crash_page({**document, "id": "f0", "root": root.id, "light": True}, [root, follower], 0))
+    assert f"caused by crash {root.id} in Worker[1], which alone has variables: devkit crashes show" in page
     assert "then came: f0 (driver)" in printed(crash_page(document, [root, follower], 0))
     supposed = {**document, "id": "f0", "root": root.id, "supposed": True}
     page = printed(crash_page(supposed, [root, follower], 0))

@@ -46,7 +46,7 @@ def test_nothing_is_said_where_nobody_waits_for_it() -> None:
 
 def test_limits_are_named_where_they_are_lifted() -> None:
     first, second = sentences(CRASH, found("raised", "no progress: rank 1 failed"), 112.0, lifted=True)
-    assert first == "devkit: others wait for a process that crashed 12 s ago: rank 1 failed"
+    assert first == "devkit: others wait since a failure 12 s ago: rank 1 failed"
     assert "devkit crashes show c1, and devkit hang" in second and "--keep-timeouts" in second
     assert "limit" not in sentences(CRASH, found("raised", "it"), 112.0, lifted=False)[1]
 
@@ -56,7 +56,7 @@ def test_who_waits_for_a_rank_that_failed_is_told_in_the_first_terminal() -> Non
     with short_folder() as folder:
         program = str(PROGRAMS / "own_falls.py")
         with started(environment(folder), folder, "--", sys.executable, program) as said:
-            eventually(lambda: "others wait for a process that crashed" in said.read_text(), said.read_text, SECONDS)
+            eventually(lambda: "others wait since a failure" in said.read_text(), said.read_text, SECONDS)
             eventually(lambda: "devkit crashes show" in said.read_text(), said.read_text, SECONDS)
         text = said.read_text()
     assert "rank 1" in text and "ValueError" in text, text

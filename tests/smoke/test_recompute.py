@@ -15,7 +15,7 @@ from devkit.smoke.checks import recorded
 from devkit.smoke.checks.outcome import Outcome
 from tests.mutants.mutant import ROOT
 from trainer import ppo
-from trainer.config.schema import AlgorithmConfig
+from trainer.config.schema import AlgorithmConfig, Config
 from trainer.records import Experience, Prompts, Rollout, Row, TrainBatch
 
 KL_COEF = 0.05
@@ -48,7 +48,7 @@ def experience(seed: int, *, samples: int = 4, groups: int = 6, columns: int = 7
 
 
 def outcome(trainer: Any, seen: Experience, config: AlgorithmConfig) -> Outcome:
-    made, _ = trainer.train_batch(seen, KL_COEF, config)
+    made, _ = trainer.train_batch(seen, KL_COEF, Config(algorithm=config))
     batch = TrainBatch(seen, made.rewards_BT, made.advantages_BT, made.returns_BT)
     return recorded.advantages_as_computed(batch, recompute.advantages(batch, KL_COEF, config))
 
