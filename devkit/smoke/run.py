@@ -23,6 +23,7 @@ from devkit.errors import DeadlineError
 from devkit.records import SmokeRecord
 from devkit.signals import deferred, interrupting, undisturbed, unswallowed
 from devkit.smoke.cluster import SmokeCluster
+from devkit.smoke.enough import require_rows
 from devkit.smoke.options import SmokeOptions
 from devkit.smoke.report import write_junit, write_report
 from devkit.smoke.results import FirstFailure, Results
@@ -43,6 +44,7 @@ def main(options: SmokeOptions) -> int:
     if options.command:
         options = _of_script(options)
     plan = make_plan(options.overrides, options.dialect, options.rollout)
+    require_rows(plan)
     folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
     try:
         with make_view(json=options.json, log=folder / "stderr.log") as view, interrupting():

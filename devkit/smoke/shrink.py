@@ -161,8 +161,10 @@ def with_defaults(overrides: Sequence[str]) -> tuple[str, ...]:
 
     >>> with_defaults(["data.train_batch_size=64"])
     ('data.train_batch_size=64',)
+    >>> len(with_defaults(["data.val_batch_size=4"])) > 1
+    True
     """
-    if any("batch_size" in override for override in overrides):
+    if any("batch_size" in override and "val_batch_size" not in override for override in overrides):
         return tuple(overrides)
     given = {override.split("=")[0].lstrip("+") for override in overrides}
     given |= {key.removesuffix("_ratio") for key in given}  # of a warm-up: steps would take its place

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devkit import cli
+from devkit.smoke.enough import require_rows
+from devkit.smoke.problems import write_parquet
 from devkit.smoke.shrink import (
     DEFAULTS,
     KEPT,
@@ -27,6 +29,7 @@ from trainer.config.batches import arithmetic_problems
 from trainer.config.megatron import megatron_problems
 from trainer.config.problems import ConfigErrors
 from trainer.config.schema import Config
+from trainer.errors import ConfigError
 from trainer.grid import actor_grid
 from trainer.rollout import versions
 
@@ -328,3 +331,13 @@ def test_what_a_full_run_refuses_of_a_model_is_refused(role: str) -> None:
     with pytest.raises(ConfigErrors, match=f"{role}.model.lora_rank=8 is not supported"):
         make_plan([f"{role}.model.lora_rank=8"], None)
     make_plan([f"{role}.model.path=/nowhere/at/all", "actor_rollout_ref.model.tokenizer_path=/nowhere"], None)
+
+
+def test_a_file_with_fewer_rows_than_a_step_of_the_smoke_test_is_told_at_once(tmp_path: Path) -> None:
+    train, _ = write_parquet(tmp_path, 8, seed=0)
+    plan = make_plan([f"data.train_files={train}"], None)
+    with pytest.raises(ConfigError, match="has 8 rows, and a step of the smoke test takes") as caught:
+        require_rows(plan)
+    assert caught.value.hint and caught.value.exit_code == 2
+    large, _ = write_parquet(tmp_path, 512, seed=0)
+    require_rows(make_plan([f"data.train_files={large}"], None))
