@@ -97,7 +97,7 @@ def explain(found: Verdict, case: Case) -> Verdict:
     """
     failing: list[Repeated] = sorted(_repeats(case), key=lambda each: -each.times)
     swallowed = sorted(_swallowed(case), key=lambda each: -each.times)
-    reasons: list[Repeated] = [each for each in swallowed if not each.is_poll]
+    reasons: list[Repeated] = [each for each in swallowed if not each.is_poll and not _is_explained(each, found)]
     if found.kind == "moves" and failing and _moves_alone(case, failing[0]):
         sentence = f"no progress: {failing[0].said}; nothing else moves, and it is started anew each time"
         return replace(found, kind="failing", sentence=sentence, evidence=(failing[0].evidence, *found.evidence))
@@ -113,6 +113,12 @@ def explain(found: Verdict, case: Case) -> Verdict:
         return replace(found, evidence=evidence)
     rest = found.sentence.removeprefix("no hang: ").removeprefix("cannot tell: ").rpartition("no progress: ")[2]
     return replace(found, kind="failing", sentence=f"no progress: {repeat.said}; {rest}", evidence=evidence)
+
+
+def _is_explained(swallowed: Swallowed, found: Verdict) -> bool:
+    """Whether the verdict is about the very line: a name that is looked for in vain raises each time."""
+    at, who = swallowed.caught.at, found.culprit
+    return who is not None and (at.file, at.line, swallowed.state.facts.pid) == (who.file, who.line, who.pid)
 
 
 def _moves_alone(case: Case, repeat: Repeated) -> bool:

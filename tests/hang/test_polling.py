@@ -50,6 +50,18 @@ def test_what_is_known_of_the_name() -> None:
     assert told(named=()).sentence.endswith("there is none; named actors there: none")
 
 
+def test_the_error_that_each_try_raises_is_no_other_cause() -> None:
+    """Python 3.12 counts what a program catches itself, always."""
+    row = {"kind": "ValueError", "text": "no actor", "at": AT, "by": AT, "count": 50, "seconds": 25.0, "ago": 0.1}
+    tries = [read_sample(answer([polls(n, 25.0, caught=[row])], NOW - 50 + n), named=(ELSEWHERE,)) for n in (30, 50)]
+    found = diagnose(tries[0], tries[1], 10.0)
+    assert (found.kind, found.sentence) == ("stuck", told().sentence)
+    assert any("has caught ValueError" in line for line in found.evidence)
+    other = {**row, "at": {**AT, "line": 40}}
+    tries = [read_sample(answer([polls(n, 25.0, caught=[other])], NOW - 50 + n), named=(ELSEWHERE,)) for n in (30, 50)]
+    assert diagnose(tries[0], tries[1], 10.0).kind == "failing"
+
+
 def test_a_list_of_names_that_stays_the_same_is_told_with_what_there_is() -> None:
     lists = {"name": "", "namespace": "mine", "count": 9, "seconds": 12.0, "at": AT}
     more = [replace(ELSEWHERE, name=f"engine-{number}") for number in range(6)]
