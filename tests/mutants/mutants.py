@@ -82,7 +82,12 @@ TOGETHER = (
         "validated-on-training-rows",
         "long-responses-without-lambda",
     ),
-    ("ratio-always-one", "learning-rate-times-ten", "reference-says-what-the-actor-says"),
+    (
+        "ratio-always-one",
+        "learning-rate-times-ten",
+        "reference-says-what-the-actor-says",
+        "answers-among-the-first-characters-alone",
+    ),
     ("dual-clip-on-good-actions", "gradient-not-clipped", "whitened-over-padding"),
     (
         "entropy-bonus-negated",

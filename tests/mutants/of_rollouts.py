@@ -109,6 +109,14 @@ MUTANTS = (
         says="with a line break at its end",
     ),
     Mutant(
+        "answers-among-the-first-characters-alone",
+        "trainer/rewards/gsm8k.py",
+        old="found = _STRICT.findall(text[-TAIL_CHARS:])",
+        new="found = _STRICT.findall(text[:TAIL_CHARS])",
+        caught_by="reward-answer",
+        says="a right answer behind many words is wrong",
+    ),
+    Mutant(
         "validated-on-training-rows",
         "trainer/data/reading.py",
         old="rows = load(data.val_files, data.val_max_samples)",
