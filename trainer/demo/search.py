@@ -89,7 +89,6 @@ def command(options: argparse.Namespace) -> int:
 
 def overrides(files: Files, folder: Path) -> list[str]:
     """The words of `main_ppo`; paths are those of this machine."""
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     return [
         "agent.env=search",
         f"retriever.serve={files.corpus.absolute()}",
@@ -102,27 +101,7 @@ def overrides(files: Files, folder: Path) -> list[str]:
         f"actor_rollout_ref.model.path={files.model.absolute()}",
         "data.max_prompt_length=4",
         "data.max_response_length=60",
-        "data.train_batch_size=32",
-        f"{actor}.ppo_mini_batch_size=8",
-        f"{actor}.ppo_micro_batch_size_per_gpu=32",
-        f"{actor}.optim.lr=5e-4",
-        f"{rollout}.name=hf",
-        f"{rollout}.n=8",
-        f"{rollout}.max_num_seqs=512",
-        f"{rollout}.log_prob_micro_batch_size_per_gpu=256",
-        f"{rollout}.val_kwargs.do_sample=True",
-        f"{rollout}.val_kwargs.temperature=1.0",
-        "algorithm.adv_estimator=grpo",
-        "trainer.nnodes=1",
-        f"trainer.n_gpus_per_node={WORKERS}",
-        "trainer.device=cpu",
-        f"trainer.total_training_steps={STEPS}",
-        f"trainer.test_freq={STEPS}",
-        f"trainer.save_freq={STEPS}",
-        "trainer.project_name=search",
-        "trainer.logger=[console,file]",
-        f"trainer.rollout_data_dir={folder.absolute() / 'samples'}",
-        f"trainer.default_local_dir={folder.absolute()}",
+        *tiny.learning(folder, named="search", steps=STEPS, workers=WORKERS, log_prob_rows=256),
     ]
 
 

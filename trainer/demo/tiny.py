@@ -34,6 +34,37 @@ def new_folder(given: Path | None, named: str) -> Path:
     return folder
 
 
+def learning(folder: Path, *, named: str, steps: int, workers: int, log_prob_rows: int) -> list[str]:
+    """How a tiny model learns from conversations, by GRPO on this machine: words of `main_ppo`.
+
+    `log_prob_rows` go through the model at once where log-probs are taken.
+    """
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    return [
+        "data.train_batch_size=32",
+        f"{actor}.ppo_mini_batch_size=8",
+        f"{actor}.ppo_micro_batch_size_per_gpu=32",
+        f"{actor}.optim.lr=5e-4",
+        f"{rollout}.name=hf",
+        f"{rollout}.n=8",
+        f"{rollout}.max_num_seqs=512",
+        f"{rollout}.log_prob_micro_batch_size_per_gpu={log_prob_rows}",
+        f"{rollout}.val_kwargs.do_sample=True",
+        f"{rollout}.val_kwargs.temperature=1.0",
+        "algorithm.adv_estimator=grpo",
+        "trainer.nnodes=1",
+        f"trainer.n_gpus_per_node={workers}",
+        "trainer.device=cpu",
+        f"trainer.total_training_steps={steps}",
+        f"trainer.test_freq={steps}",
+        f"trainer.save_freq={steps}",
+        f"trainer.project_name={named}",
+        "trainer.logger=[console,file]",
+        f"trainer.rollout_data_dir={folder.absolute() / 'samples'}",
+        f"trainer.default_local_dir={folder.absolute()}",
+    ]
+
+
 def new_model(tokenizer: Any, seed: int, positions: int) -> Any:
     """A Qwen2 for contexts of so many tokens."""
     import torch
