@@ -19,6 +19,7 @@ from devkit.hang.facts import (
     FarEnd,
     Fork,
     GroupFacts,
+    Halt,
     InnerWait,
     LockWait,
     Lookup,
@@ -93,7 +94,12 @@ def read_process(document: Document) -> ProcessFacts:
         pipes={str(inode): str(mode) for inode, mode in connected.get("pipes", {}).items()},
         sockets=frozenset(map(str, connected.get("sockets") or ())),
         files=frozenset(map(str, connected.get("locks") or ())),
+        halts=tuple(_halt(each) for each in facts.get("halts") or ()),
     )
+
+
+def _halt(document: Document) -> Halt:
+    return Halt(int(document["pid"]), str(document["signal"]), frame(document))
 
 
 def _main(facts: Document) -> list[Document]:

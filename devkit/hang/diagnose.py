@@ -23,6 +23,7 @@ from devkit.hang import (
     ends,
     environments,
     families,
+    freezing,
     holding,
     keeping,
     lines,
@@ -37,7 +38,7 @@ from devkit.hang import (
     words,
 )
 from devkit.hang.case import NOTHING, PATIENCE, Case, Seen
-from devkit.hang.facts import FROZEN, CrashFacts, Sample
+from devkit.hang.facts import CrashFacts, Sample
 from devkit.hang.records import Kind, Verdict
 from devkit.hang.standing import Standing
 from devkit.hang.states import State, computing
@@ -58,7 +59,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen 
         _paused,
         _deadlocked,
         _waiting_for_each_other,
-        _frozen,
+        freezing.verdict,
         starved.verdict,
         blame.collectives,
         transfers.verdict,
@@ -147,23 +148,6 @@ def _waiting_for_each_other(case: Case) -> Verdict | None:
 def _same_circle(case: Case, state: State) -> bool:
     before = case.before.get(state.facts.id)
     return before is not None and before.locks == state.facts.locks
-
-
-def _frozen(case: Case) -> Verdict | None:
-    found = [
-        state
-        for state in case.states
-        if state.doing == "frozen" and state.facts.id in case.before and case.before[state.facts.id].state in FROZEN
-    ]
-    if not found:
-        return None
-    first = words.first(found)
-    traced = first.facts.state == "t"
-    how = "a tracer such as gdb or strace" if traced else "a signal such as SIGSTOP"
-    sentence = f"{words.name(first)} is frozen: its process was stopped by {how}"
-    sentence += "; it goes on when that lets it" if traced else f"; kill -CONT {first.facts.pid} resumes it"
-    facts = (f"state {first.facts.state} of pid {first.facts.pid} on {first.facts.node_ip}, as seen by its neighbour",)
-    return Verdict("frozen", sentence, words.culprit(first), None, (*facts, *words.waits(case.states)))
 
 
 _BLOCKED = frozenset({"io", "lock", "collective", "meeting"})

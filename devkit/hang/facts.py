@@ -183,6 +183,14 @@ class Caught:
     ago: float  # from the last time to the sample
 
 
+class Halt(NamedTuple):
+    """A process of the same node that was sent a signal which stops it, and where."""
+
+    pid: int
+    signal: str
+    at: Frame
+
+
 @dataclass(frozen=True)
 class Fork:
     """What is known of a forked child."""
@@ -273,6 +281,7 @@ class ProcessFacts:
     pipes: Mapping[str, str] = field(default_factory=dict)  # whose ends it has: "r", "w" or "rw"
     sockets: frozenset[str] = frozenset()  # its TCP addresses
     files: frozenset[str] = frozenset()  # that are locked through it
+    halts: tuple[Halt, ...] = ()  # the processes that it has stopped by a signal
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from devkit.debug.inworker.words import READERS_TURN
+from devkit.debug.inworker.words import READERS_TURN, UNREAD
 from devkit.debug.naming import is_library
 from devkit.hang import words
 from devkit.hang.case import Case
@@ -21,7 +21,7 @@ from devkit.hang.states import IN_C, Doing, State
 WAITING: frozenset[Doing] = frozenset({"io", "wait", "sleep", "lock"})
 EXPLAINED: frozenset[Kind] = frozenset({"io", "stuck", "missing"})
 CALLS = ("get", "wait")  # of Ray
-_TURN, _IN_C = "turn", "call of C"
+_TURN, _IN_C, _UNREAD = "turn", "call of C", "unread"
 
 
 class Family(NamedTuple):
@@ -87,6 +87,8 @@ def _cause(case: Case, state: State) -> str:
         return _TURN if all(map(_waits_for_turn, siblings)) else ""
     if state.doing == "wait" and state.about == IN_C:
         return _IN_C
+    if state.doing == "wait" and state.about == UNREAD:
+        return _UNREAD
     return "ray" if state.doing == "ray" else ""
 
 
@@ -115,6 +117,9 @@ def _why(state: State, many: bool) -> str:
     if state.about == IN_C:
         lacks = "it may be for threads of a native library, such as OpenMP's, which are not in a forked child"
         return f"{'wait' if many else 'waits'} in a call of C{words.at(state)}: {lacks}"
+    if state.about == UNREAD:  # at its end, in no line of its own
+        whose = UNREAD.replace("it has", "they have") if many else UNREAD
+        return f"{'wait at their end' if many else 'waits at its end'} for {whose}"
     orphan = _orphan(state)
     if orphan is None:
         call = next(iter(_calls(state)), "a call of Ray")

@@ -142,6 +142,9 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
     culprit = words.culprit(words.first(there))
     if given := _given_twice(there, size):
         return Verdict("missing", f"{since} for {size} ranks, {given}", culprit, None, evidence, decided)
+    if apart_by := _out_of_step(there):
+        text = f"{words.named(there)} are all in {op}{words.at(words.first(there))}, but {apart_by}"
+        return Verdict("mismatch", text, culprit, None, evidence, decided)
     if pending := resources.verdict(case.first, case.now, evidence, decided):
         return pending  # those who have not come may not have been started
     came = len(there) + len(through)
@@ -185,6 +188,31 @@ def _given_twice(there: Sequence[State], size: int) -> str:
     given = f"as ranks {', '.join(map(str, sorted(known)))}"
     taken = "; ".join(_takers(there, rank) for rank in twice)
     return f"{given}: {taken}{absent}"
+
+
+def _out_of_step(there: Sequence[State]) -> str:
+    """Of ranks that make a group under different numbers; empty where they have made as many before."""
+    if len({str(state.facts.call.get("ranks")) for state in there}) > 1:
+        return ""  # who does not belong to a group goes on to the next one
+    by_made: dict[int, list[State]] = {}
+    for state in there:
+        made = state.facts.call.get("made")
+        if not isinstance(made, int):
+            return ""
+        by_made.setdefault(made, []).append(state)
+    if len(by_made) < 2:
+        return ""
+    most = max(by_made)
+    parts = [
+        f"{words.they(states, 'has', 'have')} made {made or 'none'} before"
+        for made, states in sorted(by_made.items(), reverse=True)
+    ]
+    extra = most - min(by_made)
+    missed = "one group" if extra == 1 else f"{extra} groups"
+    return (
+        f"under different names, since a group is named by how many its rank has made: {', '.join(parts)}, the default "
+        f"one among them; {missed} not every rank has made, and each has to call every new_group, in the same order"
+    )
 
 
 def _takers(there: Sequence[State], rank: int) -> str:

@@ -23,6 +23,7 @@ DOES = {
     "idle": "is idle",
     "busy": "is working",
     "dead": "is dead",
+    "frozen": "is stopped by a signal",
     "silent": "does not respond: a call seems to hold its Python (the GIL)",
     "unreachable": "can't be reached: nothing on its node responds",
     "collective": "is in a different collective",

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import locks, polls, pools, primitives
-from devkit.debug.inworker.words import ASLEEP, READERS_TURN
+from devkit.debug.inworker.words import ASLEEP, READERS_TURN, UNREAD
 from tests.debug.conftest import eventually
 
 Document = dict[str, Any]
@@ -102,6 +102,47 @@ def test_queues_events_semaphores_futures_and_threads(run: Any) -> None:
     full.get()
     assert first.result() is True
     pool.shutdown()
+
+
+def test_jobs_that_wait_for_jobs_of_their_own_pool(run: Any) -> None:
+    pool, both = concurrent.futures.ThreadPoolExecutor(2), threading.Barrier(2)
+
+    def outer() -> None:
+        both.wait()
+        inner().result()
+
+    def inner() -> concurrent.futures.Future[int]:
+        jobs.append(pool.submit(int))
+        return jobs[-1]
+
+    jobs: list[concurrent.futures.Future[int]] = []
+    pool.submit(outer)
+    pool.submit(outer)
+    eventually(lambda: len(jobs) == 2, "two jobs in the queue", 20)
+
+    def look() -> Document | None:
+        told = primitives.describe(*locks.innermost("devkit"))
+        return next((each for each in told if "queued in a pool" in each["what"] and each["count"] == 2), None)
+
+    found = eventually(look, "two that wait", 20)
+    assert found["what"].endswith("queued in a pool, all 2 threads of which wait for what is queued there")
+    assert found["call"].endswith("outer")
+    for job in jobs:
+        job.cancel()
+    pool.shutdown()
+
+
+def test_a_queue_that_nobody_reads_keeps_who_has_put_into_it(run: Any) -> None:
+    unread: Any = multiprocessing.get_context("fork").Queue()
+    unread.put(bytes(1 << 20))  # more than a pipe holds
+    unread.close()
+
+    def ends() -> None:
+        unread.join_thread()
+
+    run(ends)
+    assert seen(primitives.describe, "ends")["what"] == UNREAD
+    assert len(unread._reader.recv_bytes()) > 1 << 20
 
 
 def in_a_loop(made: Callable[[], Any]) -> list[Document]:

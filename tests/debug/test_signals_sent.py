@@ -25,6 +25,7 @@ def news(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
     signals.watch(lambda: found.append(None))
     yield found
     signals._noted.clear()
+    signals._halted.clear()
 
 
 def test_a_signal_that_the_program_sends_is_noted_with_its_line_and_arrives(news: list[None]) -> None:
@@ -33,6 +34,16 @@ def test_a_signal_that_the_program_sends_is_noted_with_its_line_and_arrives(news
     assert child.returncode == -signal.SIGKILL and len(news) == 1
     [note] = signals.noted()
     assert (note["pid"], note["signal"], note["file"]) == (child.pid, "SIGKILL", __file__)
+
+
+def test_a_process_that_was_stopped_is_noted_until_it_is_resumed(news: list[None]) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        child.send_signal(signal.SIGSTOP)
+        [halt] = signals.halts()
+        assert (halt["pid"], halt["signal"], halt["file"]) == (child.pid, "SIGSTOP", __file__)
+        child.send_signal(signal.SIGCONT)
+        assert not signals.halts() and not signals.noted() and not news
+        child.kill()
 
 
 @pytest.mark.parametrize("number", [0, signal.SIGWINCH])

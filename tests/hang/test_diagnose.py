@@ -866,6 +866,27 @@ def test_those_who_have_not_come_may_be_of_another_role() -> None:
     )
 
 
+def makes(rank: int, made: int, ranks: list[int]) -> Document:
+    call = {"op": "new_group", "ranks": ranks, "made": made}
+    return process(facts(rank, 43, "train", call=call, inner=[(jobs.TORCH, 9, "new_group")]), rank)
+
+
+def test_ranks_that_make_a_group_under_different_names() -> None:
+    every = [0, 1, 2]
+    found = verdict([makes(0, 3, every), makes(1, 2, every), makes(2, 3, every), driver()], seconds=12.0)
+    assert found.kind == "mismatch" and found.sentence == (
+        "ranks 0-2 are all in new_group at /job/train.py:43 in train, but under different names, since a group is "
+        "named by how many its rank has made: ranks 0,2 have made 3 before, Worker rank 1 has made 2 before, the "
+        "default one among them; one group not every rank has made, and each has to call every new_group, in the same "
+        "order"
+    )
+    # who does not belong to a group does not wait for it, and goes on to the next one
+    apart = verdict([makes(0, 1, [0, 2]), makes(1, 2, every), makes(2, 1, [0, 2]), driver()], seconds=12.0)
+    assert apart.kind != "mismatch", apart.sentence
+    alike = verdict([makes(0, 2, every), makes(1, 2, every), makes(2, 2, every), driver()], seconds=12.0)
+    assert alike.kind == "network", alike.sentence
+
+
 TORCH_FILE, MEETS = jobs.TORCH, {"op": "init_process_group", "world_size": 3}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from devkit.debug.inworker.words import READERS_TURN
+from devkit.debug.inworker.words import READERS_TURN, UNREAD
 from tests.hang.jobs import RAY, TRAIN, Document, driver, elsewhere, facts, in_collective, process, verdict
 
 PIPE = {"call_in": "read", "target": "a pipe"}
@@ -69,6 +69,19 @@ def test_a_thread_of_the_parent_that_goes_on_working_does_not_help_its_children(
     stuck = child(11, orphaned({"thread": "metrics", "at": at(25, "Writer.flush")}), of)
     found = verdict([working(1.0), stuck, driver()], [working(20.0), stuck, driver()], seconds=20.0)
     assert found.kind == "io" and "for its child pid 11 (forked at" in found.sentence, found.sentence
+
+
+def test_a_child_that_is_joined_before_its_queue_is_read() -> None:
+    of = owner(call_in="wait4", target="")
+    place = {"thread": "MainThread", "call": "Scorer.run", "at": at(43, "Scorer.run")}
+    waits = {**place, "what": UNREAD, "kind": "Thread", "count": 1, "side": 0, "blocks": False, "free": False}
+    ending = facts(None, 43, "Scorer.run", primitives=[waits])
+    found = verdict([of, child(11, ending, of), driver()], seconds=20.0)
+    assert (
+        "for its child pid 11 (forked at /job/train.py:43 in Scorer.__init__), which waits at its end for"
+        in found.sentence
+    )
+    assert "its end for what it has put into a multiprocessing queue to be read; the driver waits for" in found.sentence
 
 
 def test_one_child_and_nobody_known_to_have_held_it() -> None:

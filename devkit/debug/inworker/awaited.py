@@ -12,6 +12,7 @@ from typing import Any
 from .stacks import awaiting
 
 _BEGUN = "PENDING"
+_WAITS_IN = ("threading.py", "_base.py")  # where a thread is that waits for a future
 
 
 def of_future(it: Any) -> str:
@@ -20,17 +21,41 @@ def of_future(it: Any) -> str:
         return "a concurrent.futures.Future that is being computed"
     if it._state != _BEGUN:
         return ""
-    return f"a concurrent.futures.Future that {'nobody has begun' if _is_queued(it) else 'is not done'}"
+    queue = next((each for each in _queues() if any(one is it for one in _queued(each))), None)
+    if queue is None:
+        return "a concurrent.futures.Future that is not done"
+    if many := _waiters_within(queue):
+        threads = f"all {many} threads of which wait" if many > 1 else "the only thread of which waits"
+        return f"a concurrent.futures.Future queued in a pool, {threads} for what is queued there"
+    return "a concurrent.futures.Future that nobody has begun"
 
 
-def _is_queued(future: Any) -> bool:
-    """Whether it is in the queue of a pool's threads. Such a queue is C's, and has a list or its items in itself."""
-    queues = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
-    for queue in {id(each): each for each in list(queues.values())}.values():
-        inner = gc.get_referents(queue)
-        items = (item for each in inner for item in (list(each) if type(each) is list else [each]))
-        if any(getattr(item, "future", None) is future for item in items):
+def _queues() -> list[Any]:
+    """Of the pools of threads."""
+    known = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
+    return list({id(each): each for each in list(known.values())}.values())
+
+
+def _queued(queue: Any) -> list[Any]:
+    """The futures in it. Such a queue is C's, and has a list or its items in itself."""
+    items = (item for each in gc.get_referents(queue) for item in (list(each) if type(each) is list else [each]))
+    return [future for item in items if (future := getattr(item, "future", None)) is not None]
+
+
+def _waiters_within(queue: Any) -> int:
+    """How many threads a pool has, where each of them waits for a job that is queued in that pool; else 0."""
+    known = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
+    threads = [thread for thread, own in list(known.items()) if own is queue and thread.is_alive()]
+    jobs, frames = {id(future) for future in _queued(queue)}, sys._current_frames()
+    return len(threads) if all(_waits_for(frames.get(each.ident), jobs) for each in threads) else 0
+
+
+def _waits_for(frame: FrameType | None, jobs: set[int]) -> bool:
+    """Whether a thread is in `Future.result` of one of these."""
+    while frame is not None and os.path.basename(frame.f_code.co_filename) in _WAITS_IN:
+        if frame.f_code.co_name in ("result", "exception") and id(frame.f_locals.get("self")) in jobs:
             return True
+        frame = frame.f_back
     return False
 
 

@@ -124,7 +124,7 @@ def _command(pid: int) -> str:
 
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        return scrub_command(words.rstrip("\0").split("\0"), COMMAND)
+        return " ".join(scrub_command(words.rstrip("\0").split("\0"), COMMAND).split())  # a program may be an argument
     return ""
 
 

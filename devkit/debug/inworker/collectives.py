@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -23,6 +23,7 @@ _TRANSFER = re.compile(r"(?P<op>send|recv) \d+(->|<-)(?P<peer>\d+)")  # numbers 
 _TORCH = ("/torch/distributed/", "/torch/_ops.py")
 # Arguments of a collective's call that must be equal on all ranks, or say who is waited for.
 _TOLD = ("src", "dst", "group_src", "group_dst", "tag", "world_size", "rank", "init_method")
+_MAKES = "new_group"  # named, on each rank by itself, by how many have been made before
 _MEETS = "_create_c10d_store"  # in which ranks wait for each other; it knows what `env://` means
 
 
@@ -177,6 +178,8 @@ def call_of(frame: FrameType) -> Document | None:
     for name in _TOLD:
         if isinstance(values.get(name), (int, str, bool)):
             found[name] = values[name]
+    if code.co_name == _MAKES:
+        found |= _being_made(values)
     if place := _meeting_place(values.get("store")):
         found["place"] = place
     group = values.get("group")
@@ -186,6 +189,22 @@ def call_of(frame: FrameType) -> Document | None:
     if shapes := [shape for shape in shapes if shape is not None]:
         found["sizes"] = shapes
     return found
+
+
+def _being_made(values: Mapping[str, Any]) -> Document:
+    """{"ranks": of the group that is being made, "made": how many this rank has made before}.
+
+    Empty where that does not name the group, or where another torch counts otherwise.
+    """
+    world, ranks = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None), values.get("ranks")
+    count = getattr(world, "group_count", None)
+    if world is None or not isinstance(count, int) or values.get("use_local_synchronization"):
+        return {}
+    try:
+        every = sorted(map(int, next(iter(world.pg_group_ranks.values())) if ranks is None else ranks))
+    except (AttributeError, StopIteration, TypeError, ValueError):
+        return {}
+    return {"ranks": every, "made": count - 1}  # it has counted itself
 
 
 def meeting_of(frame: FrameType) -> Document | None:

@@ -80,4 +80,4 @@ def command(pid: int) -> str:
     from .redaction import scrub_command
 
     words = kernel_view.text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0") if pid else []
-    return scrub_command(words, COMMAND)
+    return " ".join(scrub_command(words, COMMAND).split())  # a program may be an argument

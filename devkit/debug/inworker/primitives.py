@@ -19,12 +19,14 @@ from . import pools, waits
 from .locks import holdings_of
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
-from .words import ASLEEP, READERS_TURN
+from .words import ASLEEP, READERS_TURN, UNREAD
 
 MOST = 20  # different waits that are told
 DEPTH = 100
 NAME = 60  # characters of a thread's name
 UNHEARD = "completed by another thread without loop.call_soon_threadsafe, so its event loop was not woken"
+
+_FEEDER = "QueueFeederThread"  # Python's own name of a multiprocessing queue's thread
 
 _AWAITED, _FRAMES = ("cr_await", "gi_yieldfrom", "ag_await"), ("cr_frame", "gi_frame", "ag_frame")
 
@@ -338,6 +340,8 @@ def _size(it: Any) -> int:
 
 
 def _thread_end(it: Any) -> str:
+    if it.name == _FEEDER:
+        return UNREAD
     frame = sys._current_frames().get(it.ident)
     while frame is not None and not _is_programs(frame):
         frame = frame.f_back

@@ -16,6 +16,8 @@ from .words import NO_WORD
 
 MOST = 20  # that are told, the last ones
 NEAR = 10.0  # seconds between a signal and an end that came of it
+HALTING = frozenset(getattr(signal, name) for name in ("SIGSTOP", "SIGTSTP") if hasattr(signal, name))
+RESUMING = frozenset(getattr(signal, name) for name in ("SIGCONT", "SIGKILL") if hasattr(signal, name))
 DEADLY = frozenset(
     getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGABRT", "SIGSEGV") if hasattr(signal, name)
 )
@@ -24,6 +26,7 @@ Document = dict[str, Any]
 
 _MARK = "__devkit_signals__"
 _noted: deque[Document] = deque(maxlen=MOST)
+_halted: dict[int, Document] = {}  # by the process that was stopped, until it is resumed
 
 
 # ---- in the process that sends
@@ -39,6 +42,7 @@ def watch(on_new: Callable[[], object]) -> None:
     def kill(pid: int, number: int, /) -> None:
         if number in DEADLY and pid > 0 and pid != os.getpid():
             _note(pid, number, on_new)
+        _note_halt(pid, number)
         original(pid, number)
 
     setattr(kill, _MARK, True)
@@ -52,6 +56,22 @@ def _note(pid: int, number: int, on_new: Callable[[], object]) -> None:
             on_new()
     except Exception:  # noqa: BLE001 - whatever is wrong with the numbers, the kernel says so
         return
+
+
+def _note_halt(pid: int, number: int) -> None:
+    try:
+        if number in RESUMING:
+            _halted.pop(pid, None)
+        site = next(users_lines(sys._getframe(2)), None) if number in HALTING and len(_halted) < MOST else None
+        if site is not None:
+            _halted[int(pid)] = {"pid": int(pid), "signal": signal.Signals(number).name, **site}
+    except Exception:  # noqa: BLE001 - as above
+        return
+
+
+def halts() -> list[Document]:
+    """Of the processes that this one has stopped and not resumed: [{"pid", "signal", "file", "line", "function"}]."""
+    return list(_halted.values())
 
 
 def noted() -> list[Document]:
