@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import multiprocessing
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,3 +212,79 @@ def test_a_clue_that_cannot_be_looked_for_costs_no_other(monkeypatch: Any, capsy
     monkeypatch.setattr(clues, "CLUES", (("bad", fails), ("good", lambda _failure: "seen")))
     assert told(ValueError("x")) == {"good": "seen"}
     assert "the clue 'bad' of a crash could not be looked for: RuntimeError('no look')" in capsys.readouterr().err
+
+
+# ---- what did not fit
+
+
+class Shelf:
+    def __init__(self) -> None:
+        self.kept = {f"policy-{number}": number for number in range(9)}
+        self.by_step = {1: "a", 2: "b"}
+        self.rows = [1, 2, 3]
+
+    def named(self, name: str) -> int:
+        return self.kept[name]
+
+    def stepped(self, step: Any) -> str:
+        return self.by_step[step]
+
+    def row(self, at: int) -> int:
+        return self.rows[at]
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "said"),
+    [
+        (Shelf.named, "policy_3", "`self.kept` has 9 keys, but not 'policy_3'; near it: 'policy-"),
+        (
+            Shelf.named,
+            "zzz",
+            "`self.kept` has 9 keys, but not 'zzz'; the last ones: 'policy-6', 'policy-7', 'policy-8'",
+        ),
+        (Shelf.stepped, "2", "`self.by_step` has 2 keys, and 2 as int among them, where '2' is str"),
+        (Shelf.row, 7, "`self.rows` has 3 items, and `at` is 7"),
+    ],
+)
+def test_a_key_or_an_index_that_is_not_there(call: Any, given: Any, said: str) -> None:
+    with pytest.raises(LookupError) as caught:
+        call(Shelf(), given)
+    [line] = told(caught.value)["misfits"]
+    assert line.startswith(said)
+
+
+def test_a_key_error_of_somebody_elses_making_says_nothing_of_this_lines_dictionaries() -> None:
+    def looks(name: str) -> int:
+        if Shelf().kept["policy-1"] == 1:
+            raise KeyError(name)
+        return 0
+
+    with pytest.raises(KeyError) as caught:
+        looks("nothing")
+    assert "misfits" not in told(caught.value)
+
+
+def test_ids_that_have_no_row_in_an_embedding() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(IndexError) as caught:
+        torch.nn.Embedding(10, 2)(torch.tensor([[1, 12, -3]]))
+    [line] = told(caught.value)["misfits"]
+    assert line == "the embedding has 10 rows, and its ids go from -3 to 12: 2 of 3 have no row"
+
+
+def test_a_file_that_is_read_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "step-8.json"
+    with open(path, "w") as file:
+        file.write('{"step": 8, "rows": [')
+        file.flush()
+        with pytest.raises(json.JSONDecodeError) as caught, open(path) as again:
+            json.load(again)
+        [line] = told(caught.value)["misfits"]
+    assert line.startswith(f"the file that it read, {path}, has 21 bytes now, was last written ")
+    assert line.endswith("ago, and this process has it open to write")
+
+
+def test_text_that_is_no_files_is_no_files_fault() -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads("{")
+    assert "misfits" not in told(caught.value)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import changed, dropped, leftovers, masked, ownership, unasked
+from . import changed, dropped, leftovers, masked, misfits, ownership, unasked
 from .identity import task_called
 from .lineage import chain_of
 from .redaction import scrub
@@ -90,6 +90,10 @@ def _late(failure: Failure) -> str:
     return f"CUDA may report it late: what failed was started at this line or before it; {BLOCKING}=1 shows where"
 
 
+def _misfits(failure: Failure) -> list[str]:
+    return [] if failure.light else misfits.said(failure.error)
+
+
 def _changed(failure: Failure) -> list[str]:
     return [] if failure.light else changed.said(failure.errors)
 
@@ -113,6 +117,7 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("hidden", _hidden),
     ("remote", _remote),
     ("late", _late),
+    ("misfits", _misfits),
     ("changed", _changed),
     ("dropped", _dropped),
     ("unasked", _unasked),

@@ -220,6 +220,11 @@ def look(node: ast.expr, frame: FrameType) -> Any:
     return node.value if isinstance(node, ast.Constant) else _NONE
 
 
+def known(value: Any) -> bool:
+    """Whether `look` has found something."""
+    return value is not _NONE
+
+
 def _attribute(owner: Any, name: str) -> Any:
     if owner is _NONE or isinstance(owner, type | ModuleType):
         return _NONE

@@ -137,6 +137,8 @@ export interface CrashDetails {
   readonly hidden?: string;
   /** that it may have failed before its line */
   readonly late?: string;
+  /** the key, the index, the ids or the file that did not fit */
+  readonly misfits?: readonly string[];
   /** variables that may have been written to after the error */
   readonly changed?: readonly string[];
   /** why an exception of a task could not be unpickled */

@@ -1,0 +1,185 @@
+"""What did not fit in the line that failed: a key, an index, ids beyond an embedding's rows, a file that was cut short.
+
+Read from the frames as they are; none of the program's code is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+from . import connected
+from .expressions import known, look, tree_of
+from .lineage import Place, places_of
+from .ports import command
+from .sources import is_users
+
+MOST = 2  # lines
+ITEMS = 100_000  # of a container that are looked at
+NEAR, LAST = 2, 3  # keys that are named
+KEY = 60  # characters of one
+SECONDS = 0.3  # to look for who writes a file
+_READS = ("EOFError", "UnpicklingError", "BadZipFile", "JSONDecodeError", "SafetensorError", "ArrowInvalid")
+_TORCH_READS = ("PytorchStreamReader", "central directory", "unexpected EOF")
+_EMBEDDING = os.path.join("torch", "nn", "functional.py"), "embedding"
+_PLAIN = (str, int, float, bool)
+
+
+def said(error: BaseException) -> list[str]:
+    """One line for each of what is known, the first of them being most of a cause."""
+    places = places_of(error.__traceback__)
+    found = (line for look_at in (_ids, _keys, _files) for line in look_at(error, places))
+    return list(dict.fromkeys(found))[:MOST]
+
+
+# ---- ids
+
+
+def _ids(_error: BaseException, places: Iterable[Place]) -> Iterator[str]:
+    """Ids on the host: of those on a device, nothing can be read after such an error."""
+    for frame, _ in places:
+        code = frame.f_code
+        if not code.co_filename.endswith(_EMBEDDING[0]) or code.co_name != _EMBEDDING[1]:
+            continue
+        ids, weight = frame.f_locals.get("input"), frame.f_locals.get("weight")
+        tensor = getattr(sys.modules.get("torch"), "Tensor", ())
+        if not isinstance(ids, tensor) or not isinstance(weight, tensor) or ids.device.type != "cpu" or not ids.numel():
+            continue
+        least, most, rows = int(ids.min()), int(ids.max()), int(weight.shape[0])
+        if least < 0 or most >= rows:
+            beyond = int(((ids < 0) | (ids >= rows)).sum())
+            go = f"the embedding has {rows} rows, and its ids go from {least} to {most}"
+            yield f"{go}: {beyond} of {ids.numel()} have no row"
+
+
+# ---- keys and indices
+
+
+def _keys(error: BaseException, places: Iterable[Place]) -> Iterator[str]:
+    if type(error) not in (KeyError, IndexError):
+        return
+    first = next(iter(places), None)
+    if first is None or not is_users(first[0].f_code.co_filename):
+        return  # a library's own dictionary says little
+    for node in _items_at(*first):
+        owner, key = look(node.value, first[0]), look(node.slice, first[0])
+        if type(error) is KeyError and type(owner) is dict and error.args and type(error.args[0]) in _PLAIN:
+            if len(owner) <= ITEMS and error.args[0] not in owner and (not known(key) or key == error.args[0]):
+                yield _no_key(ast.unparse(node.value), owner, error.args[0])
+        elif type(error) is IndexError and _is_beyond(owner, key):
+            yield f"`{ast.unparse(node.value)}` has {len(owner)} items, and `{ast.unparse(node.slice)}` is {key}"
+
+
+def _is_beyond(owner: Any, index: Any) -> bool:
+    return type(owner) in (list, tuple) and type(index) is int and not -len(owner) <= index < len(owner)
+
+
+def _items_at(frame: FrameType, line: int) -> Iterator[ast.Subscript]:
+    _, tree = tree_of(frame.f_code.co_filename)
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.Subscript) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            yield node
+
+
+def _no_key(name: str, owner: dict[Any, Any], key: Any) -> str:
+    """How many keys there are instead, and which: of another type, nearly the same, the last ones.
+
+    >>> _no_key("at", {1: "a", 2: "b"}, "1")
+    "`at` has 2 keys, and 1 as int among them, where '1' is str"
+    >>> _no_key("scores", {"reward": 1, "kl": 2}, "rewards")
+    "`scores` has 2 keys, but not 'rewards'; near it: 'reward'"
+    >>> _no_key("kept", {}, 7)
+    '`kept` is empty'
+    """
+    if not owner:
+        return f"`{name}` is empty"
+    count = f"`{name}` has {len(owner)} key{'s' * (len(owner) > 1)}"
+    others = (each for each in owner if type(each) in _PLAIN and type(each) is not type(key))
+    alike = next((each for each in others if str(each) == str(key)), None)
+    if alike is not None:
+        here, there = type(key).__name__, type(alike).__name__
+        return f"{count}, and {_shown(alike)} as {there} among them, where {_shown(key)} is {here}"
+    texts = [each for each in owner if type(each) is str]
+    near = difflib.get_close_matches(key, texts[-1000:], NEAR) if type(key) is str else []
+    if near:
+        return f"{count}, but not {_shown(key)}; near it: {', '.join(map(_shown, near))}"
+    plain = [each for each in owner if type(each) in _PLAIN][-LAST:]
+    last = f"; the last ones: {', '.join(map(_shown, plain))}" if plain else ""
+    return f"{count}, but not {_shown(key)}{last}"
+
+
+def _shown(key: Any) -> str:
+    from .redaction import scrub
+
+    text = scrub(repr(key))
+    return text if len(text) <= KEY else f"{text[: KEY - 3]}..."
+
+
+# ---- files
+
+
+def _files(error: BaseException, places: Iterable[Place]) -> Iterator[str]:
+    """Of a reader that came to an end too early: the file, how old it is, and who is writing to it."""
+    is_cut = type(error).__name__ in _READS or any(each in str(error)[:500] for each in _TORCH_READS)
+    path = next(filter(None, (_path_in(frame) for frame, _ in places)), "") if is_cut else ""
+    if not path:
+        return
+    try:
+        found = os.stat(path)
+    except OSError:
+        return
+    writer = _writer(path)
+    who = "this process" if writer == os.getpid() else f"pid {writer} ({command(writer)})"
+    by = f", and {who} has it open to write" if writer else ""
+    age = max(0.0, time.time() - found.st_mtime)
+    yield f"the file that it read, {path}, has {found.st_size} bytes now, was last written {_span(age)} ago{by}"
+
+
+def _span(seconds: float) -> str:
+    """
+    >>> _span(0.04), _span(75.0), _span(86400.0 * 3)
+    ('0.0 s', '75 s', '3 days')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 86400 else f"{seconds / 86400:.0f} days"
+
+
+def _path_in(frame: FrameType) -> str:
+    """A file of which the frame has the path, or which it has open."""
+    for value in list(frame.f_locals.values()):
+        path = value if type(value) is str else _named(value)
+        if path and len(path) < 4096 and "\0" not in path and os.path.isfile(path):
+            return os.path.abspath(path)
+    return ""
+
+
+def _named(value: Any) -> str:
+    """Of a path or an open file of Python's own."""
+    module = type(value).__module__
+    if module == "pathlib" or module.startswith("pathlib."):
+        return str(value)
+    name = getattr(value, "name", None) if module in ("_io", "gzip", "zipfile") else None
+    return name if type(name) is str else ""
+
+
+def _writer(path: str) -> int:
+    """Another process that has the file open to write, of those that may be looked at; 0: none was seen."""
+    end = time.monotonic() + SECONDS
+    real = os.path.realpath(path)
+    for pid in sorted((int(each) for each in os.listdir("/proc") if each.isdigit()), reverse=True):
+        if time.monotonic() > end:
+            break
+        for number in connected.descriptors(pid):
+            if connected.link(pid, number) == real and "w" in connected.mode(pid, number):
+                return pid
+    return 0
+
+
+__all__ = ["said"]
