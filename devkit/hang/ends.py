@@ -35,6 +35,7 @@ class Line(NamedTuple):
     hops: tuple[Hop, ...]
     closed: bool = False  # the last one waits for who was first
     silent: bool = False  # the last one, at rest, waits for data from who waits for data from it
+    knot: tuple[State, ...] = ()  # all who have the other end of the last one's pipe, where none of them can go on
     far: tuple[FarEnd, ...] = ()  # the processes, without devkit, that have the other end of the last one's pipe
 
     @property
@@ -50,7 +51,7 @@ class Line(NamedTuple):
         if self.silent:
             hops[-1] = self.hops[-1].has.format(words.name(self.hops[-1].state)) + _SILENT
         closed = ": they wait for each other" if self.closed else ""
-        return "".join(f"; {hop}" for hop in hops) + closed + _far(self.far)
+        return "".join(f"; {hop}" for hop in hops) + _knotted(self.knot) + closed + _far(self.far)
 
 
 def _far(found: Sequence[FarEnd]) -> str:
@@ -61,6 +62,15 @@ def _far(found: Sequence[FarEnd]) -> str:
     orphaned = ", which lives on though its parent has ended"
     told = [f"in `{each.command}` (pid {each.pid}){orphaned * each.orphan}" for each in found]
     return f"; its other end is open {', and '.join(told)}" if told else ""
+
+
+def _knotted(found: Sequence[State]) -> str:
+    """Where several have it, as forked children do that inherit what is open."""
+    if not found:
+        return ""
+    who, one = words.named(found), len(found) == 1
+    waits = f"{'waits' if one else 'wait'} {words.io(found[0])}{words.at(found[0])}"
+    return f"; its other end is open only in {who}, which {waits}, and nobody else has the other end of that"
 
 
 def is_server(state: State) -> bool:
@@ -80,7 +90,39 @@ def follow(case: Case, state: State) -> Line:
         if _reads(at) and hop.state.doing == "idle" and _reads(hop.state) and _at_its_pipes(case, hop.state) is at:
             return Line(tuple(hops), silent=True)
         at = hop.state
+    if knot := _knot(case, at):
+        return Line(tuple(hops), closed=at is state, knot=knot)
     return Line(tuple(hops), far=_without_devkit(case, at))
+
+
+def _knot(case: Case, state: State) -> tuple[State, ...]:
+    """Who has the other end of a pipe, if each of these waits on a pipe, too, of which nobody has the other end who is
+    not one of them, or that one itself: nothing can come from outside.
+    """
+    first = _others_at(case, state)
+    inside, waiting = {state.facts.id}, list(first)
+    while waiting:
+        each = waiting.pop()
+        if each.facts.id in inside:
+            continue
+        inside.add(each.facts.id)
+        ends = _others_at(case, each)
+        if not ends:
+            return ()
+        waiting += ends
+    return first
+
+
+def _others_at(case: Case, state: State) -> tuple[State, ...]:
+    """All who could give to a pipe that a process waits to read from, or take from one that it waits to write to; empty
+    where a process without devkit could as well, or where that is not known.
+    """
+    thread = state.facts.thread
+    if state.doing != "io" or state.moved or state.works_beside or thread is None or thread.far:
+        return ()
+    wanted = {"read": "w", "write": "r"}.get(thread.call) if len(thread.pipes) == 1 else None
+    near = _neighbours(case, state)
+    return tuple(each for each in near if wanted and wanted in each.facts.pipes.get(thread.pipes[0], ""))
 
 
 def _without_devkit(case: Case, state: State) -> tuple[FarEnd, ...]:

@@ -48,6 +48,27 @@ def test_a_server_that_waits_to_write_to_a_pipe_which_nobody_reads() -> None:
     ) in found.sentence, found.sentence
 
 
+def test_a_pipe_whose_write_end_only_those_have_who_wait_themselves() -> None:
+    """Children inherit what their parent has open: the one that has ended has left its end with the others."""
+    loader = waits(1, "read", "a pipe", 53, pipe="70", pipes={"70": "r", "71": "r", "72": "r"})
+    second = waits(2, "write", "a pipe", 26, pipe="71", pipes={"70": "rw", "71": "rw"})
+    third = waits(3, "write", "a pipe", 26, pipe="72", pipes={"70": "rw", "71": "rw", "72": "rw"})
+    found = verdict([driver(), loader, second, third], patience=1.0)
+    assert (
+        found.kind == "deadlock"
+        and (
+            "in run; its other end is open only in Worker pid 1002 and Worker pid 1003, which wait to write to a pipe at "
+            "/job/train.py:26 in run, and nobody else has the other end of that: they wait for each other"
+        )
+        in found.sentence
+    ), found.sentence
+    # somebody who is at work may still write to the first one's pipe, or read from the second one's
+    for pipes in ({"70": "w"}, {"71": "r"}):
+        works = waits(4, "futex", "", 30, pipes=pipes)
+        works["facts"]["process"]["cpu"] = 1.0
+        assert "only in" not in verdict([driver(), loader, second, third, works], patience=1.0).sentence
+
+
 def test_a_pipe_whose_other_end_a_program_without_devkit_has() -> None:
     reads = waits(1, "poll", "a pipe", 22, pipe="70", pipes={"70": "r"})
     far = [{"pid": 77, "command": "tail -c 9", "orphan": True}]
