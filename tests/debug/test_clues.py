@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.crash_page import crash_page
-from devkit.debug.inworker import clues
+from devkit.debug.inworker import clues, misfits
 from devkit.debug.inworker.clues import Failure
 from tests.debug.hub_fake import printed
 from tests.debug.test_snapshot import crash_of, take
@@ -272,7 +272,8 @@ def test_ids_that_have_no_row_in_an_embedding() -> None:
     assert line == "the embedding has 10 rows, and its ids go from -3 to 12: 2 of 3 have no row"
 
 
-def test_a_file_that_is_read_while_it_is_written(tmp_path: Path) -> None:
+def test_a_file_that_is_read_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(misfits, "SECONDS", 60.0)
     path = tmp_path / "step-8.json"
     with open(path, "w") as file:
         file.write('{"step": 8, "rows": [')
