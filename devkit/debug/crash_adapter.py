@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from devkit.debug.crash_page import value_text
 from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dap_cluster import Connect
 from devkit.debug.dap_crash_frames import (
@@ -19,6 +18,7 @@ from devkit.debug.dap_loop import Loop
 from devkit.debug.dap_paths import Paths
 from devkit.debug.dap_recorded import GONE, Child, children, look_up, presented, type_of
 from devkit.debug.dap_stdio import Editor
+from devkit.debug.kept_values import value_text
 from devkit.debug.protocols import Document
 from devkit.debug.targets import find_id
 from devkit.errors import DevkitError, UsageError

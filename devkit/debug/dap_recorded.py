@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from devkit.debug.crash_page import ARRAYS, NOTED, is_collection, value_text
+from devkit.debug.kept_values import ARRAYS, NOTED, is_collection, value_text
 from devkit.debug.protocols import Document
 from devkit.errors import UsageError
 

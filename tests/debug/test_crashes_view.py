@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devkit.debug import crashes
-from devkit.debug.crash_page import chain_of, crash_page, value_text
+from devkit.debug.crash_page import chain_of, crash_page
 from devkit.debug.crash_table import crash_table, first_like
 from devkit.debug.inworker import snapshot
 from devkit.debug.inworker.records import CrashRecord, Identity
 from devkit.debug.inworker.vanished import vanished
+from devkit.debug.kept_values import value_text
 from devkit.errors import UsageError
 from tests.debug.hub_fake import FakeHub, printed
 

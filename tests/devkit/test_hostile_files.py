@@ -15,12 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from devkit.debug import launched, processes, runs, state
-from devkit.debug.crash_page import value_text
 from devkit.debug.dap_crash_frames import is_as_recorded
 from devkit.debug.dap_paths import same_content
 from devkit.debug.dap_recorded import look_up
 from devkit.debug.dap_stdio import read_frames
 from devkit.debug.hub_file import HubPlace
+from devkit.debug.kept_values import value_text
 from devkit.debug.rest import _gist
 from devkit.debug.submit import odd_files
 from devkit.debug.terminal_session import _local_text
