@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import select
@@ -254,6 +255,31 @@ def test_stacks_of_a_silent_worker_come_from_a_neighbour_on_its_node(hub: Runnin
         ranks = client.call("stacks", timeout=5.0)["ranks"]
     assert {rank["rank"]: rank["threads"] for rank in ranks} == {0: threads, 1: []}
     assert spy.requests[-1]["pid"] == 100
+
+
+def test_who_is_late_itself_is_heard_though_nobody_else_answers(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a machine so busy that nobody who is sent there ever starts; a process that answers late is enough."""
+    sent = {"spy": threading.Event(), "look": threading.Event()}
+
+    async def onlook(_node: str, op: str, _timeout: float, _arguments: dict[str, Any]) -> dict[str, Any]:
+        sent[op].set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def late(op: str, answer: dict[str, Any]) -> Callable[[Any], dict[str, Any]]:
+        return lambda _request: answer if sent[op].wait(stretched(60)) else {"error": "nobody was sent"}
+
+    monkeypatch.setattr(hub.surroundings, "onlook", onlook)
+    threads = [{"name": "MainThread", "frames": [], "stopped": False}]
+    answers = {"stacks": late("spy", {"threads": threads}), "progress": late("look", {"facts": {"threads": threads}})}
+    FakeAgent(hub, identity("w1"), {**answers, "children": {"count": 0}})
+    with hub.client() as client:
+        [rank] = client.call("stacks", timeout=stretched(60))["ranks"]
+        [seen] = client.call("hang", timeout=stretched(60))["ranks"]
+    assert (rank["threads"], rank["error"]) == (threads, None)
+    assert (seen["facts"], seen["error"]) == ({"threads": threads}, None)
 
 
 def test_a_hub_that_dies_is_an_error_with_a_hint(hub: RunningHub) -> None:

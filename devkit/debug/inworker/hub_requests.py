@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,18 +217,37 @@ async def _own_stack(hub: Hub, worker_id: str, identity: Document, timeout: floa
     own = asyncio.ensure_future(hub.ask(worker_id, "stacks", timeout))
     try:
         await asyncio.wait({own}, timeout=min(STACK_SECONDS, timeout))
-        if own.done() and "threads" in own.result():
+        if _tells(own, "threads"):
             return own.result()
-        seen = await hub.ask_nearby(identity, "spy", timeout, pid=identity["pid"], native=False)
+        seen = await _unless(
+            own, "threads", hub.ask_nearby(identity, "spy", timeout, pid=identity["pid"], native=False)
+        )
         if "threads" not in seen and not own.done():
             await asyncio.wait({own}, timeout=min(LATE_SECONDS, timeout))
-        if own.done() and "threads" in own.result():
+        if _tells(own, "threads"):
             return own.result()
         why = own.result().get("error") if own.done() else None
         reasons = dict.fromkeys(filter(None, (why, seen.get("error"))))
         return seen if "threads" in seen else {"error": "; ".join(reasons)}
     finally:
         own.cancel()
+
+
+def _tells(own: asyncio.Future[Document], what: str) -> bool:
+    return own.done() and what in own.result()
+
+
+async def _unless(own: asyncio.Future[Document], what: str, others: Coroutine[Any, Any, Document]) -> Document:
+    """What others say of a process; empty if its own answer comes first.
+
+    They may take minutes: on a busy machine the neighbours are late, too, and whoever is sent there has to start.
+    """
+    looking = asyncio.ensure_future(others)
+    try:
+        await asyncio.wait({own, looking}, return_when=asyncio.FIRST_COMPLETED)
+        return {} if _tells(own, what) else await looking
+    finally:
+        looking.cancel()
 
 
 async def _native_stack(hub: Hub, worker_id: str, identity: Document, timeout: float) -> Document:
@@ -251,11 +270,21 @@ async def hang(hub: Hub, _link: Link, request: Document) -> Document:
 
 
 async def _progress(hub: Hub, worker_id: str, timeout: float) -> Document:
-    """From inside the process; where it does not answer, what a neighbour sees of it."""
+    """From inside the process; where it does not answer, what a neighbour sees of it, if that comes first."""
     identity = hub.table.workers[worker_id].identity
-    reply = await hub.ask(worker_id, "progress", min(PROGRESS_SECONDS, timeout))
-    found = {"identity": identity, "facts": reply.get("facts"), "error": reply.get("error")}
-    return found if found["facts"] else {**found, **await _seen_by_neighbour(hub, worker_id, identity, timeout)}
+    own = asyncio.ensure_future(hub.ask(worker_id, "progress", timeout))
+    try:
+        await asyncio.wait({own}, timeout=min(PROGRESS_SECONDS, timeout))
+        late = not own.done()
+        seen = {} if _tells(own, "facts") else await _unless(
+            own, "facts", _seen_by_neighbour(hub, worker_id, identity, timeout)
+        )  # fmt: skip
+        if _tells(own, "facts"):
+            return {"identity": identity, "facts": own.result()["facts"], "error": None}
+        error = f"no answer within {PROGRESS_SECONDS:g} s" if late else own.result().get("error")
+        return {"identity": identity, "facts": None, "error": error, **seen}
+    finally:
+        own.cancel()
 
 
 async def _seen_by_neighbour(hub: Hub, worker_id: str, identity: Document, timeout: float) -> Document:
