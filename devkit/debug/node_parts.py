@@ -52,7 +52,7 @@ class Parts:
         self._next = 0.0
 
     def lost(self) -> Part | None:
-        """One that was seen and has died. Ask often: what was never seen alive is not missed."""
+        """One that was seen and has died; dead it is seen, too, until `ray start` has asked for its exit code."""
         if time.monotonic() < self._next:
             return None
         self._next = time.monotonic() + LOOK_S
@@ -60,14 +60,14 @@ class Parts:
         with suppress(psutil.Error, OSError):
             for child in psutil.Process(self._leader).children():
                 with suppress(psutil.Error, OSError):
-                    self._note(child.pid, child.name(), " ".join(child.cmdline()))
+                    name, dead = child.name(), child.status() == psutil.STATUS_ZOMBIE
+                    self._note(child.pid, name, "" if dead else " ".join(child.cmdline()))
         return next((part for part in self._seen.values() if not part.lives), None)
 
     def _note(self, pid: int, name: str, command: str) -> None:
-        start = processes.started(pid)
-        if pid in self._seen or name not in NEEDED or start is None:
-            return
-        self._seen[pid] = Part(name, pid, start, logs_of(command))
+        if pid not in self._seen and name in NEEDED:
+            beside = (each.logs for each in self._seen.values() if each.logs)  # a dead one has no command line any more
+            self._seen[pid] = Part(name, pid, processes.started(pid) or "", logs_of(command) or next(beside, None))
 
 
 def logs_of(command: str) -> Path | None:

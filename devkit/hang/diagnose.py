@@ -350,7 +350,8 @@ def _who_waits(
     theirs = {state.facts.id for state in blamed} | {""}
     direct = [state for state in waiters if awaited.get(state.facts.id, ("", ""))[1] in theirs]
     others = [state for state in waiters if state not in direct]
-    text = f", and {words.they(direct, 'waits', 'wait')} for {_which(direct, blamed, awaited)}{whom}" if direct else ""
+    wait = words.they(direct, "waits", "wait", blamed) if direct else ""
+    text = f", and {wait} for {_which(direct, blamed, awaited)}{whom}" if direct else ""
     text += "".join(f"; {words.name(state)} waits {awaited[state.facts.id][0]}" for state in others[:MOST_TOLD])
     return text + "".join(f"; {words.name(state)} asks Ray in the loop {state.asks}" for state in askers[:MOST_TOLD])
 

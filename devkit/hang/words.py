@@ -55,14 +55,16 @@ def of_role(role: str, rank: int) -> str:
     return f"{role} rank {rank}" if role.lower() not in ("rank", "") else f"rank {rank}"
 
 
-def named(states: Sequence[State]) -> str:
-    """Some processes in a sentence."""
+def named(states: Sequence[State], beside: Sequence[State] = ()) -> str:
+    """Some processes in a sentence that names those `beside` them, too: where these are of another role, theirs is told."""
     if len(states) == 1:
         return name(states[0])
     roles = {state.facts.title for state in states}
     ranks = [state.facts.rank for state in states if state.facts.rank is not None]
     if len(roles) == 1 and len(ranks) == len(states) == len(set(ranks)):
-        return f"ranks {rank_list(ranks)}"
+        others = {state.facts.title for state in beside if state.facts.rank is not None} - roles
+        role = f"{states[0].facts.title} " if others and states[0].facts.title.lower() not in ("rank", "") else ""
+        return f"{role}ranks {rank_list(ranks)}"
     known = sorted({Who(state.facts.title, state.facts.rank, f"pid {state.facts.pid}") for state in states}, key=_role)
     many = {role: list(same) for role, same in groupby((who for who in known if who.rank is None), key=_role)}
     many = {role: same for role, same in many.items() if len(same) > SINGLY}
@@ -96,9 +98,9 @@ def paused(states: Sequence[State]) -> str:
     return f"paused by the debugger: {'; '.join(parts[:PLACES])}{more}"
 
 
-def they(states: Sequence[State], one: str, many: str) -> str:
+def they(states: Sequence[State], one: str, many: str, beside: Sequence[State] = ()) -> str:
     """Some processes and what they do: "ranks 0,2 wait"."""
-    return f"{named(states)} {verb(states, one, many)}"
+    return f"{named(states, beside)} {verb(states, one, many)}"
 
 
 def do(states: Sequence[State]) -> str:

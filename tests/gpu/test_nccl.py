@@ -86,7 +86,8 @@ def test_collectives_of_two_groups_are_told(cluster: Cluster, launch: Launch, tm
     found, _ = hang(cluster, launch, tmp_path, "crosses")
     assert found["hang"] and found["kind"] in ("missing", "mismatch"), found
     who = found["culprit"]
-    assert (who["rank"], who["line"]) == (1, mark("nccl_ranks.py", "crosses")), found
+    lines = [mark("nccl_ranks.py", each) for each in ("crosses", "crossed")]  # torch 2.11 waits in the call itself
+    assert who["rank"] == 1 and who["line"] in lines, found
 
 
 def test_a_rank_that_raised_is_told_before_those_that_wait(cluster: Cluster, launch: Launch, tmp_path: Path) -> None:

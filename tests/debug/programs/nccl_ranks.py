@@ -68,8 +68,8 @@ class Trainer:
         time.sleep(3600)  # @blocks
 
     def crosses(self):
-        dist.all_reduce(self.gradients, group=self.pairs)
-        self.gradients.sum().item()  # @crosses
+        dist.all_reduce(self.gradients, group=self.pairs)  # @crosses
+        self.gradients.sum().item()  # @crossed
 
     def raises(self):
         raise ValueError("advantages are not finite")  # @raises
