@@ -56,7 +56,7 @@ def of_role(role: str, rank: int) -> str:
 
 
 def named(states: Sequence[State], beside: Sequence[State] = ()) -> str:
-    """Some processes in a sentence that names those `beside` them, too: where these are of another role, theirs is told."""
+    """Some processes in a sentence that names those `beside` them, too: role and ranks where the roles differ."""
     if len(states) == 1:
         return name(states[0])
     roles = {state.facts.title for state in states}
