@@ -47,7 +47,7 @@ def read_process(document: Document) -> ProcessFacts:
     threads = known.get("threads") or []
     kernel = known.get("process") or {}
     rank = facts.get("rank") if facts else who.get("rank")
-    connected = facts.get("connected") or {}
+    connected = known.get("connected") or {}
     gone = bool(document.get("fate")) or ("process" in document and document["process"] is None)
     return ProcessFacts(
         id=str(who["worker_id"]),

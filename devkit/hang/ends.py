@@ -118,10 +118,10 @@ def _others_at(case: Case, state: State) -> tuple[State, ...]:
     where a process without devkit could as well, or where that is not known.
     """
     thread = state.facts.thread
-    if state.doing != "io" or state.moved or state.works_beside or thread is None or thread.far:
+    if state.doing != "io" or state.moved or state.works_beside or thread is None:
         return ()
     wanted = {"read": "w", "write": "r"}.get(thread.call) if len(thread.pipes) == 1 else None
-    near = _neighbours(case, state)
+    near = [] if _without_devkit(case, state) else _neighbours(case, state)
     return tuple(each for each in near if wanted and wanted in each.facts.pipes.get(thread.pipes[0], ""))
 
 

@@ -47,6 +47,15 @@ def name(state: State) -> str:
     return f"{role} pid {state.facts.pid}" if state.facts.rank is None else of_role(role, state.facts.rank)
 
 
+def _owner(role: str) -> str:
+    """
+    >>> _owner("child of Pool pid 7"), _owner("child of driver")
+    ('Pool pid 7', 'the driver')
+    """
+    owner = role.removeprefix(CHILD)
+    return f"the {owner}" if owner == "driver" else owner
+
+
 def of_role(role: str, rank: int) -> str:
     """
     >>> of_role("Trainer", 1), of_role("Rank", 1), of_role("", 1)
@@ -60,6 +69,8 @@ def named(states: Sequence[State], beside: Sequence[State] = ()) -> str:
     if len(states) == 1:
         return name(states[0])
     roles = {state.facts.title for state in states}
+    if len(roles) == 1 and (role := next(iter(roles))).startswith(CHILD) and all(s.facts.rank is None for s in states):
+        return f"children of {_owner(role)}, pids {', '.join(str(state.facts.pid) for state in states)}"
     ranks = [state.facts.rank for state in states if state.facts.rank is not None]
     if len(roles) == 1 and len(ranks) == len(states) == len(set(ranks)):
         others = {state.facts.title for state in beside if state.facts.rank is not None} - roles

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import Any
 
+from devkit.debug.inworker import operations
 from tests.hang.jobs import TRAIN, Document, driver, facts, process, verdict
 
 READS = {"call_in": "read", "target": "a pipe"}
@@ -42,3 +45,22 @@ def test_several_that_were_stopped_and_the_one_that_is_waited_for() -> None:
     assert found.sentence.endswith(
         "Pool pid 1900 waits for data from a pipe at /job/train.py:43 in Simulator.step, whose other end pid 13 has"
     )
+
+
+def test_one_that_runs_devkit_itself_and_cannot_answer_is_known_by_its_pipe() -> None:
+    of = pool()
+    mute = {**of, "facts": None, "error": "no answer within 1.5 s", "process": {"state": "T", "cpu": 1.0, "io": 0}}
+    mute |= {"identity": {**of["identity"], "worker_id": "other", "pid": 12, "role": "Simulator"}, "threads": []}
+    found = verdict([of, {**mute, "connected": {"pipes": {"71": "w"}, "sockets": [], "locks": []}}], seconds=12.0)
+    assert found.sentence.startswith("Simulator pid 12 is frozen: its process was stopped by a signal")
+    assert found.sentence.endswith("in Simulator.step, whose other end it has")
+
+
+def test_what_a_neighbour_sees_of_one_that_does_not_answer() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
+        assert cat.stdout is not None
+        seen = operations.look(None, {"pid": cat.pid})
+        assert seen["process"]["state"] in "RSD"
+        assert seen["connected"]["pipes"][str(os.fstat(cat.stdout.fileno()).st_ino)] == "w"
+        cat.kill()
+    assert operations.look(None, {"pid": 2**30}) == {"process": None, "connected": {}}

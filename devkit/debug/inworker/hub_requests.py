@@ -292,11 +292,12 @@ async def _seen_by_neighbour(hub: Hub, worker_id: str, identity: Document, timeo
     seen = await hub.ask_nearby(identity, "look", timeout / 2, pid=identity["pid"])
     if "process" in seen:
         process = seen["process"]
+        known = {"process": process, "connected": seen.get("connected") or {}}
         if process is None or process["state"] in "TtZX":
-            return {"process": process, "threads": []}
+            return {**known, "threads": []}
         wanted = {"pid": identity["pid"], "native": False, "statements": True}
         spied = await hub.ask_nearby(identity, "spy", timeout / 2, **wanted)
-        return {"process": process, "threads": spied.get("threads", []), "statements": spied.get("statements", [])}
+        return {**known, "threads": spied.get("threads", []), "statements": spied.get("statements", [])}
     fate = await hub.fate_of(worker_id)
     return {"fate": fate["reason"]} if fate else {}
 

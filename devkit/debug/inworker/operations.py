@@ -102,10 +102,13 @@ def children(_agent: Any, document: Document) -> Document:
 
 
 def look(agent: Any, document: Document) -> Document:
-    """What the kernel knows of a neighbour that does not answer itself."""
+    """What the kernel knows of a neighbour that does not answer itself, and what others may wait for that it has."""
+    from . import connected
     from .kernel_view import process
 
-    return {"process": process(int(document["pid"]))}
+    pid = int(document["pid"])
+    found = process(pid)
+    return {"process": found, "connected": connected.of_process(pid) if found else {}}
 
 
 def lives(agent: Any, document: Document) -> Document:
