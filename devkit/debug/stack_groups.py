@@ -65,6 +65,7 @@ class Process:
     error: str | None = None
     role: str = ""  # as the hub has it
     call: str = ""  # the actor's method, or the task, that is under way
+    untold: int = 0  # children that did not say in time what they do
 
     @property
     def own(self) -> Stack:
@@ -115,6 +116,7 @@ def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
         error=document.get("error"),
         role=str(document.get("role") or ""),
         call=str(document.get("call") or ""),
+        untold=int(document.get("untold") or 0),
     )
 
 

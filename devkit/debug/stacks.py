@@ -41,7 +41,7 @@ def nobody(job: str | None) -> NoJobError:
 
 
 def run(hub: Hub, *, job: str | None = None, native: bool = False, everything: bool = False, json: bool = False) -> int:
-    ranks = hub.call("stacks", job_id=job, native=native, timeout=patience.seconds(TIMEOUT))["ranks"]
+    ranks = hub.call("stacks", job_id=job, native=native, timeout=patience.of_hub(TIMEOUT))["ranks"]
     if not ranks:
         raise nobody(job)
     merged = merge(ranks)
@@ -82,6 +82,9 @@ def page(merged: Merged, *, everything: bool = False, cwd: str | None = None) ->
     blocks = [_group_block(one, merged, everything, cwd) for one in merged.groups]
     for process in merged.silent:
         blocks.append(Text(f"{_named(process)}: no stack: {process.error}", style="red"))
+    for process in filter(lambda each: each.untold, merged.by_who.values()):
+        missing = count(process.untold, "child process")
+        blocks.append(Text(f"{_named(process)}: no answer in time from its {missing}", style=CAUTION))
     called = [process for process in merged.idle if process.call and not process.is_child]
     idle = [process for process in merged.idle if process not in called]
     if called:

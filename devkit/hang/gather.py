@@ -88,7 +88,7 @@ class Sampler:
         self.job = job
 
     def __call__(self) -> tuple[Sample, Document]:
-        answer = self._hub.call("hang", job_id=self.job, timeout=patience.seconds(ASK_SECONDS))
+        answer = self._hub.call("hang", job_id=self.job, timeout=patience.of_hub(ASK_SECONDS))
         pending, nodes = tables(self._source, self.job)
         held = holders(self._source) if self._source is not None and pending else ()
         crashes = tuple(self._crashes())
@@ -103,7 +103,7 @@ class Sampler:
 
     def _stores(self) -> Stores:
         with suppress(DevkitError):  # a hub of an older devkit does not tell
-            return Stores.of(self._hub.call("stores", timeout=patience.seconds(ASK_SECONDS)))
+            return Stores.of(self._hub.call("stores", timeout=patience.of_hub(ASK_SECONDS)))
         return Stores()
 
     def _crashes(self) -> Iterator[CrashFacts]:

@@ -19,6 +19,14 @@ def test_what_is_said_last_counts_and_silence_changes_nothing() -> None:
     patience.forget()
 
 
+def test_the_hub_has_less_time_than_who_waits_for_it() -> None:
+    patience.forget()
+    assert patience.of_hub(15.0) == 15.0, "who says nothing waits for longer than that anyway"
+    patience.give(300.0)
+    assert patience.of_hub(15.0) < patience.seconds(USUAL) == 300.0
+    patience.forget()
+
+
 def test_the_next_command_line_of_a_process_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[float] = []
 

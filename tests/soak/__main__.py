@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
+from contextlib import ExitStack
 from datetime import date
 
 import ray
@@ -21,7 +22,7 @@ from rich.table import Table
 
 from tests.debug.conftest import short_folder
 from tests.soak.rounds import ROUNDS
-from tests.soak.watch import MARK, Files, left_processes
+from tests.soak.watch import MARK, Files, left_processes, own_places
 from tests.soak.world import Tally, World, world
 
 
@@ -35,7 +36,10 @@ def main() -> int:
     os.environ[MARK] = mark
     before = Files.now()
     begun, tallies = time.monotonic(), defaultdict(list)
-    with short_folder() as folder, world(folder) as shared:
+    with ExitStack() as stack:
+        folder = stack.enter_context(short_folder())
+        os.environ.update(own_places(folder))
+        shared = stack.enter_context(world(folder))
         while not tallies or time.monotonic() - begun < options.seconds:
             for name in options.only:
                 if time.monotonic() - begun < options.seconds or not tallies[name]:

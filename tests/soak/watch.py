@@ -17,6 +17,14 @@ SHARED_MEMORY = Path("/dev/shm")
 TEMPORARY = Path("/tmp")
 
 
+def own_places(folder: Path) -> dict[str, str]:
+    """Variables for all that the soak starts: what programs make in /tmp without being told to goes into its folder.
+
+    torch makes the folder of its compiler's cache at the first step of any optimizer, and leaves it.
+    """
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "torchinductor")}
+
+
 def processes(mark: str) -> Iterator[psutil.Process]:
     """Those that the soak has started, directly or not, but this one."""
     wanted = f"{MARK}={mark}".encode()

@@ -131,6 +131,7 @@ class StackProcess(TypedDict):
     task: NotRequired[str]  # the Ray task that it is at; empty in an actor, and between tasks
     call: NotRequired[str]  # the same, or the actor's method, as Ray has it; empty: none
     parent: int  # pid of the worker or the driver that it is a child of; 0: of none
+    untold: NotRequired[int]  # children that did not say in time what they do
 
 
 class CrashesDocument(TypedDict):

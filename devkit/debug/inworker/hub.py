@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import hub_after, kills, named, table, told
+from . import hub_after, hub_looks, kills, named, table, told
 from .hub_links import Link, Links
 from .records import is_breakpoint
 from .surroundings import Surroundings
@@ -25,7 +25,6 @@ from .table import Document, Table
 ANSWER_SECONDS = 10.0  # how long agents may take, unless the client says otherwise
 REJOIN_SECONDS = 1.0  # an agent whose connection broke may come back
 ARM_SECONDS = 5.0
-NEARBY_SECONDS = 4.0  # for a neighbour; then another one is asked
 MOST_DOING = 2000  # processes of which the last look is kept, when some of them are gone
 GATHER_SECONDS = 3.0  # for agents to join a hub that was started again; they try at least every two seconds
 
@@ -268,22 +267,18 @@ class Hub:
         try:
             return await asyncio.wait_for(answer, timeout)
         except TimeoutError:
-            return {"error": f"no answer within {timeout:g} s"}
+            return {"error": f"no answer within {round(timeout, 1):g} s"}
         except HubError as error:
             return {"error": str(error)}
         finally:
             link.waiting.pop(number, None)
 
     async def ask_nearby(self, identity: Document, op: str, timeout: float, /, **arguments: Any) -> Document:
-        """What others on a worker's node say of it; where there are none that answer, somebody is sent there."""
-        failed: Document = {}
-        for name in self.neighbours(identity["worker_id"], identity["node_id"]):
-            reply = await self.ask(name, op, min(timeout, NEARBY_SECONDS), **arguments)
-            if "error" not in reply:
-                return reply
-            failed = failed or reply  # why it can't be seen, if nobody can
-        reply = await self.surroundings.onlook(identity["node_id"], op, timeout, arguments)
-        return failed if failed and "error" in reply else reply
+        """What others on a worker's node say of it; where there are none that answer, somebody is sent there.
+
+        All that in `timeout` seconds.
+        """
+        return await hub_looks.nearby(self, identity, op, timeout, arguments)
 
     # ---- clients
 

@@ -39,7 +39,7 @@ from .hub_place import (
     published,
     signed,
 )
-from .onlooker import Onlookers
+from .onlooker import Onlookers, look
 from .relay import Relay
 from .table import Document
 from .wire import derive_key
@@ -165,6 +165,9 @@ class RaySurroundings:
         return last_words(error_log(identity)) or killed_for_memory(identity["pid"], identity["role"])
 
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
+        if node_id == self.place["node_id"]:  # the hub itself is there; an actor would have to start first
+            found: Document = await in_thread(look, op, arguments)
+            return found
         return await self._onlookers.ask(node_id, op, timeout, arguments)
 
     async def deaths(self, task_ids: list[str], job_id: str) -> list[Document]:

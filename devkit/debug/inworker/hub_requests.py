@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import PROTOCOL, table
+from . import PROTOCOL, hub_looks, table
 from .hub import ANSWER_SECONDS, ARM_SECONDS, Hub, HubError, is_for
 from .hub_links import Link
 from .records import breakpoint_of
 from .table import Document
 
-STACK_SECONDS = 1.0  # after which a neighbour is asked, too
-LATE_SECONDS = 3.0  # that a process has more, when nobody else can see it
-CHILDREN_SECONDS = 4.0  # for a process to tell of its descendants: they have a second, and who looks at them two
-PROGRESS_SECONDS = 1.5  # an agent that has not answered by then cannot run: frozen, or a call holds Python's lock
-
 if TYPE_CHECKING:
-    from .documents import BreakpointState, ContinueDocument, CrashesDocument, EvalResult, PsDocument, StackProcess
+    from .documents import BreakpointState, ContinueDocument, CrashesDocument, EvalResult, PsDocument
 
 
 async def hear(hub: Hub, _link: Link, _request: Document) -> Document:
@@ -135,171 +129,16 @@ def _what_became_of(hub: Hub, stop_id: str) -> str:
 
 async def stacks(hub: Hub, _link: Link, request: Document) -> Document:
     timeout = float(request.get("timeout") or ANSWER_SECONDS)
-    workers = hub.meant(request.get("job_id"))
-    native = bool(request.get("native"))
-    ranks, born = await asyncio.gather(
-        asyncio.gather(*(_stack(hub, worker, native, timeout) for worker in workers)),
-        _children(hub, workers, timeout),
-    )
-    return {"ranks": [*ranks, *map(_stack_of_child, born)]}
-
-
-def _stack_of_child(child: Document) -> StackProcess:
-    identity, threads = child["identity"], child["facts"]["threads"]
-    shown = [{name: each.get(name) for name in ("name", "frames", "stopped")} for each in threads]
-    keys = ("role", "rank", "node_ip", "pid", "parent", "worker_id", "job_id")
-    return {**{key: identity[key] for key in keys}, "threads": shown, "error": child["error"]}  # type: ignore[typeddict-item]
-
-
-async def _children(hub: Hub, workers: list[str], timeout: float) -> list[Document]:
-    """Descendants of these that have no agent, as a sample has processes; each says who its `parent` is."""
-    replies = await asyncio.gather(*(_asked_for_children(hub, each, timeout) for each in workers))
-    both = zip(workers, replies, strict=True)
-    there = [(hub.table.workers[each].identity, reply) for each, reply in both if each in hub.table.workers]
-    known = {(owner["node_id"], owner["pid"]) for owner, _ in there}
-    found = []
-    for owner, reply in there:
-        for child in reply.get("children", ()):
-            with suppress(KeyError, TypeError, AttributeError):  # another devkit's
-                if (owner["node_id"], child["pid"]) not in known:
-                    found.append(_child(owner, child))
-                    known.add((owner["node_id"], child["pid"]))
-    return found
-
-
-async def _asked_for_children(hub: Hub, worker: str, timeout: float) -> Document:
-    """Who does not answer now will not later; an older agent knows of no children."""
-    first = await hub.ask(worker, "children", min(PROGRESS_SECONDS, timeout), count=True)
-    return await hub.ask(worker, "children", min(CHILDREN_SECONDS, timeout)) if first.get("count") else first
-
-
-def _child(owner: Document, child: Document) -> Document:
-    own = {"worker_id": f"{owner['worker_id']}-{child['pid']}", "pid": child["pid"], "parent": owner["pid"]}
-    facts, command = {**child["facts"], "rank": owner["rank"]}, child["command"]
-    return {"identity": {**owner, **own}, "facts": facts, "command": command, "error": _unseen(facts, command)}
-
-
-def _unseen(facts: Document, command: str) -> str | None:
-    """Why there are no stacks, and what the kernel tells instead."""
-    if facts["threads"]:
-        return None
-    main = facts["main"]
-    wait = main.get("wait", {})
-    state = f"state {facts['process']['state']}" + (f", in {wait['call']}" if wait else "")
-    on = f" on {wait['target']}" if wait.get("target") else ""
-    return f"{command or 'it does not answer, and py-spy is not there to look'} ({state}{on})"
-
-
-async def _stack(hub: Hub, worker_id: str, native: bool, timeout: float) -> StackProcess:
-    """From inside the process; by a neighbour where it does not answer, or where native frames are wanted."""
-    identity = hub.table.workers[worker_id].identity
-    if native:
-        reply = await _native_stack(hub, worker_id, identity, timeout)
-    else:
-        reply = await _own_stack(hub, worker_id, identity, timeout)
-    return {
-        "role": identity["role"],
-        "rank": identity["rank"],
-        "node_ip": identity["node_ip"],
-        "pid": identity["pid"],
-        "parent": identity.get("parent", 0),  # an older agent's has none
-        "worker_id": identity["worker_id"],
-        "job_id": identity["job_id"],
-        "threads": reply.get("threads", []),
-        "error": reply.get("error"),
-        "task": reply.get("task", ""),
-        "call": reply.get("call", ""),
-    }
-
-
-async def _own_stack(hub: Hub, worker_id: str, identity: Document, timeout: float) -> Document:
-    """A neighbour looks at a process that is late; its own answer counts all the same if it comes meanwhile."""
-    own = asyncio.ensure_future(hub.ask(worker_id, "stacks", timeout))
-    try:
-        await asyncio.wait({own}, timeout=min(STACK_SECONDS, timeout))
-        if _tells(own, "threads"):
-            return own.result()
-        seen = await _unless(
-            own, "threads", hub.ask_nearby(identity, "spy", timeout, pid=identity["pid"], native=False)
-        )
-        if "threads" not in seen and not own.done():
-            await asyncio.wait({own}, timeout=min(LATE_SECONDS, timeout))
-        if _tells(own, "threads"):
-            return own.result()
-        why = own.result().get("error") if own.done() else None
-        reasons = dict.fromkeys(filter(None, (why, seen.get("error"))))
-        return seen if "threads" in seen else {"error": "; ".join(reasons)}
-    finally:
-        own.cancel()
-
-
-def _tells(own: asyncio.Future[Document], what: str) -> bool:
-    return own.done() and what in own.result()
-
-
-async def _unless(own: asyncio.Future[Document], what: str, others: Coroutine[Any, Any, Document]) -> Document:
-    """What others say of a process; empty if its own answer comes first.
-
-    They may take minutes: on a busy machine the neighbours are late, too, and whoever is sent there has to start.
-    """
-    looking = asyncio.ensure_future(others)
-    try:
-        await asyncio.wait({own, looking}, return_when=asyncio.FIRST_COMPLETED)
-        return {} if _tells(own, what) else await looking
-    finally:
-        looking.cancel()
-
-
-async def _native_stack(hub: Hub, worker_id: str, identity: Document, timeout: float) -> Document:
-    reply = await hub.ask_nearby(identity, "spy", timeout, pid=identity["pid"], native=True)
-    if "threads" not in reply:
-        reply = await hub.ask(worker_id, "spy", timeout, pid=identity["pid"], native=True)
-    return reply if "threads" in reply else {"error": reply.get("error")}
+    return {"ranks": await hub_looks.stacks(hub, request.get("job_id"), bool(request.get("native")), timeout)}
 
 
 async def hang(hub: Hub, _link: Link, request: Document) -> Document:
     """One sample of every process of a job, and those of it that are gone."""
     timeout = float(request.get("timeout") or ANSWER_SECONDS)
     job_id = request.get("job_id")
-    workers = hub.meant(job_id)
-    ranks, born = await asyncio.gather(
-        asyncio.gather(*(_progress(hub, worker, timeout) for worker in workers)), _children(hub, workers, timeout)
-    )
+    ranks = await hub_looks.samples(hub, job_id, timeout)
     left = [each for each in hub.table.left if job_id in (None, each["identity"]["job_id"])]
-    return {"time": time.time(), "ranks": [*ranks, *born], "left": left}
-
-
-async def _progress(hub: Hub, worker_id: str, timeout: float) -> Document:
-    """From inside the process; where it does not answer, what a neighbour sees of it, if that comes first."""
-    identity = hub.table.workers[worker_id].identity
-    own = asyncio.ensure_future(hub.ask(worker_id, "progress", timeout))
-    try:
-        await asyncio.wait({own}, timeout=min(PROGRESS_SECONDS, timeout))
-        late = not own.done()
-        seen = {} if _tells(own, "facts") else await _unless(
-            own, "facts", _seen_by_neighbour(hub, worker_id, identity, timeout)
-        )  # fmt: skip
-        if _tells(own, "facts"):
-            return {"identity": identity, "facts": own.result()["facts"], "error": None}
-        error = f"no answer within {PROGRESS_SECONDS:g} s" if late else own.result().get("error")
-        return {"identity": identity, "facts": None, "error": error, **seen}
-    finally:
-        own.cancel()
-
-
-async def _seen_by_neighbour(hub: Hub, worker_id: str, identity: Document, timeout: float) -> Document:
-    """`process` is null when it is dead; without it nobody could look. Its stack is not asked of a frozen one."""
-    seen = await hub.ask_nearby(identity, "look", timeout / 2, pid=identity["pid"])
-    if "process" in seen:
-        process = seen["process"]
-        known = {"process": process, "connected": seen.get("connected") or {}}
-        if process is None or process["state"] in "TtZX":
-            return {**known, "threads": []}
-        wanted = {"pid": identity["pid"], "native": False, "statements": True}
-        spied = await hub.ask_nearby(identity, "spy", timeout / 2, **wanted)
-        return {**known, "threads": spied.get("threads", []), "statements": spied.get("statements", [])}
-    fate = await hub.fate_of(worker_id)
-    return {"fate": fate["reason"]} if fate else {}
+    return {"time": time.time(), "ranks": ranks, "left": left}
 
 
 async def stores(hub: Hub, _link: Link, _request: Document) -> Document:

@@ -25,12 +25,17 @@ class Onlooker:
 
     def ask(self, op: str, arguments: Document) -> Document:
         """One of the operations that need no agent."""
-        from .operations import OPERATIONS
+        return look(op, arguments)
 
-        try:
-            return OPERATIONS[op](None, arguments)
-        except Exception as error:  # noqa: BLE001 - the hub tells whoever asked
-            return {"error": str(error) or repr(error)}
+
+def look(op: str, arguments: Document) -> Document:
+    """What this process sees of one beside it."""
+    from .operations import OPERATIONS
+
+    try:
+        return OPERATIONS[op](None, arguments)
+    except Exception as error:  # noqa: BLE001 - the hub tells whoever asked
+        return {"error": str(error) or repr(error)}
 
 
 class Onlookers:

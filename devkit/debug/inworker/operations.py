@@ -10,6 +10,7 @@ from . import costs
 from .records import Breakpoint
 
 KEPT_TOLD = 20  # snapshots in one answer
+SPY_SECONDS = 8.0
 
 Document = dict[str, Any]
 
@@ -71,17 +72,20 @@ def stacks(agent: Any, _document: Document) -> Document:
 
 
 def spy(agent: Any, document: Document) -> Document:
-    """The stacks of a neighbour, and where they are wanted the statements at which it stands, with variables."""
+    """The stacks of a neighbour, and where they are wanted the statements at which it stands, with variables.
+
+    `within` is how many seconds py-spy may take.
+    """
     from .dumping import NoDumpError, look
     from .stacks import PySpyError, with_statements
 
-    pid = int(document["pid"])
+    pid, within = int(document["pid"]), float(document.get("within") or SPY_SECONDS)  # an older hub says none
     if document.get("statements"):
         with suppress(PySpyError):
-            threads, statements = with_statements(pid, 8.0)
+            threads, statements = with_statements(pid, within)
             return {"threads": threads, "statements": statements}
     try:
-        return {"threads": look(pid, bool(document["native"]), 8.0)}
+        return {"threads": look(pid, bool(document["native"]), within)}
     except (NoDumpError, PySpyError) as error:
         return {"error": str(error)}
 

@@ -543,6 +543,8 @@ export interface StackProcess {
   readonly call?: string;
   /** pid of the worker or the driver that it is a child of; 0: of none */
   readonly parent: number;
+  /** children that did not say in time what they do */
+  readonly untold?: number;
 }
 
 /** `devkit stacks`. */
