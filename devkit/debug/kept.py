@@ -153,6 +153,8 @@ def _remove(folder: Path, own: int) -> None:
 
 # ---- asking
 
+_TOKEN = " token"  # of what a Ray says that refuses ours
+
 
 def ended_runs() -> tuple[EndedRun, ...]:
     """The newest first."""
@@ -196,7 +198,9 @@ def _tell(why: str, run: EndedRun, earlier: Sequence[str]) -> None:
     left = bool(run.crashes)
     nothing = "" if left or not run.code else ", and left no crash"
     hint = ": its own output says why" if nothing and 0 < run.code < INTERRUPTED else ""  # no signal ended it
-    lines = [f"{why}; this is {said(run)}{nothing}{hint}"]
+    is_anothers = _TOKEN in why and not (run.gcs_address and run.gcs_address in why)
+    reason = f"the Ray that runs here is another one ({why})" if is_anothers else why
+    lines = [f"{reason}; this is {said(run)}{nothing}{hint}"]
     if earlier:
         runs = f"{len(earlier)} earlier runs" if len(earlier) > 1 else "an earlier run"
         newest = "; the newest" if len(earlier) > 1 else ""

@@ -108,6 +108,14 @@ def test_of_a_run_that_a_signal_ended_its_output_says_nothing(
     assert capsys.readouterr().err.endswith("ago, and left no crash\n")
 
 
+def test_a_ray_that_refuses_the_token_is_somebody_elses(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = kept_run(alone, crash())
+    refused = UnreachableError("the Ray at 10.0.0.9:6379 refuses the token of F", hint="")
+    assert kept.instead(refused, None, None).name == run.name
+    said = "the Ray that runs here is another one (the Ray at 10.0.0.9:6379 refuses the token of F); this is the run "
+    assert said in capsys.readouterr().err
+
+
 def test_a_crash_of_an_earlier_run_is_said_to_be_of_that(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     older = kept_run(alone, crash())
     later = alone.parent / "later"
