@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ STATEMENTS, VARIABLES = 3, 8  # lines of a thread, and variables of each, where 
 TASKS = 100  # asyncio tasks that are listed
 PTRACE_HINT = "py-spy lacks permission for this process (it needs SYS_PTRACE)"
 _PR_SET_PTRACER = 0x59616D61
+_OBJECT = re.compile(r"<([\w.]+)(?: object)? at 0x[0-9a-fA-F]+>")
 
 Thread = dict[str, Any]  # a `documents.ThreadStack`
 
@@ -309,10 +311,23 @@ def _statement(frame: dict[str, Any]) -> dict[str, Any]:
     from .redaction import redact, scrub
 
     file, line = str(frame["filename"]), int(frame.get("line") or 0)
-    known = [each for each in frame.get("locals") or () if each.get("repr") is not None][:VARIABLES]
-    values = {str(each["name"]): scrub(str(redact(each["name"], str(each["repr"])))) for each in known}
+    shown = ((str(each["name"]), _as_said(each.get("repr"))) for each in frame.get("locals") or ())
+    known = [(name, text) for name, text in shown if text][:VARIABLES]
+    values = {name: scrub(str(redact(name, text))) for name, text in known}
     at = {"file": file, "line": line, "function": str(frame.get("name", ""))}
     return {"at": at, "text": scrub(linecache.getline(file, line).strip()), "values": values}
+
+
+def _as_said(text: Any) -> str:
+    """A value as py-spy has it, which knows no more of most objects than their address; of such a one, and of a list of
+    such ones, nothing.
+
+    >>> _as_said("[1, <Pipe at 0x7f00>]"), _as_said("[<Pipe at 0x7f00>, <Pipe at 0x7f01>]"), _as_said("?"), _as_said(None)
+    ('[1, <Pipe>]', '', '', '')
+    """
+    said = "" if text in (None, "?") else str(text)
+    is_all = bool(_OBJECT.search(said)) and not _OBJECT.sub("", said).strip("[](), ")
+    return "" if is_all else _OBJECT.sub(r"<\1>", said)
 
 
 def program_part(name: str, frames: list[dict[str, Any]]) -> Thread | None:
