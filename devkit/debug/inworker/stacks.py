@@ -322,7 +322,7 @@ def _as_said(text: Any) -> str:
     """A value as py-spy has it, which knows no more of most objects than their address; of such a one, and of a list of
     such ones, nothing.
 
-    >>> _as_said("[1, <Pipe at 0x7f00>]"), _as_said("[<Pipe at 0x7f00>, <Pipe at 0x7f01>]"), _as_said("?"), _as_said(None)
+    >>> _as_said("[1, <Pipe at 0x7f00>]"), _as_said("[<Pipe at 0x7f00>]"), _as_said("?"), _as_said(None)
     ('[1, <Pipe>]', '', '', '')
     """
     said = "" if text in (None, "?") else str(text)
