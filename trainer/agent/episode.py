@@ -22,6 +22,7 @@ class Turn:
     seconds: float  # that the environment took to answer
     action: str = ""  # what was sampled, as the environment got it
     observation: str = ""  # what it answered, also where that is not laid: behind the last turn
+    state: str = ""  # a digest of what it was taken in
 
     @property
     def tokens(self) -> int:

@@ -18,6 +18,7 @@ from trainer.agent.contract import Observed
 from trainer.agent.episode import FAILED, LENGTH, TERMINATED, TRUNCATED, TURNS, Episode, Failure
 from trainer.agent.homes import Broken, Home, answered
 from trainer.agent.laying import Laid, Said, lay, left_padded, rollout_of
+from trainer.agent.messages import Messages, digest
 from trainer.agent.speech import Speech
 from trainer.interfaces import Engine, Sampling
 from trainer.records import Prompts, Rollout, Row
@@ -53,6 +54,7 @@ class _Trajectory:
     asked: float = 0.0
     seconds: float = 0.0
     observation: str = ""  # the first
+    state: str = ""  # a digest of what the next turn is taken in
     prompt: list[int] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     numbers: dict[str, float] = field(default_factory=dict)
@@ -91,8 +93,9 @@ class Conversations:
         limits: Limits,
         home: Callable[[], Home],
         pad_id: int,
+        messages: Messages | None = None,
     ) -> None:
-        self._prompts, self._pad_id = prompts, pad_id
+        self._prompts, self._pad_id, self._messages = prompts, pad_id, messages or Messages()
         self._engine, self._speech, self._limits, self._home = engine, speech, limits, home
         self._sampling = replace(sampling, max_new_tokens=limits.turn_tokens, stop=limits.stop)
         given = [ids[mask.bool()].tolist() for ids, mask in zip(prompts.ids_BP, prompts.mask_BP, strict=True)]
@@ -167,6 +170,7 @@ class Conversations:
             return
         trajectory.seconds += observed.seconds
         trajectory.numbers |= observed.numbers
+        trajectory.state = digest(observed.state)
         if trajectory.said:
             self._answered(trajectory, observed)
         else:
@@ -175,7 +179,8 @@ class Conversations:
     def _begun(self, trajectory: _Trajectory, observed: Observed) -> None:
         """A row of a data file brings its prompt; another one's is what its environment shows."""
         trajectory.observation = observed.text
-        trajectory.prompt = trajectory.prompt or self._speech.begin(observed.text)
+        shown = self._messages.first(observed.text, observed.instruction)
+        trajectory.prompt = trajectory.prompt or self._speech.begin(shown, self._messages.system)
         count, limit = len(trajectory.prompt), self._limits.prompt_tokens
         if not 0 < count <= limit:
             said = f"its first observation has {count} tokens; data.max_prompt_length is {limit}"
@@ -192,7 +197,8 @@ class Conversations:
         elif len(trajectory.said) >= self._limits.turns:
             trajectory.ended = TURNS
         else:
-            answer = self._speech.reply(turn.sampled, observed.text)
+            shown = self._messages.later(len(trajectory.said), observed.text)
+            answer = self._speech.reply(turn.sampled, shown)
             if not self._fits(trajectory, len(answer)):
                 trajectory.ended = LENGTH
             else:
@@ -243,7 +249,7 @@ class Conversations:
                 self._leave(trajectory)
                 continue
             action = self._speech.action(ids[:count])
-            trajectory.said.append(Said(ids[:count], logp[:count], action=action))
+            trajectory.said.append(Said(ids[:count], logp[:count], action=action, state=trajectory.state))
             if self._is_late(trajectory):
                 continue
             self._ask(trajectory, "step", action)

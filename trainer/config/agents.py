@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from trainer.agent import source
+from trainer.agent import messages, source
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.files import FILE, Rows, kind_of, parsed
 from trainer.config.problems import Note, Problem
@@ -18,7 +18,14 @@ from trainer.config.search_r1 import length_notes
 
 _ENV = "agent.env"
 _DEFAULTS = vars(AgentConfig())
-_OF_TASKS = ("env_kwargs", "episodes", "val_episodes", "reward")  # of environments that make their own
+_OF_TASKS = (
+    "env_kwargs",
+    "episodes",
+    "val_episodes",
+    "reward",
+    "template",
+    "system_template",
+)  # of environments that make their own
 
 
 def env_kwargs(config: AgentConfig) -> dict[str, Any]:
@@ -70,6 +77,9 @@ def agent_problems(config: Config) -> Iterator[Problem]:
     if agent.val_episodes == 0 and config.trainer.val_only and source.makes_tasks(agent.env):
         message = "agent.val_episodes=0, and trainer.val_only has nothing else to do"
         yield Problem("agent.val_episodes", message, "give some")
+    if agent.template is not None and (wrong := messages.unfit(agent.template, messages.OF_TURN)):
+        names = ", ".join(f"{{{name}}}" for name in messages.OF_TURN)
+        yield Problem("agent.template", f"agent.template {wrong}", f"it may have {names}, and {{{{ for a brace")
     yield from _refused(config)
 
 
