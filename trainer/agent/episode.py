@@ -53,6 +53,8 @@ class Episode:
     )  # `success` and `metrics` of its last `info` that had any
     failure: Failure | None = None
     observation: str = ""  # the first, of its reset
+    step: int | None = None  # where a row is one turn: which of its conversation, from 0
+    rewards: tuple[float, ...] = ()  # and of all turns of that conversation
 
     @property
     def reward(self) -> float:

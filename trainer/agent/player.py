@@ -47,6 +47,7 @@ def limits_of(config: Config) -> Limits:
         at_once=agent.max_envs,
         context_tokens=agent.max_context_tokens,
         stop=STOP if searching else (),
+        turnwise=agent.rows == "turn",
     )
 
 

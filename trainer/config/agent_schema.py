@@ -21,6 +21,8 @@ class AgentConfig:
     max_turn_tokens: int | None = None  # sampled in a turn; null: data.max_response_length, which all turns share
     max_observation_tokens: int | None = None  # of what the environment answers, cut on its right; null: no limit
     max_context_tokens: int | None = None  # before a turn, prompt included; null: both limits of data together
+    rows: str = "conversation"  # what a row of the batch is: conversation | turn (with a prompt of its own)
+    history_length: int = 5  # turns that such a prompt tells of, its own included
     reward: str = "turn"  # turn (each on its turn's last token) | last (their sum on the trajectory's last)
     template: str | None = None  # each observation's message, such as "Turn {turn_idx}: {observation}"; null: as it is
     system_template: str | None = None  # what is said before the first one
