@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from trainer import drift, ppo
+from trainer.agent import keep
 from trainer.config.schema import Config
 from trainer.data.reading import Data
 from trainer.phases import Phases
+from trainer.records import Rollout, Scores
 from trainer.samples import dump
 from trainer.tracking import Tracker
 
@@ -14,12 +18,17 @@ def keep_samples(result: ppo.StepResult, config: Config, data: Data, phases: Pha
     """Into `trainer.rollout_data_dir`, if there is one."""
     if config.trainer.rollout_data_dir is not None:
         with phases("dump_rollout_generations"):
-            samples = [(result.batch.experience.rollout, result.scores)]
-            dump(
-                *(config.trainer.rollout_data_dir, result.progress.step, samples, data.decode),
-                result.batch.rewards_BT,
-                data.environment,
-            )
+            samples, rewards_BT = _samples(result, config)
+            where = config.trainer.rollout_data_dir, result.progress.step
+            dump(*where, samples, data.decode, rewards_BT, data.environment)
+
+
+def _samples(result: ppo.StepResult, config: Config) -> tuple[list[tuple[Rollout, Scores]], Tensor | None]:
+    """Whole conversations, also where their turns were trained on, and what rows were trained on."""
+    kept = result.kept
+    if kept is not None and kept.are_parts:
+        return [(kept.whole, keep.scores(kept.whole, config.agent.reward))], None
+    return [(result.batch.experience.rollout, result.scores)], result.batch.rewards_BT
 
 
 def require_agreement(result: ppo.StepResult, config: Config, tracker: Tracker) -> None:
@@ -48,9 +57,10 @@ def tell_skipped(result: ppo.StepResult, tracker: Tracker) -> None:
 
 def tell_failures(result: ppo.StepResult, tracker: Tracker) -> None:
     """Of conversations whose environment failed: how many, and the first."""
-    if result.failures:
-        count = len(result.failures)
+    failures = keep.failures(result.kept.played) if result.kept is not None else ()
+    if failures:
+        count = len(failures)
         tracker.note(
             f"step {result.progress.step}: {count} trajector{'ies' if count > 1 else 'y'} failed and "
-            f"{'were' if count > 1 else 'was'} left out; the first: {result.failures[0]}"
+            f"{'were' if count > 1 else 'was'} left out; the first: {failures[0]}"
         )

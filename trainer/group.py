@@ -27,7 +27,7 @@ from trainer.interfaces import Args, Calls, Clock, Sampling
 from trainer.records import LogProbs, MiniBatch, Prompts, Rollout, Scores, TrainBatch, UpdateReport
 from trainer.reports import merge_reports
 from trainer.rollout.settings import sampling_of
-from trainer.rows import concat, runs, split, take
+from trainer.rows import concat, indices, split, split_rows, take
 from trainer.teams import ROLES, ranks_of
 
 REVIVALS = 3  # of engines in one generation
@@ -215,13 +215,3 @@ def parts_of(rollout: Rollout, dealt: Sequence[Share]) -> list[tuple[Rollout, tu
     """The rows of each share, and its passes: not kept here while the ranks compute."""
     parts = split(rollout, [share.rows for share in dealt])
     return [(part, indices(share.passes)) for part, share in zip(parts, dealt, strict=True)]
-
-
-def indices(passes: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
-    return tuple(torch.tensor(rows) for rows in passes)
-
-
-def split_rows(record: Any, parts: int) -> list[Any]:
-    """A record's rows in `parts` runs whose lengths differ by one at most."""
-    size, more = divmod(len(record), parts)
-    return runs(record, [size + (part < more) for part in range(parts)])

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer import finite, scan, views
+from trainer import finite, scan, shaping, views
 from trainer import metrics as report
-from trainer.agent import keep
+from trainer.agent import by_turn, keep
 from trainer.asked import Asked
 from trainer.averages import group_mean_std, masked_whiten, wide, within
 from trainer.config.schema import (
@@ -142,8 +142,8 @@ def rloo(score_B: Tensor, uid_B: Tensor) -> Tensor:
     return torch.where(size_B > 1, (score_B - mean_B) * size_B / (size_B - 1).clamp(min=1), score_B)
 
 
-def reinforce_plus_plus(rewards: Tensor, mask: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """Discounted return of each token (Hu 2025) -> (returns whitened over the batch, returns), [B, T].
+def reinforce(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
+    """Discounted return of each token (Williams 1992), [B, T].
 
     Tokens outside the mask are passed over: a reward reaches the tokens before them.
     """
@@ -152,6 +152,12 @@ def reinforce_plus_plus(rewards: Tensor, mask: Tensor, gamma: float) -> tuple[Te
     for t in reversed(range(rewards.shape[1])):
         running = torch.where(mask[:, t].bool(), rewards[:, t] + gamma * running, running)
         returns[:, t] = within(running, mask[:, t])
+    return returns
+
+
+def reinforce_plus_plus(rewards: Tensor, mask: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """Returns of `reinforce` (Hu 2025) -> (whitened over the batch, as they are), [B, T]."""
+    returns = reinforce(rewards, mask, gamma)
     return within(masked_whiten(returns, mask), mask), returns
 
 
@@ -163,16 +169,20 @@ def estimate(experience: Experience, rewards_BT: Tensor, config: AlgorithmConfig
         advantages, returns = gae(
             rewards_BT, experience.values_BT, mask, config.gamma, config.lam, masked=config.masked_gae
         )
+        if config.whiten_advantages is False:
+            return advantages, returns
         return masked_whiten(advantages, mask), returns
     if config.adv_estimator == "reinforce_plus_plus":
         return reinforce_plus_plus(rewards_BT, mask, config.gamma)
+    if config.adv_estimator == "reinforce":
+        return (returns := reinforce(rewards_BT, mask, config.gamma)), returns
     score_B = rewards_BT.sum(-1)
     if config.adv_estimator == "grpo":
         advantage_B = grpo(score_B, uid_B, config.norm_adv_by_std_in_grpo)
     elif config.adv_estimator == "rloo":
         advantage_B = rloo(score_B, uid_B)
     else:
-        raise ValueError(f"unknown adv_estimator {config.adv_estimator!r}")
+        return (returns := by_turn.returns_of(experience.rollout, rewards_BT, config)), returns
     advantages = advantage_B[:, None] * mask
     return advantages, advantages
 
@@ -366,7 +376,7 @@ class StepResult:
     critic: UpdateReport | None
     scores: Scores
     metrics: Metrics
-    failures: tuple[str, ...] = ()  # of conversations that were left out
+    kept: keep.Kept | None = None  # of conversations
 
 
 def penalised_rewards(experience: Experience, kl_coef: float, config: AlgorithmConfig) -> tuple[Tensor, float]:
@@ -380,19 +390,13 @@ def penalised_rewards(experience: Experience, kl_coef: float, config: AlgorithmC
     return experience.scores_BT - kl_coef * kl_BT, float(mean_kl)
 
 
-def place_scores(scores: Scores, mask_BT: Tensor) -> Tensor:
-    """Each score at its response's last token, 0 elsewhere; [B, T] float32. Those of turns are in their places."""
-    if scores.placed_BT is not None:
-        return scores.placed_BT
-    last_B = (mask_BT * torch.arange(1, mask_BT.shape[1] + 1)).argmax(-1)
-    return torch.zeros(mask_BT.shape).scatter(1, last_B[:, None], scores.score_B[:, None])
-
-
 def train_batch(experience: Experience, kl_coef: float, config: Config) -> tuple[TrainBatch, float]:
     """Rewards, advantages and importance weights of what was seen -> (batch, mean KL of a sequence)."""
     seen, algorithm = experience.rollout, config.algorithm
-    rewards_BT, mean_kl = penalised_rewards(experience, kl_coef, algorithm)
-    advantages_BT, returns_BT = estimate(views.of_estimator(experience, config), rewards_BT, algorithm)
+    rewards_BT, mean_kl = penalised_rewards(shaping.shaped(experience, algorithm), kl_coef, algorithm)
+    estimated = views.of_estimator(experience, config)
+    advantages_BT, returns_BT = estimate(estimated, rewards_BT, algorithm)
+    advantages_BT = shaping.finished(advantages_BT, estimated.rollout.mask_BT, algorithm)
     weights_BT = importance_weights(experience.old_logp_BT, seen.logp_BT, seen.mask_BT, algorithm.rollout_correction)
     return TrainBatch(experience, rewards_BT, advantages_BT, returns_BT, weights_BT), mean_kl
 
@@ -403,7 +407,8 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
     number = progress.step + 1
     with clock("gen"):
         played = workers.generate(repeat(prompts, config.actor_rollout_ref.rollout.n), number, validate=False)
-        rollout = keep.whole(played, config)
+        kept = keep.kept(played, config)
+        rollout = kept.rows
     with clock("reward"):
         scores = workers.score(rollout)
     actors, critics = views.of_actor(rollout, config), views.of_critic(rollout, config)
@@ -414,7 +419,7 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
         asked["values"] = workers.values(critics)
     seen = workers.together(asked, clock)
     with clock("adv"):
-        old, scores_BT = seen["old_log_prob"], place_scores(scores, rollout.mask_BT)
+        old, scores_BT = seen["old_log_prob"], shaping.place_scores(scores, rollout.mask_BT)
         experience = Experience(rollout, scores_BT, old.logp_BT, seen.get("ref"), seen.get("values"))
         batch, mean_kl = train_batch(experience, progress.kl_coef, config)
         finite.require_batch(batch)
@@ -430,9 +435,9 @@ def step(workers: Workers, prompts: Prompts, progress: Progress, config: Config,
             workers.sync_weights()
     with clock("metrics"):
         metrics = report.step_metrics(batch, old, scores, actor_report, critic_report, config)
-        metrics |= keep.metrics(played, rollout)
+        metrics |= keep.metrics(played, kept.whole)
     if algorithm.use_kl_in_reward:
         metrics |= {"actor/reward_kl_penalty": mean_kl, "actor/reward_kl_penalty_coeff": progress.kl_coef}
     kl_coef = next_kl_coef(progress.kl_coef, mean_kl, len(batch), algorithm.kl_ctrl)
     progress = dataclasses.replace(progress, step=number, kl_coef=kl_coef)
-    return StepResult(progress, batch, actor_report, critic_report, scores, metrics, keep.failures(played))
+    return StepResult(progress, batch, actor_report, critic_report, scores, metrics, kept)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from trainer.agent.episode import Episode
 
+MOST_TURNS = 2**16  # of a conversation
 Metrics = dict[str, float]
 Sample = tuple[int, int]  # a sequence, wherever it goes: its prompt's uid, and its number among the prompt's samples
 
@@ -57,8 +58,9 @@ class Prompts:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """What each sequence is known by."""
-        return tuple(zip(self.uid_B.tolist(), self.sample_B.tolist(), strict=True))
+        """What each sequence is known by; the turns of a sample follow upon one another."""
+        number_B = self.sample_B if self.turn_B is None else self.sample_B * MOST_TURNS + self.turn_B
+        return tuple(zip(self.uid_B.tolist(), number_B.tolist(), strict=True))
 
 
 @dataclass(frozen=True)

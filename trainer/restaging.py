@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from trainer import ppo, views
+from trainer import ppo, shaping, views
 from trainer.agent import keep
 from trainer.capsules import Capsule
 from trainer.config.schema import (
@@ -121,7 +121,7 @@ class Restaging:
 
     def _adv(self) -> Iterator[Finding]:
         theirs, algorithm = self.seen.batch, self.seen.config.algorithm
-        placed = ppo.place_scores(self.seen.scores, theirs.experience.rollout.mask_BT)
+        placed = shaping.place_scores(self.seen.scores, theirs.experience.rollout.mask_BT)
         ours, mean_kl = ppo.train_batch(theirs.experience, self.seen.kl_coef, self.seen.config)
         coef = ppo.next_kl_coef(self.seen.kl_coef, mean_kl, len(theirs), algorithm.kl_ctrl)
         yield compared("adv", "scores at the last token", placed, theirs.experience.scores_BT, EXACT)

@@ -74,6 +74,21 @@ def split(record: Record, parts: Sequence[Sequence[int]]) -> list[Record]:
     return runs(take(record, order), [len(rows) for rows in parts])
 
 
+def split_rows(record: Any, parts: int) -> list[Any]:
+    """A record's rows in `parts` runs whose lengths differ by one at most.
+
+    >>> split_rows(torch.tensor([10, 20, 30]), 2)
+    [tensor([10, 20]), tensor([30])]
+    """
+    size, more = divmod(len(record), parts)
+    return runs(record, [size + (part < more) for part in range(parts)])
+
+
+def indices(passes: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
+    """Row numbers as tensors."""
+    return tuple(torch.tensor(rows) for rows in passes)
+
+
 def to_device(record: Record, device: torch.device) -> Record:
     """A record with its tensors on `device`."""
 

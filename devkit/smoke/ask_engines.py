@@ -17,9 +17,9 @@ from devkit.smoke.plain_draws import Choice, Request, Sample
 from trainer.config.schema import Config
 from trainer.data.loader import PromptLoader
 from trainer.data.reading import Data
-from trainer.group import WorkerGroup, split_rows
+from trainer.group import WorkerGroup
 from trainer.records import Prompts, Rollout, Row
-from trainer.rows import repeat
+from trainer.rows import repeat, split_rows
 from trainer.teams import ranks_of
 from trainer.validation import validate
 

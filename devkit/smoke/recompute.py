@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from devkit.smoke import recompute_turns
+from devkit.smoke.recompute_turns import discounted, shaped
 from trainer.config.schema import AlgorithmConfig, RolloutCorrectionConfig
 from trainer.records import Experience, TrainBatch
 
@@ -27,12 +29,13 @@ class Advantages:
     advantages: Rows
     returns: Rows
     slack: list[float]
+    scale: float = 1.0  # that whitening multiplied by
     estimator: str = ""
 
 
 def rewards(seen: Experience, kl_coef: float, config: AlgorithmConfig) -> Rows:
-    """Scores less the KL penalty of each token."""
-    scores = tokens_of(seen.scores_BT, seen)
+    """Scores, as the estimator takes them, less the KL penalty of each token."""
+    scores = shaped(tokens_of(seen.scores_BT, seen), seen, config).rows
     if not config.use_kl_in_reward or seen.ref_logp_BT is None:
         return scores
     pairs = zip(scores, tokens_of(seen.old_logp_BT, seen), tokens_of(seen.ref_logp_BT, seen), strict=True)
@@ -111,7 +114,23 @@ def aggregated(rows: Rows, mode: str, horizon: float) -> float:
 def advantages(batch: TrainBatch, kl_coef: float, config: AlgorithmConfig) -> Advantages | None:
     """Of the estimators that are known here; None for another one."""
     found = _estimated(batch, kl_coef, config)
-    return None if found is None else replace(found, estimator=config.adv_estimator)
+    return (
+        None if found is None else replace(_finished(found, batch.experience, config), estimator=config.adv_estimator)
+    )
+
+
+def _finished(found: Advantages, seen: Experience, config: AlgorithmConfig) -> Advantages:
+    """Whitened, if it is asked for and not done yet, and clipped."""
+    size = shaped(tokens_of(seen.scores_BT, seen), seen, config).size
+    slack = [x + ROUNDING * size for x in found.slack]
+    if config.whiten_advantages and config.adv_estimator not in ("gae", "reinforce_plus_plus"):
+        white = _whitened(found.advantages, found.returns)
+        most = max(slack) * white.scale
+        found, slack = replace(found, advantages=white.advantages), [x + most for x in white.slack]
+    limit = config.advantage_clip
+    if limit is not None:
+        found = replace(found, advantages=[[max(-limit, min(limit, x)) for x in row] for row in found.advantages])
+    return replace(found, slack=slack)
 
 
 def _estimated(batch: TrainBatch, kl_coef: float, config: AlgorithmConfig) -> Advantages | None:
@@ -119,9 +138,11 @@ def _estimated(batch: TrainBatch, kl_coef: float, config: AlgorithmConfig) -> Ad
     rewarded = rewards(seen, kl_coef, config)
     if config.adv_estimator == "gae" and seen.values_BT is not None:
         return _gae(rewarded, tokens_of(seen.values_BT, seen), config)
-    if config.adv_estimator == "reinforce_plus_plus":
-        returns = [_discounted(row, config.gamma) for row in rewarded]
-        return _whitened(returns, returns)
+    if config.adv_estimator in ("reinforce", "reinforce_plus_plus"):
+        returns = [discounted(row, config.gamma) for row in rewarded]
+        return _plain(returns) if config.adv_estimator == "reinforce" else _whitened(returns, returns)
+    if config.adv_estimator in (*recompute_turns.OF_TURNS, "agentic_reinforce") and seen.rollout.episodes is not None:
+        return _plain(recompute_turns.returns(rewarded, seen, config))
     groups = seen.rollout.prompts.uid_B.tolist()
     if config.adv_estimator in ("grpo", "rloo"):
         return _by_group(rewarded, groups, config)
@@ -134,14 +155,16 @@ def _gae(rewarded: Rows, values: Rows, config: AlgorithmConfig) -> Advantages:
     for reward, value in zip(rewarded, values, strict=True):
         after = [*value[1:], 0.0]
         errors = [r + config.gamma * v_next - v for r, v, v_next in zip(reward, value, after, strict=True)]
-        raw.append(_discounted(errors, config.gamma * config.lam))
+        raw.append(discounted(errors, config.gamma * config.lam))
     returns = [[a + v for a, v in zip(*row, strict=True)] for row in zip(raw, values, strict=True)]
+    if config.whiten_advantages is False:
+        return replace(_plain(raw), returns=returns)
     return _whitened(raw, returns)
 
 
-def _discounted(row: Sequence[float], factor: float) -> list[float]:
-    """Of each token, what follows in its response, times `factor` for each token in between."""
-    return [math.fsum(factor**later * x for later, x in enumerate(row[t:])) for t in range(len(row))]
+def _plain(returns: Rows) -> Advantages:
+    """Of estimators whose advantages are returns."""
+    return Advantages(returns, returns, [ROUNDING * _largest([returns])] * len(returns))
 
 
 def _whitened(raw: Rows, returns: Rows) -> Advantages:
@@ -151,7 +174,7 @@ def _whitened(raw: Rows, returns: Rows) -> Advantages:
     variance = math.fsum((x - mean) ** 2 for x in tokens) / (len(tokens) - 1)
     scale = 1 / math.sqrt(variance + 1e-8)
     slack = ROUNDING * _largest([raw, returns]) * scale
-    return Advantages([[(x - mean) * scale for x in row] for row in raw], returns, [slack] * len(raw))
+    return Advantages([[(x - mean) * scale for x in row] for row in raw], returns, [slack] * len(raw), scale)
 
 
 def _by_group(rewarded: Rows, groups: Sequence[int], config: AlgorithmConfig) -> Advantages:

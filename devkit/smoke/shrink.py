@@ -64,6 +64,8 @@ KEPT = (
     "algorithm.lam",
     "algorithm.masked_gae",
     "algorithm.norm_adv_by_std_in_grpo",
+    *(f"algorithm.reward_normalization.{name}" for name in ("grouping", "norm_mean_type", "norm_std_type")),
+    *("algorithm.reward_clip", "algorithm.whiten_advantages", "algorithm.advantage_clip"),
     "algorithm.use_kl_in_reward",
     "algorithm.kl_penalty",
     "algorithm.kl_ctrl.type",

@@ -17,7 +17,7 @@ from devkit.smoke.direct_process import Answer, Call, DirectProcess
 from devkit.smoke.probing import Probed, probe
 from devkit.smoke.results import Results
 from devkit.smoke.row_reader import RowReader
-from trainer import ppo
+from trainer import shaping
 from trainer.config.schema import Config
 from trainer.group import WorkerGroup
 from trainer.records import Experience, Rollout
@@ -143,7 +143,7 @@ class UsersOwn:
         wrong = users_own.off(placed, direct)
         again = self.process.calls([calls[i] for i in wrong] * 4)
         suspects = self._suspects(rollout, calls, direct) if wrong else {}
-        look = look_at(score_all) if wrong else look_at(ppo.place_scores)
+        look = look_at(score_all) if wrong else look_at(shaping.place_scores)
         found = users_own.scores_of_rows(placed, direct, again, suspects, look)
         if not found.ok:
             return found

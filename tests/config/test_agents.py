@@ -45,6 +45,13 @@ def test_an_environment_needs_no_files_and_has_its_own_rows(lake: Command) -> No
     assert notes(lake("agent.val_episodes=0"))["agent.val_episodes"] == "agent.val_episodes is 0: validation is off"
 
 
+def test_a_template_names_what_there_is(lake: Command) -> None:
+    assert check_command(lake("agent.template='Turn {turn_idx}: {observation} {{}}'", "agent.system_template=Play")).ok
+    said, hint = problems(lake("agent.template='{observatoin}'"))["agent.template"]
+    assert said == "agent.template has {observatoin}, which stands for nothing" and "{observation}" in hint
+    assert "is no template" in problems(lake("agent.template='{'"))["agent.template"][0]
+
+
 def test_its_arguments_are_a_mapping_or_a_list(lake: Command) -> None:
     for word in ("agent.env_kwargs={size:3,p:0.9,rows:SF/FG,deep:{a:1}}", "agent.env_kwargs=[size:3,p:0.9,rows:SF/FG]"):
         assert check_command(lake(word)).ok

@@ -69,7 +69,12 @@ TOGETHER = (
     ),
     ("extra-info-of-the-next-row",),
     ("decoded-with-padding",),
-    ("log-probs-one-token-late", "one-rank-does-not-step", "rows-of-another-rank"),
+    (
+        "log-probs-one-token-late",
+        "one-rank-does-not-step",
+        "rows-of-another-rank",
+        "gigpo-compares-states-of-other-tasks",
+    ),
     ("greedy-rollouts", "engines-not-loaded-after-resuming", "values-that-see-their-token"),
     ("shuffled-alike-in-each-step",),
     ("old-log-probs-of-another-row", "ranks-gather-other-weights", "mini-batch-trained-twice"),
@@ -101,7 +106,16 @@ TOGETHER = (
         "another-epsilon",
         "warm-up-ratio-of-twice-the-steps",
         "responses-one-token-short",
+        "agentic-reinforce-goes-on-into-the-next-row",
     ),
-    ("half-of-the-value-clip", "kl-loss-counted-twice", "mean-of-validation-over-one-row-less"),
-    ("one-step-too-few",),
+    (
+        "half-of-the-value-clip",
+        "kl-loss-counted-twice",
+        "mean-of-validation-over-one-row-less",
+        "step-reinforce-without-discount",
+    ),
+    (
+        "one-step-too-few",
+        "rewards-over-a-deviation-without-bessel",
+    ),
 )

@@ -4,10 +4,39 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+TURNS, TURNWISE = "tests/trainer/test_by_turn.py", "tests/trainer/test_agent_turnwise.py"
 LAYING, LOOP = "tests/trainer/test_agent_laying.py", "tests/trainer/test_agent_loop.py"
 SPEECH = "tests/trainer/test_agent_speech.py"
 
 MUTANTS = (
+    Mutant(
+        "a-turn-earns-what-was-before-it",
+        "trainer/agent/by_turn.py",
+        old="later = discounted(rewards, gamma)[episode.step or 0 :]",
+        new="later = discounted(rewards, gamma)",
+        caught_by=f"{TURNS}::test_a_row_of_one_turn_has_the_advantage_that_the_turn_has",
+    ),
+    Mutant(
+        "turns-of-the-next-prompt",
+        "trainer/agent/turnwise.py",
+        old="prompt = ids[turn.end : after]",
+        new="prompt = prompt + ids[turn.start : after]",
+        caught_by=f"{TURNWISE}::test_each_turn_has_a_prompt_of_its_own",
+    ),
+    Mutant(
+        "room-drawn-from-global-numbers",
+        "trainer/env/sokoban_rooms.py",
+        old="    dice = random.Random(seed)\n",
+        new="    dice = random\n",
+        caught_by="tests/trainer/test_sokoban.py::test_every_room_can_be_solved_and_comes_from_its_seed_alone",
+    ),
+    Mutant(
+        "room-that-cannot-be-solved",
+        "trainer/env/sokoban_rooms.py",
+        old="        if place not in floor or place in here.boxes:\n",
+        new="        if place in here.boxes:\n",
+        caught_by="tests/trainer/test_sokoban.py::test_every_room_can_be_solved_and_comes_from_its_seed_alone",
+    ),
     Mutant(
         "observation-in-the-loss",
         "trainer/agent/laying.py",

@@ -8,7 +8,8 @@ import pytest
 
 from devkit.smoke.checks import formulas
 from tests.smoke.test_recompute import changed
-from trainer import ppo, scan
+from trainer import ppo, scan, shaping
+from trainer.agent import by_turn
 
 MISTAKES = {
     "groups ignored": ("grpo(score_B, uid_B, config", "grpo(score_B, uid_B * 0, config", "grpo"),
@@ -26,6 +27,40 @@ MISTAKES = {
     "a mean over columns": ("/ mask.sum(-1).clamp(min=1)).sum()", "/ mask.shape[-1]).sum()", "seq-mean-token-mean"),
     "horizon left out": ("/ totals.sequences / totals.horizon", "/ totals.sequences", "seq-mean-token-sum-norm"),
 }
+
+
+OF_TURNS = {
+    "states of other tasks": ("by_turn", "(uid, turn.state)", "(0, turn.state)", "gigpo"),
+    "steps not discounted": ("by_turn", "running = reward + gamma * running", "running = reward + running", "gigpo"),
+    "the next row's turns": ("by_turn", "if row == row_before else 0.0", "", "agentic_reinforce"),
+    "one turn's return in the one before": (
+        *("by_turn", "torch.where(starts_BT[:, t], torch.zeros_like(running), running)", "running", "gigpo"),
+    ),
+    "whole conversations left out": ("shaping", "config.episode_reward_weight * whole_B", "0 * whole_B", "gigpo"),
+    "rows for groups": (
+        "shaping",
+        "steps.later_N, group_B[steps.row_N]",
+        "steps.later_N, steps.row_N",
+        "step_reinforce of",
+    ),
+    "Bessel's correction": ("shaping", "/ (size_G - 1).clamp(min=1)).sqrt()", "/ size_G).sqrt()", "by group"),
+    "what is subtracted, nowhere": ("shaping", "scatter_add(1, _last(mask_BT), missing_B[:, None])", "clone()", "by"),
+    "clipped before it is whitened": ("shaping", "not in WHITENED", "in WHITENED", "whitened and clipped"),
+}
+
+
+@pytest.mark.parametrize("name", OF_TURNS)
+def test_a_mistake_in_turns_and_groups_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, old, new, said = OF_TURNS[name]
+    broken = changed(old, new, {"by_turn": by_turn, "shaping": shaping}[module])
+    for user in (ppo, shaping):
+        if hasattr(user, module):
+            monkeypatch.setattr(user, module, broken)
+    if module == "shaping":
+        monkeypatch.setattr(ppo, "shaping", broken)
+    found = formulas.as_published(1)
+    assert found.ok is False and "look at trainer/" in found.detail, found.detail
+    assert re.search(said, found.detail), found.detail
 
 
 @pytest.mark.parametrize("seed", range(5))

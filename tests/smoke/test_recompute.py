@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 from devkit.smoke import recompute
 from devkit.smoke.checks import recorded
 from devkit.smoke.checks.outcome import Outcome
-from tests.mutants.mutant import ROOT
 from trainer import ppo
 from trainer.config.schema import AlgorithmConfig, Config
 from trainer.records import Experience, Prompts, Rollout, Row, TrainBatch
@@ -114,13 +114,14 @@ def test_a_mistake_shows(name: str) -> None:
     assert found.ok is False and "trainer/ppo.py:" in found.detail, found.detail
 
 
-def changed(old: str, new: str) -> types.ModuleType:
-    """`trainer.ppo` with this text in place of that."""
-    source = (ROOT / "trainer/ppo.py").read_text()
+def changed(old: str, new: str, broken: types.ModuleType = ppo) -> types.ModuleType:
+    """A module with this text in place of that."""
+    file, name = str(broken.__file__), broken.__name__
+    source = Path(file).read_text()
     assert source.count(old) == 1, old
-    module = types.ModuleType("trainer.ppo")
-    module.__file__ = ppo.__file__
+    module = types.ModuleType(name)
+    module.__file__ = file
     with pytest.MonkeyPatch.context() as patch:  # its dataclasses look themselves up
-        patch.setitem(__import__("sys").modules, "trainer.ppo", module)
-        exec(compile(source.replace(old, new), str(ppo.__file__), "exec"), module.__dict__)
+        patch.setitem(__import__("sys").modules, name, module)
+        exec(compile(source.replace(old, new), file, "exec"), module.__dict__)
     return module

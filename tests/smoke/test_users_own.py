@@ -37,7 +37,7 @@ from devkit.smoke.shrink import make_plan
 from devkit.smoke.tiny import TinySpec, build, make_tokenizer
 from devkit.smoke.users import UsersOwn
 from tests.smoke.calls import DEADLINE_S, smoke
-from trainer import ppo, roles
+from trainer import roles, shaping
 from trainer.config import resolve
 from trainer.config.schema import Config, DataConfig
 from trainer.data.dataset import load_prompts
@@ -556,7 +556,7 @@ def looked(folder: Path, file: str, reward: str | None = BY_ALL) -> dict[str, Ch
     rollout = Rollout(prompts, response * mask, mask, torch.zeros(16, 8))
     ranks = Ranks(config, tokenizer)
     zeros = torch.zeros(16, 8)
-    seen = Experience(rollout, ppo.place_scores(ranks.score(rollout), mask), zeros, None, None)
+    seen = Experience(rollout, shaping.place_scores(ranks.score(rollout), mask), zeros, None, None)
     with closing(UsersOwn(config, config, tokenizer, results, folder / "reward.log")) as own:
         for _ in range(2):
             own.look(cast(Any, ranks), seen)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer.conversations import IDS, ROWS, Turns, conversations, plain, said_of
-from trainer import ppo, typed_json
+from trainer import ppo, shaping, typed_json
 from trainer.agent.laying import lay, placed_rewards
 from trainer.averages import masked_whiten
 from trainer.learner.layout import is_level, packed, padded, trim
@@ -75,7 +75,7 @@ def test_one_turn_is_a_run_without_environments_to_the_bit(rows: list[tuple[list
     score_B = torch.ones(len(rows))
     assert ours.episodes is not None
     placed_BT = placed_rewards(ours.episodes, ours.response_BT.shape[1], "turn")
-    assert torch.equal(placed_BT, ppo.place_scores(Scores(score_B, {}), today.mask_BT))
+    assert torch.equal(placed_BT, shaping.place_scores(Scores(score_B, {}), today.mask_BT))
     assert is_level(ours) == is_level(today)
 
 

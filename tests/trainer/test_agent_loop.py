@@ -21,11 +21,14 @@ from tests.trainer.conversations import END, SAMPLING, Characters, Scripted, dic
 from trainer.agent import contract, loop
 from trainer.agent.homes import Apart, Home, Houses, Inline
 from trainer.agent.loop import Conversations, Limits
+from trainer.agent.messages import Messages, digest
 from trainer.agent.player import limits_of
 from trainer.agent.source import Source
 from trainer.agent.speech import Speech
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.schema import Config
+from trainer.env.frozen_lake import FrozenLake
+from trainer.env.sokoban import Sokoban
 from trainer.errors import ConfigError
 from trainer.records import Prompts, Rollout
 from trainer.rollout.sampling import uniform_streams
@@ -61,10 +64,13 @@ def played(
     kind: Any = Echo,
     limits: Limits = LIMITS,
     home: Callable[[], Home] | None = None,
+    messages: Messages | None = None,
 ) -> Rollout:
     at = home or (lambda: Inline(Source("frozen_lake"), kind))
     speech = Speech(Characters(), [END])
-    return Conversations(prompts, SAMPLING, engine=engine, speech=speech, limits=limits, home=at, pad_id=0).play()
+    return Conversations(
+        prompts, SAMPLING, engine=engine, speech=speech, limits=limits, home=at, pad_id=0, messages=messages
+    ).play()
 
 
 def texts(rollout: Rollout) -> list[str]:
@@ -98,6 +104,51 @@ def test_rows_are_conversations() -> None:
     # a call is of those that are ready, in their own order, each with all that it has read
     assert engine.calls == [[(0, 0, 0), (1, 0, 0), (2, 0, 0)], [(0, 0, 1), (1, 0, 1)], [(1, 0, 2)]]
     assert [Characters().decode(ids) for ids in engine.contexts[-1:]] == ["#101" + "1.0|<1.0>1.1|<1.1>"]
+
+
+ROLLS = (  # the end of `agent_template` in its traj_envs.yaml
+    "Turn {turn_idx}:\nObservation:\n{observation}\n"
+    "2. You have {actions_left} actions left. \n3. Max response length: {max_response_length} words (tokens).\n"
+)
+
+
+def test_observations_are_shown_in_their_template() -> None:
+    engine = Scripted(lambda context, uid, sample, turn: "<answer>Right</answer>")
+    messages = Messages(ROLLS, "Play.", turns=10, turn_tokens=64)
+    room = lambda: Inline(Source("sokoban", None, {"rows": "######/#P_XO#/######"}), Sokoban)  # noqa: E731
+    limits = replace(LIMITS, prompt_tokens=900, response_tokens=900, turn_tokens=64)
+    rollout = played(prompts_of([[]]), engine, limits=limits, home=room, messages=messages)
+    shown = (
+        "Turn {}:\nObservation:\n######\n{}\n######\n2. You have {} actions left. \n3. Max response length: 64 words"
+    )
+    first = Characters().decode(rollout.prompts.ids_BP[0].tolist())
+    assert first.startswith("Play.\nYou are solving the Sokoban puzzle. ")
+    assert first.endswith("\nUp, Down, Left, Right\n" + shown.format(1, "#P_XO#", 10) + " (tokens).\n")
+    second = shown.format(2, "#_PXO#", 9) + " (tokens).\n"
+    assert texts(rollout) == [f"[<answer>Right</answer>|]{second}[<answer>Right</answer>|]"]
+    assert rollout.episodes is not None and rollout.episodes[0].turns[0].observation == "######\n#_PXO#\n######"
+
+
+def test_turns_name_the_state_that_they_were_taken_in() -> None:
+    """Equal where the same could be done: by what the environment says, else by what it shows."""
+    engine = Scripted(lambda context, uid, sample, turn: "LRUD"[sample])
+    lake = lambda: Inline(Source("frozen_lake", None, {"rows": "SFF/FFG", "terse": True}), FrozenLake)  # noqa: E731
+    rollout = played(repeat(prompts_of([[]]), 4), engine, home=lake, limits=replace(LIMITS, turns=2))
+    states = [[turn.state for turn in episode.turns] for episode in rollout.episodes or ()]
+    assert len({first for first, _ in states}) == 1
+    left, right, up, down = (second for _, second in states)
+    assert left == up == states[0][0] and len({left, right, down}) == 3
+    echo = played(prompts_of([[]] * 2), Scripted(lambda *_: "same"))
+    assert [[turn.state for turn in each.turns] for each in echo.episodes or ()] == [
+        [digest("#100"), digest("<same>")],
+        [digest("#101"), digest("<same>"), digest("<same>")],
+    ]
+    # instructions before the first board are no part of it
+    told = lambda: Inline(Source("frozen_lake", None, {"rows": "SFF/FFG"}), FrozenLake)  # noqa: E731
+    engine = Scripted(lambda *_: "?")
+    limits = replace(LIMITS, prompt_tokens=900, response_tokens=900)
+    turns = (played(prompts_of([[]]), engine, home=told, limits=limits).episodes or ())[0].turns
+    assert len({turn.state for turn in turns}) == 1 and len(turns) == 4
 
 
 def test_ends_by_turns_length_and_environment() -> None:

@@ -55,6 +55,15 @@ def test_a_conversation_reads_as_the_template_writes_it() -> None:
         assert ids == sampled(tokenizer, whole)  # bytes grow together with nothing: no drift at all
 
 
+def test_a_system_message_stands_before_the_first_turn() -> None:
+    tokenizer = tokenizer_with(CHATML, "<|im_end|>")
+    ids = Speech(tokenizer, [tokenizer.eos_token_id]).begin("A lake.", "Play well.")
+    said = "<|im_start|>system\nPlay well.<|im_end|>\n<|im_start|>user\nA lake.<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.decode(ids) == said
+    plain = Speech(tokenizer, [tokenizer.eos_token_id], PLAIN)
+    assert tokenizer.decode(plain.begin("A lake.", "Play well.")) == "Play well.\nA lake."
+
+
 def test_the_end_of_a_turn_stands_there_once() -> None:
     tokenizer = tokenizer_with(CHATML, "<|im_end|>")
     other = tokenizer.convert_tokens_to_ids("<|endoftext|>")

@@ -86,12 +86,12 @@ def test_every_board_can_be_solved_and_comes_from_its_seed_alone(seed: int, size
 def test_what_a_model_reads_and_writes() -> None:
     lake = FrozenLake(rows="SF/HG", format_penalty=-0.01)
     text, info = lake.reset(seed=3)
-    assert text.endswith("\n\nP_\nOG") and "<answer>Left</answer>" in text and info == {}
+    assert text.endswith("\n\nP_\nOG") and "<answer>Left</answer>" in text and info == {"state": "P_\nOG"}
     # no move: the board stands, the penalty is the reward, and it says how to answer
     said, reward, terminated, truncated, info = lake.step("I go right")
     assert said.endswith("P_\nOG") and "no move" in said
     assert (reward, terminated, truncated) == (-0.01, False, False)
-    assert info == {"success": False, "metrics": {"valid": 0.0}}
+    assert info == {"success": False, "metrics": {"valid": 0.0}, "state": "P_\nOG"}
     # the last tag counts
     assert lake.step("<answer>Down</answer> or <answer> right </answer>")[0] == "_P\nOG"
     assert lake.step("<answer>Down</answer>")[0] == "__\nO!"

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainer import averages, ppo
+from trainer import averages, ppo, shaping
 from trainer.config.schema import AlgorithmConfig, KlCtrlConfig
 from trainer.errors import BatchError
 from trainer.records import Experience, Prompts, Rollout, Row, Scores, Totals
@@ -405,7 +405,7 @@ def experience(junk: float, mask: Tensor) -> Experience:
         rows,
     )
     rollout = Rollout(prompts, torch.ones_like(mask), mask, noisy(1))
-    scores = ppo.place_scores(Scores(torch.arange(len(mask)).float(), {}), mask)
+    scores = shaping.place_scores(Scores(torch.arange(len(mask)).float(), {}), mask)
     return Experience(rollout, scores, noisy(2), noisy(3), noisy(4))
 
 
@@ -447,7 +447,7 @@ def test_losses_and_gradients_ignore_masked_positions(mode: str) -> None:
 
 def test_scores_stand_at_the_last_token_of_each_answer() -> None:
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]])
-    placed = ppo.place_scores(Scores(torch.tensor([5.0, 6.0, 7.0]), {}), mask)
+    placed = shaping.place_scores(Scores(torch.tensor([5.0, 6.0, 7.0]), {}), mask)
     close(placed, [[0, 0, 5.0], [6.0, 0, 0], [0, 7.0, 0]])
 
 

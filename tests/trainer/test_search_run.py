@@ -19,7 +19,7 @@ from tests.trainer.conftest import Words
 from tests.trainer.conversations import ROWS, conversations
 from tests.trainer.search_stub import Stub, retriever
 from tests.trainer.test_agent_run import ran
-from trainer import config, ppo, replay, views
+from trainer import config, ppo, replay, shaping, views
 from trainer.config.schema import Config
 from trainer.data.reading import read_data
 from trainer.data.recipes import RECIPES
@@ -243,7 +243,7 @@ def test_without_gaps_the_masks_are_one(rows: Any) -> None:
 def test_a_score_lies_on_the_last_sampled_token(rows: Any) -> None:
     rollout = conversations(rows)
     scores = ppo.Scores(torch.arange(1.0, len(rollout) + 1), {})
-    placed = ppo.place_scores(scores, rollout.mask_BT)
+    placed = shaping.place_scores(scores, rollout.mask_BT)
     for row, mask, wanted in zip(placed, rollout.mask_BT.tolist(), scores.score_B.tolist(), strict=True):
         last = max(i for i, is_own in enumerate(mask) if is_own)
         assert row[last] == wanted and int((row != 0).sum()) == 1

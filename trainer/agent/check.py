@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from trainer.agent.contract import Observed
 from trainer.agent.homes import Broken, Home, Houses, answered
+from trainer.agent.messages import Messages
 from trainer.agent.source import Source
 from trainer.config.schema import Config
 from trainer.data.episodes import TRAIN, seed_of
@@ -171,13 +172,16 @@ def _tokens(played: Sequence[Played], config: Config, tokenizer: Any) -> Iterato
         yield Told("mask", "fail", lost)
         return
     speech, end = Speech(tokenizer, [tokenizer.eos_token_id], config.agent.speech), tokenizer.eos_token_id
+    shown = Messages.of(config)
     prompts, responses, drifted = [], [], 0
     for each in played:
-        prompt = speech.begin(each.answers[0].text)
+        first = each.answers[0]
+        prompt = speech.begin(shown.first(first.text, first.instruction), shown.system)
         said: list[Said] = []
         for action, answer in zip(each.actions, each.steps, strict=True):
             sampled = [*tokenizer(action, add_special_tokens=False)["input_ids"], end]
-            said.append(Said(sampled, [0.0] * len(sampled), answer.reward, answered=speech.reply(sampled, answer.text)))
+            followed = speech.reply(sampled, shown.later(len(said) + 1, answer.text))
+            said.append(Said(sampled, [0.0] * len(sampled), answer.reward, answered=followed))
         said[-1] = replace(said[-1], answered=())
         row = lay(said)
         trained = [speech.action(row.ids[turn.start : turn.end]) for turn in row.turns]

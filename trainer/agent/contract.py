@@ -5,7 +5,9 @@
     close()
 
 `observation` and `action` are text. Of `info`, `success` (a number or True, False) and `metrics` (numbers by name) are
-reported; the rest is the environment's own. This module runs in an environment's process: standard library only.
+reported; `env_instruction`, a text, stands before the first observation, and `state`, a text, names what the same
+actions are compared in. The rest is the environment's own. This module runs in an environment's process: standard
+library only.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ class Observed:
     truncated: bool = False
     numbers: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0  # that it took
+    instruction: str = ""  # of reset: what stands before the first observation
+    state: str = ""  # equal where the same could be done; the observation, unless the environment says better
 
 
 def reset(environment: Any, seed: int) -> Observed:
@@ -56,7 +60,10 @@ def reset(environment: Any, seed: int) -> Observed:
     seconds = time.monotonic() - began
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise Unfit(f"reset gave {_kind(answer)}, and not (observation, info)")
-    return Observed(_text("reset", answer[0]), numbers=_numbers("reset", answer[1]), seconds=seconds)
+    text, info = _text("reset", answer[0]), answer[1]
+    numbers, state = _numbers("reset", info), _said("reset", info, "state") or text
+    instruction = _said("reset", info, "env_instruction")
+    return Observed(text, numbers=numbers, seconds=seconds, instruction=instruction, state=state)
 
 
 def step(environment: Any, action: str) -> Observed:
@@ -69,7 +76,14 @@ def step(environment: Any, action: str) -> Observed:
     observation, reward, terminated, truncated, info = answer
     number = _number("the reward of step", reward)
     ended, cut = _truth("terminated", terminated), _truth("truncated", truncated)
-    return Observed(_text("step", observation), number, ended, cut, _numbers("step", info), seconds)
+    text, numbers = _text("step", observation), _numbers("step", info)
+    return Observed(text, number, ended, cut, numbers, seconds, state=_said("step", info, "state") or text)
+
+
+def _said(where: str, info: Mapping[str, Any], name: str) -> str:
+    """A text of `info`; something else under its name is the environment's own."""
+    value = info.get(name)
+    return _text(where, value) if isinstance(value, str) else ""
 
 
 def _text(where: str, value: Any) -> str:

@@ -22,6 +22,7 @@ class Turn:
     seconds: float  # that the environment took to answer
     action: str = ""  # what was sampled, as the environment got it
     observation: str = ""  # what it answered, also where that is not laid: behind the last turn
+    state: str = ""  # a digest of what it was taken in
 
     @property
     def tokens(self) -> int:
@@ -52,6 +53,8 @@ class Episode:
     )  # `success` and `metrics` of its last `info` that had any
     failure: Failure | None = None
     observation: str = ""  # the first, of its reset
+    step: int | None = None  # where a row is one turn: which of its conversation, from 0
+    rewards: tuple[float, ...] = ()  # and of all turns of that conversation
 
     @property
     def reward(self) -> float:

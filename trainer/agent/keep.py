@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import lcm
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from trainer.agent.episode import ENDS, Episode
 from trainer.agent.laying import placed_rewards
 from trainer.agent.search_metrics import search_metrics
+from trainer.agent.turnwise import rows_of_turns
 from trainer.config.schema import Config
 from trainer.errors import EpisodeError
 from trainer.grid import actor_grid, critic_grid, reference_grid
@@ -19,6 +21,7 @@ from trainer.metrics import summary
 from trainer.records import Metrics, Rollout, Scores
 from trainer.rows import take
 
+TURN = "turn"  # of `agent.rows`
 _HINTS = {
     "raised": "devkit agent check ENV runs an environment without a model",
     "wrong": "devkit agent check ENV says what an environment must give",
@@ -57,11 +60,32 @@ def whole(played: Rollout, config: Config, *, validate: bool = False) -> Rollout
         uid_B = played.prompts.uid_B
         gone_B = torch.isin(uid_B, uid_B[gone_B])
     kept = (~gone_B).nonzero().flatten()
-    even = 1 if validate else copies(config)
+    even = 1 if validate or agent.rows == TURN else copies(config)
     kept = kept[: len(kept) // even * even]
     if len(kept) < max(1, agent.min_kept * len(played)):
         raise _too_few(played, len(kept), config)
     return take(played, kept)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What came of a step's conversations. Without any, all three are the same."""
+
+    played: Rollout
+    whole: Rollout  # without those that failed
+    rows: Rollout  # what is trained on: these, or with `agent.rows=turn` a row for each of their turns
+
+    @property
+    def are_parts(self) -> bool:
+        return self.rows is not self.whole
+
+
+def kept(played: Rollout, config: Config) -> Kept:
+    """Raises EpisodeError, as `whole`."""
+    left = whole(played, config)
+    if left.episodes is None or config.agent.rows != TURN:
+        return Kept(played, left, left)
+    return Kept(played, left, rows_of_turns(left, copies(config)))
 
 
 def copies(config: Config) -> int:

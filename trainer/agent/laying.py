@@ -31,6 +31,7 @@ class Said:
     answered: Sequence[int] = ()  # what follows; empty behind the last turn
     action: str = ""  # the sampled tokens as text
     observation: str = ""  # the environment's answer as text
+    state: str = ""  # a digest of what the turn was taken in
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def lay(said: Sequence[Said]) -> Laid:
     turns = []
     for turn in said:
         start, count, more = len(ids), len(turn.sampled), len(turn.answered)
-        turns.append(Turn(start, start + count, turn.reward, turn.seconds, turn.action, turn.observation))
+        known = (turn.reward, turn.seconds, turn.action, turn.observation, turn.state)
+        turns.append(Turn(start, start + count, *known))
         ids += [*turn.sampled, *turn.answered]
         mask += [1] * count + [0] * more
         logp += [*turn.logp, *[0.0] * more]

@@ -18,6 +18,7 @@ from trainer.agent.contract import Observed
 from trainer.agent.episode import FAILED, LENGTH, TERMINATED, TRUNCATED, TURNS, Episode, Failure
 from trainer.agent.homes import Broken, Home, answered
 from trainer.agent.laying import Laid, Said, lay, left_padded, rollout_of
+from trainer.agent.messages import Messages, Past, digest
 from trainer.agent.speech import Speech
 from trainer.interfaces import Engine, Sampling
 from trainer.records import Prompts, Rollout, Row
@@ -39,6 +40,7 @@ class Limits:
     at_once: int  # environments
     context_tokens: int | None = None  # of prompt, turns and observations, with which a turn may still begin
     stop: tuple[str, ...] = ()  # texts that end a turn
+    turnwise: bool = False  # each turn has a prompt of its own, and the response is one turn's
 
 
 @dataclass(eq=False)
@@ -53,15 +55,24 @@ class _Trajectory:
     asked: float = 0.0
     seconds: float = 0.0
     observation: str = ""  # the first
+    instruction: str = ""  # before it
+    state: str = ""  # a digest of what the next turn is taken in
     prompt: list[int] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     numbers: dict[str, float] = field(default_factory=dict)
     ended: str = ""
     failure: Failure | None = None
 
-    @property
-    def context(self) -> list[int]:
+    def context(self, limits: Limits) -> list[int]:
+        if limits.turnwise and self.said:
+            return list(self.said[-1].answered)
         return self.prompt + lay(self.said).ids
+
+    @property
+    def past(self) -> list[Past]:
+        """Its turns so far."""
+        seen = [self.observation, *(turn.observation for turn in self.said)]
+        return [Past(text, turn.action, turn.reward) for text, turn in zip(seen, self.said, strict=False)]
 
     @property
     def label(self) -> str:
@@ -91,8 +102,9 @@ class Conversations:
         limits: Limits,
         home: Callable[[], Home],
         pad_id: int,
+        messages: Messages | None = None,
     ) -> None:
-        self._prompts, self._pad_id = prompts, pad_id
+        self._prompts, self._pad_id, self._messages = prompts, pad_id, messages or Messages()
         self._engine, self._speech, self._limits, self._home = engine, speech, limits, home
         self._sampling = replace(sampling, max_new_tokens=limits.turn_tokens, stop=limits.stop)
         given = [ids[mask.bool()].tolist() for ids, mask in zip(prompts.ids_BP, prompts.mask_BP, strict=True)]
@@ -167,6 +179,7 @@ class Conversations:
             return
         trajectory.seconds += observed.seconds
         trajectory.numbers |= observed.numbers
+        trajectory.state = digest(observed.state)
         if trajectory.said:
             self._answered(trajectory, observed)
         else:
@@ -174,8 +187,9 @@ class Conversations:
 
     def _begun(self, trajectory: _Trajectory, observed: Observed) -> None:
         """A row of a data file brings its prompt; another one's is what its environment shows."""
-        trajectory.observation = observed.text
-        trajectory.prompt = trajectory.prompt or self._speech.begin(observed.text)
+        trajectory.observation, trajectory.instruction = observed.text, observed.instruction
+        shown = self._messages.first(observed.text, observed.instruction)
+        trajectory.prompt = trajectory.prompt or self._speech.begin(shown, self._messages.system)
         count, limit = len(trajectory.prompt), self._limits.prompt_tokens
         if not 0 < count <= limit:
             said = f"its first observation has {count} tokens; data.max_prompt_length is {limit}"
@@ -192,7 +206,7 @@ class Conversations:
         elif len(trajectory.said) >= self._limits.turns:
             trajectory.ended = TURNS
         else:
-            answer = self._speech.reply(turn.sampled, observed.text)
+            answer = self._next(trajectory, observed)
             if not self._fits(trajectory, len(answer)):
                 trajectory.ended = LENGTH
             else:
@@ -201,14 +215,26 @@ class Conversations:
         if trajectory.ended:
             self._leave(trajectory)
 
+    def _next(self, trajectory: _Trajectory, observed: Observed) -> list[int]:
+        """What follows upon its last turn, up to the next one."""
+        if self._limits.turnwise:
+            shown = self._messages.alone(observed.text, trajectory.instruction, trajectory.past)
+            return self._speech.begin(shown, self._messages.system)
+        shown = self._messages.later(len(trajectory.said), observed.text)
+        return self._speech.reply(trajectory.said[-1].sampled, shown)
+
     def _fits(self, trajectory: _Trajectory, more: int) -> bool:
-        """Whether a turn can follow upon `more` tokens of an observation."""
+        """Whether a turn can follow upon `more` tokens of an observation, or of a prompt."""
+        if self._limits.turnwise:
+            return more <= self._limits.prompt_tokens
         room, limit = self._room(trajectory), self._limits.context_tokens
         context = len(trajectory.prompt) + self._limits.response_tokens - room + more
         return room > more and (limit is None or context <= limit)
 
     def _room(self, trajectory: _Trajectory) -> int:
         """Columns of its response that are left."""
+        if self._limits.turnwise:
+            return self._limits.response_tokens
         used = sum(len(turn.sampled) + len(turn.answered) for turn in trajectory.said)
         return self._limits.response_tokens - used
 
@@ -243,7 +269,7 @@ class Conversations:
                 self._leave(trajectory)
                 continue
             action = self._speech.action(ids[:count])
-            trajectory.said.append(Said(ids[:count], logp[:count], action=action))
+            trajectory.said.append(Said(ids[:count], logp[:count], action=action, state=trajectory.state))
             if self._is_late(trajectory):
                 continue
             self._ask(trajectory, "step", action)
@@ -257,7 +283,7 @@ class Conversations:
 
     def _call(self, ready: Sequence[_Trajectory]) -> Prompts:
         """What the engine is asked: contexts so far, whose draws depend on the row, its sample and the turn alone."""
-        ids_BP, mask_BP = left_padded([trajectory.context for trajectory in ready], self._pad_id)
+        ids_BP, mask_BP = left_padded([each.context(self._limits) for each in ready], self._pad_id)
 
         def numbers(values: Iterator[int]) -> torch.Tensor:
             return torch.tensor(list(values), dtype=torch.int64)

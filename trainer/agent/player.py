@@ -9,6 +9,7 @@ from typing import Any
 from trainer import user_file
 from trainer.agent.homes import Houses
 from trainer.agent.loop import Conversations, Limits
+from trainer.agent.messages import Messages
 from trainer.agent.source import SEARCH, Source, is_file
 from trainer.agent.speech import PLAIN, Speech
 from trainer.config.agent_schema import AgentConfig
@@ -46,6 +47,7 @@ def limits_of(config: Config) -> Limits:
         at_once=agent.max_envs,
         context_tokens=agent.max_context_tokens,
         stop=STOP if searching else (),
+        turnwise=agent.rows == "turn",
     )
 
 
@@ -58,7 +60,10 @@ class Player:
         assert agent.env is not None
         style = PLAIN if agent.env == SEARCH else agent.speech
         self._engine, self._limits, self._pad_id = engine, limits_of(spec.config), tokenizer.pad_token_id
+        self._messages = Messages.of(spec.config)
         self._speech = Speech(tokenizer, eos_ids, style, agent.max_observation_tokens)
+        if self._messages.system is not None:
+            self._speech.begin(".", self._messages.system)  # a template that refuses it says so before the first turn
         source = Source(agent.env, spec.environment, constructor(spec.config))
         self._houses = Houses(source, isolate=agent.isolate)
         weakref.finalize(self, self._houses.close)
@@ -73,4 +78,5 @@ class Player:
             limits=self._limits,
             home=self._houses.home,
             pad_id=self._pad_id,
+            messages=self._messages,
         ).play()

@@ -41,11 +41,12 @@ class Speech:
                 raise ModelError("agent.speech=chat, and the tokenizer has no chat template", hint=_HINT)
             self._between("an observation")  # what is wrong with the template shows before the first turn
 
-    def begin(self, observation: str) -> list[int]:
-        """The prompt: the first observation, up to where the model speaks."""
+    def begin(self, observation: str, system: str | None = None) -> list[int]:
+        """The prompt: the first observation, up to where the model speaks; `system` is said before it."""
         if self.style == PLAIN:
-            return self._encoded(observation)
-        return self._encoded(self._rendered([{"role": "user", "content": observation}]))
+            return self._encoded(observation if system is None else f"{system}\n{observation}")
+        said = [] if system is None else [{"role": "system", "content": system}]
+        return self._encoded(self._rendered([*said, {"role": "user", "content": observation}]))
 
     def reply(self, sampled: Sequence[int], observation: str) -> list[int]:
         """What follows upon a `sampled` turn: its end unless sampled, the observation, the next turn's beginning."""

@@ -10,7 +10,7 @@ class AgentConfig:
     """Ours: rollouts as conversations with an environment."""
 
     env: str | None = (
-        None  # frozen_lake, search, or a class in a file of yours as FILE.py:CLASS; null: one turn, no environment
+        None  # frozen_lake, roll_frozen_lake, sokoban, search, or a class of yours, FILE.py:CLASS; null: none, one turn
     )
     env_kwargs: list[str] = field(default_factory=list)  # of its constructor, as {size:3} or [size:3]
     episodes: int = (
@@ -21,7 +21,11 @@ class AgentConfig:
     max_turn_tokens: int | None = None  # sampled in a turn; null: data.max_response_length, which all turns share
     max_observation_tokens: int | None = None  # of what the environment answers, cut on its right; null: no limit
     max_context_tokens: int | None = None  # before a turn, prompt included; null: both limits of data together
+    rows: str = "conversation"  # what a row of the batch is: conversation | turn (with a prompt of its own)
+    history_length: int = 5  # turns that such a prompt tells of, its own included
     reward: str = "turn"  # turn (each on its turn's last token) | last (their sum on the trajectory's last)
+    template: str | None = None  # each observation's message, such as "Turn {turn_idx}: {observation}"; null: as it is
+    system_template: str | None = None  # what is said before the first one
     speech: str | None = None  # chat | plain; null: chat where the tokenizer has a template
     isolate: bool = True  # a process for each environment; False: in the rank's own, without deadlines, for a debugger
     max_envs: int = 128  # environments at once, for each engine

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from trainer.agent import source
+from trainer.agent import messages, source
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.files import FILE, Rows, kind_of, parsed
 from trainer.config.problems import Note, Problem
@@ -17,8 +17,16 @@ from trainer.config.schema import Config
 from trainer.config.search_r1 import length_notes
 
 _ENV = "agent.env"
+OF_TURNS = ("gigpo", "step_reinforce", "agentic_reinforce")  # estimators of `agent/by_turn.py`, which loads torch
 _DEFAULTS = vars(AgentConfig())
-_OF_TASKS = ("env_kwargs", "episodes", "val_episodes", "reward")  # of environments that make their own
+_OF_TASKS = (
+    "env_kwargs",
+    "episodes",
+    "val_episodes",
+    "reward",
+    "template",
+    "system_template",
+)  # of environments that make their own
 
 
 def env_kwargs(config: AgentConfig) -> dict[str, Any]:
@@ -70,6 +78,10 @@ def agent_problems(config: Config) -> Iterator[Problem]:
     if agent.val_episodes == 0 and config.trainer.val_only and source.makes_tasks(agent.env):
         message = "agent.val_episodes=0, and trainer.val_only has nothing else to do"
         yield Problem("agent.val_episodes", message, "give some")
+    known = (*messages.OF_TURN, *(messages.ALONE if agent.rows == "turn" else ()))
+    if agent.template is not None and (wrong := messages.unfit(agent.template, known)):
+        names = ", ".join(f"{{{name}}}" for name in known)
+        yield Problem("agent.template", f"agent.template {wrong}", f"it may have {names}, and {{{{ for a brace")
     yield from _refused(config)
 
 
@@ -117,6 +129,29 @@ def _refused(config: Config) -> Iterator[Problem]:
         yield Problem(key, message, f"leave out {key}", ("actor_rollout_ref.actor.state_masking",))
 
 
+def estimator_problems(config: Config) -> Iterator[Problem]:
+    """Of estimators that tell turns apart, and of whitening."""
+    algorithm, agent = config.algorithm, config.agent
+    key, name = "algorithm.adv_estimator", algorithm.adv_estimator
+    if name == "reinforce_plus_plus" and algorithm.whiten_advantages is False:
+        message = f"algorithm.whiten_advantages=False, and {key}={name} is what whitens"
+        yield Problem("algorithm.whiten_advantages", message, f"set {key}=reinforce", (key,))
+    if name not in OF_TURNS:
+        return
+    if agent.env is None:
+        yield Problem(
+            key, f"{key}={name} tells turns apart, and {_ENV} is null", f"give {_ENV}: docs/agents.md", (_ENV,)
+        )
+        return
+    if not config.actor_rollout_ref.actor.state_masking:
+        masking = "actor_rollout_ref.actor.state_masking"
+        message = f"{masking}=False trains on observations, and {key}={name} has no advantages for them"
+        yield Problem(masking, message, f"leave out {masking}", (key,))
+    if name != "agentic_reinforce" and agent.reward == "last" and agent.rows == "conversation":
+        message = f"agent.reward=last leaves nothing for the turns that {key}={name} compares, but the last"
+        yield Problem("agent.reward", message, "set agent.reward=turn", (key,))
+
+
 def _refused_beside_tasks(config: Config) -> Iterator[Problem]:
     """Of an environment that makes its own tasks."""
     for key, files in {"data.train_files": config.data.train_files, "data.val_files": config.data.val_files}.items():
@@ -131,6 +166,9 @@ def _refused_beside_tasks(config: Config) -> Iterator[Problem]:
 def _search_problems(config: Config) -> Iterator[Problem]:
     """Of `agent.env=search`."""
     agent = config.agent
+    if agent.rows == "turn":
+        message = f"agent.rows=turn, and {_ENV}={source.SEARCH} is one text, whose answer alone is scored"
+        yield Problem("agent.rows", message, "leave out agent.rows", (_ENV,))
     if agent.speech == "chat":
         message = f"agent.speech=chat, and {_ENV}={source.SEARCH} is one text: nothing stands between its turns"
         yield Problem("agent.speech", message, "leave out agent.speech", (_ENV,))
@@ -159,6 +197,8 @@ def agent_notes(config: Config) -> Iterator[Note]:
                 yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {why}")
         yield from length_notes(config)
         return
+    if agent.rows == "conversation" and agent.history_length != _DEFAULTS["history_length"]:
+        yield Note("inert", "agent.history_length", "agent.history_length has no effect: agent.rows is conversation")
     if agent.val_episodes == 0:
         yield Note("here", "agent.val_episodes", "agent.val_episodes is 0: validation is off")
     limits = ("turn_timeout", "trajectory_timeout") if not agent.isolate else ("turn_timeout",)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.agent.source import makes_tasks
-from trainer.config.agents import agent_notes, agent_problems, rows_of
+from trainer.config.agents import agent_notes, agent_problems, estimator_problems, rows_of
 from trainer.config.batches import MicroBatches, arithmetic_problems, micro_batch_sizes, size_notes
 from trainer.config.expected import Expected, expected
 from trainer.config.files import (
@@ -171,6 +171,7 @@ def setting_problems(config: Config) -> Iterator[Problem]:
     yield from engine_problems(config)
     yield from capsule_problems(config)
     yield from _restricted_problems(config)
+    yield from estimator_problems(config)
     if config.algorithm.adv_estimator == "gae" and not config.uses_critic:
         message = "critic.enable=False leaves algorithm.adv_estimator=gae without values"
         yield Problem("critic.enable", message, "choose an estimator that needs none, such as grpo")

@@ -175,7 +175,9 @@ _ANYWHERE = tuple(
     f" critic.model.override_config.* {_O}.engine_kwargs.*"
     f" data.apply_chat_template_kwargs.* {_A}.optim.override_optimizer_config.*"
     " critic.optim.override_optimizer_config.* ray_kwargs.ray_init.*"
-    " algorithm.masked_gae trainer.seed trainer.step_timeout trainer.max_rollout_drift trainer.rollout_drift_action"
+    " algorithm.masked_gae algorithm.reward_normalization.* algorithm.reward_clip algorithm.step_reward_gamma"
+    " algorithm.episode_reward_weight algorithm.step_reward_weight algorithm.whiten_advantages algorithm.advantage_clip"
+    " trainer.seed trainer.step_timeout trainer.max_rollout_drift trainer.rollout_drift_action"
     " trainer.grace_period trainer.console_metrics trainer.capsule_dir trainer.capsule_freq trainer.capsule_weights"
     " global_profiler.ranks global_profiler.all_ranks"
     " retriever.url retriever.serve retriever.topk retriever.timeout".split()

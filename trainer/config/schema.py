@@ -13,6 +13,9 @@ from omegaconf import II
 
 from trainer.agent.source import makes_tasks
 from trainer.config.agent_schema import AgentConfig, SearchRewardConfig
+from trainer.config.algorithm_schema import AlgorithmConfig as AlgorithmConfig
+from trainer.config.algorithm_schema import KlCtrlConfig as KlCtrlConfig
+from trainer.config.algorithm_schema import RolloutCorrectionConfig as RolloutCorrectionConfig
 from trainer.config.retriever_schema import RetrieverConfig
 
 
@@ -248,34 +251,6 @@ class CriticConfig:
     loss_agg_mode: str = II("actor_rollout_ref.actor.loss_agg_mode")
     grad_clip: float = 1.0
     megatron: CriticMegatronConfig = field(default_factory=CriticMegatronConfig)
-
-
-@dataclass(frozen=True)
-class KlCtrlConfig:
-    type: str = "fixed"  # fixed | adaptive
-    kl_coef: float = 0.001
-    horizon: int = 10000  # samples; adaptive
-    target_kl: float = 0.1  # nats per token; adaptive
-
-
-@dataclass(frozen=True)
-class RolloutCorrectionConfig:
-    rollout_is: str | None = None  # truncated importance sampling: token | sequence; null: off
-    rollout_is_threshold: float = 2.0  # the largest weight
-    rollout_is_batch_normalize: bool = False  # weights over their mean in the batch
-
-
-@dataclass(frozen=True)
-class AlgorithmConfig:
-    adv_estimator: str = "gae"  # gae | grpo | rloo | reinforce_plus_plus
-    gamma: float = 1.0
-    lam: float = 1.0
-    masked_gae: bool = True  # ours: false is the recursion of verl before July 2025
-    norm_adv_by_std_in_grpo: bool = True
-    use_kl_in_reward: bool = False
-    kl_penalty: str = "kl"  # kl (k1) | abs | mse (k2) | low_var_kl (k3)
-    kl_ctrl: KlCtrlConfig = field(default_factory=KlCtrlConfig)
-    rollout_correction: RolloutCorrectionConfig = field(default_factory=RolloutCorrectionConfig)
 
 
 @dataclass(frozen=True)

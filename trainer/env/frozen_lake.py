@@ -63,7 +63,7 @@ class FrozenLake:
             self._drawn = random.Random(seed)
         self.board = self._given or drawn_board(self._drawn, self._size, self._p)
         self.place = find(self.board, START)
-        return (self.text if self._terse else f"{INSTRUCTIONS}\n\n{self.text}"), {}
+        return (self.text if self._terse else f"{INSTRUCTIONS}\n\n{self.text}"), {"state": self.text}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """One move. An answer without one changes nothing."""
@@ -94,7 +94,7 @@ class FrozenLake:
         return self.board[self.place[0]][self.place[1]]
 
     def _info(self, *, valid: bool) -> dict[str, Any]:
-        return {"success": self._here == GOAL, "metrics": {"valid": float(valid)}}
+        return {"success": self._here == GOAL, "metrics": {"valid": float(valid)}, "state": self.text}
 
     def _move_in(self, action: str) -> int | None:
         if self._terse:

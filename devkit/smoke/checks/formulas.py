@@ -11,8 +11,10 @@ import torch
 from devkit.smoke import recompute
 from devkit.smoke.checks import recorded
 from devkit.smoke.checks.outcome import AS_COMPUTED, Outcome, look_at
-from devkit.smoke.made_up_batches import experience
+from devkit.smoke.made_up_batches import conversations, experience
 from trainer import ppo, scan
+from trainer.agent import by_turn
+from trainer.config.algorithm_schema import RewardNormalizationConfig
 from trainer.config.choices import CHOICES
 from trainer.config.schema import AlgorithmConfig, Config, KlCtrlConfig, RolloutCorrectionConfig
 from trainer.records import Experience
@@ -22,14 +24,22 @@ ESTIMATORS = CHOICES["algorithm.adv_estimator"]
 KINDS = (*CHOICES["algorithm.kl_penalty"],)
 MODES = CHOICES["actor_rollout_ref.actor.loss_agg_mode"]
 BASE = AlgorithmConfig(gamma=0.9, lam=0.7, use_kl_in_reward=True, kl_penalty="low_var_kl")
+NORMS = {
+    "group": RewardNormalizationConfig("traj_group_id", "group", "group"),
+    "tag": RewardNormalizationConfig("tags", "group", None),
+    "batch": RewardNormalizationConfig("batch", "batch", "batch"),
+    "group and batch": RewardNormalizationConfig("traj_group_id", "group", "batch"),
+}
 Found = Iterator[tuple[str, Outcome]]
 
 
 def as_published(seed: int) -> Outcome:
     """Estimators, KL estimators and its coefficient, importance weights, aggregation of losses."""
     count = 0
-    for about in (_aggregation, _kl, _coefficients, _weights, _estimators):  # as one leads to another
-        for name, found in about(experience(seed)):
+    made_up = experience(seed)
+    parts = [about(made_up) for about in (_aggregation, _kl, _coefficients, _weights, _estimators)]  # one leads on
+    for part in (*parts, _turns(conversations(seed))):
+        for name, found in part:
             count += 1
             if found.ok is False:
                 return Outcome(False, f"{name}, on generated numbers: {found.detail}")
@@ -38,11 +48,25 @@ def as_published(seed: int) -> Outcome:
 
 def _estimators(seen: Experience) -> Found:
     for name in ESTIMATORS:
-        yield name, _estimated(seen, replace(BASE, adv_estimator=name))
+        if name not in by_turn.ESTIMATORS:
+            yield name, _estimated(seen, replace(BASE, adv_estimator=name))
     yield "grpo without deviation", _estimated(seen, replace(BASE, adv_estimator="grpo", norm_adv_by_std_in_grpo=False))
     yield "gae of verl before July 2025", _estimated(seen, replace(BASE, masked_gae=False))
+    yield "gae that is not whitened", _estimated(seen, replace(BASE, whiten_advantages=False))
     long = experience(len(seen), groups=2, samples=1, columns=scan.LONG + 5)
     yield f"gae of {scan.LONG + 5} tokens", _estimated(long, replace(BASE, gamma=0.999, lam=0.98))
+
+
+def _turns(talks: Experience) -> Found:
+    """Of conversations, and of rewards by group."""
+    for name in by_turn.ESTIMATORS:
+        yield name, _estimated(talks, replace(BASE, adv_estimator=name))
+    for name, norm in NORMS.items():
+        for estimator in ("grpo", *by_turn.ESTIMATORS):
+            config = replace(BASE, adv_estimator=estimator, reward_normalization=norm, use_kl_in_reward=False)
+            yield f"{estimator} of rewards by {name}", _estimated(talks, config)
+    clipped = replace(BASE, adv_estimator="agentic_reinforce", advantage_clip=1.2, reward_clip=0.9)
+    yield "advantages whitened and clipped", _estimated(talks, replace(clipped, whiten_advantages=True))
 
 
 def _estimated(seen: Experience, config: AlgorithmConfig) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,7 +11,8 @@ from torch import Tensor
 from devkit.smoke import recompute
 from devkit.smoke.checks.outcome import AS_COMPUTED, SAME_POLICY_TOLERANCE, Outcome, look_at, place_of
 from devkit.smoke.recompute import tokens_of
-from trainer import ppo
+from trainer import ppo, shaping
+from trainer.agent import by_turn
 from trainer.config.schema import AlgorithmConfig
 from trainer.group import WorkerGroup
 from trainer.records import Experience, Rollout, TrainBatch
@@ -22,6 +23,10 @@ from trainer.rollout.settings import sampling_of
 # Engine and trainer compute the same fp32 log-probs in batches of different shapes: about 1e-6 apart. Weights one
 # update old, a temperature on one side or a shift by one token put them 1e-3 to several nats apart.
 LOGP_TOLERANCE = 1e-4
+FORMULAS: dict[str, Callable[..., object]] = {  # of those that are not in ppo.py
+    **dict.fromkeys(by_turn.COMPARE_TURNS, shaping.shaped),
+    by_turn.AGENTIC_REINFORCE: by_turn.from_turn_to_turn,
+}
 OF_RESPONSES = ("grpo", "rloo")  # one advantage for all tokens of a response; what is called its return is the same
 
 
@@ -75,12 +80,12 @@ def rewards(experience: Experience, expected_B: Tensor) -> Outcome:
     wrong = int(((placed_B - expected_B).abs() > 1e-6).sum())
     if wrong:
         said = f"{wrong} of {len(rows)} rows have a score that does not match their response"
-        return Outcome(False, f"{said}: {look_at(WorkerGroup.score)}, or at {place_of(ppo.place_scores)}")
+        return Outcome(False, f"{said}: {look_at(WorkerGroup.score)}, or at {place_of(shaping.place_scores)}")
     elsewhere_BT = experience.scores_BT.index_put((rows, last_B), torch.zeros(len(rows)))
     strewn = int(elsewhere_BT.any(-1).sum())
     if strewn:
         said = f"{strewn} of {len(rows)} rows have scores before the last token"
-        return Outcome(False, f"{said}: {look_at(ppo.place_scores)}")
+        return Outcome(False, f"{said}: {look_at(shaping.place_scores)}")
     return Outcome(True, f"{len(rows)} scores match their rows")
 
 
@@ -146,7 +151,7 @@ def advantages_as_computed(batch: TrainBatch, expected: recompute.Advantages | N
     if expected is None:
         return Outcome(None, "devkit has no formula for this estimator")
     seen, count = batch.experience, 0
-    formula = getattr(ppo, expected.estimator, ppo.estimate)
+    formula = FORMULAS.get(expected.estimator, getattr(ppo, expected.estimator, ppo.estimate))
     whitening = ppo.estimate if expected.estimator == "gae" else formula
     returns = ("return", batch.returns_BT, expected.returns, formula)
     advantages = ("advantage", batch.advantages_BT, expected.advantages, whitening)

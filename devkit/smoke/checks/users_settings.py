@@ -6,7 +6,7 @@ from devkit.smoke.checks.outcome import Outcome
 from devkit.smoke.plain_adamw import lr_factor
 from trainer.config.schema import Config
 
-IN_GROUPS = ("grpo", "rloo")  # estimators that compare a prompt's responses with each other
+IN_GROUPS = ("grpo", "rloo", "gigpo")  # estimators that compare a prompt's responses with each other
 
 
 def command_settings(full: Config, steps: int) -> Outcome:
