@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from trainer.records import LogProbs, Prompts, Rollout, Scores, Totals, TrainBatch, UpdateReport
+from trainer.records import LogProbs, Prompts, Rollout, Row, Sample, Scores, Totals, TrainBatch, UpdateReport
 
 if TYPE_CHECKING:
     from trainer.asked import Asked
+    from trainer.rollout.server import Answer
 
 Args = Sequence[tuple[Any, ...] | None]  # of a phase, by rank of the run; a rank with None is left out
 Clock = Callable[[str], AbstractContextManager[object]]  # times a phase under a name
@@ -88,7 +89,7 @@ class Sampling:
     do_sample: bool
     ignore_eos: bool
     seed: int
-    stop: tuple[str, ...] = ()  # a text ends with the token that completes one of these; of the engine hf alone
+    stop: tuple[str, ...] = ()  # a turn ends with the token that completes one of these; of conversations alone
 
 
 class Engine(Protocol):
@@ -118,6 +119,59 @@ class Engine(Protocol):
 
     def wake(self) -> None:
         """Takes it again, now and not only when it is needed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """The next turn of a conversation."""
+
+    row: int  # among the prompts that are played
+    sample: Sample
+    turn: int  # from 0
+    ids: Sequence[int]  # all that is read
+    most: int  # tokens that it may have
+    of: Row
+
+
+class Talk(Protocol):
+    """Conversations with an engine, turn by turn."""
+
+    gathers: bool  # it computes what it is asked at once, as one batch
+    gone: bool  # the engine has died: what is open has no answer
+
+    @property
+    def lines(self) -> Sequence[Any]:
+        """What to wait for: each has a `fileno` that can be read when there is an answer."""
+        ...
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        """Each will have an answer, unless the engine dies. A row is asked once at a time."""
+        ...
+
+    def drop(self, row: int) -> None:
+        """Nobody waits for its answer any more."""
+        ...
+
+    def patience(self) -> float | None:
+        """Seconds after which `take` is to be called though no line can be read; None: it need not be."""
+        ...
+
+    def take(self) -> list[Answer]:
+        """The answers that are there, by row. Raises EngineError, DeadlineError."""
+        ...
+
+    def close(self) -> None:
+        """Ends them, whatever is open."""
+        ...
+
+
+@runtime_checkable
+class Talks(Protocol):
+    """An engine that answers a turn as soon as it is done, beside others. `Engine` may be one."""
+
+    def talk(self, prompts: Prompts, sampling: Sampling) -> Talk:
+        """For conversations that begin with `prompts`."""
         ...
 
 

@@ -70,18 +70,6 @@ def test_its_arguments_are_a_mapping_or_a_list(lake: Command) -> None:
         (("agent.env=frozen_lak",), "agent.env", "is no environment", "did you mean frozen_lake?"),
         (("agent.env=lake.py",), "agent.env", "is no environment", "agent.env=FILE.py:CLASS"),
         (("agent.env=gone.py:Lake",), "agent.env", "gone.py is not a file", "a Python file"),
-        (
-            (f"{ROLLOUT}.name=sglang", f"{ROLLOUT}.tensor_model_parallel_size=1"),
-            "actor_rollout_ref.rollout.name",
-            "does not play",
-            "set",
-        ),
-        (
-            (f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.tensor_model_parallel_size=1"),
-            "actor_rollout_ref.rollout.name",
-            "does not play",
-            "set",
-        ),
         (("custom_reward_function.path={file}",), "custom_reward_function.path", "beside agent.env", "leave out"),
         (
             ("actor_rollout_ref.actor.state_masking=False",),
@@ -108,6 +96,11 @@ def test_what_cannot_be_is_said_with_what_can(
     found = problems(lake(*(word.replace("{file}", str(file)) for word in words)))
     assert list(found) == [key], found
     assert said in found[key][0] and hint in found[key][1], found
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_every_engine_plays(lake: Command, engine: str) -> None:
+    assert problems(lake(f"{ROLLOUT}.name={engine}", f"{ROLLOUT}.tensor_model_parallel_size=1")) == {}
 
 
 def test_data_files_are_refused(lake: Command, command: Command) -> None:

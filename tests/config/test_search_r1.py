@@ -30,7 +30,7 @@ def test_the_seeds_command_searches(local_seed: Callable[[Path], list[str]]) -> 
     assert (data.max_prompt_length, data.max_response_length, data.truncation) == (2048, 4096, "left")
     assert (config.retriever.url, config.retriever.topk) == ("http://127.0.0.1:8000/retrieve", 3)
     assert config.actor_rollout_ref.actor.state_masking is True and config.algorithm.masked_gae is False
-    assert config.actor_rollout_ref.rollout.name == "hf"
+    assert config.actor_rollout_ref.rollout.name == "vllm"
 
 
 def test_the_seeds_command_is_taken_and_told_of_its_lengths(
@@ -41,8 +41,6 @@ def test_the_seeds_command_is_taken_and_told_of_its_lengths(
     (said,) = [line for line in lines if "its formula" in line]
     assert said.startswith("warning: ") and "2048 + 500 * 3 + 500 * 4 = 5548" in said and "=4096" in said
     assert "Of 5 turns at their limits, 3 fit" in said and "Raise data.max_prompt_length to 5548" in said
-    (engine,) = [line for line in lines if "does not play conversations yet" in line]
-    assert engine.startswith(f"warning: {O}.name=vllm")
     # a line for each key that is another here
     for key in ("max_turns", "data.max_start_length", "data.max_obs_length", "data.max_prompt_length"):
         assert [line for line in lines if line.startswith(f"note: {key} is ")], key

@@ -97,13 +97,9 @@ def test_a_key_that_asks_for_nothing_is_a_note() -> None:
     assert notes["max_turns"].message == "max_turns has no effect: nothing is searched"
 
 
-def test_the_seed_of_search_r1_is_warned_about_and_the_others_are_not(
-    local_seed: Callable[[Path], list[str]],
-) -> None:
+def test_the_seeds_are_not_warned_about(local_seed: Callable[[Path], list[str]]) -> None:
     said = {script.stem: warnings(local_seed(script)) for script in SEED_SCRIPTS}
-    assert {name for name, lines in said.items() if lines} == {"003_search_r1"}
-    (line,) = said["003_search_r1"]
-    assert line == f"warning: {O}.name=vllm does not play conversations yet: the engine is hf, which is slower"
+    assert {name for name, lines in said.items() if lines} == set()
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,11 @@ import torch
 
 from trainer.config import load
 from trainer.config.schema import Config
+from trainer.group import WorkerGroup
+from trainer.local import LocalPool
 from trainer.precision import in_precision
 from trainer.records import Prompts, Row
+from trainer.spec import RunSpec
 
 ENGINES = [
     pytest.param(name, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"not installed: make test-{name}"))
@@ -117,6 +120,32 @@ def prompts() -> Prompts:
     mask_BP[0, :3] = 0
     rows = tuple(Row(i, "f", "openai/gsm8k", "1") for i in range(8))
     return Prompts(ids_BP, mask_BP, torch.arange(8), torch.zeros(8, dtype=torch.long), rows)
+
+
+class World:
+    """One rank in this process, its engine beside it."""
+
+    def __init__(self, config: Config, environment: str | None = None) -> None:
+        self.config = config
+        self.pool = LocalPool()
+        self.pool.build(RunSpec(config, None, 3, environment))
+        self.workers = WorkerGroup(self.pool, config)
+
+    @property
+    def engine(self) -> Any:
+        return self.pool.roles.engine
+
+    def same_weights(self) -> bool:
+        """By checksums of whole tensors; on CUDA the actor's are fp32 and the engine's bf16."""
+        (engine,), (actor,) = (self.workers.checksums(role) for role in ("engine", "actor"))
+        return engine.keys() == actor.keys() if CUDA else engine == actor
+
+    def change_weights(self, seed: int) -> None:
+        dice = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for weight in self.pool.roles.actor.module.parameters():
+                local = weight.to_local()
+                local.add_(0.05 * torch.randn(local.shape, generator=dice).to(local.device))
 
 
 def gap(workers: Any, rollout: Any) -> float:

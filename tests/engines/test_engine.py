@@ -13,11 +13,10 @@ import psutil
 import pytest
 import torch
 
-from tests.engines.conftest import AGREE, CUDA, RESPONSE, ROLLOUT, gap
+from tests.engines.conftest import AGREE, CUDA, RESPONSE, ROLLOUT, World, gap
 from trainer.config.schema import Config
 from trainer.errors import DeadlineError, EngineError, WeightMismatch
 from trainer.group import WorkerGroup
-from trainer.local import LocalPool
 from trainer.records import Prompts
 from trainer.rollout import bucket, push
 from trainer.rollout.handle import EngineHandle, gone
@@ -26,32 +25,6 @@ from trainer.spec import RunSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 MODEL_PROCESS = {"sglang": 2, "vllm": 0}  # which of an engine's processes holds the model
-
-
-class World:
-    """One rank in this process, its engine beside it."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.pool = LocalPool()
-        self.pool.build(RunSpec(config, None, 3))  # type: ignore[arg-type]
-        self.workers = WorkerGroup(self.pool, config)
-
-    @property
-    def engine(self) -> Any:
-        return self.pool.roles.engine
-
-    def same_weights(self) -> bool:
-        """By checksums of whole tensors; on CUDA the actor's are fp32 and the engine's bf16."""
-        (engine,), (actor,) = (self.workers.checksums(role) for role in ("engine", "actor"))
-        return engine.keys() == actor.keys() if CUDA else engine == actor
-
-    def change_weights(self, seed: int) -> None:
-        dice = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for weight in self.pool.roles.actor.module.parameters():
-                local = weight.to_local()
-                local.add_(0.05 * torch.randn(local.shape, generator=dice).to(local.device))
 
 
 @pytest.fixture(scope="module")

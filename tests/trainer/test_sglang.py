@@ -6,15 +6,17 @@ import asyncio
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from tests.trainer.stubbed import DRAW, PART, gpu_spec, spec_of
+from tests.trainer.stubbed import DRAW, PART, Conversation, gpu_spec, spec_of
 from trainer.errors import ConfigError, EngineError
-from trainer.rollout import sglang, versions
+from trainer.rollout import exchange, sglang, versions
+from trainer.rollout.exchange import Asked
 from trainer.rollout.server import PartSpec
 from trainer.rollout.sglang import LOADER, SglangEngine, accepted, arguments, environment, sampling_parameters
 
@@ -31,7 +33,13 @@ class Core:
         self.answer = answer
         self.calls: list[str] = []
         self.given: dict[str, Any] = {}
+        self.aborted: list[str] = []
+        self.tokenizer_manager = SimpleNamespace(abort_request=lambda rid: self.aborted.append(rid))
         self.turns = {token: asyncio.Event() for token in range(10)}
+
+    def set(self, token: int) -> None:
+        """From another thread than its own."""
+        self.loop.call_soon_threadsafe(self.turns[token].set)
 
     async def async_generate(self, **given: Any) -> dict[str, Any]:
         self.given = given
@@ -190,6 +198,59 @@ def test_sampling_in_sglangs_names() -> None:
     assert (given["stop_token_ids"], given["ignore_eos"]) == ([1, 2], False)
     endless = sampling_parameters(replace(DRAW, stop_ids=()))
     assert (endless["stop_token_ids"], endless["ignore_eos"]) == (None, True)
+
+
+def test_a_text_that_ends_a_turn_is_a_pattern() -> None:
+    """`stop` looks through as many tokens as the tokenizer would make of it; a model may say it in more."""
+    given = sampling_parameters(replace(DRAW, stop=("</search>", "a.b")))
+    assert (given["stop_regex"], given["no_stop_trim"]) == (["</search>", r"a\.b"], True) and "stop" not in given
+    assert not {"stop_regex", "no_stop_trim"} & sampling_parameters(DRAW).keys()
+    spoken = arguments(replace(ON_CPU, tokenizer="/t"), PART)
+    assert (spoken["skip_tokenizer_init"], spoken["tokenizer_path"]) == (False, "/t")
+    assert "tokenizer_path" not in arguments(ON_CPU, PART)
+
+
+# -- conversations
+
+
+@pytest.fixture
+def conversation(core: Core, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Conversation]:
+    made = Conversation(engine_over(core, monkeypatch), tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_turn_is_answered_when_it_is_done_beside_others(core: Core, conversation: Conversation) -> None:
+    conversation.ask(Asked(0, [1, 9], 5, 0), Asked(1, [2, 8], 6, 0))
+    core.set(2)
+    assert conversation.answer() == (1, [2, 8], [-2.0, -8.0])
+    conversation.ask(Asked(1, [3, 7], 4, 0))
+    core.set(3)
+    assert conversation.answer() == (1, [3, 7], [-3.0, -7.0])
+    assert core.given["sampling_params"]["max_new_tokens"] == 4
+    core.set(1)
+    assert conversation.answer() == (0, [1, 9], [-1.0, -9.0])
+    conversation.hang_up()
+    assert core.aborted == [] and conversation.ended() is None
+
+
+def test_what_nobody_waits_for_any_more_is_aborted(core: Core, conversation: Conversation) -> None:
+    conversation.ask(Asked(0, [1, 9], 5, 0), Asked(1, [2, 8], 5, 0), Asked(2, [3], 5, 0))
+    exchange.drop(conversation.line, 0)
+    conversation.ask(Asked(3, [4], 5, 0))
+    core.set(4)
+    assert conversation.answer() == (3, [4], [-4.0])
+    assert len(core.aborted) == 1
+    conversation.hang_up()
+    assert conversation.ended() is None and len(set(core.aborted)) == 3
+
+
+def test_a_prompt_that_is_refused_ends_the_conversations(core: Core, conversation: Conversation) -> None:
+    """The rank sees that the line is at its end, and asks the call why."""
+    conversation.ask(Asked(0, [1, 9], 5, 0), Asked(1, [5] * 4, 5, 0))
+    with pytest.raises(EOFError):
+        conversation.answer()
+    assert "refused a prompt of 4 tokens" in str(conversation.ended()) and len(core.aborted) == 1
 
 
 # -- updates

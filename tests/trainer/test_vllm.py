@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from tests.trainer.stubbed import DRAW, PART, gpu_spec
+from tests.trainer.stubbed import DRAW, PART, Conversation, gpu_spec
 from trainer.config.schema import RolloutConfig
 from trainer.errors import EngineError
-from trainer.rollout import memory
+from trainer.rollout import exchange, memory
+from trainer.rollout.exchange import Asked
 from trainer.rollout.memory import GIB, Needed
-from trainer.rollout.server import PartSpec
+from trainer.rollout.server import Draw, PartSpec
 from trainer.rollout.vllm import VllmEngine, arguments, logprobs_mode, named
 
 SPEC = gpu_spec("vllm")
@@ -27,9 +29,10 @@ class Core:
     def __init__(self) -> None:
         self.open: dict[str, list[int]] = {}
         self.seen: list[str] = []
+        self.draws: list[Draw] = []
 
     def add_request(self, request_id: str, prompt: dict[str, list[int]], params: Any) -> None:
-        assert params is DRAW
+        self.draws.append(params)
         if len(prompt["prompt_token_ids"]) > 3:
             raise ValueError("longer than the maximum model length")
         assert request_id not in self.seen
@@ -96,6 +99,45 @@ def test_sampling_in_vllms_names() -> None:
     assert (given["max_tokens"], given["temperature"], given["top_p"], given["top_k"]) == (4, 0.7, 0.9, 5)
     assert (given["stop_token_ids"], given["ignore_eos"], given["logprobs"]) == ([1, 2], False, 0)
     assert named(replace(DRAW, stop_ids=()))["ignore_eos"]
+
+
+def test_texts_that_end_a_turn_and_seeds_of_its_own() -> None:
+    given = named(replace(DRAW, stop=("</search>",), own_seed=-7))
+    assert (given["stop"], given["include_stop_str_in_output"], given["detokenize"]) == (["</search>"], True, True)
+    assert given["skip_special_tokens"] is False and given["seed"] == -7
+    assert not {"stop", "seed"} & named(DRAW).keys() and named(DRAW)["detokenize"] is False
+    spoken = arguments(replace(SPEC, tokenizer="/t"), PART)
+    assert (spoken["skip_tokenizer_init"], spoken["tokenizer"]) == (False, "/t")
+    assert "tokenizer" not in arguments(SPEC, PART)
+
+
+@pytest.fixture
+def conversation(engine: VllmEngine, tmp_path: Path) -> Iterator[Conversation]:
+    made = Conversation(engine, tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_turn_is_answered_when_it_is_done_beside_others(core: Core, conversation: Conversation) -> None:
+    """A request is done after as many steps as its first token says, and a long one holds up nobody."""
+    conversation.ask(Asked(0, [10**9, 9], 5, 100), Asked(1, [2, 8], 6, 101))
+    assert conversation.answer() == (1, [2, 8], [-2.0, -8.0])
+    conversation.ask(Asked(1, [3, 7], 4, 102))
+    assert conversation.answer() == (1, [3, 7], [-3.0, -7.0])
+    assert [(draw.max_new_tokens, draw.own_seed) for draw in core.draws] == [(5, 100), (6, 101), (4, 102)]
+    exchange.drop(conversation.line, 0)
+    conversation.ask(Asked(2, [1], 4, 103))
+    assert conversation.answer() == (2, [1], [-1.0]) and core.open == {}
+    conversation.ask(Asked(0, [10**9, 9], 5, 104))
+    conversation.hang_up()
+    assert conversation.ended() is None and core.open == {}
+
+
+def test_a_prompt_that_is_refused_ends_the_conversations(core: Core, conversation: Conversation) -> None:
+    conversation.ask(Asked(0, [10**9, 9], 5, 0), Asked(1, [5] * 4, 5, 0))
+    with pytest.raises(EOFError):
+        conversation.answer()
+    assert "refused a prompt of 4 tokens" in str(conversation.ended()) and core.open == {}
 
 
 def test_arguments_on_a_gpu_on_a_cpu_and_over_nodes() -> None:

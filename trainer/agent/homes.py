@@ -152,12 +152,13 @@ class Apart:
         self._line.close()
 
 
-def answered(homes: Sequence[Home], timeout_s: float | None) -> set[int]:
-    """Positions of those that have answered; waits until one has, or for `timeout_s`."""
+def answered(homes: Sequence[Home], timeout_s: float | None, lines: Sequence[Any] = ()) -> set[int]:
+    """Positions of those that have answered; waits until one has, or one of `lines` can be read, or for `timeout_s`."""
     here = {i for i, home in enumerate(homes) if isinstance(home, Inline)}
     apart = {home: i for i, home in enumerate(homes) if not isinstance(home, Inline)}
-    found = wait(list(apart), 0 if here else timeout_s) if apart else []  # type: ignore[arg-type]
-    return here | {apart[home] for home in found}  # type: ignore[index]
+    others: list[Any] = [*apart, *lines]
+    found = set(wait(others, 0 if here else timeout_s)) if others else set[Any]()
+    return here | {i for home, i in apart.items() if home in found}
 
 
 def node() -> str:

@@ -1,27 +1,27 @@
-"""Conversations of many trajectories at once: each goes on as soon as its environment has answered.
+"""Conversations of many trajectories at once: each goes on as soon as its environment, or its engine, has answered.
 
 The engine `hf` computes a batch at a time, and a batch ends with its longest turn. So what is ready is asked of it
 together, and it is waited for the others GATHER_S at most: quick environments make the same batches in every run, and
-a slow one delays nobody for longer.
+a slow one delays nobody for longer. An engine that `Talks` is asked at once, and answers each turn when it is done.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import torch
-
+from trainer.agent.batches import Batches
 from trainer.agent.contract import Observed
 from trainer.agent.episode import FAILED, LENGTH, TERMINATED, TRUNCATED, TURNS, Episode, Failure
 from trainer.agent.homes import Broken, Home, answered
 from trainer.agent.laying import Laid, Said, lay, left_padded, rollout_of
 from trainer.agent.messages import Messages, Past, digest
 from trainer.agent.speech import Speech
-from trainer.interfaces import Engine, Sampling
+from trainer.interfaces import Engine, Request, Sampling, Talk, Talks
 from trainer.records import Prompts, Rollout, Row
+from trainer.rollout.server import Answer
 
 GATHER_S = 0.25  # for which trajectories that are ready wait for others
 SEED = "seed"  # of a row's `extra_info`: its environment's
@@ -47,6 +47,7 @@ class Limits:
 class _Trajectory:
     """One row on its way; `home` while it has an environment."""
 
+    number: int  # of the row
     row: Row
     uid: int
     sample: int
@@ -105,23 +106,31 @@ class Conversations:
         messages: Messages | None = None,
     ) -> None:
         self._prompts, self._pad_id, self._messages = prompts, pad_id, messages or Messages()
-        self._engine, self._speech, self._limits, self._home = engine, speech, limits, home
-        self._sampling = replace(sampling, max_new_tokens=limits.turn_tokens, stop=limits.stop)
+        self._speech, self._limits, self._home = speech, limits, home
+        sampling = replace(sampling, max_new_tokens=limits.turn_tokens, stop=limits.stop)
+        self._talk: Talk = (
+            engine.talk(prompts, sampling) if isinstance(engine, Talks) else Batches(engine, sampling, pad_id)
+        )
         given = [ids[mask.bool()].tolist() for ids, mask in zip(prompts.ids_BP, prompts.mask_BP, strict=True)]
-        samples = zip(prompts.rows, prompts.samples, given, strict=True)
-        self._all = [_Trajectory(row, uid, sample, prompt=ids) for row, (uid, sample), ids in samples]
+        samples = enumerate(zip(prompts.rows, prompts.samples, given, strict=True))
+        self._all = [_Trajectory(i, row, uid, sample, prompt=ids) for i, (row, (uid, sample), ids) in samples]
         self._queue = deque(self._all)
         self._asked: list[_Trajectory] = []  # of their environments
         self._ready: list[_Trajectory] = []  # for the engine
+        self._speaking: dict[int, _Trajectory] = {}  # asked of the engine, by row
 
     def play(self) -> Rollout:
         """A row of a failed trajectory, or of one whose engine died, has no tokens; the former has a failure."""
         try:
-            while self._queue or self._asked or self._ready:
+            while self._queue or self._asked or self._ready or self._speaking:
+                if self._talk.gone:
+                    self._lose()
+                    break
                 self._gather()
                 if self._ready:
-                    self._generate()
+                    self._speak()
         finally:
+            self._talk.close()
             for trajectory in self._all:  # after an error
                 self._leave(trajectory, kill=True)
         failed = [trajectory.failure is not None for trajectory in self._all]
@@ -134,7 +143,7 @@ class Conversations:
     # -- environments
 
     def _admit(self) -> None:
-        while self._queue and len(self._asked) + len(self._ready) < self._limits.at_once:
+        while self._queue and len(self._asked) + len(self._ready) + len(self._speaking) < self._limits.at_once:
             trajectory = self._queue.popleft()
             trajectory.began = time.monotonic()
             trajectory.home = self._home()
@@ -149,23 +158,44 @@ class Conversations:
     def _gather(self) -> None:
         """Takes answers until somebody is ready and nobody else is about to be. Who comes to an end makes room."""
         self._admit()
-        while self._asked:
-            found = answered([_home(each) for each in self._asked], self._patience())
+        while (self._asked or self._speaking) and not self._talk.gone:
+            found = answered([_home(each) for each in self._asked], self._patience(), self._talk.lines)
             for trajectory in [self._asked[i] for i in sorted(found)]:
                 self._asked.remove(trajectory)
                 self._hear(trajectory)
-            now = time.monotonic()
-            for trajectory in [each for each in self._asked if each.deadline(self._limits)[0] <= now]:
-                self._asked.remove(trajectory)
-                self._give_up(trajectory)
+            self._give_up_late()
+            for answer in self._talk.take():
+                self._said(answer)
             self._admit()
-            if self._ready and not any(now - each.asked < GATHER_S for each in self._asked):
+            if self._ready and not self._others_are_about(time.monotonic()):
                 return
+
+    def _others_are_about(self, now: float) -> bool:
+        """Whether it is worth a moment to make one batch of those that are ready and others."""
+        return self._talk.gathers and any(now - each.asked < GATHER_S for each in self._asked)
+
+    def _give_up_late(self) -> None:
+        now = time.monotonic()
+        for trajectory in [each for each in self._asked if each.deadline(self._limits)[0] <= now]:
+            self._asked.remove(trajectory)
+            self._give_up(trajectory)
+        for trajectory in [each for each in self._speaking.values() if self._end(each) <= now]:
+            del self._speaking[trajectory.number]
+            self._talk.drop(trajectory.number)
+            self._is_late(trajectory)
+
+    def _end(self, trajectory: _Trajectory) -> float:
+        """When it takes too long, whoever it waits for."""
+        limit = self._limits.trajectory_s
+        return float("inf") if limit is None else trajectory.began + limit
 
     def _patience(self) -> float | None:
         """Seconds until something must be done though nobody has answered; None: nothing must."""
         now = time.monotonic()
         ends = [each.deadline(self._limits)[0] for each in self._asked]
+        ends += [self._end(each) for each in self._speaking.values()]
+        if (engine := self._talk.patience()) is not None:
+            ends.append(now + engine)
         if self._ready:
             ends += [each.asked + GATHER_S for each in self._asked if now - each.asked < GATHER_S] or [now]
         first = min(ends)
@@ -256,47 +286,42 @@ class Conversations:
 
     # -- the engine
 
-    def _generate(self) -> None:
-        """A turn of all that are ready; each acts on its environment at once."""
+    def _speak(self) -> None:
+        """A turn of all that are ready."""
         ready, self._ready = self._ready, []
-        ready.sort(key=lambda each: (each.uid, each.sample))  # whoever answered first
-        answers = self._engine.generate(self._call(ready), self._sampling)
-        lengths = answers.mask_BT.sum(-1).tolist()
-        rows = zip(ready, answers.response_BT.tolist(), answers.logp_BT.tolist(), lengths, strict=True)
-        for trajectory, ids, logp, count in rows:
-            if not count:  # the engine died: the driver revives it, and asks for the whole row again
-                trajectory.said = []
-                self._leave(trajectory)
-                continue
-            action = self._speech.action(ids[:count])
-            trajectory.said.append(Said(ids[:count], logp[:count], action=action, state=trajectory.state))
-            if self._is_late(trajectory):
-                continue
+        self._speaking |= {each.number: each for each in ready}
+        self._talk.ask([self._request(each) for each in ready])
+
+    def _request(self, trajectory: _Trajectory) -> Request:
+        return Request(
+            trajectory.number,
+            (trajectory.uid, trajectory.sample),
+            turn=len(trajectory.said),
+            ids=trajectory.context(self._limits),
+            most=min(self._room(trajectory), self._limits.turn_tokens),
+            of=trajectory.row,
+        )
+
+    def _said(self, answer: Answer) -> None:
+        """It acts on its environment at once."""
+        trajectory = self._speaking.pop(answer.index)
+        action = self._speech.action(answer.token_ids)
+        trajectory.said.append(Said(answer.token_ids, answer.logprobs, action=action, state=trajectory.state))
+        if not self._is_late(trajectory):
             self._ask(trajectory, "step", action)
 
+    def _lose(self) -> None:
+        """The engine died: the driver revives it, and asks for the whole rows of all that have no end."""
+        for trajectory in (*self._speaking.values(), *self._ready, *self._asked):
+            trajectory.said = []
+            self._leave(trajectory, kill=True)
+
     def _is_late(self, trajectory: _Trajectory) -> bool:
-        limit = self._limits.trajectory_s
-        if limit is None or time.monotonic() - trajectory.began < limit:
+        if time.monotonic() < self._end(trajectory):
             return False
+        limit = self._limits.trajectory_s
         self._fail(trajectory, "late", f"it was not at its end after agent.trajectory_timeout={limit:g} s")
         return True
-
-    def _call(self, ready: Sequence[_Trajectory]) -> Prompts:
-        """What the engine is asked: contexts so far, whose draws depend on the row, its sample and the turn alone."""
-        ids_BP, mask_BP = left_padded([each.context(self._limits) for each in ready], self._pad_id)
-
-        def numbers(values: Iterator[int]) -> torch.Tensor:
-            return torch.tensor(list(values), dtype=torch.int64)
-
-        return Prompts(
-            ids_BP,
-            mask_BP,
-            uid_B=numbers(each.uid for each in ready),
-            sample_B=numbers(each.sample for each in ready),
-            rows=tuple(each.row for each in ready),
-            turn_B=numbers(len(each.said) for each in ready),
-            room_B=numbers(self._room(each) for each in ready),
-        )
 
 
 def seed_in(row: Row) -> int:

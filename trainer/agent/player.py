@@ -13,9 +13,8 @@ from trainer.agent.messages import Messages
 from trainer.agent.source import SEARCH, Source, is_file
 from trainer.agent.speech import PLAIN, Speech
 from trainer.config.agent_schema import AgentConfig
-from trainer.config.agents import constructor
+from trainer.config.agents import constructor, stop_texts
 from trainer.config.schema import Config
-from trainer.env.search import STOP
 from trainer.interfaces import Engine, Sampling
 from trainer.records import Prompts, Rollout
 from trainer.spec import RunSpec
@@ -46,7 +45,7 @@ def limits_of(config: Config) -> Limits:
         trajectory_s=agent.trajectory_timeout if agent.isolate else None,
         at_once=agent.max_envs,
         context_tokens=agent.max_context_tokens,
-        stop=STOP if searching else (),
+        stop=stop_texts(config),
         turnwise=agent.rows == "turn",
     )
 

@@ -15,6 +15,7 @@ from trainer.config.files import FILE, Rows, kind_of, parsed
 from trainer.config.problems import Note, Problem
 from trainer.config.schema import Config
 from trainer.config.search_r1 import length_notes
+from trainer.env.search import STOP
 
 _ENV = "agent.env"
 OF_TURNS = ("gigpo", "step_reinforce", "agentic_reinforce")  # estimators of `agent/by_turn.py`, which loads torch
@@ -52,6 +53,11 @@ def constructor(config: Config) -> dict[str, Any]:
     """What the environment that `agent.env` names is made with. Raises ValueError, as `env_kwargs`."""
     agent = config.agent
     return {"turns": agent.max_turns} if agent.env == source.SEARCH else env_kwargs(agent)
+
+
+def stop_texts(config: Config) -> tuple[str, ...]:
+    """Texts with which a turn ends."""
+    return STOP if config.agent.env == source.SEARCH else ()
 
 
 def rows_of(config: AgentConfig) -> Rows:
@@ -109,11 +115,6 @@ def _environment_problems(env: str) -> Iterator[Problem]:
 
 def _refused(config: Config) -> Iterator[Problem]:
     """Keys that would act on what a conversation does not have."""
-    rollout = config.actor_rollout_ref.rollout
-    if rollout.name != "hf":
-        key = "actor_rollout_ref.rollout.name"
-        message = f"{key}={rollout.name} does not play conversations yet, and {_ENV} asks for them"
-        yield Problem(key, message, f"set {key}=hf, or leave out {_ENV}")
     if source.makes_tasks(config.agent.env):
         yield from _refused_beside_tasks(config)
     else:

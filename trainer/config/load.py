@@ -118,10 +118,6 @@ def _sort_out(overrides: Sequence[Override], *, searching: bool) -> _Given:
         for key, value in _leaves(override.key, override.value):
             _take(given, key, value)
     _tell_unmet(given)
-    if searching:
-        chosen, notes = search_r1.engine({key: value for key, (value, _) in given.values.items()})
-        given.values |= {key: (value, f"command line, as {value} for now") for key, value in chosen.items()}
-        given.notes += notes
     return given
 
 

@@ -18,7 +18,7 @@ from trainer.config.schema import Config
 
 URL = "http://127.0.0.1:8000/retrieve"
 NOT_SEARCHED = "nothing is searched"  # why its keys do nothing elsewhere
-_ENV, _ENGINE = "agent.env", "actor_rollout_ref.rollout.name"
+_ENV = "agent.env"
 _MASKING = "actor_rollout_ref.actor.state_masking"
 _TURNS, _TURN, _OBSERVED = "agent.max_turns", "agent.max_turn_tokens", "agent.max_observation_tokens"
 _CONTEXT, _START, _REST = "agent.max_context_tokens", "data.max_prompt_length", "data.max_response_length"
@@ -103,15 +103,6 @@ def default_notes(given: Mapping[str, Any]) -> Iterator[Note]:
         yield Note("dialect", _MASKING, f"{_MASKING} is False, as in search-r1: what was retrieved is trained on, too")
     if "retriever.url" in defaults(given):
         yield Note("dialect", "retriever.url", f"retriever.url is {URL}, as in search-r1")
-
-
-def engine(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Note]]:
-    """Which engine plays: the serving engines do not yet, so a command for one of them gets `hf` and a warning."""
-    name = given.get(_ENGINE)
-    if name not in ("sglang", "vllm"):
-        return {}, []
-    message = f"{_ENGINE}={name} does not play conversations yet: the engine is hf, which is slower"
-    return {_ENGINE: "hf"}, [Note("risk", _ENGINE, message)]
 
 
 def length_notes(config: Config) -> Iterator[Note]:

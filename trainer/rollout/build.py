@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from trainer.config.agents import stop_texts
 from trainer.config.schema import Config
 from trainer.interfaces import Engine
 from trainer.learner.models import Source, actor_dtype, empty_causal_lm, read_config
@@ -88,6 +89,7 @@ def spec_of(config: Config, model: str, dtype: str, device: str) -> EngineSpec:
     if rollout.name == "vllm":
         options = {**options, "logprobs_mode": vllm.logprobs_mode(rollout)}
     tokens = config.data.max_prompt_length + config.data.max_response_length
+    written = config.actor_rollout_ref.model.tokenizer_path
     return EngineSpec(
         name=rollout.name,
         model=model,
@@ -102,6 +104,7 @@ def spec_of(config: Config, model: str, dtype: str, device: str) -> EngineSpec:
         releases_memory=rollout.free_cache_engine,
         seed=config.trainer.seed,
         options={name: value for name, value in options.items() if value is not None and name != "replicas"},
+        tokenizer=(local_path(written) if written else model) if stop_texts(config) else "",
     )
 
 

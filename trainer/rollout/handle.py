@@ -177,11 +177,15 @@ class EngineHandle:
             done, _ = ray.wait([answer], timeout=min(LOOK_S, left) if self.others else left)
             if done:
                 return
-            for other in self.others:
-                if fate := other.lost():
-                    raise PartLost(f"{other} {fate}: {self} was to {doing}", hint="see Ray's logs on that node")
+            self.require_others(doing)
             if left <= LOOK_S:
-                raise self._late(doing)
+                raise self.late(doing)
+
+    def require_others(self, doing: str) -> None:
+        """Raises PartLost where another part is gone. Does not wait."""
+        for other in self.others:
+            if fate := other.lost():
+                raise PartLost(f"{other} {fate}: {self} was to {doing}", hint="see Ray's logs on that node")
 
     def _get(self, answer: Any, doing: str) -> Any:
         try:
@@ -198,7 +202,8 @@ class EngineHandle:
                 hint="Ray's log of that worker has the traceback",
             ) from error
 
-    def _late(self, doing: str) -> DeadlineError:
+    def late(self, doing: str) -> DeadlineError:
+        """What is raised at the end of `timeout_s`."""
         return DeadlineError(
             f"{self}: no answer within {self.timeout_s:.0f} s; it was to {doing}",
             hint="`ray stack` on its node shows what it is doing; the limit is "

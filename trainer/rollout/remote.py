@@ -29,6 +29,7 @@ from trainer.rollout.layout import Group, Part, Place, form_groups
 from trainer.rollout.push import Push, combined
 from trainer.rollout.server import Draw, EngineSpec, PartSpec
 from trainer.rollout.sums import Sums
+from trainer.rollout.talk import Talk
 
 ON_ROCM = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")  # the last filters for the others
 _KEPT: list[RemoteEngine] = []  # what this process has started, one: starting takes half a minute
@@ -99,6 +100,16 @@ class RemoteEngine:
                 self.loaded = False
         return assemble(prompts, answers, self.pad_id)
 
+    def talk(self, prompts: Prompts, sampling: Sampling) -> Talk:
+        """Of the leader, for conversations that begin with its `prompts`."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        handle = self.handles[0] if self.leads and self.loaded else None
+        return Talk(handle, self._draw(sampling), len(prompts), died=self._died)
+
+    def _died(self) -> None:
+        self.loaded = False
+
     def _draw(self, sampling: Sampling) -> Draw:
         return Draw(
             max_new_tokens=sampling.max_new_tokens,
@@ -107,6 +118,7 @@ class RemoteEngine:
             top_k=sampling.top_k if sampling.do_sample else -1,
             stop_ids=() if sampling.ignore_eos else self.eos_ids,
             seed=sampling.seed,
+            stop=sampling.stop,
         )
 
     def sleep(self) -> None:

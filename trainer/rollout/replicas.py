@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from trainer.errors import TrainerError
 from trainer.quiet import quiet_engine
-from trainer.rollout.server import Answer, Draw, EngineSpec, PartSpec, start_engine
+from trainer.rollout.exchange import Door, Line
+from trainer.rollout.server import REPORT_FOLDER, Answer, Draw, EngineSpec, PartSpec, start_engine
 
 if TYPE_CHECKING:  # it imports torch
     from trainer.rollout.memory import Needed
@@ -70,9 +71,9 @@ def start(spec: EngineSpec, part: PartSpec) -> Replicas:
     assert part.nodes == 1 and spec.tensor_parallel == 1, "each has the one GPU"
     spawn = multiprocessing.get_context("spawn")
     links = []
-    for each in split(spec, spec.replicas):
+    for number, each in enumerate(split(spec, spec.replicas)):
         here, there = spawn.Pipe()
-        own = replace(part, address=f"127.0.0.1:{_free_port()}")
+        own = replace(part, address=f"127.0.0.1:{_free_port()}", replica=number)
         spawn.Process(target=serve, args=(there, each, own, os.getpid()), name="replica").start()
         there.close()  # or its end would not be seen here
         links.append(here)
@@ -108,6 +109,14 @@ class Replicas:
                 del waiting[link]
         if failure is not None:  # once the others are done: the next call must not hear their answers
             raise failure
+
+    def converse(self, line: Line, draw: Draw) -> None:
+        """Nobody does: its rank speaks to each of them."""
+        raise NotImplementedError
+
+    def converse_each(self, draw: Draw, session: str) -> None:
+        """Until the rank has hung up on all of them."""
+        self._all("converse", draw, session)
 
     def send(self, message: str) -> None:
         self._all("send", message)
@@ -160,6 +169,7 @@ def serve(link: Connection[Any, Any], spec: EngineSpec, part: PartSpec, parent: 
     except TrainerError as error:
         link.send(error)
         return
+    door = Door(os.environ[REPORT_FOLDER], part.replica)
     link.send(engine.version)
     while True:
         try:
@@ -167,9 +177,14 @@ def serve(link: Connection[Any, Any], spec: EngineSpec, part: PartSpec, parent: 
         except (EOFError, ConnectionError):
             os._exit(0)
         try:
-            done = getattr(engine, name)(*arguments)
-            for some in done if name == "generate" else ():
-                link.send(some)
+            if name == "converse":
+                draw, session = arguments
+                with door.opened(session) as line:
+                    engine.converse(line, draw)
+            else:
+                done = getattr(engine, name)(*arguments)
+                for some in done if name == "generate" else ():
+                    link.send(some)
             link.send(None)
         except TrainerError as error:
             link.send(error)

@@ -24,12 +24,16 @@ def uniform_streams(prompts: Prompts, sampling: Sampling) -> Tensor:
     turns = [0] * len(prompts) if prompts.turn_B is None else prompts.turn_B.tolist()
     samples = zip(prompts.uid_B.tolist(), prompts.sample_B.tolist(), strict=True)
     for (uid, sample), turn in zip(samples, turns, strict=True):
-        of_turn = struct.pack("<q", turn) if turn else b""  # the first one draws as a response of one turn does
-        key = struct.pack("<qqq", sampling.seed, uid, sample) + of_turn
-        digest = hashlib.blake2b(key, digest_size=8).digest()
-        generator = torch.Generator().manual_seed(struct.unpack("<q", digest)[0])
+        generator = torch.Generator().manual_seed(seed_of(sampling.seed, uid, sample, turn))
         rows.append(torch.rand(sampling.max_new_tokens, generator=generator, dtype=torch.float64))
     return torch.stack(rows)
+
+
+def seed_of(seed: int, uid: int, sample: int, turn: int = 0) -> int:
+    """Of the draws of one turn: a signed number of 64 bits. The first turn draws as a response of one turn does."""
+    of_turn = struct.pack("<q", turn) if turn else b""
+    digest = hashlib.blake2b(struct.pack("<qqq", seed, uid, sample) + of_turn, digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def filters(sampling: Sampling) -> list[LogitsProcessor]:

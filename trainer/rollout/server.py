@@ -10,13 +10,15 @@ import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from trainer.errors import EngineError
 from trainer.quiet import quiet_engine
+from trainer.rollout.exchange import Door, Line
 from trainer.rollout.report_folder import ReportFolder
 
 if TYPE_CHECKING:  # it imports torch
+    from trainer.rollout.replicas import Replicas
     from trainer.rollout.wire import Report
 
 ADAPTERS = {"sglang": "trainer.rollout.sglang", "vllm": "trainer.rollout.vllm"}
@@ -44,6 +46,7 @@ class EngineSpec:
     replicas: int = 1  # engines on the one GPU, which share the sequences: `trainer.rollout.replicas`
     cache_tokens: int = 0  # of the KV cache at most; 0: as many as the memory has room for
     small: bool = False  # the model's work for a token is shorter than the engine's
+    tokenizer: str = ""  # folder or hub id; given where texts end a turn, "" where the engine needs no text
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class PartSpec:
     address: str  # HOST:PORT where the parts of an engine meet
     node: str = ""  # its address
     gpu_variable: str = "CUDA_VISIBLE_DEVICES"
+    replica: int = 0  # of those that share its GPU
 
     @property
     def where(self) -> str:
@@ -81,8 +85,10 @@ class Draw:
     temperature: float
     top_p: float
     top_k: int  # -1: off
-    stop_ids: tuple[int, ...]  # empty: nothing but the length ends a response
+    stop_ids: tuple[int, ...]  # empty: nothing but length and texts end a response
     seed: int
+    stop: tuple[str, ...] = ()  # a response ends with the token that completes one of these, which is kept
+    own_seed: int | None = None  # of one request alone; None: it is drawn with the engine's generator
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,10 @@ class Adapter(Protocol):
 
     def generate(self, prompts: Sequence[Sequence[int]], draw: Draw) -> Iterator[list[Answer]]:
         """Answers in the order in which they are done."""
+        ...
+
+    def converse(self, line: Line, draw: Draw) -> None:
+        """Answers what is asked over `line`, each as soon as it is done, until the rank hangs up."""
         ...
 
     def send(self, message: str) -> None:
@@ -137,6 +147,7 @@ class EngineServer:
         quiet_engine(spec.options)
         self._reports = ReportFolder()
         os.environ[REPORT_FOLDER] = str(self._reports.path)
+        self._door = Door(str(self._reports.path)) if spec.replicas == 1 else None  # else each has its own
         if spec.device == "cuda":
             show_gpus(part)
         self._released: set[str] = set()
@@ -155,6 +166,15 @@ class EngineServer:
         """Answers as they come, several at a time."""
         self._resume("weights", "kv_cache")
         yield from self.engine.generate(prompts, draw)
+
+    def converse(self, draw: Draw, session: str) -> None:
+        """Answers what its rank asks over the lines that it opens for `session`, until it closes them."""
+        self._resume("weights", "kv_cache")
+        if self._door is None:
+            cast("Replicas", self.engine).converse_each(draw, session)
+            return
+        with self._door.opened(session) as line:
+            self.engine.converse(line, draw)
 
     def begin_update(self) -> None:
         self._resume("weights")

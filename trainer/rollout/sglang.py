@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
+import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
 from trainer.errors import EngineError
+from trainer.rollout.exchange import Asked, Dropped, Line
 from trainer.rollout.server import GATHER_S, Answer, Draw, EngineSpec, PartSpec, refused_prompt
 from trainer.rollout.versions import require_version
 
@@ -79,12 +83,14 @@ def arguments(spec: EngineSpec, part: PartSpec) -> dict[str, Any]:
         # What is released is lost, and a generation may follow without an update in between.
         "enable_weights_cpu_backup": cuda and spec.releases_memory,
         "custom_weight_loader": [LOADER],
-        "skip_tokenizer_init": True,  # tokens in, tokens out
+        "skip_tokenizer_init": not spec.tokenizer,  # tokens in, tokens out
         "skip_server_warmup": True,
         "gc_threshold": COLLECT_AFTER,
         "sleep_on_idle": True,  # else an idle engine takes a whole core while the trainer works
         "log_level": "error",
     }
+    if spec.tokenizer:
+        chosen["tokenizer_path"] = spec.tokenizer
     if spec.cache_tokens:
         chosen["max_total_tokens"] = spec.cache_tokens
     if spec.small:
@@ -133,10 +139,52 @@ class SglangEngine:
             for task in pending:  # after one that failed
                 task.cancel()
 
+    def converse(self, line: Line, draw: Draw) -> None:
+        self._engine.loop.run_until_complete(self._converse(line, draw))
+
+    async def _converse(self, line: Line, draw: Draw) -> None:
+        """Each request is a task. What the rank says and tasks that fail come through one queue."""
+        loop = asyncio.get_running_loop()
+        heard: asyncio.Queue[Asked | Dropped | EngineError | None] = asyncio.Queue()
+
+        def hear(said: Asked | Dropped | None) -> None:
+            with contextlib.suppress(RuntimeError):  # this side has ended first, and the loop with it
+                loop.call_soon_threadsafe(heard.put_nowait, said)
+
+        line.listen(hear)
+        open_: dict[int, asyncio.Task[None]] = {}
+
+        async def turn(asked: Asked) -> None:
+            parameters = sampling_parameters(replace(draw, max_new_tokens=asked.most))
+            try:
+                answer = await self._answer(asked.row, asked.ids, parameters)
+            except EngineError as error:
+                heard.put_nowait(error)
+            else:
+                line.answer(asked.row, answer.token_ids, answer.logprobs)
+
+        try:
+            while (said := await heard.get()) is not None:
+                if isinstance(said, EngineError):
+                    raise said
+                if isinstance(said, Asked):
+                    open_[said.row] = loop.create_task(turn(said))
+                elif said.row in open_:
+                    open_[said.row].cancel()
+        finally:
+            for task in open_.values():
+                task.cancel()
+            await asyncio.gather(*open_.values(), return_exceptions=True)
+
     async def _answer(self, index: int, prompt: Sequence[int], parameters: dict[str, Any]) -> Answer:
-        output = await self._engine.async_generate(
-            input_ids=[int(token) for token in prompt], sampling_params=parameters, return_logprob=True
-        )
+        name = uuid.uuid4().hex
+        try:
+            output = await self._engine.async_generate(
+                input_ids=[int(token) for token in prompt], sampling_params=parameters, return_logprob=True, rid=name
+            )
+        except asyncio.CancelledError:
+            self._engine.tokenizer_manager.abort_request(rid=name)  # before 0.5.20 it would be computed to its end
+            raise
         meta = output["meta_info"]
         finish = meta.get("finish_reason") or {}
         if finish.get("type") == "abort":
@@ -212,7 +260,7 @@ def accepted(answer: Any) -> tuple[bool, str]:
 
 def sampling_parameters(draw: Draw) -> dict[str, Any]:
     """SGLang's names. Its log-probs are of the temperature-scaled distribution, before top-p and top-k."""
-    return {
+    given: dict[str, Any] = {
         "max_new_tokens": draw.max_new_tokens,
         "temperature": draw.temperature,
         "top_p": draw.top_p,
@@ -220,3 +268,8 @@ def sampling_parameters(draw: Draw) -> dict[str, Any]:
         "stop_token_ids": list(draw.stop_ids) or None,
         "ignore_eos": not draw.stop_ids,
     }
+    if draw.stop:
+        # Not `stop`: for such a text SGLang looks through as many tokens as its tokenizer makes of it, and a model may
+        # spell it in more. For a pattern it looks through one per character.
+        given |= {"stop_regex": [re.escape(text) for text in draw.stop], "no_stop_trim": True}
+    return given

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import itertools
 import os
+import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from trainer.config.schema import RolloutConfig
 from trainer.quiet import errors_only
+from trainer.rollout.exchange import Asked, Dropped, Line
 from trainer.rollout.server import GATHER_S, Answer, Draw, EngineSpec, PartSpec, refused_prompt
 from trainer.rollout.versions import require_version
 
@@ -82,11 +85,13 @@ def arguments(spec: EngineSpec, part: PartSpec) -> dict[str, Any]:
         "enforce_eager": not (cuda and spec.cuda_graphs),
         "enable_sleep_mode": cuda and spec.releases_memory,
         "worker_extension_cls": EXTENSION,
-        "skip_tokenizer_init": True,  # tokens in, tokens out
+        "skip_tokenizer_init": not spec.tokenizer,  # tokens in, tokens out
         "generation_config": "vllm",  # none of the model's own defaults
         "disable_log_stats": True,
         "use_tqdm_on_load": not errors_only(spec.options),  # also where it captures graphs
     }
+    if spec.tokenizer:
+        chosen["tokenizer"] = spec.tokenizer
     if not cuda:
         chosen |= {"worker_cls": CPU_WORKER, "kv_cache_memory_bytes": CPU_CACHE}
     if part.nodes > 1:
@@ -142,6 +147,32 @@ class VllmEngine:
             if open_:  # the next generation must not find them
                 self._engine.abort_request(list(open_))
 
+    def converse(self, line: Line, draw: Draw) -> None:
+        """A step of the engine at a time; what was said meanwhile is heard before the next one."""
+        heard: queue.SimpleQueue[Asked | Dropped | None] = queue.SimpleQueue()
+        line.listen(heard.put)
+        open_: dict[str, int] = {}  # the row of each request
+        try:
+            while True:
+                while not open_ or not heard.empty():
+                    said = heard.get()
+                    if said is None:
+                        return
+                    if isinstance(said, Asked):
+                        own = replace(draw, max_new_tokens=said.most, own_seed=said.seed)
+                        open_[self._add(said.ids, self._sampling(own))] = said.row
+                    else:
+                        dropped = [name for name, row in open_.items() if row == said.row]
+                        self._engine.abort_request(dropped)
+                        open_ = {name: row for name, row in open_.items() if name not in dropped}
+                for output in self._engine.step():
+                    if output.finished:
+                        answer = answer_of(open_.pop(output.request_id), output.outputs[0])
+                        line.answer(answer.index, answer.token_ids, answer.logprobs)
+        finally:
+            if open_:
+                self._engine.abort_request(list(open_))
+
     def _add(self, prompt: Sequence[int], sampling: Any) -> str:
         name = str(next(self._names))
         tokens = [int(token) for token in prompt]
@@ -184,7 +215,7 @@ def sampling_parameters(draw: Draw) -> Any:
 
 def named(draw: Draw) -> dict[str, Any]:
     """vLLM's names."""
-    return {
+    given: dict[str, Any] = {
         "max_tokens": draw.max_new_tokens,
         "temperature": draw.temperature,
         "top_p": draw.top_p,
@@ -192,5 +223,8 @@ def named(draw: Draw) -> dict[str, Any]:
         "stop_token_ids": list(draw.stop_ids),
         "ignore_eos": not draw.stop_ids,
         "logprobs": 0,  # of the drawn token alone
-        "detokenize": False,
+        "detokenize": bool(draw.stop),
     }
+    if draw.stop:  # which may be of special tokens, too
+        given |= {"stop": list(draw.stop), "include_stop_str_in_output": True, "skip_special_tokens": False}
+    return given if draw.own_seed is None else {**given, "seed": draw.own_seed}

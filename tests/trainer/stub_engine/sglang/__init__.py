@@ -103,7 +103,7 @@ class Engine:
         return True, ""
 
     async def async_generate(
-        self, *, input_ids: list[int], sampling_params: dict[str, Any], return_logprob: bool
+        self, *, input_ids: list[int], sampling_params: dict[str, Any], return_logprob: bool, rid: str
     ) -> dict[str, Any]:
         if len(input_ids) > LONGEST:
             return {"meta_info": {"finish_reason": {"type": "abort", "message": "too long for the context"}}}
