@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from torch import Tensor
 
 from trainer import drift, ppo
 from trainer.agent import keep
 from trainer.config.schema import Config
 from trainer.data.reading import Data
+from trainer.errors import NotFinite
+from trainer.finite import DIVERGED
 from trainer.phases import Phases
 from trainer.records import Rollout, Scores
 from trainer.samples import dump
@@ -45,16 +49,6 @@ def require_agreement(result: ppo.StepResult, config: Config, tracker: Tracker) 
     tracker.note(f"{error.message}; {error.hint}")
 
 
-def tell_skipped(result: ppo.StepResult, tracker: Tracker) -> None:
-    """Of optimizer steps that were left out. In fp16 that is how the loss scale is found: the metrics say so."""
-    for role, report in {"actor": result.actor, "critic": result.critic}.items():
-        if report is not None and report.skipped and report.loss_scale is None:
-            tracker.note(
-                f"step {result.progress.step}: {report.skipped} of {len(report.steps)} optimizer steps of the {role} "
-                "were skipped: their gradient was not finite"
-            )
-
-
 def tell_failures(result: ppo.StepResult, tracker: Tracker) -> None:
     """Of conversations whose environment failed: how many, and the first."""
     failures = keep.failures(result.kept.played) if result.kept is not None else ()
@@ -64,3 +58,32 @@ def tell_failures(result: ppo.StepResult, tracker: Tracker) -> None:
             f"step {result.progress.step}: {count} trajector{'ies' if count > 1 else 'y'} failed and "
             f"{'were' if count > 1 else 'was'} left out; the first: {failures[0]}"
         )
+
+
+class Aftermath:
+    """Looks at each step of a run. Raises what ends the run for it."""
+
+    def __init__(self, config: Config, steps: int) -> None:
+        self._config, self._steps = config, steps  # the run's
+        self._taken, self._skipped = Counter[str](), Counter[str]()
+
+    def look(self, result: ppo.StepResult, tracker: Tracker) -> None:
+        """Raises DriftError, and NotFinite in the last step of a run in which a model was not trained in any."""
+        require_agreement(result, self._config, tracker)
+        tell_failures(result, tracker)
+        for role, report in {"actor": result.actor, "critic": result.critic}.items():
+            if report is not None and report.loss_scale is None:  # in fp16 that is how the loss scale is found
+                self._taken[role] += len(report.steps) - report.skipped
+                self._skipped[role] += report.skipped
+                if report.skipped:
+                    skipped = f"{report.skipped} of {len(report.steps)} optimizer steps of the {role} were skipped"
+                    tracker.note(f"step {result.progress.step}: {skipped}: their gradient was not finite")
+        if result.progress.step == self._steps:
+            self._require_trained(result, tracker)
+
+    def _require_trained(self, result: ppo.StepResult, tracker: Tracker) -> None:
+        for role, count in self._skipped.items():
+            if count and not self._taken[role]:
+                tracker.log(result.progress.step, result.metrics)
+                said = f"the {role} is as it was when this run began: all {count} of its optimizer steps were skipped"
+                raise NotFinite(f"{said}, for their gradient was never finite", hint=DIVERGED)

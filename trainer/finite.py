@@ -16,7 +16,7 @@ from torch import Tensor
 from trainer.errors import NotFinite
 from trainer.records import Rollout, TrainBatch
 
-_DIVERGED = (
+DIVERGED = (
     "the weights have diverged, or a precision is too low: continue from an earlier checkpoint with a smaller "
     "optim.lr, or compute in fp32 (fsdp_config.dtype); trainer.capsule_dir records a step for trainer.replay"
 )
@@ -39,7 +39,7 @@ def require_batch(batch: TrainBatch) -> None:
         "critic/advantages": batch.advantages_BT,
         "rollout_corr/rollout_is": batch.weights_BT,
     }
-    for named, hint in ((models, _DIVERGED), (rewards, _TOO_LARGE)):
+    for named, hint in ((models, DIVERGED), (rewards, _TOO_LARGE)):
         for key, x_BT in named.items():
             if x_BT is not None:
                 _require(key, x_BT, seen.rollout, hint)
@@ -58,7 +58,7 @@ def _require_loss(key: str, loss: Tensor, rollout: Rollout, parts: Mapping[str, 
     if math.isfinite(value):
         return
     for name, x_BT in parts.items():
-        _require(f"{key} is {value}: {name}", x_BT, rollout, _DIVERGED)
+        _require(f"{key} is {value}: {name}", x_BT, rollout, DIVERGED)
     name, x_BT = max(parts.items(), key=lambda part: float(_inside(part[1], rollout).abs().max()))
     row, token = divmod(int(_inside(x_BT, rollout).abs().argmax()), x_BT.shape[1])
     raise NotFinite(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainer import checkpoints, forecast, metrics, ppo, resuming, runlock
-from trainer.aftermath import keep_samples, require_agreement, tell_failures, tell_skipped
+from trainer.aftermath import Aftermath, keep_samples
 from trainer.agent.player import read_environment
 from trainer.config.absolute import absolute
 from trainer.config.chosen import Choice
@@ -91,7 +91,8 @@ def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: O
     if config.trainer.val_only:
         return last
     recorder, profiler = Recorder(spec, workers), Profiler(config.global_profiler, workers.everywhere, tracker.note)
-    loop = Loop(config, pool, workers, data, tracker, observer, recorder, profiler, leaving, endless(data.train), steps)
+    aftermath, prompts = Aftermath(config, steps), endless(data.train)
+    loop = Loop(config, pool, workers, data, tracker, observer, recorder, profiler, leaving, prompts, steps, aftermath)
     tracker.phase(forecast.at_first_step(config, chosen), forecast.of_first_step(config, chosen))
     while progress.step < steps:
         with leaving.step():
@@ -118,6 +119,7 @@ class Loop:
     leaving: Leaving
     prompts: Iterator[Prompts]
     steps: int  # of the run
+    aftermath: Aftermath
 
     def step(self, progress: ppo.Progress, saved: Path | None) -> tuple[ppo.Progress, Path | None, Metrics]:
         """One step with what belongs to it -> (progress, its checkpoint if it has one, metrics).
@@ -136,9 +138,7 @@ class Loop:
             self.recorder.end(capsule, progress, result, phases)
             keep_samples(result, config, self.data, phases)
             with phases("metrics"):
-                require_agreement(result, config, self.tracker)
-                tell_skipped(result, self.tracker)
-                tell_failures(result, self.tracker)
+                self.aftermath.look(result, self.tracker)
             progress, last = result.progress, dict(result.metrics)
             last |= self._validated(progress, phases)
             self.observer.stepped(self.workers, result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from trainer.config.chosen import CPU, Choice, choose
 from trainer.config.schema import Config
 from trainer.data.reading import read_data
 from trainer.digests import Found, of_files
-from trainer.errors import CheckpointError, DriftError, FolderInUse, WorkerDied
+from trainer.errors import CheckpointError, DriftError, FolderInUse, NotFinite, WorkerDied
 from trainer.group import WorkerGroup
 from trainer.interfaces import Sampling
 from trainer.leaving import Leaving
@@ -557,6 +558,20 @@ def test_optimizer_steps_that_are_left_out_are_said(go: Go, monkeypatch: pytest.
     go(ranks=(Skipping(), Skipping()))
     left_out = "1 of 2 optimizer steps of the critic were skipped: their gradient was not finite"
     assert said == [f"step 1: {left_out}"]
+
+
+class Overflowing(Pretender):
+    """No gradient of its actor is ever finite."""
+
+    def update_actor(self, shares: Sequence[MiniBatch]) -> UpdateReport:
+        return UpdateReport(tuple({"grad_norm": math.inf} for _ in shares), (), 0.1, len(shares))
+
+
+def test_a_run_that_has_trained_nothing_fails(go: Go) -> None:
+    said = "the actor is as it was when this run began: all 4 of its optimizer steps were skipped"
+    with pytest.raises(NotFinite, match=said) as found:
+        go("trainer.total_training_steps=2", ranks=(Overflowing(), Overflowing()))
+    assert found.value.exit_code == 1 and "diverged" in found.value.hint
 
 
 class Ended(Pretender):

@@ -31,11 +31,16 @@ class Until:
     """A time of so many seconds from now on."""
 
     def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+        self._began = time.monotonic()
+        self._end = self._began + seconds
 
     def left(self, most: float = float("inf")) -> float:
         """The seconds that are left of it, `most` at most."""
         return min(most, max(0.0, self._end - time.monotonic()))
+
+    def late(self) -> str:
+        """What is told of who has not answered until now."""
+        return f"no answer within {time.monotonic() - self._began:.0f} s"
 
     def part(self, part: float) -> Until:
         return Until(part * self.left())
@@ -119,9 +124,10 @@ async def either(
 ) -> tuple[Document, Document]:
     """A process's own answer, and what `look` sees of it, which begins where that does not come soon (seconds).
 
-    Done when one of them `tells`. Where `look` sees nothing, the process has as long again as that took.
+    Of each nothing where it has not come. Done when one of them `tells`. Where `look` sees nothing, the process has as
+    long again as that took.
     """
-    asked, seen, asking = asyncio.ensure_future(own), None, time.monotonic()
+    asked, seen = asyncio.ensure_future(own), None
     try:
         await asyncio.wait({asked}, timeout=until.left(soon))
         if not _came(asked, tells):
@@ -130,8 +136,7 @@ async def either(
             took = time.monotonic() - began
             if not asked.done() and not _came(seen, tells):
                 await asyncio.wait({asked}, timeout=until.left(max(LATE_SECONDS, took)))
-        nothing = {"error": f"no answer within {time.monotonic() - asking:.0f} s"}
-        return asked.result() if asked.done() else nothing, seen.result() if seen and seen.done() else {}
+        return asked.result() if asked.done() else {}, seen.result() if seen and seen.done() else {}
     finally:
         asked.cancel()
         if seen is not None:
@@ -182,7 +187,7 @@ async def _own_stack(hub: Hub, worker_id: str, identity: Document, until: Until)
         STACK_SECONDS,
         until,
     )
-    return _first(own, seen)
+    return _first(own, seen) or {"error": until.late()}
 
 
 async def _native_stack(hub: Hub, worker_id: str, identity: Document, until: Until) -> Document:
@@ -191,13 +196,13 @@ async def _native_stack(hub: Hub, worker_id: str, identity: Document, until: Unt
     if _has_threads(seen):
         return seen
     wanted = {"pid": identity["pid"], "native": True, "within": max(SPY_SECONDS, until.left())}
-    return _first(await hub.ask(worker_id, "spy", until.left(), **wanted), seen)
+    return _first(await hub.ask(worker_id, "spy", until.left(), **wanted), seen) or {"error": until.late()}
 
 
 def _first(*replies: Document) -> Document:
-    """The first that has stacks, or all reasons why there are none."""
-    found = next(filter(_has_threads, replies), None)
-    return found or {"error": "; ".join(dict.fromkeys(filter(None, (each.get("error") for each in replies))))}
+    """The first that has stacks, or all reasons why there are none, if any is known."""
+    reasons = dict.fromkeys(filter(None, (each.get("error") for each in replies)))
+    return next(filter(_has_threads, replies), {"error": "; ".join(reasons)} if reasons else {})
 
 
 async def _spied(hub: Hub, identity: Document, until: Until, **wanted: bool) -> Document:
@@ -220,9 +225,11 @@ async def _progress(hub: Hub, worker_id: str, until: Until) -> Document:
         PROGRESS_SECONDS,
         looks,
     )
-    found = {"identity": identity, "facts": own.get("facts"), "error": own.get("error")}
-    if found["facts"] or "process" in seen:
-        return found if found["facts"] else {**found, **seen}
+    if own.get("facts"):
+        return {"identity": identity, "facts": own["facts"], "error": None}
+    found = {"identity": identity, "facts": None, "error": own.get("error") or looks.late()}
+    if "process" in seen:
+        return {**found, **seen}
     with suppress(TimeoutError):
         if fate := await asyncio.wait_for(hub.fate_of(worker_id), until.left()):
             return {**found, "fate": fate["reason"]}
@@ -238,9 +245,8 @@ async def _seen_by_neighbour(hub: Hub, identity: Document, until: Until) -> Docu
     known = {"process": process, "connected": seen.get("connected") or {}}
     if process is None or process["state"] in "TtZX":
         return {**known, "threads": []}
-    spied = await _spied(
-        hub, identity, until.part(NEARLY), native=False, statements=True
-    )  # in time to tell of `process`
+    in_time = until.part(NEARLY)  # to tell of `process` in any case
+    spied = await _spied(hub, identity, in_time, native=False, statements=True)
     return {**known, "threads": spied.get("threads", []), "statements": spied.get("statements", [])}
 
 
