@@ -117,7 +117,7 @@ class Game:
         rule = "a line is what the model says, Ctrl-D ends"
         self._show(Text(f"{source.env}, seed {self._seed}, at most {self._limits.turns} turns: {rule}", style="bold"))
         if not self._known:
-            self._talk.print("no tokenizer: tokens and masks are not shown; give --tokenizer DIR", soft_wrap=True)
+            self._talk.print("no tokenizer: tokens and masks are not shown; give --tokenizer MODEL", soft_wrap=True)
         agent = self._config.agent
         style = PLAIN if agent.env == SEARCH or not self._known else agent.speech
         rollout = Conversations(

@@ -10,7 +10,7 @@ import typer
 from devkit.debug.verbs import Json
 from devkit.durations import duration
 
-app = typer.Typer(name="agent", help="Check and play environments of agents, show and replay conversations.")
+app = typer.Typer(name="agent", help="Check and play environments, show and replay conversations.")
 
 
 @app.command()
@@ -52,11 +52,11 @@ def play(
     ] = None,
     tokenizer: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Show the tokens of this one [default: actor_rollout_ref.model.path]."),
+        typer.Option(metavar="MODEL", help="Show the tokens of this one [default: actor_rollout_ref.model.path]."),
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="The environment's [default: the run's first].")] = None,
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What stands before the first turn: of search.")
+        str | None, typer.Option(metavar="WORDS", help="What stands before the first turn: of search.")
     ] = None,
     json: Json = False,
 ) -> int:
