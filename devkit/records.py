@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -75,6 +75,29 @@ class AgentReplayRecord:
     def to_json(self) -> Document:
         verdict: Verdict = "fail" if self.difference else "pass"
         return {**vars(self), "verdict": verdict}
+
+
+@dataclass(frozen=True)
+class AgentPlayRecord:
+    """A conversation that a person has played. `turns` are as those of `devkit agent show`; ids are null without a
+    tokenizer. `ended` is `left` where the input ended first.
+
+    >>> AgentPlayRecord("frozen_lake", 7, "left", 0.0, "S F", (5, 6), (), None).to_json()["turns"]
+    []
+    """
+
+    env: str
+    seed: int
+    ended: str
+    score: float
+    prompt: str
+    prompt_ids: Sequence[int] | None
+    turns: Sequence[Mapping[str, Any]]
+    failure: str | None
+
+    def to_json(self) -> Document:
+        ids = None if self.prompt_ids is None else list(self.prompt_ids)
+        return {**vars(self), "prompt_ids": ids, "turns": list(self.turns)}
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ OTHERS = {
 WAITS_FOR_NOBODY = {
     "lint": "reads files",
     "agent show": "reads a file",
+    "agent play": "waits for the person who plays",
     "agent replay": "runs the user's own code in this process, for a debugger",
     "vscode init": "writes files",
     "vscode install": "starts an editor's own installer",

@@ -10,7 +10,7 @@ import typer
 from devkit.debug.verbs import Json
 from devkit.durations import duration
 
-app = typer.Typer(name="agent", help="Check environments of agents, show and replay conversations.")
+app = typer.Typer(name="agent", help="Check and play environments, show and replay conversations.")
 
 
 @app.command()
@@ -41,6 +41,33 @@ def check(
     from devkit.agent.check import CheckOptions, main
 
     return main(CheckOptions(env, tuple(overrides or ()), episodes, tuple(action or ()), timeout, json))
+
+
+@app.command()
+def play(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="frozen_lake, search, or one of yours: FILE.py:CLASS.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="As for the training: agent.max_turns=5 agent.env_kwargs={size:3}."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Show the tokens of this one [default: actor_rollout_ref.model.path]."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="The environment's [default: the run's first].")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="What stands before the first turn: of search.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Play an environment in the model's place.
+
+    Each line of the input is what a model would say; what it would be given, token by token with its mask, is shown.
+    Ctrl-D ends. The environment lives in this process: breakpoint() works.
+    """
+    from devkit.agent.play import PlayOptions, main
+
+    return main(PlayOptions(env, tuple(overrides or ()), tokenizer, seed, prompt, json))
 
 
 @app.command()

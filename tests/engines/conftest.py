@@ -55,7 +55,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     folder = tmp_path_factory.mktemp("model")
     Qwen2Config(num_key_value_heads=2, tie_word_embeddings=False).save_pretrained(folder / "like")
-    texts = tuple(f"Ann has {n} pens and buys {n + 3} more." for n in range(100))
+    texts = (*(f"Ann has {n} pens and buys {n + 3} more." for n in range(100)), *["</search>"] * 100)
     build(TinySpec(str(folder / "tiny"), str(folder / "like"), texts, 0, max_positions=512))
     widen(folder / "tiny")
     return str(folder / "tiny")

@@ -6,9 +6,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +18,21 @@ import torch
 
 from tests.engines.conftest import AGREE, ROLLOUT, World, gap
 from tests.pace import stretched
+from tests.trainer.test_unit_run import Log
 from trainer.config.schema import Config
 from trainer.data.reading import read_data
 from trainer.errors import EngineError
 from trainer.interfaces import Request
-from trainer.records import Prompts, Rollout, Row
+from trainer.local import LocalPool
+from trainer.records import Metrics, Prompts, Rollout, Row
 from trainer.rollout.handle import gone
 from trainer.rollout.server import Answer
 from trainer.rollout.settings import sampling_of
 from trainer.rollout.stops import Stops
 from trainer.rollout.talk import Talk
 from trainer.rows import repeat
+from trainer.run import train
+from trainer.tracking import Tracker
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 MODEL_PROCESS = {"sglang": 2, "vllm": 0}  # which of an engine's processes holds the model
@@ -67,6 +73,7 @@ def texts(local_ray: None, config_of: Callable[..., Config]) -> Iterator[World]:
     config = config_of(
         *("agent.env=search", "retriever.url=http://127.0.0.1:1/retrieve", "agent.max_turn_tokens=300"),
         *("data.max_prompt_length=64", "data.max_response_length=400", f"{ROLLOUT}.max_num_seqs=8"),
+        *("agent.max_turns=3", "agent.max_observation_tokens=40"),
     )
     built = World(config)
     yield built
@@ -188,8 +195,8 @@ def test_an_engine_that_dies_in_conversations_comes_back(world: World, monkeypat
 def follow(world: World, text: str) -> None:
     """Makes of the model one that says `text`, a character a token, whatever stands before its first one."""
     tokenizer, actor = world.pool.roles.tokenizer, world.pool.roles.actor.module
-    chain = [tokenizer.convert_tokens_to_ids(char) for char in text]
-    assert len(set(chain)) == len(chain) and tokenizer.unk_token_id not in chain
+    chain = [one for char in text for one in tokenizer(char)["input_ids"]]
+    assert len(set(chain)) == len(chain) == len(text)
     dice = torch.Generator().manual_seed(3)
     with torch.no_grad():
         weights = dict(actor.named_parameters())
@@ -214,12 +221,29 @@ def test_nothing_is_generated_behind_a_tag_however_it_is_spelled(texts: World) -
     """The tokenizer itself spells it in fewer tokens than the model here, which says a character at a time."""
     follow(texts, "X</search>YZ")
     tokenizer = texts.pool.roles.tokenizer
+    assert len(tokenizer("</search>")["input_ids"]) < len("</search>")
     for most, expected in ((100, "</search>"), (4, "</se")):
         turns = Turns(texts, 1, do_sample=False, stop=TAGS)
-        turns.ask(0, [tokenizer.convert_tokens_to_ids("X")], most=most)
+        turns.ask(0, tokenizer("X")["input_ids"], most=most)
         (answer,) = turns.answers(1)
         assert tokenizer.decode(answer.token_ids) == expected and len(answer.token_ids) == len(expected)
         turns.talk.close()
+
+
+def test_a_search_is_played_turn_by_turn(texts: World) -> None:
+    """A tag that opens nothing is answered with a hint, whose last character here makes the model say it again."""
+    follow(texts, " </search>YZ")
+    ids = texts.pool.roles.tokenizer("Who? ")["input_ids"]
+    rows = tuple(Row(i, "f", "nq", {"target": ["b"]}) for i in range(6))
+    ids_BP = torch.tensor([ids] * 6)
+    uid_B = torch.arange(6)
+    prompts = Prompts(ids_BP, torch.ones_like(ids_BP), uid_B, torch.zeros_like(uid_B), rows)
+    rollout = texts.workers.generate(prompts, 1, validate=False)
+    assert len(rollout.episodes or ()) == 6
+    for episode in rollout.episodes or ():
+        assert [turn.action for turn in episode.turns] == ["</search>"] * 3 and episode.ended == "turns"
+    assert rollout.mask_BT.sum(-1).tolist() == [3 * len("</search>")] * 6
+    assert gap(texts.workers, rollout) < AGREE
 
 
 def test_turns_end_where_those_of_hf_do(texts: World) -> None:
@@ -242,3 +266,30 @@ def test_turns_end_where_those_of_hf_do(texts: World) -> None:
         assert len(answer.logprobs) == len(answer.token_ids)
     assert ended
     turns.talk.close()
+
+
+def test_a_lake_is_trained_validated_and_resumed(
+    local_ray: None, config_of: Callable[..., Config], tmp_path: Path
+) -> None:
+    """Given a run of two steps, when it is to do three, then the third follows upon its checkpoint."""
+
+    def ran(steps: int) -> dict[int, Metrics]:
+        config = config_of(
+            *("agent.env=frozen_lake", "agent.env_kwargs={size:3,terse:True}", "agent.episodes=32"),
+            *("agent.val_episodes=4", "agent.max_turns=4", "agent.max_turn_tokens=3", "data.train_batch_size=4"),
+            *("data.max_prompt_length=128", "data.max_response_length=400", f"{ROLLOUT}.n=2"),
+            *(f"{ROLLOUT}.max_num_seqs=8", "actor_rollout_ref.actor.ppo_mini_batch_size=4"),
+            *("trainer.test_freq=1", "trainer.save_freq=1", f"trainer.total_training_steps={steps}"),
+            *("trainer.val_before_train=False", f"trainer.default_local_dir={tmp_path / 'run'}"),
+            *("algorithm.adv_estimator=grpo", "actor_rollout_ref.actor.optim.lr=1e-3"),
+        )
+        log = Log()
+        with closing(LocalPool()) as pool:
+            train(config, pool, read_data(config), Tracker([log]))
+        return {step: metrics for step, metrics in log.lines if "agent/kept" in metrics}
+
+    first, second = ran(2), ran(3)
+    assert (list(first), list(second)) == ([1, 2], [3])
+    for metrics in (*first.values(), *second.values()):
+        assert metrics["training/rollout_logp_diff_max"] < AGREE and metrics["agent/kept"] == 1
+        assert metrics["agent/turns/mean"] >= 1 and "val-agent/success/mean" in metrics

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.trainer.stubbed import spec_of, stub_in
 from trainer.config import load
 from trainer.errors import DeadlineError, EngineError, WeightMismatch
 from trainer.group import WorkerGroup
-from trainer.interfaces import Sampling
+from trainer.interfaces import Request, Sampling
 from trainer.records import Prompts, Row
 from trainer.rollout import handle as handles
 from trainer.rollout import wire
@@ -31,8 +32,9 @@ from trainer.rollout.bucket import Filler, read
 from trainer.rollout.handle import EngineHandle, PartLost, gone
 from trainer.rollout.memory import Needed
 from trainer.rollout.remote import Limits, RemoteEngine, free_port
-from trainer.rollout.server import Draw, PartSpec
+from trainer.rollout.server import Answer, Draw, PartSpec
 from trainer.rollout.sums import sums_of
+from trainer.rollout.talk import Talk
 from trainer.rollout.wire import Look
 
 pytestmark = pytest.mark.ray
@@ -180,6 +182,42 @@ def test_an_engine_that_dies_in_a_generation_comes_back_with_the_weights(
     assert rank.engine.checksums() == {name: str(sums_of(tensor)) for name, tensor in rank.weights.items()}
 
 
+def spoken(talk: Talk, count: int) -> list[Answer]:
+    """The next answers."""
+    found: list[Answer] = []
+    while len(found) < count and not talk.gone:
+        assert wait(talk.lines, stretched(60.0))
+        found += talk.take()
+    return found
+
+
+def request(row: int, first: int, turn: int = 0) -> Request:
+    return Request(row, (row, 0), turn, [first, 30 + row], 2, Row(row, "f", "s", "1"))
+
+
+def test_a_turn_is_answered_beside_one_that_hangs_and_an_engine_that_dies_is_seen(rank: OneRank, folder: Path) -> None:
+    """Over the line that stands for a call, which is one for all turns; the next call finds the actor free."""
+    talk = rank.engine.talk(prompts_of([5, 5, 5]), SAMPLING)
+    with hanging(folder):
+        talk.ask([request(0, HANG), request(1, 5)])
+        for turn in (1, 2):
+            assert [(each.index, each.token_ids) for each in spoken(talk, 1)] == [(1, [31, 31])]
+            talk.ask([request(1, 5, turn)])
+        assert len(spoken(talk, 1)) == 1
+        talk.drop(0)
+        talk.close()
+    assert rank.generate([5, 5]).response_BT.tolist() == [[20] * 3, [21] * 3]
+    before, talk = rank.pids, rank.engine.talk(prompts_of([5, 5, 5]), SAMPLING)
+    with hanging(folder):
+        talk.ask([request(0, HANG), request(2, 5)])
+        assert [each.index for each in spoken(talk, 1)] == [2]
+        os.kill(before[0], signal.SIGKILL)
+        assert spoken(talk, 1) == [] and talk.gone and not rank.engine.loaded
+        talk.close()
+    assert rank.engine.revive(iter(rank.weights.items())) == 1
+    assert rank.generate([5, 5]).response_BT.tolist() == [[20] * 3, [21] * 3] and rank.pids != before
+
+
 def test_a_call_that_is_late_and_a_prompt_that_is_refused(rank: OneRank, folder: Path) -> None:
     handle = rank.engine.handles[0]
     with pytest.raises(EngineError, match=r"sglang engine 0 .*refused a prompt of 99 tokens: too long for the"):
@@ -216,6 +254,11 @@ def test_replicas_are_proved_each_and_come_back_together(local_ray: None, folder
     rank = OneRank(folder, mesh, replicas=2)
     rank.engine.load_weights(iter(rank.weights.items()), 1)
     assert rank.generate([1, 2, 3]).response_BT.tolist() == [[20] * 3, [21] * 3, [22] * 3]
+    talk = rank.engine.talk(prompts_of([5, 5]), SAMPLING)  # each replica has a line of its own
+    talk.ask([request(0, 5), request(1, 5)])
+    assert sorted((each.index, each.token_ids) for each in spoken(talk, 2)) == [(0, [30, 30]), (1, [31, 31])]
+    assert len(talk.lines) == 0
+    talk.close()
     reports = rank.engine.handles[0].call("send", wire.encode(Look(1)))
     assert [(report.tp_rank, report.version) for report in reports] == [(0, 1), (0, 1)]
     before = rank.pids
