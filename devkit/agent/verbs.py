@@ -48,7 +48,7 @@ def play(
     env: Annotated[str, typer.Argument(metavar="ENV", help="frozen_lake, search, or one of yours: FILE.py:CLASS.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="As for the training: agent.max_turns=5 agent.env_kwargs={size:3}."),
+        typer.Argument(metavar="KEY=VALUE", help="As for the training: agent.max_turns=5 agent.speech=plain."),
     ] = None,
     tokenizer: Annotated[
         str | None,

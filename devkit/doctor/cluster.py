@@ -58,13 +58,16 @@ class Seen:
         self.nodes = tuple(_node(row, from_here.get(row["node_id"]), head) for row in rows)
 
 
-def look(cluster: ClusterAddress, seconds: float, *, collective: bool) -> Seen:
+def look(
+    cluster: ClusterAddress, seconds: float, *, collective: bool, retrievers: tuple[tuple[str, int], ...] = ()
+) -> Seen:
     """All nodes of it, within about that many seconds. Raises UnreachableError if no driver can join."""
     order: Document = {
         "address": "auto",
         "seconds": seconds,
         "program": travel.collective() if collective else "",
         "services": _services(cluster),
+        "retrievers": retrievers,
     }
     local = _local(cluster)
     if local is None:

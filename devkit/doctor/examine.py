@@ -14,6 +14,7 @@ from devkit.doctor.rules import (
     check_links,
     check_network,
     check_plan,
+    check_retriever,
     check_system,
     check_versions,
 )
@@ -24,6 +25,7 @@ _CHECKS = (
     check_cluster.check,
     check_links.check,
     check_plan.check,
+    check_retriever.check,
     check_versions.check,
     check_gpus.check,
     check_network.check,

@@ -20,11 +20,13 @@ NODE = ""  # the id of a machine that is no node
 RANKS = 2
 
 
-def look(seconds: float, *, collective: bool, alone: bool) -> tuple[Node, tuple[Collective, ...]]:
+def look(
+    seconds: float, *, collective: bool, alone: bool, retrievers: tuple[tuple[str, int], ...] = ()
+) -> tuple[Node, tuple[Collective, ...]]:
     """What there is to see within that time. `alone`: no cluster runs here, so Ray's ports should be free."""
     end = time.monotonic() + seconds
     addresses = own_addresses()
-    question = Question(seconds=max(1.0, seconds - 1.0), addresses=addresses[:1], alone=alone)
+    question = Question(seconds=max(1.0, seconds - 1.0), addresses=addresses[:1], alone=alone, retrievers=retrievers)
     with ThreadPoolExecutor(1) as pool:
         probing = pool.submit(gather, question)
         collectives = _collectives(end) if collective else ()

@@ -21,6 +21,8 @@ class Demand:
     tensor_parallel: int = 1  # ranks that hold one rollout engine together
     engine: str = ""  # of the rollout; empty: not said
     generating: tuple[int, ...] = ()  # the ranks that have an engine; empty: all of them
+    retriever: str = ""  # URL of one that runs; empty: none is needed
+    topk: int = 3  # passages for a query
 
     @property
     def ranks(self) -> int:

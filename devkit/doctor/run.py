@@ -21,6 +21,7 @@ from devkit.errors import UnreachableError, UsageError
 FIND_S = 5.0  # for the cluster to be found
 LEAST_S = 3.0
 TABLE_WIDTH = 200  # characters
+Retrievers = tuple[tuple[str, int], ...]  # URL, passages for a query
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def doctor(options: DoctorOptions) -> DoctorRecord:
         raise UsageError("--here and --address together", hint="--here checks this machine, --address checks a cluster")
     begun = time.monotonic()
     asked = wanted(options.command)
-    scene = _with_command(_look(options), asked)
+    retrievers = tuple(dict.fromkeys((d.retriever, d.topk) for d in asked.demands if d.retriever))
+    scene = _with_command(_look(options, retrievers), asked)
     findings = examine(scene)
     return DoctorRecord(
         gcs_address=scene.gcs_address,
@@ -73,19 +75,19 @@ def doctor(options: DoctorOptions) -> DoctorRecord:
     )
 
 
-def _look(options: DoctorOptions) -> Scene:
+def _look(options: DoctorOptions, retrievers: Retrievers) -> Scene:
     if options.here:
-        return _alone(options)
+        return _alone(options, retrievers)
     try:
         found = resolve(options.address, timeout=FIND_S)
     except RefusedError as error:
-        return _alone(options, error)
+        return _alone(options, retrievers, error)
     except UnreachableError as error:
-        return _alone(options, error if _is_named(options) else None)
+        return _alone(options, retrievers, error if _is_named(options) else None)
     try:
-        seen = cluster.look(found, options.timeout, collective=options.collective)
+        seen = cluster.look(found, options.timeout, collective=options.collective, retrievers=retrievers)
     except UnreachableError as error:
-        return _alone(options, error)
+        return _alone(options, retrievers, error)
     return Scene(seen.nodes, seen.pairs, seen.collectives, gcs_address=_address(found))
 
 
@@ -98,9 +100,9 @@ def _address(found: ClusterAddress) -> str:
     return found.gcs_address or found.dashboard_url
 
 
-def _alone(options: DoctorOptions, error: UnreachableError | None = None) -> Scene:
+def _alone(options: DoctorOptions, retrievers: Retrievers, error: UnreachableError | None = None) -> Scene:
     free = not options.here and error is None
-    node, collectives = here.look(options.timeout, collective=options.collective, alone=free)
+    node, collectives = here.look(options.timeout, collective=options.collective, alone=free, retrievers=retrievers)
     told = (error.message, error.hint) if error else ("", "")
     return Scene((node,), collectives=collectives, unreachable=told[0], unreachable_hint=told[1])
 

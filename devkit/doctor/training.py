@@ -10,9 +10,11 @@ from devkit.doctor.plan import Demand
 from devkit.lint.launch import Launch, Training
 from devkit.lint.read import Wish, read, sources
 from trainer.config import resolve
+from trainer.config.search_r1 import URL
 from trainer.teams import ranks_of
 
 _NODES, _GPUS = "trainer.nnodes", "trainer.n_gpus_per_node"
+_URL = "retriever.url"
 _TP, _ENGINE = "actor_rollout_ref.rollout.tensor_model_parallel_size", "actor_rollout_ref.rollout.name"
 _VERL_DEFAULTS = {_NODES: 1, _GPUS: 8, _TP: 2}
 _MOST = 1_000_000  # nodes or GPUs; more is a slip of the keyboard
@@ -78,6 +80,8 @@ def _of_ours(training: Training, place: str) -> Demand | str:
         tensor_parallel=config.ranks_per_engine,
         engine=config.actor_rollout_ref.rollout.name,
         generating=generating if len(generating) < config.world_size else (),
+        retriever=(config.retriever.url or "") if config.agent.env is not None else "",
+        topk=config.retriever.topk,
     )
 
 
@@ -96,4 +100,12 @@ def _of_verl(training: Training, place: str) -> Demand | str:
         extra_cpus=1.0,
         tensor_parallel=1 if training.value(_ENGINE) == "hf" else group,
         engine=training.value(_ENGINE) or "",
+        retriever=_retriever_of_search_r1(training),
+        topk=int(training.number("retriever.topk", 3) or 3),
     )
+
+
+def _retriever_of_search_r1(training: Training) -> str:
+    """Where it is by default, if the command has keys of its; empty where it does not search."""
+    keys = {"max_turns", "do_search", _URL} & training.by_key.keys()
+    return (training.value(_URL) or URL) if keys and training.is_on("do_search", True) else ""

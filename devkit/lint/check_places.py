@@ -74,6 +74,8 @@ def _services(training: Training, nodes: int) -> Iterator[Finding]:
             message = f"{argument.key} is at {match[1]}, but the run has {nodes} nodes"
             why = "the service would have to run on every node that calls it"
             hint = "give the address of the node where it runs"
+            if argument.key == "retriever.url" and training.is_ours:
+                hint += ", or retriever.serve=CORPUS.jsonl instead: it starts one on each node"
             yield Finding("loopback-address", argument.span, message, why, hint, "warning")
 
 

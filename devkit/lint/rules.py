@@ -124,6 +124,14 @@ _TABLE: tuple[Rule, ...] = (
     ),
     Rule("loopback-address", "error", "an address that other nodes can't reach", "MASTER_ADDR=127.0.0.1, nnodes=2"),
     Rule("loopback-interface", "error", "an interface that other nodes can't reach", "NCCL_SOCKET_IFNAME=lo, nnodes=2"),
+    # Search
+    Rule(
+        "answer-tag",
+        "warning",
+        "prompts that don't show how to answer",
+        'no "<answer> Beijing </answer>" in data.train_files',
+    ),
+    Rule("row-index", "error", "rows that Search-R1 takes for one group", "extra_info without index, for search-r1"),
     # Environment and containers
     Rule(
         "device-variables", "error", "conflicting lists of visible GPUs", "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"

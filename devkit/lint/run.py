@@ -14,6 +14,7 @@ from devkit.lint import (
     check_environment,
     check_keys,
     check_places,
+    check_search,
     check_shell,
     check_sizes,
     check_variables,
@@ -34,6 +35,7 @@ _CHECKS = (
     check_keys.check,
     check_sizes.check,
     check_places.check,
+    check_search.check,
     check_environment.check,
     check_containers.check,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from devkit.doctor.onnode.facts import Disk, GpuProcess, Interface, Lookup, Port
+from devkit.doctor.onnode.facts import Disk, GpuProcess, Interface, Lookup, Port, RetrieverFacts
 from devkit.doctor.plan import Room
 from devkit.doctor.records import Severity
 from devkit.doctor.scene import Scene
@@ -600,6 +600,15 @@ LINKS = (
 )
 
 FULL, ONE_LESS = Room("h0", 8, 64, 8, 64), Room("h1", 7, 64, 8, 64)
+RETRIEVER = "http://127.0.0.1:8000/retrieve"
+
+
+def searching(*seen: RetrieverFacts) -> Scene:
+    """A command that searches, and what each node saw of its retriever."""
+    nodes = [node(number, {"retrievers": (each,)}) for number, each in enumerate(seen)]
+    return cluster(*nodes, demands=(demand(retriever=RETRIEVER),))
+
+
 PLAN = (
     Case(
         "plan-short",
@@ -635,6 +644,27 @@ PLAN = (
         "tensor-parallel groups of 16 span nodes",
         planned(demand(tensor_parallel=16), FULL, FULL),
         planned(demand(tensor_parallel=2), FULL, FULL),
+    ),
+    Case(
+        "retriever",
+        "error",
+        f"the retriever at {RETRIEVER} can't be used from h1: Connection refused",
+        searching(RetrieverFacts(RETRIEVER, digest="aa"), RetrieverFacts(RETRIEVER, "Connection refused")),
+        searching(RetrieverFacts(RETRIEVER, digest="aa"), RetrieverFacts(RETRIEVER, digest="aa", found="9")),
+    ),
+    Case(
+        "retriever",
+        "error",
+        f"the retrievers at {RETRIEVER} hold different passages",
+        searching(RetrieverFacts(RETRIEVER, digest="aa"), RetrieverFacts(RETRIEVER, digest="bb")),
+        searching(RetrieverFacts(RETRIEVER, digest="aa"), RetrieverFacts("http://other/retrieve", digest="bb")),
+    ),
+    Case(
+        "retriever",
+        "warning",
+        f"the retrievers at {RETRIEVER} find different passages",
+        searching(RetrieverFacts(RETRIEVER, found="1"), RetrieverFacts(RETRIEVER, digest="aa", found="2")),
+        cluster(*(node(n, {"retrievers": (RetrieverFacts(RETRIEVER, found=str(n)),)}) for n in range(2))),
     ),
     Case(
         "plan-unknown",

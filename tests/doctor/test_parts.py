@@ -21,13 +21,17 @@ from devkit.doctor.onnode.facts import Interface, NodeFacts, Pair
 from devkit.doctor.onnode.links import KEY_LENGTH, Listener, reach, stream
 from devkit.doctor.onnode.machine import shown
 from devkit.doctor.onnode.network import holder, look_up
-from devkit.doctor.onnode.probe import at_once
+from devkit.doctor.onnode.probe import Question, at_once, gather
 from devkit.doctor.onnode.rank import Rank
+from devkit.doctor.onnode.retriever import CANARIES
+from devkit.doctor.onnode.retriever import ask as retriever_of
 from devkit.doctor.plan import Demand, Room, place
 from devkit.doctor.rules.check_network import matching
 from devkit.doctor.training import wanted, without_gpus
 from tests.doctor.scenes import facts, with_gpus
 from tests.pace import stretched
+from tests.trainer.retrievers import serving
+from tests.trainer.search_stub import retriever
 
 KEY = b"k" * KEY_LENGTH
 HERE = Pair("a", "b", "127.0.0.1")
@@ -239,6 +243,40 @@ def test_what_a_verl_command_asks_for(tmp_path: Path) -> None:
     expected = Demand("verl.trainer.main_ppo", f"{script}:2", 2, 8, True, 1.0, 1.0, 4, "sglang")
     assert wanted(["bash", str(script)]).demands == (expected,)
     assert wanted([str(script)]).demands == (expected,)
+
+
+def test_the_retriever_of_a_command_that_searches() -> None:
+    def urls(*words: str, module: str = "trainer.main_ppo") -> list[tuple[str, int]]:
+        return [(each.retriever, each.topk) for each in wanted(["python", "-m", module, *words]).demands]
+
+    url = "http://10.0.0.1:8000/retrieve"
+    assert urls("agent.env=search", f"retriever.url={url}", "retriever.topk=5") == [(url, 5)]
+    assert urls("agent.env=search", "retriever.serve=wiki.jsonl") == urls(f"retriever.url={url}") == [("", 3)]
+    verl = "verl.trainer.main_ppo"
+    assert urls("max_turns=2", module=verl) == [("http://127.0.0.1:8000/retrieve", 3)]
+    assert urls("max_turns=2", f"retriever.url={url}", "retriever.topk=4", module=verl) == [(url, 4)]
+    assert urls("max_turns=2", "do_search=false", module=verl) == urls(module=verl) == [("", 3)]
+
+
+def test_a_retriever_is_looked_at_as_the_node_reaches_it() -> None:
+    with retriever(lambda query: [f"{query}\nof {query}"]) as one, retriever(lambda query: ["b"]) as other:
+        seen = [retriever_of(each.url, 3, stretched(5.0)) for each in (one, one, other)]
+        assert [each.problem for each in seen] == ["", "", ""] and one.queries == [*CANARIES, *CANARIES]
+        assert seen[0].found == seen[1].found != seen[2].found and seen[0].digest == ""
+        one.status = 500
+        assert retriever_of(one.url, 3, stretched(5.0)).problem.startswith("it answered 500")
+        other.answers = False
+        assert retriever_of(other.url, 3, 0.5).problem == "no answer within 0.5 s"
+    assert retriever_of(one.url, 3, stretched(5.0)).problem == "Connection refused"
+    assert "not known" in retriever_of("http://nowhere.invalid/retrieve", 3, stretched(5.0)).problem
+    facts = gather(Question(stretched(5.0), retrievers=((one.url, 3),)))
+    assert [each.problem for each in facts.retrievers] == ["Connection refused"]
+
+
+def test_our_own_retriever_says_what_it_holds() -> None:
+    with serving() as url:
+        seen = retriever_of(url, 1, stretched(5.0))
+    assert (seen.problem, seen.digest, seen.passages) == ("", "d", 4) and seen.found
 
 
 def test_defaults_are_the_trainers_own() -> None:

@@ -36,6 +36,7 @@ class Speech:
         self._tokenizer = tokenizer
         self._eos_ids = frozenset(eos_ids)
         self._most = most
+        self._head: tuple[str, list[int]] = ("", [])  # what stands before, and its tokens: the same turn after turn
         if self.style == CHAT:
             if not tokenizer.chat_template:
                 raise ModelError("agent.speech=chat, and the tokenizer has no chat template", hint=_HINT)
@@ -91,5 +92,7 @@ class Speech:
 
     def _behind(self, before: str, text: str) -> list[int]:
         """The tokens of `text` where it stands behind `before`; alone where the two grow together."""
-        head, whole = self._encoded(before), self._encoded(before + text)
+        if self._head[0] != before:
+            self._head = before, self._encoded(before)
+        head, whole = self._head[1], self._encoded(before + text)
         return whole[len(head) :] if whole[: len(head)] == head else self._encoded(text)

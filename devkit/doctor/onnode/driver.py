@@ -41,6 +41,7 @@ class Order:
     seconds: float
     program: str = ""  # `collective.py`; empty: no all-reduce
     services: dict[str, tuple[str, int]] = field(default_factory=dict)
+    retrievers: tuple[tuple[str, int], ...] = ()  # of the command
 
 
 class Survey:
@@ -122,6 +123,7 @@ class Survey:
             "key": self._key.hex(),
             "addresses": tuple(dict.fromkeys(self._address.values())),
             "services": self._order.services,
+            "retrievers": self._order.retrievers,
         }
         return {node: actor.probe.remote(question) for node, actor in self._actors.items()}
 

@@ -141,6 +141,18 @@ class TokenFacts:
 
 
 @dataclass(frozen=True)
+class RetrieverFacts:
+    """What a retriever said to this node."""
+
+    url: str
+    problem: str = ""  # why it is of no use; empty: it answers
+    digest: str = ""  # of its corpus; empty: it does not say
+    passages: int = 0
+    found: str = ""  # a digest of what it finds for a few queries
+    seconds: float = 0.0  # that these took
+
+
+@dataclass(frozen=True)
 class NodeFacts:
     """All that was seen on one node."""
 
@@ -154,6 +166,7 @@ class NodeFacts:
     token: TokenFacts = TokenFacts()
     environment: dict[str, str] = field(default_factory=dict)  # of the workers, before Ray changes it; only some names
     ray_arguments: tuple[str, ...] = ()  # flags of the raylet that matter
+    retrievers: tuple[RetrieverFacts, ...] = ()  # of the command, if it has any
     unseen: dict[str, str] = field(default_factory=dict)  # probe -> why it gave nothing
 
 

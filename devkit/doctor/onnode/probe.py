@@ -6,18 +6,20 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from .devices import devices
-from .facts import NodeFacts
+from .facts import NodeFacts, RetrieverFacts
 from .machine import disks, limits, machine_id, ray_arguments, ray_folder, raylet, shown, token
 from .network import interfaces, look_up, own_addresses, reach, taken
+from .retriever import ask
 from .software import software, tools
 
 GCS_PORT, DASHBOARD_PORT = 6379, 8265
+RETRIEVER_S = 8.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Question:
     addresses: tuple[str, ...] = ()  # of all nodes
     services: dict[str, tuple[str, int]] = field(default_factory=dict)  # what every node has to reach
     alone: bool = False  # no cluster runs here: Ray's ports should be free
+    retrievers: tuple[tuple[str, int], ...] = ()  # of the command: URL, passages for a query
 
 
 def gather(question: Question) -> NodeFacts:
@@ -50,6 +53,8 @@ def gather(question: Question) -> NodeFacts:
         "ports": lambda: taken(_ports(question, environ)),
         "reached": lambda: _reached(question.services),
     }
+    if question.retrievers:
+        probes["retrievers"] = lambda: _retrievers(question.retrievers, min(RETRIEVER_S, question.seconds - 1.0))
     found, unseen = at_once(probes, deadline)
     facts = NodeFacts(machine_id(), environment=shown(environ), ray_arguments=ray_arguments(words), unseen=unseen)
     network = replace(
@@ -59,7 +64,9 @@ def gather(question: Question) -> NodeFacts:
         **{name: found[name] for name in ("interfaces", "lookups", "ports", "reached") if name in found},
     )
     whole = {
-        name: found[name] for name in ("software", "tools", "devices", "limits", "disks", "token") if name in found
+        name: found[name]
+        for name in ("software", "tools", "devices", "limits", "disks", "token", "retrievers")
+        if name in found
     }
     return replace(facts, network=network, **whole)
 
@@ -77,6 +84,12 @@ def _reached(services: dict[str, tuple[str, int]]) -> dict[str, str]:
     probes = {name: partial(reach, *place) for name, place in services.items()}
     found, unseen = at_once(probes, time.monotonic() + 5.0)
     return {**found, **unseen}
+
+
+def _retrievers(asked: Sequence[tuple[str, int]], seconds: float) -> tuple[RetrieverFacts, ...]:
+    probes = {url: partial(ask, url, topk, seconds) for url, topk in asked}
+    found, failed = at_once(probes, time.monotonic() + seconds + 0.5)
+    return tuple(found.get(url) or RetrieverFacts(url, failed[url]) for url in probes)
 
 
 def at_once(probes: Mapping[str, Callable[[], Any]], deadline: float) -> tuple[dict[str, Any], dict[str, str]]:

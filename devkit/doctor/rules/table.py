@@ -79,6 +79,7 @@ _TABLE: tuple[Rule, ...] = (
         "error",
         "a tensor-parallel size that can't be split evenly; one that spans nodes is a note",
     ),
+    Rule("retriever", "error", "a retriever that a node can't use, or that is another one there"),
     Rule("plan-unknown", "note", "a command whose needs are unknown until it runs"),
     # Installing
     Rule("old-pip", "note", "a pip that can't resolve today's dependencies; where the engine is missing, a warning"),
