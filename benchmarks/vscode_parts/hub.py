@@ -24,6 +24,9 @@ class Nowhere:
     async def last_words(self, identity: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
+    def is_here(self, node_id: str) -> bool:
+        return False
+
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"error": "nobody is there"}
 

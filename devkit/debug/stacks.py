@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from devkit.debug.documents import StackGroup, StacksDocument
     from devkit.debug.inworker.documents import StackFrame, StackProcess
 
-TIMEOUT = 15.0
+TIMEOUT = 25.0  # for what has come by then; whoever can be seen at all is seen in far less
 
 
 def main(

@@ -30,7 +30,7 @@ from devkit.hang.resources import add
 
 SAMPLE_SECONDS = 2.0  # between two samples
 AGAIN_SECONDS = 6.0  # for what was between two calls just then
-ASK_SECONDS = 8.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
+ASK_SECONDS = 20.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
 PENDING_STATES = ("PENDING_CREATION",)  # and not those that wait for an argument of their `__init__`
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
 OWN_ACTORS, DRIVER_TASK, ACTOR_TASK = "devkit-", "DRIVER_TASK", "ACTOR_TASK"

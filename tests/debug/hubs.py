@@ -41,6 +41,9 @@ class Surroundings:
     async def last_words(self, identity: Document) -> Document | None:
         return None
 
+    def is_here(self, node_id: str) -> bool:
+        return False
+
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
         return {"error": "nobody is there"}
 

@@ -123,6 +123,19 @@ def test_children_that_do_not_tell_in_time_are_counted(hub: RunningHub) -> None:
     assert "Worker[0] pid 100: no answer in time from its 3 child processes" in page(merge(ranks)).plain
 
 
+def test_the_hub_looks_before_neighbours_that_may_stand_too(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def onlook(node_id: str, op: str, timeout: float, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"threads": THREADS}
+
+    monkeypatch.setattr(hub.surroundings, "is_here", lambda node_id: node_id == "node1")
+    monkeypatch.setattr(hub.surroundings, "onlook", onlook)
+    frozen = [FakeAgent(hub, identity(f"w{rank}", rank)) for rank in range(3)]
+    with hub.client() as client:
+        ranks = client.call("stacks", timeout=LONG)["ranks"]
+    assert [rank["threads"] for rank in ranks] == 3 * [THREADS]
+    assert not any(request["op"] == "spy" for each in frozen for request in each.requests)
+
+
 def test_the_hub_itself_looks_at_who_is_on_its_node() -> None:
     surroundings = RaySurroundings()
     surroundings.place = {"node_id": "node1"}

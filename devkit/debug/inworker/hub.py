@@ -23,6 +23,7 @@ from .surroundings import Surroundings
 from .table import Document, Table
 
 ANSWER_SECONDS = 10.0  # how long agents may take, unless the client says otherwise
+LOOK_SECONDS = 18.0  # for neighbours, and for who is sent to their node
 REJOIN_SECONDS = 1.0  # an agent whose connection broke may come back
 ARM_SECONDS = 5.0
 MOST_DOING = 2000  # processes of which the last look is kept, when some of them are gone
@@ -148,7 +149,7 @@ class Hub:
 
     async def _fate_of_child(self, identity: Document) -> Document | None:
         """Ray knows nothing of a worker's children: whoever lives on the same node looks."""
-        reply = await self.ask_nearby(identity, "lives", ANSWER_SECONDS, pid=identity["pid"])
+        reply = await self.ask_nearby(identity, "lives", LOOK_SECONDS, pid=identity["pid"])
         return {"reason": "the child process ended"} if reply.get("lives") is False else None
 
     async def _gone(self, worker_id: str, fate: Document) -> None:
@@ -173,7 +174,7 @@ class Hub:
         """What is in the error log of a dead worker, read by whoever lives on its node."""
         words = await self.surroundings.last_words(identity)
         if words is None:
-            reply = await self.ask_nearby(identity, "last_words", ANSWER_SECONDS, identity=identity)
+            reply = await self.ask_nearby(identity, "last_words", LOOK_SECONDS, identity=identity)
             words = reply.get("words")
         return words
 
@@ -274,9 +275,8 @@ class Hub:
             link.waiting.pop(number, None)
 
     async def ask_nearby(self, identity: Document, op: str, timeout: float, /, **arguments: Any) -> Document:
-        """What others on a worker's node say of it; where there are none that answer, somebody is sent there.
-
-        All that in `timeout` seconds.
+        """What others on a worker's node say of it, in `timeout` seconds: the hub itself if it is there, neighbours,
+        and where none of them answers, somebody who is sent there.
         """
         return await hub_looks.nearby(self, identity, op, timeout, arguments)
 

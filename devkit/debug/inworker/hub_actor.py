@@ -164,8 +164,11 @@ class RaySurroundings:
 
         return last_words(error_log(identity)) or killed_for_memory(identity["pid"], identity["role"])
 
+    def is_here(self, node_id: str) -> bool:
+        return bool(node_id == self.place["node_id"])
+
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
-        if node_id == self.place["node_id"]:  # the hub itself is there; an actor would have to start first
+        if self.is_here(node_id):  # the hub itself is there; an actor would have to start first
             found: Document = await in_thread(look, op, arguments)
             return found
         return await self._onlookers.ask(node_id, op, timeout, arguments)

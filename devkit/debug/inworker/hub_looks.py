@@ -101,18 +101,29 @@ async def _with_children(hub: Hub, worker_id: str, look: Awaitable[Document], un
 
 async def nearby(hub: Hub, identity: Document, op: str, seconds: float, arguments: Document) -> Document:
     """As `Hub.ask_nearby` says."""
-    until, failed = Until(seconds), Document()
-    for name in hub.neighbours(identity["worker_id"], identity["node_id"]):
-        reply = await hub.ask(name, op, until.left(max(NEARBY_SECONDS, seconds / 8)), **arguments)
+    until, node_id = Until(seconds), identity["node_id"]
+    here = hub.surroundings.is_here(node_id)
+    failed = await _onlook(hub, node_id, op, until, arguments) if here else Document()
+    if here and "error" not in failed:
+        return failed
+    for name in hub.neighbours(identity["worker_id"], node_id):
+        patience = min(seconds / 3, max(NEARBY_SECONDS, seconds / 8))
+        reply = await hub.ask(name, op, until.left(patience), **arguments)
         if "error" not in reply:
             return reply
         failed = failed or reply  # why it can't be seen, if nobody can
-    look = hub.surroundings.onlook(identity["node_id"], op, until.left(), arguments)
-    try:
-        reply = await asyncio.wait_for(look, until.left())
-    except TimeoutError:
-        reply = {"error": f"nothing on its node responds within {seconds:.0f} s"}
+    if here:
+        return failed
+    reply = await _onlook(hub, node_id, op, until, arguments)
     return failed if failed and "error" in reply else reply
+
+
+async def _onlook(hub: Hub, node_id: str, op: str, until: Until, arguments: Document) -> Document:
+    look = hub.surroundings.onlook(node_id, op, until.left(), arguments)
+    try:
+        return await asyncio.wait_for(look, until.left())
+    except TimeoutError:
+        return {"error": f"nothing on its node responds: {until.late()}"}
 
 
 async def either(

@@ -16,6 +16,9 @@ class Surroundings(Protocol):
     async def last_words(self, identity: Document) -> Document | None:
         """What a dead worker's error log ends with, if the log is on the hub's node."""
 
+    def is_here(self, node_id: str) -> bool:
+        """Whether that is the hub's own node."""
+
     async def onlook(self, node_id: str, op: str, timeout: float, arguments: Document) -> Document:
         """The answer of somebody who is sent to that node; an `error` if nobody gets there."""
 
