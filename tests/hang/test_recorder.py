@@ -240,6 +240,8 @@ def test_who_keeps_another_team_waiting_is_named() -> None:
     found = verdict(crossing(engine(71, call_in="clock_nanosleep")))
     assert found.hang and found.culprit and (found.culprit.role, found.culprit.line) == ("RolloutWorker", 71), found
     assert "ActorWorker ranks 0,1 and the driver wait for it" in found.sentence
+    found = verdict(crossing(engine(71, call_in="clock_nanosleep"))[1:])
+    assert "RolloutWorker rank 0" in found.sentence and "and ActorWorker ranks 0,1 wait for it" in found.sentence
 
 
 def by_itself(function: str, inner: str, **changes: Any) -> Document:

@@ -61,7 +61,7 @@ def wait_until_gone(mark: str, timeout_s: float = GONE_S, *, but: tuple[str, ...
         for pid in pids:
             left = deadline - time.monotonic()
             if left <= 0:
-                return [command_of(pid) for pid in pids]
+                return [command_of(pid) for pid in marked(mark) if pid in pids]  # and not who has ended meanwhile
             _wait_for_exit(pid, left)
     return []
 
