@@ -30,7 +30,8 @@ RUN_SECONDS = 600.0
 def resume_after_a_kill(world: World) -> Tally:
     """Killed with all its processes after the second checkpoint; the resumed run logs what a whole one does."""
     tally, folder = Tally(), world.folder / f"train-{os.urandom(3).hex()}"
-    environ = _alone(world)
+    # torch makes this wherever an optimizer is, by default in /tmp, and leaves it there; a smoke test must not.
+    environ = {**_alone(world), "TORCHINDUCTOR_CACHE_DIR": str(world.folder / "torchinductor")}
     subprocess.run([sys.executable, str(EXAMPLE), str(folder)], env=environ, check=True)
     whole, killed = folder / "whole", folder / "killed"
     tally.expect(_ended(_train(folder, whole, environ)) == 0, "the whole run did not end well")
