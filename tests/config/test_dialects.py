@@ -68,7 +68,8 @@ def test_every_key_of_every_release_acts_or_has_its_reason() -> None:
 def test_keys_without_an_upstream_are_ours() -> None:
     """The list is of verl's `ppo_trainer.yaml`; the Megatron sections stand in its `ppo_megatron_trainer.yaml`.
 
-    `agent.*` is ours as a whole; some of `algorithm.*` are ROLL's; `retriever.*`, the rewards for form and the state masking are Search-R1's and ours.
+    `agent.*` is ours as a whole, some of `algorithm.*` are ROLL's; `retriever.*`, the rewards for form and the state
+    masking are Search-R1's and ours.
     """
     others = ("agent.", "retriever.", "reward_model.", f"{A}.state_masking")
     keys = (key for key in tree.all_keys() if ".megatron." not in key and not key.startswith(others))

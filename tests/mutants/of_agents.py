@@ -74,9 +74,9 @@ MUTANTS = (
     ),
     Mutant(
         "each-turn-draws-the-same",
-        "trainer/agent/loop.py",
-        old="turn_B=numbers(len(each.said) for each in ready)",
-        new="turn_B=numbers(0 for each in ready)",
+        "trainer/agent/batches.py",
+        old="turn_B=numbers(request.turn for request in requests)",
+        new="turn_B=numbers(0 for request in requests)",
         caught_by=f"{LOOP}::test_rows_are_conversations",
     ),
     Mutant(

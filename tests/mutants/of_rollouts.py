@@ -178,8 +178,8 @@ MUTANTS = (
     Mutant(
         "the-same-random-numbers-for-each-sample",
         "trainer/rollout/sampling.py",
-        old='struct.pack("<qqq", sampling.seed, uid, sample)',
-        new='struct.pack("<qq", sampling.seed, uid)',
+        old='struct.pack("<qqq", seed, uid, sample)',
+        new='struct.pack("<qq", seed, uid)',
         caught_by="draws-differ",
         says="samples of a prompt repeat each other",
     ),

@@ -283,7 +283,7 @@ MUTANTS = (
     Mutant(
         "draws-depend-on-the-past",
         "trainer/rollout/sampling.py",
-        old='torch.Generator().manual_seed(struct.unpack("<q", digest)[0])',
+        old="torch.Generator().manual_seed(seed_of(sampling.seed, uid, sample, turn))",
         new="torch.default_generator",
         caught_by="resume",
     ),
