@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -22,6 +23,7 @@ from trainer.agent.speech import Speech
 from trainer.interfaces import Engine, Sampling
 from trainer.records import Prompts, Rollout, Row
 
+Options = Callable[[Row], Mapping[str, Any] | None]  # what an environment is reset with, beside its seed
 GATHER_S = 0.25  # for which trajectories that are ready wait for others
 SEED = "seed"  # of a row's `extra_info`: its environment's
 
@@ -91,8 +93,9 @@ class Conversations:
         limits: Limits,
         home: Callable[[], Home],
         pad_id: int,
+        options: Options = lambda row: None,
     ) -> None:
-        self._prompts, self._pad_id = prompts, pad_id
+        self._prompts, self._pad_id, self._options = prompts, pad_id, options
         self._engine, self._speech, self._limits, self._home = engine, speech, limits, home
         self._sampling = replace(sampling, max_new_tokens=limits.turn_tokens, stop=limits.stop)
         given = [ids[mask.bool()].tolist() for ids, mask in zip(prompts.ids_BP, prompts.mask_BP, strict=True)]
@@ -126,12 +129,13 @@ class Conversations:
             trajectory = self._queue.popleft()
             trajectory.began = time.monotonic()
             trajectory.home = self._home()
-            self._ask(trajectory, "reset", seed_in(trajectory.row))
+            options = self._options(trajectory.row)
+            self._ask(trajectory, "reset", seed_in(trajectory.row), *([] if options is None else [options]))
 
-    def _ask(self, trajectory: _Trajectory, what: str, argument: object) -> None:
+    def _ask(self, trajectory: _Trajectory, what: str, *arguments: object) -> None:
         assert trajectory.home is not None
         trajectory.asked = time.monotonic()
-        trajectory.home.ask(what, argument)
+        trajectory.home.ask(what, *arguments)
         self._asked.append(trajectory)
 
     def _gather(self) -> None:
@@ -192,7 +196,7 @@ class Conversations:
         elif len(trajectory.said) >= self._limits.turns:
             trajectory.ended = TURNS
         else:
-            answer = self._speech.reply(turn.sampled, observed.text)
+            answer = self._speech.reply(turn.sampled, observed.text, observed.messages)
             if not self._fits(trajectory, len(answer)):
                 trajectory.ended = LENGTH
             else:

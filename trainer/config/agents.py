@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from trainer.agent import source
+from trainer.config import tools
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.files import FILE, Rows, kind_of, parsed
 from trainer.config.problems import Note, Problem
@@ -43,6 +44,8 @@ def env_kwargs(config: AgentConfig) -> dict[str, Any]:
 def constructor(config: Config) -> dict[str, Any]:
     """What the environment that `agent.env` names is made with. Raises ValueError, as `env_kwargs`."""
     agent = config.agent
+    if agent.env == source.TOOLS:
+        return tools.constructor(config)
     return {"turns": agent.max_turns} if agent.env == source.SEARCH else env_kwargs(agent)
 
 
@@ -52,8 +55,9 @@ def rows_of(config: AgentConfig) -> Rows:
 
 
 def agent_problems(config: Config) -> Iterator[Problem]:
-    """Of a run with an environment."""
+    """Of a run with an environment, or with tools."""
     agent = config.agent
+    yield from tools.tools_problems(config)
     if agent.env is None:
         return
     yield from _environment_problems(agent.env)
@@ -75,7 +79,7 @@ def agent_problems(config: Config) -> Iterator[Problem]:
 
 def _environment_problems(env: str) -> Iterator[Problem]:
     """The file is parsed, never run."""
-    if env in source.BUILT_IN:
+    if env in source.BUILT_IN or env == source.TOOLS:
         return
     if not source.is_file(env):
         what, hint = source.unknown(env)
@@ -105,7 +109,7 @@ def _refused(config: Config) -> Iterator[Problem]:
     if source.makes_tasks(config.agent.env):
         yield from _refused_beside_tasks(config)
     else:
-        yield from _search_problems(config)
+        yield from _row_problems(config)
     observations = config.algorithm.adv_estimator == "gae" and config.algorithm.masked_gae
     if observations and not config.actor_rollout_ref.actor.state_masking:
         key = "actor_rollout_ref.actor.state_masking"
@@ -128,10 +132,10 @@ def _refused_beside_tasks(config: Config) -> Iterator[Problem]:
         yield Problem(key, f"{key} is given beside {_ENV}: rewards are what its step gives", f"leave out {key}")
 
 
-def _search_problems(config: Config) -> Iterator[Problem]:
-    """Of `agent.env=search`."""
+def _row_problems(config: Config) -> Iterator[Problem]:
+    """Of `agent.env=search`, and with tools."""
     agent = config.agent
-    if agent.speech == "chat":
+    if agent.env == source.SEARCH and agent.speech == "chat":
         message = f"agent.speech=chat, and {_ENV}={source.SEARCH} is one text: nothing stands between its turns"
         yield Problem("agent.speech", message, "leave out agent.speech", (_ENV,))
     most = agent.max_context_tokens
@@ -144,6 +148,7 @@ def _search_problems(config: Config) -> Iterator[Problem]:
 def agent_notes(config: Config) -> Iterator[Note]:
     """Keys that do nothing as they stand."""
     agent = config.agent
+    yield from tools.tools_notes(config)
     if agent.env is None:
         for name, value in vars(agent).items():
             if value != _DEFAULTS[name]:
@@ -152,12 +157,12 @@ def agent_notes(config: Config) -> Iterator[Note]:
         if not config.actor_rollout_ref.actor.state_masking:
             yield Note("inert", key, f"{key} has no effect: {_ENV} is null, and all of a response is sampled")
         return
-    if agent.env == source.SEARCH:
+    if not source.makes_tasks(agent.env):
         for name in _OF_TASKS:
             if getattr(agent, name) != _DEFAULTS[name]:
                 why = "tasks are rows of data.train_files, and a reward function scores them"
                 yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {why}")
-        yield from length_notes(config)
+        yield from length_notes(config) if agent.env == source.SEARCH else ()
         return
     if agent.val_episodes == 0:
         yield Note("here", "agent.val_episodes", "agent.val_episodes is 0: validation is off")
