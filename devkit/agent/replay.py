@@ -77,8 +77,8 @@ def _recorded(sample: Mapping[str, Any], options: ReplayOptions) -> Recorded:
     rewards = tuple(turn["reward"] for turn in turns)
     known = sample.get("environment")
     agent = known.get("agent") if isinstance(known, dict) else None
-    options = options_of(sample.get("asked") or {}, agent) if isinstance(agent, str) else None
-    return Recorded(seed, actions, observations, rewards, sample["ended"], options)
+    asked = options_of(sample.get("asked") or {}, agent) if isinstance(agent, str) else None
+    return Recorded(seed, actions, observations, rewards, sample["ended"], asked)
 
 
 def _source(sample: Mapping[str, Any], options: ReplayOptions) -> Source:

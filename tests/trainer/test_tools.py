@@ -15,7 +15,7 @@ import pydantic
 import pytest
 
 from tests.pace import stretched
-from tests.trainer.tool_files import CLASSES, FUNCTIONS, MULTI_TURN, call, write
+from tests.trainer.tool_files import CLASSES, FUNCTIONS, INFERRED, MULTI_TURN, call, write
 from trainer import config
 from trainer.agent.contract import Observed
 from trainer.agent.homes import Broken, Home, Houses, answered
@@ -202,12 +202,19 @@ def test_schemas_are_those_of_yaml_class_and_function(tmp_path: Path) -> None:
         '{"type": "object", "properties": {"a": {"type": "integer", "description": "the first"}, '
         '"b": {"type": "integer", "description": "the second"}}, "required": ["a", "b"]}'
     )
-    assert found[3]["function"] == {
+
+
+def test_the_schema_of_a_function_is_that_of_its_hints_and_docstring(tmp_path: Path) -> None:
+    found = schemas_in(houses_of(tmp_path, functions=INFERRED))[2]
+    assert found["function"] == {
         "name": "twice",
         "description": "Doubles a number.",
         "parameters": {
             "type": "object",
-            "properties": {"x": {"type": "integer", "description": "what to double"}},
+            "properties": {
+                "x": {"type": "integer", "description": "what to double"},
+                "how": {"type": "string", "description": "in which way", "enum": ["well", "badly"]},
+            },
             "required": ["x"],
         },
     }
@@ -308,9 +315,9 @@ def test_an_answer_has_its_fields() -> None:
         ("my_tools", "x = 1\n", "there is no class Adder in my_tools"),
         ("my_tools", CLASSES.replace("self._instances = {}", "1 / 0"), "ZeroDivisionError: division by zero at .*my_"),
         ("functions", "x = 1\n", "functions.py has no function under @function_tool"),
-        ("functions", FUNCTIONS.replace("        x: what to double\n", ""), "functions.py raised while it was loaded"),
-        ("functions", FUNCTIONS.replace('"thrice"', '"add"'), "two tools have the name add"),
-        ("functions", FUNCTIONS.replace("x: int)", "*x: int)"), "takes any number of arguments"),
+        ("functions", INFERRED.replace("        x: what to double\n", ""), "functions.py raised while it was loaded"),
+        ("functions", FUNCTIONS.replace('("thrice"', '("add"'), "two tools have the name add"),
+        ("functions", INFERRED.replace("x: int, how", "*x: int, how"), "takes any number of arguments"),
         ("my_tools", "from verl.utils.nothing import x\n" + CLASSES, "No module named 'verl.utils.nothing'"),
     ],
 )

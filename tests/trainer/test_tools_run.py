@@ -16,7 +16,7 @@ import pytest
 from devkit.cli import main as devkit
 from tests.trainer.conftest import Words
 from tests.trainer.test_agent_run import ran
-from tests.trainer.tool_files import MULTI_TURN, TEMPLATE, write
+from tests.trainer.tool_files import MULTI_TURN, TEMPLATE, model_with_tools, write
 from trainer import config, replay
 from trainer.agent.tools.calls import Call
 from trainer.config.problems import ConfigErrors
@@ -43,13 +43,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def model(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The tiny model with a template that shows tools."""
-    folder = tmp_path_factory.mktemp("model") / "with-tools"
-    shutil.copytree(tiny_model, folder)
-    (folder / "chat_template.jinja").unlink(missing_ok=True)
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": TEMPLATE}))
-    return str(folder)
+    return model_with_tools(tiny_model, tmp_path_factory.mktemp("model") / "with-tools")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -81,33 +82,44 @@ tools:
   - class_name: my_tools.Odd
     config: {type: native}
 """
-FUNCTIONS = '''
+FUNCTIONS = """
+from verl.tools.function_tool import function_tool
+
+NUMBER = {"type": "integer", "description": "a number"}
+PARAMETERS = {"type": "object", "properties": {"x": NUMBER}, "required": ["x"]}
+
+
+def schema(name, description):
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": PARAMETERS}}
+
+
+@function_tool(schema=schema("twice", "Doubles a number."))
+def twice(x):
+    return {"twice": 2 * x}
+
+
+@function_tool("thrice", schema=schema("thrice", "Triples a number."))
+async def times_three(x: int):
+    return str(3 * x), 1.5
+"""
+INFERRED = '''
 from verl.tools.function_tool import function_tool
 
 
 @function_tool
-def twice(x: int) -> dict:
+def twice(x: int, how: str = "well") -> dict:
     """Doubles a number.
 
     Args:
         x: what to double
+        how: in which way (choices: ["well", "badly"])
     """
     return {"twice": 2 * x}
-
-
-@function_tool("thrice")
-async def times_three(x: int):
-    """Triples a number.
-
-    Args:
-        x: what to triple
-    """
-    return str(3 * x), 1.5
 '''
 # As Qwen2.5's: tools in the system message, answers of tools next to one another in one message of the user.
 TEMPLATE = (
-    "{% if tools %}<|im_start|>system\n<tools>{% for t in tools %}{{ '\n' }}{{ t | tojson }}{% endfor %}{{ '\n' }}</tools>"
-    "<|im_end|>\n"
+    "{% if tools %}<|im_start|>system\n<tools>{% for t in tools %}{{ '\n' }}{{ t | tojson }}{% endfor %}{{ '\n' }}"
+    "</tools><|im_end|>\n"
     "{% endif %}{% for m in messages %}{% if m.role == 'tool' %}"
     "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}"
     "{{ '\n' }}<tool_response>\n{{ m.content }}\n</tool_response>"
@@ -132,3 +144,12 @@ def write(folder: Path) -> list[str]:
 
 def call(name: str, arguments: Any) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def model_with_tools(model: str, folder: Path) -> str:
+    """A copy of a model, in `folder`, with a template that shows tools."""
+    shutil.copytree(model, folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": TEMPLATE}))
+    return str(folder)

@@ -177,7 +177,8 @@ def _tokens(played: Sequence[Played], config: Config, tokenizer: Any) -> Iterato
         said: list[Said] = []
         for action, answer in zip(each.actions, each.steps, strict=True):
             sampled = [*tokenizer(action, add_special_tokens=False)["input_ids"], end]
-            said.append(Said(sampled, [0.0] * len(sampled), answer.reward, answered=speech.reply(sampled, answer.text)))
+            follows = speech.reply(sampled, answer.text, answer.messages)
+            said.append(Said(sampled, [0.0] * len(sampled), answer.reward, answered=follows))
         said[-1] = replace(said[-1], answered=())
         row = lay(said)
         trained = [speech.action(row.ids[turn.start : turn.end]) for turn in row.turns]
