@@ -2,7 +2,7 @@
 
     reset(*, seed) -> (observation, info)
     step(action)   -> (observation, reward, terminated, truncated, info)
-    close()
+    close()        where there is something to close
 
 `observation` and `action` are text. Of `info`, `success` (a number or True, False) and `metrics` (numbers by name) are
 reported; `messages`, a list of `{"role": ..., "content": ...}`, stand in place of the observation in a chat template;

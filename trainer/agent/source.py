@@ -25,7 +25,7 @@ BUILT_IN = {  # name -> module, class
 }
 WAITING = frozenset({SEARCH})  # of these, the ones that wait for others: each call has a thread
 MODULE = "agent_environment"
-METHODS = ("reset", "step", "close")
+METHODS = ("reset", "step")  # and `close`, where there is something to close: GEM's have none
 
 
 class NoEnvironment(Exception):
@@ -77,7 +77,7 @@ class Source:
         return os.path.abspath(os.path.expanduser(self.path))
 
     def load(self) -> Any:
-        """The class, or what makes the environment as one does. Raises NoEnvironment."""
+        """The class, or a function that makes the environment. Raises NoEnvironment."""
         if self.built_in:
             module, name = BUILT_IN[self.env]
             return getattr(importlib.import_module(module), name)
@@ -141,6 +141,8 @@ def _module(text: str, file: str, shown: str) -> types.ModuleType:
 
 def _class_in(module: types.ModuleType, name: str, shown: str) -> Any:
     found = getattr(module, name, None)
+    if callable(found) and not isinstance(found, type):
+        return found  # a function that makes one, as gymnasium's and GEM's `make`
     if not isinstance(found, type):
         own = [key for key, value in vars(module).items() if isinstance(value, type) and value.__module__ == MODULE]
         raise NoEnvironment(f"{shown} has no class {name}", f"it has {', '.join(own) or 'none'}")
@@ -148,6 +150,6 @@ def _class_in(module: types.ModuleType, name: str, shown: str) -> Any:
     if missing:
         raise NoEnvironment(
             f"{name} in {shown} has no {' and no '.join(missing)}",
-            "an environment has reset(*, seed), step(action) and close(): docs/agents.md",
+            "an environment has reset(*, seed) and step(action): docs/agents.md",
         )
     return found

@@ -94,8 +94,9 @@ def _environment_problems(env: str) -> Iterator[Problem]:
         yield tree
         return
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     elsewhere = any(isinstance(node, (ast.ImportFrom, ast.Assign, ast.If, ast.Try)) for node in tree.body)
-    if name not in classes and not elsewhere:
+    if name not in (*classes, *functions) and not elsewhere:
         yield Problem(_ENV, f"{_ENV}={env}: {path} has no class {name}", f"it has {', '.join(classes) or 'none'}")
 
 
