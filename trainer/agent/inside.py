@@ -96,7 +96,8 @@ def _live(line: socket.socket, kind: Any, source: Source) -> None:
                 send(line, {"failure": ["raised", f"{what} raised {contract.told(error, source.files)}"]})
     except (EOFError, OSError):
         signal.alarm(CLOSE_S)
-        if hasattr(environment, "close"):
-            environment.close()
+        close = getattr(environment, "close", None)
+        if close is not None:
+            close()
     finally:
         os._exit(0)  # nothing of the parent's is ours to clean up

@@ -138,7 +138,11 @@ def stand_in() -> None:
         "verl.tools": {},
         "verl.utils": {},
         "verl.tools.schemas": {name: each for name, each in vars(schemas).items() if isinstance(each, type)},
-        "verl.tools.base_tool": {"BaseTool": BaseTool},
+        "verl.tools.base_tool": {
+            "BaseTool": BaseTool,
+            "OpenAIFunctionToolSchema": OpenAIFunctionToolSchema,
+            "ToolResponse": ToolResponse,
+        },
         "verl.tools.function_tool": {
             "FunctionTool": FunctionTool,
             "FUNCTION_TOOL_REGISTRY": FUNCTION_TOOL_REGISTRY,
