@@ -71,7 +71,7 @@ def train(
 
 def _train(config: Config, pool: Pool, data: Data, tracker: Tracker, observer: Observer, leaving: Leaving) -> Metrics:
     steps = total_steps(config, data.train)
-    texts = read_source(config.custom_reward_function), read_environment(config.agent)
+    texts = read_source(config.custom_reward_function), read_environment(config)
     spec = RunSpec(absolute(config), texts[0], steps, texts[1])
     tracker.phase("loading models", forecast.of_start(config))
     chosen = pool.build(spec)

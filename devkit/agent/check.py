@@ -43,7 +43,7 @@ def main(options: CheckOptions) -> int:
     tokenizer = load_tokenizer(model) if model.path or model.tokenizer_path else None
     limit = options.timeout if options.timeout is not None else config.agent.turn_timeout
     wish = Wish(options.episodes, options.actions or ACTIONS, limit, tokenizer)
-    source = Source(options.env, read_environment(config.agent), constructor(config))
+    source = Source(options.env, read_environment(config), constructor(config))
     found: list[CheckResult] = []
     page = result()
     for told in _all(source, config, wish):

@@ -134,7 +134,7 @@ class Game:
     def _source(self) -> Source:
         agent = self._config.agent
         assert agent.env is not None
-        return Source(agent.env, read_environment(agent), constructor(self._config))
+        return Source(agent.env, read_environment(self._config), constructor(self._config))
 
     def _begin(self, prompt: str | None) -> Prompts:
         ids = self._tokenizer(prompt, add_special_tokens=False)["input_ids"] if prompt else []

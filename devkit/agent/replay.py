@@ -18,7 +18,10 @@ from devkit.errors import UsageError
 from devkit.palette import GOOD
 from devkit.records import AgentReplayRecord
 from trainer.agent.again import Compared, Recorded, again, digest
-from trainer.agent.source import BUILT_IN, NoEnvironment, Source, is_file
+from trainer.agent.source import BUILT_IN, TOOLS, NoEnvironment, Source, is_file
+from trainer.agent.tools import bundle
+from trainer.agent.tools.rows import options_of
+from trainer.config.agent_schema import MultiTurnConfig
 from trainer.user_file import text_of
 
 _WHERE = "give --env FILE.py:CLASS where the file lies elsewhere now"
@@ -71,7 +74,11 @@ def _recorded(sample: Mapping[str, Any], options: ReplayOptions) -> Recorded:
         )
     actions = tuple(turn["action"] for turn in turns)
     observations = (sample["observation"], *(turn["observation"] for turn in turns))
-    return Recorded(seed, actions, observations, tuple(turn["reward"] for turn in turns), sample["ended"])
+    rewards = tuple(turn["reward"] for turn in turns)
+    known = sample.get("environment")
+    agent = known.get("agent") if isinstance(known, dict) else None
+    asked = options_of(sample.get("asked") or {}, agent) if isinstance(agent, str) else None
+    return Recorded(seed, actions, observations, rewards, sample["ended"], asked)
 
 
 def _source(sample: Mapping[str, Any], options: ReplayOptions) -> Source:
@@ -89,6 +96,8 @@ def _source(sample: Mapping[str, Any], options: ReplayOptions) -> Source:
     env = options.env or known["env"]
     if env in BUILT_IN:
         return Source(env, None, known["kwargs"])
+    if env == TOOLS:
+        return _tools(known)
     if not is_file(env):
         raise UsageError(f"{env} is neither an environment of the trainer's nor FILE.py:CLASS", hint=_WHERE)
     path = env.rpartition(":")[0]
@@ -100,6 +109,18 @@ def _source(sample: Mapping[str, Any], options: ReplayOptions) -> Source:
     if known.get("sha256") not in (None, digest(text)):
         talk().print(f"{path} has changed since the run", soft_wrap=True)
     return Source(env, text, known["kwargs"])
+
+
+def _tools(known: Mapping[str, Any]) -> Source:
+    """Tools, as their files are now. Raises UsageError."""
+    files = known.get("files")
+    try:
+        text = bundle.read(MultiTurnConfig(**files)).to_text() if isinstance(files, dict) else None
+    except bundle.Broken as error:
+        raise UsageError(str(error), hint=error.hint) from error
+    if known.get("sha256") not in (None, digest(text)):
+        talk().print("the tools have changed since the run", soft_wrap=True)
+    return Source(TOOLS, text, known["kwargs"])
 
 
 def _lines(compared: Compared, recorded: Recorded) -> Iterator[Text]:

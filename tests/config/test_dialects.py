@@ -69,9 +69,10 @@ def test_keys_without_an_upstream_are_ours() -> None:
     """The list is of verl's `ppo_trainer.yaml`; the Megatron sections stand in its `ppo_megatron_trainer.yaml`.
 
     `agent.*` is ours as a whole, some of `algorithm.*` are ROLL's; `retriever.*`, the rewards for form and the state
-    masking are Search-R1's and ours.
+    masking are Search-R1's and ours; `function_tool_path` is newer than the list.
     """
-    others = ("agent.", "retriever.", "reward_model.", f"{A}.state_masking")
+    newer = f"{ROLLOUT}.multi_turn.function_tool_path"
+    others = ("agent.", "retriever.", "reward_model.", f"{A}.state_masking", newer)
     keys = (key for key in tree.all_keys() if ".megatron." not in key and not key.startswith(others))
     assert {key for key in keys if key not in upstream_keys()} == OURS | {f"algorithm.{name}" for name in ROLLS}
 
@@ -214,7 +215,7 @@ def test_kl_settings_without_effect_are_told(word: str) -> None:
         (f"{A}.fsdp_config.strategy=fsdp2", "both mean FSDP2"),
         ("actor_rollout_ref.ref.fsdp_config.optimizer_offload=True", "the reference is not trained"),
         (f"{A}.fsdp_config.offload_policy=True", "say what waits in host memory"),
-        (f"{ROLLOUT}.agent.default_agent_loop=single_turn_agent", "single-turn"),
+        (f"{ROLLOUT}.multi_turn.tokenization_sanity_check_mode=strict", "nothing that was sampled is encoded again"),
         (f"{M}.override_config.attn_implementation=sdpa", "the maths does not"),
         (f"{A}.optim.warmup_style=null", "lr_scheduler_type decides"),
         ("actor_rollout_ref.ref.strategy=${actor_rollout_ref.actor.strategy}", "on the actor's engine"),
@@ -247,7 +248,6 @@ def test_a_key_without_effect_is_noted_with_its_reason(word: str, why: str) -> N
         f"{A}.optim.optimizer=Muon",
         f"{M}.override_config.rope_theta=1",
         f"{M}.external_lib=x",
-        f"{ROLLOUT}.multi_turn.enable=True",
         f"{ROLLOUT}.prompt_length=5",
         "algorithm.rollout_correction.rollout_rs=token",
         "algorithm.rollout_correction.bypass_mode=True",

@@ -244,6 +244,7 @@ def test_a_key_that_is_like_no_other_has_a_hint(key: str) -> None:
     assert all(remark.hint for remark in audit([f"{key}=1" if key[0] != "~" else key]).remarks)
 
 
+_MULTI_TURN = "actor_rollout_ref.rollout.multi_turn"
 PATHS = {  # every key whose value is a path, and whether it is read or written
     "data.train_files": "read",
     "data.val_files": "read",
@@ -251,6 +252,8 @@ PATHS = {  # every key whose value is a path, and whether it is read or written
     "actor_rollout_ref.model.tokenizer_path": "read",
     "critic.model.path": "read",
     "custom_reward_function.path": "read",
+    f"{_MULTI_TURN}.tool_config_path": "read",
+    f"{_MULTI_TURN}.function_tool_path": "read",
     "trainer.resume_from_path": "read",
     "trainer.default_local_dir": "written",
     "trainer.rollout_data_dir": "written",

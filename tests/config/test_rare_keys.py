@@ -73,8 +73,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
             *(f"{O}.agent.default_agent_loop=tool_agent", f"{O}.mode=async"),
         ],
         [
-            *(f"{O}.multi_turn.enable", f"{O}.multi_turn.tool_config_path"),
-            f"{O}.agent.default_agent_loop",
+            f"{O}.multi_turn.tool_config_path",  # the file is not there
         ],
     ),
     "rejection by importance ratios": (

@@ -25,12 +25,9 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {  # the words, and what thei
     ),
     "Search-R1 without its search": (["do_search=false", "max_turns=2", "retriever.topk=3"], []),
     "a reranker of nothing": (["do_search=false", "reranker.topk=3"], []),
-    "tools": (
-        [f"{O}.multi_turn.max_assistant_turns=5", f"{O}.multi_turn.format=hermes", f"{O}.agent.num_workers=8"],
-        ["conversations of several turns"],
-    ),
-    "tools that are off": ([f"{O}.multi_turn.enable=False", f"{O}.multi_turn.max_assistant_turns=5"], []),
-    "one turn": ([f"{O}.multi_turn.max_assistant_turns=1", f"{O}.multi_turn.max_user_turns=null"], []),
+    "interactions": ([f"{O}.multi_turn.interaction_config_path=a.yaml"], ["verl's interactions"]),
+    "interactions that are off": ([f"{O}.multi_turn.enable=False", f"{O}.multi_turn.completion_callback=x"], []),
+    "tools": ([f"{O}.multi_turn.max_assistant_turns=5", f"{O}.agent.num_workers=8"], []),
     "processes for agents": ([f"{O}.agent.num_workers=8"], []),
     "a policy loss": ([f"{A}.policy_loss.ppo_kl_coef=1", f"{A}.tau_pos=0.5"], ["another policy loss"]),
     "a policy loss as a dictionary": ([f"{A}.policy_loss={{ppo_kl_coef:1}}"], ["another policy loss"]),
@@ -127,7 +124,6 @@ def test_an_invented_name_in_a_free_section_is_an_unknown_key(word: str, near: s
         (f"{A}.policy_loss={{loss_mode:gspo}}", f"{A}.policy_loss.loss_mode"),
         ("+data.sampler={class_path:mine.py}", "data.sampler.class_path"),
         ("reward_model={enable:True}", "reward_model.enable"),
-        (f"{O}.multi_turn={{enable:True}}", f"{O}.multi_turn.enable"),
     ],
 )
 def test_what_is_refused_is_refused_in_a_dictionary_too(word: str, key: str) -> None:

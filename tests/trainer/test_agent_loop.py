@@ -362,7 +362,7 @@ def test_a_turns_draws_are_its_own_and_the_first_ones_todays() -> None:
     [
         ("x = 1 / 0", "Odd", "raised while it was loaded: ZeroDivisionError: division by zero at", "python"),
         ("class Other: pass", "Odd", "has no class Odd", "it has Other"),
-        ("class Odd:\n def reset(self): pass", "Odd", "has no step and no close", "an environment has reset"),
+        ("class Odd:\n def reset(self): pass", "Odd", "has no step", "an environment has reset"),
         ("import os; os._exit(3)", "Odd", "ended, or took over", "it must load on its own"),
     ],
 )

@@ -17,9 +17,11 @@ from typing import Any
 from trainer.agent import contract
 from trainer.agent.contract import Observed, Unfit
 from trainer.agent.episode import TERMINATED, TRUNCATED
-from trainer.agent.source import Source
+from trainer.agent.source import TOOLS, Source
+from trainer.config.absolute import absolute
 from trainer.config.agents import constructor
 from trainer.config.schema import Config
+from trainer.config.tools import default_agent
 
 GOES_ON = "goes on"
 
@@ -33,6 +35,7 @@ class Recorded:
     observations: tuple[str, ...]  # one more than actions
     rewards: tuple[float, ...]  # one per action
     ended: str  # one of episode.ENDS
+    options: Mapping[str, Any] | None = None  # of its reset
 
     def end(self, turn: int) -> str:
         """What the environment said of the end at `turn`; limits of the run are none of its business."""
@@ -60,7 +63,12 @@ class Compared:
 
 def environment_facts(config: Config, text: str | None) -> Mapping[str, Any]:
     """What a record says of its environment: how it was made, and of which text."""
-    return {"env": config.agent.env, "kwargs": constructor(config), "sha256": digest(text)}
+    known = {"env": config.agent.env, "kwargs": constructor(config), "sha256": digest(text)}
+    if config.agent.env != TOOLS:
+        return known
+    keys = absolute(config).actor_rollout_ref.rollout.multi_turn
+    files = {"tool_config_path": keys.tool_config_path, "function_tool_path": keys.function_tool_path}
+    return {**known, "files": files, "agent": default_agent(config)}
 
 
 def digest(text: str | None) -> str | None:
@@ -92,7 +100,7 @@ def _answer(source: Source, kind: Any, made: list[Any], recorded: Recorded, turn
         if not made:
             made.append(kind(**source.kwargs))
         if turn == 0:
-            return contract.reset(made[0], recorded.seed)
+            return contract.reset(made[0], recorded.seed, recorded.options)
         return contract.step(made[0], recorded.actions[turn - 1])
     except bdb.BdbQuit:
         raise
@@ -100,13 +108,13 @@ def _answer(source: Source, kind: Any, made: list[Any], recorded: Recorded, turn
         return Difference("error", expected, str(error))
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is shown as what it is
         traceback.print_exception(error.with_traceback(_theirs(error, source)), file=sys.stderr)
-        return Difference("error", expected, contract.told(error, [] if source.built_in else [source.file]))
+        return Difference("error", expected, contract.told(error, source.files))
 
 
 def _theirs(error: BaseException, source: Source) -> Any:
     """The traceback from the environment on; all of it where none of its lines is known."""
     found = error.__traceback__
-    while found is not None and found.tb_frame.f_code.co_filename != source.file:
+    while found is not None and found.tb_frame.f_code.co_filename not in source.files:
         found = found.tb_next
     return found or error.__traceback__
 

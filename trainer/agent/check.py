@@ -180,7 +180,8 @@ def _tokens(played: Sequence[Played], config: Config, tokenizer: Any) -> Iterato
         said: list[Said] = []
         for action, answer in zip(each.actions, each.steps, strict=True):
             sampled = [*tokenizer(action, add_special_tokens=False)["input_ids"], end]
-            followed = speech.reply(sampled, shown.later(len(said) + 1, answer.text))
+            shown_text = shown.later(len(said) + 1, answer.text)
+            followed = speech.reply(sampled, shown_text, answer.messages)
             said.append(Said(sampled, [0.0] * len(sampled), answer.reward, answered=followed))
         said[-1] = replace(said[-1], answered=())
         row = lay(said)

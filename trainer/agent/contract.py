@@ -2,21 +2,22 @@
 
     reset(*, seed) -> (observation, info)
     step(action)   -> (observation, reward, terminated, truncated, info)
-    close()
+    close()        where there is something to close
 
 `observation` and `action` are text. Of `info`, `success` (a number or True, False) and `metrics` (numbers by name) are
 reported; `env_instruction`, a text, stands before the first observation, and `state`, a text, names what the same
-actions are compared in. The rest is the environment's own. This module runs in an environment's process: standard
-library only.
+actions are compared in; `messages`, a list of `{"role": ..., "content": ...}`, stand in place of the observation in a
+chat template. The rest is the environment's own. This module runs in an environment's process: standard library only.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +31,7 @@ RESERVED = frozenset(
     {
         *("turns", "sampled_tokens", "observed_tokens", "env_seconds", "ended", "failed", "dropped", "kept"),
         *("step", "row", "sample", "seed", "data_source", "ground_truth", "prompt", "response", "score", "reward"),
-        *("seconds", "observation", "environment"),
+        *("seconds", "observation", "environment", "asked"),
     }
 )
 
@@ -51,12 +52,13 @@ class Observed:
     seconds: float = 0.0  # that it took
     instruction: str = ""  # of reset: what stands before the first observation
     state: str = ""  # equal where the same could be done; the observation, unless the environment says better
+    messages: Sequence[Mapping[str, str]] = ()  # in place of the text, for a chat template
 
 
-def reset(environment: Any, seed: int) -> Observed:
-    """A new episode, wholly determined by `seed`. Raises Unfit, and what the environment raises."""
+def reset(environment: Any, seed: int, options: Mapping[str, Any] | None = None) -> Observed:
+    """A new episode, wholly determined by `seed` and `options`. Raises Unfit, and what the environment raises."""
     began = time.monotonic()
-    answer = environment.reset(seed=seed)
+    answer = environment.reset(seed=seed) if options is None else environment.reset(seed=seed, options=options)
     seconds = time.monotonic() - began
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise Unfit(f"reset gave {_kind(answer)}, and not (observation, info)")
@@ -77,13 +79,30 @@ def step(environment: Any, action: str) -> Observed:
     number = _number("the reward of step", reward)
     ended, cut = _truth("terminated", terminated), _truth("truncated", truncated)
     text, numbers = _text("step", observation), _numbers("step", info)
-    return Observed(text, number, ended, cut, numbers, seconds, state=_said("step", info, "state") or text)
+    messages, state = _messages(info.get("messages", ())), _said("step", info, "state") or text
+    return Observed(text, number, ended, cut, numbers, seconds, state=state, messages=messages)
 
 
 def _said(where: str, info: Mapping[str, Any], name: str) -> str:
     """A text of `info`; something else under its name is the environment's own."""
     value = info.get(name)
     return _text(where, value) if isinstance(value, str) else ""
+
+
+def schemas(environment: Any) -> Observed:
+    """Of an environment of tools: what a chat template is given of them, as JSON."""
+    return Observed(json.dumps(environment.schemas()))
+
+
+def _messages(value: Any) -> list[dict[str, str]]:
+    if not isinstance(value, (list, tuple)):
+        raise Unfit(f"info['messages'] of step is no list but {_kind(value)}")
+    found = []
+    for each in value:
+        if not isinstance(each, Mapping) or not isinstance(each.get("role"), str):
+            raise Unfit(f"info['messages'] of step has no {{role, content}} but {_kind(each)}")
+        found.append({"role": _text("step", each["role"]), "content": _text("step", each.get("content"))})
+    return found
 
 
 def _text(where: str, value: Any) -> str:

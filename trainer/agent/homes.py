@@ -38,8 +38,8 @@ class Broken(Exception):
 class Home(Protocol):
     """One environment."""
 
-    def ask(self, what: str, argument: Any) -> None:
-        """`what` is "reset", with a seed, or "step", with an action."""
+    def ask(self, what: str, *arguments: Any) -> None:
+        """`what` is "reset", with a seed and perhaps options, or "step", with an action: a function of `contract`."""
         ...
 
     def take(self) -> Observed:
@@ -59,19 +59,18 @@ class Inline:
         self._environment: Any = None
         self._answer: Observed | Broken | None = None
 
-    def ask(self, what: str, argument: Any) -> None:
+    def ask(self, what: str, *arguments: Any) -> None:
         """Computes the answer, too."""
         try:
             if self._environment is None:
                 self._environment = self._kind(**self._source.kwargs)
-            self._answer = getattr(contract, what)(self._environment, argument)
+            self._answer = getattr(contract, what)(self._environment, *arguments)
         except Unfit as error:
             self._answer = Broken("wrong", str(error))
         except RetrieverError as error:
             self._answer = Broken("retriever", f"{error.message}; asked from {node()}")
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported as what it is
-            files = [] if self._source.built_in else [self._source.file]
-            self._answer = Broken("raised", f"{what} raised {contract.told(error, files)}")
+            self._answer = Broken("raised", f"{what} raised {contract.told(error, self._source.files)}")
 
     def take(self) -> Observed:
         answer, self._answer = self._answer, None
@@ -99,11 +98,11 @@ class Beside:
     def fileno(self) -> int:
         return self._hears.fileno()
 
-    def ask(self, what: str, argument: Any) -> None:
-        threading.Thread(target=self._answer, args=(what, argument), name="environment", daemon=True).start()
+    def ask(self, what: str, *arguments: Any) -> None:
+        threading.Thread(target=self._answer, args=(what, *arguments), name="environment", daemon=True).start()
 
-    def _answer(self, what: str, argument: Any) -> None:
-        self._inline.ask(what, argument)
+    def _answer(self, what: str, *arguments: Any) -> None:
+        self._inline.ask(what, *arguments)
         with suppress(OSError):  # nobody waits any more
             self._tells.send(b".")
 
@@ -129,9 +128,9 @@ class Apart:
     def fileno(self) -> int:
         return self._line.fileno()
 
-    def ask(self, what: str, argument: Any) -> None:
+    def ask(self, what: str, *arguments: Any) -> None:
         with suppress(OSError):  # it has ended: `take` says so
-            send(self._line, [what, argument])
+            send(self._line, [what, *arguments])
 
     def take(self) -> Observed:
         try:
@@ -230,8 +229,8 @@ class Houses:
         except (EOFError, OSError) as error:
             self.close()
             raise ConfigError(
-                f"the process that loads {self.source.path} ended, or took over {START_S:g} s",
-                hint=f"it must load on its own: python {self.source.path}",
+                f"the process that loads {self.source.shown} ended, or took over {START_S:g} s",
+                hint=f"it must load on its own: python {self.source.shown}",
             ) from error
         if "error" in said:
             self.close()

@@ -85,18 +85,19 @@ def _live(line: socket.socket, kind: Any, source: Source) -> None:
     try:
         send(line, {"pid": os.getpid()})
         while True:
-            what, argument = receive(line)
+            what, *arguments = receive(line)
             try:
                 environment = kind(**source.kwargs) if environment is None else environment
-                observed = getattr(contract, what)(environment, argument)
+                observed = getattr(contract, what)(environment, *arguments)
                 send(line, {"observed": vars(observed)})
             except contract.Unfit as error:
                 send(line, {"failure": ["wrong", str(error)]})
             except BaseException as error:  # noqa: BLE001 - also `sys.exit`: it is reported as what it is
-                send(line, {"failure": ["raised", f"{what} raised {contract.told(error, [source.file])}"]})
+                send(line, {"failure": ["raised", f"{what} raised {contract.told(error, source.files)}"]})
     except (EOFError, OSError):
         signal.alarm(CLOSE_S)
-        if environment is not None:
-            environment.close()
+        close = getattr(environment, "close", None)
+        if close is not None:
+            close()
     finally:
         os._exit(0)  # nothing of the parent's is ours to clean up

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from trainer.agent.batches import Batches
 from trainer.agent.contract import Observed
@@ -23,6 +24,7 @@ from trainer.interfaces import Engine, Request, Sampling, Talk, Talks
 from trainer.records import Prompts, Rollout, Row
 from trainer.rollout.server import Answer
 
+Options = Callable[[Row], Mapping[str, Any] | None]  # what an environment is reset with, beside its seed
 GATHER_S = 0.25  # for which trajectories that are ready wait for others
 SEED = "seed"  # of a row's `extra_info`: its environment's
 
@@ -104,9 +106,10 @@ class Conversations:
         home: Callable[[], Home],
         pad_id: int,
         messages: Messages | None = None,
+        options: Options = lambda row: None,
     ) -> None:
         self._prompts, self._pad_id, self._messages = prompts, pad_id, messages or Messages()
-        self._speech, self._limits, self._home = speech, limits, home
+        self._speech, self._limits, self._home, self._options = speech, limits, home, options
         sampling = replace(sampling, max_new_tokens=limits.turn_tokens, stop=limits.stop)
         self._talk: Talk = (
             engine.talk(prompts, sampling) if isinstance(engine, Talks) else Batches(engine, sampling, pad_id)
@@ -147,12 +150,13 @@ class Conversations:
             trajectory = self._queue.popleft()
             trajectory.began = time.monotonic()
             trajectory.home = self._home()
-            self._ask(trajectory, "reset", seed_in(trajectory.row))
+            options = self._options(trajectory.row)
+            self._ask(trajectory, "reset", seed_in(trajectory.row), *([] if options is None else [options]))
 
-    def _ask(self, trajectory: _Trajectory, what: str, argument: object) -> None:
+    def _ask(self, trajectory: _Trajectory, what: str, *arguments: object) -> None:
         assert trajectory.home is not None
         trajectory.asked = time.monotonic()
-        trajectory.home.ask(what, argument)
+        trajectory.home.ask(what, *arguments)
         self._asked.append(trajectory)
 
     def _gather(self) -> None:
@@ -251,7 +255,7 @@ class Conversations:
             shown = self._messages.alone(observed.text, trajectory.instruction, trajectory.past)
             return self._speech.begin(shown, self._messages.system)
         shown = self._messages.later(len(trajectory.said), observed.text)
-        return self._speech.reply(trajectory.said[-1].sampled, shown)
+        return self._speech.reply(trajectory.said[-1].sampled, shown, observed.messages)
 
     def _fits(self, trajectory: _Trajectory, more: int) -> bool:
         """Whether a turn can follow upon `more` tokens of an observation, or of a prompt."""

@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainer import user_file
 from trainer.agent.homes import Houses
 from trainer.agent.loop import Conversations, Limits
 from trainer.agent.messages import Messages
-from trainer.agent.source import SEARCH, Source, is_file
-from trainer.agent.speech import PLAIN, Speech
-from trainer.config.agent_schema import AgentConfig
+from trainer.agent.source import SEARCH, TOOLS, Source, is_file
+from trainer.agent.speech import CHAT, PLAIN, Speech
+from trainer.agent.tools import bundle
+from trainer.agent.tools.rows import options_of
+from trainer.agent.tools.shown import schemas_in
 from trainer.config.agents import constructor, stop_texts
 from trainer.config.schema import Config
+from trainer.config.tools import default_agent, turns_of
+from trainer.errors import ConfigError
 from trainer.interfaces import Engine, Sampling
-from trainer.records import Prompts, Rollout
+from trainer.records import Prompts, Rollout, Row
 from trainer.spec import RunSpec
 
 SLACK_S = 15.0  # beyond the retriever's own time limit
 
 
-def read_environment(config: AgentConfig) -> str | None:
-    """The text of the file that `agent.env` names; None where it names none. Raises ConfigError if it can't be read."""
-    if config.env is None or not is_file(config.env):
+def read_environment(config: Config) -> str | None:
+    """The text of the file that `agent.env` names, or of tools; None of neither. Raises ConfigError."""
+    env = config.agent.env
+    if env == TOOLS:
+        try:
+            return bundle.read(config.actor_rollout_ref.rollout.multi_turn).to_text()
+        except bundle.Broken as error:
+            raise ConfigError(str(error), hint=error.hint) from error
+    if env is None or not is_file(env):
         return None
-    path = config.env.rpartition(":")[0]
-    return user_file.read(path, f"agent.env={config.env}: {path}")
+    path = env.rpartition(":")[0]
+    return user_file.read(path, f"agent.env={env}: {path}")
 
 
 def limits_of(config: Config) -> Limits:
     """What a trajectory may take. In the rank's own process a debugger may stop it for as long as it likes."""
     agent, data, searching = config.agent, config.data, config.agent.env == SEARCH
-    turn_s = agent.turn_timeout
+    turn_s, turns = agent.turn_timeout, agent.max_turns
+    if agent.env == TOOLS:
+        turns = turns_of(config.actor_rollout_ref.rollout.multi_turn) or sys.maxsize
     if searching and turn_s is not None:
         turn_s = max(turn_s, config.retriever.timeout + SLACK_S)  # whose own deadline names its URL
     return Limits(
-        turns=agent.max_turns,
+        turns=turns,
         turn_tokens=agent.max_turn_tokens or data.max_response_length,
         prompt_tokens=data.max_prompt_length,
         response_tokens=data.max_response_length,
@@ -57,15 +70,17 @@ class Player:
         """Raises ConfigError for an environment that cannot be loaded, ModelError for a chat template of no use."""
         agent = spec.config.agent
         assert agent.env is not None
-        style = PLAIN if agent.env == SEARCH else agent.speech
+        style = {SEARCH: PLAIN, TOOLS: CHAT}.get(agent.env, agent.speech)
         self._engine, self._limits, self._pad_id = engine, limits_of(spec.config), tokenizer.pad_token_id
         self._messages = Messages.of(spec.config)
-        self._speech = Speech(tokenizer, eos_ids, style, agent.max_observation_tokens)
-        if self._messages.system is not None:
-            self._speech.begin(".", self._messages.system)  # a template that refuses it says so before the first turn
         source = Source(agent.env, spec.environment, constructor(spec.config))
         self._houses = Houses(source, isolate=agent.isolate)
         weakref.finalize(self, self._houses.close)
+        tools = schemas_in(self._houses) if agent.env == TOOLS else ()
+        self._speech = Speech(tokenizer, eos_ids, style, agent.max_observation_tokens, tools)
+        if self._messages.system is not None:
+            self._speech.begin(".", self._messages.system)  # a template that refuses it says so before the first turn
+        self._agent = default_agent(spec.config) if agent.env == TOOLS else None
 
     def play(self, prompts: Prompts, sampling: Sampling) -> Rollout:
         """A conversation for each row. Raises EpisodeError where none can be begun."""
@@ -78,4 +93,9 @@ class Player:
             home=self._houses.home,
             pad_id=self._pad_id,
             messages=self._messages,
+            options=self._asked,
         ).play()
+
+    def _asked(self, row: Row) -> Mapping[str, Any] | None:
+        """What a row asks of tools."""
+        return None if self._agent is None else options_of(row.extra_info, self._agent)

@@ -1,4 +1,4 @@
-"""Which environment `agent.env` names: one of the trainer's own, or a class in a user's file.
+"""Which environment `agent.env` names: one of the trainer's own, tools, or a class in a user's file.
 
 A user's file is read on the driver and travels as text, so that nodes need no copy of it. Standard library only.
 """
@@ -6,6 +6,7 @@ A user's file is read on the driver and travels as text, so that nodes need no c
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import os
 import types
@@ -14,8 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer import user_file
+from trainer.agent.tools.bundle import Bundle
 
 SEARCH = "search"
+TOOLS = "tools"  # a user's, as verl's configuration names them: `agent/tools/bundle.py`
 BUILT_IN = {  # name -> module, class
     "frozen_lake": ("trainer.env.frozen_lake", "FrozenLake"),
     "roll_frozen_lake": ("trainer.env.roll_frozen_lake", "RollFrozenLake"),
@@ -24,7 +27,7 @@ BUILT_IN = {  # name -> module, class
 }
 WAITING = frozenset({SEARCH})  # of these, the ones that wait for others: each call has a thread
 MODULE = "agent_environment"
-METHODS = ("reset", "step", "close")
+METHODS = ("reset", "step")  # and `close`, where there is something to close: GEM's have none
 
 
 class NoEnvironment(Exception):
@@ -37,7 +40,7 @@ class NoEnvironment(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """How to make environments. `text` is that of a user's file, None for the trainer's own.
+    """How to make environments. `text` is that of a user's file, or of tools; None for the trainer's own.
 
     >>> Source("frozen_lake").built_in, Source("lake.py:Lake").path, Source("lake.py:Lake").class_name
     (True, 'lake.py', 'Lake')
@@ -60,15 +63,28 @@ class Source:
         return self.env.rpartition(":")[2]
 
     @property
+    def shown(self) -> str:
+        """What its code is called in an error."""
+        return self.path or ", ".join(self.files) or self.env
+
+    @property
+    def files(self) -> list[str]:
+        """The names under which its code is known to tracebacks and debuggers."""
+        if self.env == TOOLS:
+            return Bundle.of_text(self.text).files if self.text is not None else []
+        return [] if self.built_in else [self.file]
+
+    @property
     def file(self) -> str:
-        """The name under which its code is known to tracebacks and debuggers."""
         return os.path.abspath(os.path.expanduser(self.path))
 
     def load(self) -> Any:
-        """The class. Raises NoEnvironment."""
+        """The class, or a function that makes the environment. Raises NoEnvironment."""
         if self.built_in:
             module, name = BUILT_IN[self.env]
             return getattr(importlib.import_module(module), name)
+        if self.env == TOOLS and self.text is not None:
+            return _with_tools(self.text)
         if self.text is None:
             said, hint = unknown(self.env)
             raise NoEnvironment(f"agent.env={self.env} {said}", hint)
@@ -78,12 +94,13 @@ class Source:
 def makes_tasks(env: str | None) -> bool:
     """Whether the tasks are seeds of the environment `agent.env`, and its rewards the run's.
 
-    Otherwise they are the rows of data files, and a reward function scores them: without an environment, and in search.
+    Otherwise they are the rows of data files, and a reward function scores them: without an environment, in search, and
+    with tools.
 
-    >>> makes_tasks("frozen_lake"), makes_tasks(SEARCH), makes_tasks(None)
-    (True, False, False)
+    >>> makes_tasks("frozen_lake"), makes_tasks(SEARCH), makes_tasks(TOOLS), makes_tasks(None)
+    (True, False, False, False)
     """
-    return env not in (None, SEARCH)
+    return env not in (None, SEARCH, TOOLS)
 
 
 def is_file(env: str) -> bool:
@@ -98,9 +115,19 @@ def is_file(env: str) -> bool:
 
 def unknown(env: str) -> tuple[str, str]:
     """What is wrong with a name that is neither, and what to write instead."""
-    near = difflib.get_close_matches(env, BUILT_IN, n=1)
-    said = f"did you mean {near[0]}?" if near else f"there is {', '.join(BUILT_IN)};"
+    near = difflib.get_close_matches(env, (*BUILT_IN, TOOLS), n=1)
+    said = f"did you mean {near[0]}?" if near else f"there is {', '.join((*BUILT_IN, TOOLS))};"
     return "is no environment", f"{said} a class in a file of yours is agent.env=FILE.py:CLASS"
+
+
+def _with_tools(text: str) -> Any:
+    from trainer.agent.tools import bundle
+    from trainer.env.tools import Tools
+
+    try:
+        return functools.partial(Tools, bundle.load(Bundle.of_text(text)))
+    except bundle.Broken as error:
+        raise NoEnvironment(str(error), error.hint) from error
 
 
 def _module(text: str, file: str, shown: str) -> types.ModuleType:
@@ -116,6 +143,8 @@ def _module(text: str, file: str, shown: str) -> types.ModuleType:
 
 def _class_in(module: types.ModuleType, name: str, shown: str) -> Any:
     found = getattr(module, name, None)
+    if callable(found) and not isinstance(found, type):
+        return found  # a function that makes one, as gymnasium's and GEM's `make`
     if not isinstance(found, type):
         own = [key for key, value in vars(module).items() if isinstance(value, type) and value.__module__ == MODULE]
         raise NoEnvironment(f"{shown} has no class {name}", f"it has {', '.join(own) or 'none'}")
@@ -123,6 +152,6 @@ def _class_in(module: types.ModuleType, name: str, shown: str) -> Any:
     if missing:
         raise NoEnvironment(
             f"{name} in {shown} has no {' and no '.join(missing)}",
-            "an environment has reset(*, seed), step(action) and close(): docs/agents.md",
+            "an environment has reset(*, seed) and step(action): docs/agents.md",
         )
     return found

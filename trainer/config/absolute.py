@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from trainer.config.schema import Config
+from trainer.config.schema import Config, RolloutConfig
 
 
 def absolute(config: Config) -> Config:
@@ -28,7 +28,7 @@ def absolute(config: Config) -> Config:
             train_files=[_found(name) for name in config.data.train_files],
             val_files=[_found(name) for name in config.data.val_files],
         ),
-        actor_rollout_ref=replace(part, model=model),
+        actor_rollout_ref=replace(part, model=model, rollout=_rollout(part.rollout)),
         critic=replace(critic, model=replace(critic.model, path=_found(critic.model.path))),
         custom_reward_function=replace(
             config.custom_reward_function, path=_perhaps(_found, config.custom_reward_function.path)
@@ -45,6 +45,12 @@ def absolute(config: Config) -> Config:
         ),
         global_profiler=replace(config.global_profiler, save_path=_made(config.global_profiler.save_path)),
     )
+
+
+def _rollout(config: RolloutConfig) -> RolloutConfig:
+    keys = config.multi_turn
+    yaml, functions = (_perhaps(_found, path) for path in (keys.tool_config_path, keys.function_tool_path))
+    return replace(config, multi_turn=replace(keys, tool_config_path=yaml, function_tool_path=functions))
 
 
 def _perhaps(meant: Callable[[str], str], name: str | None) -> str | None:

@@ -10,7 +10,7 @@ class AgentConfig:
     """Ours: rollouts as conversations with an environment."""
 
     env: str | None = (
-        None  # frozen_lake, roll_frozen_lake, sokoban, search, or a class of yours, FILE.py:CLASS; null: none, one turn
+        None  # frozen_lake, roll_frozen_lake, sokoban, search, tools, or a class of yours, FILE.py:CLASS; null: none
     )
     env_kwargs: list[str] = field(default_factory=list)  # of its constructor, as {size:3} or [size:3]
     episodes: int = (
@@ -33,6 +33,28 @@ class AgentConfig:
     trajectory_timeout: float | None = 600.0  # seconds that a trajectory may take, its generation included; null: none
     on_failure: str = "drop_row"  # drop_row | drop_group (all samples of its prompt), where an environment fails
     min_kept: float = 0.9  # the least share of a step's trajectories that must be whole; less is an error
+
+
+@dataclass(frozen=True)
+class MultiTurnConfig:
+    """verl's: conversations with tools."""
+
+    enable: bool = False  # rows are conversations with tools; True is agent.env=tools
+    max_assistant_turns: int | None = None  # of a conversation; null, 0: as many as there is room for
+    max_user_turns: int | None = None  # answers of tools in a conversation; null, 0: as many as there is room for
+    tool_config_path: str | None = None  # verl's YAML: tools: [{class_name, config, tool_schema}]
+    function_tool_path: str | None = None  # a Python file with functions under @function_tool
+    max_parallel_calls: int = 1  # of a turn; calls beyond it are not carried out
+    max_tool_response_length: int = 256  # characters of a tool's answer; the others are cut off
+    tool_response_truncate_side: str = "middle"  # left (keeps the end) | right (keeps the beginning) | middle
+    format: str = "hermes"  # how calls are written: hermes (<tool_call>{JSON}</tool_call>)
+
+
+@dataclass(frozen=True)
+class AgentLoopConfig:
+    """verl's: how rows are played that do not say it themselves, by `agent_name`."""
+
+    default_agent_loop: str | None = None  # tool_agent | single_turn_agent; null: tool_agent with multi_turn.enable
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from trainer.agent import messages, source
+from trainer.config import tools
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.files import FILE, Rows, kind_of, parsed
 from trainer.config.problems import Note, Problem
@@ -52,6 +53,8 @@ def env_kwargs(config: AgentConfig) -> dict[str, Any]:
 def constructor(config: Config) -> dict[str, Any]:
     """What the environment that `agent.env` names is made with. Raises ValueError, as `env_kwargs`."""
     agent = config.agent
+    if agent.env == source.TOOLS:
+        return tools.constructor(config)
     return {"turns": agent.max_turns} if agent.env == source.SEARCH else env_kwargs(agent)
 
 
@@ -66,8 +69,9 @@ def rows_of(config: AgentConfig) -> Rows:
 
 
 def agent_problems(config: Config) -> Iterator[Problem]:
-    """Of a run with an environment."""
+    """Of a run with an environment, or with tools."""
     agent = config.agent
+    yield from tools.tools_problems(config)
     if agent.env is None:
         return
     yield from _environment_problems(agent.env)
@@ -93,7 +97,7 @@ def agent_problems(config: Config) -> Iterator[Problem]:
 
 def _environment_problems(env: str) -> Iterator[Problem]:
     """The file is parsed, never run."""
-    if env in source.BUILT_IN:
+    if env in source.BUILT_IN or env == source.TOOLS:
         return
     if not source.is_file(env):
         what, hint = source.unknown(env)
@@ -108,8 +112,9 @@ def _environment_problems(env: str) -> Iterator[Problem]:
         yield tree
         return
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     elsewhere = any(isinstance(node, (ast.ImportFrom, ast.Assign, ast.If, ast.Try)) for node in tree.body)
-    if name not in classes and not elsewhere:
+    if name not in (*classes, *functions) and not elsewhere:
         yield Problem(_ENV, f"{_ENV}={env}: {path} has no class {name}", f"it has {', '.join(classes) or 'none'}")
 
 
@@ -118,7 +123,7 @@ def _refused(config: Config) -> Iterator[Problem]:
     if source.makes_tasks(config.agent.env):
         yield from _refused_beside_tasks(config)
     else:
-        yield from _search_problems(config)
+        yield from _row_problems(config)
     observations = config.algorithm.adv_estimator == "gae" and config.algorithm.masked_gae
     if observations and not config.actor_rollout_ref.actor.state_masking:
         key = "actor_rollout_ref.actor.state_masking"
@@ -164,13 +169,13 @@ def _refused_beside_tasks(config: Config) -> Iterator[Problem]:
         yield Problem(key, f"{key} is given beside {_ENV}: rewards are what its step gives", f"leave out {key}")
 
 
-def _search_problems(config: Config) -> Iterator[Problem]:
-    """Of `agent.env=search`."""
+def _row_problems(config: Config) -> Iterator[Problem]:
+    """Of `agent.env=search`, and with tools."""
     agent = config.agent
     if agent.rows == "turn":
-        message = f"agent.rows=turn, and {_ENV}={source.SEARCH} is one text, whose answer alone is scored"
+        message = f"agent.rows=turn, and the rows of {_ENV}={agent.env} are scored as wholes"
         yield Problem("agent.rows", message, "leave out agent.rows", (_ENV,))
-    if agent.speech == "chat":
+    if agent.env == source.SEARCH and agent.speech == "chat":
         message = f"agent.speech=chat, and {_ENV}={source.SEARCH} is one text: nothing stands between its turns"
         yield Problem("agent.speech", message, "leave out agent.speech", (_ENV,))
     most = agent.max_context_tokens
@@ -183,6 +188,7 @@ def _search_problems(config: Config) -> Iterator[Problem]:
 def agent_notes(config: Config) -> Iterator[Note]:
     """Keys that do nothing as they stand."""
     agent = config.agent
+    yield from tools.tools_notes(config)
     if agent.env is None:
         for name, value in vars(agent).items():
             if value != _DEFAULTS[name]:
@@ -191,12 +197,12 @@ def agent_notes(config: Config) -> Iterator[Note]:
         if not config.actor_rollout_ref.actor.state_masking:
             yield Note("inert", key, f"{key} has no effect: {_ENV} is null, and all of a response is sampled")
         return
-    if agent.env == source.SEARCH:
+    if not source.makes_tasks(agent.env):
         for name in _OF_TASKS:
             if getattr(agent, name) != _DEFAULTS[name]:
                 why = "tasks are rows of data.train_files, and a reward function scores them"
                 yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {why}")
-        yield from length_notes(config)
+        yield from length_notes(config) if agent.env == source.SEARCH else ()
         return
     if agent.rows == "conversation" and agent.history_length != _DEFAULTS["history_length"]:
         yield Note("inert", "agent.history_length", "agent.history_length has no effect: agent.rows is conversation")

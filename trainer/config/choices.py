@@ -34,6 +34,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     f"{_ACTOR}.kl_loss_type": _KL_KINDS,
     f"{_ACTOR}.checkpoint.save_contents": ("model", "optimizer", "extra", "hf_model"),
     f"{_ROLLOUT}.name": ("hf", "sglang", "vllm"),
+    f"{_ROLLOUT}.multi_turn.format": ("hermes",),
+    f"{_ROLLOUT}.multi_turn.tool_response_truncate_side": ("left", "right", "middle"),
+    f"{_ROLLOUT}.agent.default_agent_loop": ("single_turn_agent", "tool_agent"),
     "critic.loss_agg_mode": _LOSS_AGG_MODES,
     "algorithm.adv_estimator": (
         *("gae", "grpo", "rloo", "reinforce_plus_plus"),
@@ -140,6 +143,9 @@ RANGES: dict[str, Range] = {
     "agent.episodes": Range(1, 2**24),
     "agent.val_episodes": Range(0, 2**24),
     "agent.max_turns": Range(1, 2**16),
+    **{f"{_ROLLOUT}.multi_turn.max_{who}_turns": Range(0, 2**16) for who in ("assistant", "user")},
+    f"{_ROLLOUT}.multi_turn.max_parallel_calls": Range(1, 2**10),
+    f"{_ROLLOUT}.multi_turn.max_tool_response_length": Range(1, 2**22),
     **{f"agent.max_{what}_tokens": _LENGTH for what in ("turn", "observation", "context")},
     **{f"reward_model.{name}_score": _ANY for name in ("structure_format", "final_format", "retrieval")},
     "agent.max_envs": Range(1, 2**14),
@@ -206,6 +212,7 @@ _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp
 _NO_LIMIT = {None: -1}
 _PATHS = (
     *("agent.env", "retriever.url", "retriever.serve"),
+    *(f"{_ROLLOUT}.multi_turn.tool_config_path", f"{_ROLLOUT}.multi_turn.function_tool_path"),
     *("trainer.rollout_data_dir", "trainer.validation_data_dir", "trainer.capsule_dir"),
     *("custom_reward_function.path", "actor_rollout_ref.model.tokenizer_path"),
 )

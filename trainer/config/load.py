@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from trainer.config import search_r1, tree, unmet
+from trainer.config import search_r1, tools, tree, unmet
 from trainer.config.choices import ELSEWHERE, unalias, value_problem
 from trainer.config.dialects import choose, dead_kl_note, difference_notes, differences
 from trainer.config.overrides import Override, format_value, parse
@@ -58,10 +58,12 @@ def resolve(overrides: Sequence[str], dialect: str | None = None) -> Resolved:
     """
     parsed, problems = parse(overrides)
     choice = choose(parsed, dialect)
-    given = _sort_out(parsed, searching=search_r1.searches(choice.dialect, parsed))
+    given = _sort_out(parsed, choice.dialect, searching=search_r1.searches(choice.dialect, parsed))
     values = {key: value for key, (value, _) in given.values.items()}
     defaults = {difference.key: difference.value for difference in differences(choice.dialect, values)}
     defaults |= search_r1.defaults(values) if given.searching else {}
+    with_tools = tools.defaults(values)
+    defaults |= with_tools
     built, build_problems = tree.build({**defaults, **values})
     problems += [*given.problems, *build_problems]
     wrong = {problem.key for problem in problems}
@@ -78,6 +80,7 @@ def resolve(overrides: Sequence[str], dialect: str | None = None) -> Resolved:
     notes = [*refused, *difference_notes(choice.dialect, values), *searched, *([dead_kl] if dead_kl else [])]
     notes += given.notes
     origins = {**tree.default_origins(), **dict.fromkeys(defaults, f"dialect {choice.dialect}")}
+    origins.update(dict.fromkeys(with_tools, f"{tree.FOLLOWS}{tools.asking(values)}"))
     origins.update({key: origin for key, (_, origin) in given.values.items()})
     return Resolved(
         config,
@@ -109,7 +112,7 @@ class _Given:
         self.notes.append(Note(kind, key, message))
 
 
-def _sort_out(overrides: Sequence[Override], *, searching: bool) -> _Given:
+def _sort_out(overrides: Sequence[Override], dialect: str, *, searching: bool) -> _Given:
     given = _Given(searching=searching)
     for override in overrides:
         if override.operator == "~":
@@ -118,7 +121,15 @@ def _sort_out(overrides: Sequence[Override], *, searching: bool) -> _Given:
         for key, value in _leaves(override.key, override.value):
             _take(given, key, value)
     _tell_unmet(given)
+    values = {key: value for key, (value, _) in given.values.items()}
+    _replace(given, *tools.by_release(dialect, values), f"command line, of {dialect}")
     return given
+
+
+def _replace(given: _Given, chosen: Mapping[str, Any], notes: Sequence[Note], origin: str) -> None:
+    """Values that act in place of those of the command, with what is said of that."""
+    given.values |= {key: (value, origin.format(value=value)) for key, value in chosen.items()}
+    given.notes += notes
 
 
 def _leaves(key: str, value: Any) -> list[tuple[str, Any]]:

@@ -113,7 +113,7 @@ _SINCE: dict[str, _Names] = {
     "head": {
         _A: "calculate_sum_pi_squared sum_pi_squared_checkpointing use_prefix_grouper",
         _M: "mtp.*",
-        _O: "checkpoint_engine.* mtp scheduling_policy engine_kwargs.trtllm",
+        _O: "checkpoint_engine.* mtp scheduling_policy engine_kwargs.trtllm multi_turn.function_tool_path",
         "critic": "fsdp.*",
         "reward": "*",
         "trainer": "use_v1",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from omegaconf import II
 
 from trainer.agent.source import makes_tasks
-from trainer.config.agent_schema import AgentConfig, SearchRewardConfig
+from trainer.config.agent_schema import AgentConfig, AgentLoopConfig, MultiTurnConfig, SearchRewardConfig
 from trainer.config.algorithm_schema import AlgorithmConfig as AlgorithmConfig
 from trainer.config.algorithm_schema import KlCtrlConfig as KlCtrlConfig
 from trainer.config.algorithm_schema import RolloutCorrectionConfig as RolloutCorrectionConfig
@@ -197,6 +197,8 @@ class RolloutConfig:
     log_prob_use_dynamic_bsz: bool = II("actor_rollout_ref.actor.use_dynamic_bsz")
     log_prob_max_token_len_per_gpu: int = II("actor_rollout_ref.actor.ppo_max_token_len_per_gpu")
     val_kwargs: ValKwargs = field(default_factory=ValKwargs)
+    multi_turn: MultiTurnConfig = field(default_factory=MultiTurnConfig)
+    agent: AgentLoopConfig = field(default_factory=AgentLoopConfig)
 
 
 @dataclass(frozen=True)

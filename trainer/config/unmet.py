@@ -79,24 +79,14 @@ RERANKER = Unmet(
     keys={"reranker.*": (None,)},
     off={"do_search": (False,)},
 )
-CONVERSATIONS = Unmet(
-    asked="conversations of several turns",
-    instead="each prompt gets one response, and no tool answers; agent.env plays them with an environment",
-    why="rollouts are single-turn",
+INTERACTIONS = Unmet(
+    asked="conversations with verl's interactions or callbacks",
+    instead="tools answer with multi_turn.enable=True, and an environment with agent.env",
+    why="conversations are with tools or an environment",
     keys={
-        f"{_MULTI_TURN}.max_turns": (None, 1),
-        f"{_MULTI_TURN}.max_user_turns": (None, 0),
-        f"{_MULTI_TURN}.max_assistant_turns": (None, 1),
         f"{_MULTI_TURN}.interaction_config_path": (None,),
         f"{_MULTI_TURN}.completion_callback": (None,),
-        f"{_MULTI_TURN}.max_parallel_calls": (),
-        f"{_MULTI_TURN}.max_tool_response_length": (),
-        f"{_MULTI_TURN}.tool_response_truncate_side": (),
         f"{_MULTI_TURN}.num_repeat_rollouts": (None,),
-        f"{_MULTI_TURN}.use_inference_chat_template": _OFF,
-        f"{_MULTI_TURN}.tokenization_sanity_check_mode": (),
-        f"{_MULTI_TURN}.format": (),
-        f"{_MULTI_TURN}.enable_tokenization_sanity_check": (),  # of a release candidate of v0.4
     },
     off={f"{_MULTI_TURN}.enable": (False,)},
 )
@@ -177,7 +167,7 @@ WEIGHTS_ALONE = Unmet(
     },
     off={"trainer.resume_mode": ("disable",)},
 )
-TABLE: tuple[Unmet, ...] = (RERANKER, CONVERSATIONS, POLICY_LOSS, *OVERLONG, IMAGES, ENGINE, WEIGHTS_ALONE)
+TABLE: tuple[Unmet, ...] = (RERANKER, INTERACTIONS, POLICY_LOSS, *OVERLONG, IMAGES, ENGINE, WEIGHTS_ALONE)
 
 
 @cache

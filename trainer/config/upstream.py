@@ -34,6 +34,8 @@ _RENAMES = {
     "data.shuffle_train_dataloader": "data.shuffle",
     f"{_O}.n_agent": f"{_O}.n",
     f"{_O}.checkpoint_engine.update_weights_bucket_megabytes": f"{_O}.update_weights_bucket_megabytes",
+    f"{_O}.multi_turn.max_turns": f"{_O}.multi_turn.max_assistant_turns",
+    "data.tool_config_path": f"{_O}.multi_turn.tool_config_path",
     f"{_A}.checkpoint.contents": f"{_A}.checkpoint.save_contents",
     f"{_A}.optim.clip_grad": f"{_A}.grad_clip",
     f"{_A}.optim.warmup_style": f"{_A}.optim.lr_scheduler_type",
@@ -197,6 +199,10 @@ _REASONS: dict[str, str] = {
     },
     "engines are sglang and vllm": f"{_O}.engine_kwargs.*",
     "the engine takes and gives tokens": f"{_O}.skip_tokenizer_init",
+    "nothing that was sampled is encoded again": (
+        f"{_O}.multi_turn.use_inference_chat_template {_O}.multi_turn.tokenization_sanity_check_mode"
+        f" {_O}.multi_turn.enable_tokenization_sanity_check"
+    ),
     "the engine keeps no statistics and traces of its own": f"{_O}.disable_log_stats {_O}.prometheus.* {_O}.trace.*",
     "log-probs are those of the distribution that the trainer computes": f"{_O}.logprobs_mode",
     "FSDP2 leaves buffers as they are": "FSDP.mixed_precision.buffer_dtype",
@@ -362,15 +368,6 @@ _REFUSALS: dict[str, NoEffect] = {
     f"{_O}.chat_scheduler {_O}.agent.agent_loop_config_path {_O}.agent.agent_loop_manager_class"
     f" {_O}.agent.custom_async_server.path"
     f" {_O}.agent.custom_async_server.name": _NO_CUSTOM_CODE,
-    f"{_O}.agent.default_agent_loop": NoEffect(
-        "rollouts are single-turn", ("single_turn_agent",), "set it to single_turn_agent"
-    ),
-    f"{_O}.multi_turn.enable": NoEffect(
-        "rollouts with verl's tools are not there", _OFF, "set it to False; agent.env plays with an environment"
-    ),
-    f"{_O}.multi_turn.tool_config_path data.tool_config_path": NoEffect(
-        "rollouts are single-turn", (None,), "remove it"
-    ),
     f"{_O}.use_fire_sampling {_O}.skip_rollout": NoEffect("every response is sampled plainly", _OFF, "set it to False"),
     f"{_O}.over_sample_rate": NoEffect("every response is sampled plainly", (0, 0.0), "set it to 0"),
     f"{_O}.quantization {_O}.quantization_config_file": NoEffect("the actor itself generates", (None,), "remove it"),

@@ -6,7 +6,7 @@ Loading reads everything and so finds every error before the first GPU second is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ TRUNCATIONS = ("error", "left", "right", "middle")
 _CHUNK = 1000  # prompts tokenised at once; bounds the memory for their text
 
 Ids = NDArray[np.int32]
+Tools = Callable[[Mapping[str, Any], str], Sequence[Mapping[str, Any]]]  # of extra_info and a row's label: schemas
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def load_prompts(
     *,
     max_samples: int = -1,
     seed: int = 0,
+    tools: Tools | None = None,
 ) -> PromptDataset:
     """Reads, subsamples, tokenises, then drops or truncates what is longer than `config.max_prompt_length`.
 
@@ -77,7 +79,8 @@ def load_prompts(
     null, by `seed`; else the first rows. As in verl, the subset is taken before too long prompts are dropped.
 
     A chat prompt goes through the tokenizer's chat template; without one, the contents are joined by newlines. A
-    prompt column of plain strings is taken as it is. No special tokens are added beyond the template's own.
+    prompt column of plain strings is taken as it is. No special tokens are added beyond the template's own. `tools`
+    gives the tools that a row's prompt shows.
 
     Raises DataError for a file, column, row or prompt that can't be used; ConfigError for a wrong `config.truncation`.
     """
@@ -90,7 +93,7 @@ def load_prompts(
     kept_places, kept_ids, shortest = [], [], None
     for start in range(0, len(places), _CHUNK):
         chunk = places[start : start + _CHUNK]
-        for place, ids in zip(chunk, _tokenise(parts, chunk, config.prompt_key, tokenizer), strict=True):
+        for place, ids in zip(chunk, _tokenise(parts, chunk, config.prompt_key, tokenizer, tools), strict=True):
             shortest = len(ids) if shortest is None else min(shortest, len(ids))
             fitted = _fit(ids, parts[place[0]], place[1], config)
             if fitted is not None:
@@ -111,9 +114,17 @@ def _subset(places: list[tuple[int, int]], size: int, config: DataConfig, seed: 
 
 
 def _tokenise(
-    parts: Sequence[Part], places: Sequence[tuple[int, int]], key: str, tokenizer: PreTrainedTokenizerBase
+    parts: Sequence[Part],
+    places: Sequence[tuple[int, int]],
+    key: str,
+    tokenizer: PreTrainedTokenizerBase,
+    tools: Tools | None,
 ) -> list[list[int]]:
-    texts = [_text(parts[part].value(key, index), parts[part].label(index), tokenizer) for part, index in places]
+    texts = []
+    for part, index in places:
+        label = parts[part].label(index)
+        shown = tools(parts[part].extra_info(index), label) if tools is not None else ()
+        texts.append(_text(parts[part].value(key, index), label, tokenizer, shown))
     ids: list[list[int]] = tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
     for (part, index), one in zip(places, ids, strict=True):
         if not one:
@@ -121,9 +132,9 @@ def _tokenise(
     return ids
 
 
-def _text(prompt: Any, label: str, tokenizer: PreTrainedTokenizerBase) -> str:
+def _text(prompt: Any, label: str, tokenizer: PreTrainedTokenizerBase, tools: Sequence[Mapping[str, Any]] = ()) -> str:
     """The text that the model reads. `prompt`: a string, or messages with `role` and `content`."""
-    if isinstance(prompt, str):
+    if isinstance(prompt, str) and not tools:
         return prompt
     if not isinstance(prompt, list) or not prompt or not all(_is_message(message) for message in prompt):
         raise DataError(
@@ -133,7 +144,9 @@ def _text(prompt: Any, label: str, tokenizer: PreTrainedTokenizerBase) -> str:
     if not tokenizer.chat_template:
         return "\n".join(message["content"] for message in prompt)
     try:
-        return str(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False))
+        shown: Any = [dict(each) for each in tools] or None
+        text = tokenizer.apply_chat_template(prompt, tools=shown, add_generation_prompt=True, tokenize=False)
+        return str(text)
     except jinja2.TemplateError as exc:
         raise DataError(
             f"{label}: the model's chat template refuses its prompt: {' '.join(str(exc).split())}",

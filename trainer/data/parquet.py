@@ -17,6 +17,7 @@ from trainer.records import Row
 
 REWARD_KEY = "reward_model"
 EXTRA_KEY = "extra_info"
+AGENT_KEY = "agent_name"  # verl's: how a row is played; here a part of what its reward function is given
 
 _PREPARE = "python -m trainer.data.prepare writes such files"
 
@@ -45,8 +46,13 @@ class Part:
             file=self.file,
             data_source=self.value(self.source_key, index),
             ground_truth=self.value(REWARD_KEY, index)["ground_truth"],
-            extra_info=(self.value(EXTRA_KEY, index) or {}) if EXTRA_KEY in self.table.column_names else {},
+            extra_info=self.extra_info(index),
         )
+
+    def extra_info(self, index: int) -> dict[str, Any]:
+        names = self.table.column_names
+        found: dict[str, Any] = (self.value(EXTRA_KEY, index) or {}) if EXTRA_KEY in names else {}
+        return {**found, AGENT_KEY: self.value(AGENT_KEY, index)} if AGENT_KEY in names else found
 
     def data_sources(self) -> list[str]:
         return [str(name) for name in pc.unique(self.table[self.source_key]).to_pylist()]
@@ -73,7 +79,7 @@ def _read(file: str, config: DataConfig) -> Part:
         with pq.ParquetFile(path) as parquet:
             names = parquet.schema_arrow.names
             _check_columns(file, names, needed, config)
-            table = parquet.read([*needed, EXTRA_KEY] if EXTRA_KEY in names else needed)
+            table = parquet.read([*needed, *(key for key in (EXTRA_KEY, AGENT_KEY) if key in names)])
         table.validate(full=True)  # a damaged text would fail only once its row is asked for
     except (pa.ArrowException, OSError, ValueError) as exc:  # names that are no UTF-8 are a ValueError
         raise DataError(f"{file}: not a readable parquet file ({_first_line(exc)})", hint=_PREPARE) from exc

@@ -8,11 +8,12 @@ from typing import Any
 
 from trainer.agent.again import environment_facts
 from trainer.agent.player import read_environment
-from trainer.agent.source import makes_tasks
+from trainer.agent.source import TOOLS, makes_tasks
 from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.episodes import TRAIN, VALIDATION, Episodes
 from trainer.data.loader import PromptLoader
+from trainer.data.tool_prompts import ToolPrompts
 from trainer.records import Prompts
 from trainer.rewards import scorer_for
 from trainer.tokenizer import load_tokenizer
@@ -40,9 +41,11 @@ def read_data(config: Config) -> Data:
     if config.agent.env is not None and makes_tasks(config.agent.env):
         return _episodes(config, config.agent.env, seed, tokenizer)
     notes: list[str] = []
+    shown = ToolPrompts(config, tokenizer) if config.agent.env == TOOLS else None
+    shown_in = None if shown is None else shown.of_row
 
     def load(files: list[str], most: int) -> PromptDataset:
-        rows = load_prompts(files, data, tokenizer, max_samples=most, seed=seed)
+        rows = load_prompts(files, data, tokenizer, max_samples=most, seed=seed, tools=shown_in)
         if rows.dropped:
             notes.append(f"{rows.dropped} prompts over {data.max_prompt_length} tokens left out of {', '.join(files)}")
         if config.custom_reward_function.path is None:
@@ -60,7 +63,9 @@ def read_data(config: Config) -> Data:
         validation = PromptLoader(rows, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False, same=True)
     loader = train or validation  # with val_only there is nothing to train on
     assert loader is not None, "config.check asks for val_files with val_only"
-    known = environment_facts(config, None) if config.agent.env is not None else None
+    text = None if shown is None else shown.text
+    known = environment_facts(config, text) if config.agent.env is not None else None
+    notes += shown.notes() if shown is not None else []
     return Data(loader, validation, tokenizer.decode, tuple(notes), known)
 
 
@@ -73,7 +78,7 @@ def _episodes(config: Config, env: str, seed: int, tokenizer: Any) -> Data:
     if agent.val_episodes:
         tasks, size = Episodes(env, agent.val_episodes, seed, VALIDATION), data.val_batch_size or agent.val_episodes
         validation = PromptLoader(tasks, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False, same=True)
-    known = environment_facts(config, read_environment(agent))
+    known = environment_facts(config, read_environment(config))
     return Data(train, validation, tokenizer.decode, environment=known)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainer.errors import RewardError
 from trainer.rewards import exact_match, gsm8k, math
 from trainer.rewards.scorer import Scorer
-from trainer.rewards.search_r1 import EXACT, SearchScorer
+from trainer.rewards.search_r1 import EXACT, TURNS, SearchScorer
 
 if TYPE_CHECKING:
     from trainer.config.agent_schema import SearchRewardConfig
@@ -50,6 +50,8 @@ def score_by_data_source(
 ) -> float | Mapping[str, Any]:
     """The default scorer: each row by its own `data_source`, so that one batch may mix them."""
     scorer = scorer_for(data_source)
+    if TURNS in extra_info and data_source not in _QA_SOURCES:  # an answer that a tool gave is not the model's
+        solution_str = "\n".join(turn["action"] for turn in extra_info[TURNS])
     return scorer(data_source=data_source, solution_str=solution_str, ground_truth=ground_truth, extra_info=extra_info)
 
 

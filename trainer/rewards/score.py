@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from trainer.config.choices import LARGEST_FLOAT
@@ -54,7 +55,7 @@ def score_all(
     """Scores `responses[i]`, decoded without special tokens, against `rows[i]`.
 
     Of conversations, `extra_info["turns"]` has each turn's `action` and `observation`, so that a scorer can tell what
-    the model said from what it read.
+    the model said from what it read; beside it verl's `num_turns`, and `tool_rewards` of each turn that was answered.
 
     Raises RewardError, naming the row, if the scorer raises or gives something that is not a finite number.
     """
@@ -68,7 +69,9 @@ def score_all(
 
 def _with_turns(row: Row, episode: Episode) -> Row:
     turns = [{"action": turn.action, "observation": turn.observation} for turn in episode.turns]
-    return replace(row, extra_info={**row.extra_info, TURNS: turns})
+    answered = [turn for turn, after in pairwise(episode.turns) if after.start > turn.end]
+    known = {"num_turns": 1 + len(turns) + len(answered), "tool_rewards": [turn.reward for turn in answered]}  # verl's
+    return replace(row, extra_info={**row.extra_info, **known, TURNS: turns})
 
 
 def _score_one(response: str, row: Row, scorer: Scorer) -> tuple[float, dict[str, float]]:
