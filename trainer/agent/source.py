@@ -15,11 +15,12 @@ from typing import Any
 
 from trainer import user_file
 
-SEARCH = "search"
+SEARCH, SEVERAL = "search", "several"
 BUILT_IN = {  # name -> module, class
     "frozen_lake": ("trainer.env.frozen_lake", "FrozenLake"),
     "roll_frozen_lake": ("trainer.env.roll_frozen_lake", "RollFrozenLake"),
     "sokoban": ("trainer.env.sokoban", "Sokoban"),
+    SEVERAL: ("trainer.env.several", "Several"),
     SEARCH: ("trainer.env.search", "Search"),
 }
 WAITING = frozenset({SEARCH})  # of these, the ones that wait for others: each call has a thread
