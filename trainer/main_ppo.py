@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from trainer.address import prepare_own_cluster, running_cluster
 from trainer.commands import Parser, outcome, output
-from trainer.config import DIALECTS, check, print_config, print_lines, report_lines, resolve, warning_lines
+from trainer.config import DIALECTS, Resolved, check, print_config, print_lines, report_lines, resolve, warning_lines
 from trainer.config.schema import Config
 from trainer.config.show import fact_lines, note_lines
 from trainer.errors import ConfigError, WeightMismatch, WorkerDied
@@ -39,7 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command(options: argparse.Namespace) -> int:
     """Resolve, check, and unless that was all, train."""
-    resolved = resolve(options.overrides, options.dialect)
+    return carry_out(resolve(options.overrides, options.dialect), options)
+
+
+def carry_out(resolved: Resolved, options: argparse.Namespace) -> int:
+    """What is asked for of a configuration: shown, checked, or trained."""
     if options.print_config:
         with output():
             print_config(resolved, sys.stdout)

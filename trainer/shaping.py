@@ -12,7 +12,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from trainer.agent import by_turn
+from trainer.agent import by_turn, by_turn_names
 from trainer.averages import masked_whiten, within
 from trainer.config.algorithm_schema import AlgorithmConfig, RewardNormalizationConfig
 from trainer.records import Experience, Prompts, Scores
@@ -36,7 +36,7 @@ def _last(mask_BT: Tensor) -> Tensor:
 def shaped(experience: Experience, config: AlgorithmConfig) -> Experience:
     """With the scores that `config.adv_estimator` starts from."""
     norm = config.reward_normalization
-    if config.adv_estimator in by_turn.COMPARE_TURNS:
+    if config.adv_estimator in by_turn_names.COMPARE_TURNS:
         scores_BT = _of_turns(experience, config)
     elif norm.norm_mean_type is None and norm.norm_std_type is None and config.reward_clip is None:
         return experience
@@ -61,7 +61,7 @@ def _of_turns(experience: Experience, config: AlgorithmConfig) -> Tensor:
     norm, prompts = config.reward_normalization, experience.rollout.prompts
     steps = by_turn.steps_of(experience.rollout, experience.scores_BT, config.step_reward_gamma)
     group_B = groups_of(prompts, norm.grouping)
-    if config.adv_estimator == by_turn.GIGPO:
+    if config.adv_estimator == by_turn_names.GIGPO:
         whole_B, _ = normalised(steps.total_B, group_B, norm)
         in_state = dataclasses.replace(
             norm,

@@ -14,7 +14,7 @@ from torch import Tensor
 from devkit.smoke.made_up_batches import conversations as made_up
 from devkit.smoke.made_up_batches import experience
 from trainer import ppo, shaping
-from trainer.agent import by_turn
+from trainer.agent import by_turn_names
 from trainer.agent.episode import TERMINATED, Episode, Turn
 from trainer.agent.laying import placed_rewards
 from trainer.config.algorithm_schema import AlgorithmConfig, RewardNormalizationConfig
@@ -105,7 +105,7 @@ def test_a_row_of_one_turn_has_the_advantage_that_the_turn_has() -> None:
     pairs = zip(parts.rollout.episodes or (), steps, strict=True)
     episodes = tuple(replace(each, step=step, rewards=rewards) for each, (step, rewards) in pairs)
     parts = replace(parts, rollout=replace(parts.rollout, episodes=episodes))
-    for estimator in by_turn.COMPARE_TURNS:
+    for estimator in by_turn_names.COMPARE_TURNS:
         one, other = (advantages(seen, adv_estimator=estimator, step_reward_gamma=0.5) for seen in (whole, parts))
         assert other.tolist() == [one[0, :2].tolist(), one[0, 5:].tolist(), one[1, :2].tolist()]
 

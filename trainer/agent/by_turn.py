@@ -14,14 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainer.agent.by_turn_names import AGENTIC_REINFORCE, COMPARE_TURNS
 from trainer.agent.episode import Episode
 from trainer.averages import within
 from trainer.config.algorithm_schema import AlgorithmConfig
 from trainer.records import Rollout
-
-GIGPO, STEP_REINFORCE, AGENTIC_REINFORCE = "gigpo", "step_reinforce", "agentic_reinforce"
-ESTIMATORS = (GIGPO, STEP_REINFORCE, AGENTIC_REINFORCE)
-COMPARE_TURNS = (GIGPO, STEP_REINFORCE)  # whose rewards are made of what followed upon each turn
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,13 @@ from typing import Any
 from trainer import user_file
 from trainer.agent.tools.bundle import Bundle
 
-SEARCH = "search"
+SEARCH, SEVERAL = "search", "several"
 TOOLS = "tools"  # a user's, as verl's configuration names them: `agent/tools/bundle.py`
 BUILT_IN = {  # name -> module, class
     "frozen_lake": ("trainer.env.frozen_lake", "FrozenLake"),
     "roll_frozen_lake": ("trainer.env.roll_frozen_lake", "RollFrozenLake"),
     "sokoban": ("trainer.env.sokoban", "Sokoban"),
+    SEVERAL: ("trainer.env.several", "Several"),
     SEARCH: ("trainer.env.search", "Search"),
 }
 WAITING = frozenset({SEARCH})  # of these, the ones that wait for others: each call has a thread

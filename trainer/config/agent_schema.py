@@ -10,9 +10,13 @@ class AgentConfig:
     """Ours: rollouts as conversations with an environment."""
 
     env: str | None = (
-        None  # frozen_lake, roll_frozen_lake, sokoban, search, tools, or a class of yours, FILE.py:CLASS; null: none
+        None  # frozen_lake, roll_frozen_lake, sokoban, several, search, tools, or a class, FILE.py:CLASS; null: none
     )
     env_kwargs: list[str] = field(default_factory=list)  # of its constructor, as {size:3} or [size:3]
+    tags: list[str] = field(
+        default_factory=list
+    )  # of env=several, [A:3,B:1]: three tasks of A, one of B; []: all alike
+    val_tags: list[str] = field(default_factory=list)  # the same of validation
     episodes: int = (
         1024  # tasks of an epoch, each an environment's seed: what the rows of data.train_files are otherwise
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from trainer.agent import messages, source
+from trainer.agent import by_turn_names, messages, source
 from trainer.config import tools
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.files import FILE, Rows, kind_of, parsed
@@ -17,12 +17,14 @@ from trainer.config.problems import Note, Problem
 from trainer.config.schema import Config
 from trainer.config.search_r1 import length_notes
 from trainer.env.search import STOP
+from trainer.env.several import Several
 
 _ENV = "agent.env"
-OF_TURNS = ("gigpo", "step_reinforce", "agentic_reinforce")  # estimators of `agent/by_turn.py`, which loads torch
+MOST_SHARES = 10_000
+_SEVERAL_HINT = "write agent.env_kwargs={envs:{Lake:{env:frozen_lake},Room:{env:sokoban}}} agent.tags=[Lake:3,Room:1]"
 _DEFAULTS = vars(AgentConfig())
 _OF_TASKS = (
-    "env_kwargs",
+    *("env_kwargs", "tags", "val_tags"),
     "episodes",
     "val_episodes",
     "reward",
@@ -48,6 +50,21 @@ def env_kwargs(config: AgentConfig) -> dict[str, Any]:
         except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"the value of {item!r:.80} is no text, number, list or mapping in YAML") from error
     return found
+
+
+def shares_of(tags: Sequence[str]) -> dict[str, int] | None:
+    """How many of the tasks each tag has, in turn; None: all alike. Raises ValueError.
+
+    >>> shares_of(["Lake:3", "Room"]), shares_of([])
+    ({'Lake': 3, 'Room': 1}, None)
+    """
+    found = dict[str, int]()
+    for item in tags:
+        tag, _, share = item.partition(":")
+        if not tag or tag in found or not (share or "1").isdecimal() or not 0 < int(share or 1) <= MOST_SHARES:
+            raise ValueError(f"{item!r} is not TAG:SHARE, with a share from 1 to {MOST_SHARES}, each tag once")
+        found[tag] = int(share or 1)
+    return found or None
 
 
 def constructor(config: Config) -> dict[str, Any]:
@@ -88,11 +105,27 @@ def agent_problems(config: Config) -> Iterator[Problem]:
     if agent.val_episodes == 0 and config.trainer.val_only and source.makes_tasks(agent.env):
         message = "agent.val_episodes=0, and trainer.val_only has nothing else to do"
         yield Problem("agent.val_episodes", message, "give some")
+    yield from _tag_problems(agent)
     known = (*messages.OF_TURN, *(messages.ALONE if agent.rows == "turn" else ()))
     if agent.template is not None and (wrong := messages.unfit(agent.template, known)):
         names = ", ".join(f"{{{name}}}" for name in known)
         yield Problem("agent.template", f"agent.template {wrong}", f"it may have {names}, and {{{{ for a brace")
     yield from _refused(config)
+
+
+def _tag_problems(agent: AgentConfig) -> Iterator[Problem]:
+    """Of `agent.env=several`: its environments are made, and their tags are known."""
+    for name in ("tags", "val_tags") if agent.env == source.SEVERAL else ():
+        try:
+            known: Any = env_kwargs(agent).get("envs")
+            Several(known)
+            missing = [tag for tag in shares_of(getattr(agent, name)) or () if tag not in known]
+        except ValueError as error:
+            yield Problem("agent.env_kwargs", f"agent.env=several, {name}: {error}", _SEVERAL_HINT)
+            return
+        if missing:
+            message = f"agent.{name} names {missing[0]}, and agent.env_kwargs has {', '.join(known)}"
+            yield Problem(f"agent.{name}", message, "name those that it has", ("agent.env_kwargs",))
 
 
 def _environment_problems(env: str) -> Iterator[Problem]:
@@ -142,7 +175,7 @@ def estimator_problems(config: Config) -> Iterator[Problem]:
     if name == "reinforce_plus_plus" and algorithm.whiten_advantages is False:
         message = f"algorithm.whiten_advantages=False, and {key}={name} is what whitens"
         yield Problem("algorithm.whiten_advantages", message, f"set {key}=reinforce", (key,))
-    if name not in OF_TURNS:
+    if name not in by_turn_names.ESTIMATORS:
         return
     if agent.env is None:
         yield Problem(
@@ -153,7 +186,7 @@ def estimator_problems(config: Config) -> Iterator[Problem]:
         masking = "actor_rollout_ref.actor.state_masking"
         message = f"{masking}=False trains on observations, and {key}={name} has no advantages for them"
         yield Problem(masking, message, f"leave out {masking}", (key,))
-    if name != "agentic_reinforce" and agent.reward == "last" and agent.rows == "conversation":
+    if name in by_turn_names.COMPARE_TURNS and agent.reward == "last" and agent.rows == "conversation":
         message = f"agent.reward=last leaves nothing for the turns that {key}={name} compares, but the last"
         yield Problem("agent.reward", message, "set agent.reward=turn", (key,))
 
@@ -206,6 +239,9 @@ def agent_notes(config: Config) -> Iterator[Note]:
         return
     if agent.rows == "conversation" and agent.history_length != _DEFAULTS["history_length"]:
         yield Note("inert", "agent.history_length", "agent.history_length has no effect: agent.rows is conversation")
+    for name in ("tags", "val_tags") if agent.env != source.SEVERAL else ():
+        if getattr(agent, name):
+            yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {_ENV} is not several")
     if agent.val_episodes == 0:
         yield Note("here", "agent.val_episodes", "agent.val_episodes is 0: validation is off")
     limits = ("turn_timeout", "trajectory_timeout") if not agent.isolate else ("turn_timeout",)
@@ -222,7 +258,9 @@ def made_kwargs(given: Mapping[str, Any]) -> list[str]:
     >>> made_kwargs({"size": 3, "rows": "SF/FG"})
     ['size:3', 'rows:SF/FG']
     """
-    return [
-        f"{name}:{yaml.safe_dump(value, default_flow_style=True).removesuffix(chr(10)).removesuffix('...').strip()}"
-        for name, value in given.items()
-    ]
+    return [f"{name}:{_in_a_line(value)}" for name, value in given.items()]
+
+
+def _in_a_line(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=2**20, sort_keys=False, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("...").strip()

@@ -35,7 +35,7 @@ def config_text(resolved: Resolved) -> str:
 def _config_lines(resolved: Resolved) -> list[Text]:
     from rich.text import Text
 
-    values = {key: format_value(value) for key, value in tree.flatten(resolved.config).items()}
+    values = {key: format_value(value).replace("\n", "\\n") for key, value in tree.flatten(resolved.config).items()}
     key_width = max(map(len, values))
     value_width = min(40, max(map(len, values.values())))  # a few long paths must not push every origin away
     lines = [Text(f"# dialect {resolved.dialect}: {resolved.dialect_reason}", style="dim")]

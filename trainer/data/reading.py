@@ -8,7 +8,8 @@ from typing import Any
 
 from trainer.agent.again import environment_facts
 from trainer.agent.player import read_environment
-from trainer.agent.source import TOOLS, makes_tasks
+from trainer.agent.source import SEVERAL, TOOLS, makes_tasks
+from trainer.config.agents import env_kwargs, shares_of
 from trainer.config.schema import Config
 from trainer.data.dataset import PromptDataset, load_prompts
 from trainer.data.episodes import TRAIN, VALIDATION, Episodes
@@ -72,11 +73,13 @@ def read_data(config: Config) -> Data:
 def _episodes(config: Config, env: str, seed: int, tokenizer: Any) -> Data:
     """Of a run with an environment, which makes its own tasks."""
     pad, agent, data = tokenizer.pad_token_id, config.agent, config.data
-    tasks = Episodes(env, agent.episodes, seed, TRAIN)
+    tags = env_kwargs(agent).get("envs", {}) if env == SEVERAL else {}
+    tasks = Episodes(env, agent.episodes, seed, TRAIN, [*tags], shares_of(agent.tags))
     train = PromptLoader(tasks, data.train_batch_size, pad_id=pad, shuffle=data.shuffle, seed=seed, drop_last=True)
     validation = None
     if agent.val_episodes:
-        tasks, size = Episodes(env, agent.val_episodes, seed, VALIDATION), data.val_batch_size or agent.val_episodes
+        tasks = Episodes(env, agent.val_episodes, seed, VALIDATION, [*tags], shares_of(agent.val_tags))
+        size = data.val_batch_size or agent.val_episodes
         validation = PromptLoader(tasks, size, pad_id=pad, shuffle=False, seed=seed, drop_last=False, same=True)
     known = environment_facts(config, read_environment(config))
     return Data(train, validation, tokenizer.decode, environment=known)

@@ -13,7 +13,7 @@ from devkit.smoke.checks import recorded
 from devkit.smoke.checks.outcome import AS_COMPUTED, Outcome, look_at
 from devkit.smoke.made_up_batches import conversations, experience
 from trainer import ppo, scan
-from trainer.agent import by_turn
+from trainer.agent import by_turn_names
 from trainer.config.algorithm_schema import RewardNormalizationConfig
 from trainer.config.choices import CHOICES
 from trainer.config.schema import AlgorithmConfig, Config, KlCtrlConfig, RolloutCorrectionConfig
@@ -48,7 +48,7 @@ def as_published(seed: int) -> Outcome:
 
 def _estimators(seen: Experience) -> Found:
     for name in ESTIMATORS:
-        if name not in by_turn.ESTIMATORS:
+        if name not in by_turn_names.ESTIMATORS:
             yield name, _estimated(seen, replace(BASE, adv_estimator=name))
     yield "grpo without deviation", _estimated(seen, replace(BASE, adv_estimator="grpo", norm_adv_by_std_in_grpo=False))
     yield "gae of verl before July 2025", _estimated(seen, replace(BASE, masked_gae=False))
@@ -59,10 +59,10 @@ def _estimators(seen: Experience) -> Found:
 
 def _turns(talks: Experience) -> Found:
     """Of conversations, and of rewards by group."""
-    for name in by_turn.ESTIMATORS:
+    for name in by_turn_names.ESTIMATORS:
         yield name, _estimated(talks, replace(BASE, adv_estimator=name))
     for name, norm in NORMS.items():
-        for estimator in ("grpo", *by_turn.ESTIMATORS):
+        for estimator in ("grpo", *by_turn_names.ESTIMATORS):
             config = replace(BASE, adv_estimator=estimator, reward_normalization=norm, use_kl_in_reward=False)
             yield f"{estimator} of rewards by {name}", _estimated(talks, config)
     clipped = replace(BASE, adv_estimator="agentic_reinforce", advantage_clip=1.2, reward_clip=0.9)

@@ -12,7 +12,7 @@ from devkit.smoke import recompute
 from devkit.smoke.checks.outcome import AS_COMPUTED, SAME_POLICY_TOLERANCE, Outcome, look_at, place_of
 from devkit.smoke.recompute import tokens_of
 from trainer import ppo, shaping
-from trainer.agent import by_turn
+from trainer.agent import by_turn, by_turn_names
 from trainer.config.schema import AlgorithmConfig
 from trainer.group import WorkerGroup
 from trainer.records import Experience, Rollout, TrainBatch
@@ -24,8 +24,8 @@ from trainer.rollout.settings import sampling_of
 # update old, a temperature on one side or a shift by one token put them 1e-3 to several nats apart.
 LOGP_TOLERANCE = 1e-4
 FORMULAS: dict[str, Callable[..., object]] = {  # of those that are not in ppo.py
-    **dict.fromkeys(by_turn.COMPARE_TURNS, shaping.shaped),
-    by_turn.AGENTIC_REINFORCE: by_turn.from_turn_to_turn,
+    **dict.fromkeys(by_turn_names.COMPARE_TURNS, shaping.shaped),
+    by_turn_names.AGENTIC_REINFORCE: by_turn.from_turn_to_turn,
 }
 OF_RESPONSES = ("grpo", "rloo")  # one advantage for all tokens of a response; what is called its return is the same
 

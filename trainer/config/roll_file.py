@@ -1,0 +1,96 @@
+"""A YAML file of ROLL as its own start script reads it: hydra's `defaults`, and `${}` resolved."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from trainer.errors import ConfigError
+
+_EXAMPLES = "examples"  # where ROLL's start script stands, which its paths are relative to
+_REFERS = re.compile(r"\$\{\s*([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True)
+class RollFile:
+    """What a file says, its `defaults` included."""
+
+    values: Mapping[str, Any]
+    variables: frozenset[str]  # names that it refers to by `${}`: they need not be keys of ROLL
+
+
+def read(path: str, name: str) -> RollFile:
+    """The file `name`, with or without .yaml, in the folder `path`: in this one, or below examples/.
+
+    A key with dots, `actor_train.device_mapping: ...`, is one in its section. Raises ConfigError.
+    """
+    folder = _folder(path)
+    name = name.removesuffix(".yaml")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of `defaults` without `_self_`, as all of ROLL's are
+            with initialize_config_dir(str(folder), version_base=None, job_name="roll"):
+                found = compose(name)
+        raw = OmegaConf.to_container(found)
+        values = OmegaConf.to_container(found, resolve=True)
+    except HydraException as error:
+        said = str(error).splitlines()[0]
+        raise ConfigError(f"{folder / name}.yaml: {said}", hint=f"{folder} has {_listed(folder)}") from error
+    except OmegaConfBaseException as error:
+        said = " ".join(str(error).split())
+        raise ConfigError(f"{folder / name}.yaml: {said}", hint="check what its ${} refer to") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{folder / name}.yaml: {' '.join(str(error).split())}", hint="it must be YAML") from error
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise ConfigError(f"{folder / name}.yaml is no mapping of keys to values", hint="it must be a file of ROLL")
+    named = {str(key): value for key, value in values.items()}
+    return RollFile(_nested(named, f"{folder / name}.yaml"), frozenset(_referred(raw)))
+
+
+def _folder(path: str) -> Path:
+    for found in (Path(path).expanduser(), Path(_EXAMPLES) / path):
+        if found.is_dir():
+            return found.resolve()
+    raise ConfigError(
+        f"--config_path {path}: no such folder, here or below {_EXAMPLES}/", hint="give the YAML's folder"
+    )
+
+
+def _listed(folder: Path) -> str:
+    names = sorted(each.stem for each in folder.glob("*.yaml"))
+    return ", ".join(names[:8]) + (" and more" if len(names) > 8 else "") if names else "no YAML file"
+
+
+def _nested(values: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """With dotted keys in their sections, where they are given last."""
+    found: dict[str, Any] = {key: value for key, value in values.items() if "." not in key}
+    for key, value in values.items():
+        if "." in key:
+            *sections, last = key.split(".")
+            at = found
+            for section in sections:
+                inner = at.setdefault(section, {})
+                if not isinstance(inner, dict):
+                    raise ConfigError(
+                        f"{file}: {key}, and {section} is no section", hint=f"write {section} as a section"
+                    )
+                at = inner
+            at[last] = value
+    return found
+
+
+def _referred(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield from _REFERS.findall(node)
+    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _referred(inner)
