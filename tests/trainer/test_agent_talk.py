@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -291,6 +292,18 @@ def test_a_session_that_came_to_nothing_is_passed_over(tmp_path: Path) -> None:
         opened.answer(7, [5], [-0.1])  # nobody hears it
     silent.close()
     door.close()
+
+
+def test_a_folder_may_have_a_long_name(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 200)
+    folder.mkdir()
+    door = Door(str(folder))
+    with closing(exchange.meet(str(folder), 0, "a")) as line, door.opened("a") as opened:
+        opened.answer(1, [2], [-0.5])
+        assert exchange.answer_on(line) == (1, [2], [-0.5])
+    door.close()
+    with pytest.raises(OSError, match="refused"):
+        exchange.meet(str(folder), 0, "b")
 
 
 def test_a_rank_that_does_not_come_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

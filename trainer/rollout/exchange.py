@@ -43,9 +43,15 @@ class Dropped:
 Heard = Callable[[Asked | Dropped | None], None]  # None: the rank has hung up
 
 
-def path_of(folder: str, number: int) -> str:
-    """Where replica `number` of the engine with this folder listens."""
-    return os.path.join(folder, f"talk-{number}")
+@contextmanager
+def _place(folder: str, number: int) -> Iterator[str]:
+    """Where replica `number` of the engine with this folder listens: a name that is short however long the folder's is,
+    for one of a socket has a hundred characters."""
+    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{handle}/talk-{number}"
+    finally:
+        os.close(handle)
 
 
 class Door:
@@ -53,7 +59,8 @@ class Door:
 
     def __init__(self, folder: str, number: int = 0) -> None:
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(path_of(folder, number))
+        with _place(folder, number) as place:
+            self._listener.bind(place)
         self._listener.listen()
         self._listener.settimeout(MEET_S)
 
@@ -115,7 +122,8 @@ def meet(folder: str, number: int, session: str) -> socket.socket:
     """The rank's end of a line to replica `number`. Raises OSError where nobody listens any more."""
     line = socket.socket(socket.AF_UNIX)
     try:
-        line.connect(path_of(folder, number))
+        with _place(folder, number) as place:
+            line.connect(place)
         send(line, {"session": session})
     except OSError:
         line.close()
