@@ -62,7 +62,9 @@ class Parts:
                 with suppress(psutil.Error, OSError):
                     name, dead = child.name(), child.status() == psutil.STATUS_ZOMBIE
                     self._note(child.pid, name, "" if dead else " ".join(child.cmdline()))
-        return next((part for part in self._seen.values() if not part.lives), None)
+        lost = [part for part in self._seen.values() if not part.lives]
+        # One is ended because of another, which is the one that says why.
+        return next((part for part in lost if part.log and last_words(part.log)), lost[0] if lost else None)
 
     def _note(self, pid: int, name: str, command: str) -> None:
         if pid not in self._seen and name in NEEDED:
