@@ -180,7 +180,7 @@ class Mistake:
 
 
 STREAM = "samples = zip(prompts.uid_B.tolist(), prompts.sample_B.tolist(), strict=True)"
-DIGEST = 'struct.pack("<qqq", sampling.seed, uid, sample)'
+DIGEST = 'struct.pack("<qqq", seed, uid, sample)'
 MISTAKES = {
     "top-p ignored": Mistake(SAMPLING, "sampling.top_p < 1.0", "sampling.top_p < 0.0", "top-p", "at top_p=0.6"),
     "top-p not asked for": Mistake(SETTINGS, "top_p=kwargs.top_p", "top_p=1.0", "top-p", "at top_p=0.6"),
@@ -223,13 +223,13 @@ MISTAKES = {
         SETTINGS, "do_sample=kwargs.do_sample", "do_sample=False", "temperature", "greedy, although do_sample=True"
     ),
     "the same in each row": Mistake(
-        SAMPLING, DIGEST, 'struct.pack("<q", sampling.seed)', "draws-differ", "samples of a prompt repeat each other"
+        SAMPLING, DIGEST, 'struct.pack("<q", seed)', "draws-differ", "samples of a prompt repeat each other"
     ),
     "the same in each sample": Mistake(
-        SAMPLING, DIGEST, 'struct.pack("<qq", sampling.seed, uid)', "draws-differ", "samples of a prompt repeat"
+        SAMPLING, DIGEST, 'struct.pack("<qq", seed, uid)', "draws-differ", "samples of a prompt repeat"
     ),
     "the same for each prompt": Mistake(
-        SAMPLING, DIGEST, 'struct.pack("<qq", sampling.seed, sample)', "draws-differ", "prompts repeat each other"
+        SAMPLING, DIGEST, 'struct.pack("<qq", seed, sample)', "draws-differ", "prompts repeat each other"
     ),
     "the same on each rank": Mistake(
         SAMPLING,
@@ -255,7 +255,7 @@ MISTAKES = {
     ),
     "validation never the same": Mistake(
         SAMPLING,
-        'torch.Generator().manual_seed(struct.unpack("<q", digest)[0])',
+        "torch.Generator().manual_seed(seed_of(sampling.seed, uid, sample, turn))",
         "torch.default_generator",
         "validation",
         "prompts differently the second time",
