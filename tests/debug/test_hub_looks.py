@@ -108,7 +108,7 @@ def test_what_the_kernel_tells_is_told_though_nobody_sees_the_stack(hub: Running
     FakeAgent(hub, identity("w1"))
     FakeAgent(hub, identity("w2", 1), {"progress": {"facts": FACTS}, "look": {"process": process}})
     with hub.client() as client:
-        silent, _ = client.call("hang", timeout=stretched(4.0))["ranks"]
+        silent, _ = client.call("hang", timeout=stretched(8.0))["ranks"]
     assert (silent["process"], silent["threads"]) == (process, [])
 
 
