@@ -128,11 +128,11 @@ def lakes_alone(count: int) -> int:
 
 
 def gymnasium_alone(count: int) -> int:
-    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
+    from gymnasium.envs.toy_text import frozen_lake  # type: ignore[import-not-found,unused-ignore]
 
     dice, steps = random.Random(0), 0
     for seed in range(count):
-        lake = FrozenLakeEnv(desc=generate_random_map(4, seed=seed), is_slippery=False)
+        lake = frozen_lake.FrozenLakeEnv(desc=frozen_lake.generate_random_map(4, seed=seed), is_slippery=False)
         lake.reset(seed=seed)
         for _ in range(TURNS):
             steps += 1
