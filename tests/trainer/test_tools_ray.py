@@ -47,6 +47,6 @@ def test_tools_that_do_not_load_end_it_before_ray_starts(words: Words, tiny_mode
     command = words_of(words, tmp_path, model)
     (tmp_path / "my_tools.py").write_text(CLASSES.replace("self._instances = {}", "raise OSError('no key')"))
     code, run = complete(command, tmp_path)
-    assert code == 1
+    assert code == 2
     assert_one_error(run, "the tools cannot be made: OSError: no key", "my_tools.py:")
     assert "loading models" not in run.text
