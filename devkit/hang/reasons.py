@@ -6,6 +6,7 @@ from devkit.debug.naming import count
 from devkit.debug.stack_groups import LOOP_THREAD
 from devkit.hang import lines
 from devkit.hang.facts import InnerWait
+from devkit.hang.standing import Line
 from devkit.hang.states import State, inner_wait
 from devkit.hang.words import at_frame
 
@@ -32,6 +33,8 @@ def why(state: State) -> str:
     if state.doing == "sleep":
         around = state.about or _callers_loop(state)
         return (f", in the loop {around}" if around else "") + _handles(state) + held_up(state)
+    if state.doing == "lock":
+        return _locked(state)
     inner = inner_wait(state) if state.doing == "wait" else None
     if inner is None:
         return held_up(state) if state.doing == "io" else ""
@@ -43,6 +46,25 @@ def why(state: State) -> str:
     more = f"; {inner.count} of its {whom} wait there" if inner.count > 1 else ""
     more += _met(state)
     return f"{more}{_holder(inner)}{_of_its_parts(state, inner)}{_blocked_loop(state, inner)}"
+
+
+def _locked(state: State) -> str:
+    """Which thread holds the lock, for what that one waits, and whether who could end that wants the lock, too."""
+    wait = state.facts.locks[0]
+    inner = next((each for each in state.facts.inner if each.thread == wait.holder), None)
+    if not wait.holder or inner is None:
+        return ""
+    text = f"; thread {wait.holder} holds it, and waits for {inner.what}{at_frame(inner.at)}"
+    others = [each for each in state.facts.locks if each.lock == wait.lock and each.thread != wait.holder]
+    ends = {end.function for line in _lines_at(state, inner) if line.ends for end in line.ends.at}
+    also = next((each for each in others if each.at.function in ends), None)
+    if also is None:
+        return text
+    return f"{text}; thread {also.thread}, which would end that, waits for the same lock{at_frame(also.at)}"
+
+
+def _lines_at(state: State, inner: InnerWait) -> list[Line]:
+    return [line for stack in state.facts.standing for line in stack.lines if line.at == inner.at]
 
 
 def _met(state: State) -> str:

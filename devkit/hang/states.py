@@ -58,6 +58,7 @@ IN_C = (
 MEETINGS = frozenset(
     {"init_process_group", "new_group", "new_subgroups", "split_group", "rendezvous", "tcp_rendezvous"}
 )
+_GATHERS = "asyncio.gather"
 _RAY_WAIT = re.compile(r"(^|\.)(get|wait|get_objects|ready|get_gcs_objects|iter|gather)$")
 
 
@@ -194,7 +195,7 @@ def _waiting(state: State, computes: bool, *, wants: bool) -> State:
     inner, polled = inner_wait(state), _polled(state)
     if (inner is None and polled) or (inner is not None and inner.what == ASLEEP):
         return replace(state, doing="sleep", about=polled)  # it was seen between two sleeps, or sleeps in a coroutine
-    if inner is None and _awaits_ray(state):
+    if (inner is None or _gathers_only(now, inner)) and _awaits_ray(state):
         return replace(state, doing="ray")
     in_c = IN_C if inner is None and now.fork is not None and not is_library(now.stack.stack[0].file) else ""
     return replace(state, doing="collective" if now.unlisted else "wait", about=inner.what if inner else in_c)
@@ -231,6 +232,12 @@ def _waits_for_ray(now: ProcessFacts) -> bool:
             break
         inner.append(frame)
     return any("/ray/" in frame.file and _RAY_WAIT.search(frame.function) for frame in inner)
+
+
+def _gathers_only(now: ProcessFacts, inner: InnerWait) -> bool:
+    """Whether it waits for several coroutines, of which none is known to wait for something of this process."""
+    others = (each for each in now.inner if each is not inner and not each.what.startswith(_GATHERS))
+    return inner.what.startswith(_GATHERS) and not any(others)
 
 
 def _awaits_ray(state: State) -> bool:

@@ -330,6 +330,27 @@ def awaiting(name: str) -> Document:
     return made
 
 
+def test_calls_that_are_gathered_lead_to_who_has_them() -> None:
+    """Given an actor that takes four calls at once, all of which wait for a permit, and a fifth that gives one back."""
+    got = [task_id(f"get{at}", "b") for at in range(6)]
+    at = {"file": TRAIN, "line": 6, "function": "Node.ask"}
+    gathers = {"thread": "task 1", "call": "Node.ask", "at": at, "what": "asyncio.gather, of which 6 of 6 are not done"}
+    asks = actor("a", wait(*got, thread="task 1"), primitives=[{**gathers, "count": 1, "free": False}])
+    asks["facts"]["threads"][0]["wait"] = {"call": "epoll_wait"}
+    permit = {"thread": "task 2", "call": "Gate.get", "at": {**at, "line": 22, "function": "Gate.get"}, "count": 4}
+    permit |= {"what": "an asyncio.Semaphore with no permit left", "free": False}
+    gate = actor("b", concurrency=4, primitives=[permit])
+    gate["facts"] |= facts(None, 22, "Gate.get", primitives=[permit])
+    gate["facts"] |= {"concurrency": 4, "actor_id": actor_id("b")}
+    table = calls(*((task, "Gate.get", "RUNNING" if task in got[:4] else QUEUED, "b") for task in got))
+    found = told([asks, gate], table, {})
+    assert found.culprit is not None and found.culprit.line == 22, found.sentence
+    assert (
+        "waits for an asyncio.Semaphore with no permit left at /job/train.py:22 in Gate.get; all 4 calls that it"
+        in (found.sentence)
+    )
+
+
 def test_tasks_that_have_started_others_and_rest_are_no_deadlock() -> None:
     """They may go on by themselves: as they stand, nobody knows that they wait for what they have started."""
     nodes = [NodeFacts("n", "10.0.0.1", {"CPU": 2.0}, {"CPU": 0.0})]

@@ -319,3 +319,29 @@ def test_calls_that_wait_in_all_slots_of_an_actor_keep_others_from_beginning() -
     )
     more = verdict([process({**known, "concurrency": 5}, 0), driver()], seconds=20.0)
     assert "max_concurrency" not in more.sentence and "4 of its calls wait there" in more.sentence
+
+
+def test_a_lock_that_is_kept_over_a_wait_which_only_somebody_ends_who_wants_the_lock() -> None:
+    """Given a buffer whose `add` keeps its lock while the queue is full, and a writer that takes the lock, too."""
+    here = {"file": TRAIN, "function": "add", "line": 35}
+    lock = {"lock": "lock 1", "holder": "Dummy-2", "held_at": {**here, "line": 36}}
+    locks = [
+        {**lock, "thread": "MainThread", "at": here},
+        {**lock, "thread": "writer", "at": {**here, "function": "_writer", "line": 28}},
+    ]
+    full = {
+        "thread": "Dummy-2",
+        "call": "add",
+        "at": {**here, "line": 38},
+        "what": "room in a queue.Queue that is full",
+    }
+    ends = {"what": "self.incoming", "how": "taken from", "at": [{"line": 26, "function": "_writer"}], "undone": []}
+    puts = {**line(38, "self.incoming.put(item)"), "at": {**here, "line": 38}, "ends": ends}
+    known = facts(0, 35, "add", locks=locks, primitives=[{**full, "count": 1, "free": False}])
+    known["statements"] = [{"thread": "Dummy-2", "lines": [puts]}]
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    assert (
+        "waits for a lock at /job/train.py:35 in add; thread Dummy-2 holds it, and waits for room in a "
+        "queue.Queue that is full at /job/train.py:38 in add; thread writer, which would end that, waits for the same lock at "
+        "/job/train.py:28 in _writer"
+    ) in found.sentence, found.sentence
