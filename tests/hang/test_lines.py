@@ -342,6 +342,6 @@ def test_a_lock_that_is_kept_over_a_wait_which_only_somebody_ends_who_wants_the_
     found = verdict([process(known, 0), driver()], seconds=20.0)
     assert (
         "waits for a lock at /job/train.py:35 in add; thread Dummy-2 holds it, and waits for room in a "
-        "queue.Queue that is full at /job/train.py:38 in add; thread writer, which would end that, waits for the same lock at "
-        "/job/train.py:28 in _writer"
+        "queue.Queue that is full at /job/train.py:38 in add; thread writer, which would end that, waits for the same "
+        "lock at /job/train.py:28 in _writer"
     ) in found.sentence, found.sentence
