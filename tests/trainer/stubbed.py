@@ -11,7 +11,6 @@ from typing import Any
 
 from tests.pace import stretched
 from tests.trainer.runs import ROOT
-from trainer.errors import EngineError
 from trainer.rollout import exchange
 from trainer.rollout.exchange import Asked, Door
 from trainer.rollout.server import Draw, EngineSpec, PartSpec
@@ -36,7 +35,7 @@ class Conversation:
         try:
             with self._door.opened("session") as line:
                 self._engine.converse(line, self._draw)
-        except EngineError as error:
+        except Exception as error:  # noqa: BLE001 - also what an engine raises itself
             self._ended.set_exception(error)
         else:
             self._ended.set_result(None)

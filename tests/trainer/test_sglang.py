@@ -44,6 +44,10 @@ class Core:
     async def async_generate(self, **given: Any) -> dict[str, Any]:
         self.given = given
         tokens = given["input_ids"]
+        if len(tokens) > 5:
+            raise ValueError("longer than the context")
+        if len(tokens) > 4:
+            raise RuntimeError("broken")
         if len(tokens) > 3:
             return {"output_ids": [], "meta_info": {"finish_reason": {"type": "abort", "message": "longer than 3"}}}
         await self.turns[tokens[0]].wait()
@@ -253,6 +257,15 @@ def test_a_prompt_that_is_refused_ends_the_conversations(core: Core, conversatio
     with pytest.raises(EOFError):
         conversation.answer()
     assert "refused a prompt of 4 tokens" in str(conversation.ended()) and len(core.aborted) == 1
+
+
+@pytest.mark.parametrize(("tokens", "said"), [(6, "refused a prompt of 6 tokens: longer than"), (5, "broken")])
+def test_whatever_it_raises_ends_the_conversations(conversation: Conversation, tokens: int, said: str) -> None:
+    """SGLang 0.5.23 raises for a prompt that does not fit. Else the rank would wait to its deadline."""
+    conversation.ask(Asked(0, [1, 9], 5, 0), Asked(1, [5] * tokens, 5, 0))
+    with pytest.raises(EOFError):
+        conversation.answer()
+    assert said in str(conversation.ended())
 
 
 # -- updates

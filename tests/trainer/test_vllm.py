@@ -94,6 +94,25 @@ def test_a_prompt_that_does_not_fit_is_an_error_with_its_length(engine: VllmEngi
     assert core.open == {}  # nor those before it
 
 
+def test_newer_releases_have_an_error_of_their_own_for_it(
+    engine: VllmEngine, core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type("VLLMValidationError", (Exception,), {})
+
+    def add(error: Exception) -> Any:
+        def refuse(*_: Any) -> None:
+            raise error
+
+        return refuse
+
+    monkeypatch.setattr(core, "add_request", add(kind("longer")))
+    with pytest.raises(EngineError, match="refused a prompt of 1 tokens: longer"):
+        list(engine.generate([[1]], DRAW))
+    monkeypatch.setattr(core, "add_request", add(RuntimeError("broken")))
+    with pytest.raises(RuntimeError, match="broken"):
+        list(engine.generate([[1]], DRAW))
+
+
 def test_sampling_in_vllms_names() -> None:
     given = named(DRAW)
     assert (given["max_tokens"], given["temperature"], given["top_p"], given["top_k"]) == (4, 0.7, 0.9, 5)

@@ -145,7 +145,7 @@ class SglangEngine:
     async def _converse(self, line: Line, draw: Draw) -> None:
         """Each request is a task. What the rank says and tasks that fail come through one queue."""
         loop = asyncio.get_running_loop()
-        heard: asyncio.Queue[Asked | Dropped | EngineError | None] = asyncio.Queue()
+        heard: asyncio.Queue[Asked | Dropped | Exception | None] = asyncio.Queue()
 
         def hear(said: Asked | Dropped | None) -> None:
             with contextlib.suppress(RuntimeError):  # this side has ended first, and the loop with it
@@ -158,14 +158,14 @@ class SglangEngine:
             parameters = sampling_parameters(replace(draw, max_new_tokens=asked.most))
             try:
                 answer = await self._answer(asked.row, asked.ids, parameters)
-            except EngineError as error:
+            except Exception as error:  # noqa: BLE001 - it ends the conversations: nobody else waits for this task
                 heard.put_nowait(error)
             else:
                 line.answer(asked.row, answer.token_ids, answer.logprobs)
 
         try:
             while (said := await heard.get()) is not None:
-                if isinstance(said, EngineError):
+                if isinstance(said, Exception):
                     raise said
                 if isinstance(said, Asked):
                     open_[said.row] = loop.create_task(turn(said))
@@ -182,6 +182,8 @@ class SglangEngine:
             output = await self._engine.async_generate(
                 input_ids=[int(token) for token in prompt], sampling_params=parameters, return_logprob=True, rid=name
             )
+        except ValueError as error:
+            raise refused_prompt(self._name, len(prompt), str(error)) from error
         except asyncio.CancelledError:
             self._engine.tokenizer_manager.abort_request(rid=name)  # before 0.5.20 it would be computed to its end
             raise

@@ -20,6 +20,7 @@ from trainer.rollout.exchange import Asked, Dropped, Line
 from trainer.rollout.server import GATHER_S, Answer, Draw, EngineSpec, PartSpec, refused_prompt
 from trainer.rollout.versions import require_version
 
+_REFUSALS = frozenset({"ValueError", "VLLMValidationError"})  # the latter is no ValueError any more in 0.32
 EXTENSION = "trainer.rollout.vllm_worker.TakesWeights"
 CPU_WORKER = "trainer.rollout.vllm_cpu.PlainWorker"
 CPU_CACHE = 2**30  # bytes of KV cache; without a figure vLLM takes a share of the host's whole memory
@@ -178,7 +179,9 @@ class VllmEngine:
         tokens = [int(token) for token in prompt]
         try:
             self._engine.add_request(name, {"prompt_token_ids": tokens}, sampling)
-        except ValueError as error:
+        except Exception as error:
+            if _REFUSALS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
+                raise
             raise refused_prompt(self._name, len(prompt), str(error)) from error
         return name
 
