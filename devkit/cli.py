@@ -93,6 +93,10 @@ def smoke(
         ),
     ] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="Use a tiny model on this machine; no GPU needed.")] = False,
+    agent: Annotated[
+        str | None,
+        typer.Option(metavar="lake|search", help="Conversations with this environment, in place of single turns."),
+    ] = None,
     rollout: Annotated[
         str, typer.Option(metavar="ENGINE", help="Rollout engine: hf, or sglang or vllm if installed.")
     ] = "hf",
@@ -119,7 +123,7 @@ def smoke(
     from devkit.errors import UsageError
     from devkit.smoke.options import SmokeOptions
 
-    if not tiny:
+    if not tiny and agent is None:
         raise UsageError("devkit smoke needs a size", hint="devkit smoke --tiny runs on any machine")
     from devkit.smoke.run import main as run
 
@@ -127,6 +131,7 @@ def smoke(
         SmokeOptions(
             overrides=tuple(overrides or ()),
             command=behind_dashes(context),
+            agent=agent,
             rollout=rollout,
             dialect=dialect,
             json=json,

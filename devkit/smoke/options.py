@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+LAKE, SEARCH = "lake", "search"
+AGENTS = (LAKE, SEARCH)  # of --agent
+
 
 @dataclass(frozen=True)
 class SmokeOptions:
@@ -16,6 +19,7 @@ class SmokeOptions:
 
     overrides: tuple[str, ...] = ()  # KEY=VALUE of a full run, in Hydra's grammar
     command: tuple[str, ...] = ()  # what would start the full run, such as `bash run.sh`; its overrides come first
+    agent: str | None = None  # conversations with one of AGENTS, in place of single turns
     rollout: str = "hf"  # the engine that generates
     dialect: str | None = None  # None: told from the keys
     json: bool = False  # one record on stdout

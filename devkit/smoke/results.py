@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,13 @@ CAUSES_FIRST = (
 )
 
 
+# Of conversations with `--agent`.
+OF_AGENTS = (
+    *("steps", "weight-sync", "ranks-equal", "turns", "glue", "rollout-logprobs", "turn-rewards"),
+    *("mask-proof", "first-mini-batch", "gradients", "learning", "killed-rank", "resume"),
+)
+
+
 class FirstFailure(Exception):
     """Under `--fail-fast`: a check failed, and what comes after it is left out."""
 
@@ -35,8 +42,9 @@ class FirstFailure(Exception):
 class Results:
     """Findings by the name of their check: a failure stays, whatever later steps show."""
 
-    def __init__(self, *, fail_fast: bool = False) -> None:
-        self._fail_fast = fail_fast
+    def __init__(self, *, fail_fast: bool = False, names: Sequence[str] = CAUSES_FIRST) -> None:
+        """`names`: what is looked at, causes first."""
+        self._fail_fast, self._names = fail_fast, names
         self._found: dict[str, CheckResult] = {}
 
     def add(self, name: str, look: Callable[[], Outcome]) -> None:
@@ -57,7 +65,7 @@ class Results:
 
     def complete(self, why: str) -> None:
         """At the end: what was never looked at says so."""
-        for name in CAUSES_FIRST:
+        for name in self._names:
             if name not in self._found:
                 self._found[name] = CheckResult(name, "skip", why, 0.0)
 
@@ -69,5 +77,5 @@ class Results:
     @property
     def all(self) -> tuple[CheckResult, ...]:
         """Causes first; what ended the run, and is no check, comes last."""
-        place = {name: number for number, name in enumerate(CAUSES_FIRST)}
+        place = {name: number for number, name in enumerate(self._names)}
         return tuple(sorted(self._found.values(), key=lambda found: place.get(found.name, len(place))))

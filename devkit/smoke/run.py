@@ -19,20 +19,21 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from devkit.console import emit, talk
-from devkit.errors import DeadlineError
+from devkit.errors import DeadlineError, UsageError
 from devkit.records import SmokeRecord
 from devkit.signals import deferred, interrupting, undisturbed, unswallowed
 from devkit.smoke.cluster import SmokeCluster
 from devkit.smoke.enough import require_rows
-from devkit.smoke.options import SmokeOptions
+from devkit.smoke.options import AGENTS, SmokeOptions
 from devkit.smoke.report import write_junit, write_report
-from devkit.smoke.results import FirstFailure, Results
+from devkit.smoke.results import CAUSES_FIRST, OF_AGENTS, FirstFailure, Results
 from devkit.smoke.shrink import Plan, make_plan
 from devkit.smoke.view import SmokeView, make_view
 from devkit.smoke.warm_process import WarmProcess
 from trainer.errors import ConfigError, TrainerError
 
 if TYPE_CHECKING:  # it imports torch
+    from devkit.smoke.agent_stages import AgentStages
     from devkit.smoke.stages import Stages
 
 MIN_SECONDS = 0.001  # what is left of a time that is over; 0 would be none
@@ -43,8 +44,7 @@ def main(options: SmokeOptions) -> int:
     started = time.perf_counter()
     if options.command:
         options = _of_script(options)
-    plan = make_plan(options.overrides, options.dialect, options.rollout)
-    require_rows(plan)
+    plan = _plan(options)
     folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
     try:
         with make_view(json=options.json, log=folder / "stderr.log") as view, interrupting():
@@ -62,6 +62,21 @@ def main(options: SmokeOptions) -> int:
     if options.json:
         emit(record.to_json())
     return 0 if record.verdict == "pass" else 1
+
+
+def _plan(options: SmokeOptions) -> Plan:
+    if options.agent is None:
+        plan = make_plan(options.overrides, options.dialect, options.rollout)
+        require_rows(plan)
+        return plan
+    if options.agent not in AGENTS:
+        raise UsageError(f"--agent {options.agent} is not one of {', '.join(AGENTS)}", hint="devkit smoke --agent lake")
+    if options.rollout != "hf" or options.command:
+        what = "a launch script" if options.command else f"--rollout {options.rollout}"
+        raise UsageError(f"--agent plays its own run, and not {what}", hint=f"devkit smoke --agent {options.agent}")
+    from devkit.smoke import conversing  # torch, which every other test loads while Ray starts
+
+    return conversing.make_plan(options.agent, options.overrides, options.dialect)
 
 
 def _of_script(options: SmokeOptions) -> SmokeOptions:
@@ -87,7 +102,7 @@ def _from_here(path: Path | None) -> Path | None:
 
 def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started: float) -> SmokeRecord:
     """All stages. Whatever happens, no process that was started is left behind."""
-    results = Results(fail_fast=options.fail_fast)
+    results = Results(fail_fast=options.fail_fast, names=CAUSES_FIRST if options.agent is None else OF_AGENTS)
     with ExitStack() as endings:
         with deferred():  # an interruption waits until what is made here is sure to be ended
             cluster = SmokeCluster(plan.nodes, plan.ranks_per_node)
@@ -98,10 +113,12 @@ def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started:
             # An exception out of a signal handler in the midst of an import can leave the import lock taken.
             importlib.import_module("ray._private.node")
         with clock("start"), ThreadPoolExecutor(1) as other:
-            loading = other.submit(importlib.import_module, "devkit.smoke.stages")  # torch, while Ray's nodes start
+            module = "devkit.smoke.stages" if options.agent is None else "devkit.smoke.agent_stages"
+            loading = other.submit(importlib.import_module, module)  # torch, while Ray's nodes start
             # Here and not in the other thread: Ray's processes end when the thread that started them does.
             cluster.start(warm.socket)
-            stages = loading.result().Stages(plan, results, clock.view, folder, cluster, warm, clock, options.seed)
+            loaded, given = loading.result(), (plan, results, clock.view, folder, cluster, warm, clock, options.seed)
+            stages = loaded.Stages(*given) if options.agent is None else loaded.AgentStages(options.agent, *given)
             endings.callback(stages.close)
         _carry_out(stages, results, folder)
     results.complete("not reached: the test ended before it")
@@ -118,9 +135,9 @@ def _end(cluster: SmokeCluster, warm: WarmProcess, clock: Clock) -> None:
         cluster.stop()
 
 
-def _carry_out(stages: Stages, results: Results, folder: Path) -> None:
+def _carry_out(stages: Stages | AgentStages, results: Results, folder: Path) -> None:
     """Every stage, unless one ends the run. A trainer that fails is a finding; a command that is wrong is an error."""
-    for stage in (stages.set_up, stages.learn, stages.train, stages.resume, stages.export):
+    for stage in stages.all:
         try:
             stage()
         except FirstFailure:
@@ -157,6 +174,8 @@ def _announce(plan: Plan, view: SmokeView, *, verbose: bool) -> None:
     """What was kept of the full run, and what was cut; defaults that were cut are told to those who ask."""
     for warning in plan.warnings:
         view.note(warning)
+    if not plan.kept and not plan.cut:  # of conversations, whose command is the test's own
+        return
     if plan.like:
         view.note(f"model: the architecture of {plan.like}")
     view.note("kept: " + ", ".join(f"{key}={value}" for key, value in plan.kept.items()))

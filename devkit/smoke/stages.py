@@ -74,6 +74,7 @@ class Stages:
         self.model = str(folder / "model")
         self.checkpoints = folder / "pipeline"
         self.own: UsersOwn | None = None  # once the data are there
+        self.all = (self.set_up, self.learn, self.train, self.resume, self.export)
 
     def close(self) -> None:
         """Ends what calls the reward function."""

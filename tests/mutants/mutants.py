@@ -6,15 +6,18 @@ what happens only the second time, is still one replacement.
 
 from __future__ import annotations
 
-from tests.mutants import of_agents, of_formulas, of_rollouts, of_runs
+from tests.mutants import of_agent_runs, of_agents, of_formulas, of_rollouts, of_runs
 
-MUTANTS = (*of_rollouts.MUTANTS, *of_formulas.MUTANTS, *of_runs.MUTANTS)
+MUTANTS = (*of_rollouts.MUTANTS, *of_formulas.MUTANTS, *of_runs.MUTANTS, *of_agent_runs.MUTANTS)
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 OF_TESTS = {mutant.name: mutant for mutant in of_agents.MUTANTS}  # that unit tests must catch
 
 # Those of one run: a mistake that does not hide another one, each for a check of its own. A run takes most of its time
 # to start.
 TOGETHER = (
+    ("agents-learn-what-they-read",),
+    ("rewards-of-turns-a-column-late", "no-glue-between-turns"),
+    ("last-turns-cut-off",),
     (
         "mask-one-token-too-long",
         "rewards-on-other-rows",

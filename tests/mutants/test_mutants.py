@@ -11,7 +11,7 @@ import pytest
 from tests.mutants.mutant import OUTCOMES, ROOT, Mutant
 from tests.mutants.mutants import BY_NAME, MUTANTS, TOGETHER
 from tests.pace import stretched
-from tests.smoke.calls import CHECKS, OF_FILES, Done, smoke
+from tests.smoke.calls import CHECKS, OF_CONVERSATIONS, OF_FILES, Done, smoke
 
 INJECT = Path(__file__).parent / "inject"
 TIMEOUT_S = stretched(150.0)  # a run takes 5 to 20 s on an idle machine, depending on how early its mistake shows
@@ -85,4 +85,6 @@ def test_each_mutant_is_tried_once_and_beside_those_of_other_checks() -> None:
 
 def test_every_check_is_tried() -> None:
     """A check that no mutant is for may have stopped to look. Those of the user's own look at nothing of ours."""
-    assert {mutant.caught_by for mutant in MUTANTS} == CHECKS - OF_FILES - {"command-settings"} | {"run"}
+    assert {mutant.caught_by for mutant in MUTANTS} == CHECKS - OF_FILES - {"command-settings"} | {
+        "run"
+    } | OF_CONVERSATIONS

@@ -79,6 +79,8 @@ CHECKS = {
 
 # Of files that the user names; where they name none, there is nothing to look at.
 OF_FILES = {"data-limits", "data-rows"}
+# Of conversations alone; beside them, `--agent` has some of the others.
+OF_CONVERSATIONS = {"glue", "mask-proof", "turn-rewards", "turns"}
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from devkit.smoke.checks.outcome import Outcome
-from devkit.smoke.results import CAUSES_FIRST, FirstFailure, Results
-from tests.smoke.calls import CHECKS
+from devkit.smoke.results import CAUSES_FIRST, OF_AGENTS, FirstFailure, Results
+from tests.smoke.calls import CHECKS, OF_CONVERSATIONS
 
 
 def found(*outcomes: tuple[bool | None, str], fail_fast: bool = False) -> Results:
@@ -61,3 +61,10 @@ def test_what_was_never_looked_at_says_so() -> None:
     told = {result.name: (result.status, result.detail) for result in results.all}
     assert told.pop("masks") == ("pass", "a")
     assert told == dict.fromkeys(CHECKS - {"masks"}, ("skip", "the run ended before it"))
+
+
+def test_conversations_have_checks_of_their_own_and_others() -> None:
+    assert set(OF_AGENTS) - CHECKS == OF_CONVERSATIONS
+    results = Results(names=OF_AGENTS)
+    results.complete("not reached")
+    assert [each.name for each in results.all] == list(OF_AGENTS)

@@ -127,6 +127,13 @@ def show(folder: Path) -> None:
 
 def write(folder: Path, seed: int) -> Files:
     """Everything, below `folder`, which is made."""
+    files = write_files(folder, seed)
+    write_model(files.model, seed)
+    return files
+
+
+def write_files(folder: Path, seed: int) -> Files:
+    """The corpus and the questions, below `folder`, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
     files = Files(folder / "model", folder / "corpus.jsonl", folder / "train.parquet", folder / "test.parquet")
     drawn = random.Random(seed)
@@ -137,7 +144,6 @@ def write(folder: Path, seed: int) -> Files:
     files.corpus.write_text("\n".join(rows) + "\n")
     write_rows(files.validation, names[:UNSEEN], answers)
     write_rows(files.train, names[UNSEEN:] * 8, answers)
-    write_model(files.model, seed)
     return files
 
 
@@ -200,10 +206,12 @@ def write_model(folder: Path, seed: int) -> None:
     tiny.save(model, tokenizer, folder)
 
 
-def conversations(tokenizer: Any, drawn: random.Random) -> Iterator[tuple[list[int], list[bool]]]:
+def conversations(
+    tokenizer: Any, drawn: random.Random, searching: float = SEARCHING
+) -> Iterator[tuple[list[int], list[bool]]]:
     """Questions, queries, passages and answers as tokens, and which of them the model would say.
 
-    The numbers are drawn anew for each: nothing of the corpus is taught.
+    The numbers are drawn anew for each: nothing of the corpus is taught. `searching`: the share that searches.
     """
     while True:
         asked, other = ("".join(drawn.sample(LETTERS, 2)) for _ in range(2))
@@ -211,7 +219,7 @@ def conversations(tokenizer: Any, drawn: random.Random) -> Iterator[tuple[list[i
         found = drawn.choice(DIGITS)
         answer = found if drawn.random() < RIGHT else drawn.choice(DIGITS)
         read = information(shown([Passage(query, f'"{query}"', found)]))
-        searches = drawn.random() < SEARCHING
+        searches = drawn.random() < searching
         parts = [(f"<search>{query}</search>", True), (read, False)] if searches else []
         ids: list[int] = []
         own: list[bool] = []

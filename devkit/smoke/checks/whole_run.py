@@ -13,6 +13,7 @@ from trainer.records import LogProbs, TrainBatch
 from trainer.roles import Roles
 
 Weights = Mapping[str, Digests]  # by role
+MEASURED = ("timing", "perf/", "memory_gb/", "agent/env_seconds")  # what no two runs have alike
 
 
 def policy_follows_advantages(pairs: Sequence[tuple[TrainBatch, LogProbs]]) -> Outcome:
@@ -57,7 +58,7 @@ def resumed_equal(
     if engine != "hf":
         return Outcome(None, f"{engine} has its own random generator: step {repeated[0]} has different responses")
     for step in repeated:
-        names = [name for name in before[step] if not name.startswith(("timing", "perf/", "memory_gb/"))]
+        names = [name for name in before[step] if not name.startswith(MEASURED)]
         odd = [name for name in names if repr(before[step][name]) != repr(after[step].get(name))]  # NaN is NaN
         if odd:
             name = odd[0]
