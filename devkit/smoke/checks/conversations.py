@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from devkit.smoke.checks.outcome import SAME_POLICY_TOLERANCE, Outcome, look_at, place_of
-from trainer import ppo
+from trainer import shaping
 from trainer.agent import laying
 from trainer.agent.again import Recorded, again
 from trainer.agent.loop import Conversations, seed_in
@@ -112,7 +112,7 @@ def rewards_of_turns(experience: Experience, source: Source | None) -> Outcome:
             column = int(odd.nonzero()[0])
             is_, wanted = float(experience.scores_BT[row, column]), float(expected[column])
             said = f"token {column} has the reward {is_:g}, and should have {wanted:g}"
-            where = f"{look_at(laying.placed_rewards)}, or at {place_of(ppo.place_scores)}"
+            where = f"{look_at(laying.placed_rewards)}, or at {place_of(shaping.place_scores)}"
             return Outcome(False, f"row {row}: {said}: {where}")
     return Outcome(True, f"{earned} rewards, each on the last sampled token of its turn")
 
