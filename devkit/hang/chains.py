@@ -33,7 +33,7 @@ _NOT_BEGUN = {
         "whose arguments are still on their way to its process",
     ),
     "FAILED": "which has failed, and whose error has not come",
-    "FINISHED": "which has ended, and whose result has not come",
+    "FINISHED": "which has ended",  # between two looks, as a rule
 }
 
 

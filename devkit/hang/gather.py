@@ -227,10 +227,10 @@ def calls(source: RowTables, sample: Sample) -> tuple[dict[str, Call], Names]:
 
 
 def without_arguments(source: RowTables, job: str) -> Names:
-    """By actor, its calls that wait for an argument."""
+    """By actor, its calls that wait for an argument; one that is to be tried again is listed so, too, and does not."""
     found: dict[str, list[str]] = {}
     for row in source.tasks(("job_id", "=", job), ("state", "=", "PENDING_ARGS_AVAIL")):
-        if row.type == ACTOR_TASK:
+        if row.type == ACTOR_TASK and not row.attempt_number:
             found.setdefault(row.actor_id, []).append(row.name or row.func_or_class_name)
     return {actor: tuple(names) for actor, names in found.items()}
 

@@ -691,7 +691,7 @@ def test_a_lock_that_its_holder_wants_again_is_a_deadlock_and_a_permit_may_come_
     [
         ("PENDING_ACTOR_TASK_ARGS_FETCH", "whose arguments are still on their way to its process"),
         ("FAILED", "which has failed, and whose error has not come"),
-        ("FINISHED", "which has ended, and whose result has not come"),
+        ("FINISHED", "which has ended"),
     ],
 )
 def test_how_far_a_call_is_that_neither_waits_for_its_turn_nor_runs(state: str, says: str) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from devkit.debug.hub_file import no_hub
-from devkit.debug.rows import ActorRow, JobRow, NodeRow, PlacementGroupRow
+from devkit.debug.rows import ActorRow, JobRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.errors import DevkitError
 from devkit.hang import unwatched
-from devkit.hang.gather import choose_job
+from devkit.hang.gather import choose_job, without_arguments
 from devkit.logs.run import choose
 from tests.debug.hub_fake import FakeHub, ps_document
 
@@ -101,3 +102,15 @@ def test_what_a_job_without_devkit_can_never_have_is_told() -> None:
     )
     assert found.verdict.evidence[-1] == unwatched.NOT_IN_IT
     assert unwatched.look(Starved(), "01000000", waited.append) is None  # type: ignore[arg-type]
+
+
+class Retried(Starved):
+    """Of two calls that wait, Ray is to try one again: its arguments are there."""
+
+    def tasks(self, *_: Any) -> list[Any]:
+        of_actor = TaskRow(type="ACTOR_TASK", state="PENDING_ARGS_AVAIL", actor_id="a1")
+        return [replace(of_actor, name="Trainer.step"), replace(of_actor, name="Verifier.verify", attempt_number=30)]
+
+
+def test_a_call_that_is_to_be_tried_again_waits_for_no_argument() -> None:
+    assert without_arguments(Retried(), "01000000") == {"a1": ("Trainer.step",)}  # type: ignore[arg-type]
