@@ -109,7 +109,10 @@ def judged(hub: Answers) -> list[CrashRecord]:
 def _newest(crashes: Sequence[CrashRecord]) -> str:
     """What caused the newest crash, or that itself."""
     if not crashes:
-        raise UsageError("there is no crash to show", hint="devkit crashes names the earlier runs that left some")
+        raise UsageError(
+            "there is no crash to show",
+            hint="its own output may say more; devkit crashes names earlier runs that left some, if any did",
+        )
     known = {crash.id: crash for crash in crashes}
     root = known.get(crashes[-1].root or "", crashes[-1])
     return first_like(root, [each for each in crashes if each.root not in known]).id

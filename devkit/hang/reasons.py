@@ -39,9 +39,9 @@ def why(state: State) -> str:
     if inner is None:
         return held_up(state) if state.doing == "io" else ""
     slots = state.facts.concurrency
-    if 1 < slots <= inner.count - inner.side and not inner.holder and not inner.free:
+    if 1 < slots <= inner.count - inner.side and not inner.holder:
         rest = "the others cannot come" if "Barrier" in inner.what else "no other call can begin"
-        return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}"
+        return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}{lines.kept(inner)}"
     whom = "threads" if inner.side == inner.count else "calls" if not inner.side else "calls and threads"
     more = f"; {inner.count} of its {whom} wait there" if inner.count > 1 else ""
     more += _met(state)

@@ -317,6 +317,11 @@ def test_calls_that_wait_in_all_slots_of_an_actor_keep_others_from_beginning() -
     assert "; all 4 calls that it takes at once (max_concurrency) are there, so no other call can begin" in (
         found.sentence
     )
+    free = facts(0, 20, primitives=[{**wait, "what": "an asyncio.Semaphore", "count": 4, "free": True}], concurrency=4)
+    found = verdict([process(free, 0), driver()], seconds=20.0)
+    assert "(max_concurrency) are there, so no other call can begin; no call that is under way is seen to hold" in (
+        found.sentence
+    )
     more = verdict([process({**known, "concurrency": 5}, 0), driver()], seconds=20.0)
     assert "max_concurrency" not in more.sentence and "4 of its calls wait there" in more.sentence
 
