@@ -226,12 +226,18 @@ def test_one_that_takes_too_long_is_given_up_while_it_speaks(engine: Callable[..
 
 
 def test_what_is_at_its_end_stands_when_the_engine_dies(engine: Callable[..., Engine]) -> None:
+    ended = threading.Event()
+
+    class Ends(Echo):
+        def close(self) -> None:
+            ended.set()
+
     def hold(turn: Turn, self: Engine) -> bool:
-        self.dies = (turn.row, turn.number) == (1, 1)
+        self.dies = (turn.row, turn.number) == (1, 1) and ended.wait(stretched(20.0))
         return turn.row == 0 or self.dies
 
     made = engine(script, hold=hold)
-    rollout = played(made)
+    rollout = played(made, kind=Ends)
     assert texts(rollout) == ["", "", WHOLE[2]] and made.deaths == 1
     assert [(each.failure, each.ended) for each in rollout.episodes or ()] == [
         (None, ""),
