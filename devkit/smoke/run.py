@@ -42,6 +42,7 @@ MIN_SECONDS = 0.001  # what is left of a time that is over; 0 would be none
 def main(options: SmokeOptions) -> int:
     """0 if every check passed, 1 if one failed. Raises ConfigErrors or DataError for a command that cannot run."""
     started = time.perf_counter()
+    _require_fitting(options)
     if options.command:
         options = _of_script(options)
     plan = _plan(options)
@@ -69,14 +70,20 @@ def _plan(options: SmokeOptions) -> Plan:
         plan = make_plan(options.overrides, options.dialect, options.rollout)
         require_rows(plan)
         return plan
+    from devkit.smoke import conversing  # torch, which every other test loads while Ray starts
+
+    return conversing.make_plan(options.agent, options.overrides, options.dialect)
+
+
+def _require_fitting(options: SmokeOptions) -> None:
+    """Before a launch script is run. Raises UsageError for an `--agent` that is none, or that is not alone."""
+    if options.agent is None:
+        return
     if options.agent not in AGENTS:
         raise UsageError(f"--agent {options.agent} is not one of {', '.join(AGENTS)}", hint="devkit smoke --agent lake")
     if options.rollout != "hf" or options.command:
         what = "a launch script" if options.command else f"--rollout {options.rollout}"
         raise UsageError(f"--agent plays its own run, and not {what}", hint=f"devkit smoke --agent {options.agent}")
-    from devkit.smoke import conversing  # torch, which every other test loads while Ray starts
-
-    return conversing.make_plan(options.agent, options.overrides, options.dialect)
 
 
 def _of_script(options: SmokeOptions) -> SmokeOptions:

@@ -23,7 +23,7 @@ def words_of(words: Words, folder: Path, model: str, *changes: str) -> list[str]
     return words(
         *("data.train_files=rows.parquet", "data.val_files=rows.parquet", f"actor_rollout_ref.model.path={model}"),
         *(f"{MULTI_TURN}.enable=True", f"{MULTI_TURN}.tool_config_path=tools.yaml"),
-        *("actor_rollout_ref.rollout.name=sglang", "actor_rollout_ref.rollout.mode=async", "data.return_raw_chat=True"),
+        *("actor_rollout_ref.rollout.name=hf", "actor_rollout_ref.rollout.mode=async", "data.return_raw_chat=True"),
         *("data.max_prompt_length=400", "data.max_response_length=24", "data.train_batch_size=4"),
         *("actor_rollout_ref.rollout.n=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2"),
         *("trainer.n_gpus_per_node=2", "trainer.total_training_steps=2", "trainer.test_freq=2", *changes),
