@@ -39,6 +39,7 @@ _EXIT = re.compile(r"Worker exit type: \w+ Worker exit detail: ")
 _NO_ACTOR = re.compile(r"Failed to look up actor with name '[^'\n]*'(?=\. This could because)")  # three guesses follow
 # The line of gloo's or NCCL's source that threw, in front of what happened.
 _OF_CPP = re.compile(r"^\[/[^\]\n]{1,200}\.(?:cc|cpp|h|hpp):\d+\] ")
+ENDED = "process ended"  # by a call of its own
 MOST_USERS, WORTH_GIB, COMMAND = 3, 0.1, 40
 
 
@@ -67,6 +68,8 @@ class Brief:
 def brief(kind: str, message: str, end: str = "") -> Brief:
     """Of whatever is not known here, what was given. `end` is how a process ended of which Ray has no word.
 
+    >>> brief("SystemExit", "os._exit(3)").said
+    'process ended: os._exit(3)'
     >>> brief("ValueError", "no").message, brief("RuntimeError", "[/src/gloo/tcp/pair.cc:537] Read error").message
     ('no', 'Read error')
     """
@@ -81,6 +84,8 @@ def _brief(kind: str, message: str) -> Brief:
         return inner
     if (system := _SYSTEM.match(message)) is not None:
         return Brief(kind, _of_system(system["first"], message), *_own_place(message[system.end() :]))
+    if kind == "SystemExit" and message.startswith("os._exit("):  # which raises nothing
+        return Brief(ENDED, message)
     if LOST in message:  # devkit's own sentence, which quotes how the owner died
         return Brief(kind, message)
     if looked := _NO_ACTOR.match(message):

@@ -8,6 +8,7 @@ from typing import Any
 from devkit.debug.inworker import workdirs
 from devkit.debug.inworker.identity import DRIVER, WORKER
 from devkit.debug.inworker.redaction import scrub
+from devkit.debug.inworker.reserve import OURS
 from devkit.debug.naming import count, short_places
 
 
@@ -42,10 +43,22 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     yield from map(_version_clue, document.get("other_versions") or ())
     yield from map(_port_clue, document.get("ports") or ())
     if found := document.get("descriptors"):
-        kinds = ", ".join(count(number, kind) for kind, number in found["kinds"].items())
-        yield f"open: {found['open']} of {found['limit']} file descriptors: {kinds}"
+        yield _open(found)
         yield from (f"open {number} times: {name}" for name, number in found["often"].items())
         yield from (f"{number} of these files are in {name}" for name, number in found.get("folders", {}).items())
+
+
+def _open(found: Mapping[str, Any]) -> str:
+    """What a process has open, counted when its crash was taken: `with` blocks that the error left are closed by then.
+
+    >>> _open({"open": 30, "limit": 64, "kinds": {"Unix socket": 22, "devkit's": 8}})
+    'open once any `with` block had closed its own: 30 of 64 file descriptors: 22 Unix sockets, 8 of devkit'
+    >>> _open({"open": 64, "limit": 64, "kinds": {"pipe": 64}})
+    'open: 64 of 64 file descriptors: 64 pipes'
+    """
+    own = (f"{number} of devkit" if kind == OURS else count(number, kind) for kind, number in found["kinds"].items())
+    later = " once any `with` block had closed its own" if found["open"] < found["limit"] else ""
+    return f"open{later}: {found['open']} of {found['limit']} file descriptors: {', '.join(own)}"
 
 
 def _port_clue(found: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from devkit.palette import CAUTION, GOOD, NAME
 if TYPE_CHECKING:
     from rich.text import Text
 
+KINDS = {"exit": "end of the process"}
 LED_TO = {"cause": "which led to", "context": "while that was handled, there was", "member": "one of those in"}
 BESIDE = "and beside it"  # of two in one group
 EARLIER = 3  # crashes before one
@@ -95,7 +96,7 @@ def _head(document: Document, now: float, view: _View) -> Text:
         )
     who = label(Who.of(document))
     kind = document.get("kind", "")
-    facts = [who, "" if kind == who else kind, f"{document['node_ip']} pid {document['pid']}".strip()]
+    facts = [who, "" if kind == who else KINDS.get(kind, kind), f"{document['node_ip']} pid {document['pid']}".strip()]
     facts += [f"job {document['job_id']}" if document.get("job_id") else "", f"{ago(now - document['time'])} ago"]
     facts += [f"attempt {document['attempt'] + 1}" if document.get("attempt") else ""]
     versions = ", ".join(f"{name} {version}" for name, version in (document.get("versions") or {}).items())
@@ -139,7 +140,7 @@ def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
         own = [frame["function"] for frame in document.get("frames") or () if not is_library(frame["file"])]
         outermost = own[-1] if own else document.get("function")  # that is what Ray called, unless it is decorated
         at = str(document.get("called") or outermost or "").rpartition(".")[2]
-        yield f"in {at}; its arguments, if it had any, are unknown: Ray does not keep them"
+        yield f"in {at}; its arguments, if it had any, are not known here"
     if memory:
         used = f"{size(memory['used'])} of {size(memory['total'])}"
         yield f"memory when last reported: {size(memory['own'])} of its own; in use on its node: {used}"
@@ -160,7 +161,8 @@ def _asked_by(document: Mapping[str, Any], crashes: Iterable[Mapping[str, Any]])
         role = asker.rpartition(".")[0] or asker
         mine = (each for each in crashes if each["root"] == document["id"] and each["role"] == role)
         line = next((where(CrashRecord.from_json(dict(each)), None) for each in mine), "")
-        yield f"asked for by {'the driver' if asker == DRIVER else asker}{f', at {line}' if line else ''}"
+        waited = f", which awaited it at {line}" if line else ""
+        yield f"asked for by {'the driver' if asker == DRIVER else asker}{waited}"
 
 
 def _clues(document: Document) -> Iterator[Text]:

@@ -25,7 +25,10 @@ def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None
     from rich.text import Text
 
     if not crashes:
-        hint = "uncaught exceptions in tasks, actors, threads and Train workers appear here"
+        hint = (
+            "uncaught exceptions of Ray tasks, actors, threads and the driver, and deaths of processes appear here; "
+            "of asyncio tasks that nobody awaits devkit hang tells"
+        )
         return Text.assemble("no crashes\n", (hint, "dim"))
     ids = {crash.id for crash in crashes}
     roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
@@ -62,7 +65,9 @@ def _times(group: Sequence[CrashRecord]) -> str:
     """How often, and within how long."""
     seconds = group[0].time - group[-1].time
     within = f"in {ago(seconds)}" if seconds >= 1 else "within a second"
-    return f"{len(group)} times {within}" if len(group) > 1 else ""
+    processes = len({(each.node_ip, each.pid) for each in group})
+    where = f" in {processes} processes" if processes > 1 else ""
+    return f"{len(group)} times {within}{where}" if len(group) > 1 else ""
 
 
 def _block(
@@ -108,7 +113,7 @@ def _places(crash: CrashRecord, cwd: str | None) -> list[str]:
     inner = f"{words.raised} raised at {inner}" if inner and words.raised else inner
     if inner and is_library(crash.file):  # what Ray read for a call: nobody's line asked for it
         return [inner]
-    return [inner, f"asked for at {own}" if own else ""] if inner else [own]
+    return [inner, f"awaited at {own}" if own else ""] if inner else [own]
 
 
 def place_of(words: Brief, cwd: str | None) -> str:

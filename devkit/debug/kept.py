@@ -199,8 +199,9 @@ def _tell(why: str, run: EndedRun, earlier: Sequence[str]) -> None:
     nothing = "" if left or not run.code else ", and left no crash"
     hint = ": its own output says why" if nothing and 0 < run.code < INTERRUPTED else ""  # no signal ended it
     is_anothers = _TOKEN in why and not (run.gcs_address and run.gcs_address in why)
-    reason = f"the Ray that runs here is another one ({why})" if is_anothers else why
-    lines = [f"{reason}; this is {said(run)}{nothing}{hint}"]
+    told = f"this is {said(run)}{nothing}"
+    other = f"; the Ray that runs here is another one ({why})"
+    lines = [f"{told}{hint}{other}" if is_anothers else f"{why}; {told}{hint}"]
     if earlier:
         runs = f"{len(earlier)} earlier runs" if len(earlier) > 1 else "an earlier run"
         newest = "; the newest" if len(earlier) > 1 else ""

@@ -65,9 +65,9 @@ def empty_block(document: Document) -> Text:
     if not workers:
         hint = "no process runs under devkit\nstart the job with devkit run -- CMD, or devkit submit -- CMD"
     elif document["breakpoints"]:
-        hint = f"{count(workers, 'process')} running; ranks appear here when they hit a breakpoint"
+        hint = f"{count(workers, 'Ray process')} running; ranks appear here when they hit a breakpoint"
     else:
-        hint = f"{count(workers, 'process')} running; {NEXT}"
+        hint = f"{count(workers, 'Ray process')} running; {NEXT}"
     return Text.assemble("nothing is stopped\n", (hint, "dim"))
 
 

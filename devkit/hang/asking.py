@@ -40,7 +40,8 @@ class Asker(NamedTuple):
     @property
     def said(self) -> str:
         values = ", ".join(f"{name} = {value}" for name, value in self.values)
-        return f"`{self.loop}`" + (f" ({values})" if values else "")
+        under = f", under `if {self.line.under}`," if self.line.under else ""
+        return f"`{self.loop}`" + (f" ({values})" if values else "") + under
 
 
 def settled(case: Case) -> Case:
@@ -153,13 +154,22 @@ def _turns(before: ProcessFacts, now: ProcessFacts) -> bool:
     return len(turns) == 2 and turns[1] - turns[0] >= TURNS
 
 
+def told(askers: Sequence[State]) -> list[str]:
+    """Behind another sentence: who asks, those in one loop together."""
+    loops: dict[tuple[str, str], list[State]] = {}
+    for state in askers:
+        loops.setdefault((state.facts.role, state.asks), []).append(state)
+    return [
+        f"{words.they(alike, 'asks', 'ask', askers)} Ray again and again in the loop {loop}{words.at(alike[0])}"
+        for (_, loop), alike in loops.items()
+    ]
+
+
 def _rest(case: Case, others: Sequence[State]) -> str:
     """What keeps the others: those that wait, with what they wait for as far as that is known."""
     waiting = [state for state in others if state.doing == "ray"]
     if not waiting:
-        rest = words.at_rest(others)
-        idle = "no other process is at work" if rest else "all other processes are idle"
-        return f"{idle}{rest}" if others else "there is no other process"
+        return f"no other process is seen at work{words.at_rest(others)}" if others else "there is no other process"
     known = chains.awaited(case)
     told = [f"{words.name(each)} waits {known[each.facts.id][0]}" for each in waiting if each.facts.id in known]
     rest = f"as {words.named(waiting)} {words.verb(waiting, 'does', 'do')}"
@@ -173,4 +183,4 @@ def _asking(state: State) -> Iterator[Line]:
             yield line
 
 
-__all__ = ["settled", "verdict"]
+__all__ = ["settled", "told", "verdict"]

@@ -68,7 +68,7 @@ def joined(case: Case) -> Verdict | None:
         text = (
             f"no progress: {words.name(waiter)} waits{words.at_frame(end.wait.at)} for {end.call.name}, which is in "
             f"the loop `{loop.loop}`{values}{words.at_frame(line.at)} in {words.name(state)}: only an exception or a "
-            f"call of {who} would end it, and no process of the job is at work that may call it"
+            f"call of {who} would end it, as far as {file} shows, and no process of the job is at work that may call it"
         )
         evidence = words.waits(case.states, chains.awaited(case))
         return Verdict("stuck", text, words.culprit(waiter, end.wait.at), None, evidence, case.decided(0.0))
@@ -132,7 +132,9 @@ def _ends(one: _Taken) -> str:
         return "nothing in that loop ends it, unless something in it raises an exception"
     file = short_path(one.line.at.file)
     who = " or ".join(f"{each.function} ({file}:{each.line})" for each in one.loop.by)
-    return f"only an exception or a call of {who} would end it, and that call can't begin either"
+    return (
+        f"only an exception or a call of {who} would end it, as far as {file} shows, and that call can't begin either"
+    )
 
 
 __all__ = ["joined", "verdict"]

@@ -185,7 +185,7 @@ def _gone(
         if there:  # started anew, outside of the group
             text = f"{name} is not in the group: it has left it, or was started anew; {since}"
             return Verdict("dead", text, words.culprit(there[0]), age, evidence, case.decided(age))
-        text = f"{name} is absent: no process of this job has that rank, and {since}"
+        text = f"{name} is absent: no process of this job that devkit is in has that rank, and {since}"
         return Verdict("dead", text, Culprit(role, rank, "", 0, "", 0, ""), age, evidence, case.decided(age))
     crash = next((each for each in reversed(case.now.crashes) if each.worker_id == facts.id), None)
     why = facts.problem or "its process is gone"

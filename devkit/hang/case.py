@@ -11,6 +11,7 @@ from devkit.hang.facts import CrashFacts, ProcessFacts, Sample
 from devkit.hang.standing import Turn
 from devkit.hang.states import State, state_of
 
+CLOCKS = 5.0  # seconds by which those of two machines may differ
 PATIENCE = 10.0  # seconds: a wait that is younger may be an ordinary one
 
 
@@ -61,9 +62,11 @@ class Case:
         return state.facts.id.rpartition("-")[0] in self.by_id
 
     def crash_of(self, state: State) -> CrashFacts | None:
-        """Its newest one."""
+        """Its newest one, unless it has begun a collective since: its program has got over that one."""
         own = [each for each in self.now.crashes if each.worker_id == state.facts.id]
-        return own[-1] if own else None
+        ages = [entry.age for group in state.facts.groups for entry in group.entries]
+        later = own and any(self.now.time - age > own[-1].time + CLOCKS for age in ages)
+        return own[-1] if own and not later else None
 
     def decided(self, waited: float, times: float = 1.0) -> bool:
         return max(waited, self.seconds) >= times * self.patience

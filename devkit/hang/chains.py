@@ -20,8 +20,8 @@ from devkit.hang.states import State
 
 NO_PLACE, NO_ARGUMENTS = "PENDING_NODE_ASSIGNMENT", "PENDING_ARGS_AVAIL"
 _QUEUES = {  # Ray's own queue is an actor with these methods
-    "_QueueActor.put": "to put something into a ray.util.queue.Queue that stays full: nobody takes from it",
-    "_QueueActor.get": "for something from a ray.util.queue.Queue that stays empty: nobody puts into it",
+    "_QueueActor.put": "to put something into a ray.util.queue.Queue that is full",
+    "_QueueActor.get": "for something from a ray.util.queue.Queue that is empty",
 }
 _PAUSED = "in no line of the program, as a generator is that waits until somebody takes what it has yielded"
 _NOT_BEGUN = {

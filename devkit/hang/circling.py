@@ -21,7 +21,7 @@ from devkit.hang.states import State
 
 TIMES = 2  # as long as for a wait: one turn may rightly bring nothing
 SOON = 6.0  # seconds, in which a loop that turns fast is seen to come round
-_MAY_BE_MEANT = "if one more may take longer than that, this is no hang: devkit hang --after SECONDS looks for longer"
+_MAY_BE_MEANT = "if further turns of that loop may help, this is no hang: devkit hang --after SECONDS looks for longer"
 _WHILE = "while "
 _EACH = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 _ASKS = ("get", "wait")
@@ -85,7 +85,7 @@ def verdict(case: Case) -> Verdict | None:
     others = [each for each in case.states if each is not state]
     busy = [each for each in others if each.moved or each.doing == "busy"]
     place = words.at(busy[0]) if busy and len({each.place for each in busy}) == 1 else ""
-    though = f", though {words.they(busy, 'is', 'are')} working{place}" if busy else ""
+    though = f", though {words.they(busy, 'has', 'have')} been at work meanwhile{place}" if busy else ""
     awaited = chains.awaited(case)
     waiting = [each for each in others if awaited.get(each.facts.id, ("", ""))[1] == state.facts.id]
     though += f"; {words.they(waiting, 'waits', 'wait')} for {words.name(state)}" if waiting else ""

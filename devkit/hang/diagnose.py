@@ -269,7 +269,15 @@ def _is_left_alone(case: Case, state: State) -> bool:
 
 def _resources(case: Case) -> Verdict | None:
     evidence, asked = words.waits(case.states, chains.awaited(case)), chains.asked(case)
-    return resources.verdict(case.first, case.now, evidence, decided=case.decided(0.0), asked=asked)
+    rest = {state.facts.actor_id for state in case.states if state.doing == "idle" and not state.about}
+    idle = {each for each in rest if each and not _is_called(case, each)}
+    return resources.verdict(case.first, case.now, evidence, case.decided(0.0), asked, idle)
+
+
+def _is_called(case: Case, actor: str) -> bool:
+    """Whether a call of it has begun, or it moves: it may be in no line of the program."""
+    state = case.by_actor[actor]
+    return state.moved or bool(case.now.tasks.get(state.facts.id))
 
 
 def _standing(case: Case) -> Verdict:
@@ -315,11 +323,12 @@ def _standing(case: Case) -> Verdict:
         text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line}"
     else:
         text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}"
-    why = reasons.ended(first) if first.doing in ("wait", "sleep", "io") else ""
-    whom = "them" if len(alike) > 1 else words.name(first) if line.hops else "it"
+    cause = reasons.cause(first) if first.doing == "wait" else ""
+    why = reasons.ended(first) if first.doing in ("wait", "sleep", "io") and not cause else ""
+    whom = "them" if len(alike) > 1 else words.name(first) if line.hops or why else "it"
     tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited, whom)
     culprit = words.culprit((not line.closed and line.last) or first)
-    return Verdict(kind, f"no progress: {text}{tail}{why}", culprit, None, evidence, decided)
+    return Verdict(kind, f"no progress: {cause}{text}{why}{tail}", culprit, None, evidence, decided)
 
 
 def _at_rest(case: Case, leaves: Sequence[State]) -> Verdict:
@@ -353,7 +362,7 @@ def _who_waits(
     wait = words.they(direct, "waits", "wait", blamed) if direct else ""
     text = f", and {wait} for {_which(direct, blamed, awaited)}{whom}" if direct else ""
     text += "".join(f"; {words.name(state)} waits {awaited[state.facts.id][0]}" for state in others[:MOST_TOLD])
-    return text + "".join(f"; {words.name(state)} asks Ray in the loop {state.asks}" for state in askers[:MOST_TOLD])
+    return text + "".join(f"; {each}" for each in asking.told(askers)[:MOST_TOLD])
 
 
 def _which(direct: Sequence[State], blamed: Sequence[State], awaited: Mapping[str, tuple[str, str]]) -> str:

@@ -112,7 +112,7 @@ def _told(children: Sequence[State]) -> str:
 def _why(state: State, many: bool) -> str:
     if _waits_for_turn(state):
         turn = READERS_TURN.replace("its", "their", 1) if many else READERS_TURN
-        kept = "none of them has it, so who had it has ended and kept it, as after a kill"
+        kept = "no forked child that lives has it; who had it may have ended and kept it, as after a kill"
         return f"{'wait' if many else 'waits'} for {turn}{words.at(state)}: {kept}"
     if state.about == IN_C:
         lacks = "it may be for threads of a native library, such as OpenMP's, which are not in a forked child"

@@ -156,8 +156,8 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
         return replace(of_peers(case, frank, op, since), evidence=evidence, decided=decided)
     if came < size:
         arrived = f"only {came} {'has' if came == 1 else 'have'} arrived"
-        who = f"no other {there[0].facts.role} process is" if len(roles) == 1 else "no other process of theirs is"
-        why = _elsewhere(there[0], apart) or f"{who} in this job{_idle(case, there)}"
+        who = f"other {there[0].facts.role} process" if len(roles) == 1 else "other process of theirs"
+        why = _elsewhere(there[0], apart) or f"devkit sees no {who} in this job{_idle(case, there)}"
         text = f"{since} for {size} ranks, but {arrived}: {why}"
         return Verdict("missing", text, culprit, None, evidence, decided)
     ranks = f"{len(there)} of {came}" if through else f"all {came}"

@@ -5,20 +5,29 @@ from __future__ import annotations
 from devkit.debug.naming import count
 from devkit.debug.stack_groups import LOOP_THREAD
 from devkit.hang import lines
-from devkit.hang.facts import InnerWait
+from devkit.hang.facts import Ended, InnerWait
 from devkit.hang.standing import Line
 from devkit.hang.states import State, inner_wait
-from devkit.hang.words import at_frame
+from devkit.hang.words import at_frame, name
+
+
+def cause(state: State) -> str:
+    """The background task that has failed, where that is what would end the wait: before what the process does."""
+    inner = inner_wait(state)
+    by = {end.function for line in _lines_at(state, inner) if line.ends for end in line.ends.at} if inner else set()
+    each = next((each for each in state.facts.ended if each.kind == "task" and each.name in by), None)
+    return f"the background task {each.name} of {name(state)}{_failed(each)}; " if each else ""
+
+
+def _failed(task: Ended) -> str:
+    return f" has failed, and nobody has awaited it: {task.said}{at_frame(task.at)}"
 
 
 def ended(state: State) -> str:
     """What of a process that waits has ended: it may be what it waits for."""
     tasks = [each for each in state.facts.ended if each.kind == "task"]
     if tasks:
-        each = tasks[0]
-        return (
-            f"; its background task {each.name} has failed, and nobody has awaited it: {each.said}{at_frame(each.at)}"
-        )
+        return f"; its background task {tasks[0].name}{_failed(tasks[0])}"
     failed = next((each for each in state.facts.ended if each.said), None)
     if failed and failed.kind == "part":
         return f"; {failed.name} has failed meanwhile: {failed.said}{at_frame(failed.at)}"
@@ -126,4 +135,4 @@ def held_up(state: State) -> str:
     return f"; that blocks the event loop of its actor{others if state.facts.coroutines else ''}"
 
 
-__all__ = ["ended", "held_up", "why"]
+__all__ = ["cause", "ended", "held_up", "why"]

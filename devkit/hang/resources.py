@@ -22,10 +22,11 @@ def verdict(
     evidence: tuple[str, ...],
     decided: bool = True,
     asked: Collection[tuple[str, str]] = (),
+    idle: Collection[str] = (),
 ) -> Verdict | None:
     """The first thing that is pending in both samples; one that can never be had before one that may be.
 
-    `asked`: the name of a call, and who waits for it.
+    `asked`: the name of a call, and who waits for it. `idle`: the ids of actors that have nothing to do.
     """
     earlier = {each.id for each in first.pending}
     both = [each for each in now.pending if each.id in earlier]
@@ -52,10 +53,12 @@ def verdict(
         text = f"deadlock over resources: {title(each)} waits: {wanted}; {circle.text}"
         lines = tuple(_holds(holder) for holder in circle.holders[:HOLDERS_SHOWN])
         return Verdict("deadlock", text, circle.culprit, None, (*lines, *notes(now), *evidence), decided)
-    return _in_use(starved, now, evidence, decided)
+    return _in_use(starved, now, evidence, decided, idle)
 
 
-def _in_use(starved: Sequence[Pending], now: Sample, evidence: tuple[str, ...], decided: bool) -> Verdict:
+def _in_use(
+    starved: Sequence[Pending], now: Sample, evidence: tuple[str, ...], decided: bool, idle: Collection[str]
+) -> Verdict:
     """What a holder itself has started comes first: others only stand in the same queue."""
     tasks = {holder.task: holder for holder in now.holders if holder.task}
     each = next((each for each in starved if (own := tasks.get(each.parent)) and _wants(each, own)), starved[0])
@@ -64,18 +67,38 @@ def _in_use(starved: Sequence[Pending], now: Sample, evidence: tuple[str, ...], 
     held = [holder for holder in now.holders if _wants(each, holder)]
     starter = tasks.get(each.parent)
     own = starter if starter in held else None
-    more = f", and {len(held) - 1} more hold the rest" if len(held) > 1 else ""
+    others = len(held) - 1
+    kinds = _kinds(held, idle, {each.actor_id: each.pid for each in now.processes})
     if own:
+        more = f", and {others} more hold{'s' * (others == 1)} some, too" if others else ""
         text += f"; the {own.kind} {own.name}, which has started it, holds {amount(own.resources)}{more}"
     elif held:
-        text += f"; {_holds(held[0])}{more}"
-    lines = tuple(_holds(holder) for holder in held[:HOLDERS_SHOWN]) + (
-        (LENT,) if own and own.resources.get("CPU") else ()
-    )
+        text += f"; {'; '.join(kinds[:HEADED])}{f'; {len(kinds) - HEADED} more kinds' if len(kinds) > HEADED else ''}"
+    lines = (*kinds[:HOLDERS_SHOWN], *((LENT,) if own and own.resources.get("CPU") else ()))
     what = Culprit("", None, "", 0, "", 0, "")
     return Verdict("resource", text, what, None, (*lines, *notes(now), *evidence), decided)
 
 
+def _kinds(held: Sequence[Holder], idle: Collection[str], pids: Mapping[str, int]) -> list[str]:
+    """Holders that are alike in one part of a sentence, with what those do that have nothing to do."""
+    alike: dict[tuple[str, bool], list[Holder]] = {}
+    for each in held:
+        alike.setdefault((_holds(each), each.place in idle), []).append(each)
+    return [_kind(same, rests, pids) for (_, rests), same in alike.items()]
+
+
+def _kind(same: Sequence[Holder], rests: bool, pids: Mapping[str, int]) -> str:
+    one, many = same[0], len(same) > 1
+    known = [str(pids[each.place]) for each in same if each.place in pids]
+    who = f" (pid{'s' * many} {', '.join(known)})" if rests and len(known) == len(same) <= HOLDERS_SHOWN else ""
+    does = f"{', which are' if many else ', which is'} idle{who}" if rests else ""
+    if not many:
+        return f"{_holds(one)}{does}"
+    of = f"{one.job_id}, which has ended, still" if one.ended else one.job_id
+    return f"{len(same)} {one.kind}s {one.name} of job {of} hold {amount(one.resources)} each{does}"
+
+
+HEADED = 3  # kinds of holders in a sentence
 LENT = "a task lends its CPUs to others while it waits in ray.get or ray.wait, and not while it awaits a result"
 
 

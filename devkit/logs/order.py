@@ -51,6 +51,12 @@ class Problem:
         return next((event.process for event in self.events if event.process[1]), self.best.process)
 
     @property
+    def times(self) -> int:
+        """How often it came, by its snapshots: one error may leave rows and lines in several tables and logs."""
+        known = {event.id for event in self.events if event.id}
+        return max(1, len({event.id for event in self.events if event.id and event.root not in known}))
+
+    @property
     def rank(self) -> int | None:
         known = (each.rank if each.rank is not None else each.raised.rank for each in self.events)
         return next((rank for rank in known if rank is not None), None)
@@ -268,7 +274,12 @@ def _followed(problems: Sequence[Problem], cause: Problem) -> tuple[Followed, ..
         why = _why(problem, cause)
         kinds[problem.best.raised.said, why].append(problem)
     found = [
-        Followed(said, why, len(group), tuple(sorted({name for each in group if (name := called(each))})))
+        Followed(
+            said,
+            why,
+            sum(each.times for each in group),
+            tuple(sorted({name for each in group if (name := called(each))})),
+        )
         for (said, why), group in kinds.items()
     ]
     return tuple(sorted(found, key=lambda each: (-each.count, each.said)))
@@ -277,7 +288,12 @@ def _followed(problems: Sequence[Problem], cause: Problem) -> tuple[Followed, ..
 def _why(problem: Problem, cause: Problem) -> str:
     """What it follows from, or how it is to the cause."""
     said, first = problem.best.raised.said, cause.best.raised.said
-    if any(event.root for event in problem.events) and said == first and _is_retried(problem, cause):
+    own = {event.id for event in problem.events}
+    if (
+        any(event.root and event.root not in own for event in problem.events)
+        and said == first
+        and _is_retried(problem, cause)
+    ):
         return AGAIN
     if problem.weight.why:
         return problem.weight.why

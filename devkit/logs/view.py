@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from devkit.debug.briefly import is_unpickled
 from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_page import told_of
 from devkit.debug.inworker.identity import DRIVER
@@ -34,6 +35,7 @@ FOLLOWED = 8
 _ID = re.compile(r"^(worker-[0-9a-f]{8})[0-9a-f]{20,}")
 OTHERS = 8
 SOON = 0.1  # seconds
+QUOTED = 100  # characters of one error in another
 PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 
@@ -80,10 +82,18 @@ def _doubts(found: FirstError, cause: Problem) -> Iterator[Text]:
 
 def _how_near(cause: Problem, other: Problem) -> str:
     """Of which nobody can say whether it was first: clocks of nodes differ."""
+    if _is_in_place_of(other, cause):
+        return "Ray raised in its place"
     is_one_clock = cause.process[0] == other.process[0] != "" and cause.time is not None and other.time is not None
     if not is_one_clock or (seconds := (other.time or 0.0) - (cause.time or 0.0)) < SOON:
         return "at the same time"
     return f"{seconds:.1f} s later"
+
+
+def _is_in_place_of(other: Problem, cause: Problem) -> bool:
+    """Whether it is what Ray raises for an exception that could not be unpickled."""
+    raised, said = cause.best.raised, other.best.raised.message
+    return is_unpickled(said) and bool(raised.message) and raised.message[:QUOTED] in said
 
 
 def _followed(followed: Sequence[Followed]) -> Iterator[Text]:
@@ -193,7 +203,8 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
     if at is not None:
         lines.append(Text(f"  at {short_path(at.file, cwd)}:{at.line} in {at.function}"))
     when = time.strftime("%H:%M:%S", time.localtime(problem.time)) if problem.time else ""
-    lines.append(Text(f"  {' · '.join(part for part in (*where, when) if part)}", style="dim"))
+    often = f"{problem.times} times" if problem.times > 1 else ""
+    lines.append(Text(f"  {' · '.join(part for part in (*where, when, often) if part)}", style="dim"))
     frames = next((each.raised.frames for each in problem.events if each.raised.frames), ())
     shown = [frame for frame, _ in groupby(trim(tuple(frames))) if not is_library(frame.file)][:FRAMES]
     lines += [

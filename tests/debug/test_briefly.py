@@ -170,7 +170,7 @@ def test_rays_own_words_are_folded_on_the_page_and_in_the_list() -> None:
     whole = printed(crash_page(document, [], document["time"], everything=True))
     assert whole.startswith("RayTaskError(OSError): ray::Rollout.save() (pid=")
     row = printed(crash_table([CrashRecord.from_json(document)], document["time"], width=None, cwd="/job"))
-    assert "12_fd_leak.py:33 in Rollout.save · asked for at " in row and "test_crashes_view.py" in row
+    assert "12_fd_leak.py:33 in Rollout.save · awaited at " in row and "test_crashes_view.py" in row
     assert first_error([of_crash(document)]).cause.at.line == 33  # type: ignore[union-attr]
 
 

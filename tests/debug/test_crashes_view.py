@@ -226,7 +226,7 @@ def test_equal_crashes_are_one_row_with_their_number() -> None:
     page = printed(crash_table([*again, elsewhere, follower], 100.0, width=None, cwd=HERE))
     rows = [line for line in page.splitlines() if line.startswith(("again", "elsewhere"))]
     assert [row.partition(" ")[0] for row in rows] == ["again42", "elsewhere"], page
-    assert page.count(" · 43 times in 21 s · 9 s ago") == 1 and page.count(" times in ") == 1, page
+    assert page.count(" · 43 times in 21 s in 43 processes · 9 s ago") == 1 and page.count(" times in ") == 1, page
     assert "then follower  driver" in page
 
 
@@ -235,7 +235,7 @@ def test_of_processes_that_fail_together_the_first_stands_for_all() -> None:
     once = CrashRecord.from_json(take(time=100.0))
     ranks = [replace(once, id=f"rank{at}", time=100 + at / 10, pid=at) for at in range(4)]
     page = printed(crash_table(ranks, 110.0, width=None, cwd=HERE))
-    assert page.startswith("rank0 ") and " · 4 times within a second · 9 s ago" in page, page
+    assert page.startswith("rank0 ") and " · 4 times within a second in 4 processes · 9 s ago" in page, page
     assert first_like(ranks[2], ranks).id == "rank0"
 
 

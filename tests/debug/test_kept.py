@@ -112,8 +112,9 @@ def test_a_ray_that_refuses_the_token_is_somebody_elses(alone: Path, capsys: pyt
     run = kept_run(alone, crash())
     refused = UnreachableError("the Ray at 10.0.0.9:6379 refuses the token of F", hint="")
     assert kept.instead(refused, None, None).name == run.name
-    said = "the Ray that runs here is another one (the Ray at 10.0.0.9:6379 refuses the token of F); this is the run "
-    assert said in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"devkit: this is the run {run.name} of "), said
+    assert "; the Ray that runs here is another one (the Ray at 10.0.0.9:6379 refuses the token of F)" in said
 
 
 def test_a_crash_of_an_earlier_run_is_said_to_be_of_that(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,8 +142,12 @@ def test_a_process_that_was_killed_is_called_after_its_task() -> None:
     }  # fmt: skip
     assert document["seen"] == 1.5
     shown = printed(crash_page(complete(document, CrashRecord.from_json(document)), [], 100.0))
-    assert "load · exit" in shown and "as last seen, 1.5 s before its end" in shown and "job.py:6 in load" in shown
-    assert "in load; its arguments, if it had any, are unknown: Ray does not keep them" in shown
+    assert (
+        "load · end of the process" in shown
+        and "as last seen, 1.5 s before its end" in shown
+        and "job.py:6 in load" in shown
+    )
+    assert "in load; its arguments, if it had any, are not known here" in shown
     assert "load  ProcessDied" in printed(crash_table([CrashRecord.from_json(document)], 100.0, width=None))
     words = {"signal": "SIGSEGV", "message": "x", "frames": [{"file": "/w/a.py", "line": 2, "function": "f"}]}
     signal = vanished(WHO, words, "died", task=task, seen=seen)
@@ -178,7 +182,7 @@ def test_what_was_told_of_an_actor_while_it_lived_is_on_its_page() -> None:
         "actor reader-b: Reader(path='/data', rank=3)",
         "in read(how='late')",
         "memory when last reported: 187 MiB of its own; in use on its node: 3.0 GiB of 4.0 GiB",
-        "asked for by the driver, at /w/job.py:40 in main",
+        "asked for by the driver, which awaited it at /w/job.py:40 in main",
     ]
     earlier = vanished(who, None, "died", task={**task, "name": "Reader.other"}, seen=seen)
     assert "call" not in earlier and earlier["made"]["name"] == "Reader"
@@ -499,7 +503,7 @@ def test_one_cause_and_its_followers_under_it(
     assert cause["exception"]["type"] == "ProcessDied" and cause["task_id"]
     assert {each["role"] for each in found if each["root"] == cause["id"]} == followers
     page = cluster.devkit("crashes", "show", cause["id"])
-    assert f"asked for by {'outer' if kind == 'nested' else 'the driver'}, at " in page, page
+    assert f"asked for by {'outer' if kind == 'nested' else 'the driver'}, which awaited it at " in page, page
     if kind == "task":  # which ran for some seconds
         assert cause["line"] == mark("crash_killed.py", "works")
         assert "as last seen" in page and "memory when last reported" in page

@@ -358,7 +358,7 @@ def test_tasks_that_have_started_others_and_rest_are_no_deadlock() -> None:
     asked = [Pending("task", "tool", f"p{at}", ({"CPU": 1.0},)) for at in range(2)]
     found = told([awaiting("a"), awaiting("b")], {}, {}, pending=asked, nodes=nodes, holders=holders)
     assert found.kind == "resource" and "deadlock" not in found.sentence, found
-    assert "episode of job 01000000 holds 1 CPU, and 1 more hold the rest" in found.sentence
+    assert found.sentence.endswith("; 2 tasks episode of job 01000000 hold 1 CPU each"), found.sentence
 
 
 def test_what_a_holder_has_started_is_named_before_others_of_its_queue() -> None:
@@ -368,7 +368,7 @@ def test_what_a_holder_has_started_is_named_before_others_of_its_queue() -> None
     asked.append(Pending("task", "tool", "p1", ({"CPU": 1.0},), parent="tb"))
     found = told([awaiting("a"), awaiting("b")], {}, {}, pending=asked, nodes=nodes, holders=holders)
     assert found.sentence.startswith("the task tool waits for resources that are in use: it requests 1 CPU, and 0 of 2")
-    assert found.sentence.endswith("the task episode, which has started it, holds 1 CPU, and 1 more hold the rest")
+    assert found.sentence.endswith("the task episode, which has started it, holds 1 CPU, and 1 more holds some, too")
     assert any("not while it awaits" in line for line in found.evidence)
 
 
@@ -440,7 +440,9 @@ def test_which_waits_end_by_themselves(timeout: float | None, ends: bool) -> Non
 QUEUE_TASK = task_id("put", "a")
 
 
-@pytest.mark.parametrize(("method", "said"), [("put", "stays full: nobody takes"), ("get", "stays empty: nobody puts")])
+@pytest.mark.parametrize(
+    ("method", "said"), [("put", "ray.util.queue.Queue that is full"), ("get", "ray.util.queue.Queue that is empty")]
+)
 def test_ray_s_own_queue_is_called_by_its_name(method: str, said: str) -> None:
     table = calls((QUEUE_TASK, f"_QueueActor.{method}", "RUNNING", ""))
     found = told([actor("b", wait(QUEUE_TASK, line=9)), actor("a", role="_QueueActor")], table, {})
@@ -633,7 +635,8 @@ def test_a_call_behind_a_loop_that_only_another_call_ends() -> None:
         f"no progress: the driver waits at {TRAIN}:12 in main for Node.set_weights, queued at Node pid 3097, which "
         "takes one call at a time and is in the loop `while self.running` (self.running = True) at "
         f"{TRAIN}:41 in Node.run: "
-        f"only an exception or a call of stop ({TRAIN}:30) would end it, and that call can't begin either"
+        f"only an exception or a call of stop ({TRAIN}:30) would end it, as far as {TRAIN} shows, and that call can't "
+        "begin either"
     ), found.sentence
     forever = [asked(), streams({"loop": "while True", "values": {}, "by": []})]
     assert verdict(forever, patience=1.0, **QUEUED_AT_A).sentence.endswith(
@@ -735,8 +738,8 @@ def test_who_joins_a_service_waits_for_a_call_that_nobody_makes() -> None:
     assert found.sentence == (
         "no progress: worker pid 3119 waits at /job/train.py:70 in join for Hub.run, which is in the loop "
         "`while not self.closing.is_set()` (self.closing = <Event not set>) at /job/train.py:23 in Hub.run in "
-        "Hub pid 4000: only an exception or a call of close (/job/train.py:34) would end it, and no process of the "
-        "job is at work that may call it"
+        "Hub pid 4000: only an exception or a call of close (/job/train.py:34) would end it, as far as "
+        "/job/train.py shows, and no process of the job is at work that may call it"
     )
 
 

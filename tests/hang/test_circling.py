@@ -39,7 +39,7 @@ def test_a_loop_that_comes_round_and_counts_the_same_is_a_livelock() -> None:
     assert found.sentence == (
         "no progress: the driver is in the loop `while len(kept) < wanted` (kept = {}, wanted = 8) at /job/train.py:12 "
         "in main, which has come round, and nothing that it looks at has changed in 21 s, "
-        "though Worker rank 0 is working at /job/train.py:20 in step"
+        "though Worker rank 0 has been at work meanwhile at /job/train.py:20 in step"
     ), found.sentence
     assert not verdict(job(1.0, "a"), job(9.0, "b"), seconds=12.0).decided, "one turn may rightly bring nothing"
     assert verdict(job(1.0, "a", at=14), job(9.0, "b"), seconds=21.0).hang, "it came back to a line above"

@@ -175,6 +175,26 @@ def test_who_holds_what_is_asked_for() -> None:
     assert found.sentence.endswith("; the actor Other of job 03 holds 1 GPU") and len(found.evidence) > 1
 
 
+def test_holders_that_have_nothing_to_do_are_counted_with_their_pids() -> None:
+    """Old actors whose handles somebody keeps hold what a new one asks for."""
+    old = [process(facts(None, 0, actor_id=f"a{at}"), None, "Worker") for at in range(2)]
+    for at, each in enumerate(old):
+        each["identity"] |= {"worker_id": f"Worker-{at}", "pid": 70 + at}
+    at_work = process(facts(None, 42, actor_id="b"), None, "Trainer")
+    nodes = [NodeFacts("n", "n", {"CPU": 3.0}, {"CPU": 0.0})]
+    held = [Holder("Worker", "01", False, {"CPU": 1.0}, "actor", f"a{at}") for at in range(2)]
+    held.append(Holder("Trainer", "01", False, {"CPU": 1.0}, "actor", "b"))
+    pending = [Pending("actor", "Worker", "a9", ({"CPU": 1.0},))]
+    found = verdict([driver(), *old, at_work], pending=pending, nodes=nodes, holders=held)
+    assert found.sentence.endswith(
+        "; 2 actors Worker of job 01 hold 1 CPU each, which are idle (pids 70, 71); the actor Trainer of job 01 holds "
+        "1 CPU"
+    ), found.sentence
+    called = {"Worker-0": frozenset({"t"})}
+    found = verdict([driver(), *old, at_work], pending=pending, nodes=nodes, holders=held, tasks=called)
+    assert "which is idle (pid 71)" in found.sentence and "pids" not in found.sentence
+
+
 def test_a_rank_that_left_the_job() -> None:
     found = verdict([driver(), *waiting(0, 2)], left=[GONE])
     assert found.kind == "dead" and "rank 1 is dead (the process died: without a word)" in found.sentence
@@ -188,6 +208,13 @@ def test_a_rank_that_raised_is_told_with_its_line() -> None:
     # but one that goes on after a crash is judged by what it does
     found = verdict([driver(), *waiting(0, 2), ABSENTEES["sleeps"][0]], crashes=[crash])
     is_about(found, "missing", 1, 41)
+
+
+def test_a_crash_that_a_rank_has_got_over_is_no_reason() -> None:
+    """It failed once, was called again, and has begun collectives since."""
+    old = CrashFacts("c1", "Worker-1", "Worker", 1, "ValueError: bad", Frame(TRAIN, 70, "load"), NOW - 100, None)
+    found = verdict([driver(), *waiting(0, 2), idle(1, 3)], crashes=[old])
+    assert found.kind == "missing" and "rank 1 has not reached all_reduce #6" in found.sentence, found
 
 
 @pytest.mark.parametrize(
@@ -477,7 +504,26 @@ def test_a_background_task_that_has_failed_in_another_process_is_told() -> None:
 def test_what_has_ended_in_a_process_that_waits_is_told(name: str) -> None:
     known, said = ENDED[name]
     found = verdict([driver(), process(facts(1, 42, ended=[known]), 1)], patience=1.0)
-    assert found.kind == "stuck" and found.sentence.endswith(said), found
+    assert found.kind == "stuck" and said in found.sentence, found
+    assert found.sentence.endswith(f"{said}, and the driver waits for Worker rank 1"), found.sentence
+
+
+def test_a_background_task_that_is_to_end_the_wait_and_has_failed_comes_first() -> None:
+    """Who waits for what it would have completed is a victim."""
+    known, _ = ENDED["task"]
+    waits = waits_inside("an asyncio.Future that is not done", ended=[known], count=3)
+    at = {"file": TRAIN, "line": 42, "function": "step"}
+    ends = {"what": "done", "how": "completed", "at": [{"line": 50, "function": "Server.apply"}]}
+    line = {"at": at, "text": "return await done", "values": {}, "ends": ends}
+    waits["facts"]["statements"] = [{"thread": "MainThread", "lines": [line]}]
+    found = verdict([driver(), waits], patience=1.0)
+    assert found.sentence == (
+        "no progress: the background task Server.apply of Worker rank 1 has failed, and nobody has awaited it: "
+        "KeyError: 'a' at /job/train.py:50 in load; Worker rank 1 waits for an asyncio.Future that is not done at "
+        "/job/train.py:42 in step; 3 of its calls wait there, and the driver waits for it"
+    )
+    ends["at"][0]["function"] = "Server.other"
+    assert verdict([driver(), waits], patience=1.0).sentence.startswith("no progress: Worker rank 1 waits for")
 
 
 def test_a_driver_that_waits_although_its_thread_has_failed() -> None:
@@ -496,7 +542,8 @@ def waits_inside(what: str, line: int = 42, **changes: Any) -> Document:
     at = {"file": TRAIN, "line": line, "function": "step"}
     inner = {"thread": "MainThread", "call": "Client.score", "at": at, "what": what, "count": 1, "free": False}
     concurrency = changes.pop("concurrency", 1)
-    return process(facts(1, line, primitives=[{**inner, **changes}], concurrency=concurrency), 1)
+    ended = changes.pop("ended", [])
+    return process(facts(1, line, primitives=[{**inner, **changes}], concurrency=concurrency, ended=ended), 1)
 
 
 def test_what_a_process_waits_for_of_its_own_is_named() -> None:
@@ -680,7 +727,8 @@ def test_ranks_of_several_roles_come_to_one_group() -> None:
     there = [meeting(0, "Trainer"), *(meeting(rank, "Engine") for rank in (1, 2, 3))]
     found = verdict([driver(), *there], patience=1.0)
     assert (
-        found.kind == "missing" and "for 5 ranks, but only 4 have arrived: no other process of theirs" in found.sentence
+        found.kind == "missing"
+        and "for 5 ranks, but only 4 have arrived: devkit sees no other process of theirs" in found.sentence
     )
 
 
@@ -875,7 +923,7 @@ def test_those_who_have_not_come_may_be_of_another_role() -> None:
     idles = [process(facts(None, 0), rank, "Engine") for rank in (1, 2)]
     found = verdict([driver(), alone, *idles], patience=1.0)
     assert found.sentence.endswith(
-        "no other PolicyTrainer process is in this job; idle are Engine pid 1001 and Engine pid 1002"
+        "devkit sees no other PolicyTrainer process in this job; idle are Engine pid 1001 and Engine pid 1002"
     )
 
 

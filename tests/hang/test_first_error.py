@@ -342,6 +342,38 @@ def test_the_same_error_of_two_ranks_is_one_cause_and_one_that_followed() -> Non
     assert [(each.count, each.why) for each in found.followed] == [(1, "the same, elsewhere")]
 
 
+def test_what_ray_raises_in_place_of_an_error_is_said_to_be_that() -> None:
+    """It came a moment after it, in who awaited it; alone it is all that is known."""
+    unread = (
+        "Failed to deserialize exception. Refer to the documentation.\nOriginal exception:\n"
+        "ray.exceptions.RayTaskError: ray::Tool.call() (pid=7, ip=10.0.0.1)\n"
+        '  File "/job/tool.py", line 24, in __call__\n    raise ToolError(uid)\nToolError: failed for 10-4\n'
+    )
+    own = event("ToolError", "failed for 10-4", 10.0, pid=7)
+    shown = event("UnserializableException", unread, 10.1, pid=1)
+    page = view.page(left(), first_error([own, shown])).plain
+    assert "first error: ToolError" in page and "at the same time" not in page, page
+    assert "Ray raised in its place: UnserializableException: ToolError cannot be unpickled" in page, page
+    other = event("ToolError", "failed for 9-1", 10.0, pid=7)
+    assert "at the same time: UnserializableException" in view.page(left(), first_error([other, shown])).plain
+
+
+def test_errors_are_counted_and_not_the_processes_that_had_them() -> None:
+    """Three calls of each of two actors fail alike: each leaves a snapshot of its own."""
+    raised = Raised("RuntimeError", "probability tensor contains `nan`", (parse.Frame("/job/act.py", 38, "complete"),))
+    seen = [
+        Event("crash", raised, 100.0 + at, "Worker", None, "10.0.0.1", pid, id=f"c{pid}{at}", kind="actor")
+        for pid in (11, 12)
+        for at in range(3)
+    ]
+    seen += [Event("crash", raised, 103.0, "Worker", None, "10.0.0.1", 12, id="way out", root="c122", kind="exit")]
+    found = first_error(seen)
+    assert found.cause is not None and (found.cause.process[1], found.cause.times) == (11, 3)
+    assert [(each.count, each.why) for each in found.followed] == [(3, "the same, elsewhere")]
+    page = view.page(left(), found).plain
+    assert " · 3 times\n" in page and "3 errors followed:\n  3 x RuntimeError" in page, page
+
+
 def test_a_consequence_is_one_wherever_it_is_seen() -> None:
     """devkit knows of a snapshot that another one caused it; Ray's row of the same error does not."""
     outer = event("RuntimeError", "cannot load", 5.0, pid=2)

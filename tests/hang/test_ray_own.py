@@ -161,7 +161,7 @@ WAITS = {
     "restarts": ("failing", "for Engine.generate, whose actor is not running", "Engine fails again and again, "),
     "hook": ("io", " for the lock of ", "in warm_cache; the driver holds it, which waits for"),  # one worker, or two
     "command": ("stuck", "Ray has been starting task produce", "error: no such package"),
-    "queue": ("stuck", "a ray.util.queue.Queue that stays full", "in produce"),
+    "queue": ("stuck", "a ray.util.queue.Queue that is full", "in produce"),
     "stream": ("stuck", "for Rollout.stats, queued at Rollout pid", "behind Rollout.stream, which has begun"),
     "coroutine": ("deadlock", "for Manager.report, queued at Manager pid", "whose event loop a ray.get in a coroutine"),
     "thread": ("stuck", "its thread prefetch ended before", "Loader.next"),
@@ -269,7 +269,7 @@ def test_a_send_and_a_receive_with_other_tags(judged: Judged) -> None:
 
 
 def test_children_none_of_which_has_the_turn_to_read_from_their_queue(judged: Judged) -> None:
-    found = judged.verdict("own_turns.py", "--after", "3", until="none of them has it")
+    found = judged.verdict("own_turns.py", "--after", "3", until="no forked child that lives has it")
     assert (found["kind"], found["culprit"]["line"]) == ("io", mark("own_turns.py", "turn")), found["sentence"]
     assert f"own_turns.py:{mark('own_turns.py', 'waits')}" in found["sentence"], found["sentence"]
 
@@ -336,7 +336,7 @@ def test_work_that_never_ends_is_told_apart_from_work(judged: Judged, how: str) 
     )
     assert says in found["sentence"], found["sentence"]
     if how == "circles" and found["kind"] == "stuck":  # the sampler was between two calls, each time that it was seen
-        assert "it asks Ray for results, and all other processes are idle" in found["sentence"], found
+        assert "it asks Ray for results, and no other process is seen at work" in found["sentence"], found
     else:
         assert found["kind"] == kind and more in found["sentence"], found["sentence"]
     if how == "parses":  # at any line of the loop
@@ -478,7 +478,7 @@ def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
         code, said, _ = devkit(environ, "logs", "--first-error")
     assert code == 1 and "follows from another one" not in said, said
     if how in ("exit", "leaves"):
-        assert "first error: SystemExit: os._exit(7)" in said, said
+        assert "first error: process ended: os._exit(7)" in said, said
         return
     assert "first error: ProcessDied" in said and "without a message: by SIGKILL" in said, said
     for page in (shown, said):
@@ -489,8 +489,9 @@ def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
         if how == "late":
             assert root["line"] == mark("own_killed.py", "works") and "in read(how='late')" in page, page
         if how in ("kill", "late", "quick"):
-            assert f"asked for by the driver, at {program}:{mark('own_killed.py', 'asks')}" in page.replace(
-                "tests/debug/programs/own_killed.py", program
+            assert (
+                f"asked for by the driver, which awaited it at {program}:{mark('own_killed.py', 'asks')}"
+                in page.replace("tests/debug/programs/own_killed.py", program)
             ), page
 
 

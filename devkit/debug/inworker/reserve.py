@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+OURS = "devkit's"  # its own, among what is open
 KEPT = 8  # the folders above a snapshot, the file, and a module that is loaded meanwhile
 NEARLY = 0.95  # of the descriptors that a process may have
 MANY = 20  # files of one folder are named by that
@@ -104,7 +105,7 @@ def what_is_open(lent_now: int = 0) -> dict[str, Any]:
             kinds[kind] += 1
             if kind == "file":
                 files[os.readlink(f"/proc/self/fd/{each}")] += 1
-    kinds["file"] += lent_now
+    kinds[OURS] += lent_now
     often = {name: count for name, count in files.most_common(3) if count >= OFTEN}
     folders = Counter(os.path.dirname(name) for name in files.elements())
     many = {
