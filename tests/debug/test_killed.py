@@ -469,7 +469,7 @@ def killed(cluster: Cluster) -> Iterator[Callable[[str], Job]]:
     jobs = {kind: Job(cluster, "--", sys.executable, str(PROGRAMS / "crash_killed.py"), kind) for kind in kinds}
     try:
         for job in jobs.values():
-            job.joined().end(100)
+            job.joined().end(stretched(100))
         yield jobs.__getitem__
     finally:
         for job in jobs.values():

@@ -15,6 +15,7 @@ import pytest
 
 from tests.debug.conftest import PROGRAMS, Cluster, Job, eventually, mark
 from tests.debug.memory import limited, needs_kernel_log
+from tests.pace import stretched
 
 pytestmark = pytest.mark.ray
 
@@ -62,7 +63,7 @@ class Failed:
 def failed(cluster: Cluster) -> Iterator[Failed]:
     job = Job(cluster, "--", sys.executable, str(PROGRAMS / "crash_kinds.py"), *KINDS)
     try:
-        exit_code = job.end(100)
+        exit_code = job.end(stretched(100))
         # What only Ray knows of, a signal, is found out a moment after the worker has gone.
         seen: list[Document] = []
 
@@ -277,7 +278,7 @@ def test_a_worker_that_the_kernel_killed_for_memory_says_so(launch: Launch, clus
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="Ray Train needs ray[train]")
 def test_a_train_worker_function_leaves_one_cause(launch: Launch, cluster: Cluster, tmp_path: Path) -> None:
     job = launch("--", sys.executable, str(PROGRAMS / "crash_train.py"), str(tmp_path))
-    assert job.end(100) == 1, job.out
+    assert job.end(stretched(100)) == 1, job.out
     crashes = crashes_of(cluster, job.id)
     line = mark("crash_train.py", "train")
     [cause] = [crash for crash in crashes if crash["line"] == line]

@@ -11,6 +11,7 @@ import pytest
 from devkit.debug.crash_page import clues_of
 from tests.debug.conftest import PROGRAMS, Cluster, Job, eventually, mark
 from tests.debug.test_other_versions import install
+from tests.pace import stretched
 
 pytestmark = pytest.mark.ray
 
@@ -47,7 +48,7 @@ def crashes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     kinds = [kind for kind in KINDS if kind != "back"]
     job = Job(cluster, "--", sys.executable, str(PROGRAMS / PROGRAM), str(drivers), str(workers), *kinds)
     try:
-        assert job.end(100) == 1, job.out
+        assert job.end(stretched(100)) == 1, job.out
 
         def all_there() -> list[Document]:
             found = [
