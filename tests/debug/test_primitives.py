@@ -12,7 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -444,6 +446,7 @@ class Loops:
         self.rows: list[int] = []
         self.api_key = "sk-abcdef"
         self.total = 0
+        self.lock = Path()
 
     def for_a_flag(self) -> None:
         while not self.ready and len(self.rows) < 3 and self.api_key:
@@ -464,6 +467,10 @@ class Loops:
             pause += min(0.0, pause)
             self.total += len(self.api_key)
             time.sleep(pause)
+
+    def for_a_file(self) -> None:
+        while os.path.exists(self.lock) and not self.ready:
+            time.sleep(0.05)
 
     def for_nothing(self) -> None:
         while True:
@@ -496,6 +503,14 @@ def test_what_a_loop_adds_up_is_told_and_not_its_turns_nor_the_length_of_its_sle
     first = seen(polls.describe, "adds_up")["sums"]
     assert first
     eventually(lambda: seen(polls.describe, "adds_up")["sums"] != first, "another sum")
+
+
+def test_a_file_that_a_loop_looks_for_is_told_with_its_age(run: Any, loops: Loops, tmp_path: Path) -> None:
+    loops.lock = tmp_path / "lock"
+    loops.lock.touch()
+    os.utime(loops.lock, (0.0, datetime(2026, 1, 2, 3, 4, 5).timestamp()))
+    run(loops.for_a_file)
+    assert seen(polls.describe, "for_a_file")["values"]["self.lock"].endswith("there since 2026-01-02 03:04:05")
 
 
 def test_what_would_end_a_loop_without_a_condition(run: Any, loops: Loops) -> None:
