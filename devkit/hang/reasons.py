@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devkit.debug.inworker.words import CONNECTION
 from devkit.debug.naming import count
 from devkit.debug.stack_groups import LOOP_THREAD
 from devkit.hang import lines
@@ -112,7 +113,8 @@ def _handles(state: State) -> str:
 
 def _of_its_parts(state: State, inner: InnerWait) -> str:
     """For what those calls wait that one waits for together, where that is known."""
-    below = [each for each in state.facts.inner if each is not inner and (each.holder or each.free)]
+    telling = (each for each in state.facts.inner if each.holder or each.free or each.what.startswith(CONNECTION))
+    below = [each for each in telling if each is not inner]
     if not inner.what.startswith(("asyncio.gather", "asyncio.wait")) or len(below) != 1:
         return ""
     each = below[0]

@@ -15,7 +15,7 @@ from types import FrameType, MethodType
 from typing import Any, NamedTuple
 
 from . import awaited as told
-from . import pools, waits
+from . import http_pools, pools, waits
 from .locks import holdings_of
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
@@ -113,6 +113,9 @@ def _wait(work: Work) -> Wait | None:
     outer = next(frame for frame in reversed(work.frames) if _is_programs(frame))
     if what := _unheard(work.future):
         return Wait(work.name, work.future, what, work.frames[own], outer.f_code.co_qualname, False)
+    side = waits.is_side(work.frames[-1], work.name) and not work.coroutines
+    if what := http_pools.said(work.frames[:own]):
+        return Wait(work.name, work.future, what, work.frames[own], outer.f_code.co_qualname, False, side)
     for frame in reversed(work.frames[:own]):
         tell = _KINDS.get((os.path.basename(frame.f_code.co_filename), frame.f_code.co_name))
         if tell is not None and is_standard(frame.f_code.co_filename):
@@ -124,7 +127,6 @@ def _wait(work: Work) -> Wait | None:
             except (AttributeError, TypeError):  # another Python's, or an object of the program's that looks like it
                 return None
             blocks = not work.coroutines and any(map(_runs_a_loop, work.frames))
-            side = waits.is_side(work.frames[-1], work.name) and not work.coroutines
             found = Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname, blocks, side)
             return found if what else None
     what = _uncompleted(work.future) if own == 0 else _limited(work.frames[own - 1])
