@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devkit.debug.inworker.words import CONNECTION
+from devkit.debug.inworker.words import CONNECTION, QUEUED
 from devkit.debug.naming import count
 from devkit.debug.stack_groups import LOOP_THREAD
 from devkit.hang import lines
@@ -10,6 +10,8 @@ from devkit.hang.facts import Ended, InnerWait
 from devkit.hang.standing import Line
 from devkit.hang.states import State, inner_wait
 from devkit.hang.words import at_frame, name
+
+_TELLING = (CONNECTION, QUEUED)  # why a wait of the kind does not end
 
 
 def cause(state: State) -> str:
@@ -113,7 +115,7 @@ def _handles(state: State) -> str:
 
 def _of_its_parts(state: State, inner: InnerWait) -> str:
     """For what those calls wait that one waits for together, where that is known."""
-    telling = (each for each in state.facts.inner if each.holder or each.free or each.what.startswith(CONNECTION))
+    telling = (each for each in state.facts.inner if each.holder or each.free or each.what.startswith(_TELLING))
     below = [each for each in telling if each is not inner]
     if not inner.what.startswith(("asyncio.gather", "asyncio.wait")) or len(below) != 1:
         return ""

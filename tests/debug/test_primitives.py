@@ -135,6 +135,39 @@ def test_jobs_that_wait_for_jobs_of_their_own_pool(run: Any) -> None:
     pool.shutdown()
 
 
+def test_jobs_that_wait_for_jobs_of_their_own_event_loops_pool() -> None:
+    """Given two threads that wait for coroutines, each of which has a job for a third."""
+    loop, both, asked = asyncio.new_event_loop(), threading.Barrier(2), []
+    loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(2))
+    runs = threading.Thread(target=loop.run_forever)
+    runs.start()
+
+    async def inner() -> int:
+        return await asyncio.to_thread(int)
+
+    def outer() -> int:
+        both.wait()
+        asked.append(asyncio.run_coroutine_threadsafe(inner(), loop))
+        return asked[-1].result()
+
+    for _ in range(2):
+        loop.call_soon_threadsafe(loop.run_in_executor, None, outer)
+
+    def look() -> Document | None:
+        told = primitives.describe(*locks.innermost("devkit"))
+        return next((each for each in told if "queued in a pool" in each["what"] and each["count"] == 2), None)
+
+    found = eventually(look, "two that wait", 20)
+    assert found["what"].endswith("queued in a pool, all 2 threads of which wait for other futures")
+    assert found["call"].endswith("inner")
+    for each in asked:
+        each.cancel()
+    asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    runs.join()
+    loop.close()
+
+
 def test_a_queue_that_nobody_reads_keeps_who_has_put_into_it(run: Any) -> None:
     unread: Any = multiprocessing.get_context("fork").Queue()
     reader = Connection(os.dup(unread._reader.fileno()), writable=False)  # its own one ends with what is written

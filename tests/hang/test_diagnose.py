@@ -554,6 +554,18 @@ def test_what_a_process_waits_for_of_its_own_is_named() -> None:
     assert any("waits for an item from" in line for line in found.evidence)
 
 
+def test_for_what_the_calls_wait_that_are_gathered() -> None:
+    what = "a free connection of an aiohttp.TCPConnector: all 4 are in use (limit=4)"
+    gathers = waits_inside("asyncio.gather, of which 8 of 12 are not done")
+    at = {"file": TRAIN, "line": 46, "function": "Client._ask"}
+    asks = {"thread": "task Task-9", "call": "Client.score", "at": at, "what": what, "count": 8, "free": False}
+    gathers["facts"]["primitives"].append(asks)
+    sentence = verdict([driver(), gathers], patience=1.0).sentence
+    assert (
+        f"; 8 of its calls wait for {what} at /job/train.py:46 in Client._ask, and the driver waits for it" in sentence
+    )
+
+
 @pytest.mark.parametrize(
     ("known", "says"),
     [

@@ -129,7 +129,8 @@ def _wait(work: Work) -> Wait | None:
             blocks = not work.coroutines and any(map(_runs_a_loop, work.frames))
             found = Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname, blocks, side)
             return found if what else None
-    what = _uncompleted(work.future) if own == 0 else _limited(work.frames[own - 1])
+    inner = work.frames[own - 1]
+    what = _uncompleted(work.future) if own == 0 or _hands_over(inner) else _limited(inner)
     return Wait(work.name, work.future, what, work.frames[0], outer.f_code.co_qualname, False) if what else None
 
 
@@ -149,6 +150,11 @@ def _unheard(future: Any) -> str:
     except Exception:  # noqa: BLE001 - of somebody's own make
         return ""
     return f"a future that is done ({UNHEARD})" if done else ""
+
+
+def _hands_over(frame: FrameType) -> bool:
+    """`asyncio.to_thread`."""
+    return frame.f_code.co_name == "to_thread" and frame.f_globals.get("__name__") == "asyncio.threads"
 
 
 def _limited(frame: FrameType) -> str:
