@@ -44,6 +44,7 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     yield from map(_port_clue, document.get("ports") or ())
     if found := document.get("descriptors"):
         yield _open(found)
+        yield from map(str, found.get("kept") or ())
         yield from (f"open {number} times: {name}" for name, number in found["often"].items())
         yield from (f"{number} of these files are in {name}" for name, number in found.get("folders", {}).items())
 

@@ -20,6 +20,7 @@ from devkit.hang import (
     calls,
     chains,
     circling,
+    enders,
     ends,
     environments,
     families,
@@ -322,7 +323,7 @@ def _standing(case: Case) -> Verdict:
         kind = "deadlock" if line.closed else kind
         text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line}"
     else:
-        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}"
+        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}{enders.said(case, first)}"
     cause = reasons.cause(first) if first.doing == "wait" else ""
     why = reasons.ended(first) if first.doing in ("wait", "sleep", "io") and not cause else ""
     whom = "them" if len(alike) > 1 else words.name(first) if line.hops or why else "it"

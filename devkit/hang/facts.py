@@ -386,4 +386,5 @@ class Sample:
     calls: Mapping[str, Call] = field(default_factory=dict)  # by id: those that somebody waits for
     running: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: its calls that have begun
     held_up: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: calls without their arguments
+    queued: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: calls that it has not begun
     tasks: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by process: tasks of Ray that run in it
