@@ -272,6 +272,7 @@ class ProcessFacts:
     running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call
     actor_id: str = ""  # empty: it is no actor
     concurrency: int = 0  # how many calls its actor takes at once; 0: not known
+    grouped: bool = False  # calls of some of its methods take slots of their own
     stopped: bool = False  # by a debugger
     parent: int = 0  # pid of the process of the job that it descends from; 0: of none
     orphaned: bool = False  # who started it, a shell for one, has ended

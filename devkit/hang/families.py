@@ -127,8 +127,8 @@ def _why(state: State, many: bool) -> str:
     waits = f"{'wait' if many else 'waits'} for a lock{words.at_frame(orphan.at)}"
     they, owners = ("they were", "a child") if many else ("it was", "the child")
     then = orphan.then
-    held = f"thread {then[0]}, which takes it{words.at_frame(then[1])}, held it" if then else "it was held"
-    return f"{waits}: {held} when {they} forked, and no thread of {owners} holds it"
+    held = f", as by thread {then[0]}, which takes it{words.at_frame(then[1])}" if then else ""
+    return f"{waits}: it was held when {they} forked{held}, and no thread of {owners} holds it"
 
 
 def _calls(state: State) -> Iterator[str]:

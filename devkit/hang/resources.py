@@ -116,8 +116,13 @@ def _starting(
         return Verdict("moves", text, what, None, evidence, decided)
     said = [f"the raylet of {node.ip} wrote: {node.said[-1]}" for node in now.nodes if node.said]
     text = f"no progress: resources are free, and Ray has been starting {names} for {now.time - first.time:.0f} s, "
-    text += f"but no process for it comes up; {said[0] if said else 'a runtime_env that is being installed takes time'}"
+    text += f"but no process for it comes up; {said[0] if said else _UNSEEN}"
     return Verdict("stuck", text, what, None, (*said, *evidence))
+
+
+_UNSEEN = (
+    "a runtime_env that is being installed takes time, and a scheduling strategy may want a node that is not there"
+)
 
 
 def _has_room(each: Pending) -> bool:

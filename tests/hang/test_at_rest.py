@@ -74,9 +74,9 @@ def test_one_that_works_beside_what_is_waited_for_is_no_sign_that_this_goes_on()
     early, found = (verdict(job(1.0), job(9.0), seconds=seconds, **runs) for seconds in (2.0, 12.0))
     assert (early.hang, early.decided, found.hang, found.decided) == (False, False, False, True)
     assert found.sentence == (
-        f"cannot tell: Monitor pid 1900 is working at {TRAIN}:20 in watch within 12 s, but nobody waits for it: the "
-        "driver waits for Node.step, which runs in Node pid 3097; Node pid 3097 waits for an Event that is not set at "
-        f"{TRAIN}:6 in step"
+        f"cannot tell: Monitor pid 1900 is working at {TRAIN}:20 in watch within 12 s, but nobody is seen to wait for "
+        "it: the driver waits for Node.step, which runs in Node pid 3097; Node pid 3097 waits for an Event that is not "
+        f"set at {TRAIN}:6 in step"
     ), found.sentence
     other = verdict(job(1.0), job(9.0), seconds=12.0).sentence
     assert other.startswith("no hang: Monitor pid 1900 is working"), "for whom the driver waits is not known"

@@ -396,6 +396,19 @@ def test_of_what_may_end_it_otherwise_nothing_is_said(changes: Document, running
     assert "asyncio.Condition" in found.sentence and "runs or is queued" not in found.sentence, found.sentence
 
 
+def test_of_an_actor_with_concurrency_groups_nobody_says_that_it_is_full() -> None:
+    """Calls of another group may begin."""
+    permit = {"thread": "t", "call": "Node.get", "at": {"file": TRAIN, "line": 22, "function": "Node.get"}, "count": 2}
+    permit |= {"what": "a Semaphore with no permit left", "free": False}
+    gate = actor("b", primitives=[permit])
+    gate["facts"] |= facts(None, 22, "Node.get", primitives=[permit])
+    gate["facts"] |= {"concurrency": 2, "actor_id": actor_id("b")}
+    full = "; all 2 calls that it takes at once (max_concurrency) are there"
+    assert full in verdict([driver(), gate], patience=1.0).sentence
+    gate["facts"]["grouped"] = True
+    assert full not in verdict([driver(), gate], patience=1.0).sentence
+
+
 def test_tasks_that_have_started_others_and_rest_are_no_deadlock() -> None:
     """They may go on by themselves: as they stand, nobody knows that they wait for what they have started."""
     nodes = [NodeFacts("n", "10.0.0.1", {"CPU": 2.0}, {"CPU": 0.0})]

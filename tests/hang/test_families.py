@@ -41,9 +41,9 @@ def test_a_lock_that_was_held_at_the_fork_is_named_with_who_held_it() -> None:
     found = verdict([of, child(11, held, of), child(12, held, of), driver()], seconds=20.0)
     assert found.sentence == (
         "no progress: Scorer pid 7 waits at /job/train.py:56 in Scorer.run for its children pids 11, 12 (forked at "
-        "/job/train.py:43 in Scorer.__init__), which wait for a lock at /job/train.py:20 in Writer.add: thread "
-        "metrics, which takes it at /job/train.py:25 in Writer.flush, held it when they were forked, and no thread of "
-        "a child holds it; the driver waits for Scorer pid 7"
+        "/job/train.py:43 in Scorer.__init__), which wait for a lock at /job/train.py:20 in Writer.add: it was "
+        "held when they were forked, as by thread metrics, which takes it at /job/train.py:25 in Writer.flush, and no "
+        "thread of a child holds it; the driver waits for Scorer pid 7"
     )
     assert found.kind == "io" and found.culprit is not None
     assert (found.culprit.role, found.culprit.pid, found.culprit.line) == ("child of Scorer pid 7", 11, 20)
