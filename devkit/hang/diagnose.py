@@ -179,7 +179,7 @@ def _moving(case: Case) -> Verdict | None:
         aside_of = aside.said(case, busy)
         endless = _is_open(case, shown) and case.decided(0.0, circling.TIMES)
         what = "cannot tell" if endless or (aside_of and case.decided(0.0)) else "no hang"
-        sentence = f"{what}: {words.they(shown, 'is', 'are')} working{place}{_in_vain(case, shown)}"
+        sentence = f"{what}: {words.at_it(shown)}{place}{_in_vain(case, shown)}"
     others = [state for state in case.states if state not in busy]
     at_work = (_NO_END, *_at_work(case, busy), *words.waits(others, chains.awaited(case)))
     notes = (*resources.notes(case.now), *(() if advanced else at_work))
