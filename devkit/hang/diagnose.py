@@ -70,6 +70,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen 
         asking.verdict,
         circling.verdict,
         holding.verdict,
+        starved.once,
         _moving,
         _resources,
         behind.joined,
