@@ -319,15 +319,16 @@ def _standing(case: Case) -> Verdict:
     suspects = workers if any(not case.is_child(each) for each in workers) else leaves
     first = min(suspects, key=likely)
     alike = [each for each in suspects if _is_like(each, first)]
-    line, kind = ends.follow(case, first), _standing_kind(first)
+    line, kind, called = ends.follow(case, first), _standing_kind(first), ""
     if first.doing == "io":
         kind = "deadlock" if line.closed else kind
         text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line}"
     else:
-        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}{enders.said(case, first)}"
+        called = enders.said(case, first)
+        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}{called}"
     cause = reasons.cause(first) if first.doing == "wait" else ""
     why = reasons.ended(first) if first.doing in ("wait", "sleep", "io") and not cause else ""
-    whom = "them" if len(alike) > 1 else words.name(first) if line.hops or why else "it"
+    whom = "them" if len(alike) > 1 else words.name(first) if line.hops or why or called else "it"
     tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited, whom)
     culprit = words.culprit((not line.closed and line.last) or first)
     return Verdict(kind, f"no progress: {cause}{text}{why}{tail}", culprit, None, evidence, decided)
@@ -358,8 +359,8 @@ def _who_waits(
     """Those who wait for who is blamed, as far as is known, and for what the others wait."""
     askers = [state for state in waiters if state.asks]
     waiters = [state for state in waiters if not state.asks]
-    theirs = {state.facts.id for state in blamed} | {""}
-    direct = [state for state in waiters if awaited.get(state.facts.id, ("", ""))[1] in theirs]
+    theirs = {state.facts.id for state in blamed}
+    direct = [state for state in waiters if state.facts.id not in awaited or awaited[state.facts.id][1] in theirs]
     others = [state for state in waiters if state not in direct]
     wait = words.they(direct, "waits", "wait", blamed) if direct else ""
     text = f", and {wait} for {_which(direct, blamed, awaited)}{whom}" if direct else ""

@@ -7,6 +7,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import linecache
+import multiprocessing
 import sys
 import threading
 from collections.abc import Callable
@@ -217,6 +218,28 @@ def test_what_could_end_a_wait_without_being_called_by_name(wait: str, how: str,
     else:
         assert found is not None and [each["function"] for each in found["at"]] == ["other"] * (how != "nowhere")
         assert found["how"] in (how, "put into")
+
+
+@pytest.mark.parametrize(
+    ("made", "wait", "told"),
+    [
+        (lambda: threading.Barrier(2), "it.wait()", False),
+        (threading.Event, "it.wait()", True),
+        (lambda: multiprocessing.get_context("fork").Lock(), "it.acquire()", True),
+        (concurrent.futures.Future, "it.get()", False),
+    ],
+)
+def test_of_what_nobody_sets_or_fills_no_line_is_looked_for(made: Any, wait: str, told: bool) -> None:
+    """Who waits at a barrier is let go by others that wait there."""
+    text = "def here(it):\n    yield\n\ndef other(it):\n    it.set(), it.put(1), it.release()\n"
+    name = f"<of nobody {wait} {told}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    space: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), space)
+    coroutine = space["here"](made())
+    next(coroutine)
+    found = counterparts.of(ast.parse(wait).body[0], coroutine.gi_frame, {})
+    assert (found is not None) == told, found
 
 
 def test_a_child_of_asyncio_and_its_output() -> None:
