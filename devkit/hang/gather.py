@@ -99,8 +99,8 @@ class Sampler:
             found = named(self._source) if any(each.lookups for each in sample.processes) else ()
             tasks, held_up = running_tasks(self._source, self.job), without_arguments(self._source, self.job)
             waiting = queued(self._source, self.job) if any(each.inner for each in sample.processes) else {}
-            more = {"held_up": held_up, "named": found, "tasks": tasks, "queued": waiting}
-            sample = replace(sample, calls=known, running=running, **more)
+            sample = replace(sample, calls=known, running=running, queued=waiting)
+            sample = replace(sample, held_up=held_up, named=found, tasks=tasks)
         return sample, answer
 
     def _stores(self) -> Stores:

@@ -120,7 +120,7 @@ def taken(error: BaseException, kind: str, lent_now: int, me: Identity) -> Docum
 def _kept_open(error: BaseException) -> list[str]:
     """Where the variables of what failed lead to what is open."""
     from . import open_objects
-    from .snapshot import chain_of, places_of
+    from .lineage import chain_of, places_of
 
     frames = (frame for _, each in chain_of(error) for frame, _ in places_of(each.__traceback__))
     try:
