@@ -28,8 +28,9 @@ def said(case: Case, state: State) -> str:
         names = listed(sorted(set(queued)))
         are = "is" if len(queued) == 1 else "are"
         return f"; {count(len(queued), 'call')} of {names}, where it is {ends.how}, {are} queued there"
-    known = state.facts.actor_id in case.now.running
-    if not known or not all(_is_of(each, state) for each in methods) or _has_more_to_do(state):
+    running = {_method(name) for name in case.now.running.get(state.facts.actor_id, ())}
+    is_known = _method(inner.call) in running  # else Ray's table does not have all of its calls
+    if not is_known or not all(_is_of(each, state) for each in methods) or _has_more_to_do(state):
         return ""
     begun = {name for sample in (case.first, case.now) for name in _calls(sample, state.facts.actor_id)}
     return "" if begun & set(methods) else f"; no call of {listed(methods)}, where it is {ends.how}, runs or is queued"
@@ -45,6 +46,10 @@ def _is_of(function: str, state: State) -> bool:
     """Whether it is a method of that actor that others may call."""
     owner, _, name = function.rpartition(".")
     return owner == state.facts.role and not name.startswith("_")
+
+
+def _method(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _has_more_to_do(state: State) -> bool:

@@ -384,12 +384,23 @@ def test_that_no_call_runs_or_is_queued_that_would_end_a_wait() -> None:
     ("changes", "running"),
     [
         ({}, {}),
+        ({}, {actor_id("b"): ()}),
         ({}, {actor_id("b"): ("Node.ask", "Node.publish")}),
-        ({"ends": {"at": [{"line": 22, "function": "Node._publish"}]}}, {actor_id("b"): ()}),
-        ({"ends": {"at": [{"line": 22, "function": "Other.publish"}]}}, {actor_id("b"): ()}),
-        ({"beside": [{"thread": "t", "lines": [{"at": {**LOOP_AT}, "text": "x", "values": {}}]}]}, {actor_id("b"): ()}),
+        ({"ends": {"at": [{"line": 22, "function": "Node._publish"}]}}, {actor_id("b"): ("Node.ask",)}),
+        ({"ends": {"at": [{"line": 22, "function": "Other.publish"}]}}, {actor_id("b"): ("Node.ask",)}),
+        (
+            {"beside": [{"thread": "t", "lines": [{"at": {**LOOP_AT}, "text": "x", "values": {}}]}]},
+            {actor_id("b"): ("Node.ask",)},
+        ),
     ],
-    ids=["nothing is known of its calls", "one runs", "not for others to call", "of another class", "a thread beside"],
+    ids=[
+        "nothing is known of its calls",
+        "Ray has not its own call",
+        "one runs",
+        "not for others to call",
+        "of another class",
+        "a thread beside",
+    ],
 )
 def test_of_what_may_end_it_otherwise_nothing_is_said(changes: Document, running: Any) -> None:
     found = verdict([driver(), waits_for_notice(**changes)], patience=1.0, running=running)
