@@ -46,8 +46,6 @@ from devkit.hang.states import State, computing
 
 MOST_TOLD = 2  # who waits for something else than who is blamed
 MOST_WORKING = 3  # processes at work, in the evidence
-
-
 CRASHES_SHOWN = 3
 
 
@@ -89,7 +87,9 @@ def _with_words(found: Verdict, case: Case) -> Verdict:
     at_fault = (blamed.node_ip, blamed.pid) if blamed else None
     state = next((each for each in case.states if (each.facts.node_ip, each.facts.pid) == at_fault), None)
     if state is None:
-        return found
+        return (
+            replace(found, evidence=(*found.evidence, *keeping.of_holders(case))) if found.kind == "resource" else found
+        )
     wrote = (f"{words.name(state)} last wrote: {line}" for line in state.facts.wrote if found.hang)
     return replace(found, evidence=(*found.evidence, *keeping.evidence(case, state), *wrote))
 
