@@ -201,7 +201,8 @@ def _inner_wait(document: Document) -> InnerWait:
 
 
 def _poll(document: Document) -> Poll:
-    return Poll(frame(document["at"]), frame(document["by"]), str(document["loop"]), _values(document["values"]))
+    at, by, sums = frame(document["at"]), frame(document["by"]), str(document.get("sums") or "")
+    return Poll(at, by, str(document["loop"]), _values(document["values"]), sums)
 
 
 def _environment(document: Document) -> EnvironmentWait:

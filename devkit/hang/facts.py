@@ -143,6 +143,7 @@ class Poll:
     by: Frame  # the line in the loop, which may be a library's
     loop: str  # "while not self.ready", "until done"
     values: Values  # of the names in that
+    sums: str = ""  # a digest of what the loop adds up; empty: nothing
 
     @property
     def said(self) -> str:

@@ -256,12 +256,19 @@ def has_advanced(before: ProcessFacts, now: ProcessFacts) -> bool:
 
 
 def _has_come_on(before: ProcessFacts, now: ProcessFacts) -> bool:
-    """It is at another line, or at the same one in another call, or waits there for other results than before.
+    """It is at another line, or at the same one in another call, or waits there for other results than before, or has
+    added something up.
 
     An asyncio task has its name for itself.
     """
     again = bool(before.running and now.running and before.running != now.running)
-    return again or _line(before) != _line(now) or _asks_anew(before, now)
+    return again or _line(before) != _line(now) or _asks_anew(before, now) or _has_added(before, now)
+
+
+def _has_added(before: ProcessFacts, now: ProcessFacts) -> bool:
+    """Whether a loop that sleeps adds something up, and has another sum than before."""
+    sums = {each.by: each.sums for each in before.polls if each.sums}
+    return any(each.sums != sums[each.by] for each in now.polls if each.sums and each.by in sums)
 
 
 def _asks_anew(before: ProcessFacts, now: ProcessFacts) -> bool:

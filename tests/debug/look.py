@@ -58,10 +58,16 @@ class Look:
         assert self.hub.call("continue", ids=ids)["continued"] == ids
 
     def resume_all(self) -> None:
-        """What a test that failed has left."""
-        with contextlib.suppress(DevkitError):  # it has ended by itself, or the hub has
-            if left := [stop["id"] for stop in self.now()]:
+        """What a test has left, until the hub knows of no stop: the next test would take it for its own."""
+
+        def is_over() -> bool:
+            left = [stop["id"] for stop in self.now()]
+            with contextlib.suppress(DevkitError):  # one has ended by itself meanwhile
                 self.hub.call("continue", ids=left)
+            return not left
+
+        with contextlib.suppress(DevkitError):  # the hub has ended
+            eventually(is_over, "the end of all stops")
 
     def end_of(self, stop: Stop) -> str:
         """Why it ended."""

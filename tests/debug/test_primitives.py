@@ -487,6 +487,7 @@ class Loops:
         self.ready = False
         self.rows: list[int] = []
         self.api_key = "sk-abcdef"
+        self.total = 0
 
     def for_a_flag(self) -> None:
         while not self.ready and len(self.rows) < 3 and self.api_key:
@@ -499,6 +500,14 @@ class Loops:
                 if version >= 1 or self.ready:
                     break
             time.sleep(0.05)
+
+    def adds_up(self) -> None:
+        tries, pause = 0, 0.05
+        while not self.ready:
+            tries += 1
+            pause += min(0.0, pause)
+            self.total += len(self.api_key)
+            time.sleep(pause)
 
     def for_nothing(self) -> None:
         while True:
@@ -520,6 +529,17 @@ def test_what_a_loop_that_sleeps_looks_at(run: Any, loops: Loops) -> None:
     assert found["loop"] == "while not self.ready and len(self.rows) < 3 and self.api_key"
     assert found["values"] == {"self.ready": "False", "self.rows": "[]", "self.api_key": "<redacted>"}
     assert found["at"]["function"] == "Loops.for_a_flag" and found["by"] == found["at"]
+
+
+def test_what_a_loop_adds_up_is_told_and_not_its_turns_nor_the_length_of_its_sleeps(run: Any, loops: Loops) -> None:
+    run(loops.for_a_flag)
+    assert seen(polls.describe, "for_a_flag")["sums"] == ""
+    loops.ready = True
+    loops.total, loops.ready = 1, False
+    run(loops.adds_up)
+    first = seen(polls.describe, "adds_up")["sums"]
+    assert first
+    eventually(lambda: seen(polls.describe, "adds_up")["sums"] != first, "another sum")
 
 
 def test_what_would_end_a_loop_without_a_condition(run: Any, loops: Loops) -> None:

@@ -588,6 +588,19 @@ def test_a_sleep_in_a_loop_says_what_it_looks_at() -> None:
     assert "sleeps at /job/train.py:42 in step, in the loop `while not ready` (ready = False), and" in found.sentence
 
 
+@pytest.mark.parametrize(("sums", "kind"), [(("a", "b"), "moves"), (("a", "a"), "stuck"), (("", ""), "stuck")])
+def test_a_loop_that_adds_something_up_moves_however_long_it_sleeps(sums: tuple[str, str], kind: str) -> None:
+    at = {"file": TRAIN, "line": 42, "function": "step"}
+    poll = {"thread": "MainThread", "at": at, "by": at, "loop": "while not ready", "values": {"ready": "False"}}
+    first, last = (
+        read_sample(
+            answer([driver(), process(facts(1, 42, call_in="clock_nanosleep", polls=[{**poll, "sums": each}]), 1)], now)
+        )
+        for each, now in zip(sums, (NOW - 2.0, NOW), strict=True)
+    )
+    assert diagnose(first, last, 1.0).kind == kind
+
+
 def in_the_loop_thread(running: str) -> Document:
     known = facts(None, 13, "score", call_in="clock_nanosleep", coroutines={"count": 0, "running": [running]})
     known["threads"][0]["name"] = "AsyncIO Thread: default"

@@ -86,11 +86,13 @@ def test_the_rank_that_stays_away_is_named(
 
     def hang() -> dict[str, Any]:
         found: dict[str, Any] = cluster.json("hang", "--job", job.id, "--after", "3", check=None)
-        return found if found["hang"] else {}
+        if not found["hang"]:
+            return {}
+        assert (found["culprit"]["role"], found["culprit"]["rank"]) == culprit[1:], found
+        return found if found["kind"] == culprit[0] else {}  # "stuck": the others are on their way into it
 
-    found = eventually(hang, "a hang: the others are on their way into it")
+    found = eventually(hang, f"a hang of the kind {culprit[0]}")
     who = found["culprit"]
-    assert (found["kind"], who["role"], who["rank"]) == culprit, found
     line = 1 + next(i for i, text in enumerate(source.splitlines()) if "time.sleep" in text)
     assert (Path(who["file"]).name, who["line"]) == ("reward.py", line), found
     assert said in found["sentence"], found

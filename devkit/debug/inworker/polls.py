@@ -37,10 +37,10 @@ Document = dict[str, Any]
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
-    """[{"thread", "at", "by", "loop", "values"}]: of each thread, and each asyncio task, that sleeps in a loop.
+    """[{"thread", "at", "by", "loop", "values", "sums"}]: of each thread, and each asyncio task, that sleeps in a loop.
 
     `at` is the program's innermost line, `by` the line in the loop, which may be a library's; `loop` is "while ..." or
-    "until ...".
+    "until ...". `sums` is a digest of what the loop adds up, empty where it adds up nothing.
     """
     works = [(names.get(ident, f"thread {ident}"), outwards(frame)) for ident, frame in frames.items()]
     found = ((name, _poll(stack)) for name, stack in [*works, *tasks()])
@@ -72,7 +72,7 @@ def _poll(stack: Iterable[FrameType]) -> Document | None:
         return None
     sleeps = "sleep" in linecache.getline(frames[0].f_code.co_filename, frames[0].f_lineno or 0)
     told = loop_of(frames[0]) if sleeps else None
-    return None if told is None else {"at": _place(own), "by": _place(frames[0]), **told}
+    return None if told is None else {"at": _place(own), "by": _place(frames[0]), "sums": _sums(frames[0]), **told}
 
 
 def _place(frame: FrameType) -> Document:
@@ -81,10 +81,12 @@ def _place(frame: FrameType) -> Document:
 
 def loop_of(frame: FrameType) -> Document | None:
     """{"loop", "values"} of the innermost loop around a frame's line, in its function, or None."""
+    return _told(_loop_around(frame), frame)
+
+
+def _loop_around(frame: FrameType) -> _Loop | None:
     _, tree = tree_of(frame.f_code.co_filename)
-    line = frame.f_lineno or 0
-    loop = _innermost(tree, frame.f_code.co_firstlineno, line) if tree is not None else None
-    return _told(loop, frame)
+    return _innermost(tree, frame.f_code.co_firstlineno, frame.f_lineno or 0) if tree is not None else None
 
 
 def _told(loop: _Loop | None, frame: FrameType) -> Document | None:
@@ -94,6 +96,28 @@ def _told(loop: _Loop | None, frame: FrameType) -> Document | None:
     over = isinstance(loop, ast.While) and holds(loop.test, frame) is False
     told = {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))}
     return {**told, "whole": digest(looked_at, frame), **({"over": True} if over else {})}
+
+
+def _sums(frame: FrameType) -> str:
+    """A digest of what the loop around its line adds up, as `total += self.step(k)`.
+
+    Such a loop works, however long it sleeps. A count of the turns, the time and the length of a sleep change in a
+    loop that only looks around, too.
+    """
+    loop = _loop_around(frame)
+    nodes = list(ast.walk(loop)) if loop is not None else []
+    slept = {ast.unparse(name) for node in nodes if _sleeps(node) for name in ast.walk(node)}
+    added = [each.target for each in nodes if isinstance(each, ast.AugAssign) and _is_result(each.value)]
+    return digest([each for each in added if ast.unparse(each) not in slept], frame)
+
+
+def _sleeps(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("sleep", "wait")
+
+
+def _is_result(added: ast.expr) -> bool:
+    nodes = list(ast.walk(added))
+    return any(isinstance(each, ast.Call) for each in nodes) and not any(map(_asks_clock, nodes))
 
 
 def asking(frame: FrameType) -> Document | None:
