@@ -26,6 +26,16 @@ def evidence(case: Case, blamed: State) -> Iterator[str]:
         yield _attributes(alike)
 
 
+def of_holders(case: Case) -> Iterator[str]:
+    """Of the actors that hold what others ask Ray for, class by class: how these differ may say which is left over."""
+    places = {holder.place for holder in case.now.holders}
+    classes: dict[str, list[State]] = {}
+    for state in case.states:
+        if state.facts.keeps and state.facts.actor_id in places:
+            classes.setdefault(state.facts.role, []).append(state)
+    yield from (_attributes(alike) for alike in list(classes.values())[:ACTORS])
+
+
 def _of(state: State) -> Iterator[str]:
     if state.facts.keeps:
         yield _attributes([state])

@@ -51,7 +51,7 @@ def why(state: State) -> str:
     if inner is None:
         return held_up(state) if state.doing == "io" else ""
     slots = state.facts.concurrency
-    if 1 < slots <= inner.count - inner.side and not inner.holder:
+    if 1 < slots <= inner.count - inner.side and not inner.holder and not state.facts.grouped:
         rest = "the others cannot come" if "Barrier" in inner.what else "no other call can begin"
         return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}{lines.kept(inner)}"
     whom = "threads" if inner.side == inner.count else "calls" if not inner.side else "calls and threads"

@@ -404,6 +404,50 @@ def test_who_waits_for_its_turn_to_read_from_a_queue_of_several_processes(run: A
     items.join_thread()
 
 
+CONTEXT = multiprocessing.get_context("fork")
+
+
+@pytest.mark.parametrize(
+    ("made", "waits", "ends", "what"),
+    [
+        ("Lock", lambda it: it.__enter__(), lambda it: it.release(), "a multiprocessing.Lock that is taken"),
+        ("Lock", lambda it: it.acquire(), lambda it: it.release(), "a multiprocessing.Lock that is taken"),
+        (
+            "Semaphore",
+            lambda it: it.acquire(),
+            lambda it: it.release(),
+            "a multiprocessing.Semaphore with no permit left",
+        ),
+        ("Event", lambda it: it.wait(), lambda it: it.set(), "a multiprocessing.Event that is not set"),
+        ("Queue", lambda it: it.put(1), lambda it: it.get(), "room in a multiprocessing queue that is full (1)"),
+    ],
+    ids=["with", "acquire", "semaphore", "event", "queue"],
+)
+def test_what_processes_share(run: Any, made: str, waits: Any, ends: Any, what: str) -> None:
+    """Whoever had it before has ended, or is another process."""
+    it: Any = getattr(CONTEXT, made)(*([1] if made == "Queue" else []))
+    if made == "Queue":
+        it.put(0)
+    elif made != "Event":
+        killed = CONTEXT.Process(target=lambda: (it.acquire(), os._exit(0)))
+        killed.start()
+        killed.join()
+    done = threading.Event()
+
+    def stands() -> None:
+        waits(it)
+        done.set()
+
+    run(stands)
+    assert seen(primitives.describe, "stands")["what"] == what
+    ends(it)
+    assert done.wait(20)
+    if made == "Queue":
+        it.get()
+        it.close()
+        it.join_thread()
+
+
 def leaves(value: int) -> int:
     if value == 3:
         raise SystemExit(7)

@@ -187,12 +187,15 @@ def test_holders_that_have_nothing_to_do_are_counted_with_their_pids() -> None:
     pending = [Pending("actor", "Worker", "a9", ({"CPU": 1.0},))]
     found = verdict([driver(), *old, at_work], pending=pending, nodes=nodes, holders=held)
     assert found.sentence.endswith(
-        "; 2 actors Worker of job 01 hold 1 CPU each, which are idle (pids 70, 71); the actor Trainer of job 01 holds "
-        "1 CPU"
+        "; 2 idle actors Worker (pids 70, 71) of job 01 hold 1 CPU each; the actor Trainer of job 01 holds 1 CPU"
     ), found.sentence
+    for at, each in enumerate(old):
+        each["facts"]["keeps"] = {"generation": str(at)}
+    found = verdict([driver(), *old, at_work], pending=pending, nodes=nodes, holders=held)
+    assert found.evidence[-1] == "Worker pid 70 | pid 71 have generation = 0 | 1", found.evidence
     called = {"Worker-0": frozenset({"t"})}
     found = verdict([driver(), *old, at_work], pending=pending, nodes=nodes, holders=held, tasks=called)
-    assert "which is idle (pid 71)" in found.sentence and "pids" not in found.sentence
+    assert "the idle actor Worker (pid 71) of job 01 holds 1 CPU" in found.sentence and "pids" not in found.sentence
 
 
 def test_a_rank_that_left_the_job() -> None:

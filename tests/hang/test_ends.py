@@ -48,6 +48,18 @@ def test_a_server_that_waits_to_write_to_a_pipe_which_nobody_reads() -> None:
     ) in found.sentence, found.sentence
 
 
+def test_a_pipe_whose_other_end_several_have_is_said_to_be_of_others_too() -> None:
+    """A forked child has what its parent had open; it is not known which of them was to write."""
+    reads = waits(1, "read", "a pipe", 22, pipe="70", pipes={"70": "r"})
+    both = [rests(3, pipes={"70": "w"}), waits(2, "futex", "", 30, pipes={"70": "w"})]
+    found = verdict([driver(), reads, *both], patience=1.0)
+    assert "; its other end is Worker pid 1002's (and that of others), which waits for" in found.sentence, (
+        found.sentence
+    )
+    found = verdict([driver(), reads, both[1]], patience=1.0)
+    assert "; its other end is Worker pid 1002's, which waits for" in found.sentence, found.sentence
+
+
 def test_a_pipe_whose_write_end_only_those_have_who_wait_themselves() -> None:
     """Children inherit what their parent has open: the one that has ended has left its end with the others."""
     loader = waits(1, "read", "a pipe", 53, pipe="70", pipes={"70": "r", "71": "r", "72": "r"})

@@ -15,7 +15,7 @@ from types import FrameType, MethodType
 from typing import Any, NamedTuple
 
 from . import awaited as told
-from . import http_pools, pools, waits
+from . import http_pools, pools, shared_locks, waits
 from .locks import holdings_of
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
@@ -131,6 +131,8 @@ def _wait(work: Work) -> Wait | None:
             return found if what else None
     inner = work.frames[own - 1]
     what = _uncompleted(work.future) if own == 0 or _hands_over(inner) else _limited(inner)
+    if own == 0 and not work.coroutines and not what:
+        what = shared_locks.acquired(work.frames[0])
     return Wait(work.name, work.future, what, work.frames[0], outer.f_code.co_qualname, False) if what else None
 
 
@@ -324,6 +326,8 @@ def _taken(it: Any) -> str:
 
 
 def _put(it: Any) -> str:
+    if type(it).__module__.startswith("multiprocessing."):
+        return shared_locks.room(it)
     most = it.maxsize
     return "" if _size(it) < most else f"room in {_kind(it)} that is full ({_size(it)} of {most})"
 
@@ -374,6 +378,8 @@ _KINDS: dict[tuple[str, str], Tell] = {
     ("threading.py", "acquire"): _semaphore,
     ("threading.py", "__enter__"): _semaphore,
     ("threading.py", "join"): _thread_end,
+    ("synchronize.py", "__enter__"): shared_locks.held,
+    ("synchronize.py", "wait"): shared_locks.signalled,
     ("queue.py", "get"): _get,
     ("queue.py", "put"): _put,
     ("queue.py", "join"): _join,
