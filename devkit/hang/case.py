@@ -82,9 +82,13 @@ def case_of(first: Sample, now: Sample, patience: float, seen: Seen = NOTHING) -
 
 
 def _with_tasks(state: State, first: Sample, now: Sample) -> State:
-    """A process that stands at one line in another task than before has done one: it moves."""
+    """A process that stands at one line in another task than before has done one: it moves.
+
+    Also where Ray's table has not got the new one yet.
+    """
     earlier, later = first.tasks.get(state.facts.id), now.tasks.get(state.facts.id)
-    if earlier and later and earlier != later and not state.facts.dead:
+    anew = bool(now.tasks) and state.place is not None
+    if earlier and earlier != later and (later or anew) and not state.facts.dead:
         return replace(state, moved=True)
     return replace(state, about=_rests_with(state, now, bool(earlier and later))) if state.doing == "idle" else state
 

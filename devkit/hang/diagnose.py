@@ -322,7 +322,7 @@ def _standing(case: Case) -> Verdict:
     line, kind, called = ends.follow(case, first), _standing_kind(first), ""
     if first.doing == "io":
         kind = "deadlock" if line.closed else kind
-        text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line}"
+        text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line.of(alike, first)}"
     else:
         called = enders.said(case, first)
         text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}{called}"

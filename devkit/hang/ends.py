@@ -53,6 +53,13 @@ class Line(NamedTuple):
         closed = ": they wait for each other" if self.closed else ""
         return "".join(f"; {hop}" for hop in hops) + _knotted(self.knot) + closed + _far(self.far)
 
+    def of(self, alike: Sequence[State], first: State) -> str:
+        """Behind the names of several that wait for the like: whose other end that is."""
+        text = str(self)
+        return (
+            text if len(alike) == 1 else text.replace("; its other end", f"; of {words.name(first)}, the other end", 1)
+        )
+
 
 def _far(found: Sequence[FarEnd]) -> str:
     """

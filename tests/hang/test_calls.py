@@ -818,7 +818,7 @@ def test_a_service_that_is_about_to_end_or_is_not_needed_keeps_nobody(more: dict
 
 
 def test_how_many_of_several_results_are_there() -> None:
-    assert any("Hub.run, which runs in Hub pid 4000 (1 of its 2 results is there)" in each for each in joins().evidence)
+    assert any("Hub.run, which runs in Hub pid 4000 (1 of 2 results is there)" in each for each in joins().evidence)
 
 
 def test_somebody_who_sleeps_may_call_what_ends_a_service() -> None:

@@ -636,6 +636,9 @@ def test_another_task_of_ray_at_the_same_line_is_progress() -> None:
     )
     assert diagnose(first, last, 1.0).kind == "moves"
     assert diagnose(replace(first, tasks=last.tasks), last, 1.0).kind == "stuck"
+    others = {"other": frozenset({"t"})}  # Ray's table has the new one a little later
+    assert diagnose(first, replace(last, tasks=others), 1.0).kind == "moves"
+    assert diagnose(replace(first, tasks=others), last, 1.0).kind == "stuck"
 
 
 def failed(count: int, every: float, ended: float = 0.0, said: str = "KeyError: 'a'") -> tuple[CrashFacts, ...]:

@@ -89,6 +89,9 @@ def test_a_pipe_whose_other_end_a_program_without_devkit_has() -> None:
     assert "in run; its other end is open in `tail -c 9` (pid 77), which lives on though its parent has ended" in (
         found.sentence
     ), found.sentence
+    second = waits(2, "poll", "a pipe", 22, pipe="71", pipes={"71": "r"})
+    sentence = verdict([driver(), reads, second], patience=1.0).sentence
+    assert "wait on a pipe (poll) at /job/train.py:22 in run; of Worker pid 1001, the other end is open in" in sentence
     known = waits(2, "futex", "", 30, pipes={"70": "w"})
     known["identity"]["pid"] = 77
     assert "tail" not in verdict([driver(), reads, known], patience=1.0).sentence
