@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import connected, far_ends
+from tests.debug.conftest import eventually
 from tests.hang.jobs import Document, driver, facts, idle, process, verdict
 
 
@@ -107,6 +108,8 @@ def test_who_has_the_other_end_of_a_pipe_is_found_also_where_the_shell_that_star
         sleeper = int(shell.stdout.readline())
         try:
             shell.wait()
+            command_line = Path(f"/proc/{sleeper}/cmdline")
+            eventually(lambda: command_line.read_bytes().startswith(b"sleep"), "the child of the shell is `sleep`")
             inode = str(os.fstat(shell.stdout.fileno()).st_ino)
             found = far_ends.of({"call": "read", "pipes": [inode]})
             orphan = Path(f"/proc/{sleeper}/status").read_text().split("PPid:\t")[1].split()[0] == "1"
