@@ -414,9 +414,9 @@ def test_the_error_that_was_handled_when_a_process_left_is_in_the_headline() -> 
 
 def test_of_many_places_it_is_said_how_many_are_not_named() -> None:
     seen = [
-        Event("crash", LOSS, 10.0 + at, "Worker", None, "10.0.0.1", 7, id=f"c{at}", kind="actor") for at in range(6)
+        Event("crash", LOSS, 10.0 + at, "Worker", None, "10.0.0.1", 7, id=f"c{at}", where=f"c{at}") for at in range(6)
     ]
-    assert "devkit's snapshot c3 and 2 more\n" in view.page(left(), first_error(seen)).plain
+    assert "seen in c0, c1, c2, c3 and 2 more\n" in view.page(left(), first_error(seen)).plain
 
 
 def test_two_causes_at_one_time_are_both_told() -> None:
