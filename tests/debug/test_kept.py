@@ -190,12 +190,12 @@ def test_a_run_that_left_nothing_but_its_exit_code(alone: Path, capsys: pytest.C
 def test_what_a_run_that_went_well_was_warned_of_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     warning = "/job/c.py:35: UserWarning: The given NumPy array is not writable"
     library = "/venv/lib/python3.11/site-packages/ray/x.py:3: UserWarning: of Ray's"
-    run = kept_run(alone, text=f":actor_name:Replica\nloaded\n{TRACEBACK}{library}\n{warning}\n  x = f(y)\n", code=0)
+    run = kept_run(alone, text=f"{TRACEBACK}{library}\n{warning}\n  x = f(y)\n", code=0)
     [(_, text)] = run.texts()
-    assert text == f":actor_name:Replica\n{library}\n{warning}\n", "nothing else is kept of such a run"
+    assert text == f":actor_name:Scorer\n{library}\n{warning}\n", "nothing else is kept of such a run"
     assert (first_error.main(None), crashes.main()) == (0, 0)
     told, listed = capsys.readouterr().out.split("no crashes\n")
-    line = "  /job/c.py:35  UserWarning: The given NumPy array is not writable (Replica pid 4001)\n"
+    line = "  /job/c.py:35  UserWarning: The given NumPy array is not writable (Scorer pid 4001)\n"
     assert f"but this was warned of:\n{line}" in told and "of Ray's" not in told, told
     assert listed.endswith(f"\nthis was warned of:\n{line}") and "devkit hang" not in listed, listed
 
