@@ -168,7 +168,9 @@ def _place(text: str, who: str) -> tuple[str, int, str]:
     if not own:
         return "", 0, ""
     file, line, name = own[-1]
-    return file, line, who if who.rpartition(".")[2] == name else name
+    # A traceback has bare names: another class's method may be called as the one that Ray has called.
+    is_rays_call = who.rpartition(".")[2] == name and sum(each[2] == name for each in own) == 1
+    return file, line, who if is_rays_call else name
 
 
 def _of_actor(message: str) -> str:

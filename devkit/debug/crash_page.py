@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from devkit.debug.briefly import Brief, brief
 from devkit.debug.clue_lines import clues_of
-from devkit.debug.crash_table import clip, place_of, said, where
+from devkit.debug.crash_table import clip, followers_of, place_of, said, where
 from devkit.debug.inworker.doing import EVERY_SECONDS
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import DIED, CrashRecord
@@ -59,7 +59,12 @@ def _wrote(document: Document) -> Iterator[Text]:
     from rich.text import Text
 
     if lines := document.get("wrote"):
-        yield Text("\n".join(["the last lines of its output:", *(f"  {line}" for line in lines)]), style="dim")
+        yield Text(
+            "\n".join(
+                [f"the last {'line' if len(lines) == 1 else 'lines'} of its output:", *(f"  {line}" for line in lines)]
+            ),
+            style="dim",
+        )
 
 
 def _folded(document: Document) -> list[str]:
@@ -183,7 +188,7 @@ def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
         yield Text(
             f"{how} crash {document['root']}{named}{kept}: devkit crashes show {document['root']}", style=CAUTION
         )
-    followers = [each for each in crashes if each.root == document["id"]]
+    followers = followers_of(str(document["id"]), crashes)
     if followers:
         named = ", ".join(f"{each.id} ({label(Who(each.role, each.rank, each.id))})" for each in followers[:4])
         more = f" and {len(followers) - 4} more" if len(followers) > 4 else ""

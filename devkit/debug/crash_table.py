@@ -17,18 +17,21 @@ FOLLOWERS_SHOWN = 3
 TOGETHER = 1.0  # seconds
 
 
-def crash_table(crashes: Sequence[CrashRecord], now: float, *, width: int | None, cwd: str | None = None) -> Text:
+def crash_table(
+    crashes: Sequence[CrashRecord], now: float, *, width: int | None, cwd: str | None = None, over: bool = False
+) -> Text:
     """Two lines for each cause, the newest first, one for each crash that followed from it. Equal causes are one.
 
-    In a pipe lines are as long as they are.
+    In a pipe lines are as long as they are. `over`: they are of a run that has ended.
     """
     from rich.text import Text
 
     if not crashes:
         hint = (
-            "uncaught exceptions of Ray tasks, actors, threads and the driver, and deaths of processes appear here; "
-            "of asyncio tasks that nobody awaits devkit hang tells"
+            "uncaught exceptions of Ray tasks, actors, threads and the driver, and deaths of processes that nobody has "
+            "asked for appear here"
         )
+        hint += "" if over else "; of asyncio tasks that nobody awaits devkit hang tells"
         return Text.assemble("no crashes\n", (hint, "dim"))
     ids = {crash.id for crash in crashes}
     roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
@@ -49,6 +52,15 @@ def _alike(roots: Sequence[CrashRecord]) -> list[list[CrashRecord]]:
 def first_like(one: CrashRecord, roots: Sequence[CrashRecord]) -> CrashRecord:
     """The one by which the list shows it."""
     return next(_shown(group) for group in _alike(roots) if one in group)
+
+
+def followers_of(one: str, crashes: Sequence[CrashRecord]) -> list[CrashRecord]:
+    """What came of the crash with this id, and of those that the list shows as one with it."""
+    ids = {crash.id for crash in crashes}
+    roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
+    group = next((each for each in _alike(roots) if any(crash.id == one for crash in each)), [])
+    causes = {one, *(each.id for each in group)}
+    return [each for each in crashes if each.root in causes]
 
 
 def _shown(group: Sequence[CrashRecord]) -> CrashRecord:
@@ -99,7 +111,16 @@ SAID = 300  # characters
 
 def said(crash: CrashRecord, cwd: str | None = None) -> str:
     """Type and message, in one line."""
-    return clip(short_places(_brief(crash).said, cwd), SAID)  # `show` has all of it
+    handled = f", {left_for(crash.handled)}" if crash.handled else ""
+    return clip(short_places(_brief(crash).said + handled, cwd), SAID)  # `show` has all of it
+
+
+def left_for(handled: str) -> str:
+    """
+    >>> left_for("KeyError: 'a' (b.py:3)")
+    "while KeyError: 'a' (b.py:3) was handled"
+    """
+    return f"while {handled} was handled"
 
 
 def _brief(crash: CrashRecord) -> Brief:

@@ -55,10 +55,24 @@ def main(
 def _run_kept(ended: kept.EndedRun, show: str | None, *, everything: bool, json: bool, in_it: bool = False) -> int:
     """`show` finds a crash of whichever run by its id, or only one that is `in_it`."""
     if show is None:
-        return run_list(kept.KeptHub([ended]), json=json)
+        code = run_list(kept.KeptHub([ended]), json=json, over=True)
+        if not (json or ended.crashes):
+            _tell_warnings(ended)
+        return code
     if not show or in_it:
         return run_show(kept.KeptHub([ended]), show, everything=everything, json=json)
     return _show_kept(show, everything=everything, json=json)
+
+
+def _tell_warnings(ended: kept.EndedRun) -> None:
+    """What its program was warned of: of a run that went well, that is all there is."""
+    from devkit.logs.collect import of_ended
+    from devkit.logs.view import warning_lines, warnings_heading
+    from devkit.logs.warned import warned
+
+    if given := warned(of_ended(ended).files):
+        for line in (warnings_heading(given), *(f"  {each}" for each in warning_lines(given, None))):
+            console.result().print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _show_kept(show: str, *, everything: bool, json: bool) -> int:
@@ -71,14 +85,14 @@ def _runs_with(show: str) -> tuple[kept.EndedRun, ...]:
     return tuple(run for run in kept.ended_runs() if kept.has(run, show))
 
 
-def run_list(hub: Answers, *, job: str | None = None, json: bool = False) -> int:
+def run_list(hub: Answers, *, job: str | None = None, json: bool = False, over: bool = False) -> int:
     crashes = [crash for crash in judged(hub) if job in (None, crash.job_id)]
     if json:
         console.emit({"crashes": [crash.to_json() for crash in crashes]})
         return 0
     result = console.result()
     width = result.width if result.is_terminal else None
-    result.print(crash_table(crashes, time.time(), width=width), soft_wrap=True)
+    result.print(crash_table(crashes, time.time(), width=width, over=over), soft_wrap=True)
     return 0
 
 

@@ -2,7 +2,7 @@
 
     $DEVKIT_HOME/ended/<run>/run.json      which run it was, and how it ended
                              crashes/      its snapshots, as they lay among Ray's logs
-                             logs/         the ends of its workers' logs
+                             logs/         the ends of its workers' logs; of a run that went well, their warnings
 
 A run's name is the time of its end. Only this user can read it, and the oldest go when there are more than `KEPT_RUNS`.
 """
@@ -10,6 +10,7 @@ A run's name is the time of its end. Only this user can read it, and the oldest 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,9 @@ NEAR_SECONDS = 3600.0  # a run that ended so long ago may still be meant
 LOG_BYTES = 256 * 1024  # of one log, its end
 MOST_LOGS = 200
 OWN_RUN, OWN_LOGS = 3, 4  # of the folders above a file: devkit's home, `ended`, the run's, and one in that
+
+_WARNING = re.compile(rb"[^\s:][^\n:]{0,500}\.py:\d{1,7}: \w{0,80}Warning: ")
+_NAMES = (b":actor_name:", b":task_name:")
 
 Document = dict[str, Any]
 
@@ -107,11 +111,23 @@ def keep(run: Run, command: Sequence[str], code: int, alone: Path | None = None)
 
 def _copy(logs: Path, ended: EndedRun) -> None:
     crashes = _copy_crashes(logs / hub_place.LOG_FOLDER / hub_place.CRASH_FOLDER, ended)
-    if ended.code or crashes:
-        for path in sorted(logs.glob(f"worker-*-{ended.job_id}-*"))[:MOST_LOGS]:
-            with suppress(OSError):  # removed meanwhile, or another user's
-                if tail := _tail(path):
-                    private.write(ended.folder / LOGS / path.name, tail, OWN_LOGS)
+    whole = bool(ended.code or crashes)
+    for path in sorted(logs.glob(f"worker-*-{ended.job_id}-*{'' if whole else '.err'}"))[:MOST_LOGS]:
+        with suppress(OSError):  # removed meanwhile, or another user's
+            if tail := _tail(path) if whole else _warnings(_tail(path)):
+                private.write(ended.folder / LOGS / path.name, tail, OWN_LOGS)
+
+
+def _warnings(log: bytes) -> bytes:
+    """Of a run that went well, only what Python warned of, and who did.
+
+    >>> _warnings(b":actor_name:A\\nnews\\n/a.py:3: UserWarning: no\\n  x = f(y)\\n"), _warnings(b":actor_name:A\\n")
+    (b':actor_name:A\\n/a.py:3: UserWarning: no\\n', b'')
+    """
+    lines = log.splitlines(keepends=True)
+    if not any(map(_WARNING.match, lines)):
+        return b""
+    return b"".join(each for each in lines if _WARNING.match(each) or each.startswith(_NAMES))
 
 
 def _copy_crashes(theirs: Path, ended: EndedRun) -> list[CrashRecord]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ ALIKE = 500  # errors with one message: of more, not all are compared with each 
 SAME, LATER, UNTIMED = "the same, elsewhere", "came later", "when is not known"  # of what is as weighty as the cause
 AGAIN, WITHIN = "the same once more, as when Ray tries again", "what that was raised for"
 CAUGHT = "which the program caught itself"
+_PATH = re.compile(r"""(['"])[^'"\n]{0,500}/[^'"\n]{0,500}\1""")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 TOGETHER = 2.0  # seconds: clocks of nodes differ, and nothing is said of which of two was first
 
 
@@ -147,7 +150,21 @@ def _is_near(cause: Problem, other: Problem) -> bool:
         return False
     if cause.time is None or other.time is None:
         return other.best.raised.type != cause.best.raised.type and cause.time is None
-    return other.time - cause.time <= TOGETHER and other.best.raised.said != cause.best.raised.said
+    return other.time - cause.time <= TOGETHER and not _is_same(other, cause)
+
+
+def _is_same(other: Problem, cause: Problem) -> bool:
+    """Whether both say the same, at one line also with another path or number in it."""
+    said, first = other.best.raised.said, cause.best.raised.said
+    return said == first or (cause.at is not None and other.at == cause.at and _bare(said) == _bare(first))
+
+
+def _bare(said: str) -> str:
+    """
+    >>> _bare("OSError: [Errno 24] Too many open files: '/tmp/a_1/rule_9.txt'")
+    "OSError: [Errno #] Too many open files: '/'"
+    """
+    return _NUMBER.sub("#", _PATH.sub(r"\1/\1", said))
 
 
 def merge(events: Iterable[Event]) -> list[Problem]:
@@ -299,7 +316,7 @@ def _why(problem: Problem, cause: Problem) -> str:
         return problem.weight.why
     if _is_within(problem, cause):
         return WITHIN
-    if said == first:
+    if _is_same(problem, cause):
         return SAME
     return LATER if problem.time is not None and cause.time is not None else UNTIMED
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from devkit.debug.briefly import is_unpickled
 from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_page import told_of
+from devkit.debug.crash_table import left_for
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.words import BY_SIGTERM
 from devkit.debug.naming import count, is_library, short_path, short_places
@@ -35,6 +36,7 @@ FOLLOWED = 8
 _ID = re.compile(r"^(worker-[0-9a-f]{8})[0-9a-f]{20,}")
 _NO_NUMBER = re.compile(r"\b(?:nan|inf|infinite|not a number|not finite|non-finite)\b", re.IGNORECASE)
 OTHERS = 8
+SEEN = 4  # places of one error
 SOON = 0.1  # seconds
 QUOTED = 100  # characters of one error in another
 PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
@@ -47,7 +49,12 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
 
     head, found = redact.text(title(left.job)), _without_secrets(found)
     if found.cause is None:
-        return Text("\n").join([Text(f"no error was found in {head}", style="bold"), *_notes(left)])
+        given = warned(left.files)
+        lines = [
+            Text(f"no error was found in {head}{f', but {warnings_heading(given)}' if given else ''}", style="bold")
+        ]
+        lines += [Text(f"  {line}", "dim") for line in warning_lines(given, cwd)]
+        return Text("\n").join([*lines, *_notes(left)])
     heading = "no error was found" if _is_end_alone(found.cause) else "first error"
     lines = [Text(head, style="dim"), Text(), *_cause(left, found.cause, heading, cwd)]
     if left.job.is_untold:
@@ -62,12 +69,12 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
     if found.ended is not None:
         heading = "later, in its driver" if left.job.status == "SUCCEEDED" else "its driver failed by"
         lines += [Text(), *_cause(left, found.ended, heading, cwd)]
-    lines += [*_followed(found.followed), *_logged(found, cwd)]
+    lines += [*_followed(found.followed, others=bool(found.others or found.ended)), *_logged(found, cwd)]
     if given := warned(left.files):
         lines += [
             Text(),
             Text(_warned_heading(found.cause)),
-            *(Text(f"  {line}", "dim") for line in _warnings(given, cwd)),
+            *(Text(f"  {line}", "dim") for line in warning_lines(given, cwd)),
         ]
     return Text("\n").join([*lines, *_notes(left)])
 
@@ -101,14 +108,14 @@ def _is_in_place_of(other: Problem, cause: Problem) -> bool:
     return is_unpickled(said) and bool(raised.message) and raised.message[:QUOTED] in said
 
 
-def _followed(followed: Sequence[Followed]) -> Iterator[Text]:
+def _followed(followed: Sequence[Followed], *, others: bool) -> Iterator[Text]:
     from rich.text import Text
 
     if not followed:
         return
     total = sum(each.count for each in followed)
-    said = f"{count(total, 'more error')}:" if any(each.why == UNTIMED for each in followed) else ""
-    yield from (Text(), Text(said or f"{count(total, 'error')} followed:"))
+    came = "" if any(each.why == UNTIMED for each in followed) else " followed"
+    yield from (Text(), Text(f"{count(total, 'more error' if others or not came else 'error')}{came}:"))
     for each in followed[:FOLLOWED]:
         who = f" in {', '.join(each.roles[:4])}{' ...' if len(each.roles) > 4 else ''}" if each.roles else ""
         why = each.why if each.why in PLAINLY else f"consequence of {each.why}"
@@ -168,7 +175,11 @@ def _warned_heading(cause: Problem) -> str:
     return f"warned in this job{', where what is not a number may come from' if is_of_numbers else ''}:"
 
 
-def _warnings(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
+def warnings_heading(given: Sequence[Warned]) -> str:
+    return "this was warned of:" if len(given) == 1 else "these warnings:"
+
+
+def warning_lines(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
     """One line each: it may say where the first number went wrong."""
     for each in given:
         more = f" and {len(each.roles) - 1} more" if len(each.roles) > 1 else ""
@@ -203,7 +214,8 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
     from rich.text import Text
 
     best = problem.best
-    lines = [Text.assemble((f"{heading}: ", "bold"), (short_places(best.raised.said, cwd), "bold red"))]
+    said = f"{best.raised.said}{_left_for(left, problem)}"
+    lines = [Text.assemble((f"{heading}: ", "bold"), (short_places(said, cwd), "bold red"))]
     lines += [Text(f"  {line}") for line in best.raised.more[: MESSAGE_LINES - 1]]
     where = [
         f"{called(problem)}".strip(),
@@ -224,11 +236,20 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
     known = _known(left, problem)
     lines += [Text(f"  {line}", style=CAUTION) for line in _clues(left, problem)]
     lines += [Text(f"  {line}", style="dim") for line in known]
-    lines.append(Text(f"  seen in {', '.join(_briefly(_seen(problem))[:4])}", style="dim"))
+    seen = _briefly(_seen(problem))
+    more = f" and {len(seen) - SEEN} more" if len(seen) > SEEN else ""
+    lines.append(Text(f"  seen in {', '.join(seen[:SEEN])}{more}", style="dim"))
     crash = next((each.id for each in problem.events if each.id and each.raised.frames), "")
     if crash and not known:  # of a process that ended without a word there are none
         lines.append(Text(f"  variables: devkit crashes show {crash}", style="dim"))
     return lines
+
+
+def _left_for(left: Left, problem: Problem) -> str:
+    """What was being handled when the program called `sys.exit`: that is the error in truth."""
+    mine = (each for each in _snapshots(left, problem) if each["id"] == problem.best.id)
+    handled = next((str(each.get("handled") or "") for each in mine), "")
+    return f", {left_for(redact.text(handled))}" if handled else ""
 
 
 def _known(left: Left, problem: Problem) -> list[str]:

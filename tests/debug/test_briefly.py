@@ -174,6 +174,15 @@ def test_rays_own_words_are_folded_on_the_page_and_in_the_list() -> None:
     assert first_error([of_crash(document)]).cause.at.line == 33  # type: ignore[union-attr]
 
 
+def test_a_line_of_another_class_s_method_of_the_same_name_is_not_said_to_be_of_the_one_that_ray_called() -> None:
+    called = 'ray::RewardWorker.score() (pid=3, ip=10.0.0.5)\n  File "/job/c.py", line 53, in score\n'
+    inner = '  File "/job/c.py", line 40, in score\n'
+    words = brief("RayTaskError(ValueError)", f"{called}{inner}ValueError: no")
+    assert (words.line, words.function) == (40, "score")
+    words = brief("RayTaskError(ValueError)", f"{called}ValueError: no")
+    assert (words.line, words.function) == (53, "RewardWorker.score")
+
+
 def test_a_lost_object_is_told_by_its_owner_and_not_by_how_that_died() -> None:
     owner = {"who": "Loader", "pid": 7, "reason": "the actor was killed by `ray.kill`.", "ago": 1.0}
     said = ownership.sentence("ab" * 14, owner, [])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_page import crash_page
 from devkit.debug.inworker import clues, misfits
 from devkit.debug.inworker.clues import Failure
@@ -26,6 +27,11 @@ def _no_tasks_of_other_tests() -> None:
 
 def told(error: BaseException, **facts: Any) -> dict[str, Any]:
     return clues.found(Failure(error, facts.pop("kind", "actor"), **facts))
+
+
+def line_of(mark: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# @{mark}"))
 
 
 # ---- a finally that drops
@@ -79,17 +85,72 @@ def test_a_task_in_the_background_that_failed_and_that_nobody_awaits_is_told() -
         raise KeyError("missing")
 
     async def serve() -> None:
-        task = asyncio.create_task(fill())
-        awaited = asyncio.create_task(fill())
-        await asyncio.wait([task, awaited])
-        awaited.exception()
-        raise IndexError(task.get_name())
+        for task in await started():
+            raise IndexError(task)
+
+    async def started() -> list[str]:
+        tasks.extend(asyncio.create_task(fill()) for _ in range(2))
+        await asyncio.wait(tasks)
+        tasks[1].exception()
+        return [tasks[0].get_name()]
+
+    tasks: list[asyncio.Task[None]] = []
 
     document = take(crash_of(asyncio.run, serve()), kind="actor")
     [line] = document["unasked"]
     assert line.startswith("a task of asyncio has failed by KeyError: 'missing' at test_clues.py:")
     assert line.endswith(".fill, and nobody had asked for that")
     assert line in printed(crash_page(document, [], document["time"]))
+
+
+class Engine:
+    """Its loop ends by an error, of which a callback tells who waits; so do the requests that come later."""
+
+    def __init__(self) -> None:
+        self.waiting: list[asyncio.Future[int]] = []
+        self.background: asyncio.Task[None] | None = None
+        self.pair = [1, 2]
+
+    async def loop(self) -> None:
+        await asyncio.sleep(0)
+        self.pair[321] += 1  # @background
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        task.exception()
+        for each in self.waiting:
+            each.set_exception(RuntimeError("Background loop is not running."))
+
+    async def generate(self) -> int:
+        self.background = asyncio.create_task(self.loop())
+        self.background.add_done_callback(self.ended)
+        done = asyncio.get_running_loop().create_future()
+        self.waiting.append(done)
+        return await done
+
+
+def test_a_task_of_self_that_had_failed_comes_first_though_somebody_has_asked_it_for_its_error() -> None:
+    document = take(crash_of(asyncio.run, Engine().generate()), kind="actor")
+    [line] = document["failed"]
+    at = f"test_clues.py:{line_of('background')} in Engine.loop"
+    assert line == f"self.background, a task of asyncio, has failed by IndexError: list index out of range at {at}"
+    assert "unasked" not in document
+    assert next(iter(clues_of({**document, "way": "x"}))) == line
+    assert line in printed(crash_page(document, [], document["time"]))
+
+
+def test_a_future_in_a_variable_that_had_failed_is_named() -> None:
+    def score(number: int) -> int:
+        raise KeyError(number)
+
+    def mean() -> float:
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(score, 7)
+        return int(future.cancelled()) / 0
+
+    document = told(crash_of(mean))
+    [line] = document["failed"]
+    assert line.startswith("future, a future of a pool, has failed by KeyError: 7 at test_clues.py:"), line
+    assert "unasked" not in document
 
 
 def test_a_task_whose_error_is_the_crash_itself_is_no_news() -> None:
@@ -100,7 +161,7 @@ def test_a_task_whose_error_is_the_crash_itself_is_no_news() -> None:
     async def fail() -> None:
         raise KeyError("missing")
 
-    assert "unasked" not in told(crash_of(asyncio.run, serve()))
+    assert not told(crash_of(asyncio.run, serve())).keys() & {"unasked", "failed"}
 
 
 def test_futures_of_a_pool_that_failed_and_whose_result_nobody_took_are_told() -> None:
@@ -123,7 +184,7 @@ def test_futures_of_a_pool_that_failed_and_whose_result_nobody_took_are_told() -
         except KeyError:
             raise ValueError("no score") from None
 
-    assert "unasked" not in told(crash_of(taken))
+    assert not told(crash_of(taken)).keys() & {"unasked", "failed"}
 
 
 # ---- what has changed since

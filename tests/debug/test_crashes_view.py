@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -214,8 +215,44 @@ def test_a_follower_whose_root_is_not_kept_is_still_listed() -> None:
     assert "orphan" in printed(crash_table([orphan], 0, width=80))
 
 
-def test_no_crashes_is_said() -> None:
-    assert printed(crash_table([], 0, width=80)).startswith("no crashes\n")
+def test_no_crashes_is_said_and_what_would_be_here() -> None:
+    text = printed(crash_table([], 0, width=200))
+    assert text.startswith("no crashes\n") and "deaths of processes that nobody has asked for appear here" in text
+    assert "devkit hang" in text and "devkit hang" not in printed(crash_table([], 0, width=200, over=True))
+
+
+def leave() -> None:
+    try:
+        parse("{", 0)
+    except ValueError:
+        sys.exit(1)
+
+
+def test_of_an_exit_in_a_handler_the_list_says_what_was_handled() -> None:
+    try:
+        leave()
+    except SystemExit as error:
+        left = CrashRecord.from_json(snapshot.take(error, WHO, "exit", budget=5.0))
+    text = printed(crash_table([left], left.time, width=None, cwd=HERE))
+    handled = "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+    at = f"test_crashes_view.py:{line_of('library: what raises is not ours')}"
+    assert f"SystemExit: 1, while {handled} ({at}) was handled\n" in text, text
+    with pytest.raises(SystemExit) as plain:
+        sys.exit(2)
+    assert snapshot.take(plain.value, WHO, "exit")["handled"] == ""
+
+
+def test_what_came_of_equal_crashes_is_counted_together() -> None:
+    one = CrashRecord.from_json(take(time=100.0))
+    twice = [replace(one, id="a1"), replace(one, id="a2")]
+    then = [replace(one, id=f"b{at}", root=f"a{at % 2 + 1}", role="Other", time=101.0) for at in range(6)]
+    page = printed(crash_page(take(id="a1", time=100.0), [*twice, *then], 102.0))
+    assert "then came: b0 (Other[1]), b1 (Other[1]), b2 (Other[1]), b3 (Other[1]) and 2 more\n" in page, page
+
+
+def test_one_line_of_output_is_a_line() -> None:
+    assert "the last line of its output:\n  one\n" in shown(take(wrote=["one"]))
+    assert "the last lines of its output:\n  one\n  two\n" in shown(take(wrote=["one", "two"]))
 
 
 def test_equal_crashes_are_one_row_with_their_number() -> None:

@@ -187,6 +187,19 @@ def test_a_run_that_left_nothing_but_its_exit_code(alone: Path, capsys: pytest.C
     assert "no error was found" in out and "no crashes" in out
 
 
+def test_what_a_run_that_went_well_was_warned_of_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warning = "/job/c.py:35: UserWarning: The given NumPy array is not writable"
+    library = "/venv/lib/python3.11/site-packages/ray/x.py:3: UserWarning: of Ray's"
+    run = kept_run(alone, text=f"{TRACEBACK}{library}\n{warning}\n  x = f(y)\n", code=0)
+    [(_, text)] = run.texts()
+    assert text == f":actor_name:Scorer\n{library}\n{warning}\n", "nothing else is kept of such a run"
+    assert (first_error.main(None), crashes.main()) == (0, 0)
+    told, listed = capsys.readouterr().out.split("no crashes\n")
+    line = "  /job/c.py:35  UserWarning: The given NumPy array is not writable (Scorer pid 4001)\n"
+    assert f"but this was warned of:\n{line}" in told and "of Ray's" not in told, told
+    assert listed.endswith(f"\nthis was warned of:\n{line}") and "devkit hang" not in listed, listed
+
+
 def test_the_newest_run_and_its_newest_crash_come_first(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     now = time.time()
     older = kept_run(alone, crash("0001", time=now - 90))

@@ -384,6 +384,41 @@ def test_a_consequence_is_one_wherever_it_is_seen() -> None:
     assert [each.why for each in found.followed] == ["another crash"]
 
 
+def test_what_differs_only_in_a_path_or_number_is_the_same_elsewhere() -> None:
+    at = (parse.Frame("/job/r.py", 37, "rules"),)
+    seen = [
+        Event("crash", Raised("OSError", f"Too many open files: '/tmp/{n}/rule_{n}.txt'", at), 100.0 + n / 10, "Worker",
+              None, "10.0.0.1", n + 1, id=f"c{n}", kind="actor")
+        for n in range(3)
+    ]  # fmt: skip
+    found = first_error(seen)
+    assert not found.others and {each.why for each in found.followed} == {"the same, elsewhere"}
+    elsewhere = replace(seen[1], raised=replace(seen[1].raised, frames=(parse.Frame("/job/r.py", 60, "rules"),)))
+    [other] = first_error([seen[0], elsewhere]).others
+    assert other.best is elsewhere
+
+
+def test_what_followed_is_more_where_others_stand_above_it() -> None:
+    two = [event("ValueError", "bad", 10.0, pid=1), event("KeyError", "'x'", 11.0, pid=2)]
+    later = event("ValueError", "worse", 60.0, pid=3)
+    assert "1 more error followed:\n" in view.page(left(), first_error([*two, later])).plain
+    assert "\n1 error followed:\n" in view.page(left(), first_error([two[0], later])).plain
+
+
+def test_the_error_that_was_handled_when_a_process_left_is_in_the_headline() -> None:
+    left_by = Event("crash", Raised("SystemExit", "1"), 10.0, "Actor", 2, "10.0.0.1", 7, id="c1", kind="exit")
+    snapshot = {"id": "c1", "kind": "exit", "handled": "AssertionError: 3 sequences (c08.py:14)"}
+    page = view.page(replace(left(), crashes=(snapshot,)), first_error([left_by])).plain
+    assert "first error: SystemExit: 1, while AssertionError: 3 sequences (c08.py:14) was handled\n" in page, page
+
+
+def test_of_many_places_it_is_said_how_many_are_not_named() -> None:
+    seen = [
+        Event("crash", LOSS, 10.0 + at, "Worker", None, "10.0.0.1", 7, id=f"c{at}", where=f"c{at}") for at in range(6)
+    ]
+    assert "seen in c0, c1, c2, c3 and 2 more\n" in view.page(left(), first_error(seen)).plain
+
+
 def test_two_causes_at_one_time_are_both_told() -> None:
     found = first_error([event("ValueError", "bad", 10.0, pid=1), event("KeyError", "'x'", 11.0, pid=2)])
     assert [each.best.raised.type for each in found.others] == ["KeyError"]
@@ -572,6 +607,8 @@ def test_what_the_program_warned_of_in_any_process_stands_below() -> None:
     [given] = view.record(failed, found)["warned"]
     assert (given["kind"], given["line"], given["who"]) == ("UserWarning", 38, ["Scores pid 76", "Scores pid 77"])
     assert "warned in this job" not in view.page(left(), first_error(left().events)).plain
+    page = view.page(replace(failed, events=()), first_error([])).plain
+    assert page.startswith("no error was found in ") and f", but this was warned of:\n  {said}" in page, page
     nan = event("RuntimeError", "probability tensor contains either `inf`, `nan` or element < 0", 9.0, pid=3)
     page = view.page(failed, first_error([nan])).plain
     assert f"warned in this job, where what is not a number may come from:\n  {said}" in page, page

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import changed, dropped, leftovers, masked, misfits, ownership, resized, unasked
+from . import bygone, changed, dropped, leftovers, masked, misfits, ownership, resized, unasked
 from .identity import task_called
 from .lineage import chain_of
 from .redaction import scrub
@@ -106,12 +106,19 @@ def _resized(failure: Failure) -> str:
     return "" if failure.light else resized.said(failure.errors)
 
 
+def _failed(failure: Failure) -> list[str]:
+    return [] if failure.light else bygone.said(bygone.found(failure.errors))
+
+
 def _unasked(failure: Failure) -> list[str]:
-    return [] if failure.light else unasked.said(failure.errors)
+    if failure.light:
+        return []
+    return unasked.said(failure.errors, [each.error for each in bygone.found(failure.errors)])
 
 
 # By the name that a clue has in the document of a crash.
 CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
+    ("failed", _failed),
     ("way", _way),
     ("remade", _remade),
     ("masked", _masked),

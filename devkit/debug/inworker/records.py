@@ -125,6 +125,7 @@ class CrashRecord(Record):
     task_id: str = ""
     waited: tuple[str, ...] = ()  # tasks whose results it asked for, where it was told of a death
     supposed: bool = False  # whether its root is supposed, by kind and time alone
+    handled: str = ""  # of a SystemExit: what was being handled when the program left, with its place
 
 
 def crash_of(document: Any) -> CrashRecord:

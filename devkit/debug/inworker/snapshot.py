@@ -36,7 +36,8 @@ from .sources import is_users, source_around
 from .spoken import last_lines
 from .stacks import all_threads, describe
 from .statements import globals_at
-from .values import Limits
+from .unasked import place
+from .values import Limits, cut, error_line
 from .words import plain
 
 __all__ = [
@@ -49,6 +50,7 @@ BUDGET = 0.005  # seconds of work for the values; the user's frames come first
 FIRST, FIRST_BUDGET = 3, 0.05  # of a process's first crashes: what numpy and torch do for the first time takes long
 WROTE = 4  # lines of each output
 MESSAGE = 2000  # characters of an exception's text
+HANDLED = 200  # characters of what was handled
 OUTER_FRAMES, INNER_FRAMES = 20, 80  # of a deep recursion
 LOCALS = 60  # of one frame
 GLOBALS = 5  # that one line names
@@ -138,7 +140,16 @@ def _record(
         where = (frame.f_code.co_filename, line, frame.f_code.co_qualname)
     told = next((each for _, each in chain_of(error) if is_of_a_death(type(each).__name__)), None)
     waited = awaited(told) if told is not None and root is None else ()
-    return replace(record_at(who, kind, _words_of(error), where, root, task_id), waited=waited)
+    record = record_at(who, kind, _words_of(error), where, root, task_id)
+    return replace(record, waited=waited, handled=_handled(error))
+
+
+def _handled(error: BaseException) -> str:
+    """What made the program leave, if it left in the handler of that."""
+    if not isinstance(error, SystemExit) or len(chain := chain_of(error)) == 1:
+        return ""
+    said, at = error_line(chain[1][1]), place(chain[1][1]).partition(" in ")[0]
+    return f"{cut(said, HANDLED)}{f' ({at})' if at else ''}"
 
 
 def record_at(

@@ -22,14 +22,14 @@ DEPTH = 2  # from a variable
 MOST = 3  # that are told of
 
 
-def said(errors: Iterable[BaseException]) -> list[str]:
-    """One line for each error, with how many have failed at the same place."""
-    chain = list(errors)
+def said(errors: Iterable[BaseException], but: Iterable[BaseException] = ()) -> list[str]:
+    """One line for each error, with how many have failed at the same place; none for `but`, of which others tell."""
+    chain, elsewhere = list(errors), list(but)
     frames = [frame for each in chain for frame, _ in places_of(each.__traceback__)]
     users = [each for each in dict.fromkeys(frames) if is_users(each.f_code.co_filename)][:FRAMES]
     counted: dict[tuple[str, str], list[BaseException]] = {}
     for error, what in [*_of_tasks(), *_of_futures(users)]:
-        if not any(error is each for each in chain):
+        if not any(error is each for each in (*chain, *elsewhere)):
             counted.setdefault((what, place(error)), []).append(error)
     return [_line(what, at, found) for (what, at), found in counted.items()][:MOST]
 

@@ -213,6 +213,8 @@ export interface CrashRecord {
   readonly waited: readonly string[];
   /** whether its root is supposed, by kind and time alone */
   readonly supposed: boolean;
+  /** of a SystemExit: what was being handled when the program left, with its place */
+  readonly handled: string;
 }
 
 /** `devkit crashes`. */
