@@ -54,12 +54,12 @@ def words_of(agent: str, folder: Path, overrides: Sequence[str]) -> tuple[str, .
         own = [
             *("agent.env=frozen_lake", f"agent.env_kwargs={{rows:{BOARD},terse:True}}", f"agent.max_turns={TURNS}"),
             *("agent.max_turn_tokens=3", "agent.episodes=1024", "agent.val_episodes=16"),
-            *(f"actor_rollout_ref.model.path={folder / 'model'}", "data.max_prompt_length=16"),
+            *(tiny.place("actor_rollout_ref.model.path", folder / "model"), "data.max_prompt_length=16"),
             "data.max_response_length=48",
         ]
         return (*own, *of_all, *overrides)
     files = search.Files(folder / "model", folder / "corpus.jsonl", folder / "train.parquet", folder / "test.parquet")
-    reward = f"custom_reward_function.path={folder / REWARD_FILE}"
+    reward = tiny.place("custom_reward_function.path", folder / REWARD_FILE)
     return (*search.overrides(files, folder / "run"), *of_all, reward, "data.val_files=[]", *overrides)
 
 

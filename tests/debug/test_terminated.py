@@ -21,13 +21,20 @@ from devkit.debug.forwarding import Forwarding
 from tests.pace import stretched
 
 # Ends as a Ray driver may, by abort(), when it has done what it has to do at SIGTERM: wait for a word from the test.
+# A signal between "begun" and a read would be seen by Python only when there is something to read, and one during the
+# print of "begun" finds stdout taken.
 PROGRAM = """
-import os, signal, sys
+import os, select, signal, sys
 asked = []
+came, comes = os.pipe()
+os.set_blocking(comes, False)
+signal.set_wakeup_fd(comes)
 for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda *_: (asked.append(1), print("asked", len(asked), flush=True)))
+    signal.signal(number, lambda *_: (asked.append(1), os.write(1, b"asked %d\\n" % len(asked))))
 signal.signal(signal.SIGABRT, signal.SIG_DFL)
 print("begun", flush=True)
+while 0 not in select.select([0, came], [], [])[0]:
+    os.read(came, 1)
 sys.stdin.readline()
 END
 """

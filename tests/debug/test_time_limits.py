@@ -85,7 +85,7 @@ def limits(when: str, seconds: int | None = None) -> dict[str, Any]:
             text=True,
             timeout=stretched(200),
         )
-    assert "could not be prepared" not in done.stderr, done.stderr
+    assert done.stdout and "could not be prepared" not in done.stderr, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

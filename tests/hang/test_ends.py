@@ -108,8 +108,9 @@ def test_who_has_the_other_end_of_a_pipe_is_found_also_where_the_shell_that_star
         sleeper = int(shell.stdout.readline())
         try:
             shell.wait()
-            command_line = Path(f"/proc/{sleeper}/cmdline")
-            eventually(lambda: command_line.read_bytes().startswith(b"sleep"), "the child of the shell is `sleep`")
+            # Its number comes from the shell, which goes on while the child still is a copy of it.
+            words = Path(f"/proc/{sleeper}/cmdline")
+            eventually(lambda: words.read_bytes() == b"sleep\x00600\x00", words.read_text)
             inode = str(os.fstat(shell.stdout.fileno()).st_ino)
             found = far_ends.of({"call": "read", "pipes": [inode]})
             orphan = Path(f"/proc/{sleeper}/status").read_text().split("PPid:\t")[1].split()[0] == "1"

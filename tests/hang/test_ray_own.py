@@ -69,23 +69,29 @@ def test_what_is_held_by_who_waits_for_those_who_ask_for_it() -> None:
 
 
 def verdict_of(
-    ask: Callable[..., tuple[int, str, str]], *options: str, until: str, is_there: Callable[[], object] = lambda: True
+    ask: Callable[..., tuple[int, str, str]],
+    *options: str,
+    until: str | tuple[str, ...],
+    is_there: Callable[[], object] = lambda: True,
 ) -> dict[str, Any]:
-    """What `devkit hang` says, once its sentence has `until` in it."""
+    """What `devkit hang` says, once its sentence has all of `until` in it."""
     heard: list[str] = []
+    wanted = (until,) if isinstance(until, str) else until
 
     def look() -> dict[str, Any] | None:
         assert is_there(), heard
         _, out, err = ask("--json", *options)
         heard[:] = [out[:3000], err]
         answer: dict[str, Any] = json.loads(out or "{}")
-        return answer if until in answer.get("sentence", "") else None
+        return answer if all(each in answer.get("sentence", "") for each in wanted) else None
 
     found: dict[str, Any] = eventually(look, lambda: "\n".join(heard), SECONDS)
     return found
 
 
-def own_verdict(program: str, *options: str, until: str, words: tuple[str, ...] = ()) -> dict[str, Any]:
+def own_verdict(
+    program: str, *options: str, until: str | tuple[str, ...], words: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Of a program that starts its own Ray."""
     with short_folder() as folder:
         environ = environment(folder)
@@ -104,7 +110,12 @@ class Judged:
         self._jobs: dict[tuple[str, ...], Job] = {}
 
     def verdict(
-        self, program: str, *options: str, until: str, words: tuple[str, ...] = (), first: bool = False
+        self,
+        program: str,
+        *options: str,
+        until: str | tuple[str, ...],
+        words: tuple[str, ...] = (),
+        first: bool = False,
     ) -> dict[str, Any]:
         """`first`: what it says the next time, whatever that is."""
         at = IN_TURN.index((program, *words))
@@ -195,8 +206,7 @@ ALONE = ("command",)
 def test_what_a_wait_that_does_not_end_is_for(judged: Judged, how: str) -> None:
     kind, says, more = WAITS[how]
     verdict = own_verdict if how in ALONE else judged.verdict
-    found = verdict("own_waits.py", "--after", "5", until=more, words=(how,))
-    assert says in found["sentence"], found["sentence"]
+    found = verdict("own_waits.py", "--after", "5", until=(says, more), words=(how,))
     assert found["kind"] == kind or (how == "retries" and not found["hang"]), found  # it may have been at work
     if how not in ("command", "stream"):
         assert f"own_waits.py:{mark('own_waits.py', how)} in " in json.dumps(found), found

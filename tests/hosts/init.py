@@ -52,7 +52,7 @@ def make_root(share: list[str]) -> str:
         mount("-t", "tmpfs", "-o", f"mode={mode}", "tmpfs", f"{root}/{folder}")
     for folder in share:
         os.makedirs(root + folder, exist_ok=True)
-        mount("--bind", folder, root + folder)
+        mount("--rbind", folder, root + folder)  # with what is mounted in it, as packages may be
     return root
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,6 +240,18 @@ def test_its_own_command_takes_the_users_words_last(agent: str) -> None:
     assert plan.full.trainer.total_training_steps == conversing.LAST
     with pytest.raises(ConfigErrors, match=r"actor_rollout_ref\.rollout\.m"):
         conversing.make_plan(agent, ["actor_rollout_ref.rollout.m=4"], None)
+
+
+@pytest.mark.parametrize("agent", [LAKE, SEARCH])
+def test_its_own_command_can_be_read_in_a_folder_of_any_name(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "Über uns, mit 'Platz'"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    full = conversing.make_plan(agent, [], None).full
+    assert full.trainer.default_local_dir == str(folder / "smoke" / "run")
+    assert full.actor_rollout_ref.model.path == str(folder / "smoke" / "model")
 
 
 def test_what_is_taught_are_games_as_the_loop_plays_them(tokenizer: Any) -> None:

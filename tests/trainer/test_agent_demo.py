@@ -23,6 +23,10 @@ def test_its_command_is_one_of_the_trainers(tmp_path: Path) -> None:
     assert (list(agent_problems(resolved.config)), list(agent_notes(resolved.config)), resolved.notes) == ([], [], ())
 
 
+def test_its_command_can_be_read_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    assert load(lake.overrides(tmp_path / "Über uns, mit 'Platz'")).config.trainer.default_local_dir.endswith("'Platz'")
+
+
 def test_every_board_and_answer_has_its_characters_and_fits(tmp_path: Path) -> None:
     config, tokenizer = load(lake.overrides(tmp_path)).config, lake.make_tokenizer()
     limits = limits_of(config)

@@ -75,10 +75,10 @@ def overrides(files: task.Files, folder: Path) -> list[str]:
     """The words of `main_ppo`, in verl's keys; paths are those of this machine."""
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     return [
-        f"data.train_files={files.train.absolute()}",
-        f"data.val_files={files.validation.absolute()}",
-        f"custom_reward_function.path={files.reward.absolute()}",
-        f"actor_rollout_ref.model.path={files.model.absolute()}",
+        tiny.place("data.train_files", files.train),
+        tiny.place("data.val_files", files.validation),
+        tiny.place("custom_reward_function.path", files.reward),
+        tiny.place("actor_rollout_ref.model.path", files.model),
         f"data.max_prompt_length={task.PROMPT_TOKENS}",
         f"data.max_response_length={task.RESPONSE_TOKENS}",
         "data.train_batch_size=128",
@@ -98,7 +98,7 @@ def overrides(files: task.Files, folder: Path) -> list[str]:
         f"trainer.save_freq={STEPS}",
         "trainer.project_name=demo",
         "trainer.logger=[console,file]",
-        f"trainer.default_local_dir={folder.absolute()}",
+        tiny.place("trainer.default_local_dir", folder),
     ]
 
 

@@ -78,7 +78,7 @@ def overrides(folder: Path) -> list[str]:
         "agent.max_turn_tokens=3",
         "agent.episodes=8192",
         "agent.val_episodes=256",
-        f"actor_rollout_ref.model.path={folder.absolute() / 'model'}",
+        tiny.place("actor_rollout_ref.model.path", folder / "model"),
         "data.max_prompt_length=16",
         "data.max_response_length=160",
         *tiny.learning(folder, named="lake", steps=STEPS, workers=WORKERS, log_prob_rows=128),

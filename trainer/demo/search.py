@@ -91,14 +91,14 @@ def overrides(files: Files, folder: Path) -> list[str]:
     """The words of `main_ppo`; paths are those of this machine."""
     return [
         "agent.env=search",
-        f"retriever.serve={files.corpus.absolute()}",
+        tiny.place("retriever.serve", files.corpus),
         "retriever.topk=1",
         "agent.max_turns=2",
         "agent.max_turn_tokens=6",
         "agent.max_observation_tokens=40",
-        f"data.train_files={files.train.absolute()}",
-        f"data.val_files={files.validation.absolute()}",
-        f"actor_rollout_ref.model.path={files.model.absolute()}",
+        tiny.place("data.train_files", files.train),
+        tiny.place("data.val_files", files.validation),
+        tiny.place("actor_rollout_ref.model.path", files.model),
         "data.max_prompt_length=4",
         "data.max_response_length=60",
         *tiny.learning(folder, named="search", steps=STEPS, workers=WORKERS, log_prob_rows=256),

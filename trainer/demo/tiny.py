@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.commands import Parser
+from trainer.config.overrides import format_value
 from trainer.errors import ConfigError
 
 LAYERS, WIDTH, HEADS = 2, 64, 4
@@ -32,6 +33,15 @@ def new_folder(given: Path | None, named: str) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not a new folder", hint="give another one as --output")
     return folder
+
+
+def place(key: str, path: Path) -> str:
+    """The word that sets `key` to the path on this machine, whatever letters it has.
+
+    >>> place("trainer.default_local_dir", Path("/srv/Über uns"))
+    "trainer.default_local_dir='/srv/Über uns'"
+    """
+    return f"{key}={format_value(str(path.absolute()))}"
 
 
 def learning(folder: Path, *, named: str, steps: int, workers: int, log_prob_rows: int) -> list[str]:
@@ -60,8 +70,8 @@ def learning(folder: Path, *, named: str, steps: int, workers: int, log_prob_row
         f"trainer.save_freq={steps}",
         f"trainer.project_name={named}",
         "trainer.logger=[console,file]",
-        f"trainer.rollout_data_dir={folder.absolute() / 'samples'}",
-        f"trainer.default_local_dir={folder.absolute()}",
+        place("trainer.rollout_data_dir", folder / "samples"),
+        place("trainer.default_local_dir", folder),
     ]
 
 
