@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from .expressions import tree_of
+from .expressions import nodes_of, tree_of
 from .lineage import places_of
 from .sources import is_users
 
@@ -54,7 +54,10 @@ def leavings(tree: ast.Module, names: set[str]) -> list[Leaving]:
     >>> leavings(ast.parse(text), {"read"})
     []
     """
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
+        *nodes_of(tree, ast.FunctionDef),
+        *nodes_of(tree, ast.AsyncFunctionDef),
+    ]
     reached = set(names)
     for _ in range(STEPS):
         called = (name for each in functions if each.name in reached for name in _called(each))

@@ -9,9 +9,10 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 from types import FrameType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 LONGEST = 500_000  # characters of a file that is read for this
 VALUE = 80  # characters of a value
@@ -28,6 +29,7 @@ _COMPARES: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
 _SIZES = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context)
 _NONE = object()
+_Node = TypeVar("_Node", bound=ast.AST)
 
 _trees: dict[str, tuple[int, ast.Module | None]] = {}
 
@@ -47,6 +49,16 @@ def tree_of(filename: str) -> tuple[int, ast.Module | None]:
             _trees.clear()
         kept = _trees[filename] = (size, tree)
     return kept
+
+
+def nodes_of(tree: ast.Module, *kinds: type[_Node]) -> tuple[_Node, ...]:
+    """All of these kinds, in the order of `ast.walk`. A file is walked through once, and not at each look at it."""
+    return _nodes_of(tree, kinds)
+
+
+@lru_cache(maxsize=8 * MOST_KEPT)
+def _nodes_of(tree: ast.Module, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
 
 
 def values(expressions: Iterable[ast.AST], frame: FrameType, most: int) -> Iterator[tuple[str, str]]:
@@ -254,4 +266,4 @@ def _item(owner: Any, key: Any) -> Any:
     return _NONE
 
 
-__all__ = ["counts", "holds", "look", "short", "told", "tree_of", "values"]
+__all__ = ["counts", "holds", "look", "nodes_of", "short", "told", "tree_of", "values"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from .expressions import short, tree_of, values
+from .expressions import nodes_of, short, tree_of, values
 
 MOST = 3  # methods that end it
 MOST_KEPT = 200
@@ -58,8 +58,7 @@ def endless(frame: FrameType) -> Document | None:
 
 def _around(tree: ast.Module, first: int, line: int) -> list[ast.While]:
     """Those of the function that begins at `first`, the outermost one first."""
-    loops = (node for node in ast.walk(tree) if isinstance(node, ast.While))
-    found = (node for node in loops if first <= node.lineno <= line <= (node.end_lineno or 0))
+    found = (node for node in nodes_of(tree, ast.While) if first <= node.lineno <= line <= (node.end_lineno or 0))
     return sorted(found, key=lambda node: node.lineno)
 
 
@@ -74,7 +73,11 @@ def _leaves(loop: ast.While, tree: ast.Module) -> bool:
 
 def _raising(tree: ast.Module) -> frozenset[str]:
     """The names of functions and classes of a file that raise something, or call one that does."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, (*_FUNCTIONS, ast.ClassDef))]
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = [
+        *nodes_of(tree, ast.FunctionDef),
+        *nodes_of(tree, ast.AsyncFunctionDef),
+        *nodes_of(tree, ast.ClassDef),
+    ]
     calls = {each.name: {_called(node) for node in ast.walk(each)} for each in functions}
     found = {each.name for each in functions if any(isinstance(node, ast.Raise) for node in ast.walk(each))}
     while more := {name for name, names in calls.items() if name not in found and not names.isdisjoint(found)}:
@@ -100,7 +103,7 @@ def _inside(node: ast.AST, *, inner: bool) -> Iterator[tuple[ast.AST, bool]]:
 
 def _is_tried(tree: ast.Module, first: int, loop: ast.While) -> bool:
     """Whether it is in a `try` of its function: then an exception is its way out."""
-    tries = (node for node in ast.walk(tree) if isinstance(node, ast.Try) and node.lineno >= first and node.handlers)
+    tries = (node for node in nodes_of(tree, ast.Try) if node.lineno >= first and node.handlers)
     return any(each.lineno <= loop.lineno <= (each.end_lineno or 0) for node in tries for each in node.body)
 
 
@@ -146,8 +149,9 @@ def _is_handed_on(own: ast.ClassDef, name: str) -> bool:
 
 def _class_of(tree: ast.Module, first: int) -> ast.ClassDef | None:
     """The one that has the method whose code begins at `first`."""
-    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    methods = ((each, node) for each in classes for node in each.body if isinstance(node, _FUNCTIONS))
+    methods = (
+        (each, node) for each in nodes_of(tree, ast.ClassDef) for node in each.body if isinstance(node, _FUNCTIONS)
+    )
     return next((each for each, node in methods if _begins(node) == first), None)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FrameType, ModuleType
 from typing import Any
 
-from .expressions import look, tree_of
+from .expressions import look, nodes_of, tree_of
 from .sources import is_users
 
 MOST = 4  # functions that are named
@@ -40,7 +40,7 @@ def called_in_vain(error: BaseException) -> str:
     if not is_users(frame.f_code.co_filename):
         return ""
     _, tree = tree_of(frame.f_code.co_filename)
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
+    calls = nodes_of(tree, ast.Call) if tree else ()
     at_line = (node.func for node in calls if node.lineno <= line <= (node.end_lineno or node.lineno))
     return next((ast.unparse(func) for func in at_line if _is_none(func, frame)), "")
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from . import connected
-from .expressions import known, look, tree_of
+from .expressions import known, look, nodes_of, tree_of
 from .lineage import Place, places_of
 from .ports import command
 from .sources import is_users
@@ -82,8 +82,8 @@ def _is_beyond(owner: Any, index: Any) -> bool:
 
 def _items_at(frame: FrameType, line: int) -> Iterator[ast.Subscript]:
     _, tree = tree_of(frame.f_code.co_filename)
-    for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.Subscript) and node.lineno <= line <= (node.end_lineno or node.lineno):
+    for node in nodes_of(tree, ast.Subscript) if tree else ():
+        if node.lineno <= line <= (node.end_lineno or node.lineno):
             yield node
 
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from . import keeps, watched_files
-from .expressions import holds, short, tree_of, values
+from .expressions import holds, nodes_of, short, tree_of, values
 from .insides import attributes
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours
@@ -203,8 +203,8 @@ def under(frame: FrameType) -> Document | None:
     _, tree = tree_of(frame.f_code.co_filename)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
     found: ast.If | None = None
-    for node in ast.walk(tree) if tree is not None else ():
-        if not isinstance(node, ast.If) or node.lineno < first or (found is not None and node.lineno < found.lineno):
+    for node in nodes_of(tree, ast.If) if tree is not None else ():
+        if node.lineno < first or (found is not None and node.lineno < found.lineno):
             continue
         if ast.unparse(node.test).startswith("__name__ =="):  # says nothing
             continue
@@ -221,8 +221,8 @@ def _innermost(
     the one at whose condition it is.
     """
     found: _Loop | None = None
-    for node in ast.walk(tree):
-        if isinstance(node, kinds) and first <= node.lineno <= line <= (node.end_lineno or 0):
+    for node in nodes_of(tree, *kinds):
+        if first <= node.lineno <= line <= (node.end_lineno or 0):
             begins = node.lineno if heads else node.body[0].lineno
             inside = any(begins <= line <= (each.end_lineno or 0) for each in node.body)
             if inside and (found is None or node.lineno >= found.lineno):

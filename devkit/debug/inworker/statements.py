@@ -15,7 +15,7 @@ from typing import Any
 
 from . import counterparts, keeps
 from .caught import handled
-from .expressions import holds, look, short, tree_of, values
+from .expressions import holds, look, nodes_of, short, tree_of, values
 from .flags import endless
 from .polls import around, asking, outwards, tasks, under
 from .redaction import scrub_start
@@ -139,8 +139,8 @@ def globals_at(frame: FrameType, line: int, most: int) -> list[tuple[str, Any]]:
 
 def _innermost(tree: ast.Module, first: int, line: int) -> ast.stmt | None:
     found: ast.stmt | None = None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and first <= node.lineno <= line <= (node.end_lineno or 0):
+    for node in nodes_of(tree, ast.stmt):
+        if first <= node.lineno <= line <= (node.end_lineno or 0):
             found = node if found is None or node.lineno >= found.lineno else found
     if found is None or isinstance(found, _FUNCTIONS):
         return None

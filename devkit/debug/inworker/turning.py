@@ -16,7 +16,7 @@ from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from .expressions import counts, short, tree_of, values
+from .expressions import counts, nodes_of, short, tree_of, values
 from .sources import is_users
 from .stacks import is_ours
 from .whole import digest
@@ -134,7 +134,7 @@ def _loop_at(frame: FrameType) -> ast.While | None:
 
 
 def _innermost(tree: ast.Module, first: int, line: int) -> ast.While | None:
-    loops = (node for node in ast.walk(tree) if isinstance(node, ast.While | ast.For | ast.AsyncFor))
+    loops = nodes_of(tree, ast.While, ast.For, ast.AsyncFor)
     around = [node for node in loops if first <= node.lineno <= line <= (node.end_lineno or 0)]
     loop = max(around, key=lambda node: node.lineno, default=None)
     return loop if isinstance(loop, ast.While) and counts(loop.test) else None
