@@ -97,7 +97,7 @@ def test_an_environment_that_searches_has_the_retriever_of_the_words(
     [
         ("raises", "episodes", "turn 2, after the action"),
         ("raises", "episodes", "step raised ValueError: lost its way at "),
-        ("dies", "episodes", "its process ended"),
+        ("dies", "episodes", "its process was ended by SIGABRT"),
         ("hangs", "episodes", "step had not answered after 0.5 s"),
         ("global", "determinism", "turn 1: the observation was '0."),
         ("clock", "determinism", "turn 1: reward was 1"),

@@ -129,7 +129,7 @@ def is_file(env: str) -> bool:
 def unknown(env: str) -> tuple[str, str]:
     """What is wrong with a name that is neither, and what to write instead."""
     if env.endswith(".py"):
-        return "names a file and no class in it", f"write agent.env={env}:CLASS"
+        return "is no environment: it names no class of that file", f"write agent.env={env}:CLASS"
     near = difflib.get_close_matches(env, (*BUILT_IN, TOOLS), n=1)
     said = f"did you mean {near[0]}?" if near else f"there is {', '.join((*BUILT_IN, TOOLS))};"
     return "is no environment", f"{said} a class in a file of yours is agent.env=FILE.py:CLASS"
