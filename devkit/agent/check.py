@@ -75,8 +75,11 @@ def _all(source: Source, config: Config, wish: Wish) -> Iterator[Told]:
 def config_of(options: CheckOptions) -> Config:
     """What the words ask for; notes say what of it has no effect.
 
-    Of a whole command's problems only those of its environment matter here. Raises ConfigErrors.
+    Of a whole command's problems only those of its environment matter here. Raises ConfigErrors, and UsageError for no
+    environment, or two.
     """
+    if not options.env.strip():
+        raise UsageError("ENV is empty", hint="name an environment: frozen_lake, or one of yours as FILE.py:CLASS")
     for word in options.overrides:
         if word.lstrip("+").startswith("agent.env=") and word.partition("=")[2].strip("'\"") != options.env:
             raise UsageError(f"{word} is given beside {options.env}", hint="give one of the two, as ENV")

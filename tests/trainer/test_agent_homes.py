@@ -123,8 +123,11 @@ def test_a_thread_of_the_files_own_runs_in_every_environment(houses: Made) -> No
 
 
 @pytest.mark.parametrize(("count", "missed"), [("None", ""), ("2", "torch's threads")])
-def test_what_multiplies_while_it_is_loaded_multiplies_in_a_step(houses: Made, count: str, missed: str) -> None:
+def test_what_multiplies_while_it_is_loaded_multiplies_in_a_step(
+    houses: Made, monkeypatch: pytest.MonkeyPatch, count: str, missed: str
+) -> None:
     """Where torch may have one thread it begins no pool; where the file insists on two, none is forked."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # the rank's own
     house = houses(PRODUCT.replace("THREADS", count), "Loud")
     assert house.missed == missed
     assert said(house.home()) == ["1", "360000.0", "360000.0"]

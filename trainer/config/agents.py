@@ -132,9 +132,6 @@ def _environment_problems(env: str) -> Iterator[Problem]:
     """The file is parsed, never run."""
     if env in source.BUILT_IN or env == source.TOOLS:
         return
-    if not env.strip():
-        yield Problem(_ENV, f"{_ENV} is empty", source.unknown(env)[1])
-        return
     if not source.is_file(env):
         what, hint = source.unknown(env)
         tree = parsed(_ENV, env, env) if env.endswith(".py") and kind_of(env) == FILE else None
