@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +14,7 @@ import torch
 from tests.pace import stretched
 from tests.trainer.conversations import Scripted, conversations, prompts_of
 from tests.trainer.test_agent_loop import LIMITS, is_alive, played, texts
-from trainer.agent import contract, threads
+from trainer.agent import contract
 from trainer.agent.contract import Observed
 from trainer.agent.homes import Apart, Broken, Home, Houses, again_and_again, answered
 from trainer.agent.source import Source
@@ -158,14 +157,35 @@ def test_the_time_to_load_is_none_of_an_answer(houses: Made) -> None:
     assert texts(play()) == ["[a|]A[a|]"] * 2
 
 
-def test_threads_that_nobody_misses_are_passed_over() -> None:
-    """This process has others, of torch: they are not asked here."""
-    end = threading.Event()
-    for name, is_missed in (("tqdm_monitor", False), ("fsspecIO", False), ("mine", True)):
-        thread = threading.Thread(target=end.wait, name=name)
-        thread.start()
-        assert (name in threads.missed()) == is_missed
-    end.set()
+BEGINS = f"""
+import _thread, threading
+began = threading.Event()
+def run():
+    began.set()
+    threading.Event().wait()
+BEGIN
+began.wait()
+{PLAIN}
+"""
+DEBUGGERS = """
+names = {"__name__": "devkit.debug.inworker.later", "run": run}
+exec("def own(): run()", names)
+_thread.start_new_thread(names["own"], ())
+"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "missed"),
+    [
+        ("threading.Thread(target=run, name='tqdm_monitor', daemon=True).start()", ""),
+        ("threading.Thread(target=run, name='fsspecIO', daemon=True).start()", ""),
+        (DEBUGGERS, ""),
+        ("_thread.start_new_thread(run, ())", "a thread of its own (nameless)"),
+    ],
+)
+def test_threads_that_nobody_misses_are_passed_over(houses: Made, begin: str, missed: str) -> None:
+    """A file that loads a data set leaves some, and it should not load it for each environment."""
+    assert houses(BEGINS.replace("BEGIN", begin)).missed == missed
 
 
 @pytest.mark.parametrize(
@@ -183,6 +203,23 @@ def test_how_a_process_ended_is_told(houses: Made, call: str, told: str) -> None
     home = houses(f"import os, signal, subprocess, time\n{PLAIN.replace('self.at += 1', call)}").home()
     asked(home, "reset", 1)
     with pytest.raises(Broken, match=f"its process {told}") as caught:
+        asked(home, "step", "a")
+    assert caught.value.kind == "died"
+
+
+def test_one_that_its_file_buries_has_died_all_the_same(houses: Made) -> None:
+    """Who is first at its grave knows how it ended, and the other one that it did."""
+    reaps = """
+import os, threading, time
+def reap():
+    while True:
+        try: os.waitpid(-1, 0)
+        except ChildProcessError: time.sleep(0.01)
+threading.Thread(target=reap, daemon=True).start()
+"""
+    home = houses(f"{reaps}{PLAIN.replace('self.at += 1', 'os._exit(3)')}").home()
+    asked(home, "reset", 1)
+    with pytest.raises(Broken, match="its process") as caught:
         asked(home, "step", "a")
     assert caught.value.kind == "died"
 

@@ -60,7 +60,6 @@ def main() -> None:
     """The process that makes them. It ends, with all that came of it, when its parent does."""
     os.dup2(2, 1)  # what an environment prints is talk
     faulthandler.enable()
-    variables = dict(os.environ)  # before the file changes them
     line = _line(int(sys.argv[1]))
     given = receive(line)
     source = Source(**given)
@@ -71,7 +70,7 @@ def main() -> None:
         return
     missed = threads.missed()
     send(line, {"missed": missed})
-    _serve(line, _spawning(given, variables) if missed else _forking(kind, source))
+    _serve(line, _spawning(given) if missed else _forking(kind, source))
 
 
 def _serve(line: socket.socket, begin: Begin) -> None:
@@ -99,7 +98,11 @@ def _serve(line: socket.socket, begin: Begin) -> None:
 
 def _bury(alive: dict[int, socket.socket]) -> None:
     for pid in list(alive):
-        found, status = os.waitpid(pid, os.WNOHANG)
+        try:
+            found, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:  # somebody of the file's has buried it
+            alive.pop(pid).close()
+            continue
         if found:
             data = json.dumps({"ended": os.waitstatus_to_exitcode(status)}).encode()
             with alive.pop(pid) as line, suppress(OSError):  # its caller has gone, or does not listen
@@ -120,7 +123,7 @@ def _forking(kind: Any, source: Source) -> Begin:
     return begin
 
 
-def _spawning(given: dict[str, Any], variables: dict[str, str]) -> Begin:
+def _spawning(given: dict[str, Any]) -> Begin:
     text = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this process
     text.write(json.dumps(given).encode())
     text.flush()
@@ -131,7 +134,7 @@ def _spawning(given: dict[str, Any], variables: dict[str, str]) -> Begin:
             os.set_inheritable(descriptor, True)
         try:
             command = [sys.executable, "-P", "-c", _ALONE, *map(str, passed)]
-            return os.posix_spawn(sys.executable, command, variables)
+            return os.posix_spawn(sys.executable, command, os.environ)
         finally:
             for descriptor in passed:
                 os.set_inheritable(descriptor, False)
