@@ -148,8 +148,9 @@ def test_one_that_does_not_load_again_is_an_environment_that_raised(houses: Made
 
 
 def test_the_time_to_load_is_none_of_an_answer(houses: Made) -> None:
-    house = houses(f"import time; time.sleep(1.0)\n{THREAD}", "Loud")
-    limits = replace(LIMITS, turn_s=stretched(0.5), first_s=house.waits_s)
+    turn_s = stretched(1.0)
+    house = houses(f"import time; time.sleep({turn_s + 0.5})\n{THREAD}", "Loud")
+    limits = replace(LIMITS, turn_s=turn_s, first_s=house.waits_s)
 
     def play() -> Rollout:
         return played(prompts_of([[]] * 2), Scripted(lambda *_: "a"), limits=limits, home=house.home)
