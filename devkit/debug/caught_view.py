@@ -9,6 +9,7 @@ from devkit.debug.crash_table import clip
 from devkit.debug.naming import Who, count, name_members, short_path
 
 MOST = 5  # lines
+_KEEPERS = ("concurrent/futures/thread.py", "concurrent/futures/process.py")
 MESSAGE = 60  # characters of an exception's message
 
 
@@ -27,7 +28,9 @@ class Row(NamedTuple):
 
     @property
     def where(self) -> str:
-        caught = f"caught at {self.by} · " if self.by != self.at else ""
+        kept = any(file in self.by for file in _KEEPERS)  # for who asks for the result, if anybody does
+        how = f"kept in its future by {self.by}" if kept else f"caught at {self.by}"
+        caught = f"{how} · " if self.by != self.at else ""
         return f"{caught}{name_members(self.members)}"
 
 

@@ -33,7 +33,7 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
         yield str(document["named"])
     if document.get("masked"):
         yield short_places(str(document["masked"]))
-    yield from (str(document[name]) for name in ("remote", "hidden", "late") if document.get(name))
+    yield from (str(document[name]) for name in ("remote", "hidden", "late", "resized") if document.get(name))
     for name in ("unasked", "dropped", "changed", "orphans"):
         yield from map(str, document.get(name) or ())
     if document.get("relative"):
@@ -44,6 +44,7 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     yield from map(_port_clue, document.get("ports") or ())
     if found := document.get("descriptors"):
         yield _open(found)
+        yield from map(str, found.get("kept") or ())
         yield from (f"open {number} times: {name}" for name, number in found["often"].items())
         yield from (f"{number} of these files are in {name}" for name, number in found.get("folders", {}).items())
 

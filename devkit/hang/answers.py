@@ -85,6 +85,7 @@ def read_process(document: Document) -> ProcessFacts:
         running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
         actor_id=str(facts.get("actor_id") or ""),
         concurrency=int(facts.get("concurrency") or 0),
+        grouped=bool(facts.get("grouped")),
         stopped=bool(facts.get("stops")),
         parent=int(who.get("parent") or 0),
         orphaned=bool(facts.get("orphaned")),

@@ -22,7 +22,7 @@ def said(case: Case, busy: Sequence[State]) -> str:
     end = next((end for end in ends if end.waiter.facts.role == "driver"), ends[0])
     stands = f"; {words.do([end.holder])}{words.at(end.holder)}" if end.holder else ""
     them = words.verb(busy, "it", "them")
-    return f", but nobody waits for {them}: {words.name(end.waiter)} waits {chains.said(case, end)}{stands}"
+    return f", but nobody is seen to wait for {them}: {words.name(end.waiter)} waits {chains.said(case, end)}{stands}"
 
 
 def _stands(end: End) -> bool:

@@ -108,7 +108,7 @@ def _taken(case: Case) -> Iterator[_Taken]:
             continue
         before, earlier = case.before.get(end.waiter.facts.id), case.before.get(end.holder.facts.id)
         waited = before is not None and any(each.tasks == end.wait.tasks for each in before.waits)
-        if not waited or earlier is None or end.holder.facts.concurrency != 1:
+        if not waited or earlier is None or end.holder.facts.concurrency != 1 or end.holder.facts.grouped:
             continue
         line, then = _line(end.holder.facts.standing), _line(earlier.standing)
         if line and then and line.endless and then.endless == line.endless and then.at.function == line.at.function:

@@ -242,7 +242,7 @@ def cut_off(
     else:
         hosts = sorted({state.facts.node_ip for state in states})
         ask = f"is there a route between {', '.join(hosts)}?" if len(hosts) > 1 else f"all of them are on {hosts[0]}"
-        text = f"no data gets through: {since}; {ask}"
+        text = f"no data seems to get through: {since}; {ask}"
     lines = (*(words.unheard(each) for each in deaf), *evidence)
     return Verdict("network", text, who, age, lines, case.decided(age or 0.0))
 

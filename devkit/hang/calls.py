@@ -115,7 +115,7 @@ class _Calls:
         held = [each for each in mine if any(each is other for other in stuck)]
         if call is None and not self._moves and _are_all_coroutines(state, held):
             return next((each for each in held if each.wait.holder), held[0])
-        if not held or (call is None and (self._moves or state.facts.concurrency != 1)):
+        if not held or (call is None and (self._moves or state.facts.concurrency != 1 or state.facts.grouped)):
             return None
         if call is not None and runs(call):
             return self._runner(call, mine, held, state)
@@ -139,7 +139,12 @@ class _Calls:
         return held[0] if len(held) == len(mine) >= self._running(state, 1) else None
 
     def _is_full(self, state: State, held: int) -> bool:
-        """Whether so many waits are all the calls that an actor runs, and it can take no more."""
+        """Whether so many waits are all the calls that an actor runs, and it can take no more.
+
+        Of one with concurrency groups nobody says which call is of which.
+        """
+        if state.facts.grouped:
+            return False
         running = self._running(state, held)
         return held >= running and running >= max(state.facts.concurrency, 1)
 

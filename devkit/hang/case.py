@@ -12,6 +12,7 @@ from devkit.hang.standing import Turn
 from devkit.hang.states import State, state_of
 
 CLOCKS = 5.0  # seconds by which those of two machines may differ
+BEHIND = 2  # calls that are named
 PATIENCE = 10.0  # seconds: a wait that is younger may be an ordinary one
 
 
@@ -81,9 +82,13 @@ def case_of(first: Sample, now: Sample, patience: float, seen: Seen = NOTHING) -
 
 
 def _with_tasks(state: State, first: Sample, now: Sample) -> State:
-    """A process that stands at one line in another task than before has done one: it moves."""
+    """A process that stands at one line in another task than before has done one: it moves.
+
+    Also where Ray's table has not got the new one yet.
+    """
     earlier, later = first.tasks.get(state.facts.id), now.tasks.get(state.facts.id)
-    if earlier and later and earlier != later and not state.facts.dead:
+    anew = bool(now.tasks) and state.place is not None
+    if earlier and earlier != later and (later or anew) and not state.facts.dead:
         return replace(state, moved=True)
     return replace(state, about=_rests_with(state, now, bool(earlier and later))) if state.doing == "idle" else state
 
@@ -93,7 +98,12 @@ def _rests_with(state: State, now: Sample, lasts: bool) -> str:
     if lasts:
         return "has begun a call, in no line of the program"
     held = now.held_up.get(state.facts.actor_id) if state.facts.actor_id else None
-    return f"is idle, and {held[0]}, which was called there, waits for its arguments" if held else ""
+    if not held:
+        return ""
+    names = list(dict.fromkeys(now.unsent.get(state.facts.actor_id, ())))
+    more = f" and {len(names) - BEHIND} more" if len(names) > BEHIND else ""
+    behind = f", with {', '.join(names[:BEHIND])}{more} queued behind it" if names else ""
+    return f"is idle, and {held[0]}, which was called there, waits for its arguments{behind}"
 
 
 def _with_ranks(processes: Sequence[ProcessFacts]) -> Iterator[ProcessFacts]:

@@ -145,7 +145,7 @@ def _there(case: Case, end: End) -> str:
     there = sum(call is not None and call.state == "FINISHED" for call in known)
     if not there or end.has_ended:
         return ""
-    return f" ({there} of its {len(known)} results {'is' if there == 1 else 'are'} there)"
+    return f" ({there} of {len(known)} results {'is' if there == 1 else 'are'} there)"
 
 
 def _arguments(case: Case, end: End) -> str:

@@ -20,6 +20,7 @@ from devkit.hang import (
     calls,
     chains,
     circling,
+    enders,
     ends,
     environments,
     families,
@@ -45,8 +46,6 @@ from devkit.hang.states import State, computing
 
 MOST_TOLD = 2  # who waits for something else than who is blamed
 MOST_WORKING = 3  # processes at work, in the evidence
-
-
 CRASHES_SHOWN = 3
 
 
@@ -69,6 +68,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen 
         asking.verdict,
         circling.verdict,
         holding.verdict,
+        starved.once,
         _moving,
         _resources,
         behind.joined,
@@ -87,7 +87,9 @@ def _with_words(found: Verdict, case: Case) -> Verdict:
     at_fault = (blamed.node_ip, blamed.pid) if blamed else None
     state = next((each for each in case.states if (each.facts.node_ip, each.facts.pid) == at_fault), None)
     if state is None:
-        return found
+        return (
+            replace(found, evidence=(*found.evidence, *keeping.of_holders(case))) if found.kind == "resource" else found
+        )
     wrote = (f"{words.name(state)} last wrote: {line}" for line in state.facts.wrote if found.hang)
     return replace(found, evidence=(*found.evidence, *keeping.evidence(case, state), *wrote))
 
@@ -178,7 +180,7 @@ def _moving(case: Case) -> Verdict | None:
         aside_of = aside.said(case, busy)
         endless = _is_open(case, shown) and case.decided(0.0, circling.TIMES)
         what = "cannot tell" if endless or (aside_of and case.decided(0.0)) else "no hang"
-        sentence = f"{what}: {words.they(shown, 'is', 'are')} working{place}{_in_vain(case, shown)}"
+        sentence = f"{what}: {words.at_it(shown)}{place}{_in_vain(case, shown)}"
     others = [state for state in case.states if state not in busy]
     at_work = (_NO_END, *_at_work(case, busy), *words.waits(others, chains.awaited(case)))
     notes = (*resources.notes(case.now), *(() if advanced else at_work))
@@ -317,15 +319,16 @@ def _standing(case: Case) -> Verdict:
     suspects = workers if any(not case.is_child(each) for each in workers) else leaves
     first = min(suspects, key=likely)
     alike = [each for each in suspects if _is_like(each, first)]
-    line, kind = ends.follow(case, first), _standing_kind(first)
+    line, kind, called = ends.follow(case, first), _standing_kind(first), ""
     if first.doing == "io":
         kind = "deadlock" if line.closed else kind
-        text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line}"
+        text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line.of(alike, first)}"
     else:
-        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}"
+        called = enders.said(case, first)
+        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}{called}"
     cause = reasons.cause(first) if first.doing == "wait" else ""
     why = reasons.ended(first) if first.doing in ("wait", "sleep", "io") and not cause else ""
-    whom = "them" if len(alike) > 1 else words.name(first) if line.hops or why else "it"
+    whom = "them" if len(alike) > 1 else words.name(first) if line.hops or why or called else "it"
     tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited, whom)
     culprit = words.culprit((not line.closed and line.last) or first)
     return Verdict(kind, f"no progress: {cause}{text}{why}{tail}", culprit, None, evidence, decided)
@@ -356,8 +359,8 @@ def _who_waits(
     """Those who wait for who is blamed, as far as is known, and for what the others wait."""
     askers = [state for state in waiters if state.asks]
     waiters = [state for state in waiters if not state.asks]
-    theirs = {state.facts.id for state in blamed} | {""}
-    direct = [state for state in waiters if awaited.get(state.facts.id, ("", ""))[1] in theirs]
+    theirs = {state.facts.id for state in blamed}
+    direct = [state for state in waiters if state.facts.id not in awaited or awaited[state.facts.id][1] in theirs]
     others = [state for state in waiters if state not in direct]
     wait = words.they(direct, "waits", "wait", blamed) if direct else ""
     text = f", and {wait} for {_which(direct, blamed, awaited)}{whom}" if direct else ""

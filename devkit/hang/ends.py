@@ -53,6 +53,13 @@ class Line(NamedTuple):
         closed = ": they wait for each other" if self.closed else ""
         return "".join(f"; {hop}" for hop in hops) + _knotted(self.knot) + closed + _far(self.far)
 
+    def of(self, alike: Sequence[State], first: State) -> str:
+        """Behind the names of several that wait for the like: whose other end that is."""
+        text = str(self)
+        return (
+            text if len(alike) == 1 else text.replace("; its other end", f"; of {words.name(first)}, the other end", 1)
+        )
+
 
 def _far(found: Sequence[FarEnd]) -> str:
     """
@@ -150,7 +157,8 @@ def _hop(case: Case, state: State) -> Hop | None:
         holder = _only([each for each in _neighbours(case, state) if thread.target in each.facts.files])
         return Hop(holder, "{} holds it", is_lock=True) if holder else None
     end = _at_its_pipes(case, state)
-    return Hop(end, "its other end is {}'s") if end else None
+    alone = end is not None and not _without_devkit(case, state) and len(_who_may(case, state)) < 2
+    return Hop(end, f"its other end is {{}}'s{'' if alone else ' (and that of others)'}") if end else None
 
 
 def _serves(case: Case, owner: State, address: str, asks: State) -> str:
@@ -183,6 +191,16 @@ def _at_its_pipes(case: Case, state: State) -> State | None:
     """Who is at the other end of a pipe that it waits on."""
     thread = state.facts.thread
     return next((end for pipe in (thread.pipes if thread else ()) if (end := _at_pipe(case, state, pipe))), None)
+
+
+def _who_may(case: Case, state: State) -> list[State]:
+    """All who have the other end of a pipe that it waits on, forked children that inherited it among them."""
+    pipes = state.facts.thread.pipes if state.facts.thread else ()
+    wanted = {pipe: {"r": "w", "w": "r"}.get(state.facts.pipes.get(pipe, ""), "") for pipe in pipes}
+    has = (
+        (one, one.facts.pipes.get(pipe, ""), end) for one in _neighbours(case, state) for pipe, end in wanted.items()
+    )
+    return list({one.facts.id: one for one, mode, end in has if mode and end in mode}.values())
 
 
 def _at_pipe(case: Case, state: State, pipe: str) -> State | None:

@@ -273,6 +273,7 @@ class ProcessFacts:
     running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call
     actor_id: str = ""  # empty: it is no actor
     concurrency: int = 0  # how many calls its actor takes at once; 0: not known
+    grouped: bool = False  # calls of some of its methods take slots of their own
     stopped: bool = False  # by a debugger
     parent: int = 0  # pid of the process of the job that it descends from; 0: of none
     orphaned: bool = False  # who started it, a shell for one, has ended
@@ -387,4 +388,8 @@ class Sample:
     calls: Mapping[str, Call] = field(default_factory=dict)  # by id: those that somebody waits for
     running: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: its calls that have begun
     held_up: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: calls without their arguments
+    unsent: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # by actor with such: calls that are not sent yet
+    queued: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: calls that it has not begun
     tasks: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by process: tasks of Ray that run in it

@@ -44,7 +44,12 @@ def families(case: Case) -> list[Family]:
         for children in sorted(found.values(), key=len, reverse=True)
         if (owner := _owner(children[0])) in parents
     ]
-    return [each for each in known if each.parent.doing in WAITING]
+    return [each for each in known if each.parent.doing in WAITING and not _may_rest(each)]
+
+
+def _may_rest(family: Family) -> bool:
+    """Of children in a call of C beside a parent that sleeps nobody knows that it is for them."""
+    return family.parent.doing == "sleep" and family.children[0].about == IN_C
 
 
 def verdict(case: Case) -> Verdict | None:
@@ -85,6 +90,9 @@ def _cause(case: Case, state: State) -> str:
     if _waits_for_turn(state):
         siblings = [each for each in case.states if each.facts.fork is not None and _owner(each) == _owner(state)]
         return _TURN if all(map(_waits_for_turn, siblings)) else ""
+    if _waits_for_shared(state):  # a sibling at work may have it
+        siblings = [each for each in case.states if each.facts.fork is not None and _owner(each) == _owner(state)]
+        return state.about if all(map(_waits_for_shared, siblings)) else ""
     if state.doing == "wait" and state.about == IN_C:
         return _IN_C
     if state.doing == "wait" and state.about == UNREAD:
@@ -94,6 +102,12 @@ def _cause(case: Case, state: State) -> str:
 
 def _waits_for_turn(state: State) -> bool:
     return state.doing == "wait" and state.about == READERS_TURN and not state.moved
+
+
+def _waits_for_shared(state: State) -> bool:
+    """For a lock: at an event or a semaphore children rest that have nothing to do."""
+    is_lock = state.about.startswith("a multiprocessing.") and state.about.endswith("that is taken")
+    return state.doing == "wait" and is_lock and not state.moved
 
 
 def _orphan(state: State) -> LockWait | None:
@@ -114,6 +128,8 @@ def _why(state: State, many: bool) -> str:
         turn = READERS_TURN.replace("its", "their", 1) if many else READERS_TURN
         kept = "no forked child that lives has it; who had it may have ended and kept it, as after a kill"
         return f"{'wait' if many else 'waits'} for {turn}{words.at(state)}: {kept}"
+    if _waits_for_shared(state):
+        return f"{'wait' if many else 'waits'} for {state.about}{words.at(state)}"
     if state.about == IN_C:
         lacks = "it may be for threads of a native library, such as OpenMP's, which are not in a forked child"
         return f"{'wait' if many else 'waits'} in a call of C{words.at(state)}: {lacks}"
@@ -127,8 +143,8 @@ def _why(state: State, many: bool) -> str:
     waits = f"{'wait' if many else 'waits'} for a lock{words.at_frame(orphan.at)}"
     they, owners = ("they were", "a child") if many else ("it was", "the child")
     then = orphan.then
-    held = f"thread {then[0]}, which takes it{words.at_frame(then[1])}, held it" if then else "it was held"
-    return f"{waits}: {held} when {they} forked, and no thread of {owners} holds it"
+    held = f", as by thread {then[0]}, which takes it{words.at_frame(then[1])}" if then else ""
+    return f"{waits}: it was held when {they} forked{held}, and no thread of {owners} holds it"
 
 
 def _calls(state: State) -> Iterator[str]:

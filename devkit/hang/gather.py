@@ -21,7 +21,7 @@ from devkit.debug.stacks import nobody
 from devkit.errors import DevkitError, UsageError
 from devkit.hang import circling
 from devkit.hang.answers import read_sample
-from devkit.hang.calls import OWN_PART
+from devkit.hang.calls import OWN_PART, QUEUED
 from devkit.hang.case import NOTHING, PATIENCE
 from devkit.hang.diagnose import diagnose
 from devkit.hang.facts import Call, CrashFacts, Holder, NamedActor, NodeFacts, Pending, ProcessFacts, Room, Sample
@@ -98,7 +98,9 @@ class Sampler:
             known, running = calls(self._source, sample)
             found = named(self._source) if any(each.lookups for each in sample.processes) else ()
             tasks, held_up = running_tasks(self._source, self.job), without_arguments(self._source, self.job)
-            sample = replace(sample, calls=known, running=running, held_up=held_up, named=found, tasks=tasks)
+            waiting = queued(self._source, self.job) if any(each.inner for each in sample.processes) else {}
+            sample = replace(sample, calls=known, running=running, queued=waiting)
+            sample = replace(sample, held_up=held_up, named=found, tasks=tasks)
         return sample, answer
 
     def _stores(self) -> Stores:
@@ -228,10 +230,29 @@ def calls(source: RowTables, sample: Sample) -> tuple[dict[str, Call], Names]:
 
 def without_arguments(source: RowTables, job: str) -> Names:
     """By actor, its calls that wait for an argument; one that is to be tried again is listed so, too, and does not."""
+    return _by_actor(source, job, "PENDING_ARGS_AVAIL")
+
+
+def unsent(source: RowTables, job: str) -> Names:
+    """By actor, its calls that have their arguments and were not sent yet: Ray sends those of a caller in turn."""
+    return _by_actor(source, job, "PENDING_NODE_ASSIGNMENT")
+
+
+def _by_actor(source: RowTables, job: str, state: str) -> Names:
     found: dict[str, list[str]] = {}
-    for row in source.tasks(("job_id", "=", job), ("state", "=", "PENDING_ARGS_AVAIL")):
+    for row in source.tasks(("job_id", "=", job), ("state", "=", state)):
         if row.type == ACTOR_TASK and not row.attempt_number:
             found.setdefault(row.actor_id, []).append(row.name or row.func_or_class_name)
+    return {actor: tuple(names) for actor, names in found.items()}
+
+
+def queued(source: RowTables, job: str) -> Names:
+    """By actor, the calls that have come to it, and that it has not begun."""
+    found: dict[str, list[str]] = {}
+    for state in QUEUED:
+        for row in source.tasks(("job_id", "=", job), ("state", "=", state)):
+            if row.type == ACTOR_TASK:
+                found.setdefault(row.actor_id, []).append(row.name or row.func_or_class_name)
     return {actor: tuple(names) for actor, names in found.items()}
 
 

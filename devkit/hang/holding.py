@@ -24,7 +24,9 @@ def verdict(case: Case) -> Verdict | None:
     theirs, awaited = {state.facts.id for state in alike}, chains.awaited(case)
     waiting = [state for state in case.states if awaited.get(state.facts.id, ("", ""))[1] in theirs]
     lock = f"one call{words.at(first)} has held {'its' if len(alike) == 1 else 'their'} Python's lock (the GIL)"
-    text = f"{words.they(alike, 'does', 'do')} not respond: {lock} for {words.span(case.seconds)}, and computes"
+    text = (
+        f"{words.they(alike, 'does', 'do')} not respond: {lock} for at least {words.span(case.seconds)}, and computes"
+    )
     if waiting:
         text += f"; {words.they(waiting, 'waits', 'wait')} for {words.named(alike)}"
     evidence = (*words.waits(case.states, awaited), _MAY_BE_WORK)

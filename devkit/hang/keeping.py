@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from devkit.debug.naming import short_path
+from devkit.debug.stack_groups import Frame
 from devkit.hang import lines, words
 from devkit.hang.case import Case
 from devkit.hang.standing import Values
@@ -13,6 +14,7 @@ from devkit.hang.states import State
 FUNCTIONS = 2  # of a process, whose variables are shown
 ACTORS = 3  # classes of actors, besides that of who is to blame
 SHOWN = 4  # actors of one class
+DIFFERENT = 3  # values of a variable of several calls
 
 
 def evidence(case: Case, blamed: State) -> Iterator[str]:
@@ -26,15 +28,40 @@ def evidence(case: Case, blamed: State) -> Iterator[str]:
         yield _attributes(alike)
 
 
+def of_holders(case: Case) -> Iterator[str]:
+    """Of the actors that hold what others ask Ray for, class by class: how these differ may say which is left over."""
+    places = {holder.place for holder in case.now.holders}
+    classes: dict[str, list[State]] = {}
+    for state in case.states:
+        if state.facts.keeps and state.facts.actor_id in places:
+            classes.setdefault(state.facts.role, []).append(state)
+    yield from (_attributes(alike) for alike in list(classes.values())[:ACTORS])
+
+
 def _of(state: State) -> Iterator[str]:
     if state.facts.keeps:
         yield _attributes([state])
     stacks = sorted(state.facts.standing, key=lambda stack: stack.lines[0].at != state.place)
-    first = {stack.lines[0].at: stack.lines[0] for stack in reversed(stacks)}
-    known = [line for line in reversed(first.values()) if line.keeps]
-    for line in known[:FUNCTIONS]:
-        at = f"{short_path(line.at.file)}:{line.at.line} in {line.at.function}"
-        yield f"{lines.INDENT if state.facts.keeps else f'{words.name(state)} '}at {at}: {_said(line.keeps)}"
+    places: dict[Frame, list[Values]] = {}
+    for stack in stacks:
+        places.setdefault(stack.lines[0].at, []).append(stack.lines[0].keeps)
+    known = [(place, kept) for place, kept in places.items() if any(kept)]
+    for place, kept in known[:FUNCTIONS]:
+        at = f"{short_path(place.file)}:{place.line} in {place.function}"
+        yield f"{lines.INDENT if state.facts.keeps else f'{words.name(state)} '}at {at}: {_of_several(kept)}"
+
+
+def _of_several(kept: Sequence[Values]) -> str:
+    """Of several calls that stand at one line.
+
+    >>> _of_several([(("i", "1"), ("n", "4")), (("i", "2"), ("n", "4"))])
+    'i = 1 or 2, n = 4'
+    """
+    names = dict.fromkeys(name for values in kept for name, _ in values)
+    known = [dict(values) for values in kept]
+    found = ((name, list(dict.fromkeys(each[name] for each in known if name in each))) for name in names)
+    parts = ((name, values[:DIFFERENT], len(values) - DIFFERENT) for name, values in found)
+    return ", ".join(f"{name} = {' or '.join(shown)}{f' or {more} more' * (more > 0)}" for name, shown, more in parts)
 
 
 def _attributes(states: Sequence[State]) -> str:

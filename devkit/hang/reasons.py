@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devkit.debug.inworker.words import CONNECTION, QUEUED
 from devkit.debug.naming import count
 from devkit.debug.stack_groups import LOOP_THREAD
 from devkit.hang import lines
@@ -9,6 +10,8 @@ from devkit.hang.facts import Ended, InnerWait
 from devkit.hang.standing import Line
 from devkit.hang.states import State, inner_wait
 from devkit.hang.words import at_frame, name
+
+_TELLING = (CONNECTION, QUEUED)  # why a wait of the kind does not end
 
 
 def cause(state: State) -> str:
@@ -48,7 +51,7 @@ def why(state: State) -> str:
     if inner is None:
         return held_up(state) if state.doing == "io" else ""
     slots = state.facts.concurrency
-    if 1 < slots <= inner.count - inner.side and not inner.holder:
+    if 1 < slots <= inner.count - inner.side and not inner.holder and not state.facts.grouped:
         rest = "the others cannot come" if "Barrier" in inner.what else "no other call can begin"
         return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}{lines.kept(inner)}"
     whom = "threads" if inner.side == inner.count else "calls" if not inner.side else "calls and threads"
@@ -112,7 +115,8 @@ def _handles(state: State) -> str:
 
 def _of_its_parts(state: State, inner: InnerWait) -> str:
     """For what those calls wait that one waits for together, where that is known."""
-    below = [each for each in state.facts.inner if each is not inner and (each.holder or each.free)]
+    telling = (each for each in state.facts.inner if each.holder or each.free or each.what.startswith(_TELLING))
+    below = [each for each in telling if each is not inner]
     if not inner.what.startswith(("asyncio.gather", "asyncio.wait")) or len(below) != 1:
         return ""
     each = below[0]

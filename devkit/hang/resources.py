@@ -91,11 +91,11 @@ def _kind(same: Sequence[Holder], rests: bool, pids: Mapping[str, int]) -> str:
     one, many = same[0], len(same) > 1
     known = [str(pids[each.place]) for each in same if each.place in pids]
     who = f" (pid{'s' * many} {', '.join(known)})" if rests and len(known) == len(same) <= HOLDERS_SHOWN else ""
-    does = f"{', which are' if many else ', which is'} idle{who}" if rests else ""
+    how = "idle " if rests else ""
     if not many:
-        return f"{_holds(one)}{does}"
+        return f"the {how}{_holds(one, who).removeprefix('the ')}"
     of = f"{one.job_id}, which has ended, still" if one.ended else one.job_id
-    return f"{len(same)} {one.kind}s {one.name} of job {of} hold {amount(one.resources)} each{does}"
+    return f"{len(same)} {how}{one.kind}s {one.name}{who} of job {of} hold {amount(one.resources)} each"
 
 
 HEADED = 3  # kinds of holders in a sentence
@@ -116,8 +116,13 @@ def _starting(
         return Verdict("moves", text, what, None, evidence, decided)
     said = [f"the raylet of {node.ip} wrote: {node.said[-1]}" for node in now.nodes if node.said]
     text = f"no progress: resources are free, and Ray has been starting {names} for {now.time - first.time:.0f} s, "
-    text += f"but no process for it comes up; {said[0] if said else 'a runtime_env that is being installed takes time'}"
+    text += f"but no process for it comes up; {said[0] if said else _UNSEEN}"
     return Verdict("stuck", text, what, None, (*said, *evidence))
+
+
+_UNSEEN = (
+    "a runtime_env that is being installed takes time, and a scheduling strategy may want a node that is not there"
+)
 
 
 def _has_room(each: Pending) -> bool:
@@ -155,13 +160,13 @@ def _wants(each: Pending, holder: Holder) -> bool:
     return any(bundle.get(name) for name in holder.resources for bundle in each.bundles)
 
 
-def _holds(holder: Holder) -> str:
+def _holds(holder: Holder, who: str = "") -> str:
     """
     >>> _holds(Holder("Keeper", "01000000", True, {"GPU": 1.0}))
     'the actor Keeper of job 01000000, which has ended, still holds 1 GPU'
     """
     of = f"{holder.job_id}, which has ended, still" if holder.ended else holder.job_id
-    return f"the {holder.kind} {holder.name} of job {of} holds {amount(holder.resources)}"
+    return f"the {holder.kind} {holder.name}{who} of job {of} holds {amount(holder.resources)}"
 
 
 def notes(now: Sample) -> Iterator[str]:

@@ -26,8 +26,18 @@ def verdict(case: Case) -> Verdict | None:
     return Verdict("idle", text, None, None, words.waits(others), case.decided(0.0))
 
 
+def once(case: Case) -> Verdict | None:
+    """Where nobody moves, and some answered before and not now: no sign of work, and a later look tells more."""
+    late = [each for each in case.states if each.doing == "silent" and each.moved]
+    others = [each for each in case.states if each not in late]
+    if not late or any(each.moved or each.doing == "busy" or each.works_beside for each in others):
+        return None
+    text = f"cannot tell: {words.named(late)} did not answer in time, as where a machine is too busy; ask again"
+    return Verdict("moves", text, words.culprit(late[0]), None, words.waits(others), decided=False)
+
+
 def _is_mute(state: State) -> bool:
     return not state.facts.answers and state.facts.seen and state.doing in _MUTE
 
 
-__all__ = ["verdict"]
+__all__ = ["once", "verdict"]

@@ -207,7 +207,10 @@ def inner_wait(state: State) -> InnerWait | None:
 
 
 def _polled(state: State) -> str:
-    return next((each.said for each in state.facts.polls if each.at == state.place), "")
+    found = next((each for each in state.facts.polls if each.at == state.place), None)
+    if found is None:
+        return ""
+    return found.said if found.by.file == found.at.file else f"{found.said} of {found.by.function}"
 
 
 def _io(call: str, target: str) -> str:

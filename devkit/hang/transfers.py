@@ -110,7 +110,9 @@ def _mismatched(case: Case, ends: Sequence[Transfer]) -> Verdict | None:
 def _why_apart(one: Transfer, other: Transfer) -> str:
     """Why neither can end; empty where they may be the same transfer."""
     if one.op == other.op:
-        return f"both {'send' if one.op == SEND else 'receive'}, and nobody {'receives' if one.op == SEND else 'sends'}"
+        return (
+            f"both {'send' if one.op == SEND else 'receive'}, and neither {'receives' if one.op == SEND else 'sends'}"
+        )
     return "the tags differ" if one.tag != other.tag else ""
 
 

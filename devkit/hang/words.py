@@ -123,6 +123,13 @@ def do(states: Sequence[State]) -> str:
     return f"{they(states, first, _MANY.get(first, first))} {rest}".rstrip()
 
 
+def at_it(shown: Sequence[State]) -> str:
+    """Who waits by now, and was elsewhere before, may have got on."""
+    if all(state.waits_for_others and not state.works_beside for state in shown):
+        return f"{they(shown, 'has', 'have')} come to a new wait"
+    return f"{they(shown, 'is', 'are')} working"
+
+
 def rests(state: State) -> str:
     """Of one that stands in no line of the program."""
     return state.about or DOES["idle"]

@@ -33,6 +33,7 @@ MESSAGE_LINES = 12
 FRAMES = 8
 FOLLOWED = 8
 _ID = re.compile(r"^(worker-[0-9a-f]{8})[0-9a-f]{20,}")
+_NO_NUMBER = re.compile(r"\b(?:nan|inf|infinite|not a number|not finite|non-finite)\b", re.IGNORECASE)
 OTHERS = 8
 SOON = 0.1  # seconds
 QUOTED = 100  # characters of one error in another
@@ -63,7 +64,11 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         lines += [Text(), *_cause(left, found.ended, heading, cwd)]
     lines += [*_followed(found.followed), *_logged(found, cwd)]
     if given := warned(left.files):
-        lines += [Text(), Text("warned in this job:"), *(Text(f"  {line}", "dim") for line in _warnings(given, cwd))]
+        lines += [
+            Text(),
+            Text(_warned_heading(found.cause)),
+            *(Text(f"  {line}", "dim") for line in _warnings(given, cwd)),
+        ]
     return Text("\n").join([*lines, *_notes(left)])
 
 
@@ -155,6 +160,12 @@ def _logged_line(group: Sequence[Problem], found: FirstError, cwd: str | None) -
     when = "  (before it)" if before and not _is_in(first, found.cause) else ""
     many = f"{len(group)} x " if len(group) > 1 else ""
     return f"{many}{_short(first.best.raised.said)}{at}{when}"
+
+
+def _warned_heading(cause: Problem) -> str:
+    """With the way from a number that is none to where it may come from, as weights go from one process to others."""
+    is_of_numbers = _NO_NUMBER.search(cause.best.raised.message) is not None
+    return f"warned in this job{', where what is not a number may come from' if is_of_numbers else ''}:"
 
 
 def _warnings(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:

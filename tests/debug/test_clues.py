@@ -289,3 +289,63 @@ def test_text_that_is_no_files_is_no_files_fault() -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("{")
     assert "misfits" not in told(caught.value)
+
+
+# ---- a container that another call changes while a loop goes over it
+
+
+class Fleet:
+    def __init__(self) -> None:
+        self.replicas = {"a": 1, "b": 2}
+
+    def register(self, name: str) -> None:
+        self.replicas[name] = 3
+
+    def forget(self, name: str) -> None:
+        del self.replicas[name]
+
+    async def broadcast(self) -> None:
+        for _, _each in self.replicas.items():
+            await asyncio.sleep(0)
+
+    def other(self, others: dict[str, int]) -> None:
+        others["c"] = self.replicas["a"]
+
+
+class OtherFleet:
+    def __init__(self) -> None:
+        self.replicas: dict[str, int] = {}
+
+    def register(self) -> None:
+        self.replicas["a"] = 1
+
+
+def test_which_lines_change_what_a_loop_goes_over() -> None:
+    async def main(fleet: Fleet) -> None:
+        going = asyncio.create_task(fleet.broadcast())
+        await asyncio.sleep(0)
+        fleet.register("c")
+        await going
+
+    with pytest.raises(RuntimeError, match="changed size") as caught:
+        asyncio.run(main(Fleet()))
+    first = Fleet.__init__.__code__.co_firstlineno
+    file = Path(__file__).name
+    assert told(caught.value)["resized"] == (
+        f"self.replicas is changed at {file}:{first + 4} in Fleet.register and {file}:{first + 7} in Fleet.forget; "
+        f"the loop awaits at {file}:{first + 11}, where other calls go on"
+    )
+    assert printed(crash_page(take(caught.value), [], 0.0)).count("self.replicas is changed at") == 1
+    assert "resized" not in told(RuntimeError("dictionary changed size during iteration")), "of which nothing is known"
+    assert "resized" not in told(caught.value, light=True)
+
+
+def test_a_loop_over_what_has_no_name_tells_nothing() -> None:
+    def fails() -> None:
+        known = {1: 1}
+        for each in iter(known):
+            known[each + 1] = each
+
+    with pytest.raises(RuntimeError, match="changed size") as caught:
+        fails()
+    assert "resized" not in told(caught.value)

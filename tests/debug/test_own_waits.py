@@ -7,6 +7,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import linecache
+import multiprocessing
 import sys
 import threading
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import counterparts, primitives
+from devkit.debug.inworker import counterparts, primitives, waits
 from devkit.debug.inworker.words import ASLEEP
 from tests.debug.conftest import eventually
 from tests.debug.test_primitives import in_a_loop, run, seen
@@ -219,6 +220,28 @@ def test_what_could_end_a_wait_without_being_called_by_name(wait: str, how: str,
         assert found["how"] in (how, "put into")
 
 
+@pytest.mark.parametrize(
+    ("made", "wait", "told"),
+    [
+        (lambda: threading.Barrier(2), "it.wait()", False),
+        (threading.Event, "it.wait()", True),
+        (lambda: multiprocessing.get_context("fork").Lock(), "it.acquire()", True),
+        (concurrent.futures.Future, "it.get()", False),
+    ],
+)
+def test_of_what_nobody_sets_or_fills_no_line_is_looked_for(made: Any, wait: str, told: bool) -> None:
+    """Who waits at a barrier is let go by others that wait there."""
+    text = "def here(it):\n    yield\n\ndef other(it):\n    it.set(), it.put(1), it.release()\n"
+    name = f"<of nobody {wait} {told}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    space: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), space)
+    coroutine = space["here"](made())
+    next(coroutine)
+    found = counterparts.of(ast.parse(wait).body[0], coroutine.gi_frame, {})
+    assert (found is not None) == told, found
+
+
 def test_a_child_of_asyncio_and_its_output() -> None:
     async def main() -> dict[str, str]:
         child = await asyncio.create_subprocess_exec(
@@ -256,3 +279,43 @@ def test_a_task_that_is_awaited_is_named() -> None:
 
     found = in_a_loop(made)[0]
     assert found["what"].startswith("the asyncio task inner, which is at test_own_waits.py:"), found
+
+
+@pytest.mark.parametrize(
+    ("how", "ends"),
+    [
+        ("await asks()", False),
+        ("await asyncio.wait_for(asks(), 60)", True),
+        ("await asyncio.wait_for(asks(), None)", False),
+        ("async with asyncio.timeout(60):\n    await asks()", True),
+        ("async with asyncio.timeout(None):\n    await asks()", False),
+    ],
+)
+def test_a_coroutine_that_a_time_out_ends_does_not_wait_for_ever(how: str, ends: bool) -> None:
+    """Two actors that await each other are in no deadlock where one gives up after a minute."""
+
+    class Reference:
+        def task_id(self) -> bytes:
+            return b"\x07" * 24
+
+    class Kept:
+        object_ref = Reference()
+
+    async def asks() -> None:
+        future, kept = asyncio.get_running_loop().create_future(), Kept()
+        future.add_done_callback(lambda _: kept)
+        await future
+
+    async def main() -> list[Document]:
+        known: dict[str, Any] = {"asyncio": asyncio, "asks": asks}
+        body = "\n".join(f"    {line}" for line in how.splitlines())
+        exec(f"async def waits():\n{body}", known)
+        task = asyncio.create_task(known["waits"]())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        found = waits.of_process({}, {})
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return found
+
+    assert [each["ends"] for each in asyncio.run(main())] == [ends]

@@ -12,7 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,6 +133,39 @@ def test_jobs_that_wait_for_jobs_of_their_own_pool(run: Any) -> None:
     for job in jobs:
         job.cancel()
     pool.shutdown()
+
+
+def test_jobs_that_wait_for_jobs_of_their_own_event_loops_pool() -> None:
+    """Given two threads that wait for coroutines, each of which has a job for a third."""
+    loop, both, asked = asyncio.new_event_loop(), threading.Barrier(2), []
+    loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(2))
+    runs = threading.Thread(target=loop.run_forever)
+    runs.start()
+
+    async def inner() -> int:
+        return await asyncio.to_thread(int)
+
+    def outer() -> int:
+        both.wait()
+        asked.append(asyncio.run_coroutine_threadsafe(inner(), loop))
+        return asked[-1].result()
+
+    for _ in range(2):
+        loop.call_soon_threadsafe(loop.run_in_executor, None, outer)
+
+    def look() -> Document | None:
+        told = primitives.describe(*locks.innermost("devkit"))
+        return next((each for each in told if "queued in a pool" in each["what"] and each["count"] == 2), None)
+
+    found = eventually(look, "two that wait", 20)
+    assert found["what"].endswith("queued in a pool, all 2 threads of which wait for other futures")
+    assert found["call"].endswith("inner")
+    for each in asked:
+        each.cancel()
+    asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    runs.join()
+    loop.close()
 
 
 def test_a_queue_that_nobody_reads_keeps_who_has_put_into_it(run: Any) -> None:
@@ -369,6 +404,50 @@ def test_who_waits_for_its_turn_to_read_from_a_queue_of_several_processes(run: A
     items.join_thread()
 
 
+CONTEXT = multiprocessing.get_context("fork")
+
+
+@pytest.mark.parametrize(
+    ("made", "waits", "ends", "what"),
+    [
+        ("Lock", lambda it: it.__enter__(), lambda it: it.release(), "a multiprocessing.Lock that is taken"),
+        ("Lock", lambda it: it.acquire(), lambda it: it.release(), "a multiprocessing.Lock that is taken"),
+        (
+            "Semaphore",
+            lambda it: it.acquire(),
+            lambda it: it.release(),
+            "a multiprocessing.Semaphore with no permit left",
+        ),
+        ("Event", lambda it: it.wait(), lambda it: it.set(), "a multiprocessing.Event that is not set"),
+        ("Queue", lambda it: it.put(1), lambda it: it.get(), "room in a multiprocessing queue that is full (1)"),
+    ],
+    ids=["with", "acquire", "semaphore", "event", "queue"],
+)
+def test_what_processes_share(run: Any, made: str, waits: Any, ends: Any, what: str) -> None:
+    """Whoever had it before has ended, or is another process."""
+    it: Any = getattr(CONTEXT, made)(*([1] if made == "Queue" else []))
+    if made == "Queue":
+        it.put(0)
+    elif made != "Event":
+        killed = CONTEXT.Process(target=lambda: (it.acquire(), os._exit(0)))
+        killed.start()
+        killed.join()
+    done = threading.Event()
+
+    def stands() -> None:
+        waits(it)
+        done.set()
+
+    run(stands)
+    assert seen(primitives.describe, "stands")["what"] == what
+    ends(it)
+    assert done.wait(20)
+    if made == "Queue":
+        it.get()
+        it.close()
+        it.join_thread()
+
+
 def leaves(value: int) -> int:
     if value == 3:
         raise SystemExit(7)
@@ -444,6 +523,7 @@ class Loops:
         self.rows: list[int] = []
         self.api_key = "sk-abcdef"
         self.total = 0
+        self.lock = Path()
 
     def for_a_flag(self) -> None:
         while not self.ready and len(self.rows) < 3 and self.api_key:
@@ -464,6 +544,10 @@ class Loops:
             pause += min(0.0, pause)
             self.total += len(self.api_key)
             time.sleep(pause)
+
+    def for_a_file(self) -> None:
+        while os.path.exists(self.lock) and not self.ready:
+            time.sleep(0.05)
 
     def for_nothing(self) -> None:
         while True:
@@ -496,6 +580,14 @@ def test_what_a_loop_adds_up_is_told_and_not_its_turns_nor_the_length_of_its_sle
     first = seen(polls.describe, "adds_up")["sums"]
     assert first
     eventually(lambda: seen(polls.describe, "adds_up")["sums"] != first, "another sum")
+
+
+def test_a_file_that_a_loop_looks_for_is_told_with_its_age(run: Any, loops: Loops, tmp_path: Path) -> None:
+    loops.lock = tmp_path / "lock"
+    loops.lock.touch()
+    os.utime(loops.lock, (0.0, datetime(2026, 1, 2, 3, 4, 5).timestamp()))
+    run(loops.for_a_file)
+    assert seen(polls.describe, "for_a_file")["values"]["self.lock"].endswith("there since 2026-01-02 03:04:05")
 
 
 def test_what_would_end_a_loop_without_a_condition(run: Any, loops: Loops) -> None:

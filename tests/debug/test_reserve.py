@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from devkit.debug.crash_page import clues_of
-from devkit.debug.inworker import reserve
+from devkit.debug.inworker import open_objects, reserve
+from devkit.debug.inworker.lineage import places_of
 
 # @leak is the program's own `open`, which is told that there are no more; nothing that a snapshot needs is loaded yet.
 PROGRAM = """
@@ -54,7 +58,8 @@ def test_a_crash_for_want_of_descriptors_is_kept_with_what_is_open(tmp_path: Pat
     assert opened["often"] == {str(program): int(done.stdout)}
     lines = list(clues_of(first))
     assert lines[0].startswith("open: ") and " of 64 file descriptors: " in lines[0] and "20 Unix sockets" in lines[0]
-    assert lines[1] == f"open {done.stdout.strip()} times: {program}"
+    assert lines[1:3] == [f"{done.stdout.strip()} open at files[...]", "20 open at clients[...][...]"]
+    assert lines[3] == f"open {done.stdout.strip()} times: {program}"
 
 
 def test_a_number_that_the_program_has_taken_over_is_left_alone(tmp_path: Path) -> None:
@@ -85,3 +90,39 @@ def test_what_a_process_has_open_stays_open() -> None:
     before = set(os.listdir("/proc/self/fd"))
     assert reserve.what_is_open()["open"] > 0
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_where_what_is_open_is_kept_is_told() -> None:
+    """Given sessions whose `close` closes nothing, a loop over others, and one socket that is closed."""
+
+    class Session:
+        def __init__(self) -> None:
+            self.agent, self.tool = socket.socketpair()
+            self.closed = False
+
+    class Service:
+        def __init__(self) -> None:
+            self.sessions = {at: Session() for at in range(4)}
+            self.me, self.log = self, Path(__file__).open()  # noqa: SIM115
+
+    def fails(self: Service) -> None:
+        raise OSError(24, "Too many open files")
+
+    service = Service()
+    for each in service.sessions.values():
+        each.closed = True
+    service.sessions[0].tool.close()
+    with pytest.raises(OSError, match="Too many") as caught:
+        fails(service)
+    frames = [frame for frame, _ in places_of(caught.value.__traceback__)][:1]
+    assert open_objects.said(frames) == [
+        "4 open at self.sessions[...].agent, each of an object that has closed = True",
+        "3 open at self.sessions[...].tool, each of an object that has closed = True",
+    ]
+    service.sessions[1].closed = False
+    assert "3 of them of objects that have closed = True" in open_objects.said(frames)[0]
+    service.log.close()
+    for one in service.sessions.values():
+        one.agent.close()
+        one.tool.close()
+    assert open_objects.said(frames) == []

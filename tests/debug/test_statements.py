@@ -229,7 +229,12 @@ def test_arrays_by_their_shape_and_nothing_of_what_says_nothing() -> None:
     torch, numpy = pytest.importorskip("torch"), pytest.importorskip("numpy")
     assert expressions.told(torch.zeros(3, 4)) == "tensor [3, 4] float32"
     assert expressions.told(torch.tensor(0.5)) == "tensor 0.5"
-    assert expressions.told(numpy.zeros(3)) == "array [3] float64"
+    assert expressions.told(numpy.arange(3)) == "array [3] int64"
+    assert expressions.told(numpy.zeros((2, 3))) == "array [2, 3] float64"
+    assert expressions.told(numpy.ones(8)) == "array [8] float64, each 1", "all rewards of a group that is dropped"
+    assert expressions.told(torch.full((4,), 0.5)) == "tensor [4] float32, each 0.5"
+    assert expressions.told(numpy.full(4, numpy.nan)) == "array [4] float64, each nan"
+    assert expressions.told(numpy.array(["a", "a"])) == "array [2] <U1"
     assert expressions.told(threading.Event()) == "<Event not set>"
     assert expressions.told(threading.Condition()) is None, "its class alone"
     assert expressions.told(Server()) is None

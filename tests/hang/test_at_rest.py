@@ -46,6 +46,12 @@ def test_an_actor_at_which_a_call_waits_for_its_arguments_is_not_merely_idle() -
     assert found.sentence.endswith(f"; {waits}") and f"Node pid 3097: {waits.partition(' 3097 ')[2]}" in found.evidence
 
 
+def test_what_is_queued_behind_a_call_that_waits_for_its_arguments_is_named() -> None:
+    known = {"held_up": {actor_id("a"): ("Node.update",)}, "unsent": {actor_id("a"): ("Node.push", "Node.push")}}
+    found = verdict([rests(call_in="clock_nanosleep"), actor("a")], seconds=12.0, **known)
+    assert found.sentence.endswith("waits for its arguments, with Node.push queued behind it"), found.sentence
+
+
 def test_a_process_that_has_begun_a_call_and_is_in_no_line_of_the_program_is_not_idle() -> None:
     found = verdict([rests(call_in="clock_nanosleep"), actor("a")], seconds=12.0, tasks={"a": frozenset({"t"})})
     assert found.sentence.endswith("; Node pid 3097 has begun a call, in no line of the program"), found.sentence
@@ -74,9 +80,9 @@ def test_one_that_works_beside_what_is_waited_for_is_no_sign_that_this_goes_on()
     early, found = (verdict(job(1.0), job(9.0), seconds=seconds, **runs) for seconds in (2.0, 12.0))
     assert (early.hang, early.decided, found.hang, found.decided) == (False, False, False, True)
     assert found.sentence == (
-        f"cannot tell: Monitor pid 1900 is working at {TRAIN}:20 in watch within 12 s, but nobody waits for it: the "
-        "driver waits for Node.step, which runs in Node pid 3097; Node pid 3097 waits for an Event that is not set at "
-        f"{TRAIN}:6 in step"
+        f"cannot tell: Monitor pid 1900 is working at {TRAIN}:20 in watch within 12 s, but nobody is seen to wait for "
+        "it: the driver waits for Node.step, which runs in Node pid 3097; Node pid 3097 waits for an Event that is not "
+        f"set at {TRAIN}:6 in step"
     ), found.sentence
     other = verdict(job(1.0), job(9.0), seconds=12.0).sentence
     assert other.startswith("no hang: Monitor pid 1900 is working"), "for whom the driver waits is not known"

@@ -351,6 +351,75 @@ def test_calls_that_are_gathered_lead_to_who_has_them() -> None:
     )
 
 
+LOOP_AT = {"file": TRAIN, "line": 60, "function": "Node.run"}
+
+
+def waits_for_notice(**changes: Any) -> Document:
+    """An actor whose call waits for a condition that another call of it notifies."""
+    place = {"file": TRAIN, "line": 26, "function": "Node.ask"}
+    what = "an asyncio.Condition to be notified"
+    inner = {"thread": "task 1", "call": "Node.ask", "at": place, "what": what, "count": 1, "free": False}
+    ends = {"what": "self.cond", "how": "notified", "at": [{"line": 22, "function": "Node.publish"}]}
+    line = {"at": place, "text": "await self.cond.wait()", "values": {}, "ends": ends | changes.pop("ends", {})}
+    stacks = [{"thread": "task 1", "lines": [line]}, *changes.pop("beside", ())]
+    made = actor("b", concurrency=1000)
+    made["facts"] |= facts(None, 26, "Node.ask", primitives=[inner], statements=stacks)
+    made["facts"] |= {"concurrency": 1000, "actor_id": actor_id("b"), **changes}
+    return made
+
+
+NO_CALL = "; no call of Node.publish, where it is notified, runs or is queued"
+
+
+def test_that_no_call_runs_or_is_queued_that_would_end_a_wait() -> None:
+    running = {actor_id("b"): ("Node.ask",)}
+    found = verdict([driver(), waits_for_notice()], patience=1.0, running=running)
+    assert f"at {TRAIN}:26 in Node.ask{NO_CALL}" in found.sentence, found.sentence
+    queued = {actor_id("b"): ("Node.publish", "Node.publish")}
+    found = verdict([driver(), waits_for_notice()], patience=1.0, running=running, queued=queued)
+    assert "; 2 calls of Node.publish, where it is notified, are queued there" in found.sentence, found.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "running"),
+    [
+        ({}, {}),
+        ({}, {actor_id("b"): ()}),
+        ({}, {actor_id("b"): ("Node.ask", "Node.publish")}),
+        ({"ends": {"at": [{"line": 22, "function": "Node._publish"}]}}, {actor_id("b"): ("Node.ask",)}),
+        ({"ends": {"at": [{"line": 22, "function": "Other.publish"}]}}, {actor_id("b"): ("Node.ask",)}),
+        (
+            {"beside": [{"thread": "t", "lines": [{"at": {**LOOP_AT}, "text": "x", "values": {}}]}]},
+            {actor_id("b"): ("Node.ask",)},
+        ),
+    ],
+    ids=[
+        "nothing is known of its calls",
+        "Ray has not its own call",
+        "one runs",
+        "not for others to call",
+        "of another class",
+        "a thread beside",
+    ],
+)
+def test_of_what_may_end_it_otherwise_nothing_is_said(changes: Document, running: Any) -> None:
+    found = verdict([driver(), waits_for_notice(**changes)], patience=1.0, running=running)
+    assert "asyncio.Condition" in found.sentence and "runs or is queued" not in found.sentence, found.sentence
+
+
+def test_of_an_actor_with_concurrency_groups_nobody_says_that_it_is_full() -> None:
+    """Calls of another group may begin."""
+    permit = {"thread": "t", "call": "Node.get", "at": {"file": TRAIN, "line": 22, "function": "Node.get"}, "count": 2}
+    permit |= {"what": "a Semaphore with no permit left", "free": False}
+    gate = actor("b", primitives=[permit])
+    gate["facts"] |= facts(None, 22, "Node.get", primitives=[permit])
+    gate["facts"] |= {"concurrency": 2, "actor_id": actor_id("b")}
+    full = "; all 2 calls that it takes at once (max_concurrency) are there"
+    assert full in verdict([driver(), gate], patience=1.0).sentence
+    gate["facts"]["grouped"] = True
+    assert full not in verdict([driver(), gate], patience=1.0).sentence
+
+
 def test_tasks_that_have_started_others_and_rest_are_no_deadlock() -> None:
     """They may go on by themselves: as they stand, nobody knows that they wait for what they have started."""
     nodes = [NodeFacts("n", "10.0.0.1", {"CPU": 2.0}, {"CPU": 0.0})]
@@ -749,7 +818,7 @@ def test_a_service_that_is_about_to_end_or_is_not_needed_keeps_nobody(more: dict
 
 
 def test_how_many_of_several_results_are_there() -> None:
-    assert any("Hub.run, which runs in Hub pid 4000 (1 of its 2 results is there)" in each for each in joins().evidence)
+    assert any("Hub.run, which runs in Hub pid 4000 (1 of 2 results is there)" in each for each in joins().evidence)
 
 
 def test_somebody_who_sleeps_may_call_what_ends_a_service() -> None:

@@ -189,7 +189,7 @@ def test_a_call_that_holds_the_lock_and_computes_is_named_with_what_it_works_on(
     assert found.kind == "silent" and found.decided and found.hang
     assert found.sentence == (
         "Verifier rank 0 does not respond: one call at /job/train.py:14 in extract has held its Python's lock "
-        "(the GIL) for 21 s, and computes"
+        "(the GIL) for at least 21 s, and computes"
     ), found.sentence
     assert '    BOXED.findall(text)  # text = "a{"' in found.evidence, found.evidence
     assert not verdict([mute(1.0), driver()], [mute(12.0), driver()], seconds=12.0).decided

@@ -187,12 +187,15 @@ def test_holders_that_have_nothing_to_do_are_counted_with_their_pids() -> None:
     pending = [Pending("actor", "Worker", "a9", ({"CPU": 1.0},))]
     found = verdict([driver(), *old, at_work], pending=pending, nodes=nodes, holders=held)
     assert found.sentence.endswith(
-        "; 2 actors Worker of job 01 hold 1 CPU each, which are idle (pids 70, 71); the actor Trainer of job 01 holds "
-        "1 CPU"
+        "; 2 idle actors Worker (pids 70, 71) of job 01 hold 1 CPU each; the actor Trainer of job 01 holds 1 CPU"
     ), found.sentence
+    for at, each in enumerate(old):
+        each["facts"]["keeps"] = {"generation": str(at)}
+    found = verdict([driver(), *old, at_work], pending=pending, nodes=nodes, holders=held)
+    assert found.evidence[-1] == "Worker pid 70 | pid 71 have generation = 0 | 1", found.evidence
     called = {"Worker-0": frozenset({"t"})}
     found = verdict([driver(), *old, at_work], pending=pending, nodes=nodes, holders=held, tasks=called)
-    assert "which is idle (pid 71)" in found.sentence and "pids" not in found.sentence
+    assert "the idle actor Worker (pid 71) of job 01 holds 1 CPU" in found.sentence and "pids" not in found.sentence
 
 
 def test_a_rank_that_left_the_job() -> None:
@@ -554,6 +557,18 @@ def test_what_a_process_waits_for_of_its_own_is_named() -> None:
     assert any("waits for an item from" in line for line in found.evidence)
 
 
+def test_for_what_the_calls_wait_that_are_gathered() -> None:
+    what = "a free connection of an aiohttp.TCPConnector: all 4 are in use (limit=4)"
+    gathers = waits_inside("asyncio.gather, of which 8 of 12 are not done")
+    at = {"file": TRAIN, "line": 46, "function": "Client._ask"}
+    asks = {"thread": "task Task-9", "call": "Client.score", "at": at, "what": what, "count": 8, "free": False}
+    gathers["facts"]["primitives"].append(asks)
+    sentence = verdict([driver(), gathers], patience=1.0).sentence
+    assert (
+        f"; 8 of its calls wait for {what} at /job/train.py:46 in Client._ask, and the driver waits for it" in sentence
+    )
+
+
 @pytest.mark.parametrize(
     ("known", "says"),
     [
@@ -621,6 +636,9 @@ def test_another_task_of_ray_at_the_same_line_is_progress() -> None:
     )
     assert diagnose(first, last, 1.0).kind == "moves"
     assert diagnose(replace(first, tasks=last.tasks), last, 1.0).kind == "stuck"
+    others = {"other": frozenset({"t"})}  # Ray's table has the new one a little later
+    assert diagnose(first, replace(last, tasks=others), 1.0).kind == "moves"
+    assert diagnose(replace(first, tasks=others), last, 1.0).kind == "stuck"
 
 
 def failed(count: int, every: float, ended: float = 0.0, said: str = "KeyError: 'a'") -> tuple[CrashFacts, ...]:

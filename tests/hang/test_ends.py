@@ -48,6 +48,18 @@ def test_a_server_that_waits_to_write_to_a_pipe_which_nobody_reads() -> None:
     ) in found.sentence, found.sentence
 
 
+def test_a_pipe_whose_other_end_several_have_is_said_to_be_of_others_too() -> None:
+    """A forked child has what its parent had open; it is not known which of them was to write."""
+    reads = waits(1, "read", "a pipe", 22, pipe="70", pipes={"70": "r"})
+    both = [rests(3, pipes={"70": "w"}), waits(2, "futex", "", 30, pipes={"70": "w"})]
+    found = verdict([driver(), reads, *both], patience=1.0)
+    assert "; its other end is Worker pid 1002's (and that of others), which waits for" in found.sentence, (
+        found.sentence
+    )
+    found = verdict([driver(), reads, both[1]], patience=1.0)
+    assert "; its other end is Worker pid 1002's, which waits for" in found.sentence, found.sentence
+
+
 def test_a_pipe_whose_write_end_only_those_have_who_wait_themselves() -> None:
     """Children inherit what their parent has open: the one that has ended has left its end with the others."""
     loader = waits(1, "read", "a pipe", 53, pipe="70", pipes={"70": "r", "71": "r", "72": "r"})
@@ -77,6 +89,9 @@ def test_a_pipe_whose_other_end_a_program_without_devkit_has() -> None:
     assert "in run; its other end is open in `tail -c 9` (pid 77), which lives on though its parent has ended" in (
         found.sentence
     ), found.sentence
+    second = waits(2, "poll", "a pipe", 22, pipe="71", pipes={"71": "r"})
+    sentence = verdict([driver(), reads, second], patience=1.0).sentence
+    assert "wait on a pipe (poll) at /job/train.py:22 in run; of Worker pid 1001, the other end is open in" in sentence
     known = waits(2, "futex", "", 30, pipes={"70": "w"})
     known["identity"]["pid"] = 77
     assert "tail" not in verdict([driver(), reads, known], patience=1.0).sentence

@@ -41,9 +41,9 @@ def test_a_lock_that_was_held_at_the_fork_is_named_with_who_held_it() -> None:
     found = verdict([of, child(11, held, of), child(12, held, of), driver()], seconds=20.0)
     assert found.sentence == (
         "no progress: Scorer pid 7 waits at /job/train.py:56 in Scorer.run for its children pids 11, 12 (forked at "
-        "/job/train.py:43 in Scorer.__init__), which wait for a lock at /job/train.py:20 in Writer.add: thread "
-        "metrics, which takes it at /job/train.py:25 in Writer.flush, held it when they were forked, and no thread of "
-        "a child holds it; the driver waits for Scorer pid 7"
+        "/job/train.py:43 in Scorer.__init__), which wait for a lock at /job/train.py:20 in Writer.add: it was "
+        "held when they were forked, as by thread metrics, which takes it at /job/train.py:25 in Writer.flush, and no "
+        "thread of a child holds it; the driver waits for Scorer pid 7"
     )
     assert found.kind == "io" and found.culprit is not None
     assert (found.culprit.role, found.culprit.pid, found.culprit.line) == ("child of Scorer pid 7", 11, 20)
@@ -126,6 +126,12 @@ def test_a_forked_child_that_waits_within_a_library_lacks_the_threads_of_that() 
     ), found.sentence
 
 
+def test_a_child_that_rests_in_a_call_of_c_beside_a_parent_that_sleeps_is_not_waited_for() -> None:
+    of = owner(call_in="clock_nanosleep")
+    found = verdict([of, child(11, facts(None, 15, "pauses"), of), driver()], seconds=20.0)
+    assert "for its child" not in found.sentence and "OpenMP" not in found.sentence, found.sentence
+
+
 def test_who_holds_up_a_collective_is_said_to_wait_for_such_children() -> None:
     late = named(elsewhere(1, 2, 56, call_in="read", target="a pipe"), "0b")
     found = verdict([in_collective(0, 2), late, child(11, orphaned(), late)], seconds=20.0)
@@ -149,6 +155,27 @@ def test_another_program_is_evidence_and_no_process_that_does_not_respond() -> N
     found = verdict([of, tool], seconds=20.0)
     assert "Scorer pid 7 waits for the end of a child process" in found.sentence
     assert "child of Scorer pid 7, pid 11 runs sort -u (state S, in read on a pipe)" in found.evidence
+
+
+def shares(pid: int, of: Document, what: str, **changes: Any) -> Document:
+    """A child that waits for what it shares with its siblings, in a call of C."""
+    at = {"file": TRAIN, "line": 15, "function": "grade"}
+    inner = {"thread": "MainThread", "call": "grade", "at": at, "what": what, "count": 1, "free": False}
+    return child(pid, facts(None, 15, "grade", primitives=[inner], **changes), of)
+
+
+def test_children_all_of_which_wait_for_a_lock_that_they_share() -> None:
+    """Who had it was killed: no library's threads are missing."""
+    of, taken = owner(), "a multiprocessing.Lock that is taken"
+    found = verdict([of, shares(11, of, taken), shares(12, of, taken), driver()], seconds=20.0)
+    assert (
+        "for its children pids 11, 12 (forked at /job/train.py:43 in Scorer.__init__), which wait for a "
+        "multiprocessing.Lock that is taken at /job/train.py:15 in grade; the driver waits for Scorer pid 7"
+    ) in found.sentence, found.sentence
+    for other in (shares(12, of, taken, cpu=9.0, state="R"), shares(12, of, "a multiprocessing.Event that is not set")):
+        last = [of, shares(11, of, taken), other, driver()]
+        found = verdict([of, shares(11, of, taken), shares(12, of, taken), driver()], last, seconds=20.0)
+        assert "for its children" not in found.sentence and "for its child" not in found.sentence, found.sentence
 
 
 def reads(pid: int, of: Document, **changes: Any) -> Document:

@@ -572,6 +572,9 @@ def test_what_the_program_warned_of_in_any_process_stands_below() -> None:
     [given] = view.record(failed, found)["warned"]
     assert (given["kind"], given["line"], given["who"]) == ("UserWarning", 38, ["Scores pid 76", "Scores pid 77"])
     assert "warned in this job" not in view.page(left(), first_error(left().events)).plain
+    nan = event("RuntimeError", "probability tensor contains either `inf`, `nan` or element < 0", 9.0, pid=3)
+    page = view.page(failed, first_error([nan])).plain
+    assert f"warned in this job, where what is not a number may come from:\n  {said}" in page, page
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from devkit.debug.hub_file import no_hub
 from devkit.debug.rows import ActorRow, JobRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.errors import DevkitError
 from devkit.hang import unwatched
-from devkit.hang.gather import choose_job, without_arguments
+from devkit.hang.gather import choose_job, queued, unsent, without_arguments
 from devkit.logs.run import choose
 from tests.debug.hub_fake import FakeHub, ps_document
 
@@ -110,6 +110,28 @@ class Retried(Starved):
     def tasks(self, *_: Any) -> list[Any]:
         of_actor = TaskRow(type="ACTOR_TASK", state="PENDING_ARGS_AVAIL", actor_id="a1")
         return [replace(of_actor, name="Trainer.step"), replace(of_actor, name="Verifier.verify", attempt_number=30)]
+
+
+class Queues(Starved):
+    """Calls that have come to an actor, and a task that has none."""
+
+    STATE = "SUBMITTED_TO_WORKER"
+
+    def tasks(self, *filters: Any) -> list[Any]:
+        state = str({name: value for name, _, value in filters}["state"])
+        row = TaskRow(type="ACTOR_TASK", state=state, actor_id="a1", name="Gate.release")
+        return [row, replace(row, type="NORMAL_TASK")] if state == self.STATE else []
+
+
+def test_the_calls_that_an_actor_has_not_begun() -> None:
+    assert queued(Queues(), "01000000") == {"a1": ("Gate.release",)}  # type: ignore[arg-type]
+
+
+def test_the_calls_of_an_actor_that_were_not_sent_yet() -> None:
+    class Unsent(Queues):
+        STATE = "PENDING_NODE_ASSIGNMENT"
+
+    assert unsent(Unsent(), "01000000") == {"a1": ("Gate.release",)}  # type: ignore[arg-type]
 
 
 def test_a_call_that_is_to_be_tried_again_waits_for_no_argument() -> None:

@@ -298,7 +298,7 @@ def test_a_loop_that_gets_nowhere_shows_that_what_it_looks_at_stays(judged: Judg
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("lock", "held it when they were forked, and no thread of a child holds it"),
+        ("lock", "it was held when they were forked, as by thread "),
         ("ray", "Ray does not work in a forked child"),
     ],
 )

@@ -37,3 +37,15 @@ def test_one_that_is_mute_alone_or_such_as_stand_in_the_program_are_not_starved(
         assert "did not answer in time" not in verdict(processes, patience=1.0).sentence
     rests = process(facts(2, 0), 2)
     assert "did not answer in time" not in verdict([mute_driver(), rests], patience=1.0).sentence
+
+
+def test_who_answered_before_and_does_not_now_is_not_at_work() -> None:
+    """A worker of a busy machine that is late once, while all that it does is to wait."""
+    stands = process(facts(1, 45, "hold"), 1)
+    found = verdict([driver(), stands], [driver(), mute(1, HOLDS)], seconds=12.0, patience=1.0)
+    assert (found.hang, found.decided) == (False, False)
+    assert found.sentence.startswith("cannot tell: Worker rank 1 did not answer in time"), found.sentence
+    assert not any("GIL" in line for line in found.evidence), found.evidence
+    works = process(facts(2, 20, cpu=9.0, state="R"), 2)
+    found = verdict([driver(), stands, works], [driver(), mute(1, HOLDS), process(facts(2, 21), 2)], seconds=12.0)
+    assert "did not answer" not in found.sentence, found.sentence

@@ -30,9 +30,9 @@ def test_who_receives_from_anybody_is_the_other_end() -> None:
 
 def test_both_send_and_both_receive() -> None:
     found = verdict([driver(), end(0, "send", 28, dst=1, tag=0), end(1, "send", 28, dst=0, tag=0)], seconds=12.0)
-    assert found.kind == "mismatch" and found.sentence.endswith("both send, and nobody receives")
+    assert found.kind == "mismatch" and found.sentence.endswith("both send, and neither receives")
     found = verdict([driver(), end(0, "recv", 31, src=1, tag=0), end(1, "recv", 31, src=0, tag=0)], seconds=12.0)
-    assert found.sentence.endswith("both receive, and nobody sends")
+    assert found.sentence.endswith("both receive, and neither sends")
 
 
 def test_transfers_of_two_groups_are_not_one() -> None:

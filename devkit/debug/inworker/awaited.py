@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from .stacks import awaiting
+from .words import QUEUED
 
 _BEGUN = "PENDING"
 _WAITS_IN = ("threading.py", "_base.py")  # where a thread is that waits for a future
@@ -24,9 +25,10 @@ def of_future(it: Any) -> str:
     queue = next((each for each in _queues() if any(one is it for one in _queued(each))), None)
     if queue is None:
         return "a concurrent.futures.Future that is not done"
-    if many := _waiters_within(queue):
+    if waiters := _waiters_within(queue):
+        many, ours = waiters
         threads = f"all {many} threads of which wait" if many > 1 else "the only thread of which waits"
-        return f"a concurrent.futures.Future queued in a pool, {threads} for what is queued there"
+        return f"{QUEUED}, {threads} for {'what is queued there' if ours else 'other futures'}"
     return "a concurrent.futures.Future that nobody has begun"
 
 
@@ -42,21 +44,28 @@ def _queued(queue: Any) -> list[Any]:
     return [future for item in items if (future := getattr(item, "future", None)) is not None]
 
 
-def _waiters_within(queue: Any) -> int:
-    """How many threads a pool has, where each of them waits for a job that is queued in that pool; else 0."""
+def _waiters_within(queue: Any) -> tuple[int, bool] | None:
+    """How many threads a pool has, where each of them waits for a future, and whether all do for jobs that are queued
+    in that pool; else None.
+
+    A future of another kind may still lead there, as that of a coroutine that awaits `asyncio.to_thread`.
+    """
     known = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
     threads = [thread for thread, own in list(known.items()) if own is queue and thread.is_alive()]
     jobs, frames = {id(future) for future in _queued(queue)}, sys._current_frames()
-    return len(threads) if all(_waits_for(frames.get(each.ident), jobs) for each in threads) else 0
+    awaited = [_awaited(frames.get(each.ident)) for each in threads]
+    if not threads or None in awaited:
+        return None
+    return len(threads), all(each in jobs for each in awaited)
 
 
-def _waits_for(frame: FrameType | None, jobs: set[int]) -> bool:
-    """Whether a thread is in `Future.result` of one of these."""
+def _awaited(frame: FrameType | None) -> int | None:
+    """Which future a thread waits for in `Future.result`; None where it is elsewhere."""
     while frame is not None and os.path.basename(frame.f_code.co_filename) in _WAITS_IN:
-        if frame.f_code.co_name in ("result", "exception") and id(frame.f_locals.get("self")) in jobs:
-            return True
+        if frame.f_code.co_name in ("result", "exception") and "self" in frame.f_locals:
+            return id(frame.f_locals["self"])
         frame = frame.f_back
-    return False
+    return None
 
 
 def _left(futures: Any) -> int:

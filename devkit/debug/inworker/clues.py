@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import changed, dropped, leftovers, masked, misfits, ownership, unasked
+from . import changed, dropped, leftovers, masked, misfits, ownership, resized, unasked
 from .identity import task_called
 from .lineage import chain_of
 from .redaction import scrub
@@ -102,6 +102,10 @@ def _dropped(failure: Failure) -> list[str]:
     return [] if failure.light else dropped.said(failure.errors)
 
 
+def _resized(failure: Failure) -> str:
+    return "" if failure.light else resized.said(failure.errors)
+
+
 def _unasked(failure: Failure) -> list[str]:
     return [] if failure.light else unasked.said(failure.errors)
 
@@ -119,6 +123,7 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("late", _late),
     ("misfits", _misfits),
     ("changed", _changed),
+    ("resized", _resized),
     ("dropped", _dropped),
     ("unasked", _unasked),
 )

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from .expressions import short, tree_of, values
+from .expressions import known, look, short, tree_of, values
+from .insides import attributes
 
 MOST = 3  # lines
 MOST_KEPT = 200
@@ -63,7 +64,7 @@ def of(statement: ast.stmt, frame: FrameType, under_way: Mapping[str, FrameType]
     waited = _waited(statement)
     filename = frame.f_code.co_filename
     size, tree = tree_of(filename)
-    if waited is None or tree is None:
+    if waited is None or tree is None or not _can_be_ended(waited, frame):
         return None
     key = (filename, size, waited.name, waited.how)
     if key not in _kept:
@@ -81,6 +82,16 @@ def of(statement: ast.stmt, frame: FrameType, under_way: Mapping[str, FrameType]
         "at": at,
         "undone": [_document(place, frame, under_way) for place in undone[:MOST]],
     }
+
+
+def _can_be_ended(waited: _Waited, frame: FrameType) -> bool:
+    """Whether the object, if it is known, has one of these methods: nobody sets a barrier, or puts into a result."""
+    node = ast.parse(waited.text, mode="eval").body
+    value = look(node, frame)
+    if waited.how == _FUTURE or not known(value):
+        return True
+    names = {name for kind in type(value).__mro__ for name in vars(kind)} | {name for name, _ in attributes(value)}
+    return not names.isdisjoint(_ENDS[waited.how][0])
 
 
 def _how(how: str, places: Sequence[_Place]) -> str:

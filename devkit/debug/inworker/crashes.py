@@ -113,8 +113,21 @@ def taken(error: BaseException, kind: str, lent_now: int, me: Identity) -> Docum
     with suppress(OSError):  # a system without /proc
         told = any(reserve.is_exhausted(each) for _, each in snapshot.chain_of(error))
         if told or reserve.is_nearly_exhausted(lent_now):
-            document["descriptors"] = reserve.what_is_open(lent_now)
+            document["descriptors"] = reserve.what_is_open(lent_now) | {"kept": _kept_open(error)}
     return document
+
+
+def _kept_open(error: BaseException) -> list[str]:
+    """Where the variables of what failed lead to what is open."""
+    from . import open_objects
+    from .lineage import chain_of, places_of
+
+    frames = (frame for _, each in chain_of(error) for frame, _ in places_of(each.__traceback__))
+    try:
+        return open_objects.said(frames)
+    except Exception as problem:  # noqa: BLE001 - keeps the crash, whatever the program's objects do at a look
+        say(f"what is open could not be found in the variables: {problem!r}")
+        return []
 
 
 def _copies(error: BaseException, kind: str) -> Document:

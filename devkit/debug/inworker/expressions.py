@@ -17,6 +17,7 @@ LONGEST = 500_000  # characters of a file that is read for this
 VALUE = 80  # characters of a value
 ITEMS = 8  # of a container of plain data that is shown whole
 KEYS, KEY = 2, 24  # of a dictionary that is not, and characters of one
+FEW = 16  # numbers of an array that are looked at
 MOST_KEPT = 50  # files
 _PLAIN = (str, int, float, bool, type(None))
 _CONTAINERS = (list, tuple, dict, set, deque)
@@ -203,10 +204,20 @@ def _array(value: Any) -> str | None:
         one = device == "cpu" and value.layout is sys.modules["torch"].strided and value.numel() == 1
         kind = str(value.dtype).removeprefix("torch.")
         where = "" if device == "cpu" else f" on {value.device}"
-        return f"tensor {value.item():.6g}" if one else f"tensor {list(value.shape)} {kind}{where}"
+        few = _alike(value) if device == "cpu" and value.layout is sys.modules["torch"].strided else ""
+        return f"tensor {value.item():.6g}" if one else f"tensor {list(value.shape)} {kind}{where}{few}"
     if array is not None and type(value) is array:
-        return f"array {list(value.shape)} {value.dtype}"
+        return f"array {list(value.shape)} {value.dtype}{_alike(value)}"
     return None
+
+
+def _alike(value: Any) -> str:
+    """Of a small array all of whose numbers are equal, that one."""
+    if len(value.shape) != 1 or not 1 < value.shape[0] <= FEW:
+        return ""
+    numbers = value.tolist()
+    plain = all(type(each) in (int, float, bool) for each in numbers)
+    return f", each {numbers[0]:.6g}" if plain and len({str(each) for each in numbers}) == 1 else ""
 
 
 def look(node: ast.expr, frame: FrameType) -> Any:

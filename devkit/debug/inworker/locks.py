@@ -139,14 +139,17 @@ def awaited(frame: FrameType) -> Place | None:
     """The lock that a thread waits for in its innermost frame, if it is one that is taken just now."""
     if frame.f_code.co_filename == threading.__file__:  # what a condition, an event or a thread's end is made of
         return None
-    instructions = _instructions(frame.f_code)
-    at = next((index for index, each in enumerate(instructions) if each.offset == frame.f_lasti), None)
-    if at is None:
-        return None
-    lock = _taken(instructions, at, frame)
+    lock = taken_at(frame)
     if not isinstance(lock, _LOCKS) or not _locked(lock):
         return None
     return Place(lock, frame, frame.f_lineno or 0)
+
+
+def taken_at(frame: FrameType) -> Any:
+    """What a thread takes in its innermost frame just now, if it is something like a lock."""
+    instructions = _instructions(frame.f_code)
+    at = next((index for index, each in enumerate(instructions) if each.offset == frame.f_lasti), None)
+    return None if at is None else _taken(instructions, at, frame)
 
 
 def holdings(frame: FrameType | None) -> Iterator[Place]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-from . import keeps
+from . import keeps, watched_files
 from .expressions import holds, short, tree_of, values
 from .insides import attributes
 from .sources import is_standard, is_users
@@ -94,8 +94,16 @@ def _told(loop: _Loop | None, frame: FrameType) -> Document | None:
     if not text:
         return None
     over = isinstance(loop, ast.While) and holds(loop.test, frame) is False
-    told = {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST))}
+    told = {"loop": short(text, TEXT), "values": _values(looked_at, frame)}
     return {**told, "whole": digest(looked_at, frame), **({"over": True} if over else {})}
+
+
+def _values(looked_at: list[ast.expr], frame: FrameType) -> dict[str, str]:
+    """What it looks at, of a file with whether that is there."""
+    known = dict(values(looked_at, frame, MOST))
+    for text, there in watched_files.said(looked_at, frame).items():
+        known[text] = f"{known[text]}, {there}" if text in known else there
+    return known
 
 
 def _sums(frame: FrameType) -> str:

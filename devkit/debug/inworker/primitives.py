@@ -15,7 +15,7 @@ from types import FrameType, MethodType
 from typing import Any, NamedTuple
 
 from . import awaited as told
-from . import pools, waits
+from . import http_pools, pools, shared_locks, waits
 from .locks import holdings_of
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
@@ -113,6 +113,9 @@ def _wait(work: Work) -> Wait | None:
     outer = next(frame for frame in reversed(work.frames) if _is_programs(frame))
     if what := _unheard(work.future):
         return Wait(work.name, work.future, what, work.frames[own], outer.f_code.co_qualname, False)
+    side = waits.is_side(work.frames[-1], work.name) and not work.coroutines
+    if what := http_pools.said(work.frames[:own]):
+        return Wait(work.name, work.future, what, work.frames[own], outer.f_code.co_qualname, False, side)
     for frame in reversed(work.frames[:own]):
         tell = _KINDS.get((os.path.basename(frame.f_code.co_filename), frame.f_code.co_name))
         if tell is not None and is_standard(frame.f_code.co_filename):
@@ -124,10 +127,12 @@ def _wait(work: Work) -> Wait | None:
             except (AttributeError, TypeError):  # another Python's, or an object of the program's that looks like it
                 return None
             blocks = not work.coroutines and any(map(_runs_a_loop, work.frames))
-            side = waits.is_side(work.frames[-1], work.name) and not work.coroutines
             found = Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname, blocks, side)
             return found if what else None
-    what = _uncompleted(work.future) if own == 0 else _limited(work.frames[own - 1])
+    inner = work.frames[own - 1]
+    what = _uncompleted(work.future) if own == 0 or _hands_over(inner) else _limited(inner)
+    if own == 0 and not work.coroutines and not what:
+        what = shared_locks.acquired(work.frames[0])
     return Wait(work.name, work.future, what, work.frames[0], outer.f_code.co_qualname, False) if what else None
 
 
@@ -147,6 +152,11 @@ def _unheard(future: Any) -> str:
     except Exception:  # noqa: BLE001 - of somebody's own make
         return ""
     return f"a future that is done ({UNHEARD})" if done else ""
+
+
+def _hands_over(frame: FrameType) -> bool:
+    """`asyncio.to_thread`."""
+    return frame.f_code.co_name == "to_thread" and frame.f_globals.get("__name__") == "asyncio.threads"
 
 
 def _limited(frame: FrameType) -> str:
@@ -316,6 +326,8 @@ def _taken(it: Any) -> str:
 
 
 def _put(it: Any) -> str:
+    if type(it).__module__.startswith("multiprocessing."):
+        return shared_locks.room(it)
     most = it.maxsize
     return "" if _size(it) < most else f"room in {_kind(it)} that is full ({_size(it)} of {most})"
 
@@ -366,6 +378,8 @@ _KINDS: dict[tuple[str, str], Tell] = {
     ("threading.py", "acquire"): _semaphore,
     ("threading.py", "__enter__"): _semaphore,
     ("threading.py", "join"): _thread_end,
+    ("synchronize.py", "__enter__"): shared_locks.held,
+    ("synchronize.py", "wait"): shared_locks.signalled,
     ("queue.py", "get"): _get,
     ("queue.py", "put"): _put,
     ("queue.py", "join"): _join,

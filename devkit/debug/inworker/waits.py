@@ -6,11 +6,12 @@ the program's code runs when they are looked at.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any
 
 from .sources import is_users
@@ -45,9 +46,15 @@ def actor() -> Document:
             if not is_open or worker is None or not has_job() or worker.actor_id.is_nil():
                 return {"actor_id": "", "concurrency": 0}
             taken = int(worker.core_worker.current_actor_max_concurrency())
-            return {"actor_id": str(worker.actor_id.hex()), "concurrency": taken}
+            return {"actor_id": str(worker.actor_id.hex()), "concurrency": taken, "grouped": _is_grouped(worker)}
         except Exception:  # noqa: BLE001 - another Ray's: then nothing is known of it
             return {"actor_id": "", "concurrency": 0}
+
+
+def _is_grouped(worker: Any) -> bool:
+    """Whether calls of some methods take slots of their own."""
+    kinds = [base for each in worker.actors.values() for base in type(each).__mro__]
+    return any(hasattr(method, "__ray_concurrency_group__") for kind in kinds for method in vars(kind).values())
 
 
 def is_async_actor() -> bool:
@@ -159,7 +166,33 @@ def _of_coroutines() -> Iterator[Document]:
             continue
         found = task_ids(awaited)
         if found and own and id(task) not in parts:
-            yield _document(f"task {task.get_name()}", own, found, len(found))
+            yield _document(f"task {task.get_name()}", own, found, len(found), ends=_is_limited(task, tasks))
+
+
+def _is_limited(task: Any, tasks: list[Any]) -> bool:
+    """Whether a time-out ends its wait: of `asyncio.timeout`, or of `wait_for`, whose own task it is on Python 3.11."""
+    from .stacks import awaiting
+
+    for other in tasks:
+        frames = [frame for frame, _ in awaiting(other.get_coro())]
+        waits = [frame.f_locals for frame in frames if _is_wait_for(frame)]
+        if any(each.get("fut") is task and each.get("timeout") is not None for each in waits):
+            return True
+    coroutine, count = task.get_coro(), 0
+    while coroutine is not None and count < DEPTH:
+        kept = (each for each in gc.get_referents(coroutine) if isinstance(each, MethodType))
+        if any(type(each.__self__).__name__ == "Timeout" and _has_end(each.__self__) for each in kept):
+            return True
+        coroutine, count = getattr(coroutine, "cr_await", None), count + 1
+    return False
+
+
+def _is_wait_for(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "wait_for" and frame.f_globals.get("__name__") == "asyncio.tasks"
+
+
+def _has_end(limit: Any) -> bool:
+    return getattr(limit, "_when", None) is not None
 
 
 def _awaited(task: Any) -> Any:

@@ -16,7 +16,9 @@ ADVICE = (" Some common causes include", " Traceback: ")
 NO_WORD_AS_RAY_SAYS = "connection error code 2. End of file"
 NO_WORD = "without a message: by SIGKILL (as by the kernel's out-of-memory killer) or another signal, or by os._exit"
 BY_SIGTERM = "SIGTERM came here"  # of a driver that leaves by Ray's handler of that signal
+QUEUED = "a concurrent.futures.Future queued in a pool"
 READERS_TURN = "its turn to read from a multiprocessing queue"  # for what a process waits there
+CONNECTION = "a free connection"  # for what a request waits
 UNREAD = "what it has put into a multiprocessing queue to be read"  # before which its process does not end
 MOST_TOLD = 100  # troubles of one process: those that others make up must not fill its log
 # Sequences that a terminal obeys: colours and the like, titles and links, single ones; then control characters, and
