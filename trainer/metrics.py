@@ -30,10 +30,10 @@ def step_metrics(
 ) -> Metrics:
     """Everything that one step has to say, timings aside."""
     rollout = batch.experience.rollout
-    metrics = data_metrics(batch, config)
-    # A reward function may give a number for some responses only; the others are NaN.
+    # A reward function may give a number for some responses only; the others are NaN. Of two of one name, ours stands.
     extras = {name: values[~values.isnan()] for name, values in scores.extras.items()}
-    metrics |= {f"critic/{name}/mean": float(values.mean()) for name, values in extras.items() if len(values)}
+    metrics = {f"critic/{name}/mean": float(values.mean()) for name, values in extras.items() if len(values)}
+    metrics |= data_metrics(batch, config)
     metrics |= drift.agreement(rollout, old.logp_BT)
     metrics |= drift.importance_metrics(batch, config.algorithm.rollout_correction)
     valid = rollout.mask_BT.bool()

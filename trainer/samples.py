@@ -48,14 +48,18 @@ def sample(rollout: Rollout, scores: Scores, i: int, decode: Decode) -> Mapping[
     """One sequence of a rollout, for people; special tokens are shown."""
     prompts, row = rollout.prompts, rollout.prompts.rows[i]
     extras = {name: float(values[i]) for name, values in scores.extras.items()}
-    return {
+    own = {
         "row": row.label,
         "data_source": row.data_source,
         "ground_truth": row.ground_truth,
         "prompt": decode(prompts.ids_BP[i][prompts.mask_BP[i].bool()].tolist()),
         "response": decode(rollout.response_BT[i][rollout.context_BT[i].bool()].tolist()),
         "score": float(scores.score_B[i]),
-        **{name: value for name, value in extras.items() if not math.isnan(value)},  # NaN: this row has none
+    }
+    told = {name: value for name, value in extras.items() if name not in own and not math.isnan(value)}  # NaN: has none
+    return {
+        **own,
+        **told,
         **({} if rollout.episodes is None else conversation(rollout, rollout.episodes[i], i, decode)),
     }
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from trainer.agent import keep
+from trainer.agent.source import makes_tasks
 from trainer.config.schema import Config
 from trainer.data.reading import Data
 from trainer.group import WorkerGroup
@@ -34,9 +35,13 @@ def validate(workers: WorkerGroup, data: Data, config: Config, step: int) -> Met
 
 
 def plain(scores: Scores, config: Config) -> Scores:
-    """As Search-R1 validates: rewards for form are for training, and what counts is a right answer, `em`."""
+    """As Search-R1 validates: rewards for form are for training, and what counts is a right answer, `em`.
+
+    Of an environment that makes its own tasks, or a reward function of the user's, `em` is another number.
+    """
     right_B = scores.extras.get("em")
-    if right_B is None or config.custom_reward_function.path is not None:
+    theirs = config.custom_reward_function.path is not None or makes_tasks(config.agent.env)
+    if right_B is None or theirs:
         return scores
     return replace(scores, score_B=torch.where(right_B.isnan(), scores.score_B, right_B))
 

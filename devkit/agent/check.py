@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from devkit.console import emit, result
+from devkit.console import emit, result, talk
+from devkit.errors import UsageError
 from devkit.palette import CAUTION, GOOD
 from devkit.records import AgentCheckRecord, CheckResult, Status
 from trainer.agent.check import ACTIONS, Told, Wish, check
 from trainer.agent.player import read_environment
 from trainer.agent.source import Source
-from trainer.config import ConfigErrors, resolve
-from trainer.config.agents import agent_problems, constructor
+from trainer.config import ConfigErrors, note_lines, resolve
+from trainer.config.agents import agent_notes, agent_problems, constructor, estimator_problems
+from trainer.config.check import own_findings
 from trainer.config.retrievers import retriever_problems
 from trainer.config.schema import Config
 from trainer.retrieval import Retriever
@@ -71,13 +73,25 @@ def _all(source: Source, config: Config, wish: Wish) -> Iterator[Told]:
 
 
 def config_of(options: CheckOptions) -> Config:
-    """What the words ask for. Of a whole command's problems only those of its environment matter here."""
+    """What the words ask for; notes say what of it has no effect.
+
+    Of a whole command's problems only those of its environment matter here. Raises ConfigErrors, and UsageError for no
+    environment, or two.
+    """
+    if not options.env.strip():
+        raise UsageError("ENV is empty", hint="name an environment: frozen_lake, or one of yours as FILE.py:CLASS")
+    for word in options.overrides:
+        if word.lstrip("+").startswith("agent.env=") and word.partition("=")[2].strip("'\"") != options.env:
+            raise UsageError(f"{word} is given beside {options.env}", hint="give one of the two, as ENV")
     resolved = resolve([f"agent.env={_quoted(options.env)}", *options.overrides])
     config = resolved.config
-    found = [*agent_problems(config), *retriever_problems(config)]
-    wrong = [*resolved.problems, *(each for each in found if each.key.startswith(("agent.", "retriever.")))]
+    of_retriever = (each for each in retriever_problems(config) if each.key.startswith(("agent.", "retriever.")))
+    found = [*agent_problems(config), *estimator_problems(config), *of_retriever]
+    wrong = [*resolved.problems, *own_findings(resolved, found)]
     if wrong:
         raise ConfigErrors(wrong)
+    for line in note_lines([note for note in (*resolved.notes, *agent_notes(config)) if note.kind == "inert"]):
+        talk().print(line, soft_wrap=True)
     return config
 
 

@@ -68,7 +68,7 @@ def test_its_arguments_are_a_mapping_or_a_list(lake: Command) -> None:
     ("words", "key", "said", "hint"),
     [
         (("agent.env=frozen_lak",), "agent.env", "is no environment", "did you mean frozen_lake?"),
-        (("agent.env=lake.py",), "agent.env", "is no environment", "agent.env=FILE.py:CLASS"),
+        (("agent.env=lake.py",), "agent.env", "names no class of that file", "agent.env=lake.py:CLASS"),
         (("agent.env=gone.py:Lake",), "agent.env", "gone.py is not a file", "a Python file"),
         (("custom_reward_function.path={file}",), "custom_reward_function.path", "beside agent.env", "leave out"),
         (

@@ -97,6 +97,8 @@ def test_no_key_both_acts_and_has_no_effect() -> None:
         (["++trainer.val_before_train=False"], "verl-head"),
         ([f"{A}.fsdp_config.grad_offload=True"], "verl-0.2"),
         (["max_turns=2"], "search-r1"),
+        (["max_turns=2", "agent.env=search"], "search-r1"),
+        (["max_turns=2", "agent.env=frozen_lake"], "verl-head"),
         ([f"{ROLLOUT}.n_agent=2", "trainer.val_before_train=False"], "search-r1"),
         (["no.such.key=1", "+trainer.val_before_train=False"], "verl-0.2"),
     ],

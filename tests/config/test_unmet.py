@@ -91,7 +91,10 @@ def test_a_warning_names_its_keys_with_their_values_and_no_note_does() -> None:
 def test_a_key_that_asks_for_nothing_is_a_note() -> None:
     notes = {note.key: note for note in load(["do_search=false", "max_turns=2"]).notes if note.kind == "inert"}
     assert notes.keys() == {"do_search", "max_turns"}
-    assert notes["max_turns"].message == "max_turns has no effect: nothing is searched"
+    assert (
+        notes["max_turns"].message
+        == "max_turns has no effect: nothing is searched; agent.max_turns bounds other conversations"
+    )
 
 
 def test_the_seeds_are_not_warned_about(local_seed: Callable[[Path], list[str]]) -> None:

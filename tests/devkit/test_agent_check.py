@@ -97,7 +97,7 @@ def test_an_environment_that_searches_has_the_retriever_of_the_words(
     [
         ("raises", "episodes", "turn 2, after the action"),
         ("raises", "episodes", "step raised ValueError: lost its way at "),
-        ("dies", "episodes", "its process ended"),
+        ("dies", "episodes", "its process was ended by SIGABRT"),
         ("hangs", "episodes", "step had not answered after 0.5 s"),
         ("global", "determinism", "turn 1: the observation was '0."),
         ("clock", "determinism", "turn 1: reward was 1"),
@@ -143,6 +143,12 @@ def test_an_observation_that_the_tokenizer_changes_is_named(check: Callable[...,
     [
         (["frozen_lak"], "agent.env=frozen_lak is no environment"),
         (["gone.py:Lake"], "gone.py is not a file"),
+        ([""], "ENV is empty"),
+        ([" "], "ENV is empty"),
+        (["frozen_lake", "data.train_files=x.parquet"], "data.train_files is given beside agent.env"),
+        (["frozen_lake", "custom_reward_function.path=x.py"], "custom_reward_function.path is given beside agent.env"),
+        (["frozen_lake", "algorithm.adv_estimator=gigpo", "agent.reward=last"], "leaves nothing for the turns"),
+        (["frozen_lake", "agent.env=sokoban"], "agent.env=sokoban is given beside frozen_lake"),
         (["frozen_lake", "agent.max_turns=0"], "agent.max_turns=0 is out of range"),
         (["frozen_lake", "agent.env_kwargs=[size]"], "'size' is not NAME:VALUE"),
         (["frozen_lake", "agent.env_kwargs={sise:3}"], None),
@@ -162,3 +168,59 @@ def test_people_read_a_line_per_check(capsys: pytest.CaptureFixture[str]) -> Non
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == ["episodes", "determinism", "time", "ends", "mask", "lengths"]
     assert lines[0].startswith("ok ") and lines[-1].startswith("skip ")
+
+
+def test_each_problem_comes_with_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["agent", "check", "frozen_lake", "agent.max_turns", "agent.episodes=0"]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: 2 problems: ") and "agent.max_turns is not an override" in error
+    assert hint.startswith("hint: ") and "; " in hint and "--check" not in hint
+
+
+def test_what_has_no_effect_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["agent", "check", "frozen_lake", "max_turns=3", "--episodes", "1"]) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert notes == ["note: max_turns has no effect: nothing is searched; agent.max_turns bounds other conversations"]
+
+
+def test_a_file_without_a_class_is_said_with_its_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "count.py").write_text(LAKE)
+    assert cli.main(["agent", "check", str(tmp_path / "count.py")]) == 2
+    assert "count.py:CLASS; it has Count" in capsys.readouterr().err
+
+
+SHARED = """
+print("loading")
+
+class Shared:
+    resets = 0
+    def reset(self, *, seed):
+        Shared.resets += 1
+        print("a reset")
+        return f"{Shared.resets}", {}
+    def step(self, action): return "", 0.0, True, False, {}
+"""
+
+
+@pytest.mark.parametrize(("isolate", "code"), [(True, 0), (False, 1)])
+def test_it_plays_where_the_run_plays(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], isolate: bool, code: int
+) -> None:
+    """Environments of one process share what belongs to their class."""
+    (tmp_path / "shared.py").write_text(SHARED)
+    env = f"{tmp_path / 'shared.py'}:Shared"
+    assert cli.main(["agent", "check", env, f"agent.isolate={isolate}", "--episodes", "3", "--json"]) == code
+    _, same, timed, ends, *_ = json.loads(capfd.readouterr().out)["checks"]
+    wanted = "same twice, in other processes" if isolate else "the observation was '1' and then '3'"
+    assert wanted in same["detail"] and ("no time limit" in timed["detail"]) != isolate
+    assert ends["status"] == "skip" and "no reward is other than 0: give actions that earn one" in ends["detail"]
+
+
+def test_what_a_file_that_leaves_threads_costs_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "count.py").write_text(f"import threading; threading.Thread(target=input, daemon=True)\n{LAKE}")
+    waits = "import threading; threading.Thread(target=threading.Event().wait, name='mine', daemon=True).start()"
+    (tmp_path / "count.py").write_text(f"{waits}\n{LAKE}")
+    env = f"{tmp_path / 'count.py'}:Count"
+    assert cli.main(["agent", "check", env, "--episodes", "2", "--json"]) == 0
+    timed = json.loads(capsys.readouterr().out)["checks"][2]["detail"]
+    assert "each environment loads " in timed and "leaves a thread of its own (mine) running" in timed

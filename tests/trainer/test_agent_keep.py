@@ -9,14 +9,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainer.batches import train_batch
 from tests.trainer.conversations import conversations
 from trainer import ppo
 from trainer.agent import keep
 from trainer.agent.episode import FAILED, Episode, Failure
+from trainer.agent.search_metrics import search_metrics
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.schema import Config, TrainerConfig
+from trainer.env.search import VALID
 from trainer.errors import EpisodeError
-from trainer.records import Rollout
+from trainer.metrics import step_metrics
+from trainer.records import LogProbs, Rollout, Scores
+from trainer.samples import sample
+from trainer.validation import plain
 
 
 def config_of(ranks: int = 1, **agent: object) -> Config:
@@ -52,6 +58,41 @@ def played(count: int, failed: list[int], n: int = 1) -> Rollout:
 
 def kept(rollout: Rollout) -> list[int]:
     return [row.index for row in rollout.prompts.rows]
+
+
+@pytest.mark.parametrize(("env", "score"), [("frozen_lake", 0.25), ("search", 1.0), (None, 1.0)])
+def test_only_search_r1s_em_is_a_validation_score(env: str | None, score: float) -> None:
+    """An environment's number of that name took the place of what its steps gave."""
+    config = replace(Config(), agent=AgentConfig(env=env))
+    assert plain(Scores(torch.tensor([0.25]), {"em": torch.tensor([1.0])}), config).score_B.tolist() == [score]
+
+
+@pytest.mark.parametrize("name", ["rewards", "returns", "advantages", "values", "score"])
+def test_of_two_metrics_of_one_name_the_trainers_stands(name: str) -> None:
+    batch = train_batch(4)
+    old = LogProbs(batch.experience.old_logp_BT, torch.zeros_like(batch.rewards_BT))
+    told = [
+        step_metrics(batch, old, Scores(torch.zeros(4), extras), None, None, Config())
+        for extras in ({}, {name: torch.full((4,), 77.0), "theirs": torch.full((4,), 77.0)})
+    ]
+    assert told[1] == told[0] | {"critic/theirs/mean": 77.0}
+
+
+def test_of_two_fields_of_one_name_the_samples_stands() -> None:
+    """Also where a reward function names it, which may name anything."""
+    rollout = played(1, [])
+    names = ("prompt", "response", "score", "turns", "seed", "theirs")
+    alone, beside = (
+        sample(rollout, Scores(torch.zeros(1), extras), 0, str)
+        for extras in ({}, {name: torch.tensor([77.0]) for name in names})
+    )
+    assert beside == {**alone, "theirs": 77.0}
+
+
+def test_one_number_of_a_search_alone_makes_no_search() -> None:
+    rollout = played(1, [])
+    episodes = tuple(replace(each, numbers={VALID: 1.0}) for each in rollout.episodes or ())
+    assert search_metrics(replace(rollout, episodes=episodes)) == {}
 
 
 def test_a_run_without_conversations_is_passed_through() -> None:

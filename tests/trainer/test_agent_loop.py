@@ -218,9 +218,9 @@ def houses(tmp_path: Path) -> Iterator[Callable[..., Houses]]:
     [
         ("raises", "raised", r"lake, turn 2: step raised KeyError: 'lost' at .*odd.py:12 in step"),
         ("hangs", "hung", r"turn 2: step had not answered after agent.turn_timeout=0.5 s"),
-        ("dies", "died", r"its process ended"),
-        ("leaves", "died", r"its process ended"),
-        ("leaves a child", "died", r"its process ended"),
+        ("dies", "died", r"its process was ended by SIGSEGV"),
+        ("leaves", "died", r"its process left by itself, with exit code 0"),
+        ("leaves a child", "died", r"its process left by itself"),
         ("exits", "raised", r"raised SystemExit"),
         ("four", "wrong", r"step gave a tuple of 4 .* and not \(observation, reward, terminated"),
         ("bytes", "wrong", r"no text but a bytes"),
@@ -363,7 +363,7 @@ def test_a_turns_draws_are_its_own_and_the_first_ones_todays() -> None:
         ("x = 1 / 0", "Odd", "raised while it was loaded: ZeroDivisionError: division by zero at", "python"),
         ("class Other: pass", "Odd", "has no class Odd", "it has Other"),
         ("class Odd:\n def reset(self): pass", "Odd", "has no step", "an environment has reset"),
-        ("import os; os._exit(3)", "Odd", "ended, or took over", "it must load on its own"),
+        ("import os; os._exit(3)", "Odd", "left by itself, with exit code 3", "it must load on its own"),
     ],
 )
 def test_a_file_that_is_none_is_refused_before_the_first_turn(

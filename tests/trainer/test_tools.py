@@ -168,7 +168,7 @@ def test_a_long_answer_is_cut(play: Play) -> None:
 @pytest.mark.parametrize(
     ("how", "kind", "said"),
     [
-        ("die", "died", "its process ended"),
+        ("die", "died", "its process left by itself, with exit code 9"),
         ("leave", "raised", "step raised SystemExit: 3 at .*my_tools.py:"),
         ("picture", "wrong", "odd answered with a picture"),
     ],

@@ -106,7 +106,7 @@ def _answer(source: Source, kind: Any, made: list[Any], recorded: Recorded, turn
         raise
     except Unfit as error:
         return Difference("error", expected, str(error))
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is shown as what it is
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything; it is shown
         traceback.print_exception(error.with_traceback(_theirs(error, source)), file=sys.stderr)
         return Difference("error", expected, contract.told(error, source.files))
 

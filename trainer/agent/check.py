@@ -1,20 +1,22 @@
 """An environment looked at without a model: scripted episodes, each played twice, and what they are as tokens.
 
-The second time in processes of their own and in another order: what an episode takes from a clock, from global random
-numbers or from the episode before it shows as a difference.
+The second time in other processes and in another order: what an episode takes from a clock, from global random
+numbers or from the episode before it shows as a difference. With `agent.isolate=False`, all are played in this process,
+as in a run.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainer.agent.contract import Observed
-from trainer.agent.homes import Broken, Home, Houses, answered
+from trainer.agent.homes import Broken, Home, Houses, again_and_again, answered, load_limit
 from trainer.agent.messages import Messages
 from trainer.agent.source import Source
 from trainer.config.schema import Config
@@ -73,7 +75,7 @@ def check(source: Source, config: Config, wish: Wish) -> Iterator[Told]:
     began = time.monotonic()
     seeds = [seed_of(config.trainer.seed, TRAIN, i) for i in range(wish.episodes)]
     try:
-        first = _all(source, config, wish, seeds)
+        first, houses = _all(source, config, wish, seeds)
     except _Failed as error:
         yield Told("episodes", "fail", str(error), time.monotonic() - began)
         return
@@ -81,30 +83,33 @@ def check(source: Source, config: Config, wish: Wish) -> Iterator[Told]:
     yield Told("episodes", "pass", f"{len(first)} episodes, {steps} steps", time.monotonic() - began)
     began = time.monotonic()
     try:
-        again = _all(source, config, wish, seeds[::-1])[::-1]
-        said = next((found for pair in zip(first, again, strict=True) if (found := difference(*pair))), "")
+        again, houses = _all(source, config, wish, seeds[::-1])
+        said = next((found for pair in zip(first, again[::-1], strict=True) if (found := difference(*pair))), "")
     except _Failed as error:
         said = f"the second time, {error}"
     status: Literal["pass", "fail"] = "fail" if said else "pass"
-    apart = "" if source.built_in else "in other processes and "
+    apart = "" if source.built_in or not config.agent.isolate else "in other processes and "
     detail = said or f"each seed gave the same twice, {apart}in another order"
     yield Told("determinism", status, detail, time.monotonic() - began)
-    yield _times(first, wish.turn_s)
+    yield _times(first, wish.turn_s, houses)
     yield _ends(first, config.agent.max_turns)
     yield from _tokens(first, config, wish.tokenizer)
 
 
-def _all(source: Source, config: Config, wish: Wish, seeds: Sequence[int]) -> list[Played]:
-    houses = Houses(source, isolate=True)
-    with closing(houses):
-        return [_episode(houses, seed, config.agent.max_turns, wish) for seed in seeds]
+def _all(source: Source, config: Config, wish: Wish, seeds: Sequence[int]) -> tuple[list[Played], Houses]:
+    """What was played, and where: it is closed. What an environment in this process prints is talk."""
+    agent = config.agent
+    with redirect_stdout(sys.stderr):
+        houses = Houses(source, isolate=agent.isolate, limit_s=load_limit(agent.turn_timeout))
+        with closing(houses):
+            return [_episode(houses, seed, agent.max_turns, wish) for seed in seeds], houses
 
 
 def _episode(houses: Houses, seed: int, turns: int, wish: Wish) -> Played:
     """Raises _Failed."""
     home, dice, actions, answers = houses.home(), random.Random(seed), list[str](), list[Observed]()
     try:
-        answers.append(_asked(home, "reset", seed, wish.turn_s))
+        answers.append(_asked(home, "reset", seed, wish.turn_s, houses.waits_s))
         while len(actions) < turns and not (answers[-1].terminated or answers[-1].truncated):
             actions.append(dice.choice(wish.actions))
             answers.append(_asked(home, "step", actions[-1], wish.turn_s))
@@ -116,9 +121,9 @@ def _episode(houses: Houses, seed: int, turns: int, wish: Wish) -> Played:
     return Played(seed, tuple(actions), tuple(answers))
 
 
-def _asked(home: Home, what: str, argument: Any, turn_s: float | None) -> Observed:
+def _asked(home: Home, what: str, argument: Any, turn_s: float | None, more_s: float = 0.0) -> Observed:
     home.ask(what, argument)
-    if not answered([home], turn_s):
+    if not answered([home], None if turn_s is None else turn_s + more_s):
         raise Broken("hung", f"{what} had not answered after {turn_s:g} s")
     return home.take()
 
@@ -139,13 +144,15 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _times(played: Sequence[Played], turn_s: float | None) -> Told:
+def _times(played: Sequence[Played], turn_s: float | None, houses: Houses) -> Told:
     """A slow one is not at fault: its time limit was kept."""
     resets = [each.answers[0].seconds for each in played]
     steps = [answer.seconds for each in played for answer in each.steps]
     limit = f"agent.turn_timeout is {turn_s:g} s" if turn_s is not None else "there is no agent.turn_timeout"
+    limit = limit if houses.isolate else "agent.isolate is False: no time limit"
     slowest = f"the slowest reset took {max(resets):.3f} s, the slowest step {max(steps, default=0.0):.3f} s"
-    return Told("time", "pass", f"{slowest}; {limit}")
+    cost = f"; {again_and_again(houses)}" if houses.missed else ""
+    return Told("time", "pass", f"{slowest}; {limit}{cost}")
 
 
 def _ends(played: Sequence[Played], turns: int) -> Told:
@@ -154,8 +161,10 @@ def _ends(played: Sequence[Played], turns: int) -> Told:
     rewards = [answer.reward for each in played for answer in each.steps]
     said = f"{ended} of {len(played)} episodes ended by themselves within agent.max_turns={turns}"
     span = f"rewards from {min(rewards, default=0.0):g} to {max(rewards, default=0.0):g}"
-    if not ended or not any(rewards):
+    if not ended:
         return Told("ends", "skip", f"{said}, {span}: give actions that lead further with --action")
+    if not any(rewards):
+        return Told("ends", "skip", f"{said}, and no reward is other than 0: give actions that earn one with --action")
     return Told("ends", "pass", f"{said}, {span}")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import time
 import traceback
@@ -24,6 +25,7 @@ from typing import Any
 LARGEST = 3.4e38  # of fp32, in which rewards go on
 MOST_CHARACTERS = 4_000_000  # of an observation: no context is that long
 STEP_FORM = "(observation, reward, terminated, truncated, info)"
+_HERE = os.path.dirname(__file__)  # where environments are called
 _SHOWN = 300  # characters of an error's text
 _NAME = re.compile(r"[A-Za-z_][\w.-]*(?:/[\w.-]+)*", re.ASCII)  # of a metric
 # What the trainer itself writes beside an environment's numbers: into metrics, and into the samples.
@@ -109,7 +111,7 @@ def _text(where: str, value: Any) -> str:
     if not isinstance(value, str):
         raise Unfit(f"{where} gave an observation that is no text but {_kind(value)}")
     if len(value) > MOST_CHARACTERS:
-        raise Unfit(f"{where} gave an observation of {len(value):,} characters; {MOST_CHARACTERS:,} are too many")
+        raise Unfit(f"{where} gave an observation of {len(value):,} characters; at most {MOST_CHARACTERS:,} are taken")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -130,7 +132,9 @@ def _number(what: str, value: Any) -> float:
 
 
 def _truth(name: str, value: Any) -> bool:
-    if type(value).__name__ not in ("bool", "bool_"):  # numpy's, too
+    numpys = type(value).__name__ == "bool_"
+    tensor = str(getattr(value, "dtype", "")) in ("bool", "torch.bool") and getattr(value, "ndim", 1) == 0
+    if not (isinstance(value, bool) or numpys or tensor):
         raise Unfit(f"{name} of step is neither True nor False but {_kind(value)}")
     return bool(value)
 
@@ -172,10 +176,10 @@ def _message(error: BaseException) -> str:
 
 
 def told(error: BaseException, files: Iterable[str] = ()) -> str:
-    """An error in one line, with the innermost place in one of `files`, else of all."""
+    """An error in one line, with the innermost place in one of `files`, else of all but what calls an environment."""
     text = _message(error)
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if os.path.dirname(each.filename) != _HERE]
     names = set(files)
-    own = [frame for frame in frames if frame.filename in names] or list(frames)
+    own = [frame for frame in frames if frame.filename in names] or frames
     where = f" at {own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else ""
     return f"{type(error).__name__}{f': {text}' if text else ''}{where}"

@@ -11,20 +11,31 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
-from trainer.agent import contract
+from trainer.agent import contract, threads
 from trainer.agent.contract import Observed, Unfit
 from trainer.agent.inside import receive, send
-from trainer.agent.source import WAITING, NoEnvironment, Source
+from trainer.agent.source import CONSTRUCTOR, WAITING, NoEnvironment, Source
 from trainer.errors import ConfigError, EpisodeError, RetrieverError
 
-START_S = 60.0  # for a user's file to load
+START_S = 60.0  # for a user's file to load, at least
+END_S = 10.0  # for a process that has hung up to end
 MESSAGE_S = 30.0  # for an answer that has begun to come to its end
 _PROGRAM = "from trainer.agent.inside import main; main()"
+
+
+def load_limit(turn_s: float | None) -> float | None:
+    """Seconds for a user's file to load, where one answer of an environment may take `turn_s`. None: no limit.
+
+    >>> load_limit(3.0), load_limit(300.0), load_limit(None)
+    (60.0, 300.0, None)
+    """
+    return None if turn_s is None else max(START_S, turn_s)
 
 
 class Broken(Exception):
@@ -61,16 +72,18 @@ class Inline:
 
     def ask(self, what: str, *arguments: Any) -> None:
         """Computes the answer, too."""
+        doing = CONSTRUCTOR if self._environment is None else what
         try:
             if self._environment is None:
                 self._environment = self._kind(**self._source.kwargs)
+            doing = what
             self._answer = getattr(contract, what)(self._environment, *arguments)
         except Unfit as error:
             self._answer = Broken("wrong", str(error))
         except RetrieverError as error:
             self._answer = Broken("retriever", f"{error.message}; asked from {node()}")
-        except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported as what it is
-            self._answer = Broken("raised", f"{what} raised {contract.told(error, self._source.files)}")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; it is reported as what it is
+            self._answer = Broken("raised", self._source.raised(doing, error))
 
     def take(self) -> Observed:
         answer, self._answer = self._answer, None
@@ -137,9 +150,12 @@ class Apart:
             answer = receive(self._line)
         except (EOFError, ConnectionError):
             self._pid = 0
-            raise Broken("died", "its process ended: it was killed, crashed, or left by itself") from None
+            raise Broken("died", "its process ended, nobody knows how") from None
         except (OSError, ValueError) as error:
             raise Broken("wrong", f"its process gave no answer that can be read: {error}") from error
+        if "ended" in answer:
+            self._pid = 0
+            raise Broken("died", f"its process {how(answer['ended'])}")
         if "failure" in answer:
             raise Broken(*answer["failure"])
         return Observed(**answer["observed"])
@@ -149,6 +165,20 @@ class Apart:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
         self._line.close()
+
+
+def how(code: int) -> str:
+    """In words, how a process ended whose exit code, or negative signal, is `code`.
+
+    >>> how(3), how(-9), how(-64)
+    ('left by itself, with exit code 3', 'was ended by SIGKILL', 'was ended by signal 64')
+    """
+    if code >= 0:
+        return f"left by itself, with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
 
 
 def answered(homes: Sequence[Home], timeout_s: float | None, lines: Sequence[Any] = ()) -> set[int]:
@@ -167,10 +197,16 @@ def node() -> str:
 
 
 class Houses:
-    """Makes homes for the environments of `source`. Raises ConfigError where its class cannot be loaded."""
+    """Makes homes for the environments of `source`. Raises ConfigError where its class cannot be loaded.
 
-    def __init__(self, source: Source, *, isolate: bool) -> None:
-        self.source = source
+    `missed` says what the user's file has begun that no fork of its process has: then each environment's process loads
+    the file by itself, in about `load_s` seconds. Empty: one process has loaded it, and is forked.
+    """
+
+    def __init__(self, source: Source, *, isolate: bool, limit_s: float | None = START_S) -> None:
+        """`limit_s`: for a user's file to load; None: no limit."""
+        self.source, self.isolate, self.missed, self.load_s = source, isolate, "", 0.0
+        self._limit_s = limit_s
         self._in_threads = isolate and source.env in WAITING
         self._kind: Any = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -182,6 +218,11 @@ class Houses:
                 raise ConfigError(str(error), hint=error.hint) from error
         else:
             self._start()
+
+    @property
+    def waits_s(self) -> float:
+        """Seconds that a first answer may take beyond any other."""
+        return START_S if self.missed else 0.0
 
     def home(self) -> Home:
         """For one environment, which is made at its first call. Raises EpisodeError."""
@@ -214,27 +255,41 @@ class Houses:
     def _start(self) -> None:
         self._line, theirs = socket.socketpair()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # Ray and pytest add to it while running
+        began = time.monotonic()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, **threads.ONE, "PYTHONPATH": path},
                 start_new_session=True,  # Ctrl-C is for the parent; this one ends with its line
             )
-        self._line.settimeout(START_S)
+        self._line.settimeout(self._limit_s)
         try:
             send(self._line, vars(self.source))
             said = receive(self._line)
         except (EOFError, OSError) as error:
-            self.close()
-            raise ConfigError(
-                f"the process that loads {self.source.shown} ended, or took over {START_S:g} s",
-                hint=f"it must load on its own: python {self.source.shown}",
-            ) from error
+            raise self._not_loaded(isinstance(error, TimeoutError)) from error
         if "error" in said:
             self.close()
             raise ConfigError(said["error"], hint=said["hint"])
+        self._line.settimeout(START_S)
+        self.missed, self.load_s = said["missed"], time.monotonic() - began
+
+    def _not_loaded(self, is_late: bool) -> ConfigError:
+        """What came of the process that was to load the file; it is ended."""
+        assert self._process is not None
+        shown, limit_s = self.source.shown, self._limit_s
+        if is_late:
+            said = f"loading {shown} took over {limit_s:g} s"
+            hint = f"raise agent.turn_timeout above that, or see where it stands: python {shown}"
+        else:
+            with suppress(subprocess.TimeoutExpired):  # it has closed its line, and lives
+                self._process.wait(END_S)
+            code, hint = self._process.returncode, f"it must load on its own: python {shown}"
+            said = f"the process that loads {shown} {'hung up' if code is None else how(code)}"
+        self.close()
+        return ConfigError(said, hint=hint)
 
     def close(self) -> None:
         """Ends the processes of all its environments."""
@@ -245,3 +300,11 @@ class Houses:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._line = self._process = None
+
+
+def again_and_again(houses: Houses) -> str:
+    """What `houses.missed` costs, in a line."""
+    return (
+        f"each environment loads {houses.source.shown} by itself ({houses.load_s:.1f} s), since loading it leaves "
+        f"{houses.missed} running, which a fork would not have; begun in the constructor, it would cost less"
+    )

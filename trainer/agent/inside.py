@@ -3,7 +3,8 @@
     python -c "from trainer.agent.inside import main; main()" FD
 
 Messages are JSON behind their length. Over FD come first the source, then one descriptor per environment; over that
-one its calls. With a process each, one may hang, crash or leave without the others. Standard library only.
+one its calls. With a process each, one may hang, crash or leave without the others. Where the file has begun threads,
+which no fork has, each of those processes loads it by itself. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,14 +16,20 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from multiprocessing.connection import wait
 from typing import Any
 
-from trainer.agent import contract
-from trainer.agent.source import NoEnvironment, Source
+from trainer.agent import contract, threads
+from trainer.agent.source import CONSTRUCTOR, NoEnvironment, Source
 
 CLOSE_S = 5  # that an environment may take to close
 MOST_BYTES = 2**26  # of a message
 _LENGTH = struct.Struct(">I")
+_ALONE = "from trainer.agent.inside import alone; alone()"
+Begin = Callable[[socket.socket, Iterable[socket.socket]], int]  # an environment on its line; others': its pid
 
 
 def send(line: socket.socket, message: Any) -> None:
@@ -50,27 +57,109 @@ def _exactly(line: socket.socket, count: int) -> bytes:
 
 
 def main() -> None:
-    """The process that forks. It ends, with all that came of it, when its parent does."""
+    """The process that makes them. It ends, with all that came of it, when its parent does."""
     os.dup2(2, 1)  # what an environment prints is talk
     faulthandler.enable()
     line = _line(int(sys.argv[1]))
-    source = Source(**receive(line))
+    given = receive(line)
+    source = Source(**given)
     try:
         kind = source.load()
     except NoEnvironment as error:
         send(line, {"error": str(error), "hint": error.hint})
         return
-    send(line, {})
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
+    missed = threads.missed()
+    send(line, {"missed": missed})
+    _serve(line, _spawning(given) if missed else _forking(kind, source))
+
+
+def _serve(line: socket.socket, begin: Begin) -> None:
+    """Begins an environment for each descriptor, and says on its line how its process has ended, where it has."""
+    alive = dict[int, socket.socket]()
+    died, tells = socket.socketpair()
+    tells.setblocking(False)
+    signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # not ignored: the kernel would bury them unasked
     while True:
-        _, descriptors, _, _ = socket.recv_fds(line, 1, 1)
-        if not descriptors:
-            os.killpg(0, signal.SIGKILL)  # this session's: also those that hang
-        if os.fork() == 0:
-            line.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _live(_line(descriptors[0]), kind, source)
-        os.close(descriptors[0])
+        ready = wait([line, died])
+        if died in ready:
+            died.recv(2**12)
+            _bury(alive)
+        if line in ready:
+            _, descriptors, _, _ = socket.recv_fds(line, 1, 1)
+            if not descriptors:
+                os.killpg(0, signal.SIGKILL)  # this session's: also those that hang
+            theirs = _line(descriptors[0])
+            pid = begin(theirs, (line, died, tells, *alive.values()))
+            alive[pid] = theirs
+            with suppress(OSError):  # its caller has gone
+                send(theirs, {"pid": pid})
+
+
+def _bury(alive: dict[int, socket.socket]) -> None:
+    for pid in list(alive):
+        try:
+            found, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:  # somebody of the file's has buried it
+            alive.pop(pid).close()
+            continue
+        if found:
+            data = json.dumps({"ended": os.waitstatus_to_exitcode(status)}).encode()
+            with alive.pop(pid) as line, suppress(OSError):  # its caller has gone, or does not listen
+                line.send(_LENGTH.pack(len(data)) + data, socket.MSG_DONTWAIT)
+
+
+def _forking(kind: Any, source: Source) -> Begin:
+    def begin(line: socket.socket, others: Iterable[socket.socket]) -> int:
+        if pid := os.fork():
+            return pid
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for other in others:  # while this one held another's line, nobody would see that the other has ended
+            other.close()
+        _live(line, kind, source)
+        raise AssertionError("it does not return")
+
+    return begin
+
+
+def _spawning(given: dict[str, Any]) -> Begin:
+    text = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this process
+    text.write(json.dumps(given).encode())
+    text.flush()
+
+    def begin(line: socket.socket, others: Iterable[socket.socket]) -> int:
+        passed = (line.fileno(), text.fileno())
+        for descriptor in passed:
+            os.set_inheritable(descriptor, True)
+        try:
+            command = [sys.executable, "-P", "-c", _ALONE, *map(str, passed)]
+            return os.posix_spawn(sys.executable, command, os.environ)
+        finally:
+            for descriptor in passed:
+                os.set_inheritable(descriptor, False)
+
+    return begin
+
+
+def alone() -> None:
+    """A process that loads the file for one environment."""
+    faulthandler.enable()
+    line, text = _line(int(sys.argv[1])), int(sys.argv[2])
+    source = Source(**json.loads(os.pread(text, os.fstat(text).st_size, 0)))
+    os.close(text)
+    try:
+        kind = source.load()
+    except NoEnvironment as error:
+        kind = _raising(error)
+    _live(line, kind, source)
+
+
+def _raising(error: Exception) -> Any:
+    def kind(**kwargs: Any) -> Any:
+        raise error
+
+    return kind
 
 
 def _line(descriptor: int) -> socket.socket:
@@ -81,19 +170,24 @@ def _line(descriptor: int) -> socket.socket:
 
 def _live(line: socket.socket, kind: Any, source: Source) -> None:
     """One environment, from its first call until its caller hangs up. Does not return."""
-    environment = None
+    environment, pid = None, os.getpid()
     try:
-        send(line, {"pid": os.getpid()})
         while True:
             what, *arguments = receive(line)
+            doing = CONSTRUCTOR if environment is None else what
             try:
                 environment = kind(**source.kwargs) if environment is None else environment
-                observed = getattr(contract, what)(environment, *arguments)
-                send(line, {"observed": vars(observed)})
+                doing = what
+                answer: dict[str, Any] = {"observed": vars(getattr(contract, what)(environment, *arguments))}
             except contract.Unfit as error:
-                send(line, {"failure": ["wrong", str(error)]})
+                answer = {"failure": ["wrong", str(error)]}
+            except NoEnvironment as error:
+                answer = {"failure": ["raised", str(error)]}
             except BaseException as error:  # noqa: BLE001 - also `sys.exit`: it is reported as what it is
-                send(line, {"failure": ["raised", f"{what} raised {contract.told(error, source.files)}"]})
+                answer = {"failure": ["raised", source.raised(doing, error)]}
+            if os.getpid() != pid:  # a child that the call has forked has come back from it, too: one answer is enough
+                return
+            send(line, answer)
     except (EOFError, OSError):
         signal.alarm(CLOSE_S)
         close = getattr(environment, "close", None)

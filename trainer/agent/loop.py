@@ -42,6 +42,7 @@ class Limits:
     at_once: int  # environments
     context_tokens: int | None = None  # of prompt, turns and observations, with which a turn may still begin
     stop: tuple[str, ...] = ()  # texts that end a turn
+    first_s: float = 0.0  # beyond turn_s, of a first answer: its process may have a file to load
     turnwise: bool = False  # each turn has a prompt of its own, and the response is one turn's
 
 
@@ -84,7 +85,8 @@ class _Trajectory:
 
     def deadline(self, limits: Limits) -> tuple[float, str]:
         """When its environment's answer comes too late, and of what kind of failure that is."""
-        of_call = self.asked + limits.turn_s if limits.turn_s is not None else float("inf")
+        more = 0.0 if self.said else limits.first_s
+        of_call = self.asked + limits.turn_s + more if limits.turn_s is not None else float("inf")
         of_all = self.began + limits.trajectory_s if limits.trajectory_s is not None else float("inf")
         return (of_call, "hung") if of_call <= of_all else (of_all, "late")
 

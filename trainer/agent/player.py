@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainer import user_file
-from trainer.agent.homes import Houses
+from trainer.agent.homes import Houses, again_and_again, load_limit
 from trainer.agent.loop import Conversations, Limits
 from trainer.agent.messages import Messages
 from trainer.agent.source import SEARCH, TOOLS, Source, is_file
@@ -71,10 +73,13 @@ class Player:
         agent = spec.config.agent
         assert agent.env is not None
         style = {SEARCH: PLAIN, TOOLS: CHAT}.get(agent.env, agent.speech)
-        self._engine, self._limits, self._pad_id = engine, limits_of(spec.config), tokenizer.pad_token_id
+        self._engine, self._pad_id = engine, tokenizer.pad_token_id
         self._messages = Messages.of(spec.config)
         source = Source(agent.env, spec.environment, constructor(spec.config))
-        self._houses = Houses(source, isolate=agent.isolate)
+        self._houses = Houses(source, isolate=agent.isolate, limit_s=load_limit(agent.turn_timeout))
+        self._limits = replace(limits_of(spec.config), first_s=self._houses.waits_s)
+        if self._houses.missed:
+            logging.getLogger("trainer").warning(again_and_again(self._houses))
         weakref.finalize(self, self._houses.close)
         tools = schemas_in(self._houses) if agent.env == TOOLS else ()
         self._speech = Speech(tokenizer, eos_ids, style, agent.max_observation_tokens, tools)

@@ -18,7 +18,7 @@ def search_metrics(rollout: Rollout) -> Metrics:
 
     `state_tokens/total` counts the model's own tokens, and `coverage` is their share, as there.
     """
-    episodes = [each for each in rollout.episodes or () if VALID in each.numbers]
+    episodes = [each for each in rollout.episodes or () if {VALID, SEARCHES, FINISHED} <= each.numbers.keys()]
     if not episodes:
         return {}
     actions = torch.tensor([len(each.turns) for each in episodes], dtype=torch.float64)

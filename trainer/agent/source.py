@@ -28,6 +28,7 @@ BUILT_IN = {  # name -> module, class
 }
 WAITING = frozenset({SEARCH})  # of these, the ones that wait for others: each call has a thread
 MODULE = "agent_environment"
+CONSTRUCTOR = "its constructor"
 METHODS = ("reset", "step")  # and `close`, where there is something to close: GEM's have none
 
 
@@ -91,6 +92,17 @@ class Source:
             raise NoEnvironment(f"agent.env={self.env} {said}", hint)
         return _class_in(_module(self.text, self.file, self.path), self.class_name, self.path)
 
+    def raised(self, doing: str, error: BaseException) -> str:
+        """What `doing`, a call of an environment or CONSTRUCTOR, came to, in a line."""
+        from trainer.agent.contract import told
+
+        if type(error).__name__ == "BdbQuit":
+            return f"{doing} stopped in a debugger that has no terminal; agent.isolate=False lets breakpoint() have one"
+        said = f"{doing} raised {told(error, self.files)}"
+        if doing == CONSTRUCTOR and isinstance(error, TypeError) and is_file(self.env):
+            said += f"; agent.env_kwargs has {', '.join(self.kwargs) or 'nothing'}"
+        return said
+
 
 def makes_tasks(env: str | None) -> bool:
     """Whether the tasks are seeds of the environment `agent.env`, and its rewards the run's.
@@ -116,6 +128,8 @@ def is_file(env: str) -> bool:
 
 def unknown(env: str) -> tuple[str, str]:
     """What is wrong with a name that is neither, and what to write instead."""
+    if env.endswith(".py"):
+        return "is no environment: it names no class of that file", f"write agent.env={env}:CLASS"
     near = difflib.get_close_matches(env, (*BUILT_IN, TOOLS), n=1)
     said = f"did you mean {near[0]}?" if near else f"there is {', '.join((*BUILT_IN, TOOLS))};"
     return "is no environment", f"{said} a class in a file of yours is agent.env=FILE.py:CLASS"
@@ -136,7 +150,7 @@ def _module(text: str, file: str, shown: str) -> types.ModuleType:
 
     try:
         return user_file.load(text, file, MODULE)
-    except Exception as error:  # the user's code may raise anything; it is reported, with its cause
+    except (Exception, SystemExit) as error:  # the user's code may raise anything; it is reported, with its cause
         raise NoEnvironment(
             f"{shown} raised while it was loaded: {told(error, [file])}", f"it must load on its own: python {shown}"
         ) from error

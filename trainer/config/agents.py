@@ -134,7 +134,9 @@ def _environment_problems(env: str) -> Iterator[Problem]:
         return
     if not source.is_file(env):
         what, hint = source.unknown(env)
-        yield Problem(_ENV, f"{_ENV}={env} {what}", hint)
+        tree = parsed(_ENV, env, env) if env.endswith(".py") and kind_of(env) == FILE else None
+        classes = _classes(tree) if isinstance(tree, ast.Module) else []
+        yield Problem(_ENV, f"{_ENV}={env} {what}", f"{hint}; it has {', '.join(classes)}" if classes else hint)
         return
     path, _, name = env.rpartition(":")
     if kind_of(path) != FILE:
@@ -144,11 +146,15 @@ def _environment_problems(env: str) -> Iterator[Problem]:
     if isinstance(tree, Problem):
         yield tree
         return
-    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    classes = _classes(tree)
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     elsewhere = any(isinstance(node, (ast.ImportFrom, ast.Assign, ast.If, ast.Try)) for node in tree.body)
     if name not in (*classes, *functions) and not elsewhere:
         yield Problem(_ENV, f"{_ENV}={env}: {path} has no class {name}", f"it has {', '.join(classes) or 'none'}")
+
+
+def _classes(tree: ast.Module) -> list[str]:
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
 def _refused(config: Config) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.agent.source import SEARCH
 from trainer.config import tree
 from trainer.config.overrides import Override, format_value
 from trainer.config.problems import Note
@@ -114,9 +115,14 @@ def choose(overrides: Sequence[Override], asked: str | None = None) -> Choice:
 
 
 def _judged(overrides: Sequence[Override]) -> list[Override]:
-    """Those that tell a generation: in a command with `agent.*`, which is ours, what acts here is ours, too."""
+    """Those that tell a generation: in a command with `agent.*`, which is ours, what acts here is ours, too.
+
+    With an environment that is no search, none of Search-R1's keys tells that the command is Search-R1's.
+    """
     own = any(override.key.startswith("agent.") for override in overrides)
-    return [each for each in overrides if not (own and is_search_r1_only(each.key) and tree.is_key(each.key))]
+    plays = any(override.key == "agent.env" and override.value not in (SEARCH, None) for override in overrides)
+    mute = [each for each in overrides if is_search_r1_only(each.key) and (plays or (own and tree.is_key(each.key)))]
+    return [each for each in overrides if each not in mute]
 
 
 def _asked_for(asked: str, overrides: Sequence[Override]) -> Choice:

@@ -49,11 +49,9 @@ class ConfigErrors(ConfigError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         said = "; ".join(problem.message for problem in self.problems)
+        hints = dict.fromkeys(problem.hint for problem in self.problems)
         one = len(self.problems) == 1
-        super().__init__(
-            said if one else f"{len(self.problems)} problems: {said}",
-            hint=self.problems[0].hint if one else "--check lists them one by one",
-        )
+        super().__init__(said if one else f"{len(self.problems)} problems: {said}", hint="; ".join(hints))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.problems,))

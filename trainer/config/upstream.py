@@ -143,7 +143,7 @@ def no_effect(key: str) -> NoEffect | None:
     """The reason why `key` does nothing here, None for a key that acts or is not known.
 
     >>> no_effect("max_turns").why
-    'nothing is searched'
+    'nothing is searched; agent.max_turns bounds other conversations'
     """
     table = _table()
     if key in table:
@@ -178,7 +178,8 @@ def inert_keys() -> tuple[str, ...]:
 
 
 _REASONS: dict[str, str] = {
-    search_r1.NOT_SEARCHED: "do_search max_turns data.max_start_length data.max_obs_length",
+    search_r1.NOT_SEARCHED: "do_search data.max_start_length data.max_obs_length",
+    f"{search_r1.NOT_SEARCHED}; agent.max_turns bounds other conversations": "max_turns",
     "Search-R1 itself reads it nowhere": "algorithm.state_masking.*",
     "each rank generates independently, without agent processes": f"{_O}.agent.num_workers",
     "the engine sizes and orders its own batches": (

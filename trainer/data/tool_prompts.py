@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from trainer.agent.homes import Houses
+from trainer.agent.homes import Houses, load_limit
 from trainer.agent.player import read_environment
 from trainer.agent.source import TOOLS, Source
 from trainer.agent.speech import CHAT, Speech
@@ -25,7 +25,8 @@ class ToolPrompts:
         """Raises ConfigError for tools that do not load, ModelError for a chat template of no use."""
         self._agent = default_agent(config)
         self.text = read_environment(config)
-        with closing(Houses(Source(TOOLS, self.text, constructor(config)), isolate=True)) as houses:
+        source, limit_s = Source(TOOLS, self.text, constructor(config)), load_limit(config.agent.turn_timeout)
+        with closing(Houses(source, isolate=True, limit_s=limit_s)) as houses:
             self.schemas: Sequence[Schema] = schemas_in(houses)
         Speech(tokenizer, [tokenizer.eos_token_id], CHAT, tools=self.schemas)
         self._is_shown = _is_shown(tokenizer, self.schemas)

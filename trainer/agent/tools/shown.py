@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer.agent.homes import START_S, Broken, Houses, answered
+from trainer.agent.source import CONSTRUCTOR
 from trainer.agent.tools.rows import SELECTION, SINGLE
 from trainer.errors import ConfigError
 
@@ -22,7 +23,7 @@ def schemas_in(houses: Houses) -> list[Schema]:
             raise Broken("hung", f"no answer within {START_S:g} s")
         found: list[Schema] = json.loads(home.take().text)
     except Broken as error:
-        said = str(error).removeprefix("schemas raised ")
+        said = str(error).removeprefix("schemas raised ").removeprefix(f"{CONSTRUCTOR} raised ")
         raise ConfigError(
             f"the tools cannot be made: {said}", hint="each needs a tool_schema with a name, of its own or in the YAML"
         ) from error
