@@ -434,7 +434,7 @@ def test_data_rows() -> None:
 def published(number: int, *, by: int = 0, prompt: str = "how many?") -> Sampled:
     """Row `number` has the ground truth of the row `by` further on; its published answer is its own."""
     truths = [str(1000 + i + by) for i in (number - 1, number, number + 1)]
-    known = replace(row(number, chat(prompt), truths[1]), near=(truths[0], truths[2]))
+    known = replace(row(number, chat(f"{number}: {prompt}"), truths[1]), near=(truths[0], truths[2]))
     return replace(known, published=f"so many\n#### 1,{number:03}")
 
 
