@@ -472,6 +472,18 @@ def test_a_group_of_one_and_a_warm_up_beyond_the_run() -> None:
         assert look(long_, 0).ok and look(long_, 1001).ok
 
 
+def test_responses_that_never_end_and_an_entropy_that_is_lowered() -> None:
+    coeff, endless = "actor_rollout_ref.actor.entropy_coeff", "actor_rollout_ref.rollout.ignore_eos=True"
+    found = users_settings.command_settings(full_of(endless, f"{coeff}=-1"), 100)
+    said(found, False, r"^actor_rollout_ref\.rollout\.ignore_eos=True: no response .* ends before its limit.* to False")
+    said(
+        users_settings.command_settings(full_of(f"{coeff}=-0.05"), 100), None, f"^{coeff}=-0.05 is negative: it lowers"
+    )
+    for value in ("0", "0.05"):
+        assert users_settings.command_settings(full_of(f"{coeff}={value}"), 100).ok
+    assert users_settings.command_settings(full_of("actor_rollout_ref.rollout.val_kwargs.do_sample=True"), 100).ok
+
+
 def test_data_limits() -> None:
     rows, data = [row(i) for i in range(40)], DataConfig(max_prompt_length=10, max_response_length=5)
     said(users_data.data_limits(rows, data), True, "40 prompts of up to 10 tokens, within data.max_prompt_length=10")
