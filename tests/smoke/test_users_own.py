@@ -481,7 +481,6 @@ def test_responses_that_never_end_and_an_entropy_that_is_lowered() -> None:
     )
     for value in ("0", "0.05"):
         assert users_settings.command_settings(full_of(f"{coeff}={value}"), 100).ok
-    assert users_settings.command_settings(full_of("actor_rollout_ref.rollout.val_kwargs.do_sample=True"), 100).ok
 
 
 def test_data_limits() -> None:
