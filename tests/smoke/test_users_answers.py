@@ -89,6 +89,12 @@ TOLD = {
         "only at the very beginning of the response",
     ),
     "at least as much": (close("said >= right"), "numbers", "^no form was found"),
+    "thoughts first, in tags of its own": (
+        "found = re.match(r'<work>.*?</work>\\s*<SOLUTION>(.*?)</SOLUTION>', solution_str, re.DOTALL)\n"
+        "return float(bool(found) and found[1].strip() == ground_truth)",
+        "numbers",
+        "^no form was found",
+    ),
     "nothing but the marked answer": (
         "return float(solution_str.strip() == f'#### {ground_truth}')",
         "numbers",

@@ -107,6 +107,8 @@ def _passed(borne: Sequence[_Tried]) -> str:
 
 def _only_bare(tried: Sequence[_Tried], where: str) -> Outcome:
     """What is known where words before a right answer always make it wrong."""
+    # A form of several tags begins with one for thoughts: words have their place in it.
+    tried = [each for each in tried if each.answer.form.count("{x}") == 1]
     plain, behind = _of_kind(tried, PLAIN), _of_kind(tried, BEHIND)
     first = _mostly([each for each in plain if each.score <= each.wrong < each.right], plain)
     if first and (after := _passing(behind)):
