@@ -76,6 +76,7 @@ PASSED = "the right number, and then another answer"
 BEYOND = ("a number 7 % above", "a number 7 % below")  # farther away than the 5 % that some benchmarks allow
 NEXT = ("the next number", "the number before it")
 SIGN = "the same number without its minus sign"
+WHOLE = "a whole number without its .0"  # the right answer, as people write it
 FAR = 25  # of smaller numbers, the next ones are 4 % away already
 
 
@@ -111,7 +112,7 @@ def _passed(form: str, truth: str) -> str:
 
 
 def near(index: int, form: str, truth: str) -> list[Around]:
-    """Wrong numbers near the right one, in a form.
+    """Wrong numbers near the right one, in a form; and the right one, if it is whole and not written so.
 
     >>> [each.text for each in near(0, "#### {x}", "72")], [each.text for each in near(0, "{x}", "-5")]
     (['#### 73', '#### 71', '#### 77', '#### 67'], ['-6', '-4', '5'])
@@ -127,6 +128,8 @@ def near(index: int, form: str, truth: str) -> list[Around]:
         found |= dict(zip(BEYOND, (sign * (size + by), sign * (size - by)), strict=True))
     if sign < 0:
         found[SIGN] = size
+    if number == number.to_integral() and "." in truth:
+        found[WHOLE] = number.to_integral()
     return [Around(index, form, kind, form.format(x=each)) for kind, each in found.items()]
 
 

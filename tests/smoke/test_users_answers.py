@@ -36,6 +36,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "small numbers": file_of(folder / "small", "3", "8", "5", "12", "7", "4", "9", "6"),
         "some negative": file_of(folder / "negative", "-72", "31", "-104", "55", "48", "-260", "83", "97"),
         "decimals": file_of(folder / "decimals", "72.5", "31.25", "104.0", "55.5", "48.125", "0.5", "83.1", "97.3"),
+        "floats": file_of(folder / "floats", "72.0", "31.0", "104.0", "55.0", "48.0", "260.0", "83.0", "97.0"),
         "words": file_of(folder / "words", "Paris", "Rome", "Berlin", "Oslo"),
         "choices": file_of(folder / "choices", "A", "B", "C", "D"),
     }
@@ -57,6 +58,11 @@ FAILS = {
         close("abs(said) == abs(right)"),
         "some negative",
         "negative number is right without its sign",
+    ),
+    "texts of floats": (
+        LAST + "return float(found[-1:] == [ground_truth])",
+        "floats",
+        "a whole number is wrong without its .0: '.*72' earns 0, and '.*72.0' 1; are the ground truths from a column",
     ),
     "at the very beginning": (
         "found = re.match(r'####\\s*(-?[0-9][0-9,]*)', solution_str.strip())\n"
@@ -103,6 +109,8 @@ TOLD = {
 }
 GOOD = {
     "rounded": (close("abs(said - right) <= 1e-4 * abs(right)"), "decimals"),
+    "rounded, of floats": (close("abs(said - right) <= 1e-4 * abs(right)"), "floats"),
+    "texts of decimals": (LAST + "return float(found[-1:] == [ground_truth])", "decimals"),
     "the nearer the better": (close("1 / (1 + abs(said - right))"), "numbers"),
     "the nearer the better, within limits": (close("max(0.0, 1 - abs(said - right) / 10)"), "small numbers"),
     "the last number, negative or not": (LAST + "return float(found[-1:] == [ground_truth])", "some negative"),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from devkit.smoke.checks.outcome import Outcome
 from devkit.smoke.checks.users_own import unsteady, where_to_look
-from devkit.smoke.made_up_responses import BEHIND, BEYOND, INSIDE, NEXT, PASSED, PLAIN, SIGN, Around, shown
+from devkit.smoke.made_up_responses import BEHIND, BEYOND, INSIDE, NEXT, PASSED, PLAIN, SIGN, WHOLE, Around, shown
 from devkit.smoke.probing import Probed
 
 _DECIDES = {
@@ -49,7 +49,7 @@ def reward_answer(probed: Probed) -> Outcome:
     plain = _bearing(_of_kind(tried, PLAIN))
     borne = [each for each in tried if each.answer.form in plain]
     where = where_to_look(probed)
-    if failed := _lost(borne) or _inside(borne) or _near(tried):
+    if failed := _lost(borne) or _inside(borne) or _near(tried) or _whole(tried):
         return Outcome(False, failed + where)
     if not plain:
         return _only_bare(tried, where)
@@ -90,6 +90,18 @@ def _near(tried: Sequence[_Tried]) -> str:
         return f"a number near the right one is right: {_earns(taken)}"
     taken = _passing(_of_kind(tried, SIGN))
     return f"a negative number is right without its sign: {_earns(taken)}" if taken else ""
+
+
+def _whole(tried: Sequence[_Tried]) -> str:
+    """Where all ground truths are like 72.0: whether 72 is wrong. Beside others, one decimal may be asked for."""
+    mine = _of_kind(tried, WHOLE)
+    if len(_rows(mine)) < FEWEST_ROWS or _rows(mine) != _rows(tried):
+        return ""
+    lost = _mostly([each for each in mine if each.score <= each.wrong < each.right], mine)
+    if not lost:
+        return ""
+    earns = f"{shown(lost.answer.text)} earns {lost.score:.6g}, and {shown(lost.bare)} {lost.right:.6g}"
+    return f"a whole number is wrong without its .0: {earns}; are the ground truths from a column of floats?"
 
 
 def _next(tried: Sequence[_Tried]) -> str:
@@ -135,9 +147,7 @@ def _of_kind(tried: Sequence[_Tried], kind: str) -> list[_Tried]:
 
 
 def _passing(tried: Sequence[_Tried]) -> _Tried | None:
-    """The shortest of them, if it is so mostly."""
-    passing = [each for each in tried if each.passes]
-    return min(passing, key=lambda each: len(each.answer.text)) if _mostly(passing, tried) else None
+    return _mostly([each for each in tried if each.passes], tried)
 
 
 def _earns(taken: _Tried) -> str:
@@ -157,10 +167,11 @@ def _rows(tried: Sequence[_Tried]) -> set[int]:
 
 
 def _mostly(found: Sequence[_Tried], of: Sequence[_Tried]) -> _Tried | None:
-    """The first one, if it is so in all forms, and half of the rows of each: in one alone it may be meant."""
+    """The shortest one, if it is so in all forms, and half of the rows of each: in one alone it may be meant."""
     forms = {each.answer.form for each in of}
     counts = [(_count(found, form), _count(of, form)) for form in forms]
-    return found[0] if found and all(2 * some >= every for some, every in counts) else None
+    mostly = all(2 * some >= every for some, every in counts)
+    return min(found, key=lambda each: len(each.answer.text)) if found and mostly else None
 
 
 def _count(tried: Sequence[_Tried], form: str) -> int:
