@@ -35,6 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "near each other": file_of(folder / "near", "72", "75", "104", "108", "48", "50", "83", "85"),
         "small numbers": file_of(folder / "small", "3", "8", "5", "12", "7", "4", "9", "6"),
         "some negative": file_of(folder / "negative", "-72", "31", "-104", "55", "48", "-260", "83", "97"),
+        "one negative": file_of(folder / "one", "72", "31", "-104", "55", "48", "260", "83", "97"),
         "decimals": file_of(folder / "decimals", "72.5", "31.25", "104.0", "55.5", "48.125", "0.5", "83.1", "97.3"),
         "floats": file_of(folder / "floats", "72.0", "31.0", "104.0", "55.0", "48.0", "260.0", "83.0", "97.0"),
         "words": file_of(folder / "words", "Paris", "Rome", "Berlin", "Oslo"),
@@ -115,6 +116,10 @@ GOOD = {
     "the nearer the better, within limits": (close("max(0.0, 1 - abs(said - right) / 10)"), "small numbers"),
     "the last number, negative or not": (LAST + "return float(found[-1:] == [ground_truth])", "some negative"),
     "the first that is marked": (LAST + "return float(found[:1] == [ground_truth])", "numbers"),
+    "punctuation aside": (
+        "return float(boxed(solution_str).strip('-.,') == ground_truth.strip('-.,'))",
+        "one negative",
+    ),
     "a choice": (
         "found = re.findall(r'<answer>([A-D])</answer>', solution_str)\nreturn float(found[-1:] == [ground_truth])",
         "choices",

@@ -88,7 +88,8 @@ def _near(tried: Sequence[_Tried]) -> str:
     above, below = (_of_kind(tried, kind) for kind in BEYOND)
     if len(_rows(above)) >= FEWEST_ROWS and (taken := _passing(above)) and _passing(below):
         return f"a number near the right one is right: {_earns(taken)}"
-    taken = _passing(_of_kind(tried, SIGN))
+    signless = _of_kind(tried, SIGN)  # metrics of question answering leave out punctuation, and such a number is rare
+    taken = _passing(signless) if len(_rows(signless)) >= FEWEST_ROWS else None
     return f"a negative number is right without its sign: {_earns(taken)}" if taken else ""
 
 
