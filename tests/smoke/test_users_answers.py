@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,9 @@ import pytest
 
 from devkit.smoke import made_up_responses as made_up
 from devkit.smoke.checks import users_answers, users_own
+from devkit.smoke.direct_process import Answer
+from devkit.smoke.made_up_responses import Said
+from devkit.smoke.probing import Probed
 from devkit.smoke.problems import write_parquet
 from tests.smoke.test_users_own import CHECKS, FINE, asked, said
 
@@ -176,3 +180,43 @@ def test_made_up_answers_are_wrong_where_they_are_to_be(truth: str, form: str) -
         assert form.format(x=truth) != each.text
     [passed] = [each for each in made_up.around(0, form, truth, 512) if each.kind == made_up.PASSED]
     assert passed.text.count(truth) == 1 and passed.text.index(truth) < len("<think>It may be " + truth)
+
+
+def scored(earns: Callable[[str], float], *truths: str) -> Probed:
+    """Asked in one form: a right answer earns 1, another row's 0, and the others what `earns` says of their kind."""
+    form = "#### {x}"
+    responses = tuple(Said(i, form.format(x=truth), form) for i, truth in enumerate(truths))
+    asked_ = [each for i, truth in enumerate(truths) for each in made_up.around(i, form, truth, 512)]
+    asked_ += [each for i, truth in enumerate(truths) for each in made_up.near(i, form, truth)]
+    right, wrong = (Answer(1.0),) * len(truths), (Answer(0.0),) * len(truths)
+    return Probed(responses, right, wrong, around={each: earns(each.kind) for each in asked_})
+
+
+WORDS = (made_up.PLAIN, *made_up.WORDS, made_up.BEHIND)
+
+
+@pytest.mark.parametrize(
+    ("also", "truths", "ok", "words"),
+    [
+        ((), ("72", "31"), True, "^26 answers"),
+        (made_up.BEYOND, ("72", "31"), False, "^a number near the right one is right: '#### 77' earns 1"),
+        (made_up.BEYOND[:1], ("72", "31"), True, ""),  # at least as much
+        (made_up.BEYOND, ("72", "3"), True, ""),  # one row alone
+        (made_up.NEXT, ("72", "3"), None, "the numbers beside the right one are right"),
+        (made_up.NEXT[1:], ("72", "3"), True, ""),
+        (
+            (made_up.SIGN,),
+            ("-72", "-3"),
+            False,
+            "without its sign: '#### 3' earns 1, as the right answer '#### -3' does",
+        ),
+        ((made_up.SIGN,), ("-72", "3"), True, ""),
+        ((made_up.PASSED,), ("72", "31"), None, "its last answer is another: 'It may be 31"),
+        ((made_up.WHOLE,), ("72.0", "31.0"), True, ""),
+        ((), ("72.0", "31.0"), False, "a whole number is wrong without its .0: '#### 72' earns 0, and '#### 72.0' 1"),
+        ((), ("72.0", "31.5"), True, ""),
+    ],
+)
+def test_scores_of_other_answers(also: tuple[str, ...], truths: tuple[str, ...], ok: bool | None, words: str) -> None:
+    probed = scored(lambda kind: float(kind in (*WORDS, *also)), *truths)
+    said(users_answers.reward_answer(probed), ok, words)
