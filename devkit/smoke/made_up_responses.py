@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from devkit.smoke.row_reader import FileRow
@@ -65,11 +66,18 @@ class Around:
 
     index: int
     form: str
-    kind: str  # a name of `WORDS`, PLAIN, or INSIDE
+    kind: str  # a name of `WORDS`, PLAIN, BEHIND, or a kind of wrong answer
     text: str
 
 
 INSIDE = "a longer number"  # with the right one in it
+BEHIND = "words behind it"
+PASSED = "the right number, and then another answer"
+BEYOND = ("a number 7 % above", "a number 7 % below")  # farther away than the 5 % that some benchmarks allow
+NEXT = ("the next number", "the number before it")
+SIGN = "the same number without its minus sign"
+WHOLE = "a whole number without its .0"  # the right answer, as people write it
+FAR = 25  # of smaller numbers, the next ones are 4 % away already
 
 
 def around(index: int, form: str, truth: str, longest: int) -> list[Around]:
@@ -88,8 +96,50 @@ def around(index: int, form: str, truth: str, longest: int) -> list[Around]:
         kinds = {kind: words.replace("7", "8").replace("13", "14") for kind, words in kinds.items()}
     before = {kind: form.replace(PLAIN, words) if PLAIN in form else f"{words} {form}" for kind, words in kinds.items()}
     found = [Around(index, form, kind, text.format(x=truth)) for kind, text in before.items()]
+    found.append(Around(index, form, BEHIND, f"{form.format(x=truth)} That is all."))
+    if number_in(truth) is not None:
+        found.append(Around(index, form, PASSED, _passed(form, truth)))
     wrong = (f"1{truth}", f"{truth}3") if numeric else ()
     return found + [Around(index, form, INSIDE, form.format(x=each)) for each in wrong]
+
+
+def _passed(form: str, truth: str) -> str:
+    """The right number stands among the words, and another one in the form."""
+    number = number_in(truth) or Decimal(0)
+    other = next(text for i in range(11, 1000) if truth not in (text := str(number + number // 2 + i)))
+    words = f"It may be {truth}, or {other}."
+    return (form.replace(PLAIN, words) if PLAIN in form else f"{words}\n{form}").format(x=other)
+
+
+def near(index: int, form: str, truth: str) -> list[Around]:
+    """Wrong numbers near the right one, in a form; and the right one, if it is whole and not written so.
+
+    >>> [each.text for each in near(0, "#### {x}", "72")], [each.text for each in near(0, "{x}", "-5")]
+    (['#### 73', '#### 71', '#### 77', '#### 67'], ['-6', '-4', '5'])
+    """
+    number = number_in(truth)
+    if not number:
+        return []
+    sign, size, found = (-1 if number < 0 else 1), abs(number), dict(zip(NEXT, (number + 1, number - 1), strict=True))
+    if sign < 0:
+        found = dict(zip(NEXT, (number - 1, number + 1), strict=True))
+    if size >= FAR:
+        by = round(size * 75 / 1000)
+        found |= dict(zip(BEYOND, (sign * (size + by), sign * (size - by)), strict=True))
+    if sign < 0:
+        found[SIGN] = size
+    if number == number.to_integral() and "." in truth:
+        found[WHOLE] = number.to_integral()
+    return [Around(index, form, kind, form.format(x=each)) for kind, each in found.items()]
+
+
+def number_in(truth: str) -> Decimal | None:
+    """A ground truth that is a number.
+
+    >>> number_in("-2.5"), number_in("1/2"), number_in("A")
+    (Decimal('-2.5'), None, None)
+    """
+    return Decimal(truth) if re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", truth) else None
 
 
 def truth_text(truth: Any) -> str | None:

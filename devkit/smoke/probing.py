@@ -72,13 +72,21 @@ class Probed:
 
     def telling_forms(self) -> list[str]:
         """Those in which any right ground truth earns more than all wrong ones, and by most."""
+        scores = self._by_form()
+        return [form for form in self.best_forms() if _apart(scores[form])]
+
+    def best_forms(self) -> list[str]:
+        """Those in which right ground truths earn by most more than wrong ones, all in all."""
+        gains = {form: sum(right - wrong for right, wrong in pairs) for form, pairs in self._by_form().items()}
+        best = max(gains.values(), default=0.0)
+        return [form for form, gain in gains.items() if gain >= NEARLY * best > 0]
+
+    def _by_form(self) -> dict[str, list[tuple[float, float]]]:
         scores: dict[str, list[tuple[float, float]]] = {}
         for said, right, wrong in self.exchanged():
             if "{x}" in said.form:
                 scores.setdefault(said.form, []).append((right, wrong))
-        gains = {form: sum(right - wrong for right, wrong in pairs) for form, pairs in scores.items()}
-        best = max(gains.values(), default=0.0)
-        return [form for form, gain in gains.items() if gain >= NEARLY * best > 0 and _apart(scores[form])]
+        return scores
 
 
 def _apart(scores: Sequence[tuple[float, float]]) -> bool:
@@ -124,7 +132,10 @@ def probe(process: DirectProcess, rows: RowReader, file: str, source: str, longe
 def _around(
     process: DirectProcess, probed: Probed, found: Mapping[int, FileRow], longest: int
 ) -> dict[made_up.Around, float | None]:
-    """Of a few rows, in the forms that tell a right answer best."""
+    """Of a few rows, in the forms that tell a right answer best.
+
+    Numbers near the right one also where a wrong answer earns as much in some row: it may be such a number.
+    """
     truths = {index: made_up.truth_text(row.ground_truth) for index, row in found.items()}
     indices = list(dict.fromkeys(said.index for said in probed.said if truths[said.index]))[:AROUND_ROWS]
     asked = [
@@ -132,6 +143,12 @@ def _around(
         for index in indices
         for form in probed.telling_forms()[:AROUND_FORMS]
         for each in made_up.around(index, form, truths[index] or "", longest)
+    ]
+    asked += [
+        each
+        for index in indices
+        for form in probed.best_forms()[:AROUND_FORMS]
+        for each in made_up.near(index, form, truths[index] or "")
     ]
     return {each: process.call(Call(probed.file, each.index, each.text)).score for each in asked}
 

@@ -68,7 +68,7 @@ def _sample(full: Config, files: Sequence[str]) -> list[users_data.Sampled]:
     for file in files:
         last = rows.count(file) - 1
         for number, (index, row) in enumerate(rows.sample(file, SAMPLE // len(files))):
-            known = users_data.Sampled(f"row {index} of {file}", row.prompt, row.ground_truth)
+            known = users_data.Sampled(f"row {index} of {file}", row.prompt, row.ground_truth, file=file)
             if number < NEAR and 0 < index < last:
                 near = (rows(file, index - 1).ground_truth, rows(file, index + 1).ground_truth)
                 published = "\n".join(said.text for said in made_up.published(index, row))

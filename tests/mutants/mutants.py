@@ -119,6 +119,7 @@ TOGETHER = (
     ),
     (
         "one-step-too-few",
+        "explained-variance-over-that-of-the-values",
         "rewards-over-a-deviation-without-bessel",
     ),
 )

@@ -230,6 +230,14 @@ MUTANTS = (
         caught_by="metrics",
         says="critic/returns/",
     ),
+    Mutant(
+        "explained-variance-over-that-of-the-values",
+        "trainer/metrics.py",
+        old="(torch.var(returns) + 1e-5)",
+        new="(torch.var(values) + 1e-5)",
+        caught_by="metrics",
+        says="critic/vf_explained_var is ",
+    ),
     # -- death, resumption, export
     Mutant(
         "death-passed-over",

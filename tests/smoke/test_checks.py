@@ -185,6 +185,13 @@ def test_metrics_as_counted() -> None:
         fails(
             metrics.as_counted(told | {name: told[name] + 0.1}, made, both, limits), f"^{name} is .*: look at trainer/"
         )
+    told["critic/vf_explained_var"] *= 1 + 1e-6
+    passes(metrics.as_counted(told, made, both, limits))
+    for wrong in (told["critic/vf_explained_var"] + 0.01, math.nan):
+        fails(
+            metrics.as_counted(told | {"critic/vf_explained_var": wrong}, made, both, limits),
+            r"^critic/vf_explained_var is \S+ but should be",
+        )
     fails(metrics.as_counted(told | {"actor/grad_norm": 4.0}, made, both, limits), "^actor/grad_norm is 4 but .* be 2")
     told.pop("actor/lr")
     fails(metrics.as_counted(told, made, both, limits), "^actor/lr is missing")

@@ -434,7 +434,7 @@ def test_data_rows() -> None:
 def published(number: int, *, by: int = 0, prompt: str = "how many?") -> Sampled:
     """Row `number` has the ground truth of the row `by` further on; its published answer is its own."""
     truths = [str(1000 + i + by) for i in (number - 1, number, number + 1)]
-    known = replace(row(number, chat(prompt), truths[1]), near=(truths[0], truths[2]))
+    known = replace(row(number, chat(f"{number}: {prompt}"), truths[1]), near=(truths[0], truths[2]))
     return replace(known, published=f"so many\n#### 1,{number:03}")
 
 
@@ -470,6 +470,17 @@ def test_a_group_of_one_and_a_warm_up_beyond_the_run() -> None:
         long_ = full_of(f"{section}.{warm}=1000")
         said(look(long_, 100), False, rf"{section}\.{warm}=1000, and the run has 100 steps: .* never gets beyond 10%")
         assert look(long_, 0).ok and look(long_, 1001).ok
+
+
+def test_responses_that_never_end_and_an_entropy_that_is_lowered() -> None:
+    coeff, endless = "actor_rollout_ref.actor.entropy_coeff", "actor_rollout_ref.rollout.ignore_eos=True"
+    found = users_settings.command_settings(full_of(endless, f"{coeff}=-1"), 100)
+    said(found, False, r"^actor_rollout_ref\.rollout\.ignore_eos=True: no response .* ends before its limit.* to False")
+    said(
+        users_settings.command_settings(full_of(f"{coeff}=-0.05"), 100), None, f"^{coeff}=-0.05 is negative: it lowers"
+    )
+    for value in ("0", "0.05"):
+        assert users_settings.command_settings(full_of(f"{coeff}={value}"), 100).ok
 
 
 def test_data_limits() -> None:

@@ -12,6 +12,7 @@ from trainer.config.schema import DataConfig
 from trainer.records import TrainBatch, UpdateReport
 
 ROUNDING = 1e-6  # of the largest number of a sum in fp32, which may come out near 0
+NO_DIVISION_BY_0 = 1e-5  # verl's, beside the returns' variance
 Figures = Iterator[tuple[str, float, float]]  # name, what it should be, the largest number of which it is made
 
 
@@ -38,6 +39,27 @@ def _of_batch(batch: TrainBatch) -> Figures:
     tokens |= {} if seen.values_BT is None else {"values": seen.values_BT}
     for name, x_BT in tokens.items():
         yield from _summary(f"critic/{name}", [x for row in tokens_of(x_BT, seen) for x in row])
+    if seen.values_BT is not None:
+        values, returns = (
+            [x for row in tokens_of(x_BT, seen) for x in row] for x_BT in (seen.values_BT, batch.returns_BT)
+        )
+        yield from _explained(values, returns)
+
+
+def _explained(values: Sequence[float], returns: Sequence[float]) -> Figures:
+    """The share of the returns' variance that the values explain; none of fewer than two tokens."""
+    if len(returns) < 2:
+        return
+    left, all_ = _variance([r - v for r, v in zip(returns, values, strict=True)]), _variance(returns)
+    largest, whole = max(map(abs, (*values, *returns))), all_ + NO_DIVISION_BY_0
+    # Numbers that are rounded by a share of the largest one move a variance by that times its root, at most.
+    moved = [largest * (math.sqrt(variance) + ROUNDING * largest) for variance in (left, all_)]
+    yield "critic/vf_explained_var", 1 - left / whole, max(1.0, (moved[0] + moved[1] * left / whole) / whole)
+
+
+def _variance(numbers: Sequence[float]) -> float:
+    mean = math.fsum(numbers) / len(numbers)
+    return math.fsum((x - mean) ** 2 for x in numbers) / (len(numbers) - 1)
 
 
 def _of_lengths(batch: TrainBatch, limits: DataConfig) -> Figures:

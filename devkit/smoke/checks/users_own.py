@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from devkit.smoke.checks.outcome import Outcome
 from devkit.smoke.direct_process import Answer
-from devkit.smoke.made_up_responses import ALL, NONSENSE, Said, named, shown
+from devkit.smoke.made_up_responses import ALL, NONSENSE, Said, named, number_in, shown
 from devkit.smoke.probing import Probed, Sweeps
 
 ROUNDED = 1e-6  # relative; scores go on in fp32, which rounds by 6e-8
 SLOW_S = 10.0  # of a step of the full run, for rewards alone
 PAIRS = 6  # responses that another ground truth judges differently: fewer may be less by chance
+SIGNED = 2  # rows with negative ground truths, and without: fewer may be less by chance
 SHOWN = 3  # rows that are named
 
 
@@ -221,12 +222,24 @@ def _told_from_nonsense(probed: Probed, own: Sequence[tuple[Said, float]], bad: 
     lost = [index for index in best if best[index][1] <= nonsense[index][1]]
     if lost:
         names = ", ".join(map(str, lost[:SHOWN])) + (" ..." if len(lost) > SHOWN else "")
+        if signless := _signs_lost(probed, lost, list(best)):
+            return Outcome(False, f"{signless} ({names}){where}")
         earns = "the ground truth's own text earns no more than nonsense in any common format"
         why = f"{earns}, in {len(lost)} of {len(best)} rows ({names})"
         return Outcome(bad if len(lost) == len(best) else None, f"{why}{where}")
     said, score = max(best.values(), key=lambda pair: pair[1])
     nothing = max(score for _, score in nonsense.values())
     return Outcome(True, f"the ground truth as {named(said.form)} earns {score:.6g}, nonsense {nothing:.6g}")
+
+
+def _signs_lost(probed: Probed, lost: Sequence[int], rows: Sequence[int]) -> str:
+    """Whether right answers earn nothing exactly where they are negative numbers."""
+    numbers = {said.index: number_in(said.text) for said in probed.said if said.form == "{x}"}
+    negative = [index for index in rows if (number := numbers.get(index)) is not None and number < 0]
+    if len(lost) < SIGNED or len(rows) - len(lost) < SIGNED or negative != list(lost):
+        return ""
+    what = "a right answer that is a negative number earns no more than nonsense in any common format"
+    return f"{what}: is its sign lost? In all {len(lost)} such rows of {len(rows)}"
 
 
 def reward_text(probed: Probed) -> Outcome:

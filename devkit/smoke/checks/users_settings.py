@@ -25,6 +25,12 @@ def command_settings(full: Config, steps: int) -> Outcome:
             most = f"{lr_factor(steps - 1, optim, steps):.0%}"
             said = f"{section}.optim.lr_warmup_steps={warmup}, and the run has {steps} steps"
             return Outcome(False, f"{said}: the learning rate never gets beyond {most} of {section}.optim.lr")
+    if full.actor_rollout_ref.rollout.ignore_eos:
+        said = "actor_rollout_ref.rollout.ignore_eos=True: no response of the full run ends before its limit"
+        return Outcome(False, f"{said}, and a model never learns to end one: that is for benchmarks; set it to False")
+    if full.actor_rollout_ref.actor.entropy_coeff < 0:
+        said = f"actor_rollout_ref.actor.entropy_coeff={full.actor_rollout_ref.actor.entropy_coeff:g} is negative"
+        return Outcome(None, f"{said}: it lowers the entropy, as the term is subtracted from the loss; is that meant?")
     return Outcome(True, f"groups of {n}, and {f'{steps:,} steps' if steps else 'a run'} longer than any warm-up")
 
 
