@@ -355,6 +355,39 @@ def test_an_empty_asyncio_queue() -> None:
     assert in_a_loop(made)[0]["what"] == "an item from an asyncio.Queue that is empty"
 
 
+def test_tasks_that_were_cancelled_and_go_on_are_told() -> None:
+    async def stubborn(ends: asyncio.Event) -> None:
+        while not ends.is_set():
+            try:
+                await ends.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def waits(tasks: list[asyncio.Task[None]]) -> None:
+        await asyncio.wait(tasks)
+
+    async def main() -> list[str]:
+        ends = asyncio.Event()
+        tasks = [asyncio.create_task(stubborn(ends)) for _ in range(3)]
+        waiting, found = asyncio.create_task(waits(tasks)), []
+        for count in (0, 2, 3):
+            for task in tasks[:count]:
+                task.cancel()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            found += [each["what"] for each in primitives.describe({}, {}) if each["call"].endswith("waits")]
+        ends.set()
+        await waiting
+        return found
+
+    said = "asyncio.wait, of which 3 of 3 are not done"
+    assert asyncio.run(main()) == [
+        said,
+        f"{said}, 2 of which were cancelled before",
+        f"{said}, all of which were cancelled before",
+    ]
+
+
 def test_a_future_that_another_thread_has_completed_without_a_word_to_the_loop() -> None:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

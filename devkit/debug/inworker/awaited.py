@@ -82,6 +82,21 @@ def of_as_completed(futures: Any) -> str:
     return f"concurrent.futures.as_completed, of which {_left(futures)} are not done"
 
 
+def _is_pythons(task: Any) -> bool:
+    """Whether it is of asyncio's own class, whose methods may be called."""
+    tasks = sys.modules.get("asyncio.tasks")
+    return tasks is not None and type(task) in (tasks.Task, tasks._PyTask)
+
+
+def of_tasks(how: str, tasks: list[Any]) -> str:
+    """Several that are awaited together. One that was cancelled and has not ended may have caught that, and go on."""
+    left = [each for each in tasks if not each.done()]
+    cancelled = sum(_is_pythons(each) and each.cancelling() > 0 for each in left)
+    them = "which was" if len(left) == 1 else f"{'all' if cancelled == len(left) else cancelled} of which were"
+    but = f", {them} cancelled before" if cancelled else ""
+    return f"{how}, of which {len(left)} of {len(tasks)} are not done{but}"
+
+
 def of_task(task: Any, is_programs: Callable[[FrameType], bool]) -> str:
     """A task of asyncio that a coroutine awaits, with where that is."""
     frames = (frame for frame, _ in awaiting(task.get_coro()))
@@ -103,4 +118,4 @@ def is_notified(frames: Iterator[FrameType] | list[FrameType]) -> bool:
     return False
 
 
-__all__ = ["is_notified", "of_as_completed", "of_future", "of_task", "of_wait"]
+__all__ = ["is_notified", "of_as_completed", "of_future", "of_task", "of_tasks", "of_wait"]

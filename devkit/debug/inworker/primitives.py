@@ -146,8 +146,7 @@ def _unheard(future: Any) -> str:
     """
     try:
         if type(future).__name__ == "_GatheringFuture":
-            parts = list(future._children)
-            return f"asyncio.gather, of which {sum(not each.done() for each in parts)} of {len(parts)} are not done"
+            return told.of_tasks("asyncio.gather", list(future._children))
         done = future is not None and future.done() is True
     except Exception:  # noqa: BLE001 - of somebody's own make
         return ""
@@ -338,7 +337,7 @@ def _join(it: Any) -> str:
 
 
 def _tasks_of_wait(it: Any) -> str:
-    return f"asyncio.wait, of which {sum(not each.done() for each in it)} of {len(it)} are not done"
+    return told.of_tasks("asyncio.wait", list(it))
 
 
 def _tasks_of_group(it: Any) -> str:
