@@ -246,6 +246,7 @@ def _line(document: Document) -> Line:
         bool(loop.get("over")),
         str(loop.get("whole") or ""),
         bool(document.get("met")),
+        str(document.get("signal") or ""),
     )
 
 

@@ -184,7 +184,7 @@ def _awaited(end: End | None, running: Calls, held_up: Calls) -> str:
     if runs(call) and holder is not None and _has_no_turn(call, holder):
         return f"for {call.name}, queued at {words.name(holder)}, whose event loop is blocked"
     if runs(call):
-        where = f"which runs in {words.name(holder)}" if holder else "which runs in a process that devkit is not in"
+        where = f"which runs in {words.name(holder)}" if holder else "which runs in a process that devkit has not seen"
         lineless = f", {_PAUSED}" if holder and holder.doing == "idle" else ""
         again = f" as its try number {call.attempt + 1}" if call.attempt else ""
         return _QUEUES.get(call.name) or f"for {call.name}, {where}{again}{lineless}"

@@ -167,7 +167,7 @@ def _moving(case: Case) -> Verdict | None:
     if not busy or (len(beside) == len(busy) and families.families(case)):
         return None  # children that can never go on are a cause, whatever a thread of their parent does
     advanced = [state for state in busy if state.advanced]
-    shown, aside_of = advanced or busy, ""
+    shown, aside_of, span = advanced or busy, "", words.span(case.seconds)
     if advanced:
         sentence = f"no hang: the job is making progress; {words.named(shown)} made progress"
     else:  # whether that leads anywhere is not known: a loop that never ends is work, too
@@ -179,7 +179,7 @@ def _moving(case: Case) -> Verdict | None:
             place = f" in its thread {shown[0].beside}"
         aside_of = aside.said(case, busy)
         endless = _is_open(case, shown) and case.decided(0.0, circling.TIMES)
-        what = "cannot tell" if endless or (aside_of and case.decided(0.0)) else "no hang"
+        what = "cannot tell" if endless or (aside_of and case.decided(0.0)) else f"no hang seen in {span}"
         sentence = f"{what}: {words.at_it(shown)}{place}{_in_vain(case, shown)}"
     others = [state for state in case.states if state not in busy]
     at_work = (_NO_END, *_at_work(case, busy), *words.waits(others, chains.awaited(case)))
@@ -192,7 +192,7 @@ def _moving(case: Case) -> Verdict | None:
         ),
         "",
     )
-    text = f"{sentence} within {words.span(case.seconds)}{slow}"
+    text = f"{sentence}{'' if sentence.startswith('no hang seen') else f' within {span}'}{slow}"
     if aside_of and case.decided(0.0):
         text += aside_of
     elif sentence.startswith("cannot tell"):

@@ -59,6 +59,8 @@ def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> li
         if not loop and not any(map(_tells, callers)):
             word = "further out"
             continue
+        signal = stacks[0][number - 1].signal
+        word = f"interrupted by {signal}" if signal else word
         lines.append(f"{INDENT}{word} at {short_path(at.file)}:{at.line}: {_line(callers)}")
         lines += loop
         word = "called"

@@ -5,6 +5,7 @@ Ray's calls that fail leave a crash each; of what a process catches itself it ke
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -18,6 +19,7 @@ from devkit.hang.states import State
 
 LEAST = 3  # times: once or twice may be an accident
 MOST = 3  # lines of evidence for what is caught
+_JUDGED = re.compile(r"^(no hang( seen in [^:]*)?|cannot tell): ")
 _EXPLAINED: tuple[Kind, ...] = ("stuck", "idle")  # verdicts that rest on nothing but a wait
 
 
@@ -111,7 +113,7 @@ def explain(found: Verdict, case: Case) -> Verdict:
         return replace(found, sentence=f"{found.sentence}, but {repeat.said}", evidence=evidence)
     if found.kind not in _EXPLAINED:
         return replace(found, evidence=evidence)
-    rest = found.sentence.removeprefix("no hang: ").removeprefix("cannot tell: ").rpartition("no progress: ")[2]
+    rest = _JUDGED.sub("", found.sentence, count=1).rpartition("no progress: ")[2]
     return replace(found, kind="failing", sentence=f"no progress: {repeat.said}; {rest}", evidence=evidence)
 
 

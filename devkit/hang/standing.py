@@ -76,6 +76,7 @@ class Line:
     over: bool = False  # the condition of that loop holds no more
     whole: str = ""  # the same as long as nothing that the loop looks at changes; empty: not all of that can be seen
     met: bool = False  # the predicate holds for which it waits
+    signal: str = ""  # of which its function is the handler: the next line out was interrupted, and has not called it
 
 
 class Turn(NamedTuple):

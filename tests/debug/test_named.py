@@ -42,5 +42,5 @@ def test_one_that_was_collected_is_named_with_why(hub: RunningHub) -> None:
         worker.connection.send({"type": "crash", "document": document})
         eventually(lambda: client.call("crash", id="c1").get("named") if client.call("crashes")["crashes"] else None)
         kept = client.call("crash", id="c1")
-    said = "WeightStore pid 12 had the name 'store', and ended 3.0 s before: nothing referred to it any more"
-    assert list(clues_of(kept)) == [f"{said}, and it is not detached"]
+    said = "WeightStore pid 12 had the name 'store', and ended 3.0 s before: no handle was left that keeps it"
+    assert list(clues_of(kept)) == [f"{said}, as those of get_actor and get_if_exists do not; it is not detached"]

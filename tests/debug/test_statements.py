@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import asyncio
 import queue
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import numpy
@@ -473,3 +475,21 @@ def test_the_condition_that_a_line_is_under() -> None:
     [[line]] = found
     assert line["under"] == {"if": "self.stale >= self.limit", "values": {"self.stale": "24", "self.limit": "24"}}
     assert line["loop"] is None and [each["what"] for each in told] == [ASLEEP]
+
+
+def test_a_line_that_a_signal_has_interrupted_has_not_called_its_handler() -> None:
+    seen: list[list[Document]] = []
+
+    def on_preempt(_number: int, _frame: FrameType | None) -> None:
+        frames = {1: sys._getframe()}
+        seen.extend(
+            each["lines"] for each in statements.describe(frames, {1: "MainThread"}) if each["thread"] == "MainThread"
+        )
+
+    before = signal.signal(signal.SIGUSR1, on_preempt)
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+        on_preempt(int(signal.SIGUSR1), None)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [lines[0].get("signal") for lines in seen] == ["SIGUSR1", None]

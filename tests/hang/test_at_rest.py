@@ -85,4 +85,6 @@ def test_one_that_works_beside_what_is_waited_for_is_no_sign_that_this_goes_on()
         f"set at {TRAIN}:6 in step"
     ), found.sentence
     other = verdict(job(1.0), job(9.0), seconds=12.0).sentence
-    assert other.startswith("no hang: Monitor pid 1900 is working"), "for whom the driver waits is not known"
+    assert other.startswith("no hang seen in 12 s: Monitor pid 1900 is working"), (
+        "for whom the driver waits is not known"
+    )

@@ -250,7 +250,7 @@ STANDS = facts(None, 0)  # idle to the eye: what it runs is a library's
 RUNS_A = calls((ANSWER_A, "Signal.wait", RUNNING, "a"))
 LAST_WAITS = {
     "runs in a library's code": (RUNS_A, actor("a"), "Signal.wait, which runs in Node pid 3097, in no line"),
-    "runs out of sight": (RUNS_A, None, "Signal.wait, which runs in a process that devkit is not in"),
+    "runs out of sight": (RUNS_A, None, "Signal.wait, which runs in a process that devkit has not seen"),
     "queued": (calls((ANSWER_A, "Node.answer", QUEUED, "")), actor("a"), "Node.answer, queued at Node pid 3097"),
     "arguments": (calls((ANSWER_A, "f", "PENDING_ARGS_AVAIL", "")), None, "f, whose arguments are not there yet"),
     "unknown": (None, None, "a result of which Ray does not say who computes it"),

@@ -235,7 +235,7 @@ def test_a_librarys_thread_that_computes_beside_who_waits_for_another_process_is
 def test_a_thread_of_the_programs_code_may_be_what_the_others_wait_for(call: str) -> None:
     found = verdict([driver(), beside(11, 1.0, call)], [driver(), beside(11, 20.0, call)], seconds=20.0)
     assert found.kind == "moves", found.sentence
-    assert call == "futex" or "Worker pid 1001 is working in its thread metrics within" in found.sentence
+    assert call == "futex" or "Worker pid 1001 is working in its thread metrics" in found.sentence
 
 
 def helper(parent: Document, line: int, **connections: Any) -> Document:

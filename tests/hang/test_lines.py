@@ -146,13 +146,23 @@ def test_a_thread_that_computes_beside_the_one_that_waits_is_named_with_its_line
 
     found = verdict(sample(1.0), sample(9.0))
     place = f"in its thread pool_0 at {TRAIN}:13 in simplify, in the loop `while b`, where nothing"
-    assert found.sentence.startswith(f"no hang: Worker rank 0 is working {place}"), found.sentence
+    assert found.sentence.startswith(f"no hang seen in 2.0 s: Worker rank 0 is working {place}"), found.sentence
     at = found.evidence.index(f"    its thread pool_0 is working at {TRAIN}:13 in simplify")
     assert found.evidence[at : at + 4] == (
         f"    its thread pool_0 is working at {TRAIN}:13 in simplify",
         "        (a, b) = (b, a % b)  # a = nan, b = nan",
         "        in the loop `while b`  # b = nan, as before",
         f"driver: waits for a Ray result at {TRAIN}:12 in main",
+    )
+
+
+def test_a_signals_handler_was_called_by_no_line() -> None:
+    at = {"file": TRAIN, "line": 20, "function": "save"}
+    inner = {"at": at, "text": "save()", "values": {}, "signal": "SIGUSR1"}
+    outer = {"at": {**at, "line": 30}, "text": "time.sleep(pause)", "values": {"pause": "1"}}
+    known = facts(1, 20, "save", call_in="futex", statements=[{"thread": "MainThread", "lines": [inner, outer]}])
+    assert f"    interrupted by SIGUSR1 at {TRAIN}:30: time.sleep(pause)  # pause = 1" in (
+        verdict([driver(), process(known, 1)], patience=1.0).evidence
     )
 
 

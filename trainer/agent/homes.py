@@ -170,8 +170,8 @@ class Apart:
 def how(code: int) -> str:
     """In words, how a process ended whose exit code, or negative signal, is `code`.
 
-    >>> how(3), how(-9), how(-64)
-    ('left by itself, with exit code 3', 'was ended by SIGKILL', 'was ended by signal 64')
+    >>> how(3), how(-9), how(-50)
+    ('left by itself, with exit code 3', 'was ended by SIGKILL', 'was ended by signal 50')
     """
     if code >= 0:
         return f"left by itself, with exit code {code}"

@@ -9,6 +9,7 @@ _FAILED = re.compile(r"Failed to look up actor with name '([^'\n]{1,200})'")
 DEAD = "DEAD"
 
 _ALL_GONE = "all references to the actor were removed"  # in Ray's words
+_UNKEPT = "no handle was left that keeps it, as those of get_actor and get_if_exists do not; it is not detached"
 
 Document = dict[str, Any]
 
@@ -30,8 +31,9 @@ def said(name: str, found: list[Document], failed: float) -> str:
         found: {"class", "namespace", "state", "pid", "why", "ended"} of each actor of that name, the oldest first.
 
     >>> gone = {"class": "job.Store", "namespace": "", "state": "DEAD", "pid": 7, "why": "", "ended": 10.0}
-    >>> said("store", [{**gone, "why": "The actor is dead because all references to the actor were removed."}], 12.5)
-    "Store pid 7 had the name 'store', and ended 2.5 s before: nothing referred to it any more, and it is not detached"
+    >>> removed = "The actor is dead because all references to the actor were removed."
+    >>> said("store", [{**gone, "why": removed}], 12.5).partition(", as those of")[0]
+    "Store pid 7 had the name 'store', and ended 2.5 s before: no handle was left that keeps it"
     >>> said("store", [{**gone, "state": "ALIVE", "namespace": "eval"}], 12.5)
     "Store pid 7 has the name 'store' in namespace 'eval'"
     >>> said("store", [], 12.5)
@@ -47,7 +49,7 @@ def said(name: str, found: list[Document], failed: float) -> str:
     ago = failed - float(last["ended"] or 0)
     when = f", and ended {ago:.1f} s before" if last["ended"] and ago > 0 else ", and has ended"
     gone = _ALL_GONE in str(last["why"])
-    why = "nothing referred to it any more, and it is not detached" if gone else str(last["why"]).rstrip(".")
+    why = _UNKEPT if gone else str(last["why"]).rstrip(".")
     return f"{who} had the name {name!r}{when}{f': {why}' if why else ''}"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -27,6 +28,7 @@ VALUES = 5  # of one statement
 CALLERS = 2  # frames of the program around the innermost one
 MOST = 24  # threads, and asyncio tasks
 MOST_KEPT = 500  # statements
+_SIGNALS = {int(each): each.name for each in signal.Signals}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 Document = dict[str, Any]
@@ -81,7 +83,16 @@ def _line(frame: FrameType) -> Document:
         "values": {} if found is None else dict(values(_looked_at(found), frame, VALUES)),
         "loop": around(frame),
         "endless": endless(frame),
+        **({"signal": name} if (name := _signal(frame)) else {}),
     }
+
+
+def _signal(frame: FrameType) -> str:
+    """The signal whose handler this is: it has that one's number, and the frame which it has interrupted."""
+    code = frame.f_code
+    given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
+    numbers = [each for each in given if isinstance(each, int) and each in _SIGNALS]
+    return _SIGNALS[numbers[0]] if numbers and any(each is frame.f_back for each in given if each is not None) else ""
 
 
 def _looked_at(statement: ast.stmt) -> list[ast.AST]:
