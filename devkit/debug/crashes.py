@@ -125,7 +125,7 @@ def _newest(crashes: Sequence[CrashRecord]) -> str:
     if not crashes:
         raise UsageError(
             "there is no crash to show",
-            hint="its own output may say more; devkit crashes names earlier runs that left some, if any did",
+            hint="its own output may say more; devkit logs --first-error has its warnings, if it gave any",
         )
     known = {crash.id: crash for crash in crashes}
     root = known.get(crashes[-1].root or "", crashes[-1])

@@ -133,7 +133,7 @@ def _pickling(words: Document) -> str:
 
     >>> ray = [{"file": "/v/site-packages/ray/_private/serialization.py", "line": 801, "function": "serialize"}]
     >>> _pickling({"signal": "SIGSEGV", "frames": ray})
-    'Ray was pickling what the call had returned, so a line of the call itself is not to blame'
+    'Ray was pickling what the call had returned, and no line of the call ran any more'
     >>> own = {"file": "/job/a.py", "line": 7, "function": "main"}
     >>> _pickling({"signal": "SIGSEGV", "frames": [*ray, own]}), _pickling({"signal": "SIGSEGV", "frames": [own]})
     ('', '')
@@ -142,7 +142,7 @@ def _pickling(words: Document) -> str:
     pickles = any(each["file"].endswith(_SERIALIZER) and each["function"] == "serialize" for each in frames)
     if not pickles or any(is_users(each["file"]) for each in frames):
         return ""
-    return "Ray was pickling what the call had returned, so a line of the call itself is not to blame"
+    return "Ray was pickling what the call had returned, and no line of the call ran any more"
 
 
 def _hinted(words: Document) -> str:
