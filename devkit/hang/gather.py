@@ -100,7 +100,8 @@ class Sampler:
             tasks, held_up = running_tasks(self._source, self.job), without_arguments(self._source, self.job)
             waiting = queued(self._source, self.job) if any(each.inner for each in sample.processes) else {}
             sample = replace(sample, calls=known, running=running, queued=waiting)
-            sample = replace(sample, held_up=held_up, named=found, tasks=tasks)
+            behind = unsent(self._source, self.job) if held_up else {}
+            sample = replace(sample, held_up=held_up, unsent=behind, named=found, tasks=tasks)
         return sample, answer
 
     def _stores(self) -> Stores:

@@ -160,6 +160,7 @@ def test_jobs_that_wait_for_jobs_of_their_own_event_loops_pool() -> None:
     found = eventually(look, "two that wait", 20)
     assert found["what"].endswith("queued in a pool, all 2 threads of which wait for other futures")
     assert found["call"].endswith("inner")
+    assert found["at"]["file"] == __file__
     for each in asked:
         each.cancel()
     asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(20)
@@ -383,8 +384,8 @@ def test_tasks_that_were_cancelled_and_go_on_are_told() -> None:
     said = "asyncio.wait, of which 3 of 3 are not done"
     assert asyncio.run(main()) == [
         said,
-        f"{said}, 2 of which were cancelled before",
-        f"{said}, all of which were cancelled before",
+        f"{said} (cancel() was called on 2 of these)",
+        f"{said} (cancel() was called on all 3)",
     ]
 
 

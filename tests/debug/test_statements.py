@@ -493,3 +493,21 @@ def test_a_line_that_a_signal_has_interrupted_has_not_called_its_handler() -> No
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert [lines[0].get("signal") for lines in seen] == ["SIGUSR1", None]
+
+
+def test_a_handler_that_something_wraps_has_interrupted_a_line_all_the_same() -> None:
+    """As Ray wraps the methods of actors."""
+    seen: list[str | None] = []
+
+    def on_preempt(_number: int, _frame: FrameType | None) -> None:
+        frames = {1: sys._getframe()}
+        seen.extend(each["lines"][0].get("signal") for each in statements.describe(frames, {}) if each["lines"])
+
+    span: dict[str, Any] = {"method": on_preempt}
+    exec(compile("def wrapper(*given): return method(*given)", numpy.__file__, "exec"), span)
+    before = signal.signal(signal.SIGUSR1, span["wrapper"])
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == ["SIGUSR1"]

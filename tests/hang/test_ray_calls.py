@@ -26,7 +26,7 @@ CIRCLES = [
 @pytest.fixture(scope="module")
 def jobs(cluster: Cluster) -> Iterator[Callable[[str], Job]]:
     """Each program, all at once."""
-    kinds = [*(kind for kind, *_ in CIRCLES), "groups", "wide"]
+    kinds = [*(kind for kind, *_ in CIRCLES), "groups", "wide", "behind"]
     started = {kind: Job(cluster, "--", sys.executable, str(PROGRAMS / PROGRAM), kind) for kind in kinds}
     try:
         yield started.__getitem__
@@ -67,6 +67,14 @@ def test_a_call_that_can_be_taken_is_no_circle(
         f"waits of {kind}",
     )
     assert found["kind"] != "deadlock", found["sentence"]
+
+
+def test_a_call_behind_one_without_its_arguments_is_named(cluster: Cluster, jobs: Callable[[str], Job]) -> None:
+    def about() -> list[str]:
+        return [line for line in hang(cluster, jobs("behind"))["evidence"] if "waits for its arguments" in line]
+
+    [line] = eventually(about, "an actor that waits for an argument")
+    assert "Late.step, which was called there, waits for its arguments, with Late.push queued behind it" in line
 
 
 def test_the_watchdog_tells_it(cluster: Cluster) -> None:

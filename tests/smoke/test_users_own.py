@@ -276,7 +276,10 @@ def test_a_reward_that_is_fine_passes(name: str, tmp_path: Path, file: str) -> N
 @pytest.mark.parametrize(
     "source", ["return 1 / (1 + len(solution_str))", "return hash((solution_str, ground_truth)) % 7"]
 )
-def test_a_reward_of_another_kind_fails_nowhere(source: str, tmp_path: Path, file: str) -> None:
+def test_a_reward_of_another_kind_fails_nowhere(
+    source: str, tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "ROWS", (8, 4, 2))  # as a user's: of four, hashes may agree by chance
     probed = asked(tmp_path, file, source)
     assert {each: look(probed).detail for each, look in CHECKS.items() if look(probed).ok is False} == {}
 

@@ -82,7 +82,7 @@ def of_as_completed(futures: Any) -> str:
     return f"concurrent.futures.as_completed, of which {_left(futures)} are not done"
 
 
-def _is_pythons(task: Any) -> bool:
+def is_pythons(task: Any) -> bool:
     """Whether it is of asyncio's own class, whose methods may be called."""
     tasks = sys.modules.get("asyncio.tasks")
     return tasks is not None and type(task) in (tasks.Task, tasks._PyTask)
@@ -91,9 +91,10 @@ def _is_pythons(task: Any) -> bool:
 def of_tasks(how: str, tasks: list[Any]) -> str:
     """Several that are awaited together. One that was cancelled and has not ended may have caught that, and go on."""
     left = [each for each in tasks if not each.done()]
-    cancelled = sum(_is_pythons(each) and each.cancelling() > 0 for each in left)
-    them = "which was" if len(left) == 1 else f"{'all' if cancelled == len(left) else cancelled} of which were"
-    but = f", {them} cancelled before" if cancelled else ""
+    cancelled = sum(is_pythons(each) and each.cancelling() > 0 for each in left)
+    every = {1: "it", 2: "both"}.get(len(left), f"all {len(left)}")
+    them = every if cancelled == len(left) else f"{cancelled} of these"
+    but = f" (cancel() was called on {them})" if cancelled else ""
     return f"{how}, of which {len(left)} of {len(tasks)} are not done{but}"
 
 

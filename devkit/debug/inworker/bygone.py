@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
+from .awaited import is_pythons
 from .insides import as_items, as_mapping, attributes
 from .lineage import places_of
 from .sources import is_users
@@ -101,12 +102,10 @@ TASK, FUTURE = "a task of asyncio", "a future of a pool"
 
 def _failed(name: str, value: Any) -> Failed | None:
     """Of exactly these classes: another's attributes may run code."""
-    tasks: Any = sys.modules.get("asyncio.tasks")
     pools: Any = sys.modules.get("concurrent.futures._base")
-    kind = type(value)
-    if tasks is not None and kind in (tasks.Task, tasks._PyTask):
+    if is_pythons(value):
         what = TASK
-    elif pools is not None and kind is pools.Future:
+    elif pools is not None and type(value) is pools.Future:
         what = FUTURE
     else:
         return None

@@ -133,7 +133,7 @@ def _wait(work: Work) -> Wait | None:
     what = _uncompleted(work.future) if own == 0 or _hands_over(inner) else _limited(inner)
     if own == 0 and not work.coroutines and not what:
         what = shared_locks.acquired(work.frames[0])
-    return Wait(work.name, work.future, what, work.frames[0], outer.f_code.co_qualname, False) if what else None
+    return Wait(work.name, work.future, what, work.frames[own], outer.f_code.co_qualname, False) if what else None
 
 
 def _runs_a_loop(frame: FrameType) -> bool:

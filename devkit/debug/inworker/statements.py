@@ -88,11 +88,24 @@ def _line(frame: FrameType) -> Document:
 
 
 def _signal(frame: FrameType) -> str:
-    """The signal whose handler this is: it has that one's number, and the frame which it has interrupted."""
+    """The signal whose handler this is: it has that one's number, and the frame which it has interrupted.
+
+    Which need not be next to it: Ray wraps the methods of actors.
+    """
     code = frame.f_code
     given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
     numbers = [each for each in given if isinstance(each, int) and each in _SIGNALS]
-    return _SIGNALS[numbers[0]] if numbers and any(each is frame.f_back for each in given if each is not None) else ""
+    if not numbers or not any(isinstance(each, FrameType) for each in given):
+        return ""
+    return _SIGNALS[numbers[0]] if any(each is outer for outer in _up_to_programs(frame) for each in given) else ""
+
+
+def _up_to_programs(frame: FrameType) -> Iterator[FrameType]:
+    """The frames around one, as far as the first that is the program's."""
+    for outer in islice(outwards(frame), 1, None):
+        yield outer
+        if _is_programs(outer):
+            return
 
 
 def _looked_at(statement: ast.stmt) -> list[ast.AST]:

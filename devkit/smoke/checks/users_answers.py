@@ -85,8 +85,7 @@ def _inside(borne: Sequence[_Tried]) -> str:
 
 def _near(tried: Sequence[_Tried]) -> str:
     """Wrong numbers that are right: too far away, on both sides, for a tolerance that is meant; or without a sign."""
-    above, below = (_of_kind(tried, kind) for kind in BEYOND)
-    if len(_rows(above)) >= FEWEST_ROWS and (taken := _passing(above)) and _passing(below):
+    if taken := _on_both_sides(tried, BEYOND):
         return f"a number near the right one is right: {_earns(taken)}"
     signless = _of_kind(tried, SIGN)  # metrics of question answering leave out punctuation, and such a number is rare
     taken = _passing(signless) if len(_rows(signless)) >= FEWEST_ROWS else None
@@ -106,8 +105,7 @@ def _whole(tried: Sequence[_Tried]) -> str:
 
 
 def _next(tried: Sequence[_Tried]) -> str:
-    above, below = (_of_kind(tried, kind) for kind in NEXT)
-    if len(_rows(above)) >= FEWEST_ROWS and (taken := _passing(above)) and _passing(below):
+    if taken := _on_both_sides(tried, NEXT):
         return f"the numbers beside the right one are right: {_earns(taken)}; is so much tolerance meant?"
     return ""
 
@@ -149,6 +147,14 @@ def _of_kind(tried: Sequence[_Tried], kind: str) -> list[_Tried]:
 
 def _passing(tried: Sequence[_Tried]) -> _Tried | None:
     return _mostly([each for each in tried if each.passes], tried)
+
+
+def _on_both_sides(tried: Sequence[_Tried], kinds: tuple[str, str]) -> _Tried | None:
+    """Above and below in the same row, and in two rows at least: one side alone has the right one's score by chance."""
+    above, below = (_of_kind(tried, kind) for kind in kinds)
+    known = {(each.answer.index, each.answer.form) for each in below if each.passes}
+    both = [each for each in above if each.passes and (each.answer.index, each.answer.form) in known]
+    return _mostly(both, above) if len(_rows(both)) >= FEWEST_ROWS else None
 
 
 def _earns(taken: _Tried) -> str:

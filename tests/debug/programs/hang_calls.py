@@ -81,6 +81,27 @@ class Grouped:
         return 1
 
 
+@ray.remote
+class Late:
+    def step(self, made: int) -> int:
+        return made
+
+    def push(self) -> int:
+        return 1
+
+
+@ray.remote
+def never() -> int:
+    while True:
+        time.sleep(1.0)
+
+
+def behind() -> list[Any]:
+    """A call that has its arguments, after one that has not: Ray sends them in turn."""
+    late = Late.remote()
+    return [late.step.remote(never.remote()), late.push.remote()]
+
+
 SLOW = 60.0
 
 
@@ -117,6 +138,7 @@ KINDS = {
     "async": lambda: two(Async, max_concurrency=1),
     "groups": lambda: two(Grouped),
     "wide": lambda: two(Wide),
+    "behind": behind,
 }
 
 ray.init()
