@@ -61,13 +61,16 @@ def empty_block(document: Document) -> Text:
     """Nothing is stopped: what can be done next."""
     from rich.text import Text
 
-    workers = len(document["workers"])
+    workers = document["workers"]
+    ids = {str(each["worker_id"]) for each in workers}
+    children = sum(str(each["worker_id"]).rpartition("-")[0] in ids for each in workers)
+    running = count(len(workers) - children, "Ray process") + (f" and {children} of their own" if children else "")
     if not workers:
         hint = "no process runs under devkit\nstart the job with devkit run -- CMD, or devkit submit -- CMD"
     elif document["breakpoints"]:
-        hint = f"{count(workers, 'Ray process')} running; ranks appear here when they hit a breakpoint"
+        hint = f"{running} running; ranks appear here when they hit a breakpoint"
     else:
-        hint = f"{count(workers, 'Ray process')} running; {NEXT}"
+        hint = f"{running} running; {NEXT}"
     return Text.assemble("nothing is stopped\n", (hint, "dim"))
 
 

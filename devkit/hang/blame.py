@@ -18,6 +18,7 @@ from devkit.hang.states import State
 
 SLOW_SECONDS = 30.0  # ranks have waited so long for one that is at work
 SLOW_TIMES = 3.0  # and this many times longer than between their earlier collectives
+EACH_NEW_GROUP = "each rank has to call every new_group, in the same order, also of groups that it is not in"
 _HELD = frozenset({"busy", "dead", "frozen", "silent", "unreachable", "io", "lock", "sleep"})
 
 
@@ -182,6 +183,9 @@ def _gone(
     name = words.of_role(role, rank)
     if facts is None:
         there = [each for each in case.states if each.facts.rank == rank and each.facts.role == role]
+        if making := next((each for each in there if each.doing == "meeting"), None):
+            text = f"{name} makes another process group{words.at(making)}{_made(making)}, and {since}: {EACH_NEW_GROUP}"
+            return Verdict("missing", text, words.culprit(making), age, evidence, case.decided(age))
         if there:  # started anew, outside of the group
             text = f"{name} is not in the group: it has left it, or was started anew; {since}"
             return Verdict("dead", text, words.culprit(there[0]), age, evidence, case.decided(age))
@@ -195,6 +199,12 @@ def _gone(
     return Verdict(
         "dead", f"{name} is dead ({told}), and {since}", culprit, age, (f"pid {facts.pid}: {why}", *evidence)
     )
+
+
+def _made(state: State) -> str:
+    """How many groups it has made before the one that it makes."""
+    made = state.facts.call.get("made") if state.facts.call else None
+    return f", having made {made} before, the default one among them" if isinstance(made, int) and made > 0 else ""
 
 
 def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:

@@ -51,9 +51,16 @@ def verdict(
     wanted = f"it requests {asks(each.bundles)}, and {free(now.nodes, add(each.bundles))}"
     if circle:
         text = f"deadlock over resources: {title(each)} waits: {wanted}; {circle.text}"
-        lines = tuple(_holds(holder) for holder in circle.holders[:HOLDERS_SHOWN])
+        lines = tuple(_holds(_lending(holder)) for holder in circle.holders[:HOLDERS_SHOWN])
         return Verdict("deadlock", text, circle.culprit, None, (*lines, *notes(now), *evidence), decided)
     return _in_use(starved, now, evidence, decided, idle)
+
+
+def _lending(holder: Holder) -> Holder:
+    """One that waits for a result: Ray lends the CPUs of a task to others meanwhile."""
+    if holder.kind != "task":
+        return holder
+    return replace(holder, resources={name: value for name, value in holder.resources.items() if name != "CPU"})
 
 
 def _in_use(

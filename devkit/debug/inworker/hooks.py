@@ -16,7 +16,7 @@ from .words import say
 
 def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
-    from . import alarms, kills, lookups, made, ownership, pools, postmortem, reserve, signals
+    from . import alarms, copied_random, kills, lookups, made, ownership, pools, postmortem, reserve, signals, unloaded
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
@@ -24,6 +24,8 @@ def install(agent: Agent, *, driver: bool) -> None:
     core.watch(ray)
     lookups.watch(ray)
     pools.watch()
+    unloaded.watch()
+    copied_random.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()

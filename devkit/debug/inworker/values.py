@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import EnumType
@@ -55,6 +56,7 @@ class Limits:
 SMALL = Limits()
 LARGE = Limits(text=4000, items=100, depth=6, total=16_000)
 
+MOST_LOOKED_AT = 1000  # items of which the types are known
 KEYS = 4  # that are shown of a dictionary which is too deep for its values
 BUILTINS = vars(builtins)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -170,7 +172,7 @@ class _Text:
         if named is not None:
             pairs = self._named(named, depth)
             return f"{type_name(kind)}({self._join((f'{name}={text}' for name, text in pairs), len(named))})"
-        inner = self._join(self._items(items, size_of(value), depth), size_of(value))
+        inner = self._join(self._items(items, size_of(value), depth), size_of(value), value)
         if kind is list:
             return f"[{inner}]"
         if kind is tuple:
@@ -206,15 +208,30 @@ class _Text:
         inner = self._join(pairs, len(shown))
         return f"<{type_name(type(value))} {inner}>" if inner else f"<{type_name(type(value))}>"
 
-    def _join(self, texts: Iterable[str], count: int) -> str:
+    def _join(self, texts: Iterable[str], count: int, value: Any = ()) -> str:
         parts = []
         for text in islice(texts, self._limits.items):
             parts.append(text)
             if self._left <= 0:
                 break
         if count > len(parts):
-            parts.append(f"... {count - len(parts)} more")
+            parts.append(f"... {count - len(parts)} more{_of_another_type(value, len(parts))}")
         return ", ".join(parts)
+
+
+def _of_another_type(value: Any, shown: int) -> str:
+    """Of those that are not shown, the first type that none has which is: one among many is often what is wrong.
+
+    >>> _of_another_type([1, 2, 3, None, 4, None], 3), _of_another_type([1, 2, 3, 4], 2)
+    (', 2 of them NoneType', '')
+    """
+    items = as_items(value, MOST_LOOKED_AT) or []
+    known = {type(each) for each in items[:shown]}
+    others = Counter(type(each) for each in items[shown:] if type(each) not in known)
+    if not shown or not others:
+        return ""
+    kind, count = next(iter(others.items()))
+    return f", {count} of them {type_name(kind)}"
 
 
 def array_text(value: Any) -> str | None:
