@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from devkit.debug.naming import rank_list
 from devkit.hang import chains, ends, words
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import Case
@@ -216,10 +217,19 @@ def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
     sentence = (
         f"mismatched collectives: {words.they(odd, 'waits', 'wait')} in {least.name}{words.at(odd[0])}, "
         f"while {words.they(rest, 'waits', 'wait')} in {other.name}{words.at(rest[0])}: "
-        "they use the groups in different orders"
+        f"{_also(found, least, other)}they use the groups in different orders"
     )
     evidence = tuple(line for each in found for line in words.recorded(each))
     return Verdict("mismatch", sentence, words.culprit(odd[0]), least.age, (*evidence, *_waits(case)))
+
+
+def _also(found: Sequence[Stuck], *told: Stuck) -> str:
+    """The other groups of a ring of more than two."""
+    others = [each for each in found if each not in told]
+    if not others:
+        return ""
+    ranks = sorted({rank for each in others for rank in each.waiting})
+    return f"rank{'s' * (len(ranks) > 1)} {rank_list(ranks)} in {', '.join(each.name for each in others)}; "
 
 
 def _together(case: Case, found: Stuck) -> Verdict:
