@@ -28,7 +28,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def said(capfd: pytest.CaptureFixture[str]) -> list[str]:
-    return [line for line in capfd.readouterr().err.splitlines() if line.startswith("devkit: ")]
+    return [line for line in capfd.readouterr().err.splitlines() if ": DevkitWarning: " in line]
 
 
 def test_names_that_do_not_fit_are_told_once(capfd: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +37,7 @@ def test_names_that_do_not_fit_are_told_once(capfd: pytest.CaptureFixture[str]) 
     for _ in range(2):
         model.load_state_dict(weights, strict=False)
     [line] = said(capfd)
-    assert line.startswith("devkit: load_state_dict(strict=False) at test_unloaded.py:")
+    assert line.startswith(f"{__file__}:") and "DevkitWarning: load_state_dict(strict=False) has taken" in line
     assert line.endswith("none of the 2 tensors: it is given '_orig_mod.0.weight', ..., and has '0.weight', ...")
 
 
@@ -78,7 +78,7 @@ def test_workers_that_draw_the_same(generator: object, capfd: pytest.CaptureFixt
     first, second, *_ = [float(each) for each in loader]
     [line] = said(capfd)
     assert first == second, "what is said must be so"
-    assert line.startswith("devkit: each of the 2 workers that a DataLoader starts at test_unloaded.py:")
+    assert line.startswith(f"{__file__}:") and "DevkitWarning: each of the 2 workers of the DataLoader" in line
     assert f"the same copy of its dataset's rng ({type(generator).__name__}), and draws the same from it" in line
 
 

@@ -119,8 +119,8 @@ def test_a_tensor_of_inference_mode_says_so() -> None:
 
 def test_of_many_items_a_type_that_is_not_shown_is_told() -> None:
     items: list[object] = [{"text": "a"}] * 20 + [ConnectionError()] * 2
-    assert summarise(items).endswith(", ... 14 more, 2 of them ConnectionError]")
-    assert summarise([1] * 20).endswith(", ... 12 more]")
+    assert summarise(items).startswith("[2 of 22 are ConnectionError: {'text': 'a'}, ")
+    assert summarise([1] * 20).startswith("[1, 1, ")
 
 
 def test_texts() -> None:

@@ -6,14 +6,13 @@ torch seeds its own generator, Python's and numpy's global ones in each worker, 
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from typing import Any
 
 from .imports import on_import
 from .insides import attributes, type_name
 from .stacks import users_lines
-from .words import say
+from .words import warn
 
 _MARK = "__devkit_random__"
 _GENERATORS = frozenset(
@@ -23,7 +22,7 @@ _told: set[tuple[str, int]] = set()
 
 
 def watch() -> None:
-    """Says once for each line, on the process's stderr, that its workers draw alike."""
+    """Warns once of each line that starts workers which draw alike."""
     on_import("torch.utils.data.dataloader", lambda module: _watch(module._MultiProcessingDataLoaderIter))
 
 
@@ -53,11 +52,9 @@ def _look(loader: Any) -> None:
         return
     _told.add((site["file"], site["line"]))
     name, value = kept[0]
-    say(
-        f"each of the {loader.num_workers} workers that a DataLoader starts at "
-        f"{os.path.basename(site['file'])}:{site['line']} has the same copy of its dataset's {name} "
-        f"({type_name(type(value))}), and draws the same from it, in each epoch anew; seed it in worker_init_fn"
-    )
+    text = f"each of the {loader.num_workers} workers of the DataLoader has the same copy of its dataset's {name} "
+    text += f"({type_name(type(value))}), and draws the same from it, in each epoch anew; seed it in worker_init_fn"
+    warn(site["file"], site["line"], text)
 
 
 def _is_generator(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import core, hub_place, sent_globals
 from .agent import Agent
-from .words import say
+from .words import say, warn
 
 
 def install(agent: Agent, *, driver: bool) -> None:
@@ -56,8 +56,8 @@ def _at_end(agent: Agent, ray: Any, on_its_way: Callable[[], None] | None) -> No
     """Of a driver, before its Ray ends."""
     if on_its_way is not None:
         on_its_way()
-    for line in sent_globals.changed():
-        say(line)
+    for each in sent_globals.changed():
+        warn(*each)
     if _is_own(ray):
         agent.settle()
 

@@ -6,7 +6,6 @@ Nothing is raised, and the weights stay what they were.
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from contextlib import suppress
 from itertools import islice
@@ -14,7 +13,7 @@ from typing import Any
 
 from .imports import on_import
 from .stacks import users_lines
-from .words import say
+from .words import warn
 
 LOOKED_AT = 8  # parameters
 NAME = 60  # characters of a tensor's name
@@ -23,7 +22,7 @@ _told: set[tuple[str, int]] = set()
 
 
 def watch() -> None:
-    """Says once for each line, on the process's stderr, that nothing was taken there."""
+    """Warns once of each line by which nothing was taken."""
     on_import("torch.nn.modules.module", lambda module: _watch(module.Module))
 
 
@@ -47,7 +46,7 @@ def _tell(what: str) -> None:
     site = next(users_lines(sys._getframe(2)), None) if what else None
     if site is not None and (site["file"], site["line"]) not in _told:
         _told.add((site["file"], site["line"]))
-        say(what.format(where=f"{os.path.basename(site['file'])}:{site['line']}"))
+        warn(site["file"], site["line"], what)
 
 
 def _taken_nothing(result: Any, given: Any) -> str:
@@ -55,13 +54,13 @@ def _taken_nothing(result: Any, given: Any) -> str:
     if not missing or not given or len(unexpected) < len(given):
         return ""
     return (
-        f"load_state_dict(strict=False) at {{where}} has taken none of the {len(given)} tensors: "
+        f"load_state_dict(strict=False) has taken none of the {len(given)} tensors: "
         f"it is given {_name(unexpected[0])}, ..., and has {_name(missing[0])}, ..."
     )
 
 
 def _name(key: Any) -> str:
-    return repr(str(key)[:NAME]).replace("{", "{{").replace("}", "}}")
+    return repr(str(key)[:NAME])
 
 
 def _its_own(module: Any, given: Any) -> str:
@@ -70,8 +69,7 @@ def _its_own(module: Any, given: Any) -> str:
     same = [given[name].data_ptr() == each.data_ptr() for name, each in own if name in given and each.numel()]
     if not same or not all(same):
         return ""
-    what = "was given the module's own tensors, which changes nothing: state_dict() makes no copy"
-    return f"load_state_dict at {{where}} {what}"
+    return "load_state_dict was given the module's own tensors, which changes nothing: state_dict() makes no copy"
 
 
 __all__ = ["watch"]

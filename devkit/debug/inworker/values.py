@@ -57,6 +57,7 @@ SMALL = Limits()
 LARGE = Limits(text=4000, items=100, depth=6, total=16_000)
 
 MOST_LOOKED_AT = 1000  # items of which the types are known
+MANY, FIRST = 8, 4  # items, and those of them that are seen at once
 KEYS = 4  # that are shown of a dictionary which is too deep for its values
 BUILTINS = vars(builtins)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -172,7 +173,7 @@ class _Text:
         if named is not None:
             pairs = self._named(named, depth)
             return f"{type_name(kind)}({self._join((f'{name}={text}' for name, text in pairs), len(named))})"
-        inner = self._join(self._items(items, size_of(value), depth), size_of(value), value)
+        inner = _odd(value) + self._join(self._items(items, size_of(value), depth), size_of(value))
         if kind is list:
             return f"[{inner}]"
         if kind is tuple:
@@ -208,30 +209,33 @@ class _Text:
         inner = self._join(pairs, len(shown))
         return f"<{type_name(type(value))} {inner}>" if inner else f"<{type_name(type(value))}>"
 
-    def _join(self, texts: Iterable[str], count: int, value: Any = ()) -> str:
+    def _join(self, texts: Iterable[str], count: int) -> str:
         parts = []
         for text in islice(texts, self._limits.items):
             parts.append(text)
             if self._left <= 0:
                 break
         if count > len(parts):
-            parts.append(f"... {count - len(parts)} more{_of_another_type(value, len(parts))}")
+            parts.append(f"... {count - len(parts)} more")
         return ", ".join(parts)
 
 
-def _of_another_type(value: Any, shown: int) -> str:
-    """Of those that are not shown, the first type that none has which is: one among many is often what is wrong.
+def _odd(value: Any) -> str:
+    """Of many items, the first type that none of the first ones has: one among many is often what is wrong.
 
-    >>> _of_another_type([1, 2, 3, None, 4, None], 3), _of_another_type([1, 2, 3, 4], 2)
-    (', 2 of them NoneType', '')
+    >>> _odd([1, 2, 3, 4, None, 5, None, 6]), _odd([1, 2, 3, 4, None]), _odd([1] * 9)
+    ('2 of 8 are NoneType: ', '', '')
     """
     items = as_items(value, MOST_LOOKED_AT) or []
-    known = {type(each) for each in items[:shown]}
-    others = Counter(type(each) for each in items[shown:] if type(each) not in known)
-    if not shown or not others:
+    if len(items) < MANY:
+        return ""
+    known = {type(each) for each in items[:FIRST]}
+    others = Counter(type(each) for each in items[FIRST:] if type(each) not in known)
+    if not others:
         return ""
     kind, count = next(iter(others.items()))
-    return f", {count} of them {type_name(kind)}"
+    of = f"{size_of(value)}" if size_of(value) <= MOST_LOOKED_AT else f"the first {MOST_LOOKED_AT}"
+    return f"{count} of {of} {'is' if count == 1 else 'are'} {type_name(kind)}: "
 
 
 def array_text(value: Any) -> str | None:
