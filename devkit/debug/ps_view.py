@@ -62,8 +62,8 @@ def empty_block(document: Document) -> Text:
     from rich.text import Text
 
     workers = document["workers"]
-    ids = {str(each["worker_id"]) for each in workers}
-    children = sum(str(each["worker_id"]).rpartition("-")[0] in ids for each in workers)
+    ids = {str(each.get("worker_id", "")) for each in workers} - {""}
+    children = sum(each.rpartition("-")[0] in ids for each in ids)  # a child's id begins with that of its worker
     running = count(len(workers) - children, "Ray process") + (f" and {children} of their own" if children else "")
     if not workers:
         hint = "no process runs under devkit\nstart the job with devkit run -- CMD, or devkit submit -- CMD"
