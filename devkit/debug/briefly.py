@@ -34,6 +34,7 @@ _ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _RAISED = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
 # An actor's death, as Ray tells who called it.
 _DIED = "The actor died unexpectedly before finishing this task."
+_OWNERS = re.compile(r"its owner has died\. Owner Id: .*")  # the rest is of what Ray calls a crash whatever it was
 _DEAD = re.compile(r"^The actor is dead because (?:its worker process has died\.)?")
 _EXIT = re.compile(r"Worker exit type: \w+ Worker exit detail: ")
 _NO_ACTOR = re.compile(r"Failed to look up actor with name '[^'\n]*'(?=\. This could because)")  # three guesses follow
@@ -178,12 +179,14 @@ def _of_actor(message: str) -> str:
 
     >>> _of_actor("The actor is dead because it was killed by `ray.kill`.")
     'the actor was killed by ray.kill'
+    >>> _of_actor("The actor is dead because its owner has died. Owner Id: 0a Owner Ip address: 10.0.0.1 Owner w...")
+    'the actor died: its owner has ended'
     """
     who = called(fields(message))
     if BY_KILL in message:
         return f"{who} was killed by ray.kill"
     rest = _EXIT.sub("", " ".join(without_fields(message).replace(_DIED, "").split()))
-    why = in_short(_DEAD.sub("", rest).strip())
+    why = in_short(_OWNERS.sub("its owner has ended", _DEAD.sub("", rest)).strip())
     return f"{who} died: {why}" if why else f"{who} died"
 
 

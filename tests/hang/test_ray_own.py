@@ -410,6 +410,17 @@ def test_actors_that_ended_before_with_their_owner_are_told_of_a_driver_that_cau
         assert line.rstrip().endswith(", to which nothing referred any more"), line
 
 
+def test_an_actor_that_ended_with_its_owner_is_told_of_whoever_called_it() -> None:
+    with short_folder() as folder:
+        environ = environment(folder)
+        code, out, err = devkit(environ, "run", "--", sys.executable, str(PROGRAMS / "own_orphans.py"), "uncaught")
+        assert code == 1, (out, err)
+        shown = devkit(environ, "crashes", "show")[1]
+    assert "died: its owner has ended" in shown and "has crashed" not in shown, shown
+    [line] = [line for line in shown.splitlines() if "2 x Server ended" in line]
+    assert line.rstrip().endswith(", to which nothing referred any more"), line
+
+
 def test_an_object_that_is_lost_with_its_owner_is_told_by_that() -> None:
     with short_folder() as folder:
         environ = environment(folder)

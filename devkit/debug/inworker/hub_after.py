@@ -137,8 +137,15 @@ def is_comparable(document: Document) -> bool:
 
 
 def may_miss_others(document: Document) -> bool:
-    """Whether a driver has failed by an error of its own: it may have caught those of actors before."""
-    return bool(document["kind"] == DRIVER and not document.get("root") and not document.get("light"))
+    """Whether a driver has failed by an error of its own: it may have caught those of actors before; or whoever by the
+    end of an actor's owner.
+    """
+    if document.get("light"):
+        return False
+    errors = (document["exception"], *(document.get("chain") or ()))
+    if any(orphans.owner_in(str(each.get("message") or "")) for each in errors):
+        return True
+    return bool(document["kind"] == DRIVER and not document.get("root"))
 
 
 async def look_closer(hub: Hub, document: Document) -> None:
