@@ -26,7 +26,7 @@ def _needs_hosts() -> None:
     if why := hosts.problem():
         pytest.skip(why)
     if not (installed := installed_tree()).samefile(REPOSITORY):
-        pytest.fail(f"the terminals of these tests run what is installed, {installed}, and not {REPOSITORY}: make setup")
+        pytest.fail(f"the terminals of these tests run the devkit of {installed}, and not {REPOSITORY}: make setup")
 
 
 def installed_tree() -> Path:
