@@ -28,7 +28,7 @@ from devkit.hang.facts import (
     Sample,
     ThreadFacts,
 )
-from devkit.hang.standing import Asking, Endless, Ends, EndsAt, Handled, Line, Standing, Turn, Values
+from devkit.hang.standing import Asking, Endless, Ends, EndsAt, Handled, Line, PassedOver, Standing, Turn, Values
 
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 
@@ -247,7 +247,12 @@ def _line(document: Document) -> Line:
         str(loop.get("whole") or ""),
         bool(document.get("met")),
         str(document.get("signal") or ""),
+        _passed(loop.get("passes_over"), str(document["at"]["file"])),
     )
+
+
+def _passed(document: Document | None, file: str) -> PassedOver | None:
+    return None if document is None else PassedOver(str(document["errors"]), file, int(document["line"]))
 
 
 def _endless(document: Document | None) -> Endless | None:

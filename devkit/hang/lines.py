@@ -95,6 +95,8 @@ def _loop(lines: Sequence[Line]) -> list[str]:
     looked_at = [line.looked_at for line in lines]
     told = lines[0].loop and any(looked_at) and lines[0].text != f"{lines[0].loop}:"  # it is at that itself
     over = ", which no longer holds" if all(line.over for line in lines) else ""
+    if (passed := lines[0].passes_over) is not None:
+        over += f", which passes over {passed.errors} at {short_path(passed.file)}:{passed.line}"
     return [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{over}{_values(looked_at)}"] if told else []
 
 

@@ -57,6 +57,14 @@ class Handled(NamedTuple):
     at: Frame  # where it was raised
 
 
+class PassedOver(NamedTuple):
+    """Errors of what a loop does that end nothing: their types, and the handler which goes on."""
+
+    errors: str
+    file: str
+    line: int
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of the program at which a thread or a coroutine stands, and what it looks at there."""
@@ -77,6 +85,7 @@ class Line:
     whole: str = ""  # the same as long as nothing that the loop looks at changes; empty: not all of that can be seen
     met: bool = False  # the predicate holds for which it waits
     signal: str = ""  # of which its function is the handler: the next line out was interrupted, and has not called it
+    passes_over: PassedOver | None = None  # what its loop does
 
 
 class Turn(NamedTuple):

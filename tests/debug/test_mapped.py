@@ -38,6 +38,7 @@ def test_a_mapped_file_that_got_shorter_is_why_a_process_ended_by_sigbus(tmp_pat
     assert document["exception"] == {"type": "SIGBUS", "message": said}
     assert told.problem({"type": "doing", **seen}) is None
     assert told.problem({"type": "doing", **seen, "maps": [{"file": 3, "size": "x"}]}) is not None
+    assert told.problem({"type": "doing", **seen, "recursion": "deep"}) is not None
 
 
 def test_a_file_that_is_as_long_as_its_mapping_or_is_gone_explains_nothing(tmp_path: Path) -> None:

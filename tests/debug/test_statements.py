@@ -131,6 +131,24 @@ def test_a_wait_in_a_loop_whose_condition_holds_no_more_says_so(server: Server) 
     }  # fmt: skip
 
 
+def test_a_loop_that_passes_over_what_fails_says_which_errors(server: Server) -> None:
+    def ready() -> bool:
+        raise ConnectionError
+
+    def waits() -> None:
+        while True:
+            try:
+                if ready():
+                    break
+            except OSError:
+                pass
+            server.open.wait(30)
+
+    [line, *_] = lines_of(started(waits), "server.open.wait(30)")
+    passed = {"errors": "OSError", "line": waits.__code__.co_firstlineno + 5}
+    assert line["loop"] == {"loop": "until ready()", "values": {}, "passes_over": passed}
+
+
 def test_a_loop_is_around_its_own_condition(server: Server) -> None:
     def spins() -> None:
         while len(server.slots) < 9 and not server.open.wait(30):

@@ -54,6 +54,17 @@ def test_a_loop_whose_condition_holds_no_more_says_so() -> None:
     assert said in found.evidence, found.evidence
 
 
+def test_a_loop_that_passes_over_what_fails_says_so() -> None:
+    loop = {
+        "loop": "until ready(url)",
+        "values": {"url": "'http://a'"},
+        "passes_over": {"errors": "OSError", "line": 24},
+    }
+    found = verdict([waits(0, line(20, "time.sleep(1.0)", loop=loop)), driver()], seconds=20.0)
+    said = f"    in the loop `until ready(url)`, which passes over OSError at {TRAIN}:24  # url = 'http://a'"
+    assert said in found.evidence, found.evidence
+
+
 def test_a_process_at_another_line_than_its_statement_has_none() -> None:
     moved = [{"thread": "MainThread", "lines": [line(21, "later()", x="1")]}]
     found = verdict([process(facts(0, 20, statements=moved), 0), driver()], seconds=20.0)

@@ -107,7 +107,8 @@ class Doing:
 
 def _known() -> Document:
     """What may be why it ends, or why others do."""
-    own = {"alarm": alarms.pending(), "cpu": cpu_limit.pending(), "maps": mapped.noted()}
+    own: Document = {"alarm": alarms.pending(), "cpu": cpu_limit.pending(), "maps": mapped.noted()}
+    own["recursion"] = sys.getrecursionlimit()
     return {**own, "puts": ownership.puts(), "kills": kills.noted(), "signals": signals.noted()}
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import core, hub_place
+from . import core, hub_place, sent_globals
 from .agent import Agent
 from .words import say
 
@@ -33,6 +33,7 @@ def install(agent: Agent, *, driver: bool) -> None:
             postmortem.install(agent.crashed)
     if driver:
         core.at_end(lambda: _at_end(agent, ray, on_its_way))
+        sent_globals.watch()
     if agent.settings.post_mortem != "off":
         kills.watch(ray, agent.has_news)
         signals.watch(agent.has_news)
@@ -53,6 +54,8 @@ def _at_end(agent: Agent, ray: Any, on_its_way: Callable[[], None] | None) -> No
     """Of a driver, before its Ray ends."""
     if on_its_way is not None:
         on_its_way()
+    for line in sent_globals.changed():
+        say(line)
     if _is_own(ray):
         agent.settle()
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-from . import keeps, watched_files
+from . import keeps, passed_over, proxies, watched_files
 from .expressions import holds, nodes_of, short, tree_of, values
 from .insides import attributes
 from .sources import is_standard, is_users
@@ -80,7 +80,10 @@ def _place(frame: FrameType) -> Document:
 
 
 def loop_of(frame: FrameType) -> Document | None:
-    """{"loop", "values"} of the innermost loop around a frame's line, in its function, or None."""
+    """{"loop", "values"} of the innermost loop around a frame's line, in its function, or None.
+
+    And "passes_over", as `passed_over.of` has it.
+    """
     return _told(_loop_around(frame), frame)
 
 
@@ -94,13 +97,15 @@ def _told(loop: _Loop | None, frame: FrameType) -> Document | None:
     if not text:
         return None
     over = isinstance(loop, ast.While) and holds(loop.test, frame) is False
-    told = {"loop": short(text, TEXT), "values": _values(looked_at, frame)}
+    told: Document = {"loop": short(text, TEXT), "values": _values(looked_at, frame)}
+    if loop is not None and (passed := passed_over.of(loop, looked_at)) is not None:
+        told["passes_over"] = passed
     return {**told, "whole": digest(looked_at, frame), **({"over": True} if over else {})}
 
 
 def _values(looked_at: list[ast.expr], frame: FrameType) -> dict[str, str]:
-    """What it looks at, of a file with whether that is there."""
-    known = dict(values(looked_at, frame, MOST))
+    """What it looks at, of a file with whether that is there, of a URL with the proxy that is in the way."""
+    known = {**dict(values(looked_at, frame, MOST)), **proxies.said(looked_at, frame)}
     for text, there in watched_files.said(looked_at, frame).items():
         known[text] = f"{known[text]}, {there}" if text in known else there
     return known

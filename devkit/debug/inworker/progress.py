@@ -21,6 +21,7 @@ from . import (
     later,
     locks,
     lookups,
+    loop_variables,
     polls,
     primitives,
     signals,
@@ -158,7 +159,8 @@ def position(frame: FrameType | None) -> tuple[int | None, str]:
         if not is_users(each.f_code.co_filename):
             continue
         values = each.f_locals
-        found = _step_of(values)
+        left_over = {name for name in STEP_NAMES if name in values and loop_variables.is_left_over(each, name)}
+        found = _step_of({name: value for name, value in values.items() if name not in left_over})
         step = found if found is not None else step
         if isinstance(values.get(PHASE), str):
             phase = values[PHASE]

@@ -6,12 +6,14 @@ methods written in C; no code of the program's runs.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from .insides import type_name
 
 ID = 12  # characters of an id: enough to tell two of one job apart
+CLOSE_WAIT = 8  # of Linux' TCP: the other end has closed its side
 REFERENCE = 48  # characters of a reference's id, behind which its number among its task's results stands
 
 _Line = Callable[[Any], str]
@@ -107,6 +109,65 @@ def _barrier(value: Any) -> str:
     return f" {_own(value, '_count')} of {_own(value, '_parties')}"
 
 
+# ---- sockets and loaders of data
+
+
+def _socket(value: Any) -> str:
+    """To whom it is connected, and whether that one has closed: then a `recv` gives nothing, as often as one likes."""
+    import socket
+
+    if (number := socket.socket.fileno(value)) < 0:
+        return " closed"
+    if socket.socket.getsockopt(value, socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return f" listening at {_address(socket.socket.getsockname(value))}"
+    try:
+        peer = _address(socket.socket.getpeername(value))
+    except OSError:
+        return " not connected"
+    closed = _is_tcp(value) and socket.socket.getsockopt(value, socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CLOSE_WAIT
+    return f" to {peer}, which its peer has closed, {_unread(number)} bytes left to read" if closed else f" to {peer}"
+
+
+def _is_tcp(value: Any) -> bool:
+    import socket
+
+    return sys.platform == "linux" and value.family in (socket.AF_INET, socket.AF_INET6) and value.proto in (0, 6)
+
+
+def _address(address: Any) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+
+
+def _unread(number: int) -> int:
+    import array
+    import fcntl
+    import termios
+
+    count = array.array("i", [0])
+    fcntl.ioctl(number, termios.FIONREAD, count)
+    return count[0]
+
+
+def _loader(value: Any) -> str:
+    """How many batches it has, where its rows can be counted without the program's own code."""
+    own = object.__getattribute__(value, "__dict__")
+    size, drops = own.get("_DataLoader__initialized") and own.get("batch_size"), own.get("drop_last")
+    rows = _rows(own.get("dataset"))
+    if rows is None or not isinstance(size, int) or size < 1:
+        return ""
+    batches = rows // size if drops else -(-rows // size)
+    return f" of {rows} rows in batches of {size}{', drop_last' if drops else ''}: {batches} batches"
+
+
+def _rows(data: Any) -> int | None:
+    if type(data) in (list, tuple, range, dict):
+        return len(data)
+    where = (getattr(type(data), "__module__", ""), type_name(type(data)))
+    if where == ("torch.utils.data.dataset", "TensorDataset"):
+        return int(_own(data, "tensors")[0].shape[0])
+    return _rows(_own(data, "indices")) if where == ("torch.utils.data.dataset", "Subset") else None
+
+
 # ---- random generators, by a digest of their state
 
 
@@ -159,6 +220,8 @@ _LINES: dict[tuple[str, str], _Line] = {
     ("_asyncio", "Task"): _future,
     ("concurrent.futures._base", "Future"): _future,
     ("threading", "Barrier"): _barrier,
+    ("socket", "socket"): _socket,
+    ("torch.utils.data.dataloader", "DataLoader"): _loader,
     ("asyncio.queues", "Queue"): _queue_of_asyncio,
     ("asyncio.queues", "LifoQueue"): _queue_of_asyncio,
     ("asyncio.queues", "PriorityQueue"): _queue_of_asyncio,

@@ -70,6 +70,7 @@ def _doing(document: Document) -> None:
     if "cpu" in document and not all(is_number(document["cpu"][name]) for name in ("used", "limit")):
         raise TypeError("its CPU time is no number")
     _list(document["frames"], lambda each: _need(_kinds(each, kinds), kinds))
+    _kinds(document, {"recursion": int})
     _kinds(document.get("memory", {}), {"own": int, "used": int, "total": int})
     for each in (document[name] for name in ("made", "call") if name in document):
         _need(_kinds(each, {"name": str, "arguments": dict}), ("name", "arguments"))

@@ -19,6 +19,8 @@ from .words import NO_WORD, NO_WORD_YET, plain
 
 AROUND = 4  # lines of source before and after
 SIGNAL_SECONDS = 60.0  # between a deadly signal and when Ray knows of the end, at most; to write a core file takes some
+STACK_SIGNALS = ("SIGSEGV", "SIGBUS")  # by which a process ends that runs out of stack
+HIGH_LIMIT = 20_000  # calls: with Python's own stack of 8 MiB more of them may not fit
 DUMPED = 100  # frames that a dump has of a thread, at most
 IN_THE_MAKING = "exception in the initialization method"  # as Ray tells of an actor whose `__init__` failed
 _SERIALIZER = "ray/_private/serialization.py"
@@ -88,7 +90,15 @@ def vanished(
 
 def _said(words: Document, reason: str, other: str, seen: Document) -> Raised:
     short = mapped.sentence(seen.get("maps", [])) if words.get("signal") == mapped.SIGNAL else ""
-    told = (words.get("message") or reason, other, _hinted(words), _deep(words), _pickling(words), short)
+    told = (
+        words.get("message") or reason,
+        other,
+        _hinted(words),
+        _deep(words),
+        _pickling(words),
+        _limit(words, seen),
+        short,
+    )
     return {"type": words.get("signal") or DIED, "message": scrub(plain("; ".join(filter(None, told))))}
 
 
@@ -126,6 +136,20 @@ def _deep(words: Document) -> str:
     if words.get("signal") != "SIGSEGV" or len(frames) < DUMPED or often[0][1] < DUMPED // 4:
         return ""
     return f"it may have run out of stack: it was {DUMPED} or more calls deep, of which {often[0][1]} are {often[0][0]}"
+
+
+def _limit(words: Document, seen: Document) -> str:
+    """Of a fault in a process that lets calls nest much deeper than Python does by itself.
+
+    >>> _limit({"signal": "SIGSEGV"}, {"recursion": 1000000})
+    'its recursion limit had been set to 1000000: what nests so deep runs out of stack before Python can say so'
+    >>> _limit({"signal": "SIGSEGV"}, {"recursion": 1000}), _limit({"signal": "SIGTERM"}, {"recursion": 1000000})
+    ('', '')
+    """
+    limit = int(seen.get("recursion") or 0)
+    if words.get("signal") not in STACK_SIGNALS or limit < HIGH_LIMIT:
+        return ""
+    return f"its recursion limit had been set to {limit}: what nests so deep runs out of stack before Python can say so"
 
 
 def _pickling(words: Document) -> str:

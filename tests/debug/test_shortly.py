@@ -1,0 +1,61 @@
+"""One short line for sockets and loaders of data, of which more is asked than their class."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from devkit.debug.inworker.expressions import told
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset  # noqa: E402
+
+
+def test_a_socket_says_to_whom_it_is_and_whether_that_one_has_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert told(server) == f"<socket listening at 127.0.0.1:{port}>"
+        with socket.create_connection(("127.0.0.1", port)) as mine:
+            assert told(mine) == f"<socket to 127.0.0.1:{port}>"
+            theirs, _ = server.accept()
+            theirs.sendall(b"half")
+            theirs.close()
+            assert mine.recv(2) == b"ha"
+            assert told(mine) == f"<socket to 127.0.0.1:{port}, which its peer has closed, 2 bytes left to read>"
+            assert mine.recv(9) == b"lf", "looking has taken nothing"
+            assert told(mine) == f"<socket to 127.0.0.1:{port}, which its peer has closed, 0 bytes left to read>"
+        assert told(mine) == "<socket closed>"
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
+def test_sockets_of_no_network(kind: int) -> None:
+    with socket.socket(socket.AF_UNIX, kind) as alone:
+        assert told(alone) == "<socket not connected>"
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        assert (told(mine) or "").startswith("<socket to ")
+
+
+class Rows(Dataset[int]):
+    asked = 0
+
+    def __len__(self) -> int:
+        Rows.asked += 1
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def test_a_loader_says_how_many_batches_it_has() -> None:
+    assert told(DataLoader([1, 2, 3, 4], batch_size=8, drop_last=True)) == (  # type: ignore[arg-type]
+        "<DataLoader of 4 rows in batches of 8, drop_last: 0 batches>"
+    )
+    rows = TensorDataset(torch.zeros(9, 2))
+    assert told(DataLoader(rows, batch_size=4)) == "<DataLoader of 9 rows in batches of 4: 3 batches>"
+    assert told(DataLoader(Subset(rows, [1, 2]))) == "<DataLoader of 2 rows in batches of 1: 2 batches>"
+    assert told(DataLoader(rows, batch_size=None)) is None
+    loader = DataLoader(Rows(), batch_size=2)
+    Rows.asked = 0
+    assert told(loader) is None and Rows.asked == 0, "the program's own code has run"
