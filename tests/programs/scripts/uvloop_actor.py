@@ -1,5 +1,7 @@
-"""An async actor, whose event loop Ray takes from uvloop where that is installed. Two calls of it overlap: neither sees what
-the other one pays."""
+"""An async actor, whose event loop Ray takes from uvloop where that is installed.
+
+Two calls of it overlap: neither sees what the other one pays.
+"""
 
 import asyncio
 
