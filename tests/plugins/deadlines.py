@@ -22,10 +22,17 @@ OVERTIME_S = 90.0  # between pytest-timeout's exception and the end of the proce
 _stderr = 2
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Workers, and pytest runs that a run starts, keep what was measured first."""
+def pytest_addoption() -> None:
+    """The first hook there is: the `conftest.py` of a folder that the command line names is imported before pytest is
+    configured, and what it stretches when it is imported would be stretched by nothing.
+
+    Workers, and pytest runs that a run starts, keep what was measured first.
+    """
     if pace.VARIABLE not in os.environ:
         os.environ[pace.VARIABLE] = f"{pace.measured():.2f}"
+
+
+def pytest_configure() -> None:
     global _stderr
     _stderr = os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2)  # before anything captures it
 

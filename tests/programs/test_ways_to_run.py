@@ -89,8 +89,11 @@ def test_the_tracer_of_coverage_goes_on_beside_ours(launch: Launch, tmp_path: Pa
 @needs("uvloop")
 def test_an_async_actor_on_uvloop(launch: Launch) -> None:
     job = launch("--break", at("uvloop_actor.py", "pay"), "--", sys.executable, str(SCRIPTS / "uvloop_actor.py"))
-    for amount in (1, 10):
+    seen = set()
+    for _ in range(2):
         stop = next_stop(job)
-        assert stop["function"] == "Account.pay" and value(job.cluster, stop, "before, amount") == f"(0, {amount})"
+        assert stop["function"] == "Account.pay"
+        seen.add(value(job.cluster, stop, "before, amount"))
         go_on(job, stop)
+    assert seen == {"(0, 1)", "(0, 10)"}
     assert job.end(DEADLINE) == 0 and "loop uvloop" in job.out and "money [1, 10]" in job.out, job.out

@@ -1,4 +1,7 @@
-"""An async actor, whose event loop Ray takes from uvloop where that is installed; two calls of it overlap."""
+"""An async actor, whose event loop Ray takes from uvloop where that is installed.
+
+Two calls of it overlap: neither sees what the other one pays.
+"""
 
 import asyncio
 
@@ -9,13 +12,14 @@ import ray
 class Account:
     def __init__(self):
         self.money = 0
+        self.both = asyncio.Barrier(2)
 
     async def loop(self):
         return type(asyncio.get_running_loop()).__module__
 
     async def pay(self, amount):
         before = self.money
-        await asyncio.sleep(0.05)
+        await self.both.wait()
         self.money = before + amount  # @pay
         return self.money
 
