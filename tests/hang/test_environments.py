@@ -115,7 +115,8 @@ def test_a_rank_tells_of_the_step_that_it_is_in_itself() -> None:
     stuck.end.set()
     loop.join()
     assert found.pop("seconds") >= 0
-    assert found == {"row": "row 0 of lake", "sample": 0, "turn": 1, "what": "step", "pid": 0, "limit": LIMITS.turn_s}
+    known = {"row": "row 0 of lake", "sample": 0, "turn": 1, "what": "step"}
+    assert found == {**known, "pid": 0, "thread": False, "limit": LIMITS.turn_s}
     assert environments.describe(sys._current_frames().values()) == []
 
 
