@@ -47,7 +47,7 @@ def engine(frames: Iterable[FrameType]) -> Document | None:
 
 def searches(frames: Iterable[FrameType]) -> list[Document]:
     """Requests to a retriever that have no answer yet, the oldest first."""
-    found = []
+    found: list[Document] = []
     for frame in _of(frames, CLIENT, ("_ask",)):
         values = frame.f_locals
         try:
