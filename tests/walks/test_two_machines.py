@@ -150,7 +150,7 @@ def seed(pair: Pair) -> Seed:
     pair.there.run(f"ray start --address={pair.here.host.ip}:6379")
     inputs = "--input NQ-open.train.jsonl --input NQ-open.dev.jsonl"
     pair.here.run(f"cd {FOLDER} && python -m trainer.data.prepare nq --search {inputs} --output data/nq_search")
-    filled = {"<address>": pair.here.host.ip, "verl.trainer.main_ppo": "trainer.main_ppo"}
+    filled = {"<address>": f"http://{pair.here.host.ip}", "verl.trainer.main_ppo": "trainer.main_ppo"}
     return Seed(pair, changed(small_seed(), filled))
 
 

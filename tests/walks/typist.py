@@ -130,7 +130,8 @@ class Reader:
         """Waits for what the page shows; what only looks is asked again."""
         looks = step.prompt == SHELL and step.text.removeprefix("devkit ").startswith(LOOKS)
         end = time.monotonic() + DEADLINE
-        while (compared := compare(step.shown, shell.printed)).missing is not None:
+        echoed = 1 if step.prompt == SHELL else 0  # lines: the typed one
+        while (compared := compare(step.shown, "".join(shell.printed.splitlines(True)[echoed:]))).missing is not None:
             over = step.prompt == SHELL and READY.search(shell.printed)
             waits = time.monotonic() < end and shell.process.poll() is None and (looks or not over)
             assert waits, f"{step.text}: no {compared.missing!r} in:\n{shell.printed[-6000:]}"
