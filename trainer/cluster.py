@@ -20,6 +20,7 @@ from trainer.config.schema import Config
 from trainer.descendants import descendants, end_descendants
 from trainer.errors import ClusterError, DeadlineError, TrainerError
 from trainer.failures import Failure, first_line
+from trainer.machines import BRING_UP, rank_among
 from trainer.memory import Memory, most
 from trainer.placement import Demand, place
 from trainer.retrieval import Retriever
@@ -58,10 +59,10 @@ def start_ray(config: Config) -> None:
             ) from error
         return
     if config.trainer.nnodes > 1:
+        by_hand = "start Ray on each node (`ray start --head` on this one, then `ray start --address=HEAD:6379`)"
         raise ClusterError(
             f"trainer.nnodes={config.trainer.nnodes} needs a cluster, and none runs on this machine",
-            hint="start Ray on each node (`ray start --head` on this one, then `ray start --address=HEAD:6379`), "
-            "set RAY_ADDRESS, or set trainer.nnodes=1",
+            hint=f"{BRING_UP if rank_among(os.environ) else by_hand}, set RAY_ADDRESS, or set trainer.nnodes=1",
         )
     asked = config.ray_kwargs.ray_init.num_cpus
     # Without GPUs a rank takes a CPU slot; slots are bookkeeping, so there are enough for every rank.

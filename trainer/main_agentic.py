@@ -1,6 +1,7 @@
 """`python -m trainer.main_agentic --config_path DIR --config_name NAME [KEY=VALUE ...]`: a YAML file of ROLL.
 
-As `trainer.main_ppo` with the words that the file comes to; overrides are this trainer's, and count more.
+As `trainer.main_ppo` with the words that the file comes to; overrides are this trainer's, and count more. It may be
+started on every machine, as ROLL's scripts are (`trainer/machines.py`).
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from trainer import main_ppo
+from trainer import machines, main_ppo
 from trainer.commands import Parser, outcome
 from trainer.config import Resolved, resolve
 from trainer.config.overrides import parse as parsed
 from trainer.config.problems import independent
 from trainer.config.roll import translate, without
 from trainer.config.roll_file import read
+from trainer.config.show import print_lines
 
 _DIALECT = "verl-head"  # whose defaults act where neither the file nor ROLL has one
 
@@ -39,8 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Read, translate, and as `main_ppo`. Raises TrainerError."""
-    return main_ppo.carry_out(resolved(options.config_path, options.config_name, options.overrides), options)
+    """Read, translate, and as `main_ppo`; on machines other than the first, wait. Raises TrainerError."""
+    found = resolved(options.config_path, options.config_name, options.overrides)
+    if not (options.check or options.print_config) and machines.lends_only(_note):
+        return 0
+    return main_ppo.carry_out(found, options)
+
+
+def _note(text: str) -> None:
+    print_lines([f"note: {text}"], sys.stderr)
 
 
 def resolved(path: str, name: str, overrides: Sequence[str]) -> Resolved:

@@ -10,6 +10,7 @@ from trainer.config.outputs import profile_folder, sample_folders
 from trainer.config.schema import Config
 from trainer.tracking import METRICS_FILE, TENSORBOARD_FOLDER
 
+_OF_RAY = "runtime_resources"  # of a session: what `ray job submit --working-dir` sends is unpacked below it
 OF_TRAINING = ("trainer.rollout_data_dir", "trainer.capsule_dir")  # a validation writes neither
 
 
@@ -19,6 +20,8 @@ def ahead(config: Config) -> Iterator[str]:
         yield f"results go to {_joined(folders)}"
     if _saves(config):
         yield f"checkpoints go to {_root(config)}"
+    if _OF_RAY in _root(config).parts and (folders or _saves(config)):
+        yield "Ray made that folder for this job, and removes it: give trainer.default_local_dir as an absolute path"
 
 
 def there(config: Config) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from devkit.debug.stack_groups import LOOP_THREAD, MAIN, Frame, role_of
 from devkit.debug.stack_groups import read as read_stack
+from devkit.hang import conversing
 from devkit.hang.facts import (
     DEAD,
     CallWait,
@@ -15,7 +16,6 @@ from devkit.hang.facts import (
     Document,
     Ended,
     Entry,
-    EnvironmentWait,
     FarEnd,
     Fork,
     GroupFacts,
@@ -76,7 +76,9 @@ def read_process(document: Document) -> ProcessFacts:
         caught=tuple(_caught(each) for each in facts.get("caught") or ()),
         inner=tuple(_inner_wait(each) for each in facts.get("primitives") or ()),
         polls=tuple(_poll(each) for each in facts.get("polls") or ()),
-        environments=tuple(_environment(each) for each in facts.get("environments") or ()),
+        environments=tuple(map(conversing.environment, facts.get("environments") or ())),
+        engine=conversing.engine(facts.get("engine")),
+        searches=tuple(map(conversing.search, facts.get("searches") or ())),
         standing=tuple(map(_standing, known.get("statements") or ())),
         turning=tuple(map(_turn, known.get("turning") or ())),
         keeps=_values(facts.get("keeps") or {}),
@@ -203,19 +205,6 @@ def _inner_wait(document: Document) -> InnerWait:
 def _poll(document: Document) -> Poll:
     at, by, sums = frame(document["at"]), frame(document["by"]), str(document.get("sums") or "")
     return Poll(at, by, str(document["loop"]), _values(document["values"]), sums)
-
-
-def _environment(document: Document) -> EnvironmentWait:
-    limit = document["limit"]
-    return EnvironmentWait(
-        str(document["row"]),
-        int(document["sample"]),
-        int(document["turn"]),
-        str(document["what"]),
-        float(document["seconds"]),
-        int(document["pid"]),
-        None if limit is None else float(limit),
-    )
 
 
 def _turn(document: Document) -> Turn:

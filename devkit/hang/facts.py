@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from devkit.debug.naming import Who
 from devkit.debug.object_stores import Stores
 from devkit.debug.stack_groups import MAIN, Frame, Process, task_role
+from devkit.hang.conversing import EngineWait, EnvironmentWait, Search
 from devkit.hang.standing import Standing, Turn, Values
 
 Document = Mapping[str, Any]
@@ -200,19 +201,6 @@ class Fork:
 
 
 @dataclass(frozen=True)
-class EnvironmentWait:
-    """An environment of a conversation that was asked, and has not answered."""
-
-    row: str  # "row 3 of guess.py:Guess"
-    sample: int
-    turn: int  # 0: of its reset
-    what: str  # reset, step
-    seconds: float
-    pid: int  # of its process; 0: it lives in the rank's own
-    limit: float | None  # agent.turn_timeout
-
-
-@dataclass(frozen=True)
 class NamedActor:
     """An actor of Ray's table that has a name."""
 
@@ -265,6 +253,8 @@ class ProcessFacts:
     inner: tuple[InnerWait, ...] = ()
     polls: tuple[Poll, ...] = ()
     environments: tuple[EnvironmentWait, ...] = ()  # the oldest first
+    engine: EngineWait | None = None
+    searches: tuple[Search, ...] = ()  # the oldest first
     standing: tuple[Standing, ...] = ()
     turning: tuple[Turn, ...] = ()
     keeps: Values = ()  # the attributes of its actor

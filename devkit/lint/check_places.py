@@ -15,6 +15,7 @@ _LOCAL = re.compile(
 _HOME = re.compile(r"(?:^|[\[,'\"\s])(\$\{HOME\}|~|/home/[^/]+)(?:/|$)")
 _LOOPBACK = re.compile(r"(?<![\w.])(127\.\d+\.\d+\.\d+|localhost|::1|0\.0\.0\.0)(?![\w.])")
 _ON_THE_FIRST = re.compile(r"RANK\S{0,20}\s{0,20}(==?|-eq)\s{0,20}[\"']?0\b")
+_DASHBOARD = re.compile(r"[\w.-]+:8265/?")
 _READ = ("data.train_files", "data.val_files", "actor_rollout_ref.model.path", "critic.model.path")
 _WRITTEN = ("trainer.default_local_dir",)
 _OUTPUTS = ("--local_dir", "--local-dir", "--output", "--output_dir", "--output-dir", "--save_dir", "--local_save_dir")
@@ -30,6 +31,8 @@ def check(launch: Launch) -> Iterator[Finding]:
             yield from _services(training, int(nodes))
         if training.through_jobs:
             yield from _relative_paths(training)
+    for _, _, words in launch.commands:
+        yield from _dashboard(words)
     if launch.nodes > 1:
         yield from _heads(launch)
         yield from _interfaces(launch)
@@ -96,6 +99,15 @@ def _relative_paths(training: Training) -> Iterator[Finding]:
 
 def _severity(name: str) -> Severity:
     return "note" if name == "note" else "warning"
+
+
+def _dashboard(words: tuple[Argument, ...]) -> Iterator[Finding]:
+    """Ray takes HOST:PORT without a scheme for that of the cluster, which speaks another protocol."""
+    value = option(words, "--address") if has_words(words, "ray", "job") else None
+    if value is not None and _DASHBOARD.fullmatch(value.text):
+        message = f"ray job --address={value.text} has the dashboard's port, but not http://"
+        why = "Ray takes it for the address of its GCS, and waits there in vain"
+        yield Finding("dashboard-address", value.span, message, why, f"use http://{value.text}")
 
 
 def _heads(launch: Launch) -> Iterator[Finding]:

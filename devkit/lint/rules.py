@@ -124,6 +124,7 @@ _TABLE: tuple[Rule, ...] = (
     ),
     Rule("loopback-address", "error", "an address that other nodes can't reach", "MASTER_ADDR=127.0.0.1, nnodes=2"),
     Rule("loopback-interface", "error", "an interface that other nodes can't reach", "NCCL_SOCKET_IFNAME=lo, nnodes=2"),
+    Rule("dashboard-address", "error", "a dashboard without http://", "ray job submit --address=10.0.0.5:8265"),
     # Search
     Rule(
         "answer-tag",

@@ -1,19 +1,24 @@
-"""Ranks that wait for environments of their conversations: which one, in which call, and at which line."""
+"""Ranks whose conversations wait: for which environment, at which line; for whose retriever; for which engine."""
 
 from __future__ import annotations
 
 import sys
 import threading
+from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from devkit.debug.inworker import environments
 from tests.hang.jobs import Document, driver, entry, facts, frames, group, process, verdict
+from tests.trainer import test_agent_talk as talks
 from tests.trainer.conversations import Scripted, prompts_of
+from tests.trainer.search_stub import retriever
 from tests.trainer.test_agent_loop import LIMITS, Echo, played
 from trainer.agent.homes import Houses
 from trainer.agent.source import Source
+from trainer.retrieval import Retriever
 
 POLL = {"call_in": "poll", "target": "a socket"}
 GUESS, INSIDE = "/job/guess.py", "/job/trainer/agent/inside.py"
@@ -94,6 +99,72 @@ def test_a_rank_that_first_gave_no_answer_has_made_no_progress_by_that() -> None
     assert "progress" not in sentence.removeprefix("no progress") and "its step has not returned for 41 s" in sentence
 
 
+URL = "http://127.0.0.1:8000/retrieve"
+
+
+def searching(**changes: Any) -> Document:
+    return {"url": URL, "seconds": 12.0, "limit": 30.0, "tries": 1, "failure": "", **changes}
+
+
+CLIENT = "/job/trainer/retrieval/client.py"
+
+
+def test_a_retriever_without_an_answer_is_named_with_its_node_and_the_line_that_asks() -> None:
+    of = rank(waiting())
+    stuck = home(of, (CLIENT, 80, "Retriever._ask"), (GUESS, 14, "Guess.step"), searches=[searching()])
+    found = verdict([of, stuck, driver()], seconds=20.0)
+    assert found.sentence.endswith(
+        "its step has not returned for 41 s (pid 77) at /job/guess.py:14 in Guess.step: it asks the retriever at "
+        f"{URL} of node 10.0.0.0 and has no answer for 12 s; retriever.timeout=30 s; agent.turn_timeout=60 s"
+    )
+    assert found.culprit is not None and (found.culprit.pid, found.culprit.line) == (77, 14)
+
+
+@pytest.mark.parametrize(
+    ("search", "said"),
+    [
+        ({"tries": 3, "failure": "ConnectionRefusedError"}, "for 12 s, at try 3 after ConnectionRefusedError; retr"),
+        ({"url": "http://r:8000/retrieve"}, "at http://r:8000/retrieve, from node 10.0.0.0, and has no answer for"),
+        ({"seconds": 0.4}, None),
+    ],
+)
+def test_what_is_known_of_a_search(search: Document, said: str | None) -> None:
+    """In a thread of the rank, as the trainer's own search has them."""
+    of = rank(waiting(pid=0, thread=True), searches=[searching(**search)])
+    sentence = verdict([of, driver()], seconds=20.0).sentence
+    assert said in sentence if said else "retriever" not in sentence
+    assert sentence.endswith("agent.turn_timeout=60 s"), "a thread has a deadline"
+
+
+def test_a_rank_that_meets_its_retriever_before_the_first_step() -> None:
+    of = rank(searches=[searching()])
+    assert verdict([of, driver()], seconds=20.0).sentence.endswith(
+        f"; Worker rank 0 asks the retriever at {URL} of node 10.0.0.0 and has no answer for 12 s; "
+        "retriever.timeout=30 s"
+    )
+
+
+def speaking(**changes: Any) -> Document:
+    of = {"row": "row 3 of guess.py:Guess", "sample": 1, "turn": 2, "name": "sglang engine 0", "node_ip": "10.0.0.0"}
+    return {**of, "pid": 88, "turns": 5, "done": 12, "seconds": 40.0, "limit": 1800.0, **changes}
+
+
+def test_an_engine_that_says_nothing_is_named_with_its_node_and_the_turn_that_has_waited_longest() -> None:
+    assert verdict([rank(engine=speaking()), driver()], seconds=20.0).sentence.endswith(
+        "; Worker rank 0 waits for 5 turns of sglang engine 0 (pid 88 on 10.0.0.0), longest for that of row 3 of "
+        "guess.py:Guess, sample 1, turn 2: it has said 12, and none for 40 s; engine_timeout=1800 s"
+    )
+    assert "engine" not in verdict([rank(engine=speaking(seconds=0.3)), driver()], seconds=20.0).sentence
+
+
+def test_a_wait_that_is_old_already_is_looked_at_no_longer() -> None:
+    """Two samples are enough: how long the environment has been asked is known."""
+    for seconds, decided in ((41.0, True), (4.0, False)):
+        of = rank(waiting(seconds=seconds))
+        found = verdict([of, home(of, (GUESS, 25, "Guess.ask")), driver()], seconds=2.0)
+        assert found.hang and found.decided == decided
+
+
 class Stuck(Echo):
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +186,8 @@ def test_a_rank_tells_of_the_step_that_it_is_in_itself() -> None:
     stuck.end.set()
     loop.join()
     assert found.pop("seconds") >= 0
-    assert found == {"row": "row 0 of lake", "sample": 0, "turn": 1, "what": "step", "pid": 0, "limit": LIMITS.turn_s}
+    known = {"row": "row 0 of lake", "sample": 0, "turn": 1, "what": "step"}
+    assert found == {**known, "pid": 0, "thread": False, "limit": LIMITS.turn_s}
     assert environments.describe(sys._current_frames().values()) == []
 
 
@@ -149,3 +221,35 @@ def test_a_rank_tells_of_processes_that_it_waits_for(tmp_path: Any) -> None:
         loop.join()
     finally:
         houses.close()
+
+
+def test_a_process_tells_of_its_searches() -> None:
+    with retriever(lambda query: ["found"]) as stub:
+        stub.answers = False
+        asks = threading.Thread(target=lambda: Retriever(f"{stub.url}?key=1").search(["Faust"]))
+        asks.start()
+        while not (found := environments.searches(sys._current_frames().values())) or not stub.queries:
+            assert asks.is_alive()
+        stub.answers = True
+        asks.join()
+    [search] = found
+    assert 0 <= search.pop("seconds") < 30
+    assert search == {"url": stub.url, "limit": 30.0, "tries": 1, "failure": ""}
+    assert environments.searches(sys._current_frames().values()) == []
+
+
+def test_a_rank_tells_of_the_engine_that_it_waits_for(tmp_path: Any) -> None:
+    engine = talks.Engine(tmp_path, talks.script, hold=lambda turn, engine: turn.row == 1 and turn.number == 1)
+    engine.spec = SimpleNamespace(replicas=1, name="sglang")
+    engine.info = SimpleNamespace(reports=str(tmp_path), pids=(81, 82))
+    engine.part, engine.node_ip = SimpleNamespace(engine=0), "10.0.0.1"  # type: ignore[attr-defined]
+    with closing(engine):
+        loop = threading.Thread(target=lambda: talks.played(engine, 2))
+        loop.start()
+        while not engine.held or (found := environments.engine(sys._current_frames().values())) is None:
+            assert loop.is_alive()
+        engine.answer(engine.held[0])
+        loop.join()
+    assert found is not None and found.pop("seconds") >= 0 and found.pop("done") >= 1
+    of = {"row": "row 1 of lake", "sample": 0, "turn": 2, "turns": 1, "limit": engine.timeout_s}
+    assert found == {**of, "name": "sglang engine 0", "node_ip": "10.0.0.1", "pid": 81}

@@ -34,6 +34,15 @@ def test_a_plain_run(tmp_path: Path) -> None:
     assert len([*there(config_of())]) == 1, "the checkpoints are an earlier run's"
 
 
+def test_the_folder_of_a_ray_job_is_said_to_be_rays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Search-R1's command, whose checkpoints go to `verl_checkpoints/`."""
+    folder = tmp_path / "session_1/runtime_resources/working_dir_files/_ray_pkg_1"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    assert [*ahead(config_of("trainer.save_freq=2"))][-1].startswith("Ray made that folder for this job, and removes")
+    assert [*ahead(config_of("trainer.logger=console"))] == []
+
+
 def test_a_run_that_writes_nothing() -> None:
     assert [*ahead(config_of("trainer.logger=console"))] == []
 

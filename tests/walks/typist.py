@@ -12,7 +12,7 @@ import subprocess
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fcntl import ioctl
@@ -101,16 +101,17 @@ def shell(terminal: Terminal) -> Iterator[Shell]:
 
 @dataclass
 class Reader:
-    """Somebody who does what a page says, in as many terminals as it asks for."""
+    """Somebody who does what a page says, in as many terminals, and on as many machines, as it asks for."""
 
-    terminal: Terminal
+    machines: list[Terminal]
     shells: dict[int, Shell]
     typed: int = 0
     meant: dict[str, str] = field(default_factory=dict)  # ids and addresses: those of the page, those of this run
 
     def do(self, step: Saved | Typed) -> None:
         if isinstance(step, Saved):
-            self.terminal.host.write(str(Path(self.terminal.home) / FOLDER / step.path), step.text, "644")
+            for machine in self.machines:
+                machine.host.write(str(Path(machine.home) / FOLDER / step.path), step.text, "644")
             return
         shell = self.shells[step.terminal]
         line = with_meant(step.text, self.meant) + "\n"
@@ -129,7 +130,8 @@ class Reader:
         """Waits for what the page shows; what only looks is asked again."""
         looks = step.prompt == SHELL and step.text.removeprefix("devkit ").startswith(LOOKS)
         end = time.monotonic() + DEADLINE
-        while (compared := compare(step.shown, shell.printed)).missing is not None:
+        echoed = 1 if step.prompt == SHELL else 0  # lines: the typed one
+        while (compared := compare(step.shown, "".join(shell.printed.splitlines(True)[echoed:]))).missing is not None:
             over = step.prompt == SHELL and READY.search(shell.printed)
             waits = time.monotonic() < end and shell.process.poll() is None and (looks or not over)
             assert waits, f"{step.text}: no {compared.missing!r} in:\n{shell.printed[-6000:]}"
@@ -139,11 +141,13 @@ class Reader:
         self.meant |= compared.meant
 
 
-def walk(terminal: Terminal, steps: list[Saved | Typed]) -> Reader:
-    """Types all of a page."""
+def walk(terminal: Terminal, steps: list[Saved | Typed], others: Mapping[int, Terminal] | None = None) -> Reader:
+    """Types all of a page. `others`: of the page's terminals, those that are on another machine."""
+    on = others or {}
     with contextlib.ExitStack() as stack:
         numbers = sorted({step.terminal for step in steps if isinstance(step, Typed)})
-        reader = Reader(terminal, {number: stack.enter_context(shell(terminal)) for number in numbers})
+        shells = {number: stack.enter_context(shell(on.get(number, terminal))) for number in numbers}
+        reader = Reader(list(dict.fromkeys([terminal, *on.values()])), shells)
         for step in steps:
             reader.do(step)
         for shell_of in reader.shells.values():

@@ -68,6 +68,8 @@ def facts(agent: Any) -> Document:
         "primitives": primitives.describe(frames, names),
         "polls": polls.describe(frames, names),
         "environments": environments.describe(frames.values()),
+        "engine": environments.engine(frames.values()),
+        "searches": environments.searches(frames.values()),
         "statements": statements.describe(frames, names),
         "turning": [] if forked.is_child() else turning.describe(names, OUR_THREADS),
         "keeps": {} if forked.is_child() else keeps.of_actor(),
