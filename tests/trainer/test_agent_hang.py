@@ -94,9 +94,15 @@ def verdict(words: Words, tmp_path: Path) -> Callable[..., dict[str, Any]]:
             environ = {**environment(folder), **env}
             with started(environ, folder, "--", *main_ppo(command)) as said:
                 eventually(lambda: "debugging job" in said.read_text(), said.read_text, SECONDS)
-                return verdict_of(partial(devkit, environ, "hang"), "--after", "3", until=until)
+                return verdict_of(partial(once_it_stands, environ), "--after", "3", until=until)
 
     return of
+
+
+def once_it_stands(environ: dict[str, str], *options: str) -> tuple[int, str, str]:
+    """What `devkit hang` answers, and nothing while a process has only just come there."""
+    code, out, err = devkit(environ, "hang", *options)
+    return code, out if code == 1 else "{}", err
 
 
 def line_of(text: str) -> int:
@@ -106,7 +112,7 @@ def line_of(text: str) -> int:
 def test_a_step_that_stands_is_named_with_its_line(verdict: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     found = verdict("sleeps", until=("turn 2: its step has not returned for", "agent.turn_timeout=1000 s"))
     line = line_of("time.sleep")
-    assert found["hang"] and f"waits.py:{line} in Waits.sleeps; agent.turn_timeout" in found["sentence"]
+    assert found["hang"] and f"waits.py:{line} in Waits.sleeps; agent.turn_timeout" in found["sentence"], found
     assert "PPOWorker rank 0 waits for 4 environments, longest for that of row " in found["sentence"]
     assert (found["culprit"]["file"], found["culprit"]["line"]) == (f"{tmp_path}/waits.py", line)
 
