@@ -6,5 +6,6 @@ pytest_plugins = [
     "tests.plugins.once_more",
     "tests.plugins.leavings",
     "tests.plugins.deadlines",
+    "tests.plugins.at_work",
     "tests.plugins.scheduling",
 ]
