@@ -80,11 +80,11 @@ def _document(trajectory: Any, limits: Any) -> Document:
 
 
 def _engine(loop: Any) -> Document | None:
-    talk, speaking = loop._talk, loop._speaking
+    talk, speaking = loop._talk, list(loop._speaking.values())  # in one go: its thread goes on
     handle = getattr(talk, "_handle", None)
     if not speaking or handle is None:
         return None
-    oldest = next(iter(speaking.values()))
+    oldest = speaking[0]
     return {
         **_turn(oldest, after=1),
         "name": f"{handle.spec.name} engine {int(handle.part.engine)}",
