@@ -69,6 +69,7 @@ def _port_clue(found: Mapping[str, Any]) -> str:
     ('port 29500 is in use by pid 7: ray::Rank.join', "port 80 is in use by another user's process")
     """
     who = f"pid {found['pid']}: {scrub(str(found['command']))}" if found["pid"] else "another user's process"
+    who += ", which this process has started, and which has inherited its socket" if found.get("inherited") else ""
     return f"port {found['port']} is in use by {who}"
 
 

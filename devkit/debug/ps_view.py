@@ -61,13 +61,16 @@ def empty_block(document: Document) -> Text:
     """Nothing is stopped: what can be done next."""
     from rich.text import Text
 
-    workers = len(document["workers"])
+    workers = document["workers"]
+    ids = {str(each.get("worker_id", "")) for each in workers} - {""}
+    children = sum(each.rpartition("-")[0] in ids for each in ids)  # a child's id begins with that of its worker
+    running = count(len(workers) - children, "Ray process") + (f" and {children} of their own" if children else "")
     if not workers:
         hint = "no process runs under devkit\nstart the job with devkit run -- CMD, or devkit submit -- CMD"
     elif document["breakpoints"]:
-        hint = f"{count(workers, 'Ray process')} running; ranks appear here when they hit a breakpoint"
+        hint = f"{running} running; ranks appear here when they hit a breakpoint"
     else:
-        hint = f"{count(workers, 'Ray process')} running; {NEXT}"
+        hint = f"{running} running; {NEXT}"
     return Text.assemble("nothing is stopped\n", (hint, "dim"))
 
 

@@ -49,6 +49,9 @@ class Key(NamedTuple):
     stopped: bool  # in a debugger's stop
 
 
+SOME_CALL = "?"  # one that is under way, whose name is not known
+
+
 @dataclass(frozen=True)
 class Process:
     """One process, its threads reduced to what tells."""

@@ -10,7 +10,7 @@ from devkit.debug.grouping import Group, differing
 from devkit.debug.naming import count, label, name_members, short_path
 from devkit.debug.protocols import Hub
 from devkit.debug.stack_bundles import MOST, bundles, heading, number_of
-from devkit.debug.stack_groups import Frame, Key, Line, Merged, Process, Stack, fold, merge
+from devkit.debug.stack_groups import SOME_CALL, Frame, Key, Line, Merged, Process, Stack, fold, merge
 from devkit.errors import NoJobError
 from devkit.palette import CAUTION, NAME
 
@@ -88,7 +88,9 @@ def page(merged: Merged, *, everything: bool = False, cwd: str | None = None) ->
     called = [process for process in merged.idle if process.call and not process.is_child]
     idle = [process for process in merged.idle if process not in called]
     if called:
-        names = ", ".join(f"{_named(process)} ({process.call})" for process in called)
+        names = ", ".join(
+            _named(process) + (f" ({process.call})" if process.call != SOME_CALL else "") for process in called
+        )
         blocks.append(
             Text(f"{count(len(called), 'process')} in a call, in no line of the program: {names}", style="dim")
         )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from devkit.debug.naming import rank_list
 from devkit.hang import chains, ends, words
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import Case
@@ -18,6 +19,7 @@ from devkit.hang.states import State
 
 SLOW_SECONDS = 30.0  # ranks have waited so long for one that is at work
 SLOW_TIMES = 3.0  # and this many times longer than between their earlier collectives
+EACH_NEW_GROUP = "each rank has to call every new_group, in the same order, also of groups that it is not in"
 _HELD = frozenset({"busy", "dead", "frozen", "silent", "unreachable", "io", "lock", "sleep"})
 
 
@@ -182,6 +184,9 @@ def _gone(
     name = words.of_role(role, rank)
     if facts is None:
         there = [each for each in case.states if each.facts.rank == rank and each.facts.role == role]
+        if making := next((each for each in there if each.doing == "meeting"), None):
+            text = f"{name} makes another process group{words.at(making)}{_made(making)}, and {since}: {EACH_NEW_GROUP}"
+            return Verdict("missing", text, words.culprit(making), age, evidence, case.decided(age))
         if there:  # started anew, outside of the group
             text = f"{name} is not in the group: it has left it, or was started anew; {since}"
             return Verdict("dead", text, words.culprit(there[0]), age, evidence, case.decided(age))
@@ -197,6 +202,12 @@ def _gone(
     )
 
 
+def _made(state: State) -> str:
+    """How many groups it has made before the one that it makes."""
+    made = state.facts.call.get("made") if state.facts.call else None
+    return f", having made {made} before, the default one among them" if isinstance(made, int) and made > 0 else ""
+
+
 def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
     """Each waits in a group for one that waits in another group: they took the groups in different orders."""
     least = min(found, key=lambda each: (len(each.waiting), -min(each.waiting)))
@@ -206,10 +217,19 @@ def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
     sentence = (
         f"mismatched collectives: {words.they(odd, 'waits', 'wait')} in {least.name}{words.at(odd[0])}, "
         f"while {words.they(rest, 'waits', 'wait')} in {other.name}{words.at(rest[0])}: "
-        "they use the groups in different orders"
+        f"{_also(found, least, other)}they use the groups in different orders"
     )
     evidence = tuple(line for each in found for line in words.recorded(each))
     return Verdict("mismatch", sentence, words.culprit(odd[0]), least.age, (*evidence, *_waits(case)))
+
+
+def _also(found: Sequence[Stuck], *told: Stuck) -> str:
+    """The other groups of a ring of more than two."""
+    others = [each for each in found if each not in told]
+    if not others:
+        return ""
+    ranks = sorted({rank for each in others for rank in each.waiting})
+    return f"rank{'s' * (len(ranks) > 1)} {rank_list(ranks)} in {', '.join(each.name for each in others)}; "
 
 
 def _together(case: Case, found: Stuck) -> Verdict:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from devkit.hang.facts import CrashFacts, ProcessFacts, Sample
 from devkit.hang.standing import Turn
-from devkit.hang.states import State, state_of
+from devkit.hang.states import BEGUN, State, state_of
 
 CLOCKS = 5.0  # seconds by which those of two machines may differ
 BEHIND = 2  # calls that are named
@@ -96,7 +96,7 @@ def _with_tasks(state: State, first: Sample, now: Sample) -> State:
 def _rests_with(state: State, now: Sample, lasts: bool) -> str:
     """What there is to do in a process that stands in no line of the program; empty: nothing."""
     if lasts:
-        return "has begun a call, in no line of the program"
+        return BEGUN
     held = now.held_up.get(state.facts.actor_id) if state.facts.actor_id else None
     if not held:
         return ""

@@ -344,6 +344,7 @@ class Holder:
     kind: str = "actor"
     place: str = ""  # the actor's id, or that of the process that runs the task
     task: str = ""  # the task's id
+    empty: bool = False  # a placement group in which no actor and no task is
 
 
 @dataclass(frozen=True)

@@ -300,12 +300,26 @@ def holders(source: RowTables) -> tuple[Holder, ...]:
         for row in source.tasks(("state", "=", state))
         if row.type == "NORMAL_TASK" and (own := _kept(row))
     ]
+    used = _used_groups(source)
     found += [
-        Holder(row.name or row.placement_group_id[:12], row.creator_job_id, row.creator_job_id in ended, kept, _GROUP)
+        _group_holder(row, kept, row.creator_job_id in ended, row.placement_group_id not in used)
         for row in source.placement_groups(("state", "=", "CREATED"))
         if (kept := _own(add(_bundles(row))))
     ]
-    return tuple(sorted(found, key=lambda each: (not each.ended, each.job_id, each.name)))
+    return tuple(sorted(found, key=lambda each: (not each.ended, not each.empty, each.job_id, each.name)))
+
+
+def _used_groups(source: RowTables) -> set[str]:
+    """The placement groups in which an actor lives or is made, or a task runs or waits."""
+    actors = (row.placement_group_id for row in source.actors() if row.state != "DEAD")
+    states = (*RUNNING_STATES, *QUEUED, "PENDING_NODE_ASSIGNMENT")
+    tasks = (row.placement_group_id for state in states for row in source.tasks(("state", "=", state)))
+    return {*actors, *tasks}
+
+
+def _group_holder(row: PlacementGroupRow, kept: Mapping[str, float], ended: bool, empty: bool) -> Holder:
+    name = row.name or row.placement_group_id[:12]
+    return Holder(name, row.creator_job_id, ended, kept, _GROUP, empty=empty)
 
 
 def _kept(row: TaskRow) -> dict[str, float]:

@@ -17,6 +17,9 @@ EQUAL_SIZES = frozenset({"all_reduce", "broadcast", "reduce", "allreduce", "_all
 Key = tuple[str, str, str, tuple[int, ...]]
 
 
+NAMELESS = ("", "undefined")  # descriptions, as torch has them of a group that was made without one
+
+
 @dataclass(frozen=True)
 class Group:
     """One process group, and the ranks of it that are known."""
@@ -31,7 +34,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        return self.description if self.description not in ("", "undefined") else self.key[0] or "default"
+        return self.description if self.description not in NAMELESS else self.key[0] or "default"
 
     def facts(self, rank: int) -> GroupFacts:
         own = self.members[rank].facts.groups

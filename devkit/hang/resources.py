@@ -51,9 +51,16 @@ def verdict(
     wanted = f"it requests {asks(each.bundles)}, and {free(now.nodes, add(each.bundles))}"
     if circle:
         text = f"deadlock over resources: {title(each)} waits: {wanted}; {circle.text}"
-        lines = tuple(_holds(holder) for holder in circle.holders[:HOLDERS_SHOWN])
+        lines = tuple(_holds(_lending(holder)) for holder in circle.holders[:HOLDERS_SHOWN])
         return Verdict("deadlock", text, circle.culprit, None, (*lines, *notes(now), *evidence), decided)
     return _in_use(starved, now, evidence, decided, idle)
+
+
+def _lending(holder: Holder) -> Holder:
+    """One that waits for a result: Ray lends the CPUs of a task to others meanwhile."""
+    if holder.kind != "task":
+        return holder
+    return replace(holder, resources={name: value for name, value in holder.resources.items() if name != "CPU"})
 
 
 def _in_use(
@@ -95,7 +102,8 @@ def _kind(same: Sequence[Holder], rests: bool, pids: Mapping[str, int]) -> str:
     if not many:
         return f"the {how}{_holds(one, who).removeprefix('the ')}"
     of = f"{one.job_id}, which has ended, still" if one.ended else one.job_id
-    return f"{len(same)} {how}{one.kind}s {one.name}{who} of job {of} hold {amount(one.resources)} each"
+    inside = ", in which no actor and no task is," if one.empty else ""
+    return f"{len(same)} {how}{one.kind}s {one.name}{who} of job {of}{inside} hold {amount(one.resources)} each"
 
 
 HEADED = 3  # kinds of holders in a sentence
@@ -166,7 +174,8 @@ def _holds(holder: Holder, who: str = "") -> str:
     'the actor Keeper of job 01000000, which has ended, still holds 1 GPU'
     """
     of = f"{holder.job_id}, which has ended, still" if holder.ended else holder.job_id
-    return f"the {holder.kind} {holder.name}{who} of job {of} holds {amount(holder.resources)}"
+    inside = ", in which no actor and no task is," if holder.empty else ""
+    return f"the {holder.kind} {holder.name}{who} of job {of}{inside} holds {amount(holder.resources)}"
 
 
 def notes(now: Sample) -> Iterator[str]:

@@ -30,6 +30,7 @@ Doing = Literal[
     "idle",  # it is idle
 ]
 
+BEGUN = "has begun a call, in no line of the program"
 BUSY_SHARE = 0.1  # of a core, between the two samples: more than that is computing, and no wait
 BUSY_BYTES = 1 << 19  # a second: more than what Ray and we ourselves write
 IO_CALLS = frozenset(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devkit.debug.naming import label, short_path
 from devkit.hang.chains import judged
 from devkit.hang.gather import Diagnosis
+from devkit.hang.groups import NAMELESS
 from devkit.hang.records import RankProgress
-from devkit.hang.states import State
+from devkit.hang.states import BEGUN, State
 from devkit.palette import GOOD
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 ROWS = 16  # ranks of the table; of more only those that differ from most
 IDLE = ("idle",)
+IN_A_CALL = "in a call"  # and in no line of the program
 HEADS = ("who", "pid", "doing", "step", "phase", "last collective", "where")
 LEAST = ("last collective", "phase", "pid")  # what goes first where the terminal is narrow
 
@@ -26,7 +29,7 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
     from rich.text import Text
 
     from devkit.debug import stacks
-    from devkit.debug.stack_groups import merge
+    from devkit.debug.stack_groups import SOME_CALL, merge
     from devkit.hang.run import stack_documents
 
     verdict = found.verdict
@@ -39,12 +42,21 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
     rows = [
         each
         for each in states
-        if each.doing not in IDLE or each.facts.phase or (each.facts.node_ip, each.facts.pid) == blamed
+        if each.doing not in IDLE
+        or each.facts.phase
+        or each.about == BEGUN
+        or (each.facts.node_ip, each.facts.pid) == blamed
     ]
-    blocks.append(Text("\n").join(table(list(map(progress, rows)), cwd, width)))
+    begun = {(state.facts.node_ip, state.facts.pid) for state in states if state.about == BEGUN}
+    shown = (replace(row, doing=IN_A_CALL) if (row.node_ip, row.pid) in begun else row for row in map(progress, rows))
+    blocks.append(Text("\n").join(table(list(shown), cwd, width)))
     if verdict.hang:
         places = {(state.facts.node_ip, state.facts.pid): state.place for state in states if state.place}
-        blocks.append(stacks.page(merge(stack_documents(found.raw), places), cwd=cwd))
+        documents = stack_documents(found.raw)
+        for each in documents:
+            if (each["node_ip"], each["pid"]) in begun and not each["call"]:
+                each["call"] = SOME_CALL
+        blocks.append(stacks.page(merge(documents, places), cwd=cwd))
     return Text("\n\n").join(block for block in blocks if block.plain)
 
 
@@ -74,7 +86,8 @@ def _collective(state: State) -> str:
     if not known:
         return str(state.facts.call.get("op") or "")
     _, entry, group = min(known, key=lambda one: one[0])
-    return f"{entry.op}{'' if entry.p2p else f' #{entry.seq}'} of {group.description or group.name}"
+    named = group.description if group.description not in NAMELESS else f"group {group.name}"
+    return f"{entry.op}{'' if entry.p2p else f' #{entry.seq}'} of {named}"
 
 
 def table(rows: Sequence[RankProgress], cwd: str | None = None, width: int | None = None) -> Iterator[Text]:
@@ -120,7 +133,7 @@ def _cells(row: RankProgress, cwd: str | None) -> tuple[str, ...]:
 
     where = f"{short_path(row.file, cwd)}:{row.line}" if row.file else ""
     doing = row.doing if not row.moved or row.doing in ("busy", "idle") else f"{row.doing}, moving"
-    doing = "in a call" if row.doing == "idle" and row.phase else doing  # which is in no line of the program
+    doing = IN_A_CALL if row.doing == "idle" and row.phase else doing  # which is in no line of the program
     step = "" if row.step is None else str(row.step)
     return (
         label(Who(task_role(row.role, row.task), row.rank, "")),

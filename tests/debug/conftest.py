@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import secrets
@@ -22,6 +23,7 @@ import pytest
 
 from devkit.debug import ps
 from devkit.debug.client import HubClient, connect
+from devkit.debug.inworker import finding
 from devkit.errors import NoJobError
 from tests import documents
 from tests.debug.stages import Stage
@@ -318,3 +320,14 @@ def staged(cluster: Cluster, program: str, *options: str, arguments: Sequence[st
         yield Stage(job, path)
     finally:
         job.kill()
+
+
+@pytest.fixture
+def new_objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Of the process only what the test itself makes is looked through for functions, and not all that other tests have
+    imported: millions of objects, at each breakpoint.
+    """
+    gc.freeze()
+    monkeypatch.setattr(finding, "_OLD", lambda: None)  # the newest of what is taken to be older than the program
+    yield
+    gc.unfreeze()

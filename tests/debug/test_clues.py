@@ -342,8 +342,8 @@ def test_a_file_that_is_read_while_it_is_written(tmp_path: Path, monkeypatch: py
         with pytest.raises(json.JSONDecodeError) as caught, open(path) as again:
             json.load(again)
         [line] = told(caught.value)["misfits"]
-    assert line.startswith(f"the file that it read, {path}, has 21 bytes now, was last written ")
-    assert line.endswith("ago, and this process has it open to write")
+    assert line.startswith(f"the file that it read, {path}, had 21 bytes then, last written ")
+    assert line.endswith("before, and this process had it open to write")
 
 
 def test_text_that_is_no_files_is_no_files_fault() -> None:

@@ -68,7 +68,7 @@ XS = [1, 2, 3]
 
 
 @pytest.fixture
-def armory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Armory]:
+def armory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_objects: None) -> Iterator[Armory]:
     monkeypatch.syspath_prepend(tmp_path)
     made = Armory(tmp_path)
     made.write(PROGRAM, "inside")

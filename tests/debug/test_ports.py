@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import socketserver
 import subprocess
 import sys
 
@@ -33,6 +35,27 @@ def test_who_has_the_port_is_found_and_told() -> None:
         [clue] = clues_of({"ports": [found]})
         assert clue.startswith(f"port {port} is in use by pid {other.pid}: ")
         other.stdin.close()
+
+
+def test_a_port_that_only_variables_name_and_a_child_that_has_inherited_it() -> None:
+    """As a server that is started again, beside a helper that was forked while it listened."""
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    os.set_inheritable(server.fileno(), True)
+    wait = "import sys; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", wait], stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline()
+        server.close()
+        with pytest.raises(OSError, match="in use") as caught:
+            socketserver.TCPServer(("127.0.0.1", port), socketserver.BaseRequestHandler)
+        assert str(port) not in str(caught.value), "its text does not name it"
+        [found] = ports.holders([caught.value])
+        assert (found["port"], found["pid"], found["inherited"]) == (port, child.pid, True)
+        [clue] = clues_of({"ports": [found]})
+        assert clue.endswith(", which this process has started, and which has inherited its socket")
+        child.communicate()
 
 
 def test_its_command_is_told_without_its_secrets() -> None:

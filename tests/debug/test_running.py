@@ -155,7 +155,7 @@ class World:
 
 
 @pytest.fixture
-def armory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Armory]:
+def armory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_objects: None) -> Iterator[Armory]:
     monkeypatch.syspath_prepend(str(tmp_path))
     found = Armory(tmp_path)
     yield found

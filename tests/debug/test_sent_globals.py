@@ -56,12 +56,14 @@ def test_a_program_that_changes_them_is_told_so_at_its_end(cluster: Cluster) -> 
         assert job.end() == 0, job.out
     finally:
         job.kill()
-    at = f"{PROGRAM}:{mark(PROGRAM, 'sent')}"
-    said = [line.removeprefix("devkit: ") for line in job.out.splitlines() if "was sent to the workers" in line]
+    at = [f"{PROGRAMS / PROGRAM}:{mark(PROGRAM, name)}: DevkitWarning: " for name in ("made", "sent", "sent")]
+    lines = [line for line in job.out.splitlines() if "DevkitWarning" in line]
+    assert all(line.startswith(each) for line, each in zip(lines, at, strict=True)), lines
+    said = [line.partition("DevkitWarning: ")[2] for line in lines]
     assert [line.partition(" when ")[0] for line in said] == [
         "LIMITS is {'low': 1, 'high': 12} in the driver, and was {'low': 1, 'high': 9}",
         "API_KEY is <redacted> in the driver, and was <redacted>",
         "COEFFICIENT is 0.8 in the driver, and was 0.1",
     ]
-    assert said[2].endswith(f"{at}): they keep what it was then") and "loss was sent" in said[2]
+    assert said[2].endswith("when loss was sent to the workers here: they keep what it was then")
     assert "sk-" not in job.out

@@ -495,6 +495,45 @@ def test_the_condition_that_a_line_is_under() -> None:
     assert line["loop"] is None and [each["what"] for each in told] == [ASLEEP]
 
 
+class Router:
+    """With a condition of its own, by the same name as that of `Feed`."""
+
+    def __init__(self) -> None:
+        self.news = threading.Condition()
+
+    def waits(self) -> FrameType:
+        return sys._getframe()
+
+    def update(self) -> None:
+        with self.news:
+            self.news.notify_all()
+
+
+class Feed:
+    def __init__(self) -> None:
+        self.news = threading.Condition()
+
+    def put(self) -> None:
+        with self.news:
+            self.news.notify()
+
+
+class Hands:
+    def __init__(self, news: threading.Condition) -> None:
+        self.news = news
+
+    def on(self) -> None:
+        with self.news:
+            self.news.notify()
+
+
+def test_a_condition_of_another_class_that_makes_its_own_is_another_one() -> None:
+    frame = Router().waits()
+    waits = ast.parse("self.news.wait()").body[0]
+    found = counterparts.of(waits, frame, {})
+    assert found is not None and [each["function"] for each in found["at"]] == ["Router.update", "Hands.on"]
+
+
 def test_a_line_that_a_signal_has_interrupted_has_not_called_its_handler() -> None:
     seen: list[list[Document]] = []
 

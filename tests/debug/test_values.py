@@ -109,6 +109,20 @@ TEXTS: list[tuple[Any, str]] = [
 ]
 
 
+def test_a_tensor_of_inference_mode_says_so() -> None:
+    torch = pytest.importorskip("torch")
+    with torch.inference_mode():
+        made = torch.zeros(2)
+    assert summarise(made).startswith("tensor float32[2] cpu, inference min=0 ")
+    assert summarise(made.clone()).startswith("tensor float32[2] cpu min=0 ")
+
+
+def test_of_many_items_a_type_that_is_not_shown_is_told() -> None:
+    items: list[object] = [{"text": "a"}] * 20 + [ConnectionError()] * 2
+    assert summarise(items).startswith("[2 of 22 are ConnectionError: {'text': 'a'}, ")
+    assert summarise([1] * 20).startswith("[1, 1, ")
+
+
 def test_texts() -> None:
     for value, text in TEXTS:
         shown = summarise(value)

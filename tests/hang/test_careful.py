@@ -10,7 +10,7 @@ import pytest
 
 from devkit.debug.inworker import locks, primitives
 from tests.debug.test_primitives import run, seen
-from tests.hang.jobs import TRAIN, driver, facts, idle, in_collective, process, verdict
+from tests.hang.jobs import TORCH, TRAIN, driver, facts, idle, in_collective, process, verdict
 from tests.hang.test_diagnose import FROZEN, catching, waiting
 
 Document = dict[str, Any]
@@ -49,6 +49,17 @@ def test_a_rank_that_is_not_in_the_group_may_have_left_it() -> None:
     left["facts"]["groups"] = []
     found = verdict([*waiting(0, 2), left])
     assert "rank 1 is not in the group: it has left it, or was started anew; " in found.sentence, found.sentence
+
+
+def test_a_rank_that_makes_another_group_meanwhile_has_not_left() -> None:
+    call = {"op": "new_group", "ranks": [0, 1, 2], "made": 2}
+    makes = [process(facts(rank, 43, "train", call=call, inner=[(TORCH, 9, "new_group")]), rank) for rank in (0, 1)]
+    found = verdict([*makes, in_collective(2, 3, op="broadcast", age=24.0)])
+    assert found.kind == "missing" and found.sentence.startswith(
+        "Worker rank 0 makes another process group at /job/train.py:43 in train, having made 2 before, the default one "
+        "among them, and Worker rank 2 waits for it in broadcast #6 of group default_pg, for 24 s: each rank has to"
+    ), found.sentence
+    assert found.sentence.endswith("; the same holds for rank 1")
 
 
 @pytest.mark.parametrize(("kind", "verdicts"), [("Empty", "idle"), ("KeyError", "failing")])

@@ -175,6 +175,17 @@ def test_who_holds_what_is_asked_for() -> None:
     assert found.sentence.endswith("; the actor Other of job 03 holds 1 GPU") and len(found.evidence) > 1
 
 
+def test_groups_in_which_nothing_is_say_so() -> None:
+    nodes = [NodeFacts("n", "n", {"CPU": 4.0}, {"CPU": 1.0})]
+    pending = [Pending("placement group", "", "0123", ({"CPU": 2.0},))]
+    left = [Holder(f"engines_{at}", "01", False, {"CPU": 1.0}, "placement group", empty=True) for at in range(2)]
+    found = verdict([driver()], pending=pending, nodes=nodes, holders=left)
+    assert found.sentence.endswith(
+        "; the placement group engines_0 of job 01, in which no actor and no task is, holds 1 CPU; "
+        "the placement group engines_1 of job 01, in which no actor and no task is, holds 1 CPU"
+    ), found.sentence
+
+
 def test_holders_that_have_nothing_to_do_are_counted_with_their_pids() -> None:
     """Old actors whose handles somebody keeps hold what a new one asks for."""
     old = [process(facts(None, 0, actor_id=f"a{at}"), None, "Worker") for at in range(2)]

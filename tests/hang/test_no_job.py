@@ -11,7 +11,7 @@ from devkit.debug.hub_file import no_hub
 from devkit.debug.rows import ActorRow, JobRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.errors import DevkitError
 from devkit.hang import unwatched
-from devkit.hang.gather import choose_job, queued, unsent, without_arguments
+from devkit.hang.gather import choose_job, holders, queued, unsent, without_arguments
 from devkit.logs.run import choose
 from tests.debug.hub_fake import FakeHub, ps_document
 
@@ -132,6 +132,21 @@ def test_the_calls_of_an_actor_that_were_not_sent_yet() -> None:
         STATE = "PENDING_NODE_ASSIGNMENT"
 
     assert unsent(Unsent(), "01000000") == {"a1": ("Gate.release",)}  # type: ignore[arg-type]
+
+
+def test_a_placement_group_in_which_nothing_lives_comes_first() -> None:
+    class Groups(Starved):
+        def placement_groups(self, *_: Any) -> list[PlacementGroupRow]:
+            bundles = ({"unit_resources": {"CPU": 1.0}},)
+            row = PlacementGroupRow(creator_job_id="01", state="CREATED", bundles=bundles)
+            return [replace(row, placement_group_id=each, name=each) for each in ("used", "left")]
+
+        def actors(self, *filters: Any) -> list[ActorRow]:
+            dead = ActorRow("d", state="DEAD", placement_group_id="left")
+            return [] if filters else [dead, ActorRow("a", state="PENDING_CREATION", placement_group_id="used")]
+
+    found = holders(Groups())  # type: ignore[arg-type]
+    assert [(each.name, each.empty) for each in found] == [("left", True), ("used", False)]
 
 
 def test_a_call_that_is_to_be_tried_again_waits_for_no_argument() -> None:

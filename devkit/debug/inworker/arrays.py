@@ -11,6 +11,7 @@ from typing import Any
 
 MOST_ELEMENTS = 1 << 26  # of a larger array the first ones are looked at; the facts say so
 CHUNK = 1 << 22
+INFERENCE = ", inference"  # made in inference mode: no step may be taken back through it
 FEW = 32  # elements that are shown all
 DEVICE_SECONDS = 0.5  # how long the kernels in front may take
 
@@ -79,7 +80,7 @@ def plain_tensor(torch: Any, value: Any) -> tuple[Any, str]:
 def _torch_facts(torch: Any, value: Any) -> Facts:
     with torch.no_grad(), torch._C.DisableTorchFunction():
         facts: Facts = {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
-        facts["device"] = str(value.device)
+        facts["device"] = str(value.device) + (INFERENCE if value.is_inference() else "")
         plain, why = plain_tensor(torch, value)
         if plain is not None and plain is not value and list(plain.shape) != facts["shape"]:
             facts["placements"] = f"local{list(plain.shape)}"

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from .expressions import tree_of
+from .expressions import tree_of, tries_of
 from .lineage import Place, places_of
 from .sources import is_users
 
@@ -57,13 +57,12 @@ def written_since(tree: ast.Module, raised: int, ended: int) -> list[str]:
 
 def _after(tree: ast.Module, raised: int) -> Iterator[Sequence[ast.stmt]]:
     """The blocks that run when that line fails."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Try | ast.TryStar):
-            inside = [node.body, node.orelse, *(each.body for each in node.handlers)]
-            if any(_holds(block, raised) for block in inside):
-                yield node.finalbody
-            if _holds(node.body, raised):
-                yield from (each.body for each in node.handlers)
+    for node in tries_of(tree):
+        inside = [node.body, node.orelse, *(each.body for each in node.handlers)]
+        if any(_holds(block, raised) for block in inside):
+            yield node.finalbody
+        if _holds(node.body, raised):
+            yield from (each.body for each in node.handlers)
 
 
 def _holds(block: Sequence[ast.stmt], line: int) -> bool:

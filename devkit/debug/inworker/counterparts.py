@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from .expressions import known, look, short, tree_of, values
+from .expressions import known, look, nodes_of, short, tree_of, values
 from .insides import attributes
 
 MOST = 3  # lines
@@ -49,6 +49,7 @@ class _Place(NamedTuple):
     line: int
     function: str
     under: ast.expr | None
+    owner: str = ""  # "self.idle", as it stands there
 
 
 _kept: dict[tuple[str, int, str, str], tuple[list[_Place], list[_Place]]] = {}
@@ -72,7 +73,7 @@ def of(statement: ast.stmt, frame: FrameType, under_way: Mapping[str, FrameType]
             _kept.clear()
         ends, undoes = _ENDS[waited.how][0], _UNDOES.get(waited.how, frozenset())
         _kept[key] = list(_found(tree, waited, ends)), list(_found(tree, waited, undoes))
-    places, undone = _kept[key]
+    places, undone = (_of_this(tree, waited, each, frame) for each in _kept[key])
     if not places and _is_handed_on(tree, waited.name):
         return None
     at = [_document(place, frame, under_way) for place in places[:MOST]]
@@ -145,9 +146,37 @@ def _found(tree: ast.Module, waited: _Waited, methods: frozenset[str]) -> Iterat
     for node, function, test in _uses(tree.body, "", None):
         if isinstance(node, ast.Attribute):
             if node.attr in methods and (waited.how == _FUTURE or _last(node.value) == waited.name):
-                yield _Place(node.attr, node.lineno, function or "<module>", test)
-        elif "release" in methods and any(_last(each.context_expr) == waited.name for each in node.items):
-            yield _Place("release", node.lineno, function or "<module>", test)  # at its end
+                yield _Place(node.attr, node.lineno, function or "<module>", test, ast.unparse(node.value))
+        elif "release" in methods:
+            own = [each.context_expr for each in node.items if _last(each.context_expr) == waited.name]
+            if own:
+                yield _Place("release", node.lineno, function or "<module>", test, ast.unparse(own[0]))  # at its end
+
+
+def _of_this(tree: ast.Module, waited: _Waited, places: Sequence[_Place], frame: FrameType) -> list[_Place]:
+    """Without those of `self.idle` in another class, if that makes one of its own: it is another object."""
+    own = frame.f_code.co_qualname.rpartition(".")[0].rpartition(".")[2]
+    if not waited.text.startswith("self.") or waited.how == _FUTURE or not own:
+        return list(places)
+    classes = {each.name: each for each in nodes_of(tree, ast.ClassDef)}
+    bases = {ast.unparse(base) for each in classes.values() if each.name == own for base in each.bases}
+    return [
+        each
+        for each in places
+        if each.owner != waited.text
+        or (kind := each.function.rpartition(".")[0].rpartition(".")[2]) in {own, *bases}
+        or kind not in classes
+        or own in {ast.unparse(base) for base in classes[kind].bases}
+        or not _makes(classes[kind], waited.text)
+    ]
+
+
+def _makes(kind: ast.ClassDef, text: str) -> bool:
+    """`self.idle = threading.Event()` in one of its methods."""
+    return any(
+        isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and text in map(ast.unparse, node.targets)
+        for node in ast.walk(kind)
+    )
 
 
 def _is_handed_on(tree: ast.Module, name: str) -> bool:

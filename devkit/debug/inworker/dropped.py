@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from .expressions import nodes_of, tree_of
+from .expressions import nodes_of, tree_of, tries_of
 from .lineage import places_of
 from .sources import is_users
 
@@ -58,12 +58,23 @@ def leavings(tree: ast.Module, names: set[str]) -> list[Leaving]:
         *nodes_of(tree, ast.FunctionDef),
         *nodes_of(tree, ast.AsyncFunctionDef),
     ]
+    dropping = [(each, found) for each in functions if (found := list(_dropping(each)))] if _finally(tree) else []
+    if not dropping:  # nearly always: who calls what need not be known
+        return []
     reached = set(names)
     for _ in range(STEPS):
         called = (name for each in functions if each.name in reached for name in _called(each))
         reached |= set(called)
-    inside = (each for each in functions if each.name in reached)
-    return [Leaving(each.name, node.lineno, _word(node)) for each in inside for node in _dropping(each)]
+    return [
+        Leaving(each.name, node.lineno, _word(node))
+        for each, found in dropping
+        if each.name in reached
+        for node in found
+    ]
+
+
+def _finally(tree: ast.Module) -> bool:
+    return any(node.finalbody for node in tries_of(tree))
 
 
 def _called(function: ast.AST) -> Iterator[str]:

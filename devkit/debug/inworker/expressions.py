@@ -56,6 +56,11 @@ def nodes_of(tree: ast.Module, *kinds: type[_Node]) -> tuple[_Node, ...]:
     return _nodes_of(tree, kinds)
 
 
+def tries_of(tree: ast.Module) -> tuple[ast.Try | ast.TryStar, ...]:
+    """All `try` statements of it."""
+    return (*nodes_of(tree, ast.Try), *nodes_of(tree, ast.TryStar))
+
+
 @lru_cache(maxsize=8 * MOST_KEPT)
 def _nodes_of(tree: ast.Module, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
@@ -266,4 +271,4 @@ def _item(owner: Any, key: Any) -> Any:
     return _NONE
 
 
-__all__ = ["counts", "holds", "look", "nodes_of", "short", "told", "tree_of", "values"]
+__all__ = ["counts", "holds", "look", "nodes_of", "short", "told", "tree_of", "tries_of", "values"]

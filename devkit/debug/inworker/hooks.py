@@ -11,12 +11,12 @@ from typing import Any
 
 from . import core, hub_place, sent_globals
 from .agent import Agent
-from .words import say
+from .words import say, warn
 
 
 def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
-    from . import alarms, kills, lookups, made, ownership, pools, postmortem, reserve, signals
+    from . import alarms, copied_random, kills, lookups, made, ownership, pools, postmortem, reserve, signals, unloaded
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
@@ -24,6 +24,8 @@ def install(agent: Agent, *, driver: bool) -> None:
     core.watch(ray)
     lookups.watch(ray)
     pools.watch()
+    unloaded.watch()
+    copied_random.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()
@@ -54,8 +56,8 @@ def _at_end(agent: Agent, ray: Any, on_its_way: Callable[[], None] | None) -> No
     """Of a driver, before its Ray ends."""
     if on_its_way is not None:
         on_its_way()
-    for line in sent_globals.changed():
-        say(line)
+    for each in sent_globals.changed():
+        warn(*each)
     if _is_own(ray):
         agent.settle()
 

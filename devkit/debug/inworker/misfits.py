@@ -136,9 +136,9 @@ def _files(error: BaseException, places: Iterable[Place]) -> Iterator[str]:
         return
     writer = _writer(path)
     who = "this process" if writer == os.getpid() else f"pid {writer} ({command(writer)})"
-    by = f", and {who} has it open to write" if writer else ""
+    by = f", and {who} had it open to write" if writer else ""
     age = max(0.0, time.time() - found.st_mtime)
-    yield f"the file that it read, {path}, has {found.st_size} bytes now, was last written {_span(age)} ago{by}"
+    yield f"the file that it read, {path}, had {found.st_size} bytes then, last written {_span(age)} before{by}"
 
 
 def _span(seconds: float) -> str:

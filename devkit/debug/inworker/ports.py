@@ -11,8 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from . import kernel_view
+from .insides import attributes
 
 MOST = 3  # ports of one error
+FRAMES = 6  # the innermost ones
 SECONDS = 0.5  # to look for who has them
 COMMAND = 80  # characters
 _NUMBER = re.compile(r"(?<![\d.])\d{2,5}(?![\d.])")
@@ -34,14 +36,48 @@ def is_wanted_twice(error: BaseException) -> bool:
 
 
 def holders(errors: Iterable[BaseException]) -> list[Document]:
-    """[{"port", "pid", "command"}] of what these errors name; pid 0: a process of another user."""
+    """[{"port", "pid", "command", "inherited"}] of what these errors name, or the variables where they were raised.
+
+    pid 0: a process of another user; "inherited": one that this process has started, and that has kept its socket.
+    """
+    errors, listening = list(errors), list(_listening())
     named = {int(each) for error in errors for each in _NUMBER.findall(_text(error))}
-    wanted = {inode: port for inode, port in _listening() if port in named}
+    wanted = {inode: port for inode, port in listening if port in named}
+    if not wanted:
+        near = {port for error in errors for port in _near(error)}
+        wanted = {inode: port for inode, port in listening if port in near}
     if not wanted:
         return []
     owners = _owners(set(wanted))
     found = {port: owners.get(inode, 0) for inode, port in wanted.items()}
-    return [{"port": port, "pid": pid, "command": command(pid)} for port, pid in sorted(found.items())[:MOST]]
+    return [_holder(port, pid) for port, pid in sorted(found.items())[:MOST]]
+
+
+def _holder(port: int, pid: int) -> Document:
+    inherited = {"inherited": True} if pid and _parent(pid) == os.getpid() else {}
+    return {"port": port, "pid": pid, "command": command(pid), **inherited}
+
+
+def _parent(pid: int) -> int:
+    lines = kernel_view.text(f"/proc/{pid}/status").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("PPid:")), 0)
+
+
+def _near(error: BaseException) -> Iterator[int]:
+    """What the frames that raised it have as a port: `bind` itself says only that it is in use."""
+    places, trace = [], error.__traceback__
+    while trace is not None:
+        places.append(trace.tb_frame)
+        trace = trace.tb_next
+    for frame in places[-FRAMES:]:
+        known = list(frame.f_locals.items())
+        if "self" in frame.f_locals:
+            known += attributes(frame.f_locals["self"])
+        for name, value in known:
+            if type(value) is int and "port" in name.lower():
+                yield value
+            elif type(value) is tuple and len(value) > 1 and type(value[0]) is str and type(value[1]) is int:
+                yield value[1]
 
 
 def _text(error: BaseException) -> str:

@@ -33,7 +33,7 @@ class _Sent(NamedTuple):
     name: str  # of the global
     of: str  # the task or class that was sent
     text: str  # what the global was then
-    at: str  # where that was called first
+    at: tuple[str, int]  # the line by which that was called first
 
 
 _sent: dict[str, _Sent] = {}
@@ -62,12 +62,13 @@ def _noting(original: Any) -> Any:
 def _note(sent: Any) -> None:
     first = getattr(sent, "_function", sent)
     site = next(users_lines(sys._getframe(2)), None)
-    at = f"{site['file']}:{site['line']}" if site is not None else ""
+    if site is None:
+        return
     of = str(getattr(first, "__name__", type_name(type(first))))
     for name, value in taken_along(first):
         text = _text(value)
         if text is not None and len(_sent) < MOST:
-            _sent.setdefault(f"{of} {name}", _Sent(name, of, text, at))
+            _sent.setdefault(f"{of} {name}", _Sent(name, of, text, (site["file"], site["line"])))
 
 
 def taken_along(first: Any) -> Iterator[tuple[str, Any]]:
@@ -134,17 +135,18 @@ def _text(value: Any) -> str | None:
     return repr(value) if type(value) in _PLAIN else None
 
 
-def changed() -> list[str]:
-    """A sentence for each that is another now."""
+def changed() -> list[tuple[str, int, str]]:
+    """(file, line, sentence) for each that is another now."""
     own = vars(sys.modules[MAIN])
     found = []
     for each in list(_sent.values()):
         now = _text(own[each.name]) if each.name in own else None
         if now is not None and now != each.text:
-            found.append(
+            text = (
                 f"{each.name} is {_shown(each.name, now)} in the driver, and was {_shown(each.name, each.text)} when "
-                f"{each.of} was sent to the workers ({each.at}): they keep what it was then"
             )
+            text += f"{each.of} was sent to the workers here: they keep what it was then"
+            found.append((*each.at, text))
     return found[:LINES]
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 
+from . import forked
 from .redaction import scrub_start
 
 TAIL = 8192  # bytes that are read
@@ -16,7 +17,12 @@ _TRACEBACK = re.compile(r"^(Traceback \(most recent call last\):|  File \"|    |
 
 
 def last_lines(most: int) -> list[str]:
-    """Of its error output, then of its output, so many of each at most; none of a terminal, a pipe, or a traceback."""
+    """Of its error output, then of its output, so many of each at most; none of a terminal, a pipe, or a traceback.
+
+    A forked process writes to the files of the one that it comes from: what stands there may be that one's.
+    """
+    if forked.is_child():
+        return []
     return list(dict.fromkeys([*_lines(2, most), *_lines(1, most)]))  # both may be one file
 
 

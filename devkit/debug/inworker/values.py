@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import EnumType
@@ -55,6 +56,8 @@ class Limits:
 SMALL = Limits()
 LARGE = Limits(text=4000, items=100, depth=6, total=16_000)
 
+MOST_LOOKED_AT = 1000  # items of which the types are known
+MANY, FIRST = 8, 4  # items, and those of them that are seen at once
 KEYS = 4  # that are shown of a dictionary which is too deep for its values
 BUILTINS = vars(builtins)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -170,7 +173,7 @@ class _Text:
         if named is not None:
             pairs = self._named(named, depth)
             return f"{type_name(kind)}({self._join((f'{name}={text}' for name, text in pairs), len(named))})"
-        inner = self._join(self._items(items, size_of(value), depth), size_of(value))
+        inner = _odd(value) + self._join(self._items(items, size_of(value), depth), size_of(value))
         if kind is list:
             return f"[{inner}]"
         if kind is tuple:
@@ -215,6 +218,24 @@ class _Text:
         if count > len(parts):
             parts.append(f"... {count - len(parts)} more")
         return ", ".join(parts)
+
+
+def _odd(value: Any) -> str:
+    """Of many items, the first type that none of the first ones has: one among many is often what is wrong.
+
+    >>> _odd([1, 2, 3, 4, None, 5, None, 6]), _odd([1, 2, 3, 4, None]), _odd([1] * 9)
+    ('2 of 8 are NoneType: ', '', '')
+    """
+    items = as_items(value, MOST_LOOKED_AT) or []
+    if len(items) < MANY:
+        return ""
+    known = {type(each) for each in items[:FIRST]}
+    others = Counter(type(each) for each in items[FIRST:] if type(each) not in known)
+    if not others:
+        return ""
+    kind, count = next(iter(others.items()))
+    of = f"{size_of(value)}" if size_of(value) <= MOST_LOOKED_AT else f"the first {MOST_LOOKED_AT}"
+    return f"{count} of {of} {'is' if count == 1 else 'are'} {type_name(kind)}: "
 
 
 def array_text(value: Any) -> str | None:

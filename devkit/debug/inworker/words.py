@@ -60,6 +60,12 @@ def say(text: str) -> None:
         print(f"devkit: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
+def warn(file: str, line: int, text: str) -> None:
+    """A warning of a line of the program, in Python's form, so that it is found among the others; never raises."""
+    with suppress(OSError, ValueError):
+        print(f"{file}:{line}: DevkitWarning: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+
 class Complaints:
     """The troubles of one process, each told once."""
 

@@ -31,7 +31,7 @@ class Clipper:
 def main() -> None:
     global COEFFICIENT, API_KEY, COUNT
     ray.init()
-    clipper = Clipper.remote()
+    clipper = Clipper.remote()  # @made
     for step in range(3):
         print(ray.get([loss.remote(2.0), clipper.clip.remote(20)]))  # @sent
         COEFFICIENT, LIMITS["high"], API_KEY, COUNT = COEFFICIENT * 2, 10 + step, "sk-second-secret-000", 7

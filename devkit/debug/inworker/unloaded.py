@@ -1,0 +1,75 @@
+"""A `load_state_dict` that changes nothing: with `strict=False`, of other names; or of the module's own memory.
+
+Nothing is raised, and the weights stay what they were.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from .imports import on_import
+from .stacks import users_lines
+from .words import warn
+
+LOOKED_AT = 8  # parameters
+NAME = 60  # characters of a tensor's name
+_MARK = "__devkit_loads__"
+_told: set[tuple[str, int]] = set()
+
+
+def watch() -> None:
+    """Warns once of each line by which nothing was taken."""
+    on_import("torch.nn.modules.module", lambda module: _watch(module.Module))
+
+
+def _watch(kind: Any) -> None:
+    original = kind.load_state_dict
+    if hasattr(original, _MARK):
+        return
+
+    @functools.wraps(original)
+    def load_state_dict(self: Any, state_dict: Any, *arguments: Any, **options: Any) -> Any:
+        result = original(self, state_dict, *arguments, **options)
+        with suppress(Exception):  # a class of somebody's own make, or a tensor that can't be looked at: it has loaded
+            _tell(_taken_nothing(result, state_dict) or _its_own(self, state_dict))
+        return result
+
+    setattr(load_state_dict, _MARK, True)
+    kind.load_state_dict = load_state_dict
+
+
+def _tell(what: str) -> None:
+    site = next(users_lines(sys._getframe(2)), None) if what else None
+    if site is not None and (site["file"], site["line"]) not in _told:
+        _told.add((site["file"], site["line"]))
+        warn(site["file"], site["line"], what)
+
+
+def _taken_nothing(result: Any, given: Any) -> str:
+    missing, unexpected = list(result.missing_keys), list(result.unexpected_keys)
+    if not missing or not given or len(unexpected) < len(given):
+        return ""
+    return (
+        f"load_state_dict(strict=False) has taken none of the {len(given)} tensors: "
+        f"it is given {_name(unexpected[0])}, ..., and has {_name(missing[0])}, ..."
+    )
+
+
+def _name(key: Any) -> str:
+    return repr(str(key)[:NAME])
+
+
+def _its_own(module: Any, given: Any) -> str:
+    """Where the parameters given are the module's own memory: what `state_dict()` gives changes as the module does."""
+    own = list(islice(module.named_parameters(), LOOKED_AT))
+    same = [given[name].data_ptr() == each.data_ptr() for name, each in own if name in given and each.numel()]
+    if not same or not all(same):
+        return ""
+    return "load_state_dict was given the module's own tensors, which changes nothing: state_dict() makes no copy"
+
+
+__all__ = ["watch"]
