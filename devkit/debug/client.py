@@ -73,10 +73,10 @@ class HubClient:
     def call(self, op: str, *, timeout: float | None = None, **arguments: Any) -> Document:
         """One request and its answer.
 
-        `timeout` (seconds) is how long the hub waits for processes of the program; None: as is usual, but no longer
-        than this client is patient.
+        `timeout` (seconds) is how long the hub waits for processes of the program; None: as the user says or as is
+        usual, but no longer than this client is patient.
         """
-        timeout = min(ANSWER_SECONDS, self._patience) if timeout is None else timeout
+        timeout = min(patience.of_hub(ANSWER_SECONDS), self._patience) if timeout is None else timeout
         number, answers = self._begin(op, timeout=timeout, **arguments)
         seconds = max(timeout + 1.0, self._patience)
         try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from devkit import console
 from devkit.debug.evaluate import stops_of
+from devkit.debug.inworker import wire
 from devkit.debug.inworker.records import StopRecord
 from devkit.debug.naming import Who, name_members
 from devkit.debug.protocols import Hub
@@ -71,4 +72,5 @@ def _tell(
     for who in asked:
         if who.id not in continued:
             reason = failed.get(who.id, "no longer stopped")
-            console.talk().print(f"not continued: {name_members([who], everyone)}: {reason}", style=CAUTION)
+            yet = " yet" if reason.startswith(wire.LATE) else ""  # it has been told, and does so once it gets to it
+            console.talk().print(f"not continued{yet}: {name_members([who], everyone)}: {reason}", style=CAUTION)

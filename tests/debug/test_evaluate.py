@@ -227,6 +227,11 @@ def test_what_could_not_be_continued_is_named(capsys: pytest.CaptureFixture[str]
     assert told.out == "continued: rank 0\n" and "rank 1: not stopped any more" in told.err
 
 
+def test_who_has_not_answered_yet_has_been_told_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert continue_.run(continuing(STOPS[:2], {"s11": "no answer within 10 s"}), everything=True) == 1
+    assert capsys.readouterr().err == "not continued yet: rank 1: no answer within 10 s\n"
+
+
 def test_ids_and_all_exclude_each_other() -> None:
     with pytest.raises(UsageError):
         continue_.main(["s1"], everything=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from devkit import patience
 from devkit.debug.client import HubClient
 from devkit.debug.crashes import all_crashes
 from devkit.debug.inworker import agent, hub_links, wire
@@ -164,6 +165,18 @@ def test_an_eval_asks_all_at_once_and_a_silent_rank_is_named(hub: RunningHub) ->
         (0, "1", None),
         (1, None, "no answer within 0.3 s"),
     ]
+
+
+@pytest.mark.parametrize(("op", "more"), [("continue", {}), ("step", {"how": "next"})])
+def test_a_silent_rank_is_waited_for_as_long_as_the_user_says(hub: RunningHub, op: str, more: dict[str, str]) -> None:
+    FakeAgent(hub, identity("w1"), {}).report(stop("w1"))
+    with hub.client() as client:
+        eventually(lambda: client.call("ps")["stops"])
+        answer = client.call(op, ids=None, timeout=0.3, **more)
+        assert answer == {"continued": [], "failed": {"w1-1": "no answer within 0.3 s"}}
+        patience.give(0.5)
+        assert client.call(op, ids=None, **more)["failed"] == {"w1-1": "no answer within 0.4 s"}
+    patience.forget()
 
 
 def test_a_worker_that_goes_away_while_asked_is_an_answer(hub: RunningHub) -> None:

@@ -109,10 +109,10 @@ def task_facts() -> dict[str, Any]:
     from .identity import task_id
 
     worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
-    try:
-        attempt = int(worker.core_worker.get_current_task_attempt_number())  # type: ignore[union-attr]
-    except Exception:  # noqa: BLE001 - Ray raises outside of a task, a user's thread for one: then it is the first
-        attempt = 0
+    attempt = 0
+    with core.asking() as is_open, suppress(Exception):  # Ray raises outside of a task: then it is the first attempt
+        if is_open:
+            attempt = int(worker.core_worker.get_current_task_attempt_number())  # type: ignore[union-attr]
     return {"task_id": task_id(), "attempt": attempt}
 
 

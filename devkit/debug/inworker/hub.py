@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import hub_after, hub_looks, kills, named, table, told
+from . import hub_after, hub_looks, kills, named, table, told, wire
 from .hub_links import Link, Links
 from .records import is_breakpoint
 from .surroundings import Surroundings
@@ -268,7 +268,7 @@ class Hub:
         try:
             return await asyncio.wait_for(answer, timeout)
         except TimeoutError:
-            return {"error": f"no answer within {round(timeout, 1):g} s"}
+            return {"error": f"{wire.LATE} {round(timeout, 1):g} s"}
         except HubError as error:
             return {"error": str(error)}
         finally:

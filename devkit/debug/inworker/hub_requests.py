@@ -72,7 +72,7 @@ async def ends(hub: Hub, _link: Link, _request: Document) -> Document:
 
 
 async def eval_(hub: Hub, _link: Link, request: Document) -> Document:
-    timeout = float(request.get("timeout") or ANSWER_SECONDS)
+    timeout = _seconds(request)
     stops = _stops(hub, request.get("ids"))
     asked = (_eval_at(hub, stop, request["expression"], timeout) for stop in stops)
     return {"results": list(await asyncio.gather(*asked))}
@@ -91,7 +91,8 @@ async def _eval_at(hub: Hub, stop: Document, expression: str, timeout: float) ->
 
 async def continue_(hub: Hub, _link: Link, request: Document) -> ContinueDocument:
     stops = _stops(hub, request.get("ids"))
-    asked = (hub.ask(stop["worker_id"], "continue", ARM_SECONDS, stop=stop["id"]) for stop in stops)
+    timeout = _seconds(request)
+    asked = (hub.ask(stop["worker_id"], "continue", timeout, stop=stop["id"]) for stop in stops)
     answer = _moved(stops, await asyncio.gather(*asked))
     hub.update(table.resumed(hub.table, answer["continued"]))
     return answer
@@ -99,9 +100,14 @@ async def continue_(hub: Hub, _link: Link, request: Document) -> ContinueDocumen
 
 async def step(hub: Hub, _link: Link, request: Document) -> ContinueDocument:
     """`how`: next, stepIn or stepOut."""
-    stops, how = _stops(hub, request.get("ids")), request["how"]
-    asked = (hub.ask(stop["worker_id"], "step", ARM_SECONDS, stop=stop["id"], how=how) for stop in stops)
+    stops, how, timeout = _stops(hub, request.get("ids")), request["how"], _seconds(request)
+    asked = (hub.ask(stop["worker_id"], "step", timeout, stop=stop["id"], how=how) for stop in stops)
     return _moved(stops, await asyncio.gather(*asked))
+
+
+def _seconds(request: Document) -> float:
+    """How long agents may take to answer."""
+    return float(request.get("timeout") or ANSWER_SECONDS)
 
 
 def _moved(stops: list[Document], replies: Iterable[Document]) -> ContinueDocument:
@@ -128,13 +134,13 @@ def _what_became_of(hub: Hub, stop_id: str) -> str:
 
 
 async def stacks(hub: Hub, _link: Link, request: Document) -> Document:
-    timeout = float(request.get("timeout") or ANSWER_SECONDS)
+    timeout = _seconds(request)
     return {"ranks": await hub_looks.stacks(hub, request.get("job_id"), bool(request.get("native")), timeout)}
 
 
 async def hang(hub: Hub, _link: Link, request: Document) -> Document:
     """One sample of every process of a job, and those of it that are gone."""
-    timeout = float(request.get("timeout") or ANSWER_SECONDS)
+    timeout = _seconds(request)
     job_id = request.get("job_id")
     ranks = await hub_looks.samples(hub, job_id, timeout)
     left = [each for each in hub.table.left if job_id in (None, each["identity"]["job_id"])]

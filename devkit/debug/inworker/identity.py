@@ -88,8 +88,9 @@ def worker_id() -> str:
 
 def task_id() -> str:
     """The task that runs in this thread, or an empty text."""
-    worker = _worker()
-    found = _hex(worker, "current_task_id") if job_id(worker) else ""
+    with asking() as is_open:
+        worker = _worker() if is_open else None
+        found = _hex(worker, "current_task_id") if job_id(worker) else ""
     return found if found.strip("f") else ""  # Ray's id of no task: a coroutine beside an actor's calls
 
 
@@ -146,10 +147,11 @@ def _role(worker: Any, instance: Any) -> str:
 def task_called(worker: Any = None) -> str:
     """What Ray calls the task that runs here, `Rollout.generate`; empty: none does."""
     worker = worker or _worker()
-    try:
-        return str(worker.core_worker.get_current_task_name()) if job_id(worker) else ""
-    except Exception:  # noqa: BLE001 - Ray raises between tasks: then there is no name, and no harm
-        return ""
+    with asking() as is_open:
+        try:
+            return str(worker.core_worker.get_current_task_name()) if is_open and job_id(worker) else ""
+        except Exception:  # noqa: BLE001 - Ray raises between tasks: then there is no name, and no harm
+            return ""
 
 
 def _rank(instance: Any) -> int | None:

@@ -29,6 +29,7 @@ REACH_SECONDS = 5.0
 ANSWER_SECONDS = 20.0
 SEND_SECONDS = 5
 NONCE_BYTES = 16
+LATE = "no answer within"  # how the hub's answer begins for a process that gave none in time
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}  # seconds, seconds, times
 
 Document = dict[str, Any]

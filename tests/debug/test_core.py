@@ -1,0 +1,57 @@
+"""Ray's core, which ends a process that asks it anything once it has begun to shut down."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from devkit.debug.inworker import core, hooks, identity
+
+CLOSED: list[str] = []  # what was asked after the end
+
+
+class Core:
+    """As Ray's; but where that one ends the process, it is noted."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def __getattr__(self, name: str) -> Any:
+        def ask() -> Any:
+            if self.is_over:
+                CLOSED.append(name)
+            return "Rollout.generate" if name.endswith("name") else 2
+
+        return ask
+
+
+class Worker(SimpleNamespace):
+    @property
+    def current_task_id(self) -> SimpleNamespace:
+        self.core_worker.get_task_id()
+        return SimpleNamespace(hex=lambda: "ab12")
+
+
+@pytest.fixture
+def rays(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """Ray's module: `disconnect` begins its end, of which the worker hears last."""
+    job = SimpleNamespace(hex=lambda: "01000000")
+    worker = Worker(core_worker=Core(), connected=True, current_job_id=job)
+    module = SimpleNamespace(global_worker=worker, disconnect=lambda: setattr(worker.core_worker, "is_over", True))
+    monkeypatch.setitem(sys.modules, "ray._private.worker", module)
+    CLOSED.clear()
+    core.watch(module)
+    yield module
+    core.watch(module)  # open again, for the tests that follow
+
+
+def test_a_thread_that_fails_while_ray_ends_asks_it_nothing(rays: SimpleNamespace) -> None:
+    assert hooks.task_facts() == {"task_id": "ab12", "attempt": 2}
+    assert identity.task_called() == "Rollout.generate"
+    rays.disconnect()
+    assert hooks.task_facts() == {"task_id": "", "attempt": 0}
+    assert identity.task_called() == "" and CLOSED == []
