@@ -19,6 +19,7 @@ from tests.walks import pages, searching
 from tests.walks.terminals import HOME, Terminal
 from tests.walks.typist import FOLDER, walk
 from trainer.data.recipes import RECIPES
+from trainer.retrieval.meeting import CANARIES
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 PROJECT = f"{HOME}/{FOLDER}"
@@ -117,12 +118,10 @@ def pair(files: Path) -> Iterator[Pair]:
 
 
 def test_search_r1s_guide_goes_as_its_page_says(pair: Pair) -> None:
-    walk(pair.here, section("docs/search.md", "On several nodes"), {2: pair.there, 4: pair.there})
-    [summary] = pair.here.run("find /tmp/ray -name wandb-summary.json").split()
-    metrics = json.loads(pair.here.run(f"cat {summary}"))
-    assert metrics["env/number_of_valid_search"] > 0.1 and metrics["agent/dropped"] == 0
-    assert metrics["training/rollout_logp_diff_max"] < 1e-4
-    assert pair.here.run("find /tmp/ray -name global_step_2")
+    reader = walk(pair.here, section("docs/search.md", "On several nodes"), {2: pair.there, 4: pair.there})
+    asked = re.search(r'"queries": (\d+)', reader.shells[2].printed)
+    assert asked and int(asked[1]) > len(CANARIES), "the second node's rank has searched, beyond its first look"
+    assert pair.here.run("find /tmp/ray -name global_step_2"), "the checkpoint of the last step"
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,8 @@ def test_rolls_guide_goes_as_its_page_says(pair: Pair) -> None:
     for path in ROLL.rglob("*.yaml"):
         pair.write(f"examples/{path.relative_to(ROLL)}", path.read_text())
     pair.write(f"examples/agentic_demo/{ROLLS_FILE}", yaml.safe_dump({"defaults": ["004_v100@_here_"], **ROLLS_SIZES}))
-    walk(pair.here, section("docs/roll.md", "On several machines"), {2: pair.there})
+    reader = walk(pair.here, section("docs/roll.md", "On several machines"), {2: pair.there})
+    assert "exit code 0" in reader.shells[1].said, reader.shells[1].said
     samples = [json.loads(line) for line in pair.here.run(f"cat {FOLDER}/samples/2.jsonl").splitlines()]
     assert len(samples) == 8 and {sample["data_source"] for sample in samples} == {"FrozenLake"}
     assert all(len(sample["turns"]) >= 1 for sample in samples)
