@@ -72,7 +72,6 @@ def slow() -> Iterator[Stub]:
 def verdict(words: Words, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Of a run of that environment, which waits in the way `how` in its second step."""
     (tmp_path / "waits.py").write_text(WAITS)
-    (tmp_path / "corpus.jsonl").write_text('{"id": "0", "contents": "\\"who\\"\\nwaits"}\n')
 
     def of(how: str, *changes: str, until: tuple[str, ...], **env: str) -> dict[str, Any]:
         command = words(
