@@ -55,7 +55,7 @@ def start_ray(config: Config) -> None:
             raise ClusterError(
                 f"no Ray cluster answers at {named}{address}: {first_line(error)}",
                 hint="start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine only; "
-                "where Ray asks for a token, RAY_AUTH_TOKEN must be the cluster's",
+                "where Ray asks for a token, RAY_AUTH_MODE is token and RAY_AUTH_TOKEN the cluster's",
             ) from error
         return
     if config.trainer.nnodes > 1:
