@@ -118,7 +118,12 @@ def test_a_retriever_without_an_answer_is_named_with_its_node(
 
 def test_an_engine_that_says_nothing_is_named(verdict: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "hang").touch()
-    engine = (f"{ROLLOUT}.name=sglang", "algorithm.adv_estimator=rloo", f"{ROLLOUT}.n=2")
+    engine = (
+        f"{ROLLOUT}.name=sglang",
+        f"{ROLLOUT}.tensor_model_parallel_size=1",
+        "algorithm.adv_estimator=rloo",
+        f"{ROLLOUT}.n=2",
+    )
     said = "PPOWorker rank 0 waits for 8 turns of sglang engine 0 (pid "
     found = verdict(
         "plays", *engine, until=("no progress", said, "turn 1: it has said 0, and none for"), **stub_in(tmp_path)
