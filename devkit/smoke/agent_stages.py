@@ -103,7 +103,7 @@ class AgentStages:
                 self._train(pool, after)
             finally:
                 pool.close()
-        self.results.add("resume", lambda: whole_run.resumed_equal(before.metrics, after.metrics))
+        self.results.add("resume", lambda: whole_run.resumed_equal(before.metrics, after.metrics, by_turns=True))
         self.results.add("resume", lambda: whole_run.resumed_weights(before.weights, after.weights))
         done = [*after.metrics]
         self.results.add("steps", lambda: whole_run.steps_done("resumed run", done, range(SAVE_AT + 1, LAST + 1)))

@@ -24,13 +24,14 @@ from devkit.records import SmokeRecord
 from devkit.signals import deferred, interrupting, undisturbed, unswallowed
 from devkit.smoke.cluster import SmokeCluster
 from devkit.smoke.enough import require_rows
+from devkit.smoke.last_words import last_words
 from devkit.smoke.options import AGENTS, SmokeOptions
 from devkit.smoke.report import write_junit, write_report
 from devkit.smoke.results import CAUSES_FIRST, OF_AGENTS, FirstFailure, Results
 from devkit.smoke.shrink import Plan, make_plan
 from devkit.smoke.view import SmokeView, make_view
 from devkit.smoke.warm_process import WarmProcess
-from trainer.errors import ConfigError, TrainerError
+from trainer.errors import ConfigError, TrainerError, WorkerDied
 
 if TYPE_CHECKING:  # it imports torch
     from devkit.smoke.agent_stages import AgentStages
@@ -152,7 +153,9 @@ def _carry_out(stages: Stages | AgentStages, results: Results, folder: Path) -> 
         except TrainerError as error:
             if error.exit_code == ConfigError.exit_code:
                 raise
-            (folder / "failure.log").write_text(getattr(error, "trace", "") or f"{error}\n")
+            trace = getattr(error, "trace", "") or f"{error}\n"
+            words = last_words(stages.cluster.folder) if isinstance(error, WorkerDied) else ""
+            (folder / "failure.log").write_text(trace + words)
             results.failed("run", f"the trainer failed in {stage.__name__}: {error}")
             return
 

@@ -130,14 +130,17 @@ def make_plan(overrides: Sequence[str], dialect: str | None, rollout: str = "hf"
     nodes = min(full.trainer.nnodes, MAX_NODES)
     ranks = max(1 if nodes > 1 else 2, math.ceil(len(teams_of(full)) / nodes))
     sizes = sizing.batch_sizes(full, nodes * ranks)
-    cuts = tuple(cut for cut in _cuts(resolved, nodes, ranks, sizes, rollout) if cut.full != cut.tiny)
+    wanted = _cuts(resolved, nodes, ranks, sizes, rollout)
+    cuts = tuple(cut for cut in wanted if cut.full != cut.tiny)
+    # Without its environment a command of Search-R1 has other defaults, so what it had is said.
+    said = cuts if full.agent.env is None else wanted
     model = Path(os.path.expanduser(full.actor_rollout_ref.model.path))
     return Plan(
         full=full,
         dialect=resolved.dialect,
         nodes=nodes,
         ranks_per_node=ranks,
-        overrides=replaced(overrides, {cut.key: cut.tiny for cut in cuts}),
+        overrides=replaced(overrides, {cut.key: cut.tiny for cut in said}),
         kept={
             key: sizing.value(full, key)
             for key in KEPT

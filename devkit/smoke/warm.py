@@ -217,6 +217,9 @@ def _reap(children: dict[int, socket.socket]) -> None:
         connection = children.pop(child, None)
         if connection is not None:
             code = os.waitstatus_to_exitcode(status)
+            if code < 0:  # Ray says no more than that it is gone
+                sys.stderr.write(f"worker {child} was ended by {signal.Signals(-code).name}\n")
+                sys.stderr.flush()
             with contextlib.suppress(OSError):  # the stand-in may have gone first
                 connection.sendall((code if code >= 0 else 128 - code).to_bytes(8, "big"))
             connection.close()

@@ -71,7 +71,7 @@ MUTANTS = (
         new="zip(dealt, parts[:1] * len(parts), by_copy, strict=True)",
         caught_by="mini-batches",
         says="which rank 0 took too: look at trainer/group.py:",
-        also=("first-mini-batch",),
+        also=("first-mini-batch", "micro-batches"),
     ),
     Mutant(
         "micro-batch-normalised-by-itself",

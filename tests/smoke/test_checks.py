@@ -450,6 +450,15 @@ def test_resumed_equal() -> None:
     fails(whole_run.resumed_equal(before, {4: {"loss": 0.25}}), "did not repeat a step")
 
 
+def test_turns_that_were_computed_with_other_turns_are_rounded_in_another_way() -> None:
+    apart = "training/rollout_probs_diff_mean"
+    before, after = {3: {apart: 9.585656e-08, "loss": 0.25}}, {apart: 9.593467e-08, "loss": 0.25}
+    passes(whole_run.resumed_equal(before, {3: after}, by_turns=True))
+    fails(whole_run.resumed_equal(before, {3: after}), r"\(1 of 2 metrics differ\)")
+    for other in ({**after, apart: 1e-4}, {**after, "loss": 0.25000001}, {"loss": 0.25}):
+        fails(whole_run.resumed_equal(before, {3: other}, by_turns=True), r"\(1 of 2 metrics differ\)")
+
+
 def test_resumed_weights() -> None:
     before = {2: {"actor": WEIGHTS}, 3: {"actor": WEIGHTS, "critic": WEIGHTS}}
     passes(whole_run.resumed_weights(before, {3: before[3], 4: {"actor": OTHER}}))

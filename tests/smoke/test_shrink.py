@@ -68,6 +68,8 @@ class TestSeed:
         for key in KEPT:
             if key not in ("trainer.nnodes", "actor_rollout_ref.rollout.n", "data.truncation"):
                 assert value(tiny, key) == value(full, key), key
+        cut_prompts = full.data.truncation
+        assert tiny.data.truncation == ("left" if cut_prompts == "error" else cut_prompts)
         assert tiny.actor_rollout_ref.rollout.n == min(full.actor_rollout_ref.rollout.n, MAX_SAMPLES)
         assert tiny.trainer.nnodes == min(full.trainer.nnodes, MAX_NODES) == plan.nodes
         assert (tiny.uses_critic, tiny.uses_reference) == (full.uses_critic, full.uses_reference)

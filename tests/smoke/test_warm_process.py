@@ -14,6 +14,7 @@ import pytest
 
 from devkit.errors import DeadlineError, DevkitError
 from devkit.smoke import warm, warm_process
+from devkit.smoke.last_words import LINES, last_words
 from devkit.smoke.warm_process import WarmProcess
 from tests.pace import stretched
 
@@ -113,6 +114,37 @@ def test_close_ends_whatever_ray_left(
             assert agent.wait(stretched(10)) == -signal.SIGKILL
         finally:
             agent.kill()
+
+
+REAPS = """
+import os, socket, sys
+from devkit.smoke import warm
+program = f"import os, signal; os.kill(os.getpid(), signal.SIG{sys.argv[1]})" if sys.argv[1] else "raise SystemExit(3)"
+child = os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)
+here, there = socket.socketpair()
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+warm._reap({child: here})
+print(child, int.from_bytes(there.recv(8), "big"))
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [("SEGV", 139), ("KILL", 137), ("", 3)])
+def test_its_log_says_which_signal_ended_a_worker(number: str, code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", REAPS, number], capture_output=True, text=True, check=True)
+    child, told = done.stdout.split()
+    assert int(told) == code
+    assert done.stderr == (f"worker {child} was ended by SIG{number}\n" if number else "")
+
+
+def test_what_workers_last_said_is_found(tmp_path: Path) -> None:
+    logs = tmp_path / "session_2026-11-27_10-00-00_000000_1" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "worker-aa-01000000-7.err").write_text("".join(f"line {number}\n" for number in range(LINES + 5)))
+    (logs / "worker-bb-01000000-8.err").touch()
+    (logs / "raylet.err").write_text("a raylet's")
+    said = last_words(tmp_path).splitlines()
+    assert said[:2] == ["--- worker-aa-01000000-7.err", "line 5"] and len(said) == LINES + 1
+    assert last_words(tmp_path / "none") == ""
 
 
 @pytest.mark.ray
