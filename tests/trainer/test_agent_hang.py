@@ -15,7 +15,6 @@ from tests.hang.test_ray_own import SECONDS, devkit, started, verdict_of
 from tests.trainer.conftest import Words
 from tests.trainer.runs import DEADLINE_S, main_ppo
 from tests.trainer.search_stub import Stub, retriever
-from tests.trainer.stubbed import stub_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
 QUERY = "who waits"
@@ -114,18 +113,3 @@ def test_a_retriever_without_an_answer_is_named_with_its_node(
     asks = f"in Waits.searches: it asks the retriever at {slow.url} of node "
     found = verdict("searches", f"retriever.url={slow.url}", until=("no progress", asks, "retriever.timeout=500 s"))
     assert found["hang"] and found["culprit"]["line"] == line_of(f'search(["{QUERY}"])')
-
-
-def test_an_engine_that_says_nothing_is_named(verdict: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    (tmp_path / "hang").touch()
-    engine = (
-        f"{ROLLOUT}.name=sglang",
-        f"{ROLLOUT}.tensor_model_parallel_size=1",
-        "algorithm.adv_estimator=rloo",
-        f"{ROLLOUT}.n=2",
-    )
-    said = "PPOWorker rank 0 waits for 8 turns of sglang engine 0 (pid "
-    found = verdict(
-        "plays", *engine, until=("no progress", said, "turn 1: it has said 0, and none for"), **stub_in(tmp_path)
-    )
-    assert found["hang"], found
