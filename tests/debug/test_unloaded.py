@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy
 import pytest
 
-from devkit.debug.inworker import copied_random, unloaded
+from devkit.debug.inworker import copied_random, line_warnings, unloaded
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, get_worker_info  # noqa: E402
@@ -21,8 +21,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr(torch.nn.Module, "load_state_dict", torch.nn.Module.load_state_dict)
         patch.setattr(_MultiProcessingDataLoaderIter, "__init__", _MultiProcessingDataLoaderIter.__init__)
+        patch.setattr(line_warnings, "_told", set())
         for module in (unloaded, copied_random):
-            patch.setattr(module, "_told", set())
             module.watch()
         yield
 
@@ -50,6 +50,16 @@ def test_a_part_that_is_meant_and_copies_say_nothing(capfd: pytest.CaptureFixtur
     with pytest.raises(RuntimeError, match="Missing key"):
         model.load_state_dict({})
     assert said(capfd) == []
+
+
+def test_tensors_that_become_the_modules_own_have_changed_it(capfd: pytest.CaptureFixture[str]) -> None:
+    """As of a model that was made on meta, and takes the memory of what it is given."""
+    weights = torch.nn.Linear(2, 2).state_dict()
+    with torch.device("meta"):
+        model, empty = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).state_dict()
+    model.load_state_dict(weights, assign=True)
+    torch.nn.Linear(2, 2, device="meta").load_state_dict(empty, assign=True)
+    assert said(capfd) == [] and torch.equal(model.weight, weights["weight"])
 
 
 def test_a_best_state_that_is_the_live_one(capfd: pytest.CaptureFixture[str]) -> None:

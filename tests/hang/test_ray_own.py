@@ -392,7 +392,8 @@ def test_what_could_not_be_unpickled_is_told_by_its_classes_and_the_call() -> No
 def test_a_placement_group_that_waits_says_who_holds_what(words: tuple[str, ...]) -> None:
     found = own_verdict("own_groups.py", "--after", "3", until="placement group second", words=words)
     assert found["kind"] == "resource" and found["hang"], found["sentence"]
-    assert "the placement group first of job 01000000 holds 2 CPU" in found["sentence"], found["sentence"]
+    said = "the placement group first of job 01000000, in which no actor and no task is, holds 2 CPU"
+    assert said in found["sentence"], found["sentence"]
 
 
 def test_a_run_that_spills_is_slow_and_by_whom() -> None:

@@ -26,6 +26,7 @@ _MARK = "__devkit_sent__"
 _READS = ("LOAD_GLOBAL", "LOAD_NAME")
 _PLAIN = (str, int, float, bool, type(None))
 _CONTAINERS = (list, tuple, dict, set, frozenset)
+LONGEST = 10_000  # characters of a text that is compared
 ITEMS = 16  # of a container that is compared
 
 
@@ -132,6 +133,8 @@ def _text(value: Any) -> str | None:
         if len(value) > ITEMS or any(type(each) not in _PLAIN for each in items):
             return None
         return repr(sorted(value, key=repr)) if isinstance(value, set | frozenset) else repr(value)
+    if type(value) is str and len(value) > LONGEST:
+        return None
     return repr(value) if type(value) in _PLAIN else None
 
 

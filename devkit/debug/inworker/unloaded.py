@@ -6,19 +6,16 @@ Nothing is raised, and the weights stay what they were.
 from __future__ import annotations
 
 import functools
-import sys
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from .imports import on_import
-from .stacks import users_lines
-from .words import warn
+from .line_warnings import once
 
 LOOKED_AT = 8  # parameters
 NAME = 60  # characters of a tensor's name
 _MARK = "__devkit_loads__"
-_told: set[tuple[str, int]] = set()
 
 
 def watch() -> None:
@@ -33,20 +30,19 @@ def _watch(kind: Any) -> None:
 
     @functools.wraps(original)
     def load_state_dict(self: Any, state_dict: Any, *arguments: Any, **options: Any) -> Any:
+        told = ""
+        with suppress(
+            Exception
+        ):  # asked before: with `assign=True` they are its own after it
+            told = _its_own(self, state_dict)
         result = original(self, state_dict, *arguments, **options)
-        with suppress(Exception):  # a class of somebody's own make, or a tensor that can't be looked at: it has loaded
-            _tell(_taken_nothing(result, state_dict) or _its_own(self, state_dict))
+        with suppress(Exception):  # a class of somebody's own make, which answers otherwise: it has loaded
+            if told := _taken_nothing(result, state_dict) or told:
+                once("load_state_dict", told, 1)
         return result
 
     setattr(load_state_dict, _MARK, True)
     kind.load_state_dict = load_state_dict
-
-
-def _tell(what: str) -> None:
-    site = next(users_lines(sys._getframe(2)), None) if what else None
-    if site is not None and (site["file"], site["line"]) not in _told:
-        _told.add((site["file"], site["line"]))
-        warn(site["file"], site["line"], what)
 
 
 def _taken_nothing(result: Any, given: Any) -> str:
@@ -66,8 +62,8 @@ def _name(key: Any) -> str:
 def _its_own(module: Any, given: Any) -> str:
     """Where the parameters given are the module's own memory: what `state_dict()` gives changes as the module does."""
     own = list(islice(module.named_parameters(), LOOKED_AT))
-    same = [given[name].data_ptr() == each.data_ptr() for name, each in own if name in given and each.numel()]
-    if not same or not all(same):
+    pairs = [(given[name].data_ptr(), each.data_ptr()) for name, each in own if name in given and each.numel()]
+    if not pairs or any(theirs != mine or not mine for theirs, mine in pairs):  # 0: of no memory, as on meta
         return ""
     return "load_state_dict was given the module's own tensors, which changes nothing: state_dict() makes no copy"
 
