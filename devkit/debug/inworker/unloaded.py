@@ -31,9 +31,7 @@ def _watch(kind: Any) -> None:
     @functools.wraps(original)
     def load_state_dict(self: Any, state_dict: Any, *arguments: Any, **options: Any) -> Any:
         told = ""
-        with suppress(
-            Exception
-        ):  # asked before: with `assign=True` they are its own after it
+        with suppress(Exception):  # asked before: with `assign=True` they are its own after it
             told = _its_own(self, state_dict)
         result = original(self, state_dict, *arguments, **options)
         with suppress(Exception):  # a class of somebody's own make, which answers otherwise: it has loaded
