@@ -49,7 +49,7 @@ def _alike(loader: Any) -> str:
     name, value = kept[0]
     return (
         f"each of the {loader.num_workers} workers of the DataLoader has the same copy of its dataset's {name} "
-        f"({type_name(type(value))}), and draws the same from it, in each epoch anew; seed it in worker_init_fn"
+        f"({type_name(type(value))}), and draws the same from it, unless it seeds that anew: worker_init_fn can"
     )
 
 
