@@ -121,10 +121,12 @@ def _works(before: ProcessFacts, now: ProcessFacts, seconds: float) -> bool:
     """Whether it or its children compute, one of its threads wants to, or it reads or writes.
 
     Wanting to counts where there is something to do: on a busy machine, Ray's idle loop waits for a core each time that
-    it looks around.
+    it looks around. What a process says of itself and what is seen of it from outside are counted in different ways.
     """
     threads = _computed(before, now).values() if now.stack.stack else ()
-    return max([now.cpu - before.cpu, *threads]) / seconds >= BUSY_SHARE or now.io - before.io >= BUSY_BYTES * seconds
+    alike = now.answers == before.answers
+    computed = max([now.cpu - before.cpu if alike else 0.0, *threads])
+    return computed >= BUSY_SHARE * seconds or (alike and now.io - before.io >= BUSY_BYTES * seconds)
 
 
 def _computed(before: ProcessFacts, now: ProcessFacts) -> dict[str, float]:

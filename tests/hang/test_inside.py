@@ -229,6 +229,38 @@ def test_what_the_kernel_says_of_a_process() -> None:
     assert kernel_view.process(child.pid) is None
 
 
+def test_what_the_agent_computes_is_not_its_programs() -> None:
+    """As another process sees it, which asks while the agent there is late with its answer."""
+    code = (
+        "import sys\n"
+        "from devkit.debug.inworker import threads\n"
+        "def spin():\n"
+        "    while True: sum(range(1000))\n"
+        "threads.start(spin, 'devkit-request')\n"
+        "print('spins', flush=True)\n"
+        "input()\n"
+        "spin()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None
+        assert child.stdout.readline() == "spins\n"
+        before = (kernel_view.process(child.pid) or {})["cpu"]
+        eventually(lambda: _ticks(child.pid) > 50, "half a second of work", 20)
+        assert (kernel_view.process(child.pid) or {})["cpu"] <= before + 0.1
+        child.stdin.write("\n")
+        child.stdin.flush()
+        eventually(lambda: (kernel_view.process(child.pid) or {})["cpu"] > before + 0.5, "the program's own work", 20)
+        child.kill()
+
+
+def _ticks(pid: int) -> int:
+    """That all of a process has computed."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(stat[11]) + int(stat[12])
+
+
 def test_what_children_compute_counts() -> None:
     before = (kernel_view.process(os.getpid()) or {})["children_cpu"]
     code = "import sys\nwhile True: sum(range(1000))"

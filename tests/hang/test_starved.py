@@ -46,6 +46,9 @@ def test_who_answered_before_and_does_not_now_is_not_at_work() -> None:
     assert (found.hang, found.decided) == (False, False)
     assert found.sentence.startswith("cannot tell: Worker rank 1 did not answer in time"), found.sentence
     assert not any("GIL" in line for line in found.evidence), found.evidence
+    # What it has computed until now is less of itself, without what the looks at it cost, than it is from outside.
+    seen = verdict([driver(), stands], [driver(), mute(1, HOLDS, cpu=99.0)], seconds=12.0, patience=1.0)
+    assert seen.sentence == found.sentence
     works = process(facts(2, 20, cpu=9.0, state="R"), 2)
     found = verdict([driver(), stands, works], [driver(), mute(1, HOLDS), process(facts(2, 21), 2)], seconds=12.0)
     assert "did not answer" not in found.sentence, found.sentence

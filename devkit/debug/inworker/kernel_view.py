@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from . import costs
+from .threads import PREFIX
 
 Document = dict[str, Any]
 
@@ -43,7 +44,11 @@ _own_bytes = 0  # that `text` has read in this process
 
 def process(pid: int) -> Document | None:
     """`state` as in `ps`, the seconds that it and its living children have computed, the bytes that it has read and
-    written; None when there is no such process. Of this process without what it costs to be looked at.
+    written; None when there is no such process.
+
+    Of this process without what it costs to be looked at. Of another one what its living threads have computed, but for
+    those of its own agent: one that is late with its answer is at work on that, and the program need not be. The two
+    are not to be compared.
 
     >>> process(os.getpid())["state"] in "RS", process(2**30)
     (True, None)
@@ -53,10 +58,19 @@ def process(pid: int) -> Document | None:
         return None
     return {
         "state": stat[0],
-        "cpu": _seconds(stat) - (costs.seconds() if pid == os.getpid() else 0.0),
+        "cpu": _seconds(stat) - costs.seconds() if pid == os.getpid() else _seconds_without_agent(pid),
         "children_cpu": sum(_family_seconds(pid)) - (costs.seconds_of_children() if pid == os.getpid() else 0.0),
         "io": _moved(pid),
     }
+
+
+def _seconds_without_agent(pid: int) -> float:
+    stats = []
+    with suppress(OSError):
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            if not text(f"/proc/{pid}/task/{tid}/comm").startswith(PREFIX):
+                stats.append(_stat(f"/proc/{pid}/task/{tid}/stat"))
+    return sum(_seconds(each) for each in stats if each is not None)
 
 
 def _moved(pid: int) -> int:

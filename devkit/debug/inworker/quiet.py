@@ -37,6 +37,15 @@ def quiet() -> Iterator[None]:
         leave(thread())
 
 
+def _tell_kernel(name: str) -> None:
+    """`ps -T` and whoever looks from another process know the calling thread by its name then. Linux only."""
+    with (
+        contextlib.suppress(OSError, ValueError),
+        open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file,
+    ):
+        file.write(name)  # the kernel keeps 15 characters
+
+
 class Thread(threading.Thread):
     """One of ours, which the program must not see: not by `threading.settrace`, nor in a pydevd of its own."""
 
@@ -47,6 +56,7 @@ class Thread(threading.Thread):
 
     def run(self) -> None:
         enter(thread())  # for good
+        _tell_kernel(self.name)
         super().run()
 
     # What the program gives to all threads is there before this is called: it sees a frame of threading, as of any.
