@@ -11,6 +11,8 @@ from devkit.logs.events import Event
 CAUSE, MAYBE, FOLLOWS = 0, 1, 2
 PEER = "a peer that closed its connection"
 EARLIER = "an earlier attempt"
+ACTOR_DIED = "an actor that died"
+ACTOR_ENDED = ("ActorDiedError", "RayActorError")  # what Ray raises where such an actor is called
 
 
 class Weight(NamedTuple):
@@ -21,8 +23,7 @@ class Weight(NamedTuple):
 
 
 _TYPES = {
-    "ActorDiedError": "an actor that died",
-    "RayActorError": "an actor that died",
+    **dict.fromkeys(ACTOR_ENDED, ACTOR_DIED),
     "ActorUnavailableError": "an actor that did not answer",
     "ActorUnschedulableError": "",
     "WorkerCrashedError": "a worker that died",
@@ -73,9 +74,9 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
         (
             r"the actor died|actor .* is dead|its (node|worker|owner) (has )?died|died unexpectedly",
             FOLLOWS,
-            "an actor that died",
+            ACTOR_DIED,
         ),
-        (r"\bdied during \w+", FOLLOWS, "an actor that died"),
+        (r"\bdied during \w+", FOLLOWS, ACTOR_DIED),
         (r"exits? because there was an exception in the initialization method", FOLLOWS, "an error in its process"),
         (r"process group .*(aborted|destroyed)|communicator was aborted", FOLLOWS, PEER),
         (r"(node|raylet).*health check failed|too many heartbeats", MAYBE, "a node that did not answer"),

@@ -15,7 +15,7 @@ from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import BY_SIGTERM, NO_WORD
 from devkit.debug.stack_groups import Frame
 from devkit.logs.events import BEST, SIGNALS, Event, Raised
-from devkit.logs.follows import CAUSE, EARLIER, FOLLOWS, MAYBE, Weight, weigh
+from devkit.logs.follows import ACTOR_ENDED, CAUSE, EARLIER, FOLLOWS, MAYBE, Weight, weigh
 from devkit.logs.native import natively
 from devkit.logs.parse import own_frame
 
@@ -289,7 +289,7 @@ def _followed(problems: Sequence[Problem], cause: Problem) -> tuple[Followed, ..
     kinds: dict[tuple[str, str], list[Problem]] = defaultdict(list)
     for problem in problems:
         why = _why(problem, cause)
-        kinds[problem.best.raised.said, why].append(problem)
+        kinds[_as_raised(problem), why].append(problem)
     found = [
         Followed(
             said,
@@ -300,6 +300,13 @@ def _followed(problems: Sequence[Problem], cause: Problem) -> tuple[Followed, ..
         for (said, why), group in kinds.items()
     ]
     return tuple(sorted(found, key=lambda each: (-each.count, each.said)))
+
+
+def _as_raised(problem: Problem) -> str:
+    """Of whoever got Ray's word for an actor that failed: that word, and behind it what the actor failed by."""
+    said = problem.best.raised.said
+    got = next((name for name in ACTOR_ENDED if any(name in event.text for event in problem.events)), "")
+    return f"{got}: {said}" if got and problem.weight.level == FOLLOWS and not said.startswith(got) else said
 
 
 def _why(problem: Problem, cause: Problem) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import core, hooks, identity
+from tests.debug.conftest import PROGRAMS, environment, short_folder
+from tests.pace import stretched
 
 CLOSED: list[str] = []  # what was asked after the end
 
@@ -55,3 +59,31 @@ def test_a_thread_that_fails_while_ray_ends_asks_it_nothing(rays: SimpleNamespac
     rays.disconnect()
     assert hooks.task_facts() == {"task_id": "", "attempt": 0}
     assert identity.task_called() == "" and CLOSED == []
+
+
+def test_garbage_is_collected_again_when_ray_has_ended(rays: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[bool] = []
+    tables = type("Tables", (), {"disconnect": lambda self: said.append(gc.isenabled())})()
+    monkeypatch.setitem(sys.modules, "ray._private.state", SimpleNamespace(state=tables))
+    rays.disconnect()
+    assert not gc.isenabled()
+    tables.disconnect()
+    assert gc.isenabled() and said == [True] and not vars(tables)
+    gc.disable()  # the program's own wish
+    try:
+        rays.disconnect()
+        tables.disconnect()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.ray
+def test_refs_in_cycles_are_freed_while_ray_ends() -> None:
+    """By another thread, which ends the process with exit code 1 where nobody sees to it (Ray 2.60)."""
+    program = str(PROGRAMS / "ends_beside_cycles.py")
+    with short_folder() as folder:
+        words = [sys.executable, "-m", "devkit", "run", "--", sys.executable, program]
+        done = subprocess.run(words, env=environment(folder), capture_output=True, text=True, timeout=stretched(120))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ended in order" in done.stdout

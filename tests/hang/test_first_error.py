@@ -301,6 +301,27 @@ CAUSED = [
 ]
 
 
+def test_who_was_told_that_an_actor_has_died_got_that_and_not_what_it_died_of() -> None:
+    text = """\
+Traceback (most recent call last):
+  File "/job/train.py", line 65, in main
+    ray.get(actor.step.remote())
+ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task, \
+ray::Actor.__init__() (pid=7, ip=10.0.0.1, actor_id=ab, repr=<x>)
+  File "/job/train.py", line 25, in _restore
+    torch.load(path)
+_pickle.UnpicklingError: Weights only load failed.
+"""
+    told = only(text)
+    own = event("UnpicklingError", "Weights only load failed.", 1.0, pid=7, source="crash", id="ab", role="Actor")
+    driver = Event("log", told.raised, 1.2, "driver", pid=1, text=told.text)
+    found = first_error([own, driver])
+    assert found.cause is not None and found.cause.best.raised.said == "UnpicklingError: Weights only load failed."
+    end = Event("crash", replace(told.raised, who="", pid=1), 1.2, "driver", pid=1, text=told.text, id="cd", root="ab")
+    [followed] = first_error([own, end]).followed
+    assert followed.said == "ActorDiedError: UnpicklingError: Weights only load failed.", followed
+
+
 def test_what_only_follows_is_set_aside_though_its_clock_is_ahead() -> None:
     found = first_error([*CAUSED, event("KeyError", "'response'", 10.0)])
     assert found.cause is not None and found.cause.best.raised.said == "KeyError: 'response'"

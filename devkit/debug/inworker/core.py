@@ -1,12 +1,15 @@
 """Ray's core ends a process, with exit code 1, that asks it anything once it has begun to shut down.
 
 Our threads run until the very end, so they ask it through here: `ray.shutdown` waits for what is being asked, and then
-nothing is asked any more.
+nothing is asked any more. An `ObjectRef` that is freed asks it, too, and one in a cycle is freed by whichever thread
+allocates something when it is time to collect garbage: that has to wait until the core is gone.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,6 +62,22 @@ def at_end(call: Callable[[], object]) -> None:
     _core.before_end = call
 
 
+def _collect_no_garbage() -> None:
+    """Until `ray.shutdown` lets go of the tables of the cluster, which it does when it has let go of the core."""
+    tables = getattr(sys.modules.get("ray._private.state"), "state", None)
+    if tables is None or not gc.isenabled():
+        return
+    let_go = tables.disconnect
+
+    def disconnect() -> None:
+        del tables.disconnect
+        gc.enable()
+        let_go()
+
+    gc.disable()
+    tables.disconnect = disconnect
+
+
 def watch(module: Any) -> None:
     """From now on, and again after each `ray.init`. `module` is `ray._private.worker`."""
     _core.is_open = True
@@ -74,6 +93,7 @@ def watch(module: Any) -> None:
         _core.is_open = False
         if held:
             lock.release()
+        _collect_no_garbage()
         return original(*arguments, **options)
 
     setattr(disconnect, _MARK, True)
