@@ -15,6 +15,7 @@ from devkit.debug.naming import count, short_places
 def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     """What else had failed; what could not be pickled; another copy or version; who has the port; what was open."""
     yield from map(str, document.get("failed") or ())
+    yield from map(str, document.get("waiting") or ())
     if document.get("way"):
         yield f"what cannot be pickled: {document['way']}"
     if document.get("remade"):

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import bygone, changed, dropped, leftovers, masked, misfits, ownership, resized, unasked
+from . import bygone, changed, dropped, kept_waiting, leftovers, masked, misfits, ownership, resized, unasked
 from .identity import task_called
-from .lineage import chain_of
+from .lineage import awaited, chain_of
 from .redaction import scrub
 from .sources import is_users
 from .unpicklable import lost_on_the_way, remade, way_of
@@ -82,6 +82,12 @@ def _remote(failure: Failure) -> str:
     return f"another process raised it, at {os.path.basename(file)}:{line} in {function}"
 
 
+def _awaits(failure: Failure) -> list[str]:
+    """The actors that did not answer in time."""
+    late = [each for each in failure.errors if type(each).__name__ == kept_waiting.TIMED_OUT]
+    return [] if failure.light else kept_waiting.actors_of_tasks([task for each in late for task in awaited(each)])
+
+
 def _late(failure: Failure) -> str:
     """Of CUDA, whose kernels run behind the program's back."""
     said = next((each for each in map(error_line, failure.errors) if "CUDA error: " in each), "")
@@ -128,6 +134,7 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("hidden", _hidden),
     ("remote", _remote),
     ("late", _late),
+    ("awaits", _awaits),
     ("misfits", _misfits),
     ("changed", _changed),
     ("resized", _resized),

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import hub_after, hub_looks, kills, named, table, told, wire
+from . import hub_after, hub_looks, kills, table, told, wire
 from .hub_links import Link, Links
 from .records import is_breakpoint
 from .surroundings import Surroundings
@@ -242,7 +242,7 @@ class Hub:
             self.explaining.add(document["id"])
             self._spawn(hub_after.name_killer(self, document))
         else:
-            if named.wanted(document) or hub_after.is_comparable(document) or hub_after.may_miss_others(document):
+            if hub_after.is_to_be_looked_at(document):
                 self.explaining.add(document["id"])
                 self._spawn(hub_after.look_closer(self, document))
             if document.get("waited"):

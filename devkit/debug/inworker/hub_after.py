@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import editions, kills, named, orphans, packages, signals, table
+from . import editions, kept_waiting, kills, named, orphans, packages, signals, table
 from .hub_place import is_hub
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
@@ -28,6 +28,7 @@ TOLD_SECONDS = 3.0  # for `devkit run` to tell how its command has ended
 EXPLAIN_SECONDS = 3.0  # for an owner's end to be known
 KILLER_SECONDS = 1.0  # for the one who has killed an actor to tell of it
 DRIVER_SECONDS = 2.0  # for the driver to join, where its job fails at once
+WHERE_SECONDS = 2.0  # for a process to say where it is
 MODULES_SECONDS = 2.0  # for it to look at its modules
 MOST_ASKED = 16  # workers, for their versions of packages
 SETTLE_SECONDS = 4.0  # for what is to be found out before a Ray ends with its driver
@@ -136,6 +137,12 @@ def is_comparable(document: Document) -> bool:
     return any(document.get(each) for each in ("modules", "packages", "unpickled"))
 
 
+def is_to_be_looked_at(document: Document) -> bool:
+    """Whether others may know more of it."""
+    of_others = bool(kept_waiting.actors_of(document) or named.wanted(document))
+    return of_others or is_comparable(document) or may_miss_others(document)
+
+
 def may_miss_others(document: Document) -> bool:
     """Whether a driver has failed by an error of its own: it may have caught those of actors before; or whoever by the
     end of an actor's owner.
@@ -149,10 +156,12 @@ def may_miss_others(document: Document) -> bool:
 
 
 async def look_closer(hub: Hub, document: Document) -> None:
-    """What Ray's table has of a name that was not found, and of actors that ended before; then what differs from what
-    others have.
+    """Where those are that it has waited for; what Ray's table has of a name that was not found, and of actors that
+    ended before; then what differs from what others have.
     """
     try:
+        if actors := kept_waiting.actors_of(document):
+            document = await _with_places(hub, document, actors)
         if name := named.wanted(document):
             document = await _with_name(hub, document, name)
         if may_miss_others(document):
@@ -161,6 +170,16 @@ async def look_closer(hub: Hub, document: Document) -> None:
             await _compare(hub, document)
     finally:
         hub.explaining.discard(document["id"])
+
+
+async def _with_places(hub: Hub, document: Document, actors: list[str]) -> Document:
+    workers = [each for each in hub.meant(document["job_id"]) if each != document["worker_id"]]
+    answers = await asyncio.gather(*(hub.ask(each, "where", WHERE_SECONDS, actors=actors) for each in workers))
+    whose = [hub.table.workers[each].identity for each in workers]
+    if found := kept_waiting.said(document, list(zip(whose, answers, strict=True))):
+        document = {**document, "waiting": found}
+        hub.replace_crash(document)
+    return document
 
 
 async def _with_name(hub: Hub, document: Document, name: str) -> Document:

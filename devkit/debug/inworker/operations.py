@@ -147,6 +147,14 @@ def kept(agent: Any, document: Document) -> Document:
     return {"documents": [snapshot.load(folder / f"{name}.json") for name in missing[:KEPT_TOLD]]}
 
 
+@costs.counted()
+def where(_agent: Any, document: Document) -> Document:
+    """Where this process is, if one of these actors lives here."""
+    from . import kept_waiting
+
+    return kept_waiting.where(list(map(str, document["actors"])))
+
+
 def modules(_agent: Any, document: Document) -> Document:
     """Which copies of these modules, and which versions of the packages of others, this process has."""
     from . import editions, packages
@@ -172,4 +180,5 @@ OPERATIONS: dict[str, Callable[[Any, Document], Document]] = {
     "source": source,
     "kept": kept,
     "modules": modules,
+    "where": where,
 }

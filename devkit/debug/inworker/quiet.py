@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 THREAD, ENTER, LEAVE = "__devkit_thread__", "__devkit_quiet__", "__devkit_loud__"  # their names in `builtins`
+_PR_SET_NAME = 15
 
 
 def _of_python(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
@@ -39,11 +40,8 @@ def quiet() -> Iterator[None]:
 
 def _tell_kernel(name: str) -> None:
     """`ps -T` and whoever looks from another process know the calling thread by its name then. Linux only."""
-    with (
-        contextlib.suppress(OSError, ValueError),
-        open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file,
-    ):
-        file.write(name)  # the kernel keeps 15 characters
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)  # of which the kernel keeps 15 characters
 
 
 class Thread(threading.Thread):
