@@ -5,16 +5,17 @@ import threading
 import ray
 
 ray.init(num_cpus=1, include_dashboard=False)
-refs = [ray.put(number) for number in range(2_000)]
-begun = threading.Event()
+kept = ray.put("a result")
+refs = [ray.ObjectRef(kept.binary()) for _ in range(100_000)]
+begun, ended = threading.Event(), threading.Event()
 
 
 def work() -> None:
-    while refs:
+    while refs and not ended.is_set():
         cycle: list[object] = [refs.pop()]
         cycle.append(cycle)
         begun.set()
-        for _ in range(1_000):
+        for _ in range(200):
             [[]].clear()
 
 
@@ -22,5 +23,6 @@ thread = threading.Thread(target=work)
 thread.start()
 begun.wait()
 ray.shutdown()
+ended.set()
 thread.join()
-print("ended in order")
+print("ended in order", len(refs))
