@@ -237,6 +237,7 @@ def _line(document: Document) -> Line:
         bool(document.get("met")),
         str(document.get("signal") or ""),
         _passed(loop.get("passes_over"), str(document["at"]["file"])),
+        tuple((str(each["loop"]), _values(each["values"])) for each in loop.get("outer") or ()),
     )
 
 

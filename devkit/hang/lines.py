@@ -97,7 +97,9 @@ def _loop(lines: Sequence[Line]) -> list[str]:
     over = ", which no longer holds" if all(line.over for line in lines) else ""
     if (passed := lines[0].passes_over) is not None:
         over += f", which passes over {passed.errors} at {short_path(passed.file)}:{passed.line}"
-    return [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{over}{_values(looked_at)}"] if told else []
+    own = [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{over}{_values(looked_at)}"] if told else []
+    outer = zip(*(line.outer for line in lines), strict=False)  # of equal lines
+    return own + [f"{INDENT}{IN_LOOP} `{each[0][0]}`{_values([known for _, known in each])}" for each in outer]
 
 
 def at_place(state: State) -> list[Standing]:

@@ -86,6 +86,7 @@ class Line:
     met: bool = False  # the predicate holds for which it waits
     signal: str = ""  # of which its function is the handler: the next line out was interrupted, and has not called it
     passes_over: PassedOver | None = None  # what its loop does
+    outer: tuple[tuple[str, Values], ...] = ()  # further loops around that one, the nearest first, with values
 
 
 class Turn(NamedTuple):

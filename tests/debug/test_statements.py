@@ -393,7 +393,8 @@ def test_the_loop_that_asks_ray_is_told_behind_an_inner_one() -> None:
     [line, *_] = lines_of(started(asks, [1, 2], 9, gate), "if gate.wait")
     asked = {"loop": "while len(rows) < wanted", "values": {"rows": "[1, 2]", "wanted": "9"}}
     assert line["asking"] == {**asked, "kept": line["asking"]["kept"]}
-    assert line["loop"] == {"loop": "for row in rows", "values": {"row": "1", "rows": "[1, 2]"}}
+    at = {"row": "1 (no. 1 of 2)", "rows": "[1, 2]"}
+    assert line["loop"] == {"loop": "for row in rows", "values": at, "outer": [asked]}
     gate.set()
     [other, *_] = lines_of(started(receives, {"a": 30}, threading.Event()), "ready.wait")
     assert other["asking"] is None

@@ -330,6 +330,17 @@ def test_the_loop_of_a_caller_stands_below_its_line() -> None:
     )
 
 
+def test_the_loops_around_the_innermost_one_stand_below_it() -> None:
+    def at(number: str) -> dict[str, Any]:
+        batch = {"loop": "for batch in batches", "values": {"batch": f"[9] ({number})", "batches": "list of 4"}}
+        return {"loop": "for p in params()", "values": {}, "outer": [batch]}
+
+    job = [waits(rank, line(20, "all_reduce(p)", loop=at(f"no. {rank + 1} of 4"))) for rank in (0, 1)]
+    found = verdict([*job, driver()], seconds=20.0)
+    said = "    in the loop `for batch in batches`  # batch = [9] (no. 1 of 4) or [9] (no. 2 of 4), batches = list of 4"
+    assert said in found.evidence, found.evidence
+
+
 def test_calls_that_wait_in_all_slots_of_an_actor_keep_others_from_beginning() -> None:
     at = {"file": TRAIN, "line": 20, "function": "step"}
     wait = {"thread": "task 1", "call": "step", "at": at, "what": "an asyncio.Event that is not set", "free": False}

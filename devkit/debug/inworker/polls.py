@@ -11,11 +11,13 @@ import hashlib
 import linecache
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from types import FrameType
 from typing import Any
 
 from . import keeps, passed_over, proxies, watched_files
-from .expressions import holds, nodes_of, short, tree_of, values
+from .expressions import holds, look, nodes_of, short, tree_of, values
+from .expressions import known as is_known
 from .insides import attributes
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours
@@ -24,6 +26,9 @@ from .whole import digest
 TEXT = 120  # characters of a condition
 MOST = 3  # values that are shown
 MOST_POLLS = 10
+MOST_OUTER = 2  # loops around the innermost one
+MOST_COUNTED = 10_000  # values of a list in which one is looked for
+_FORS = (ast.For, ast.AsyncFor)
 DEPTH = 100  # frames
 MOST_KEPT = 50  # variables, and attributes, of which a digest is made
 
@@ -186,7 +191,8 @@ def around(frame: FrameType) -> Document | None:
 
     "whole" is the same as long as nothing that it looks at changes, and empty where not all of that can be seen; of a
     `for` it is where that is. "over" is there where the condition of a `while` holds no more: who waits inside of it
-    may have missed that. At its condition a `while` is around its line, too.
+    may have missed that. At its condition a `while` is around its line, too. "outer" is [{"loop", "values"}] of the
+    loops around that one, the nearest first.
     """
     _, tree = tree_of(frame.f_code.co_filename)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
@@ -194,13 +200,39 @@ def around(frame: FrameType) -> Document | None:
         return None
     at_head = _innermost(tree, first, line, (ast.While,), heads=True)
     loop = at_head if at_head is not None and line < at_head.body[0].lineno else _innermost(tree, first, line)
-    if not isinstance(loop, ast.For | ast.AsyncFor):
-        return _told(loop, frame)
+    told = _of_for(loop, frame) if isinstance(loop, _FORS) else _told(loop, frame)
+    if told is not None and loop is not None and (outer := list(islice(_outer(tree, first, loop, frame), MOST_OUTER))):
+        told["outer"] = outer
+    return told
+
+
+def _of_for(loop: ast.For | ast.AsyncFor, frame: FrameType) -> Document:
     head = copy.copy(loop)
     head.body, head.orelse = [], []
-    text = ast.unparse(head).strip().removesuffix(":")
+    text = short(ast.unparse(head).strip().removesuffix(":"), TEXT)
     known = dict(values([loop.target, loop.iter], frame, MOST))
-    return {"loop": short(text, TEXT), "values": known, "whole": digest([loop.target], frame)}
+    if number := _number(loop, frame):
+        known[ast.unparse(loop.target)] = f"{known.get(ast.unparse(loop.target), '...')} ({number})"
+    return {"loop": text, "values": known, "whole": digest([loop.target], frame)}
+
+
+def _number(loop: ast.For | ast.AsyncFor, frame: FrameType) -> str:
+    """Which of how many it is at, as "no. 2 of 3", where it goes through a list or a tuple that has this value once."""
+    through, value = look(loop.iter, frame), look(loop.target, frame)
+    if type(through) not in (list, tuple) or not is_known(value) or len(through) > MOST_COUNTED:
+        return ""
+    places = [place for place, each in enumerate(list(through), 1) if each is value]
+    return f"no. {places[0]} of {len(through)}" if len(places) == 1 else ""
+
+
+def _outer(tree: ast.Module, first: int, loop: _Loop, frame: FrameType) -> Iterator[Document]:
+    """Those of its function that have something to show."""
+    around = _innermost(tree, first, loop.lineno)
+    while around is not None:
+        told = _of_for(around, frame) if isinstance(around, _FORS) else _told(around, frame)
+        if told is not None and told["values"]:
+            yield {"loop": told["loop"], "values": told["values"]}
+        around = _innermost(tree, first, around.lineno)
 
 
 def under(frame: FrameType) -> Document | None:
