@@ -268,7 +268,9 @@ def _has_come_on(before: ProcessFacts, now: ProcessFacts) -> bool:
     An asyncio task has its name for itself.
     """
     again = bool(before.running and now.running and before.running != now.running)
-    return again or _line(before) != _line(now) or _asks_anew(before, now) or _has_added(before, now)
+    # A child that had no time to tell its line has not come on because it tells it now.
+    elsewhere = _line(before) != _line(now) and not (before.parent and not before.stack.stack)
+    return again or elsewhere or _asks_anew(before, now) or _has_added(before, now)
 
 
 def _has_added(before: ProcessFacts, now: ProcessFacts) -> bool:

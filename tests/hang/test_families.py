@@ -109,6 +109,16 @@ def test_ray_in_a_forked_child() -> None:
     )
 
 
+def test_a_child_that_was_late_with_its_first_answer_has_not_moved() -> None:
+    of = owner(call_in="poll")
+    asks = facts(None, 27, "Data.__iter__", inner=[(RAY, 1007, "Worker.get_objects"), (RAY, 3009, "get")])
+    main = {"state": "S", "cpu": 0.1}
+    late = child(11, {"time": 0.0, "threads": [], "process": asks["process"], "main": main}, of)
+    late["facts"]["forked"] = {"at": None}
+    sentence = verdict([of, late, driver()], [of, child(11, asks, of), driver()], seconds=20.0).sentence
+    assert "Ray does not work in a forked child" in sentence, sentence
+
+
 def test_children_that_wait_for_work_are_not_the_cause() -> None:
     of = owner()
     serves = facts(None, 30, "Scorer.work", inner=[(QUEUE, 365, "SimpleQueue.get")], **PIPE)
