@@ -55,12 +55,13 @@ def first_like(one: CrashRecord, roots: Sequence[CrashRecord]) -> CrashRecord:
 
 
 def followers_of(one: str, crashes: Sequence[CrashRecord]) -> list[CrashRecord]:
-    """What came of the crash with this id, and of those that the list shows as one with it."""
+    """What came of the crash with this id, and, later than it, of those that the list shows as one with it."""
     ids = {crash.id for crash in crashes}
     roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
     group = next((each for each in _alike(roots) if any(crash.id == one for crash in each)), [])
-    causes = {one, *(each.id for each in group)}
-    return [each for each in crashes if each.root in causes]
+    alike = {each.id for each in group} - {one}
+    since = next((each.time for each in crashes if each.id == one), 0.0)
+    return [each for each in crashes if each.root == one or (each.root in alike and each.time >= since)]
 
 
 def _shown(group: Sequence[CrashRecord]) -> CrashRecord:

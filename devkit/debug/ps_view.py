@@ -64,14 +64,15 @@ def empty_block(document: Document) -> Text:
     workers = document["workers"]
     ids = {str(each.get("worker_id", "")) for each in workers} - {""}
     children = sum(each.rpartition("-")[0] in ids for each in ids)  # a child's id begins with that of its worker
-    running = count(len(workers) - children, "Ray process") + (f" and {children} of their own" if children else "")
+    running = f"{count(len(workers) - children, 'Ray process')} running"
     if not workers:
         hint = "no process runs under devkit\nstart the job with devkit run -- CMD, or devkit submit -- CMD"
     elif document["breakpoints"]:
-        hint = f"{running} running; ranks appear here when they hit a breakpoint"
+        hint = f"{running}; ranks appear here when they hit a breakpoint"
     else:
-        hint = f"{running} running; {NEXT}"
-    return Text.assemble("nothing is stopped\n", (hint, "dim"))
+        hint = f"{running}; {NEXT}"
+    started = f"\ndevkit is in {count(children, 'process')} that these have started, too" if children else ""
+    return Text.assemble("nothing is stopped\n", (f"{hint}{started}", "dim"))
 
 
 def stops_block(

@@ -111,7 +111,8 @@ def _end(case: Case, state: State, wait: CallWait, task: str) -> End:
 def awaited(case: Case) -> dict[str, tuple[str, str]]:
     """By process that waits for results: for what, in words, and the process that has that call to do, or ""."""
     found: dict[str, tuple[str, str]] = {}
-    for end in _best(_waits(case)):
+    known = [end for end in _best(_waits(case)) if end.call is not None]
+    for end in sorted(known, key=lambda each: each.wait.at != each.waiter.place):  # several threads may wait
         if end.call is not None and end.waiter.facts.id not in found:
             holder = end.holder.facts.id if end.holder else ""
             found[end.waiter.facts.id] = said(case, end), holder
@@ -165,9 +166,22 @@ def for_nobody(case: Case, waiters: Sequence[State], evidence: tuple[str, ...]) 
     first = end.waiter if end else words.first(waiters)
     at = words.at_frame(end.wait.at) if end else words.at(first)
     what = said(case, end) if end else _awaited(None, {}, {})
-    text = f"no progress: {words.name(first)} waits{at} {what}"
+    text = f"no progress: {words.name(first)} waits{at} {what}{_behind_loop(case, end) if end else ''}"
     blamed = end.holder if end and end.holder else first
     return Verdict("stuck", text, words.culprit(blamed), None, evidence, case.decided(0.0))
+
+
+def _behind_loop(case: Case, end: End) -> str:
+    """Of a wait in a coroutine that blocks its actor's event loop: the calls that others wait for, and cannot run."""
+    if not end.wait.blocks:
+        return ""
+    of_it = [each for each in _waits(case) if each.holder is end.waiter and each.waiter is not end.waiter and each.call]
+    waiters = list(dict.fromkeys(words.name(each.waiter) for each in of_it))
+    called = list(dict.fromkeys(each.call.name for each in of_it if each.call is not None))
+    if not of_it:
+        return "; that blocks the event loop of its actor"
+    wait = "waits" if len(waiters) == 1 else "wait"
+    return f"; that blocks the event loop of its actor, where {words.listed(waiters)} {wait} for {words.listed(called)}"
 
 
 Calls = Mapping[str, Sequence[str]]  # by actor, their names
@@ -201,7 +215,10 @@ def _awaited(end: End | None, running: Calls, held_up: Calls) -> str:
 def _has_no_turn(call: Call, holder: State) -> bool:
     """Ray calls what it has handed to an event loop running, also where that is blocked by another coroutine."""
     at_work = holder.facts.phase.split(", ") if holder.facts.phase else []
-    return bool(reasons.held_up(holder)) and bool(at_work) and call.name.rpartition(".")[2] not in at_work
+    blocked = bool(reasons.held_up(holder)) or any(
+        wait.blocks and wait.at == holder.place for wait in holder.facts.waits
+    )
+    return blocked and bool(at_work) and call.name.rpartition(".")[2] not in at_work
 
 
 def _before(holder: State | None, running: Calls, held_up: Calls) -> str:

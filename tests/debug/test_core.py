@@ -47,6 +47,7 @@ def rays(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     worker = Worker(core_worker=Core(), connected=True, current_job_id=job)
     module = SimpleNamespace(global_worker=worker, disconnect=lambda: setattr(worker.core_worker, "is_over", True))
     monkeypatch.setitem(sys.modules, "ray._private.worker", module)
+    monkeypatch.delitem(sys.modules, "ray._private.state", raising=False)  # which would be watched for its end
     CLOSED.clear()
     core.watch(module)
     yield module

@@ -248,6 +248,8 @@ def test_what_came_of_equal_crashes_is_counted_together() -> None:
     then = [replace(one, id=f"b{at}", root=f"a{at % 2 + 1}", role="Other", time=101.0) for at in range(6)]
     page = printed(crash_page(take(id="a1", time=100.0), [*twice, *then], 102.0))
     assert "then came: b0 (Other[1]), b1 (Other[1]), b2 (Other[1]), b3 (Other[1]) and 2 more\n" in page, page
+    earlier = replace(then[0], id="c0", root="a2", time=90.0)  # of the other one, and before this one
+    assert "c0" not in printed(crash_page(take(id="a1", time=100.0), [*twice, earlier], 102.0))
 
 
 def test_one_line_of_output_is_a_line() -> None:

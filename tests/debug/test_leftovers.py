@@ -38,8 +38,12 @@ def test_other_errors_name_nothing() -> None:
 
 def test_what_a_process_ran_before_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("__main__.run_tests", "job.export", "job.load", "__main__.run_tests")
-    known: dict[int, Any] = {number: SimpleNamespace(function_name=name) for number, name in enumerate(names)}
-    manager = SimpleNamespace(_function_execution_info={**known, 9: {}})
+    mine, rays = SimpleNamespace(__module__="job"), SimpleNamespace(__module__="ray._private.function_manager")
+    known: dict[int, Any] = {
+        number: SimpleNamespace(function_name=name, function=mine) for number, name in enumerate(names)
+    }
+    method = SimpleNamespace(function_name="__init__", function=rays)  # of an actor of which it has a handle
+    manager = SimpleNamespace(_function_execution_info={**known, 9: method})
     monkeypatch.setattr(
         ray._private.worker, "global_worker", SimpleNamespace(function_actor_manager=manager), raising=False
     )

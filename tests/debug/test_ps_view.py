@@ -126,6 +126,10 @@ def test_stops_of_a_job_that_has_ended_go_when_a_later_job_runs() -> None:
         ({}, "devkit run -- CMD"),
         ({"workers": [{}]}, "devkit break FILE:LINE"),
         ({"workers": [{}]}, "devkit stacks shows where they are; if nothing moves, devkit hang says why\n"),
+        (
+            {"workers": [{"worker_id": "ab"}, {"worker_id": "ab-7"}]},
+            "devkit is in 1 process that these have started, too\n",
+        ),
         ({"workers": [{}], "breakpoints": [{"id": "b", "spec": "a:1"}]}, "when they hit a breakpoint"),
     ],
 )

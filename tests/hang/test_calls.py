@@ -518,6 +518,34 @@ def test_ray_s_own_queue_is_called_by_its_name(method: str, said: str) -> None:
     assert "waits at /job/train.py:9" in found.sentence and said in found.sentence, found
 
 
+def test_a_queue_that_is_read_in_a_coroutine_blocks_the_loop_of_its_reader() -> None:
+    """Whoever fills it waits for another call of the reader, which Ray lists as running."""
+    reads = actor("b", wait(QUEUE_TASK, line=40, call="Node.fit", blocks=True), concurrency=1000)
+    reads["facts"]["phase"] = "fit"
+    fills = actor("c", wait(ANSWER_B, line=9, call="Filler.run"), role="Filler")
+    table = calls((QUEUE_TASK, "_QueueActor.get", "RUNNING", ""), (ANSWER_B, "Node.version", "RUNNING", "b"))
+    found = told([reads, fills, actor("a", role="_QueueActor")], table, {})
+    assert (
+        "for something from a ray.util.queue.Queue that is empty; that blocks the event loop of its actor, where "
+        in (found.sentence)
+    ), found
+    assert found.sentence.endswith("waits for Node.version"), found
+    assert any("for Node.version, queued at Node pid 3098, whose event loop is blocked" in e for e in found.evidence)
+
+
+def test_what_a_process_says_that_it_waits_for_is_what_is_waited_for_at_its_line() -> None:
+    """Of two threads, one of which waits for a call that runs, and the other one for one that is queued."""
+    both = actor("b", wait(ANSWER_A, line=31, call="Tool.acquire"))
+    at = both["facts"]["waits"][0]["at"]
+    other = wait(task_id("release", "a"), line=36, call="Tool.release")
+    both["facts"]["waits"] = [both["facts"]["waits"][0], {**other, "thread": "thread 2"}]
+    both["facts"]["threads"][0]["frames"] = frames((TRAIN, 36, "Tool.release"))
+    table = calls((ANSWER_A, "Bucket.acquire", "RUNNING", ""), (task_id("release", "a"), "Bucket.release", QUEUED, ""))
+    found = told([both, actor("a", role="Bucket"), driver()], table, {})
+    line = next(each for each in found.evidence if each.startswith("Node"))
+    assert "Bucket.release, queued at" in line and ":36" in line, (at, line)
+
+
 def test_a_generator_that_nobody_reads_keeps_its_actor() -> None:
     begun = {actor_id("a"): ("Node.stream",)}
     found = told([actor("b", wait(ANSWER_A, line=9)), actor("a")], calls((ANSWER_A, "Node.answer", QUEUED, "")), begun)

@@ -65,14 +65,13 @@ def at_end(call: Callable[[], object]) -> None:
 def _collect_no_garbage() -> None:
     """Until `ray.shutdown` lets go of the tables of the cluster, which it does when it has let go of the core."""
     tables = getattr(sys.modules.get("ray._private.state"), "state", None)
-    if tables is None or not gc.isenabled():
+    if tables is None or not gc.isenabled() or "disconnect" in vars(tables):
         return
-    let_go = tables.disconnect
 
     def disconnect() -> None:
-        del tables.disconnect
+        vars(tables).pop("disconnect", None)
         gc.enable()
-        let_go()
+        tables.disconnect()
 
     gc.disable()
     tables.disconnect = disconnect

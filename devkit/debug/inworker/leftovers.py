@@ -19,11 +19,15 @@ _NOT_CALLABLE = "'NoneType' object is not callable"
 
 
 def ran(own: str) -> list[str]:
-    """The names of other remote functions than its `own` that this process has run: Ray loads one when it is called."""
+    """The names of other remote functions than its `own` that this process has run: Ray loads one when it is called.
+
+    Where it has a handle of an actor, Ray keeps that class' methods at the same place, each in a function of Ray's.
+    """
     worker: Any = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
     try:
         known = list(worker.function_actor_manager._function_execution_info.values())
-        names = [str(each.function_name).rpartition(".")[2] for each in known if hasattr(each, "function_name")]
+        programs = [each for each in known if not str(getattr(each.function, "__module__", "")).startswith("ray.")]
+        names = [str(each.function_name).rpartition(".")[2] for each in programs]
     except Exception:  # noqa: BLE001 - Ray keeps this for itself: another version may have it elsewhere
         return []
     return list(dict.fromkeys(name for name in names if name != own))[:MOST]

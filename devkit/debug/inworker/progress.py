@@ -16,6 +16,7 @@ from . import (
     environments,
     far_ends,
     forked,
+    held_back,
     keeps,
     kernel_view,
     later,
@@ -29,6 +30,7 @@ from . import (
     turning,
     waits,
 )
+from .held_back import MAIN
 from .identity import STARTED_BY, identify
 from .sources import is_users
 from .spoken import last_lines
@@ -48,9 +50,12 @@ MOST_CALLS = 2  # of an async actor that are named
 def facts(agent: Any) -> Document:
     """One sample. Reads only: no code of the program's runs."""
     frames, names = locks.innermost(OUR_THREADS)
-    main = next((frame for ident, frame in frames.items() if names.get(ident) == "MainThread"), None)
+    ident, main = next(((each, frame) for each, frame in frames.items() if names.get(each) == MAIN), (0, None))
     step, phase = position(main)
     threads = _threads()
+    held = held_back.frame_of(_call_name(threads), main)
+    if held is not None:
+        frames, threads = {**frames, ident: held}, held_back.shown(threads, held)
     return {
         "time": time.time(),
         "rank": identify().rank,  # what the hub knows may be two seconds old
@@ -65,7 +70,7 @@ def facts(agent: Any) -> Document:
         "lookups": lookups.in_vain(),
         "ended": ended.ended(),
         "caught": agent.caught(),
-        "primitives": primitives.describe(frames, names),
+        "primitives": [*primitives.describe(frames, names), *([held_back.wait_at(held)] if held is not None else ())],
         "polls": polls.describe(frames, names),
         "environments": environments.describe(frames.values()),
         "engine": environments.engine(frames.values()),
