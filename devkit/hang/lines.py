@@ -55,7 +55,7 @@ def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> li
         is_new = (at.file, at.line) != (inner.file, inner.line)  # a comprehension has a frame of its own
         if not is_new or len({caller.at for caller in callers}) > 1:
             continue
-        loop = _loop(callers) if around else []
+        loop = [*_under(callers), *_loop(callers)] if around else []
         if not loop and not any(map(_tells, callers)):
             word = "further out"
             continue
@@ -76,9 +76,12 @@ def _met(lines: Sequence[Line]) -> list[str]:
 
 def _around(lines: Sequence[Line]) -> list[str]:
     """By which condition they are there, and where the loop around them is, as far as values show it."""
+    return [*_under(lines), *_loop(lines), *_handled(lines)]
+
+
+def _under(lines: Sequence[Line]) -> list[str]:
     which = [line.which for line in lines]
-    found = [f"{INDENT}under `if {lines[0].under}`{_values(which)}"] if lines[0].under and any(which) else []
-    return [*found, *_loop(lines), *_handled(lines)]
+    return [f"{INDENT}under `if {lines[0].under}`{_values(which)}"] if lines[0].under and any(which) else []
 
 
 def _handled(lines: Sequence[Line]) -> list[str]:

@@ -151,6 +151,34 @@ def test_a_loop_that_passes_over_what_fails_says_which_errors(server: Server) ->
     assert line["loop"] == {"loop": "until ready()", "values": {}, "passes_over": passed}
 
 
+class Quota:
+    def __init__(self) -> None:
+        self.submitted, self.limit, self.name = 11, 4, "q"
+        self.api_key = "hunter2hunter2"
+
+    def left(self) -> int:
+        return self.limit - self.submitted if self.api_key else 0
+
+    @property
+    def is_used(self) -> bool:
+        return self.submitted > self.limit
+
+
+def waits_for_room(quota: Quota, gate: threading.Event) -> None:
+    if quota.is_used:
+        while quota.left() <= 0:
+            gate.wait(30)
+
+
+def test_what_a_method_in_a_condition_reads_is_shown() -> None:
+    gate = threading.Event()
+    [line, *_] = lines_of(started(waits_for_room, Quota(), gate), "gate.wait")
+    read = {"quota.limit": "4", "quota.submitted": "11"}
+    assert line["loop"]["values"] == {**read, "quota.api_key": "<redacted>"}, line
+    assert line["under"] == {"if": "quota.is_used", "values": {"quota.submitted": "11", "quota.limit": "4"}}
+    gate.set()
+
+
 def test_a_loop_is_around_its_own_condition(server: Server) -> None:
     def spins() -> None:
         while len(server.slots) < 9 and not server.open.wait(30):

@@ -330,6 +330,13 @@ def test_the_loop_of_a_caller_stands_below_its_line() -> None:
     )
 
 
+def test_the_condition_that_a_caller_is_under_stands_below_its_line() -> None:
+    caller = {**line(40, "self.save()"), "under": {"if": "loss < self.best", "values": {"loss": "5.5"}}}
+    found = verdict([waits(0, line(20, "dist.barrier()"), caller), driver()], seconds=20.0)
+    at = found.evidence.index(f"    called at {TRAIN}:40: self.save()")
+    assert found.evidence[at + 1] == "    under `if loss < self.best`  # loss = 5.5", found.evidence
+
+
 def test_the_loops_around_the_innermost_one_stand_below_it() -> None:
     def at(number: str) -> dict[str, Any]:
         batch = {"loop": "for batch in batches", "values": {"batch": f"[9] ({number})", "batches": "list of 4"}}

@@ -15,7 +15,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from . import keeps, passed_over, proxies, watched_files
+from . import keeps, passed_over, proxies, read_by, watched_files
 from .expressions import holds, look, nodes_of, short, tree_of, values
 from .expressions import known as is_known
 from .insides import attributes
@@ -109,8 +109,10 @@ def _told(loop: _Loop | None, frame: FrameType) -> Document | None:
 
 
 def _values(looked_at: list[ast.expr], frame: FrameType) -> dict[str, str]:
-    """What it looks at, of a file with whether that is there, of a URL with the proxy that is in the way."""
-    known = {**dict(values(looked_at, frame, MOST)), **proxies.said(looked_at, frame)}
+    """What it looks at, of a file with whether that is there, of a URL with the proxy that is in the way; of what it
+    calls what that reads.
+    """
+    known = {**dict(values(looked_at, frame, MOST)), **proxies.said(looked_at, frame), **read_by.said(looked_at, frame)}
     for text, there in watched_files.said(looked_at, frame).items():
         known[text] = f"{known[text]}, {there}" if text in known else there
     return known
@@ -248,7 +250,8 @@ def under(frame: FrameType) -> Document | None:
         found = node if any(each.lineno <= line <= (each.end_lineno or 0) for each in node.body) else found
     if found is None:
         return None
-    return {"if": short(ast.unparse(found.test), TEXT), "values": dict(values([found.test], frame, MOST))}
+    known = {**dict(values([found.test], frame, MOST)), **read_by.said([found.test], frame)}
+    return {"if": short(ast.unparse(found.test), TEXT), "values": known}
 
 
 def _innermost(

@@ -43,8 +43,8 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
 
     Of those that are in the program's code. `lines` begins with the innermost frame that is the program's; `values`
     is {text: value}; `loop` is the innermost one around the line, as `polls.around` has it, or None;
-    `endless` one that nothing in it ends, as `flags.endless` has it. The innermost line has `under`, the `if` around
-    it; `ends`, what could end its wait; `locals`, what its function keeps; `asking`, the loop that asks Ray, as
+    `under` the `if` around it; `endless` a loop that nothing in it ends, as `flags.endless` has it. The innermost line
+    has `ends`, what could end its wait; `locals`, what its function keeps; `asking`, the loop that asks Ray, as
     `polls.asking` has it; `met`, whether the predicate holds for which it waits; and `handles`, the exception in whose
     handler the thread is, as `caught.handled` has it.
     """
@@ -82,6 +82,7 @@ def _line(frame: FrameType) -> Document:
         "text": "" if found is None else scrub_start(short(ast.unparse(found), TEXT), TEXT, code=True),
         "values": {} if found is None else dict(values(_looked_at(found), frame, VALUES)),
         "loop": around(frame),
+        "under": under(frame),
         "endless": endless(frame),
         **({"signal": name} if (name := _signal(frame)) else {}),
     }
@@ -120,7 +121,7 @@ def _innermost_line(frame: FrameType, under_way: Mapping[str, FrameType]) -> Doc
     ends = counterparts.of(found, frame, under_way) if found is not None else None
     known = keeps.of_function(frame, line["values"])
     met = found is not None and _is_met(found, frame)
-    return {**line, "under": under(frame), "ends": ends, "locals": known, "asking": asking(frame), "met": met}
+    return {**line, "ends": ends, "locals": known, "asking": asking(frame), "met": met}
 
 
 def _is_met(waits: ast.stmt, frame: FrameType) -> bool:
