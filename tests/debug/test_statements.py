@@ -171,11 +171,12 @@ def waits_for_room(quota: Quota, gate: threading.Event) -> None:
 
 
 def test_what_a_method_in_a_condition_reads_is_shown() -> None:
-    gate = threading.Event()
-    [line, *_] = lines_of(started(waits_for_room, Quota(), gate), "gate.wait")
+    quota, gate = Quota(), threading.Event()
+    [line, *_] = lines_of(started(waits_for_room, quota, gate), "gate.wait")
     read = {"quota.limit": "4", "quota.submitted": "11"}
     assert line["loop"]["values"] == {**read, "quota.api_key": "<redacted>"}, line
     assert line["under"] == {"if": "quota.is_used", "values": {"quota.submitted": "11", "quota.limit": "4"}}
+    quota.limit = 99
     gate.set()
 
 
