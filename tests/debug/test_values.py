@@ -7,8 +7,10 @@ import collections
 import dataclasses
 import enum
 import json
+import multiprocessing
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -34,6 +36,7 @@ from devkit.debug.inworker.values import (
     redact,
     summarise,
 )
+from tests.debug.conftest import eventually
 
 
 class Hostile:
@@ -455,7 +458,7 @@ def test_what_has_much_inside_is_one_short_line() -> None:
         "lock": (held, "<lock locked>"),
         "condition": (threading.Condition(), "<Condition>"),
         "event of asyncio": (asyncio.Event(), "<Event not set>"),
-        "thread": (threading.Thread(name="loader"), "<Thread loader>"),
+        "thread": (threading.Thread(name="loader"), "<Thread loader, not started>"),
     }
     for name, (value, line) in lines.items():
         assert summarise(value) == line, name
@@ -474,6 +477,32 @@ def test_what_has_much_inside_is_one_short_line() -> None:
 
     assert summarise(score).startswith("<RemoteFunction ") and summarise(score).endswith("score>")
     assert summarise(Worker).startswith("<ActorClass(") and len(summarise(Worker)) < 40
+
+
+def test_threads_and_children_say_whether_they_have_ended() -> None:
+    gate = threading.Event()
+    thread = threading.Thread(target=gate.wait, name="loader")
+    thread.start()
+    assert summarise(thread) == "<Thread loader>"
+    gate.set()
+    thread.join()
+    assert summarise(thread) == "<Thread loader, ended>"
+    with subprocess.Popen([sys.executable, "-c", "input(); raise SystemExit(3)"], stdin=subprocess.PIPE) as child:
+        assert summarise(child) == "<Popen, running>" and child.stdin is not None
+        child.stdin.write(b"\n")
+        child.stdin.close()
+        eventually(lambda: "running" not in summarise(child), "its end", 20)
+        assert (
+            summarise(child) == "<Popen, ended with exit code 3>" and child.returncode is None
+        )  # it was not waited for
+        assert child.wait() == 3
+    grader = multiprocessing.get_context("spawn").Process(target=os.getpid)
+    assert summarise(grader) == "<SpawnProcess, not started>"
+    grader.start()
+    grader.kill()
+    eventually(lambda: "running" not in summarise(grader), "its end", 20)
+    assert summarise(grader) == "<SpawnProcess, ended by SIGKILL>"
+    grader.join()
 
 
 def test_a_reference_and_a_handle_are_short_and_tell_which() -> None:

@@ -6,6 +6,8 @@ methods written in C; no code of the program's runs.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -88,7 +90,42 @@ def _nothing(_value: Any) -> str:
 
 
 def _thread(value: Any) -> str:
-    return f" {_own(value, '_name')}"
+    known = getattr(sys.modules.get("threading"), "_active", {})
+    begun = _own(value, "_ident")
+    state = ", not started" if begun is None else "" if known.get(begun) is value else ", ended"
+    return f" {_own(value, '_name')}{state}"
+
+
+def _child(value: Any) -> str:
+    """Of `multiprocessing`."""
+    popen = _own(value, "_popen")
+    return ", not started" if popen is None else _ended(getattr(popen, "pid", 0), getattr(popen, "returncode", None))
+
+
+def _popen(value: Any) -> str:
+    return _ended(_own(value, "pid") or 0, _own(value, "returncode"))
+
+
+def _ended(pid: int, code: int | None) -> str:
+    """How a child of this process has ended, which stays to be waited for as it is."""
+    if code is None and pid > 0 and hasattr(os, "waitid"):
+        try:
+            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except OSError:  # somebody else's child, or one that was waited for
+            return ""
+        if found is None:
+            return ", running"
+        code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    if code is None:
+        return ""
+    return f", ended with exit code {code}" if code >= 0 else f", ended by {_signal(-code)}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _future(value: Any) -> str:
@@ -212,6 +249,11 @@ _LINES: dict[tuple[str, str], _Line] = {
     ("threading", "Semaphore"): _semaphore,
     ("threading", "BoundedSemaphore"): _semaphore,
     ("threading", "Thread"): _thread,
+    ("multiprocessing.context", "Process"): _child,
+    ("multiprocessing.context", "ForkProcess"): _child,
+    ("multiprocessing.context", "SpawnProcess"): _child,
+    ("multiprocessing.context", "ForkServerProcess"): _child,
+    ("subprocess", "Popen"): _popen,
     ("asyncio.locks", "Lock"): lambda value: " locked" if _own(value, "_locked") else " unlocked",
     ("asyncio.locks", "Event"): _event,
     ("asyncio.locks", "Condition"): _nothing,
