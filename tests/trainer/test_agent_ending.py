@@ -7,14 +7,16 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.debug.conftest import eventually
 from tests.pace import stretched
-from tests.trainer.runs import ROOT
+from tests.trainer.conftest import Words
+from tests.trainer.runs import AGENTS, DEADLINE_S, ROOT, main_ppo, marked, running, wait_until_gone
 
 GONE_S = stretched(20.0)
 RANK = r"""
@@ -118,3 +120,45 @@ def test_they_end_with_the_process_that_makes_them(tmp_path: Path, first: str, r
         if rank_too:
             process.kill()
         assert_all_end(stand)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(3 * DEADLINE_S)
+@pytest.mark.parametrize("killed", ["a rank", "the driver"])
+def test_nothing_is_left_of_a_run_that_is_killed(words: Words, tmp_path: Path, killed: str) -> None:
+    """While each environment stands in a step, with no deadline near."""
+    step = f"open(f'{tmp_path}/stands-{{os.getpid()}}', 'x'); time.sleep(1000)"
+    (tmp_path / "mine.py").write_text(f"{ENVIRONMENT.format(first='', step=step)}    def close(self): pass\n")
+    command = words(
+        *(f"agent.env={tmp_path}/mine.py:Env", "agent.episodes=16", "agent.val_episodes=0", "agent.max_turns=3"),
+        *("agent.max_turn_tokens=4", "agent.turn_timeout=1000", "data.train_batch_size=4"),
+        *("data.max_response_length=60", "actor_rollout_ref.actor.ppo_mini_batch_size=2"),
+        without=("data.train_files", "data.val_files"),
+    )
+    with running(main_ppo(command), tmp_path) as run:
+        paths = eventually(lambda: four(tmp_path.glob("stands-*")), "four that stand", DEADLINE_S)
+        stand = [int(path.name.rpartition("-")[2]) for path in paths]
+        assert set(stand) <= set(marked(run.mark))
+        if killed == "the driver":
+            run.process.kill()
+        else:
+            for pid in [pid for pid in marked(run.mark) if name_of(pid).startswith(RANK_NAMES)]:
+                os.kill(pid, signal.SIGKILL)
+        assert_all_end(stand)
+        run.wait()
+        assert wait_until_gone(run.mark, but=AGENTS) == []
+
+
+RANK_NAMES = ("ray::PPOWorker", "ray::generate")  # as Ray calls one that is at a call
+
+
+def four(paths: Iterable[Path]) -> list[Path] | None:
+    found = list(paths)
+    return found if len(found) == 4 else None
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:  # it ended meanwhile
+        return ""
