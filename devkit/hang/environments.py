@@ -26,6 +26,7 @@ def explain(found: Verdict, case: Case) -> Verdict:
 
     A wait that is known to have lasted for as long as is waited for such needs no longer look.
     """
+    case = replace(case, states=tuple(_remembered(case, state) for state in case.states))
     waiting = sorted((state for state in case.states if _oldest(state)), key=lambda each: -_age(each))
     engines = [state for state in case.states if state not in waiting and _engine(state)]
     said = [_told(case, state) for state in waiting[:MOST]] + [_told_engine(state) for state in engines[:MOST]]
@@ -35,6 +36,15 @@ def explain(found: Verdict, case: Case) -> Verdict:
         return found
     found = replace(found, sentence="; ".join([found.sentence, *said]))
     return _blamed(found, case, waiting[0]) if waiting else found
+
+
+def _remembered(case: Case, state: State) -> State:
+    """Of one that gave no answer this time, what it said before: its wait is not shorter by now."""
+    before = case.before.get(state.facts.id)
+    if state.facts.answers or state.facts.dead or before is None or not before.answers:
+        return state
+    known = replace(state.facts, environments=before.environments, engine=before.engine, searches=before.searches)
+    return replace(state, facts=known)
 
 
 def _blamed(found: Verdict, case: Case, state: State) -> Verdict:

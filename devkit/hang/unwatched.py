@@ -9,7 +9,8 @@ from dataclasses import replace
 from devkit.debug.dashboard import Dashboard
 from devkit.hang import resources
 from devkit.hang.facts import Sample
-from devkit.hang.gather import SAMPLE_SECONDS, Diagnosis, holders, tables
+from devkit.hang.gather import SAMPLE_SECONDS, Diagnosis
+from devkit.hang.tables import holders, tables
 
 NOT_IN_IT = "devkit is not in this job; started by devkit run, it would show where the processes wait"
 

@@ -333,11 +333,14 @@ def _in(state: State) -> str:
 
 
 def _members(members: Sequence[Who], everyone: Sequence[Who], pids: Mapping[Who, int]) -> str:
-    """Ranks by their numbers, others by how many there are of a role, a single one by its pid."""
-    ranked = [who for who in members if who.rank is not None]
+    """Ranks by their numbers, others by how many there are of a role, a single one by its pid.
+
+    The children of a rank have its number, and are no ranks.
+    """
+    ranked = [who for who in members if who.rank is not None and not who.role.startswith(CHILD)]
     parts = [name_members(ranked, everyone)] if ranked else []
-    others = sorted((who for who in members if who.rank is None), key=_role)
-    for role, found in groupby(others, key=_role):
+    others = sorted((who for who in members if who not in ranked), key=lambda who: (who.role, who.rank or 0))
+    for (role, _), found in groupby(others, key=lambda who: (who.role, who.rank)):
         same = list(found)
         pid = "" if role == "driver" else f"{',' * role.startswith(CHILD)} pid {pids[same[0]]}"
         parts.append(f"{label(same[0])}{pid}" if len(same) == 1 else several(len(same), label(same[0])))

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from devkit.debug import processes
-from devkit.hang.gather import on_this_machine
+from devkit.hang.tables import on_this_machine
 
 
 def test_where_a_raylet_writes_its_errors(tmp_path: Path) -> None:

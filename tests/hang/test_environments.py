@@ -255,3 +255,21 @@ def test_a_rank_tells_of_the_engine_that_it_waits_for(tmp_path: Any) -> None:
     assert found is not None and found.pop("seconds") >= 0 and found.pop("done") >= 1
     of = {"row": "row 1 of lake", "sample": 0, "turn": 2, "turns": 1, "limit": engine.timeout_s}
     assert found == {**of, "name": "sglang engine 0", "node_ip": "10.0.0.1", "pid": 81}
+
+
+def test_what_a_rank_said_before_it_fell_silent_is_not_forgotten() -> None:
+    """Of an engine that is frozen on a busy machine, whose rank answers one time and not the next."""
+    of = rank(engine=speaking())
+    mute = {key: value for key, value in of.items() if key != "facts"} | {"process": {"state": "S"}, "threads": []}
+    found = verdict([of, driver()], [mute, driver()], seconds=20.0)
+    assert "; Worker rank 0 waits for 5 turns of sglang engine 0 (pid 88 on 10.0.0.0), longest " in found.sentence
+
+
+def test_environments_of_a_rank_are_counted_and_no_ids_of_rays() -> None:
+    of = rank(waiting())
+    of["identity"]["worker_id"] = "0a1b"
+    others = [home(of, (GUESS, 25, "Guess.ask"), pid=pid) for pid in (77, 78)]
+    for each in others:
+        each["identity"]["rank"] = each["facts"]["rank"] = 0
+    page = "\n".join(verdict([of, *others, driver()], seconds=20.0).evidence)
+    assert "2 children of Worker[0]: " in page and of["identity"]["worker_id"] not in page, page

@@ -11,7 +11,8 @@ from devkit.debug.hub_file import no_hub
 from devkit.debug.rows import ActorRow, JobRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.errors import DevkitError
 from devkit.hang import unwatched
-from devkit.hang.gather import choose_job, holders, queued, unsent, without_arguments
+from devkit.hang.gather import choose_job
+from devkit.hang.tables import holders, queued, unsent, without_arguments
 from devkit.logs.run import choose
 from tests.debug.hub_fake import FakeHub, ps_document
 

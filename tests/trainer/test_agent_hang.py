@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from tests.hang.test_ray_own import SECONDS, devkit, started, verdict_of
 from tests.trainer.conftest import Words
 from tests.trainer.runs import DEADLINE_S, main_ppo
 from tests.trainer.search_stub import Stub, retriever
+from tests.trainer.stubbed import stub_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
 QUERY = "who waits"
@@ -72,7 +76,14 @@ def verdict(words: Words, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Of a run of that environment, which waits in the way `how` in its second step."""
     (tmp_path / "waits.py").write_text(WAITS)
 
-    def of(how: str, *changes: str, until: tuple[str, ...], **env: str) -> dict[str, Any]:
+    def of(
+        how: str,
+        *changes: str,
+        until: tuple[str, ...],
+        freezes: str = "",
+        then: Callable[[], object] = lambda: True,
+        **env: str,
+    ) -> dict[str, Any]:
         command = words(
             *(f"agent.env={tmp_path}/waits.py:Waits", f"agent.env_kwargs={{how:{how}}}", "agent.episodes=16"),
             *("agent.val_episodes=0", "agent.max_turns=3", "agent.max_turn_tokens=4", "data.train_batch_size=4"),
@@ -84,9 +95,38 @@ def verdict(words: Words, tmp_path: Path) -> Callable[..., dict[str, Any]]:
             environ = {**environment(folder), **env}
             with started(environ, folder, "--", *main_ppo(command)) as said:
                 eventually(lambda: "debugging job" in said.read_text(), said.read_text, SECONDS)
-                return verdict_of(partial(once_it_stands, environ), "--after", "3", until=until)
+                with frozen(environ, freezes, then, said):
+                    return verdict_of(partial(once_it_stands, environ), "--after", "3", until=until)
 
     return of
+
+
+@contextmanager
+def frozen(environ: dict[str, str], program: str, then: Callable[[], object], said: Path) -> Iterator[None]:
+    """Of the run with this environment, the processes that call themselves so; once `then` is true."""
+    stopped: list[int] = []
+    if program:
+        eventually(then, said.read_text, SECONDS)
+        stopped = eventually(lambda: called(program, environ["DEVKIT_HOME"]), said.read_text, SECONDS)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def called(program: str, home: str) -> list[int]:
+    """Pids of one run's processes, found by the folder that its devkit has to itself."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile
+            ours = f"DEVKIT_HOME={home}".encode() in (folder / "environ").read_bytes().split(b"\0")
+            if ours and (folder / "cmdline").read_bytes().startswith(program.encode()):
+                found.append(int(folder.name))
+    return found
 
 
 def once_it_stands(environ: dict[str, str], *options: str) -> tuple[int, str, str]:
@@ -113,3 +153,41 @@ def test_a_retriever_without_an_answer_is_named_with_its_node(
     asks = f"in Waits.searches: it asks the retriever at {slow.url} of node "
     found = verdict("searches", f"retriever.url={slow.url}", until=("no progress", asks, "retriever.timeout=500 s"))
     assert found["hang"] and found["culprit"]["line"] == line_of(f'search(["{QUERY}"])')
+
+
+ENGINE = (
+    *(f"{ROLLOUT}.name=sglang", f"{ROLLOUT}.tensor_model_parallel_size=1"),
+    *("algorithm.adv_estimator=rloo", f"{ROLLOUT}.n=2"),
+)
+TURNS = "PPOWorker rank 0 waits for 8 turns of sglang engine 0 (pid "
+
+
+def test_an_engine_that_says_nothing_is_named(verdict: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "hang").touch()
+    said = ("no progress", TURNS, "turn 1: it has said 0, and none for")
+    found = verdict("plays", *ENGINE, until=said, **stub_in(tmp_path))
+    assert found["hang"], found
+
+
+def test_an_engine_that_is_frozen_is_named(verdict: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "hang").touch()
+    found = verdict(
+        "plays",
+        *ENGINE,
+        until=("is frozen", TURNS),
+        freezes="ray::EngineServer",
+        then=(tmp_path / "generating").exists,
+        **stub_in(tmp_path),
+    )
+    assert (found["kind"], found["culprit"]["role"]) == ("frozen", "EngineServer"), found
+
+
+def test_a_retriever_of_the_run_that_is_frozen_is_named(verdict: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"id": "0", "contents": "\\"who\\"\\nwaits"}\n')
+    found = verdict(
+        "searches",
+        f"retriever.serve={tmp_path}/corpus.jsonl",
+        until=("is frozen", "it asks the retriever at http://"),
+        freezes="ray::RetrieverServer",
+    )
+    assert (found["kind"], found["culprit"]["role"]) == ("frozen", "RetrieverServer"), found

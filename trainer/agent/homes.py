@@ -211,6 +211,7 @@ class Houses:
         self._kind: Any = None
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
+        self._life: socket.socket | None = None  # while it is open, its processes live
         if source.built_in or not isolate:
             try:
                 self._kind = source.load()
@@ -254,15 +255,16 @@ class Houses:
 
     def _start(self) -> None:
         self._line, theirs = socket.socketpair()
+        self._life, ends = socket.socketpair()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # Ray and pytest add to it while running
         began = time.monotonic()
-        with theirs:
+        with theirs, ends:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(ends.fileno())],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), ends.fileno()],
                 env={**os.environ, **threads.ONE, "PYTHONPATH": path},
-                start_new_session=True,  # Ctrl-C is for the parent; this one ends with its line
+                start_new_session=True,  # Ctrl-C is for the parent; this one ends with it: `ending.py`
             )
         self._line.settimeout(self._limit_s)
         try:
@@ -293,13 +295,14 @@ class Houses:
 
     def close(self) -> None:
         """Ends the processes of all its environments."""
-        if self._line is not None:
-            self._line.close()
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        self._line = self._process = None
+        for line in (self._line, self._life):
+            if line is not None:
+                line.close()
+        self._line = self._life = self._process = None
 
 
 def again_and_again(houses: Houses) -> str:

@@ -1,10 +1,11 @@
 """What runs where a user's environments live: a process that loads their file once, and forks one for each of them.
 
-    python -c "from trainer.agent.inside import main; main()" FD
+    python -c "from trainer.agent.inside import main; main()" FD LIFE
 
 Messages are JSON behind their length. Over FD come first the source, then one descriptor per environment; over that
-one its calls. With a process each, one may hang, crash or leave without the others. Where the file has begun threads,
-which no fork has, each of those processes loads it by itself. Standard library only.
+one its calls. When the other end of LIFE is closed, all of this is killed (`ending.py`). With a process each, one may
+hang, crash or leave without the others. Where the file has begun threads, which no fork has, each of those processes
+loads it by itself. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any
 
-from trainer.agent import contract, threads
+from trainer.agent import contract, ending, threads
 from trainer.agent.source import CONSTRUCTOR, NoEnvironment, Source
 
 CLOSE_S = 5  # that an environment may take to close
@@ -60,7 +61,8 @@ def main() -> None:
     """The process that makes them. It ends, with all that came of it, when its parent does."""
     os.dup2(2, 1)  # what an environment prints is talk
     faulthandler.enable()
-    line = _line(int(sys.argv[1]))
+    line, life = map(_line, map(int, sys.argv[1:]))
+    ending.group_with(life)
     given = receive(line)
     source = Source(**given)
     try:
@@ -70,7 +72,7 @@ def main() -> None:
         return
     missed = threads.missed()
     send(line, {"missed": missed})
-    _serve(line, _spawning(given) if missed else _forking(kind, source))
+    _serve(line, _spawning(given, life) if missed else _forking(kind, source))
 
 
 def _serve(line: socket.socket, begin: Begin) -> None:
@@ -111,8 +113,10 @@ def _bury(alive: dict[int, socket.socket]) -> None:
 
 def _forking(kind: Any, source: Source) -> Begin:
     def begin(line: socket.socket, others: Iterable[socket.socket]) -> int:
+        parent = os.getpid()
         if pid := os.fork():
             return pid
+        ending.with_parent(parent)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for other in others:  # while this one held another's line, nobody would see that the other has ended
@@ -123,17 +127,17 @@ def _forking(kind: Any, source: Source) -> Begin:
     return begin
 
 
-def _spawning(given: dict[str, Any]) -> Begin:
+def _spawning(given: dict[str, Any], life: socket.socket) -> Begin:
     text = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this process
     text.write(json.dumps(given).encode())
     text.flush()
 
     def begin(line: socket.socket, others: Iterable[socket.socket]) -> int:
-        passed = (line.fileno(), text.fileno())
+        passed = (line.fileno(), text.fileno(), life.fileno())
         for descriptor in passed:
             os.set_inheritable(descriptor, True)
         try:
-            command = [sys.executable, "-P", "-c", _ALONE, *map(str, passed)]
+            command = [sys.executable, "-P", "-c", _ALONE, *map(str, passed), str(os.getpid())]
             return os.posix_spawn(sys.executable, command, os.environ)
         finally:
             for descriptor in passed:
@@ -145,7 +149,10 @@ def _spawning(given: dict[str, Any]) -> Begin:
 def alone() -> None:
     """A process that loads the file for one environment."""
     faulthandler.enable()
-    line, text = _line(int(sys.argv[1])), int(sys.argv[2])
+    descriptor, text, life, parent = map(int, sys.argv[1:])
+    ending.with_parent(parent)
+    line = _line(descriptor)
+    os.set_inheritable(life, False)  # kept open: it ends the group, also where the one that makes them has ended
     source = Source(**json.loads(os.pread(text, os.fstat(text).st_size, 0)))
     os.close(text)
     try:

@@ -1,0 +1,33 @@
+"""Samples of a job where Ray's dashboard has stopped answering, as it does on a head node that stands itself."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from devkit.debug.dashboard import Dashboard
+from devkit.hang.gather import Sampler, watch_until_decided
+from tests.debug.hub_fake import FakeHub
+from tests.hang.jobs import answer, simulated
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server whose callers are connected by the kernel and never answered."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def test_a_dashboard_that_no_longer_answers_costs_no_verdict(silent: socket.socket) -> None:
+    samples = iter([answer(simulated(4, 2), 100.0), answer(simulated(4, 2), 112.0)])
+    hub = FakeHub(hang=lambda **_: next(samples), crashes={"crashes": []}, stores={"time": 100.0, "stores": []})
+    with Dashboard(f"http://127.0.0.1:{silent.getsockname()[1]}", None, timeout=0.2) as dashboard:
+        found = watch_until_decided(Sampler(hub, dashboard, "02000000"), wait=lambda _: None)
+    assert found.verdict.hang and "rank 2 has not reached" in found.verdict.sentence
+    silent.settimeout(5.0)
+    silent.accept()[0].close()  # the first sample asked
+    silent.setblocking(False)
+    with pytest.raises(BlockingIOError):  # and the next ones did not wait for it again
+        silent.accept()
