@@ -31,7 +31,7 @@ SOUND: dict[str, dict[str, Any]] = {
         "identity": identity("w2"),
         "stops": [{**stop("w2"), "exception": RAISED, "breakpoints": ["b1"]}],
         "armed": {"b1": {"places": 1, "note": "", "hits": 2, "error": ""}},
-        "ended": [{"id": "w2-0", "why": "timeout"}],
+        "ended": [{"id": "w2-0", "why": "timeout"}, {"id": "w2-5", "why": "timeout", "stop": stop("w2", number=5)}],
     },
     "reply": {"type": "reply", "id": 7, "report": {"identity": identity("w2"), "stops": [], "armed": {}, "ended": []}},
     "doing": {"type": "doing", "time": 1.0, "frames": [{"file": "a.py", "line": 1, "function": "f"}]},

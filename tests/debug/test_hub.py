@@ -145,6 +145,19 @@ def test_a_stop_that_is_reported_right_behind_the_answer_to_a_breakpoint_is_not_
         assert [each["id"] for each in client.call("ps")["stops"]] == ["w1-1"]
 
 
+def test_a_stop_that_begins_and_ends_between_two_reports_is_among_those_that_ended(hub: RunningHub) -> None:
+    """As one with a time-out of a second does where the process gets little time."""
+    agent, over = FakeAgent(hub, identity("w1")), {"id": "w1-2", "why": "timeout", "stop": stop("w1", number=2)}
+    agent.report()
+    agent.report(ended=(over,))
+    with hub.client() as client:
+        [gone] = eventually(lambda: client.call("ps")["gone"])
+        assert (gone["id"], gone["reason"]) == ("w1-2", "timeout")
+        agent.report(stop("w1"), ended=(over,))  # it is said again, and is not another one
+        eventually(lambda: client.call("ps")["stops"])
+        assert len(client.call("ps")["gone"]) == 1
+
+
 def test_a_breakpoint_of_one_job_is_not_for_another(hub: RunningHub) -> None:
     other = FakeAgent(hub, identity("w1", job_id="02"))
     with hub.client() as client:

@@ -385,7 +385,9 @@ class Agent:
         return {**report, "caught": caught} if (caught := self.caught()) else report
 
     def _end(self, record: Any, why: str) -> None:
-        self._ended.append({"id": record.id, "why": ASKED_TO_EXIT if why == "exit" else why})
+        end = {"id": record.id, "why": ASKED_TO_EXIT if why == "exit" else why}
+        told = any(stop["id"] == record.id for stop in self._last.get("stops", ()))
+        self._ended.append(end if told else {**end, "stop": record.to_json()})  # over before the hub has heard of it
         self.wake()
 
     def send(self, document: Document) -> None:

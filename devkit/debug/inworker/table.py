@@ -35,6 +35,7 @@ class Worker:
     armed: Mapping[str, Document] = field(default_factory=dict)  # breakpoint -> {"places", "note", "hits"}
     connected: bool = True
     caught: tuple[Document, ...] = ()  # exceptions that the program has caught, where they are counted
+    ended: frozenset[str] | None = None  # stops of which its last report said that they had ended; None: there was none
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,20 @@ def reported(table: Table, worker_id: str, report: Document, now: float) -> Tabl
         return table
     whys = {end["id"]: end["why"] for end in report.get("ended", ())}
     still = {stop["id"] for stop in report["stops"]}
-    over = tuple(
-        Ended(stop, whys.get(stop["id"], "continued"), now) for stop in before.stops if stop["id"] not in still
-    )
+    standing = [stop for stop in before.stops if stop["id"] not in still]
+    over = tuple(Ended(stop, whys.get(stop["id"], "continued"), now) for stop in (*standing, *_unseen(before, report)))
     caught = tuple(report.get("caught", ()))
-    worker = Worker(report["identity"], tuple(report["stops"]), report["armed"], caught=caught)
+    worker = Worker(report["identity"], tuple(report["stops"]), report["armed"], caught=caught, ended=frozenset(whys))
     newer = _with_worker(table, worker_id, worker)
     open_still = table.resumed - {end.stop["id"] for end in over}
     return replace(newer, ended=(*table.ended, *over)[-ENDED_KEPT:], resumed=open_still)
+
+
+def _unseen(before: Worker, report: Document) -> list[Document]:
+    """Stops that began and ended between two reports: of a worker's first report it is not known which are new."""
+    known = {stop["id"] for stop in before.stops}
+    fresh = [end for end in report.get("ended", ()) if before.ended is not None and end["id"] not in before.ended]
+    return [end["stop"] for end in fresh if end.get("stop") and end["id"] not in known]
 
 
 def resumed(table: Table, stop_ids: Iterable[str]) -> Table:

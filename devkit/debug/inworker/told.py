@@ -34,7 +34,13 @@ def _report(document: Document) -> None:
         _kinds(each, {"places": int, "note": str, "hits": int, "error": str})
         _need(each, ("places",))
     _list(document.get("caught", []), _caught)
-    _list(document.get("ended", []), lambda each: _need(_kinds(each, {"id": str, "why": str}), ("id", "why")))
+    _list(document.get("ended", []), _end)
+
+
+def _end(document: Document) -> None:
+    _need(_kinds(document, {"id": str, "why": str}), ("id", "why"))
+    if "stop" in document:
+        _record(StopRecord, document["stop"])
 
 
 def _caught(document: Document) -> None:
