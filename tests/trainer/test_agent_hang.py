@@ -18,12 +18,13 @@ from tests.hang.test_ray_own import SECONDS, devkit, started, verdict_of
 from tests.trainer.conftest import Words
 from tests.trainer.runs import DEADLINE_S, main_ppo
 from tests.trainer.search_stub import Stub, retriever
-from tests.trainer.stubbed import stub_in
+from tests.trainer.stubbed import STUB, stub_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
 QUERY = "who waits"
 WAITS = f"""
-import time
+import os, signal, time
+import psutil
 from trainer.retrieval import here
 
 
@@ -45,6 +46,13 @@ class Waits:
         time.sleep(1000)
 
     def searches(self):
+        here().search(["{QUERY}"])
+
+    def freezes(self):
+        port = int(here().url.split(":")[2].partition("/")[0])
+        for each in psutil.net_connections("tcp"):
+            if each.status == "LISTEN" and each.laddr.port == port and each.pid:
+                os.kill(each.pid, signal.SIGSTOP)
         here().search(["{QUERY}"])
 
     def plays(self):
@@ -182,12 +190,18 @@ def test_an_engine_that_is_frozen_is_named(verdict: Callable[..., dict[str, Any]
     assert (found["kind"], found["culprit"]["role"]) == ("frozen", "EngineServer"), found
 
 
+def test_an_engine_that_stands_in_a_lock_is_named_with_its_line(
+    verdict: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "locked").touch()
+    stands = STUB / "sglang" / "__init__.py"
+    line = next(n for n, text in enumerate(stands.read_text().splitlines(), 1) if text.endswith("# @ stands"))
+    found = verdict("plays", *ENGINE, until=(TURNS, f"sglang/__init__.py:{line}"), **stub_in(tmp_path))
+    assert found["hang"] and (found["culprit"]["role"], found["culprit"]["line"]) == ("EngineServer", line), found
+
+
 def test_a_retriever_of_the_run_that_is_frozen_is_named(verdict: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text('{"id": "0", "contents": "\\"who\\"\\nwaits"}\n')
-    found = verdict(
-        "searches",
-        f"retriever.serve={tmp_path}/corpus.jsonl",
-        until=("is frozen", "it asks the retriever at http://"),
-        freezes="ray::RetrieverServer",
-    )
+    asks = "it asks the retriever at http://127.0.0.1:"
+    found = verdict("freezes", f"retriever.serve={tmp_path}/corpus.jsonl", until=("is frozen", asks))
     assert (found["kind"], found["culprit"]["role"]) == ("frozen", "RetrieverServer"), found
