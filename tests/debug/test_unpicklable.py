@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import pickle
 import threading
 from types import ModuleType
 from typing import Any
 
 import pytest
 from ray import cloudpickle as rays
-from ray.exceptions import UnserializableException
 
 from devkit.debug.crash_page import crash_page
 from devkit.debug.inworker import snapshot, unpicklable
@@ -106,83 +103,3 @@ def test_no_code_of_the_program_runs_and_an_end_is_found() -> None:
 def test_other_errors_have_none(job: ModuleType) -> None:
     assert unpicklable.way_of(ValueError("cannot pickle 'lock' object")) == ""
     assert unpicklable.way_of(TypeError("cannot pickle 'lock' object")) == "", "nobody has pickled anything"
-
-
-class ToolError(Exception):
-    """As people write them: pickle makes it again with one argument."""
-
-    def __init__(self, tool: str, code: int) -> None:
-        super().__init__(f"{tool} ended with {code}")
-
-
-class KeptError(ToolError):
-    def __reduce__(self) -> Any:
-        return KeptError, ("bash", 1)
-
-
-def test_why_an_exception_of_a_task_could_not_be_made_again() -> None:
-    def asks(name: str) -> BaseException:
-        """What Ray raises where a task's exception could not be read: it has the text of it."""
-        text = (
-            f"Failed to deserialize exception.\nOriginal exception:\nray::run()\n  File ...\n{name}: bash ended with 1"
-        )
-        with pytest.raises(UnserializableException) as caught:
-            raise UnserializableException(text)
-        return caught.value
-
-    why = unpicklable.remade(asks("test_unpicklable.ToolError"))
-    assert why == (
-        "ToolError is made again with the arguments that it passed to super().__init__, and its own __init__ wants 2: "
-        "tool, code; define a __reduce__ that returns all of them"
-    )
-    document = snapshot.take(asks("ToolError"), WHO, "actor", budget=5.0)
-    assert why in printed(crash_page(document, [], document["time"]))
-    assert unpicklable.remade(asks("KeptError")) == "" == unpicklable.remade(asks("UnknownError"))
-    assert unpicklable.remade(ToolError("bash", 1)) == "", "this one is here"
-
-
-class NamedError(Exception):
-    def __init__(self, message: str, *, status: int, hint: str = "") -> None:
-        super().__init__(message)
-
-
-class RateLimited(Exception):
-    def __init__(self, query: str, retry_after: float) -> None:
-        super().__init__(f"429 for {query}")
-
-
-class Reduced(RateLimited):
-    def __reduce__(self) -> Any:
-        return Reduced, ("q", 0.1)
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "is_told"),
-    [
-        (RateLimited("q", 0.1), "actor", True),
-        (RateLimited("q", 0.1), "driver", False),  # nobody awaits it
-        (Reduced("q", 0.1), "actor", False),
-        (NamedError("x", status=1), "task", True),
-        (ToolError("bash", 1), "task", True),
-        (ValueError("no"), "task", False),
-        (KeyError(), "task", False),
-        (OSError(2, "no such file", "/x"), "task", False),
-    ],
-)
-def test_one_that_is_lost_on_its_way_to_who_awaits_it_says_so_where_it_is_raised(
-    error: Exception, kind: str, is_told: bool
-) -> None:
-    with pytest.raises(type(error)) as caught:
-        raise error
-    found = str(snapshot.take(caught.value, WHO, kind, budget=5.0).get("remade"))
-    with contextlib.suppress(TypeError):  # what it is about
-        pickle.loads(pickle.dumps(error))
-        assert not is_told
-    wanted = f"in its place, which no `except {type(error).__name__}` catches; define a __reduce__ that returns all of"
-    assert (wanted in found) is is_told, found
-
-
-def test_what_is_wanted_by_name_is_told_too() -> None:
-    with pytest.raises(UnserializableException) as caught:
-        raise UnserializableException("Original exception:\nray::run()\nNamedError: bad")
-    assert "wants 2: message, status by name;" in unpicklable.remade(caught.value)

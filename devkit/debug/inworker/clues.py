@@ -12,8 +12,9 @@ from . import bygone, changed, dropped, kept_waiting, leftovers, masked, misfits
 from .identity import task_called
 from .lineage import awaited, chain_of
 from .redaction import scrub
+from .remade import lost_on_the_way, remade
 from .sources import is_users
-from .unpicklable import lost_on_the_way, remade, way_of
+from .unpicklable import way_of
 from .values import error_line
 from .words import say
 

@@ -20,9 +20,6 @@ MOST = 20_000  # parts that are looked at
 SECONDS = 0.2
 ITEMS = 200  # of one container
 _SAID = re.compile(r"cannot pickle '(?:[\w.]+\.)?(\w+)' object")
-_UNREAD = "UnserializableException"  # Ray's, in place of an exception that could not be unpickled
-_KIND = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
-_REMEDY = "define a __reduce__ that returns all of them"
 _HELPERS = ("dumps", "dump")
 
 
@@ -40,65 +37,6 @@ def way_of(error: BaseException) -> str:
             return way(sent[0], found[1])
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
     return ""
-
-
-def remade(error: BaseException) -> str:
-    """Why an exception that a task raised could not be made again here; empty where it is not that, or not known.
-
-    Ray has its text alone. Its class is looked for where the program names it: beside the code that has asked.
-    """
-    if type(error).__name__ != _UNREAD:
-        return ""
-    known = list(_globals(error))
-    named = (found[1].rpartition(".")[2] for line in reversed(str(error).splitlines()) if (found := _KIND.match(line)))
-    kinds = (each[name] for name in named for each in known if isinstance(each.get(name), type))
-    kind = next((each for each in kinds if issubclass(each, Exception)), None)
-    wanted, by_name = _wants(kind) if kind is not None else ((), ())
-    if kind is None or (len(wanted) < 2 and not by_name):  # the message is what nearly all pass on
-        return ""
-    return f"{_made_again(kind, wanted + by_name)}; {_REMEDY}"
-
-
-def lost_on_the_way(error: BaseException) -> str:
-    """Why nobody else can make this exception again; empty where nothing is known against that.
-
-    Who awaits the task gets an error of Ray's in its place, which no `except` of its class catches.
-    """
-    kind = type(error)
-    wanted, by_name = _wants(kind)
-    if not by_name and len(wanted) <= len(error.args):
-        return ""
-    instead = f"who awaits it gets an error of Ray's in its place, which no `except {kind.__name__}` catches"
-    return f"{_made_again(kind, wanted + by_name)}: {instead}; {_REMEDY}"
-
-
-def _made_again(kind: type, wanted: tuple[str, ...]) -> str:
-    return (
-        f"{kind.__name__} is made again with the arguments that it passed to super().__init__, and its own __init__ "
-        f"wants {len(wanted)}: {', '.join(wanted)}"
-    )
-
-
-def _wants(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the `__init__` of an exception's class has to be given, by place and by name; nothing where the class says
-    itself how it is pickled.
-    """
-    if kind.__reduce__ is not BaseException.__reduce__ or kind.__reduce_ex__ is not object.__reduce_ex__:
-        return (), ()
-    own: Any = next((each.__dict__["__init__"] for each in kind.__mro__ if "__init__" in each.__dict__), None)
-    if type(own) is not FunctionType:
-        return (), ()
-    code, defaults = own.__code__, own.__kwdefaults__ or {}
-    wanted = code.co_varnames[1 : code.co_argcount - len(own.__defaults__ or ())]
-    by_name = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    return wanted, tuple(f"{name} by name" for name in by_name if name not in defaults)
-
-
-def _globals(error: BaseException) -> Iterator[dict[str, Any]]:
-    traceback = error.__traceback__
-    while traceback is not None:
-        yield traceback.tb_frame.f_globals
-        traceback = traceback.tb_next
 
 
 def _sent(error: BaseException) -> tuple[Any] | None:
