@@ -136,7 +136,7 @@ def test_nothing_is_left_of_a_run_that_is_killed(words: Words, tmp_path: Path, k
         without=("data.train_files", "data.val_files"),
     )
     with running(main_ppo(command), tmp_path) as run:
-        paths = eventually(lambda: four(tmp_path.glob("stands-*")), "four that stand", DEADLINE_S)
+        paths = eventually(lambda: four(tmp_path.glob("stands-*")), lambda: run.text, DEADLINE_S)
         stand = [int(path.name.rpartition("-")[2]) for path in paths]
         assert set(stand) <= set(marked(run.mark))
         if killed == "the driver":

@@ -18,7 +18,7 @@ from tests.hang.test_ray_own import SECONDS, devkit, started, verdict_of
 from tests.trainer.conftest import Words
 from tests.trainer.runs import DEADLINE_S, main_ppo
 from tests.trainer.search_stub import Stub, retriever
-from tests.trainer.stubbed import STUB, stub_in
+from tests.trainer.stubbed import stub_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
 QUERY = "who waits"
@@ -188,16 +188,6 @@ def test_an_engine_that_is_frozen_is_named(verdict: Callable[..., dict[str, Any]
         **stub_in(tmp_path),
     )
     assert (found["kind"], found["culprit"]["role"]) == ("frozen", "EngineServer"), found
-
-
-def test_an_engine_that_stands_in_a_lock_is_named_with_its_line(
-    verdict: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    (tmp_path / "locked").touch()
-    stands = STUB / "sglang" / "__init__.py"
-    line = next(n for n, text in enumerate(stands.read_text().splitlines(), 1) if text.endswith("# @ stands"))
-    found = verdict("plays", *ENGINE, until=(TURNS, f"sglang/__init__.py:{line}"), **stub_in(tmp_path))
-    assert found["hang"] and (found["culprit"]["role"], found["culprit"]["line"]) == ("EngineServer", line), found
 
 
 def test_a_retriever_of_the_run_that_is_frozen_is_named(verdict: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

@@ -3,8 +3,7 @@
 A response is the prompt's last token, as often as it may be. STUB_SGLANG names a folder whose files say what to do:
 `slow` (seconds) delays the start, `broken` ends it with its text as the last error; while `hang` is there, prompts that
 begin with the token in it have no answer, all if none is in it. `generating` is there once one of these has come, and
-`nodes` has each part's node (Ray's id). While `locked` is there, a prompt stands in a lock, and the engine with it. No
-weights are taken while `stuck` is there.
+`nodes` has each part's node (Ray's id). No weights are taken while `stuck` is there.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Thread
 from typing import Any
 
 import ray
@@ -109,9 +108,6 @@ class Engine:
         if len(input_ids) > LONGEST:
             return {"meta_info": {"finish_reason": {"type": "abort", "message": "too long for the context"}}}
         await asyncio.sleep(0.01)
-        if (self._folder / "locked").exists():
-            (lock := Lock()).acquire()
-            lock.acquire()  # @ stands
         hang = self._folder / "hang"
         if hang.exists() and hang.read_text() in ("", str(input_ids[0])):
             (self._folder / "generating").touch()
