@@ -83,9 +83,10 @@ def test_a_named_file_runs_whole(project: pytest.Pytester, workers: str) -> None
     run(project, "--tier=quick", ".", workers).assert_outcomes(passed=2)
 
 
-def test_tests_that_wait_for_rays_have_one_worker_more_than_there_are_cores(project: pytest.Pytester) -> None:
+def test_tests_that_start_rays_have_as_many_workers_as_there_are_cores(project: pytest.Pytester) -> None:
+    """The cores are what is short there: with more workers trainers run beside each other, and are late."""
     project.makepyfile(test_it=THREE)
-    count = min(3, len(os.sched_getaffinity(0)) + 1)
+    count = min(3, len(os.sched_getaffinity(0)))
     done = run(project, "--tier=ray", "-nauto", "--maxprocesses=3")
     done.stdout.fnmatch_lines([f"created: {count}/{count} workers*"])
 

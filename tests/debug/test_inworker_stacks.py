@@ -19,6 +19,7 @@ import pytest
 from devkit.debug.inworker import progress, stacks
 from devkit.debug.inworker.documents import ThreadStack
 from tests import documents
+from tests.debug.conftest import eventually
 from tests.debug.parking_lot import Lot
 from tests.pace import stretched
 
@@ -193,7 +194,11 @@ def spied(pid: int) -> list[dict[str, Any]]:
 
 
 def test_py_spy_gives_the_same_shape(sleeper: int) -> None:
-    (thread,) = spied(sleeper)
+    def waiting() -> list[dict[str, Any]]:
+        """Once it is behind the line that has said that it is ready."""
+        return [each for each in spied(sleeper) if each["frames"][0]["line"] == 3]
+
+    (thread,) = eventually(waiting, "its third line", 20)
 
     assert [frame["function"] for frame in thread["frames"]] == ["waits", "<module>"]
     assert set(thread["frames"][0]) == {"file", "line", "function"} and thread["frames"][0]["line"] == 3

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import locks, polls, pools, primitives
+from devkit.debug.inworker import awaited, locks, polls, pools, primitives
 from devkit.debug.inworker.words import ASLEEP, READERS_TURN, UNREAD
 from tests.debug.conftest import eventually
 
@@ -408,6 +408,9 @@ def test_a_future_that_another_thread_has_completed_without_a_word_to_the_loop()
     answer.set_result(7)
     [found] = told()
     assert found["what"] == f"a future that is done ({primitives.UNHEARD})"
+    other = asyncio.new_event_loop()
+    assert awaited.is_asleep(loop) and not awaited.is_asleep(other)
+    other.close()
     loop.call_soon_threadsafe(lambda: None)
     assert asked.result(20) == 7 and told() == []
     loop.call_soon_threadsafe(loop.stop)

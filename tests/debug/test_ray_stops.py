@@ -188,7 +188,11 @@ def test_a_stop_with_a_time_out_ends_by_itself(scene: Stage, look: Look, cluster
     """On a busy machine it may be over before anybody looks: that it has been is listed, too."""
     pid = scene.do("p = Plain.remote(); ray.get(p.ping.remote())")
     [state] = cluster.json("break", look.at("ping", "@Plain"), "--timeout", "1", "--job", look.job)["breakpoints"]
-    eventually(lambda: look.state(state["id"])["armed"], "the breakpoint in the worker")
+
+    def lacks_it() -> bool:
+        return any(each["role"] == "Plain" for each in look.state(state["id"])["missing"])
+
+    eventually(lambda: not lacks_it(), "the breakpoint in every such actor")
     assert scene.do("ray.get(p.ping.remote())") == pid
 
     def ended() -> list[str]:

@@ -26,8 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """For `-n auto`, one more than there are cores where tests wait for Rays half of the time; None: as usual."""
-    return len(os.sched_getaffinity(0)) + 1 if config.option.tier == "ray" else None
+    """For `-n auto`, as many as there are cores where tests start Rays, which keep them at work; None: as usual."""
+    return len(os.sched_getaffinity(0)) if config.option.tier == "ray" else None
 
 
 def _file_of(config: pytest.Config, word: str) -> Path | None:

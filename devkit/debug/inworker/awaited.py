@@ -82,6 +82,17 @@ def of_as_completed(futures: Any) -> str:
     return f"concurrent.futures.as_completed, of which {_left(futures)} are not done"
 
 
+def is_asleep(loop: Any) -> bool:
+    """Whether an event loop of Python's waits for something that wakes it, with nothing that is ready to run."""
+    for frame in list(sys._current_frames().values()):
+        inner = os.path.basename(frame.f_code.co_filename) == "selectors.py"
+        outer = frame.f_back
+        if inner and outer is not None and outer.f_code.co_name == "_run_once" and outer.f_locals.get("self") is loop:
+            timeout = outer.f_locals.get("timeout")
+            return timeout is None or timeout > 0
+    return False
+
+
 def is_pythons(task: Any) -> bool:
     """Whether it is of asyncio's own class, whose methods may be called."""
     tasks = sys.modules.get("asyncio.tasks")

@@ -141,13 +141,13 @@ def _runs_a_loop(frame: FrameType) -> bool:
 
 
 def _unheard(future: Any) -> str:
-    """A future that is done ends the wait as soon as its loop looks, which it does not until something wakes it; one of
-    `asyncio.gather` when all of its own are done.
+    """A future that is done ends the wait as soon as its loop looks: one that sleeps does not until something wakes it,
+    and one that is awake is about to. A future of `asyncio.gather` when all of its own are done.
     """
     try:
         if type(future).__name__ == "_GatheringFuture":
             return told.of_tasks("asyncio.gather", list(future._children))
-        done = future is not None and future.done() is True
+        done = future is not None and future.done() is True and told.is_asleep(future.get_loop())
     except Exception:  # noqa: BLE001 - of somebody's own make
         return ""
     return f"a future that is done ({UNHEARD})" if done else ""

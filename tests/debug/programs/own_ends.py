@@ -41,14 +41,17 @@ class Client:
 @ray.remote(num_cpus=0)
 class Sender:
     def serve(self):
+        self.connected = threading.Event()
         self.server = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self.take, daemon=True).start()
         return self.server.getsockname()[1]
 
     def take(self):
         self.peer, _ = self.server.accept()
+        self.connected.set()
 
     def confirm(self):
+        self.connected.wait()
         self.peer.recv(1)
         return self.peer.recv(1)  # @confirms
 

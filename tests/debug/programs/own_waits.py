@@ -195,7 +195,7 @@ class Store:
             try:
                 return self.lookup(key)
             except KeyError:
-                time.sleep(30)  # @handles
+                time.sleep(300)  # @handles
 
 
 @ray.remote(num_cpus=0, max_concurrency=2)
