@@ -70,6 +70,9 @@ def test_garbage_is_collected_again_when_ray_has_ended(rays: SimpleNamespace, mo
     assert not gc.isenabled()
     tables.disconnect()
     assert gc.isenabled() and said == [True] and not vars(tables)
+    rays.disconnect()
+    core.watch(rays)  # it is begun again, though it had not ended
+    assert gc.isenabled() and not vars(tables)
     gc.disable()  # the program's own wish
     try:
         rays.disconnect()

@@ -64,22 +64,31 @@ def at_end(call: Callable[[], object]) -> None:
 
 def _collect_no_garbage() -> None:
     """Until `ray.shutdown` lets go of the tables of the cluster, which it does when it has let go of the core."""
-    tables = getattr(sys.modules.get("ray._private.state"), "state", None)
+    tables = _tables()
     if tables is None or not gc.isenabled() or "disconnect" in vars(tables):
         return
 
     def disconnect() -> None:
-        vars(tables).pop("disconnect", None)
-        gc.enable()
+        _collect_again()
         tables.disconnect()
 
     gc.disable()
     tables.disconnect = disconnect
 
 
+def _collect_again() -> None:
+    if (tables := _tables()) is not None and vars(tables).pop("disconnect", None) is not None:
+        gc.enable()
+
+
+def _tables() -> Any:
+    return getattr(sys.modules.get("ray._private.state"), "state", None)
+
+
 def watch(module: Any) -> None:
     """From now on, and again after each `ray.init`. `module` is `ray._private.worker`."""
     _core.is_open = True
+    _collect_again()  # an end that did not come to its own
     original = getattr(module, "disconnect", None)
     if original is None or hasattr(original, _MARK):  # a child without Ray, or here before
         return
