@@ -1,4 +1,5 @@
-"""What did not fit in the line that failed: a key, an index, ids beyond an embedding's rows, a file that was cut short.
+"""What did not fit in the line that failed: a key, an index, ids beyond an embedding's rows, what can only be read, a
+file that was cut short.
 
 Read from the frames as they are; none of the program's code is run.
 """
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
-from . import connected
+from . import connected, unwritable
 from .expressions import known, look, nodes_of, tree_of
 from .lineage import Place, places_of
 from .ports import command
@@ -34,7 +35,7 @@ _PLAIN = (str, int, float, bool)
 def said(error: BaseException) -> list[str]:
     """One line for each of what is known, the first of them being most of a cause."""
     places = places_of(error.__traceback__)
-    found = (line for look_at in (_ids, _keys, _files) for line in look_at(error, places))
+    found = (line for look_at in (_ids, _keys, unwritable.said, _files) for line in look_at(error, places))
     return list(dict.fromkeys(found))[:MOST]
 
 
