@@ -215,6 +215,8 @@ export interface CrashRecord {
   readonly supposed: boolean;
   /** of a SystemExit: what was being handled when the program left, with its place */
   readonly handled: string;
+  /** the key, index, ids, array or file that did not fit */
+  readonly misfits: readonly string[];
 }
 
 /** `devkit crashes`. */
