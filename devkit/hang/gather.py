@@ -114,7 +114,7 @@ class Sampler:
             if each.job_id == self.job:
                 at = Frame(each.file, each.line, each.function) if each.file else None
                 facts = (each.id, each.worker_id, each.role, each.rank, said(each), at, each.time, each.root, each.kind)
-                yield CrashFacts(*facts, misfit=next(iter(each.misfits), ""))
+                yield CrashFacts(*facts, misfit=str(next(iter(each.misfits), "")))
 
 
 def choose_job(hub: Hub, source: RowTables | None, wanted: str | None) -> str:

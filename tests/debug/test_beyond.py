@@ -139,6 +139,23 @@ def test_lists_and_what_is_like_them() -> None:
     assert told(last, []) == ["`rows` is empty"]
 
 
+def test_a_cause_is_looked_at_and_what_was_handled_is_not() -> None:
+    def wrapped(rows: Any, at: int) -> Any:
+        try:
+            return rows[at]
+        except IndexError as error:
+            raise RuntimeError("no such row") from error
+
+    def handled(rows: Any, at: int) -> Any:
+        try:
+            return rows[at]
+        except IndexError:
+            raise RuntimeError("something else")  # noqa: B904
+
+    assert told(wrapped, [1], 4) == ["`rows` has 1 item, and `at` is 4"]
+    assert told(handled, [1], 4) == []
+
+
 def test_nothing_is_said_of_what_is_not_known() -> None:
     def called(rows: Any) -> Any:
         return rows[len(rows)]

@@ -43,7 +43,8 @@ def said(error: BaseException, places: Iterable[Place]) -> Iterator[str]:
     if own is None or not is_users(own[0].f_code.co_filename):
         return  # a library's own list says little
     if found := _OUT.search(str(error)[:500]):
-        yield from _arrays(own, *map(int, found.groups()), least=0 if type(error) is RuntimeError else None)
+        index, dimension, size = map(int, found.groups())
+        yield from _arrays(own, index, dimension, size, is_from_the_end=type(error) is IndexError)
     elif type(error) is IndexError and own is there[0]:
         yield from _lists(own)
 
@@ -78,11 +79,11 @@ def _classes(given: Any) -> int:
 
 def _size(value: Any, dimension: int) -> int:
     """Of a tensor or an array; 0 of anything else, and of what has no such dimension."""
-    shape = tuple(value.shape) if isinstance(value, _kinds()) else ()
+    shape: tuple[Any, ...] = tuple(value.shape) if isinstance(value, _kinds()) else ()
     return int(shape[dimension]) if len(shape) > dimension else 0
 
 
-def _kinds() -> tuple[type, ...]:
+def _kinds() -> tuple[Any, ...]:
     named = (("torch", "Tensor"), ("numpy", "ndarray"))
     found = (getattr(sys.modules.get(module), name, None) for module, name in named)
     return tuple(each for each in found if isinstance(each, type))
@@ -165,10 +166,10 @@ def _way_to(module: Any, weight: Any) -> str | None:
 # ---- a tensor or an array of the program's line
 
 
-def _arrays(place: Place, index: int, dimension: int, size: int, least: int | None) -> Iterator[str]:
-    """`least`: of functions that do not count from the end, as `gather` does not."""
+def _arrays(place: Place, index: int, dimension: int, size: int, is_from_the_end: bool) -> Iterator[str]:
+    """`is_from_the_end`: whether negative indices count from there, as those of `gather` do not."""
     named = list(_named(*place))
-    first = -size if least is None else least
+    first = -size if is_from_the_end else 0
     indexed = [name for name, each in named if _size(each, dimension) == size and not _holds(each, index)]
     where = f"dimension {dimension}{f' of `{indexed[0]}`' if len(indexed) == 1 else ''}, which has {size}"
     for name, value in named:
@@ -208,7 +209,7 @@ def _lists(place: Place) -> Iterator[str]:
     for node in items_at(*place):
         owner, index = look(node.value, place[0]), _number(node.slice, place[0])
         if type(owner) in _SIZED and index is not None and not -len(owner) <= index < len(owner):
-            what = "characters" if type(owner) is str else "items"
+            what = f"{'character' if type(owner) is str else 'item'}{'s' * (len(owner) > 1)}"
             has = f"has {len(owner)} {what}" if len(owner) else "is empty"
             text = ast.unparse(node.slice)
             asked = f", and `{text}` is {index}" if text != str(index) else ""
