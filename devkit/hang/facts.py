@@ -361,6 +361,7 @@ class CrashFacts:
     time: float
     root: str | None
     kind: str = ""  # "exit": the end of a process
+    misfit: str = ""  # what did not fit in its line
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,8 @@ class Sampler:
         for each in all_crashes(self._hub):
             if each.job_id == self.job:
                 at = Frame(each.file, each.line, each.function) if each.file else None
-                yield CrashFacts(
-                    each.id, each.worker_id, each.role, each.rank, said(each), at, each.time, each.root, each.kind
-                )
+                facts = (each.id, each.worker_id, each.role, each.rank, said(each), at, each.time, each.root, each.kind)
+                yield CrashFacts(*facts, misfit=str(next(iter(each.misfits), "")))
 
 
 def choose_job(hub: Hub, source: RowTables | None, wanted: str | None) -> str:

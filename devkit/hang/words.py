@@ -271,7 +271,8 @@ def calls_in_ray(circle: Sequence[Link]) -> tuple[str, ...]:
 
 
 def crash(found: CrashFacts) -> str:
-    return f"crash {found.id}: {found.said}{at_frame(found.at)} (variables: devkit crashes show {found.id})"
+    why = f": {found.misfit}" if found.misfit else ""
+    return f"crash {found.id}: {found.said}{at_frame(found.at)}{why} (variables: devkit crashes show {found.id})"
 
 
 def recorded(found: Stuck) -> tuple[str, ...]:

@@ -325,14 +325,6 @@ def test_a_key_error_of_somebody_elses_making_says_nothing_of_this_lines_diction
     assert "misfits" not in told(caught.value)
 
 
-def test_ids_that_have_no_row_in_an_embedding() -> None:
-    torch = pytest.importorskip("torch")
-    with pytest.raises(IndexError) as caught:
-        torch.nn.Embedding(10, 2)(torch.tensor([[1, 12, -3]]))
-    [line] = told(caught.value)["misfits"]
-    assert line == "the embedding has 10 rows, and its ids go from -3 to 12: 2 of 3 have no row"
-
-
 def test_a_file_that_is_read_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(misfits, "SECONDS", 60.0)
     path = tmp_path / "step-8.json"

@@ -219,6 +219,9 @@ def test_a_rank_that_raised_is_told_with_its_line() -> None:
     crash = CrashFacts("c1", "Worker-1", "Worker", 1, "ValueError: bad", Frame(TRAIN, 70, "load"), NOW - 9, None)
     found = verdict([driver(), *waiting(0, 2), idle(1, 3)], crashes=[crash])
     is_about(found, "raised", 1, 70)
+    why = "the embedding `self.wte` has 8 rows, and its ids are 9: 1 of 1 have no row"
+    told = verdict([driver(), *waiting(0, 2), idle(1, 3)], crashes=[replace(crash, misfit=why)]).evidence[0]
+    assert told.endswith(f" in load: {why} (variables: devkit crashes show c1)"), told
     # but one that goes on after a crash is judged by what it does
     found = verdict([driver(), *waiting(0, 2), ABSENTEES["sleeps"][0]], crashes=[crash])
     is_about(found, "missing", 1, 41)

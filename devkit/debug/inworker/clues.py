@@ -98,7 +98,9 @@ def _late(failure: Failure) -> str:
 
 
 def _misfits(failure: Failure) -> list[str]:
-    return [] if failure.light else misfits.said(failure.error)
+    """Of what was raised and of its causes; what was being handled is another matter."""
+    errors = [] if failure.light else [each for link, each in chain_of(failure.error) if link != "context"]
+    return list(dict.fromkeys(line for each in errors for line in misfits.said(each)))[: misfits.MOST]
 
 
 def _changed(failure: Failure) -> list[str]:

@@ -234,7 +234,7 @@ class CrashDetails(TypedDict):
     remote: NotRequired[str]  # where another process raised it, which passed it on through a pool
     hidden: NotRequired[str]  # the exception that `raise ... from None` leaves out
     late: NotRequired[str]  # that it may have failed before its line
-    misfits: NotRequired[list[str]]  # the key, the index, the ids or the file that did not fit
+    misfits: NotRequired[list[str]]  # the key, index, ids, array or file that did not fit
     changed: NotRequired[list[str]]  # variables that may have been written to after the error
     remade: NotRequired[str]  # why an exception of a task could not be unpickled
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent

@@ -237,6 +237,14 @@ def _alike(value: Any) -> str:
     return f", each {numbers[0]:.6g}" if plain and len({str(each) for each in numbers}) == 1 else ""
 
 
+def items_at(frame: FrameType, line: int) -> Iterator[ast.Subscript]:
+    """The items, as `rows[at]`, that a line of a frame's file asks for."""
+    _, tree = tree_of(frame.f_code.co_filename)
+    for node in nodes_of(tree, ast.Subscript) if tree else ():
+        if node.lineno <= line <= (node.end_lineno or node.lineno):
+            yield node
+
+
 def look(node: ast.expr, frame: FrameType) -> Any:
     """The value of a name, of an attribute of an object itself or of its class, of an item; `_NONE` where none is."""
     if isinstance(node, ast.Name):
@@ -271,4 +279,4 @@ def _item(owner: Any, key: Any) -> Any:
     return _NONE
 
 
-__all__ = ["counts", "holds", "look", "nodes_of", "short", "told", "tree_of", "tries_of", "values"]
+__all__ = ["counts", "holds", "items_at", "look", "nodes_of", "short", "told", "tree_of", "tries_of", "values"]

@@ -1,4 +1,5 @@
-"""What did not fit in the line that failed: a key, an index, ids beyond an embedding's rows, a file that was cut short.
+"""What did not fit in the line that failed: a key, an index, ids beyond an embedding's rows, what can only be read, a
+file that was cut short.
 
 Read from the frames as they are; none of the program's code is run.
 """
@@ -8,14 +9,13 @@ from __future__ import annotations
 import ast
 import difflib
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
-from . import connected
-from .expressions import known, look, nodes_of, tree_of
+from . import beyond, connected, unwritable
+from .expressions import items_at, known, look
 from .lineage import Place, places_of
 from .ports import command
 from .sources import is_users
@@ -27,64 +27,31 @@ KEY = 60  # characters of one
 SECONDS = 0.3  # to look for who writes a file
 _READS = ("EOFError", "UnpicklingError", "BadZipFile", "JSONDecodeError", "SafetensorError", "ArrowInvalid")
 _TORCH_READS = ("PytorchStreamReader", "central directory", "unexpected EOF")
-_EMBEDDING = os.path.join("torch", "nn", "functional.py"), "embedding"
 _PLAIN = (str, int, float, bool)
 
 
 def said(error: BaseException) -> list[str]:
     """One line for each of what is known, the first of them being most of a cause."""
     places = places_of(error.__traceback__)
-    found = (line for look_at in (_ids, _keys, _files) for line in look_at(error, places))
+    found = (line for look_at in (beyond.said, _keys, unwritable.said, _files) for line in look_at(error, places))
     return list(dict.fromkeys(found))[:MOST]
 
 
-# ---- ids
-
-
-def _ids(_error: BaseException, places: Iterable[Place]) -> Iterator[str]:
-    """Ids on the host: of those on a device, nothing can be read after such an error."""
-    for frame, _ in places:
-        code = frame.f_code
-        if not code.co_filename.endswith(_EMBEDDING[0]) or code.co_name != _EMBEDDING[1]:
-            continue
-        ids, weight = frame.f_locals.get("input"), frame.f_locals.get("weight")
-        tensor = getattr(sys.modules.get("torch"), "Tensor", ())
-        if not isinstance(ids, tensor) or not isinstance(weight, tensor) or ids.device.type != "cpu" or not ids.numel():
-            continue
-        least, most, rows = int(ids.min()), int(ids.max()), int(weight.shape[0])
-        if least < 0 or most >= rows:
-            beyond = int(((ids < 0) | (ids >= rows)).sum())
-            go = f"the embedding has {rows} rows, and its ids go from {least} to {most}"
-            yield f"{go}: {beyond} of {ids.numel()} have no row"
-
-
-# ---- keys and indices
+# ---- keys
 
 
 def _keys(error: BaseException, places: Iterable[Place]) -> Iterator[str]:
-    if type(error) not in (KeyError, IndexError):
+    if type(error) is not KeyError or not error.args or type(error.args[0]) not in _PLAIN:
         return
     first = next(iter(places), None)
     if first is None or not is_users(first[0].f_code.co_filename):
         return  # a library's own dictionary says little
-    for node in _items_at(*first):
+    for node in items_at(*first):
         owner, key = look(node.value, first[0]), look(node.slice, first[0])
-        if type(error) is KeyError and type(owner) is dict and error.args and type(error.args[0]) in _PLAIN:
-            if len(owner) <= ITEMS and error.args[0] not in owner and (not known(key) or key == error.args[0]):
-                yield _no_key(ast.unparse(node.value), owner, error.args[0])
-        elif type(error) is IndexError and _is_beyond(owner, key):
-            yield f"`{ast.unparse(node.value)}` has {len(owner)} items, and `{ast.unparse(node.slice)}` is {key}"
-
-
-def _is_beyond(owner: Any, index: Any) -> bool:
-    return type(owner) in (list, tuple) and type(index) is int and not -len(owner) <= index < len(owner)
-
-
-def _items_at(frame: FrameType, line: int) -> Iterator[ast.Subscript]:
-    _, tree = tree_of(frame.f_code.co_filename)
-    for node in nodes_of(tree, ast.Subscript) if tree else ():
-        if node.lineno <= line <= (node.end_lineno or node.lineno):
-            yield node
+        if type(owner) is not dict or len(owner) > ITEMS or error.args[0] in owner:
+            continue
+        if not known(key) or key == error.args[0]:
+            yield _no_key(ast.unparse(node.value), owner, error.args[0])
 
 
 def _no_key(name: str, owner: dict[Any, Any], key: Any) -> str:

@@ -126,6 +126,7 @@ class CrashRecord(Record):
     waited: tuple[str, ...] = ()  # tasks whose results it asked for, where it was told of a death
     supposed: bool = False  # whether its root is supposed, by kind and time alone
     handled: str = ""  # of a SystemExit: what was being handled when the program left, with its place
+    misfits: tuple[str, ...] = ()  # the key, index, ids, array or file that did not fit
 
 
 def crash_of(document: Any) -> CrashRecord:

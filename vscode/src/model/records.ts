@@ -137,7 +137,7 @@ export interface CrashDetails {
   readonly hidden?: string;
   /** that it may have failed before its line */
   readonly late?: string;
-  /** the key, the index, the ids or the file that did not fit */
+  /** the key, index, ids, array or file that did not fit */
   readonly misfits?: readonly string[];
   /** variables that may have been written to after the error */
   readonly changed?: readonly string[];
@@ -215,6 +215,8 @@ export interface CrashRecord {
   readonly supposed: boolean;
   /** of a SystemExit: what was being handled when the program left, with its place */
   readonly handled: string;
+  /** the key, index, ids, array or file that did not fit */
+  readonly misfits: readonly string[];
 }
 
 /** `devkit crashes`. */

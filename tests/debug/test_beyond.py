@@ -1,0 +1,169 @@
+"""Indices that lead nowhere: which, how many of them, and how many rows, classes or items there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from devkit.debug.inworker import clues
+from devkit.debug.inworker.clues import Failure
+from tests.debug.test_snapshot import crash_of
+
+np = pytest.importorskip("numpy")
+torch = pytest.importorskip("torch")
+
+
+def told(call: Any, *arguments: Any) -> list[str]:
+    error = crash_of(call, *arguments)
+    assert type(error) in (IndexError, RuntimeError), error
+    found: list[str] = clues.found(Failure(error, "actor")).get("misfits", [])
+    return found
+
+
+# ---- torch's own functions
+
+
+class Policy:
+    def __init__(self) -> None:
+        self.model = torch.nn.Sequential(torch.nn.Embedding(10, 2), torch.nn.Linear(2, 5))
+        self.wpe = torch.nn.Embedding(4, 2)
+        self.inner = torch.nn.ModuleDict({"tokens": torch.nn.ModuleList([self.wpe])})
+
+    def forward(self, ids: Any) -> Any:
+        return self.model(ids)
+
+    def positions(self, ids: Any) -> Any:
+        at = torch.arange(ids.shape[-1])
+        return self.wpe(at)
+
+    def other(self, ids: Any) -> Any:
+        return torch.nn.Embedding(10, 2)(ids)
+
+    def loss(self, targets: Any) -> Any:
+        return torch.nn.functional.cross_entropy(torch.zeros(len(targets), 5), targets)
+
+
+def test_ids_that_have_no_row_in_an_embedding() -> None:
+    policy, ids = Policy(), torch.tensor([[1, 12, -3]])
+    said = "has 10 rows, and its ids go from -3 to 12: 2 of 3 have no row"
+    assert told(policy.forward, ids) == [f"the embedding `self.model[0]` {said}"]
+    assert told(policy.positions, torch.zeros(1, 6)) == [
+        "the embedding `self.wpe` has 4 rows, and its ids go from 0 to 5: 2 of 6 have no row"
+    ]
+    assert told(policy.other, ids) == [f"the embedding {said}"], "no name of the line leads to it"
+    assert told(torch.nn.functional.embedding_bag, ids, torch.zeros(10, 2)) == [f"the embedding {said}"]
+
+    def nested(model: Any) -> Any:
+        return model["tokens"][0](torch.tensor([7, 7]))
+
+    assert told(nested, policy.inner) == [
+        "the embedding `model.tokens[0]` has 4 rows, and its ids are all 7: 2 of 2 have no row"
+    ]
+
+
+def test_targets_that_are_no_class() -> None:
+    said = "the input has 5 classes, and its targets go from 1 to 7: 1 of 2 have none"
+    assert told(Policy().loss, torch.tensor([1, 7, -100])) == [said], "those at -100 are left out of the loss"
+    assert told(torch.nn.functional.nll_loss, torch.zeros(2, 5), torch.tensor([1, 7])) == [said]
+    assert told(torch.nn.CrossEntropyLoss(), torch.zeros(5), torch.tensor(-1)) == [
+        "the input has 5 classes, and its targets are -1: 1 of 1 have none"
+    ]
+
+
+# ---- tensors and arrays
+
+
+def item(x: Any, at: Any) -> Any:
+    return x[at + 1]
+
+
+def second(x: Any, at: Any) -> Any:
+    return x[0, at]
+
+
+def some(x: Any, at: Any) -> Any:
+    x[at] = 1.0
+
+
+def gather(x: Any, at: Any) -> Any:
+    return x.gather(dim=-1, index=at.unsqueeze(-1))
+
+
+def add(x: Any, at: Any) -> Any:
+    return x.index_add(0, at, torch.ones(len(at), 5))
+
+
+def along(x: Any, at: Any) -> Any:
+    return np.take_along_axis(x, at[:, None], 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "at", "said"),
+    [
+        (item, 6, "`x` has 4 in dimension 0, and `at + 1` is 7"),
+        (second, 9, "`x` has 5 in dimension 1, and `at` is 9"),
+        (some, [1, 12], "the indices in `at` go from 1 to 12: 1 of 2 are outside dimension 0 of `x`, which has 4"),
+        (some, [-9, -4, 3], "the indices in `at` go from -9 to 3: 1 of 3 are outside dimension 0 of `x`, which has 4"),
+    ],
+)
+@pytest.mark.parametrize("make", [torch.zeros, np.zeros])
+def test_an_index_of_a_tensor_or_an_array(call: Any, at: Any, said: str, make: Any) -> None:
+    x = make((4, 5))
+    indices = at if type(at) is int else torch.tensor(at) if make is torch.zeros else np.array(at)
+    assert told(call, x, indices) == [said]
+
+
+def test_functions_that_take_indices() -> None:
+    said = "the indices in `at` go from 1 to 7: 1 of 2 are outside dimension {} of `x`, which has {}"
+    assert told(gather, torch.zeros(2, 5), torch.tensor([1, 7])) == [said.format(1, 5)]
+    assert told(add, torch.zeros(6, 5), torch.tensor([1, 7])) == [said.format(0, 6)]
+    assert told(along, np.zeros((2, 5)), np.array([1, 7])) == [said.format(1, 5)]
+    below = "the indices in `at` go from -1 to 3: 1 of 2 are outside dimension 1 of `x`, which has 5"
+    assert told(gather, torch.zeros(2, 5), torch.tensor([-1, 3])) == [below], "gather does not count from the end"
+
+
+# ---- lists
+
+
+def test_lists_and_what_is_like_them() -> None:
+    def row(rows: Any, at: int) -> Any:
+        return rows[at - 1]
+
+    def last(rows: Any) -> Any:
+        return rows[-1]
+
+    assert told(row, [1, 2, 3], 9) == ["`rows` has 3 items, and `at - 1` is 8"]
+    assert told(row, "abc", 9) == ["`rows` has 3 characters, and `at - 1` is 8"]
+    assert told(row, range(4), 5) == ["`rows` has 4 items, and `at - 1` is 4"]
+    assert told(last, []) == ["`rows` is empty"]
+
+
+def test_a_cause_is_looked_at_and_what_was_handled_is_not() -> None:
+    def wrapped(rows: Any, at: int) -> Any:
+        try:
+            return rows[at]
+        except IndexError as error:
+            raise RuntimeError("no such row") from error
+
+    def handled(rows: Any, at: int) -> Any:
+        try:
+            return rows[at]
+        except IndexError:
+            raise RuntimeError("something else")  # noqa: B904
+
+    assert told(wrapped, [1], 4) == ["`rows` has 1 item, and `at` is 4"]
+    assert told(handled, [1], 4) == []
+
+
+def test_nothing_is_said_of_what_is_not_known() -> None:
+    def called(rows: Any) -> Any:
+        return rows[len(rows)]
+
+    def own(rows: Any) -> Any:
+        raise IndexError(f"index 7 is out of bounds for dimension 0 with size {len(rows)}")
+
+    class Rows(list[int]):
+        pass
+
+    assert told(called, [1]) == [] == told(own, torch.zeros(4)) == told(called, Rows([1]))
