@@ -69,6 +69,7 @@ class Monitored:
 
     def _at_raise(self, _code: CodeType, _offset: int, error: BaseException) -> None:
         frame = sys._getframe(1)
+        self._caught.asked_for(error, error.__traceback__)
         if isinstance(error, FLOW) or not self._is_mine(frame):
             return
         before = self._handled.pop(id(frame), None)
@@ -95,7 +96,7 @@ class Monitored:
             return
         self._goes_on(frame, error)
         if (keeper := kept_at(frame)) is not None and (found := flight(error, error.__traceback__)) is not None:
-            self._caught.add(found._replace(by=keeper))
+            self._caught.keep(id(error), found, keeper, frame)
 
     def _goes_on(self, frame: FrameType, error: BaseException) -> None:
         """It was handled by a `finally`, by an `except` for something else, or raised again."""

@@ -109,6 +109,7 @@ class Traced:
     def _came(self, frame: FrameType, error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, FLOW):
             return
+        self._caught.asked_for(error, trace)
         found = flight(error, trace)
         before = self._flying.pop(id(frame), None)
         if before is not None and not _goes_on(before, frame, error, trace):
@@ -129,7 +130,7 @@ class Traced:
         if instruction == _RETURN:
             self._caught.add(flying.flight)
         elif (keeper := kept_at(frame)) is not None:
-            self._caught.add(flying.flight._replace(by=keeper))
+            self._caught.keep(flying.error, flying.flight, keeper, frame)
 
 
 def _goes_on(before: _Flying, frame: FrameType, error: BaseException, trace: TracebackType | None) -> bool:

@@ -110,6 +110,24 @@ def in_a_future():
         pool.submit(inner, "k")
 
 
+async def keeps_in_tasks():
+    """Two of which nobody asks for the result, one that is asked for, and whose exception goes on."""
+
+    async def fails(call):
+        await asyncio.sleep(0)
+        call()
+
+    def other():
+        raise KeyError("m")
+
+    for _ in range(3):  # addresses are used again
+        await asyncio.gather(fails(lambda: inner("l")), fails(lambda: json.loads("{")), return_exceptions=True)
+    try:
+        await asyncio.create_task(fails(other))
+    except KeyError:
+        pass
+
+
 def ends_a_loop():
     try:
         next(iter([]))
@@ -141,9 +159,11 @@ if "count" in sys.argv:
     raising.count()
 for number, text in enumerate(sys.argv[1:]):
     kind, _, condition = text.partition(" if ")
-    if text not in ("count", "future"):
+    if text not in ("count", "future", "tasks"):
         raising.add(Breakpoint(f"b{number}", text, raises=kind, condition=condition))
 main()
+if "tasks" in sys.argv:
+    asyncio.run(keeps_in_tasks())
 if "future" in sys.argv:
     in_a_future()
 rows = sorted(raising.caught._rows.values(), key=lambda row: row.flight.key)
