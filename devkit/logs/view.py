@@ -45,6 +45,7 @@ CAUGHT = "errors that a program catches itself leave no crash: devkit run --coun
 CAUGHT_BY_IT = "the program caught these itself:"
 UNCOUNTED = "what the program caught in an except clause was not counted: devkit run --count-caught counts it"
 SWALLOWED = 5  # lines
+OURS = "DevkitWarning"
 
 
 def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
@@ -210,7 +211,8 @@ def warning_lines(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
     """One line each: it may say where the first number went wrong."""
     for each in given:
         more = f" and {len(each.roles) - 1} more" if len(each.roles) > 1 else ""
-        said = _short(redact.text(f"{each.kind}: {each.said}"))
+        said = redact.text(f"{each.kind}: {each.said}")
+        said = said if each.kind == OURS else _short(said)  # of ours, each word counts
         yield f"{short_path(each.file, cwd)}:{each.line}  {said} ({each.roles[0]}{more})"
 
 

@@ -200,6 +200,14 @@ def test_what_a_run_that_went_well_was_warned_of_is_told(alone: Path, capsys: py
     assert listed.endswith(f"\nthis was warned of:\n{line}") and "devkit hang" not in listed, listed
 
 
+def test_what_devkit_warned_of_in_the_driver_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = f"DevkitWarning: the actor 'rewards' {'was made before, ' * 9}at job.py:3"
+    private.write(alone / "devkit" / hub_place.DRIVERS_LOG.format(JOB), f"/job/c.py:35: {said}\n", 1)
+    kept_run(alone, code=0)
+    assert first_error.main(None) == 0
+    assert f"but this was warned of:\n  /job/c.py:35  {said} (driver)\n" in capsys.readouterr().out
+
+
 def test_what_a_run_that_went_well_caught_itself_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     by = {"file": "/job/reward.py", "line": 41, "function": "f"}
     caught = {"kind": "TypeError", "text": "no", "at": by, "by": by, "count": 384, "how": "any"}

@@ -125,7 +125,8 @@ def worker(rank: int, *caught: dict[str, Any]) -> dict[str, Any]:
 
 
 TASK = {"by": {"file": "/v/lib/python3.12/asyncio/__init__.py", "line": 0, "function": "Task"}}
-USUAL = (one(99, "Empty"), one(99, "TimeoutError"), one(99, "CancelledError"), one(99, "KeyError", "named"), one(9, "ValueError"))
+NOT_YET = (one(99, "Empty"), one(99, "TimeoutError"), one(99, "CancelledError"))
+USUAL = (*NOT_YET, one(99, "KeyError", "named"), one(9, "ValueError"))
 WELL = JobRow(job_id="01000000", status="SUCCEEDED", entrypoint="python w.py")
 
 
