@@ -28,6 +28,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         postmortem,
         reserve,
         signals,
+        stale_copies,
         unloaded,
     )
 
@@ -40,6 +41,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     unloaded.watch()
     copied_random.watch()
     found_actors.watch()
+    stale_copies.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()
