@@ -23,6 +23,7 @@ _COROUTINE = 0x80  # `inspect.CO_COROUTINE`, without loading that
 _FUTURES = "/concurrent/futures/thread.py"
 _RAYS_WRAPPER = "/ray/util/tracing/tracing_helper.py"
 TEXT = 160  # characters of a message
+TASK = "Task"  # of asyncio, as a place
 MOST_KEPT = 1000  # exceptions that Futures have
 MOST_TEXT = TEXT + LONGEST_SECRET  # that are kept: each exception that is raised comes here, and few are ever shown
 # Which Python itself uses to end a loop or a generator.
@@ -104,7 +105,7 @@ def is_tasks(frame: FrameType) -> bool:
 
 
 def task_place() -> Place:
-    return Place(str(sys.modules["asyncio"].__file__), 0, "Task")
+    return Place(str(sys.modules["asyncio"].__file__), 0, TASK)
 
 
 def is_pools(frame: FrameType | None) -> bool:
@@ -137,13 +138,14 @@ class _Row:
         self.flight, self.count, self.first, self.last = found, 0, now, now
         self._how: str | None = None
 
-    def how(self, count: int) -> str:
-        """As `swallowing` has it; nothing of what is rare."""
-        if count < LOOKED_AT:
+    def how(self, count: int, *, follows: bool) -> str:
+        """As `swallowing` has it; nothing of what is rare, or of what somebody may have asked a Future for."""
+        kind, by = self.flight.kind, self.flight.by
+        is_kept = not is_users(by.file)
+        if count < LOOKED_AT or (is_kept and not follows and by.function != TASK):
             return swallowing.UNKNOWN
         if self._how is None:
-            kind, by = self.flight.kind, self.flight.by
-            self._how = swallowing.handler(by.file, by.line, kind) if is_users(by.file) else swallowing.KEPT
+            self._how = swallowing.KEPT if is_kept else swallowing.handler(by.file, by.line, kind)
         return self._how
 
 
@@ -154,6 +156,7 @@ class Caught:
         """`on_new` is called when something is caught that was not before: the process may end soon."""
         self._on_new = on_new
         self._rows: dict[tuple[str, Place, Place], _Row] = {}
+        self.follows = False  # whether it would be told if somebody asked for what a Future keeps
         self._kept: dict[int, tuple[Flight, CodeType]] = {}  # by the exception's id: what somebody may still ask for
 
     def add(self, found: Flight) -> None:
@@ -171,18 +174,23 @@ class Caught:
         """It has left the program's outermost frame, and is in a Future. `error` is its id."""
         found = found._replace(by=keeper)
         self.add(found)
-        if is_pools(frame.f_back):  # which raises it once more itself, to catch it
-            return
         if len(self._kept) >= MOST_KEPT:
             self._kept.clear()
         self._kept[error] = found, frame.f_code
 
     def asked_for(self, error: BaseException, trace: TracebackType | None) -> None:
         """It is raised once more: if a Future had it, somebody has asked that."""
-        known = self._kept.pop(id(error), None) if self._kept else None
-        trace = trace.tb_next if known and trace else None
-        while trace is not None:  # addresses are used again: a new one has not come through the task into another frame
-            if known is not None and trace.tb_frame.f_code is known[1]:
+        if not self._kept:
+            return
+        self._ask(error, trace.tb_next if trace else None)
+        if isinstance(error, BaseExceptionGroup):  # of a group of tasks
+            for each in error.exceptions:
+                self._ask(each, each.__traceback__)
+
+    def _ask(self, error: BaseException, trace: TracebackType | None) -> None:
+        known = self._kept.pop(id(error), None)
+        while known and trace is not None:  # addresses are used again: a new one has not come out of that frame
+            if trace.tb_frame.f_code is known[1]:
                 self.take_back(known[0])
                 return
             trace = trace.tb_next
@@ -205,7 +213,7 @@ class Caught:
         fresh = {each.key: _Row(each, now) for each in handling if each.key not in self._rows}
         every = [(row, row.count + more[key]) for key, row in {**fresh, **self._rows}.items()]
         rows = sorted(((row, count) for row, count in every if count > 0), key=lambda each: -each[1])
-        told = [(row, count, row.how(count)) for row, count in rows]
+        told = [(row, count, row.how(count, follows=self.follows)) for row, count in rows]
         swallowed = [each for each in told[MOST_LISTED:] if each[2] in (swallowing.ANY, swallowing.KEPT)]
         return [
             {

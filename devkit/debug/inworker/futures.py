@@ -55,10 +55,15 @@ def _watch_gather(asyncio: Any, tell: Callable[[Flight], object]) -> None:
 def _given(done: Any, tell: Callable[[Flight], object]) -> None:
     """Exceptions among results, which the program may pass over."""
     from .caught import flight, task_place
+    from .swallowing import USUAL
 
     with suppress(Exception):  # keeps the program's loop going; the results are its own
         for each in () if done.cancelled() else done.result():
-            if isinstance(each, BaseException) and (found := flight(each, each.__traceback__)) is not None:
+            if (
+                isinstance(each, BaseException)
+                and type(each).__name__ not in USUAL
+                and (found := flight(each, each.__traceback__)) is not None
+            ):
                 tell(found._replace(by=task_place()))
 
 
