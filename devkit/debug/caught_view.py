@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from devkit.debug.crash_table import clip
+from devkit.debug.inworker import swallowing
 from devkit.debug.naming import Who, count, name_members, short_path
 
 MOST = 5  # lines
+MANY = 10  # times that a run has swallowed something, to be told when it has ended
 _KEEPERS = ("concurrent/futures/thread.py", "concurrent/futures/process.py")
+_TASK = "asyncio/__init__.py"
 MESSAGE = 60  # characters of an exception's message
 
 
@@ -28,10 +31,16 @@ class Row(NamedTuple):
 
     @property
     def where(self) -> str:
-        kept = any(file in self.by for file in _KEEPERS)  # for who asks for the result, if anybody does
-        how = f"kept in its future by {self.by}" if kept else f"caught at {self.by}"
-        caught = f"{how} · " if self.by != self.at else ""
-        return f"{caught}{name_members(self.members)}"
+        return f"{self.how} · {name_members(self.members)}" if self.how else name_members(self.members)
+
+    @property
+    def how(self) -> str:
+        """By whom it was caught; empty: where it was raised."""
+        if _TASK in self.by:
+            return "left in its asyncio task"
+        if any(file in self.by for file in _KEEPERS):  # for who asks for the result, if anybody does
+            return f"kept in its future by {self.by}"
+        return f"caught at {self.by}" if self.by != self.at else ""
 
 
 def rows(workers: Iterable[Mapping[str, Any]], cwd: str | None = None) -> list[Row]:
@@ -43,6 +52,36 @@ def rows(workers: Iterable[Mapping[str, Any]], cwd: str | None = None) -> list[R
             found.setdefault(key, []).append((Who.of({**worker, "id": f"pid {worker['pid']}"}), each))
     every = [_row(*key, members) for key, members in found.items()]
     return sorted(every, key=lambda row: -row.times)
+
+
+def swallowed(workers: Iterable[Mapping[str, Any]], cwd: str | None = None) -> list[Row]:
+    """What was caught many times, by a handler of whatever comes: nobody may have thought of that very error.
+
+    A handler that names it is a way of working, as is waiting for what has not come yet.
+    """
+    kept = [
+        {**worker, "caught": [each for each in worker["caught"] if _is_swallowed(each)]}
+        for worker in workers
+        if worker.get("caught")
+    ]
+    return [row for row in rows(kept, cwd) if row.times >= MANY]
+
+
+def _is_swallowed(caught: Mapping[str, Any]) -> bool:
+    return caught.get("how") in (swallowing.ANY, swallowing.KEPT) and caught["kind"] not in swallowing.USUAL
+
+
+def swallowed_line(row: Row) -> str:
+    """What a row says of a program that has ended.
+
+    >>> swallowed_line(Row(384, "TypeError: no", "a.py:3", "a.py:9", (Who("Reward", 1, "pid 7"),)))
+    '384 x TypeError: no, raised at a.py:3 and caught at a.py:9, which goes on (Reward rank 1)'
+    """
+    is_kept = row.how.startswith(("kept", "left"))  # and was not raised again, but there may be a look at it
+    how = f" and {row.how}" if is_kept else f" and {row.how or 'caught there'}, which goes on"
+    named = name_members(row.members)
+    role = f"{row.members[0].role} " if named.startswith("rank") else ""  # of them all
+    return f"{row.times} x {row.said}, raised at {row.at}{how} ({role}{named})"
 
 
 def _row(kind: str, at: str, by: str, members: list[tuple[Who, Mapping[str, Any]]]) -> Row:

@@ -2,6 +2,7 @@
 
     $DEVKIT_HOME/ended/<run>/run.json      which run it was, and how it ended
                              crashes/      its snapshots, as they lay among Ray's logs
+                             caught.json   what it caught itself
                              logs/         the ends of its workers' logs; of a run that went well, their warnings
 
 A run's name is the time of its end. Only this user can read it, and the oldest go when there are more than `KEPT_RUNS`.
@@ -27,7 +28,7 @@ from devkit.debug.runs import Run
 from devkit.errors import INTERRUPTED, DevkitError, NoJobError, UsageError
 from devkit.reading import json_of, record_of
 
-FOLDER, RUN_FILE, LOGS = "ended", "run.json", "logs"
+FOLDER, RUN_FILE, LOGS, CAUGHT = "ended", "run.json", "logs", "caught.json"
 KEPT_RUNS = 20
 NEAR_SECONDS = 3600.0  # a run that ended so long ago may still be meant
 LOG_BYTES = 256 * 1024  # of one log, its end
@@ -68,6 +69,14 @@ class EndedRun:
         said = crash.exception["message"]  # of `os._exit`, which nobody catches, it has the name
         is_exit = crash.kind == "driver" and crash.exception["type"] == "SystemExit" and not said.startswith("os.")
         return is_alone and self.code == 0 and is_exit
+
+    @property
+    def caught(self) -> Document:
+        """{"counted": whether that is all, "workers": who caught what}; {} where nothing is known."""
+        with suppress(OSError, ValueError):
+            found = json_of(private.read(self.folder / CAUGHT, OWN_RUN))
+            return found if isinstance(found, dict) else {}
+        return {}
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Of its workers' logs: names and texts."""
@@ -111,6 +120,12 @@ def keep(run: Run, command: Sequence[str], code: int, alone: Path | None = None)
 
 def _copy(logs: Path, ended: EndedRun) -> None:
     crashes = _copy_crashes(logs / hub_place.LOG_FOLDER / hub_place.CRASH_FOLDER, ended)
+    with suppress(OSError):  # there is none of a hub that was killed
+        told = private.read(logs / hub_place.LOG_FOLDER / hub_place.CAUGHT_FILE.format(ended.job_id), 1)
+        private.write(ended.folder / CAUGHT, told, OWN_RUN)
+    with suppress(OSError):  # devkit has warned of nothing there
+        drivers = hub_place.DRIVERS_LOG.format(ended.job_id)
+        private.write(ended.folder / LOGS / drivers, private.read(logs / hub_place.LOG_FOLDER / drivers, 1), OWN_LOGS)
     whole = bool(ended.code or crashes)
     for path in sorted(logs.glob(f"worker-*-{ended.job_id}-*{'' if whole else '.err'}"))[:MOST_LOGS]:
         with suppress(OSError):  # removed meanwhile, or another user's

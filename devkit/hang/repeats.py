@@ -19,6 +19,7 @@ from devkit.hang.states import State
 
 LEAST = 3  # times: once or twice may be an accident
 MOST = 3  # lines of evidence for what is caught
+TASK, LEFT = "Task", ", left in its asyncio task"  # what keeps an exception that nobody has asked for
 _JUDGED = re.compile(r"^(no hang( seen in [^:]*)?|cannot tell): ")
 _EXPLAINED: tuple[Kind, ...] = ("stuck", "idle")  # verdicts that rest on nothing but a wait
 
@@ -80,7 +81,8 @@ class Swallowed(NamedTuple):
     def said(self) -> str:
         each = self.caught
         times = f"{each.count} times in {words.span(each.seconds)}"
-        where = f"{words.at_frame(each.at)}, caught{words.at_frame(each.by)}"
+        by = LEFT if each.by.function == TASK else f", caught{words.at_frame(each.by)}"
+        where = f"{words.at_frame(each.at)}{by}"
         return f"{words.name(self.state)} catches the same error again and again, {times}: {each.said}{where}"
 
     @property
@@ -88,6 +90,7 @@ class Swallowed(NamedTuple):
         each = self.caught
         times = "once" if each.count == 1 else f"{each.count} times"
         kept = ", kept by its Future, which nobody asks" if is_library(each.by.file) else ""
+        kept = LEFT if kept and each.by.function == TASK else kept
         by = f", caught{words.at_frame(each.by)}" if each.by != each.at and not kept else kept
         return f"{words.name(self.state)} has caught {each.said} {times}{words.at_frame(each.at)}{by}"
 

@@ -60,12 +60,20 @@ class Left:
     actors: tuple[ActorRow, ...] = ()
     workers: tuple[WorkerRow, ...] = ()
     crashes: tuple[Mapping[str, Any], ...] = ()  # devkit's snapshots in full
+    caught: tuple[Mapping[str, Any], ...] = ()  # its processes that have caught something, as `ps` has them
+    is_uncounted: bool = False  # what it caught is known to be counted in part at most
 
 
 def collect(
-    dashboard: Dashboard, job: JobRow, crashes: Sequence[Mapping[str, Any]] = (), missed: tuple[str, ...] = ()
+    dashboard: Dashboard,
+    job: JobRow,
+    crashes: Sequence[Mapping[str, Any]] = (),
+    missed: tuple[str, ...] = (),
+    caught: Sequence[Mapping[str, Any]] = (),
 ) -> Left:
-    """`crashes` are devkit's snapshots of this job, where it had devkit in it; `missed`: what could not be had."""
+    """`crashes` are devkit's snapshots of this job, where it had devkit in it, and `caught` is what its processes have
+    caught; `missed`: what could not be had.
+    """
     nodes = dashboard.nodes()
     ips = {node.node_id: node.node_ip for node in nodes}
     of_job = (("job_id", "=", job.job_id),) if job.job_id else ()
@@ -89,7 +97,9 @@ def collect(
     ]
     events += word_on(job) if job.submission_id or not events else ()  # else it only says that the others were
     roles = {row.pid: row.class_name for row in actors if row.pid}
-    return Left(job, tuple(_named(events, roles)), files, notes, nodes, tasks, actors, workers, tuple(crashes))
+    return Left(
+        job, tuple(_named(events, roles)), files, notes, nodes, tasks, actors, workers, tuple(crashes), tuple(caught)
+    )
 
 
 def of_ended(run: EndedRun) -> Left:
@@ -101,7 +111,10 @@ def of_ended(run: EndedRun) -> Left:
     told = [of_crash(each) for each in found if not _is_outlived(each, job)]
     events = [*told, *(event for file in files for event in of_log(file))]
     events += () if events else word_on(job)
-    return Left(job, tuple(_named(events, {})), files, missed, crashes=found)
+    caught = run.caught
+    workers = tuple(each for each in caught.get("workers", ()) if isinstance(each, dict) and each.get("caught"))
+    uncounted = caught.get("counted") is False
+    return Left(job, tuple(_named(events, {})), files, missed, crashes=found, caught=workers, is_uncounted=uncounted)
 
 
 def _is_outlived(crash: Mapping[str, Any], job: JobRow) -> bool:

@@ -46,6 +46,16 @@ class GivenWarning(TypedDict):
     who: list[str]  # roles and pids
 
 
+class SwallowedError(TypedDict):
+    """What the program raised and caught itself many times, by a handler of whatever comes."""
+
+    said: str  # its type and message, the last time
+    count: int  # at least: as far as the processes told before they ended
+    at: str  # FILE:LINE that raised it
+    by: str  # FILE:LINE, in the function that caught it, from which it came; or of who keeps it
+    who: list[str]
+
+
 class FirstErrorDocument(TypedDict):
     """`devkit logs --first-error`."""
 
@@ -59,5 +69,6 @@ class FirstErrorDocument(TypedDict):
     logged: list[ErrorCause]  # in logs of workers alone: the program has caught it, and may have got over it
     ended: ErrorCause | None  # what the driver failed by, if that is another error than the cause and its others
     warned: list[GivenWarning]  # in any process of the job
+    caught: list[SwallowedError]  # the most frequent first
     notes: list[str]  # what could not be read
     bundle: str  # the file that was written; empty: none

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def main(
     with cluster.dashboard() as dashboard:
         row = choose(dashboard, job)
         known = _of_hub(cluster, row, with_stacks=bundle is not None)
-        left = collect(dashboard, row, known.crashes, known.missed)
+        left = collect(dashboard, row, known.crashes, known.missed, known.caught)
         version = dashboard.version().ray_version if bundle is not None else ""
     code = _tell(Material(left, version, known.stacks), bundle, json)
     if job is None:
@@ -94,6 +95,7 @@ class Known:
     crashes: tuple[Mapping[str, Any], ...] = ()  # snapshots in full
     stacks: Any = None  # while the job lives
     missed: tuple[str, ...] = ()  # what could not be had, and why
+    caught: tuple[Mapping[str, Any], ...] = ()  # processes that have caught something
 
 
 def _of_hub(cluster: ClusterAddress, row: JobRow, with_stacks: bool) -> Known:
@@ -114,7 +116,10 @@ def _of_hub(cluster: ClusterAddress, row: JobRow, with_stacks: bool) -> Known:
 
 def _snapshots(hub: Hub, row: JobRow) -> Known:
     found, missed = snapshots(hub, row.job_id, SETTLE_SECONDS)
-    return Known(found, missed=missed)
+    caught: tuple[Mapping[str, Any], ...] = ()
+    with suppress(DevkitError):  # an older hub keeps none
+        caught = tuple(hub.call("caught", job_id=row.job_id, timeout=HUB_SECONDS)["workers"]) if row.job_id else ()
+    return Known(found, missed=missed, caught=caught)
 
 
 def _plain(left: Left, found: FirstError) -> str:

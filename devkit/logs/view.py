@@ -9,13 +9,14 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from devkit.debug import caught_view
 from devkit.debug.briefly import is_unpickled
 from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_page import told_of
 from devkit.debug.crash_table import left_for
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.words import BY_SIGTERM
-from devkit.debug.naming import count, is_library, short_path, short_places
+from devkit.debug.naming import count, is_library, label, short_path, short_places
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
 from devkit.logs.collect import Left, title
@@ -23,7 +24,7 @@ from devkit.logs.events import SIGNALS
 from devkit.logs.order import AGAIN, LATER, SAME, UNTIMED, WITHIN, FirstError, Followed, Problem, called
 from devkit.logs.order import CAUGHT as OUTLIVED
 from devkit.logs.parse import own_frame
-from devkit.logs.records import ErrorCause, FirstErrorDocument
+from devkit.logs.records import ErrorCause, FirstErrorDocument, SwallowedError
 from devkit.logs.warned import Warned, warned
 from devkit.palette import CAUTION
 
@@ -41,6 +42,10 @@ SOON = 0.1  # seconds
 QUOTED = 100  # characters of one error in another
 PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
+CAUGHT_BY_IT = "the program caught these itself:"
+UNCOUNTED = "what the program caught in an except clause was not counted: devkit run --count-caught counts it"
+SWALLOWED = 5  # lines
+OURS = "DevkitWarning"
 
 
 def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
@@ -49,19 +54,14 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
 
     head, found = redact.text(title(left.job)), _without_secrets(found)
     if found.cause is None:
-        given = warned(left.files)
-        lines = [
-            Text(f"no error was found in {head}{f', but {warnings_heading(given)}' if given else ''}", style="bold")
-        ]
-        lines += [Text(f"  {line}", "dim") for line in warning_lines(given, cwd)]
-        return Text("\n").join([*lines, *_notes(left)])
+        return Text("\n").join([*_without_error(left, head, cwd), *_notes(left)])
     heading = "no error was found" if _is_end_alone(found.cause) else "first error"
     lines = [Text(head, style="dim"), Text(), *_cause(left, found.cause, heading, cwd)]
     if left.job.is_untold:
         lines += [Text(), Text("its driver has ended; Ray does not record how", "dim")]
     elif left.job.status == "SUCCEEDED":
         lines += [Text(), Text("the job succeeded because its driver exited without an error", "dim")]
-    lines += _doubts(found, found.cause) if heading == "first error" else ()
+    lines += _doubts(left, found, found.cause) if heading == "first error" else ()
     for other in found.others[:OTHERS]:
         lines += [Text(), *_cause(left, other, _how_near(found.cause, other), cwd)]
     if more := found.others[OTHERS:]:
@@ -70,6 +70,8 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         heading = "later, in its driver" if left.job.status == "SUCCEEDED" else "its driver failed by"
         lines += [Text(), *_cause(left, found.ended, heading, cwd)]
     lines += [*_followed(found.followed, others=bool(found.others or found.ended)), *_logged(found, cwd)]
+    if caught := list(_swallowed(left, cwd)):
+        lines += [Text(), Text(CAUGHT_BY_IT), *caught]
     if given := warned(left.files):
         lines += [
             Text(),
@@ -79,7 +81,33 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
     return Text("\n").join([*lines, *_notes(left)])
 
 
-def _doubts(found: FirstError, cause: Problem) -> Iterator[Text]:
+def _without_error(left: Left, head: str, cwd: str | None) -> Iterator[Text]:
+    """What it was warned of, and what it caught itself: that may be the error that was not found."""
+    from rich.text import Text
+
+    given, caught = warned(left.files), list(_swallowed(left, cwd))
+    told = warnings_heading(given) if given else CAUGHT_BY_IT if caught else ""
+    yield Text(f"no error was found in {head}{f', but {told}' if told else ''}", style="bold")
+    yield from (Text(f"  {line}", "dim") for line in warning_lines(given, cwd))
+    if given and caught:
+        yield Text(CAUGHT_BY_IT)
+    yield from caught
+    if left.is_uncounted:
+        yield Text(UNCOUNTED, "dim")
+
+
+def _swallowed(left: Left, cwd: str | None) -> Iterator[Text]:
+    """The lines of the program's own that raised what was swallowed, the most frequent first."""
+    from rich.text import Text
+
+    found = caught_view.swallowed(left.caught, cwd)
+    for row in found[:SWALLOWED]:
+        yield Text(f"  {redact.text(caught_view.swallowed_line(row))}", "dim")
+    if len(found) > SWALLOWED:
+        yield Text(f"  and {count(len(found) - SWALLOWED, 'other line')}: see --json", "dim")
+
+
+def _doubts(left: Left, found: FirstError, cause: Problem) -> Iterator[Text]:
     """What may have been before it, and has left no trace."""
     from rich.text import Text
 
@@ -88,7 +116,7 @@ def _doubts(found: FirstError, cause: Problem) -> Iterator[Text]:
         yield from (Text(), Text(word, style=CAUTION))
     # A driver may have caught what went wrong before, somewhere else.
     is_signal = any(name in cause.best.raised.message for name in (BY_SIGTERM, *SIGNALS))
-    if cause.role == DRIVER and not found.others and not is_signal:
+    if cause.role == DRIVER and not found.others and not is_signal and not caught_view.swallowed(left.caught):
         yield from (Text(), Text(CAUGHT, "dim"))
 
 
@@ -183,7 +211,8 @@ def warning_lines(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
     """One line each: it may say where the first number went wrong."""
     for each in given:
         more = f" and {len(each.roles) - 1} more" if len(each.roles) > 1 else ""
-        said = _short(redact.text(f"{each.kind}: {each.said}"))
+        said = redact.text(f"{each.kind}: {each.said}")
+        said = said if each.kind == OURS else _short(said)  # of ours, each word counts
         yield f"{short_path(each.file, cwd)}:{each.line}  {said} ({each.roles[0]}{more})"
 
 
@@ -322,8 +351,19 @@ def record(left: Left, found: FirstError, bundle: str = "") -> FirstErrorDocumen
             }
             for each in warned(left.files)
         ],
+        "caught": [_caught_record(row) for row in caught_view.swallowed(left.caught)],
         "notes": [redact.text(note) for note in left.notes],
         "bundle": bundle,
+    }
+
+
+def _caught_record(row: caught_view.Row) -> SwallowedError:
+    return {
+        "said": redact.text(row.said),
+        "count": row.times,
+        "at": row.at,
+        "by": row.by,
+        "who": [label(each) for each in row.members],
     }
 
 

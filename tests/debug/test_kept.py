@@ -14,7 +14,7 @@ import pytest
 from devkit.debug import crashes, kept, launch
 from devkit.debug.address import resolve
 from devkit.debug.hub_file import HubPlace
-from devkit.debug.inworker import crash_files
+from devkit.debug.inworker import crash_files, hub_place, private
 from devkit.debug.runs import Run
 from devkit.errors import FailedError, NoJobError, UnreachableError, UsageError
 from devkit.logs import run as first_error
@@ -198,6 +198,27 @@ def test_what_a_run_that_went_well_was_warned_of_is_told(alone: Path, capsys: py
     line = "  /job/c.py:35  UserWarning: The given NumPy array is not writable (Scorer pid 4001)\n"
     assert f"but this was warned of:\n{line}" in told and "of Ray's" not in told, told
     assert listed.endswith(f"\nthis was warned of:\n{line}") and "devkit hang" not in listed, listed
+
+
+def test_what_devkit_warned_of_in_the_driver_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = f"DevkitWarning: the actor 'rewards' {'was made before, ' * 9}at job.py:3"
+    private.write(alone / "devkit" / hub_place.DRIVERS_LOG.format(JOB), f"/job/c.py:35: {said}\n", 1)
+    kept_run(alone, code=0)
+    assert first_error.main(None) == 0
+    assert f"but this was warned of:\n  /job/c.py:35  {said} (driver)\n" in capsys.readouterr().out
+
+
+def test_what_a_run_that_went_well_caught_itself_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    by = {"file": "/job/reward.py", "line": 41, "function": "f"}
+    caught = {"kind": "TypeError", "text": "no", "at": by, "by": by, "count": 384, "how": "any"}
+    worker = {"pid": 7, "worker_id": "w", "job_id": JOB, "role": "Reward", "rank": None, "caught": [caught]}
+    path = alone / "devkit" / hub_place.CAUGHT_FILE.format(JOB)
+    private.write(path, json.dumps({"counted": False, "workers": [worker]}), 1)
+    run = kept_run(alone, code=0)
+    assert run.caught["workers"] == [worker] and first_error.main(None) == 0
+    told = capsys.readouterr().out
+    assert "384 x TypeError: no, raised at /job/reward.py:41 and caught there, which goes on (Reward pid 7)" in told
+    assert "devkit run --count-caught" in told
 
 
 def test_the_newest_run_and_its_newest_crash_come_first(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:

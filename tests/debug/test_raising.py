@@ -80,6 +80,21 @@ def test_what_a_future_keeps_is_counted_where_nothing_else_is(python: str) -> No
     assert found["counted"][0][3].endswith("run")
 
 
+@pytest.mark.parametrize("counts", [["count"], []])
+def test_what_a_task_keeps_that_nobody_asks_is_counted(python: str, counts: list[str]) -> None:
+    """`gather` gives it as a result. What a task is asked for is raised again, and counted where that is caught."""
+    found = run(python, *counts, "tasks")["counted"]
+    assert [each for each in found if each[2] == "'l'"] == [[3, "KeyError", "'l'", "Task"]]
+    assert [each[0] for each in found if each[1] == "JSONDecodeError" and each[3] == "Task"] == [3]
+    assert {each[3] for each in found if each[2] == "'m'"} == ({"keeps_in_tasks"} if counts else set())
+    assert not [each for each in found if each[1] == "CancelledError"]
+
+
+def test_what_a_pool_is_asked_for_is_counted_where_that_is_caught(python: str) -> None:
+    found = run(python, "count", "asked")["counted"]
+    assert {each[3] for each in found if each[1] == "ValueError" and "'n'" in each[2]} == {"in_a_future_that_is_asked"}
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [("None.group", "object has no attribute 'group'"), ("nowhere", "name 'nowhere' is not defined")],

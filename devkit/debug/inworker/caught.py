@@ -9,17 +9,22 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple
 
+from . import swallowing
 from .redaction import LONGEST_SECRET, scrub_start
 from .sources import is_users, source_of
 
 MOST_PLACES = 200  # of which a process keeps count
 MOST_LISTED = 5
+LOOKED_AT = 3  # times: of what came so often, how it was caught is looked at
+_COROUTINE = 0x80  # `inspect.CO_COROUTINE`, without loading that
 _FUTURES = "/concurrent/futures/thread.py"
 _RAYS_WRAPPER = "/ray/util/tracing/tracing_helper.py"
 TEXT = 160  # characters of a message
+TASK = "Task"  # of asyncio, as a place
+MOST_KEPT = 1000  # exceptions that Futures have
 MOST_TEXT = TEXT + LONGEST_SECRET  # that are kept: each exception that is raised comes here, and few are ever shown
 # Which Python itself uses to end a loop or a generator.
 FLOW: tuple[type[BaseException], ...] = (StopIteration, StopAsyncIteration, GeneratorExit)
@@ -80,6 +85,8 @@ def handled() -> dict[int, Document]:
 
 def kept_at(frame: FrameType) -> Place | None:
     """Where a Future keeps what leaves this frame as an exception: nobody hears of it who does not ask that Future."""
+    if frame.f_code.co_flags & _COROUTINE and is_tasks(frame):
+        return task_place()
     outer = frame.f_back
     while outer is not None and outer.f_code.co_filename.endswith(_RAYS_WRAPPER):  # around each method of an actor
         outer = outer.f_back
@@ -88,9 +95,22 @@ def kept_at(frame: FrameType) -> Place | None:
     return Place(outer.f_code.co_filename, outer.f_lineno or 0, outer.f_code.co_qualname)
 
 
-def is_pools(frame: FrameType) -> bool:
+def is_tasks(frame: FrameType) -> bool:
+    """Whether it is the outermost of a task of asyncio: what leaves it is kept there, as for `gather`."""
+    asyncio: Any = sys.modules.get("asyncio")
+    try:
+        return getattr(asyncio.current_task().get_coro(), "cr_frame", None) is frame
+    except (AttributeError, RuntimeError):  # no loop runs here, or none of asyncio's
+        return False
+
+
+def task_place() -> Place:
+    return Place(str(sys.modules["asyncio"].__file__), 0, TASK)
+
+
+def is_pools(frame: FrameType | None) -> bool:
     """Whether a thread of a pool runs what it was given there."""
-    return frame.f_code.co_filename.endswith(_FUTURES) and frame.f_code.co_name == "run"
+    return frame is not None and frame.f_code.co_filename.endswith(_FUTURES) and frame.f_code.co_name == "run"
 
 
 def is_again(frame: FrameType, trace: TracebackType | None) -> bool:
@@ -116,6 +136,17 @@ def _text(error: BaseException) -> str:
 class _Row:
     def __init__(self, found: Flight, now: float) -> None:
         self.flight, self.count, self.first, self.last = found, 0, now, now
+        self._how: str | None = None
+
+    def how(self, count: int, *, follows: bool) -> str:
+        """As `swallowing` has it; nothing of what is rare, or of what somebody may have asked a Future for."""
+        kind, by = self.flight.kind, self.flight.by
+        is_kept = not is_users(by.file)
+        if count < LOOKED_AT or (is_kept and not follows and by.function != TASK):
+            return swallowing.UNKNOWN
+        if self._how is None:
+            self._how = swallowing.KEPT if is_kept else swallowing.handler(by.file, by.line, kind)
+        return self._how
 
 
 class Caught:
@@ -125,6 +156,8 @@ class Caught:
         """`on_new` is called when something is caught that was not before: the process may end soon."""
         self._on_new = on_new
         self._rows: dict[tuple[str, Place, Place], _Row] = {}
+        self.follows = False  # whether it would be told if somebody asked for what a Future keeps
+        self._kept: dict[int, tuple[Flight, CodeType]] = {}  # by the exception's id: what somebody may still ask for
 
     def add(self, found: Flight) -> None:
         now = time.time()
@@ -137,6 +170,31 @@ class Caught:
         if row.count == 1:
             self._on_new()
 
+    def keep(self, error: int, found: Flight, keeper: Place, frame: FrameType) -> None:
+        """It has left the program's outermost frame, and is in a Future. `error` is its id."""
+        found = found._replace(by=keeper)
+        self.add(found)
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[error] = found, frame.f_code
+
+    def asked_for(self, error: BaseException, trace: TracebackType | None) -> None:
+        """It is raised once more: if a Future had it, somebody has asked that."""
+        if not self._kept:
+            return
+        self._ask(error, trace.tb_next if trace else None)
+        if isinstance(error, BaseExceptionGroup):  # of a group of tasks
+            for each in error.exceptions:
+                self._ask(each, each.__traceback__)
+
+    def _ask(self, error: BaseException, trace: TracebackType | None) -> None:
+        known = self._kept.pop(id(error), None)
+        while known and trace is not None:  # addresses are used again: a new one has not come out of that frame
+            if trace.tb_frame.f_code is known[1]:
+                self.take_back(known[0])
+                return
+            trace = trace.tb_next
+
     def take_back(self, found: Flight) -> None:
         """It was raised again where it seemed to be caught."""
         row = self._rows.get(found.key)
@@ -144,16 +202,19 @@ class Caught:
             row.count -= 1
 
     def listed(self, handling: Iterable[Flight] = ()) -> list[Document]:
-        """[{"kind", "text", "at", "by", "count", "seconds", "ago"}], the most frequent first.
+        """[{"kind", "text", "at", "by", "count", "seconds", "ago", "how"}], the most frequent first; then rarer that
+        were caught by a handler of whatever comes.
 
-        `seconds` is from the first to the last time, `ago` from the last time to now. `handling`: what has just been
-        caught, and is not counted yet.
+        `seconds` is from the first to the last time, `ago` from the last time to now; `how` is of `swallowing`.
+        `handling`: what has just been caught, and is not counted yet.
         """
         now = time.time()
         more = Counter(each.key for each in handling)
         fresh = {each.key: _Row(each, now) for each in handling if each.key not in self._rows}
         every = [(row, row.count + more[key]) for key, row in {**fresh, **self._rows}.items()]
         rows = sorted(((row, count) for row, count in every if count > 0), key=lambda each: -each[1])
+        told = [(row, count, row.how(count, follows=self.follows)) for row, count in rows]
+        swallowed = [each for each in told[MOST_LISTED:] if each[2] in (swallowing.ANY, swallowing.KEPT)]
         return [
             {
                 "kind": row.flight.kind,
@@ -163,8 +224,9 @@ class Caught:
                 "count": count,
                 "seconds": row.last - row.first,
                 "ago": max(0.0, now - row.last),
+                "how": how,
             }
-            for row, count in rows[:MOST_LISTED]
+            for row, count, how in told[:MOST_LISTED] + swallowed[:MOST_LISTED]
         ]
 
 

@@ -69,6 +69,7 @@ class CaughtRecord(TypedDict):
     count: int
     seconds: float  # from the first to the last time
     ago: float  # from the last time to the report
+    how: NotRequired[str]  # "any": by a handler of whatever comes; "named"; "kept" in a Future; empty: not looked at
 
 
 class Connection(TypedDict):

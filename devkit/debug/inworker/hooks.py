@@ -9,14 +9,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import core, hub_place, sent_globals
+from . import core, hub_place, private, sent_globals
 from .agent import Agent
-from .words import say, warn
+from .words import given, say, warn
 
 
 def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
-    from . import alarms, copied_random, kills, lookups, made, ownership, pools, postmortem, reserve, signals, unloaded
+    from . import (
+        alarms,
+        copied_random,
+        found_actors,
+        kills,
+        lookups,
+        made,
+        ownership,
+        pools,
+        postmortem,
+        reserve,
+        signals,
+        stale_copies,
+        unloaded,
+    )
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
@@ -26,6 +40,8 @@ def install(agent: Agent, *, driver: bool) -> None:
     pools.watch()
     unloaded.watch()
     copied_random.watch()
+    found_actors.watch()
+    stale_copies.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()
@@ -58,6 +74,10 @@ def _at_end(agent: Agent, ray: Any, on_its_way: Callable[[], None] | None) -> No
         on_its_way()
     for each in sent_globals.changed():
         warn(*each)
+    if given:
+        with suppress(OSError, AttributeError, KeyError):  # no log folder of ours: they stand on its terminal
+            name = hub_place.DRIVERS_LOG.format(agent.identity.job_id)
+            private.write(hub_place.log_folder() / name, "".join(f"{line}\n" for line in given), 1)
     if _is_own(ray):
         agent.settle()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import editions, kept_waiting, kills, named, orphans, packages, signals, table
+from . import editions, hub_caught, kept_waiting, kills, named, orphans, packages, signals, table
 from .hub_place import is_hub
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
@@ -328,6 +328,7 @@ async def settle(hub: Hub, link: Link) -> None:
     for worker_id in missing(hub, job_id) if unexplained(hub, job_id) else ():
         identity = hub.table.workers[worker_id].identity
         await keep_death(hub, identity, {"reason": NO_WORD_YET}, hub.doing.get(worker_id))
+    await hub_caught.keep(hub, job_id, link.worker_id)
     link.write({"type": "settled"})
 
 

@@ -157,6 +157,11 @@ async def stores(hub: Hub, _link: Link, _request: Document) -> Document:
     return {"time": time.time(), "stores": found}
 
 
+async def caught(hub: Hub, _link: Link, request: Document) -> Document:
+    """What the processes of a job have caught, those that are gone too."""
+    return {"workers": table.caught(hub.table, str(request["job_id"]))}
+
+
 async def crashes(hub: Hub, _link: Link, request: Document) -> CrashesDocument:
     await hub.settled(float(request.get("settle") or 0.0))
     await hub.collect({hub.table.workers[name].identity["node_id"] for name in hub.agents})
@@ -204,6 +209,7 @@ OPERATIONS: dict[str, Callable[[Hub, Link, Document], Awaitable[Mapping[str, Any
     "hang": hang,
     "stores": stores,
     "crashes": crashes,
+    "caught": caught,
     "crash": crash,
     "channel": channel,
     "watch": watch,

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import costs
 from .records import Breakpoint
+from .settings import is_counted
 
 KEPT_TOLD = 20  # snapshots in one answer
 SPY_SECONDS = 8.0
@@ -147,6 +148,11 @@ def kept(agent: Any, document: Document) -> Document:
     return {"documents": [snapshot.load(folder / f"{name}.json") for name in missing[:KEPT_TOLD]]}
 
 
+def caught(agent: Any, _document: Document) -> Document:
+    """What the program has caught, up to now, and whether all of it is counted."""
+    return {"caught": agent.caught(), "counted": is_counted(agent.settings.caught)}
+
+
 @costs.counted()
 def where(_agent: Any, document: Document) -> Document:
     """Where this process is, if one of these actors lives here."""
@@ -181,4 +187,5 @@ OPERATIONS: dict[str, Callable[[Any, Document], Document]] = {
     "kept": kept,
     "modules": modules,
     "where": where,
+    "caught": caught,
 }

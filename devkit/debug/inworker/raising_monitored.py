@@ -10,8 +10,9 @@ from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from .caught import FLOW, Caught, Flight, flight, is_again, kept_at
+from .caught import FLOW, Caught, Flight, flight, is_again, is_pools, kept_at
 from .sources import is_users, source_of
+from .swallowing import USUAL
 
 Raised = Callable[[FrameType, BaseException, TracebackType | None], None]
 _TOOLS = (3, 4, 5)  # ids without a name of their own
@@ -23,6 +24,7 @@ class Monitored:
 
     def __init__(self, raised: Raised, caught: Caught) -> None:
         self._raised, self._caught = raised, caught
+        caught.follows = True
         self._handled: dict[int, Flight] = {}  # by the id of the frame: what it handles now, or has handled last
         self._mine: dict[str, bool] = {}
         self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
@@ -69,6 +71,8 @@ class Monitored:
 
     def _at_raise(self, _code: CodeType, _offset: int, error: BaseException) -> None:
         frame = sys._getframe(1)
+        if not is_pools(frame):  # which raises it once more itself, to catch it
+            self._caught.asked_for(error, error.__traceback__)
         if isinstance(error, FLOW) or not self._is_mine(frame):
             return
         before = self._handled.pop(id(frame), None)
@@ -94,8 +98,10 @@ class Monitored:
         if not self._is_mine(frame):
             return
         self._goes_on(frame, error)
+        if type(error).__name__ in USUAL:
+            return
         if (keeper := kept_at(frame)) is not None and (found := flight(error, error.__traceback__)) is not None:
-            self._caught.add(found._replace(by=keeper))
+            self._caught.keep(id(error), found, keeper, frame)
 
     def _goes_on(self, frame: FrameType, error: BaseException) -> None:
         """It was handled by a `finally`, by an `except` for something else, or raised again."""

@@ -17,6 +17,7 @@ from . import entering
 from .caught import FLOW, Caught, Flight, flight, is_again, kept_at
 from .finding import stacks
 from .sources import is_users, source_of
+from .swallowing import USUAL
 from .threads import is_ours
 from .threadtrace import ThreadTrace, give_way
 
@@ -37,6 +38,7 @@ class Traced:
 
     def __init__(self, raised: Raised, caught: Caught) -> None:
         self._raised, self._caught = raised, caught
+        caught.follows = True
         self._mine: dict[str, bool] = {}
         self._flying: dict[int, _Flying] = {}  # by the id of the frame
         # Each one object, to be compared: a bound method is made anew at each look.
@@ -109,6 +111,7 @@ class Traced:
     def _came(self, frame: FrameType, error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, FLOW):
             return
+        self._caught.asked_for(error, trace)
         found = flight(error, trace)
         before = self._flying.pop(id(frame), None)
         if before is not None and not _goes_on(before, frame, error, trace):
@@ -128,8 +131,8 @@ class Traced:
         flying = self._flying.pop(id(frame))
         if instruction == _RETURN:
             self._caught.add(flying.flight)
-        elif (keeper := kept_at(frame)) is not None:
-            self._caught.add(flying.flight._replace(by=keeper))
+        elif flying.flight.kind not in USUAL and (keeper := kept_at(frame)) is not None:
+            self._caught.keep(flying.error, flying.flight, keeper, frame)
 
 
 def _goes_on(before: _Flying, frame: FrameType, error: BaseException, trace: TracebackType | None) -> bool:

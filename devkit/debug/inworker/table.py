@@ -83,7 +83,7 @@ class Table:
     ended: tuple[Ended, ...] = ()
     crashes: tuple[Document, ...] = ()
     cleared: frozenset[str] = frozenset()  # breakpoints that workers may still bring along
-    left: tuple[Document, ...] = ()  # workers that are gone: {"identity", "reason", "time"}
+    left: tuple[Document, ...] = ()  # workers that are gone: {"identity", "reason", "time"}, and what it had "caught"
     resumed: frozenset[str] = frozenset()  # stops that were continued, and whose end is not reported yet
     ends: Mapping[str, End] = field(default_factory=dict)  # by job: of its driver's command, as `devkit run` told it
 
@@ -140,7 +140,8 @@ def left(table: Table, worker_id: str, reason: str, now: float) -> Table:
         hits[name] = hits.get(name, 0) + int(state.get("hits", 0))
     over = tuple(Ended(stop, "continued" if stop["id"] in table.resumed else reason, now) for stop in worker.stops)
     rest = {name: other for name, other in table.workers.items() if name != worker_id}
-    gone = (*table.left, {"identity": worker.identity, "reason": reason, "time": now})[-LEFT_KEPT:]
+    mine = {"caught": list(worker.caught)} if worker.caught else {}
+    gone = (*table.left, {"identity": worker.identity, "reason": reason, "time": now, **mine})[-LEFT_KEPT:]
     return replace(table, workers=rest, hits=hits, ended=(*table.ended, *over)[-ENDED_KEPT:], left=gone)
 
 
@@ -239,6 +240,19 @@ def _note(notes: list[str], meant: list[Worker], there: list[Worker]) -> str:
         roles = {worker.identity["role"] for worker in there}
         return f"no process has this role or rank yet; there are {', '.join(sorted(roles))}"
     return max(set(notes), key=notes.count) if notes else ""
+
+
+def caught(table: Table, job_id: str) -> list[Document]:
+    """The processes of a job that have caught something, those that are gone too, each with what it has "caught"."""
+    gone = [{**each["identity"], "caught": each["caught"]} for each in table.left if each.get("caught")]
+    there = [{**each.identity, "caught": list(each.caught)} for each in table.workers.values() if each.caught]
+    return [each for each in (*gone, *there) if each["job_id"] == job_id]
+
+
+def counted(table: Table, worker_id: str, caught: Iterable[Document]) -> Table:
+    """What a worker has caught up to now."""
+    worker = table.workers.get(worker_id)
+    return table if worker is None else _with_worker(table, worker_id, replace(worker, caught=tuple(caught)))
 
 
 def ps(table: Table) -> PsDocument:

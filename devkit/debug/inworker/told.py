@@ -43,8 +43,17 @@ def _end(document: Document) -> None:
         _record(StopRecord, document["stop"])
 
 
+def caught_problem(document: Document) -> Exception | None:
+    """The same of an answer with what a process has caught."""
+    try:
+        _list(document["caught"], _caught)
+    except (TypeError, AttributeError, KeyError) as error:
+        return error
+    return None
+
+
 def _caught(document: Document) -> None:
-    _need(_kinds(document, {"kind": str, "text": str, "count": int}), ("kind", "text", "count"))
+    _need(_kinds(document, {"kind": str, "text": str, "count": int, "how": str}), ("kind", "text", "count"))
     for name in ("at", "by"):
         _need(_kinds(document[name], {"file": str, "line": int, "function": str}), ("file", "line", "function"))
     if not all(is_number(document[name]) for name in ("seconds", "ago")):

@@ -21,6 +21,7 @@ READERS_TURN = "its turn to read from a multiprocessing queue"  # for what a pro
 CONNECTION = "a free connection"  # for what a request waits
 UNREAD = "what it has put into a multiprocessing queue to be read"  # before which its process does not end
 MOST_TOLD = 100  # troubles of one process: those that others make up must not fill its log
+given: list[str] = []  # the warnings of this process
 # Sequences that a terminal obeys: colours and the like, titles and links, single ones; then control characters, and
 # halves of characters, which nothing can print.
 _OBEYED = re.compile(
@@ -62,8 +63,11 @@ def say(text: str) -> None:
 
 def warn(file: str, line: int, text: str) -> None:
     """A warning of a line of the program, in Python's form, so that it is found among the others; never raises."""
+    said = f"{file}:{line}: DevkitWarning: {text}"
+    if len(given) < MOST_TOLD:
+        given.append(said)
     with suppress(OSError, ValueError):
-        print(f"{file}:{line}: DevkitWarning: {text}", file=sys.stderr, flush=True)  # noqa: T201
+        print(said, file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Complaints:

@@ -110,6 +110,45 @@ def in_a_future():
         pool.submit(inner, "k")
 
 
+def in_a_future_that_is_asked():
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with contextlib.suppress(ValueError):
+            pool.submit(int, "n").result()
+        with contextlib.suppress(ValueError):
+            pool.submit(lambda: int("n")).result()
+
+
+async def keeps_in_tasks():
+    """Two of which nobody asks for the result, one that is asked for, and whose exception goes on."""
+
+    async def fails(call):
+        await asyncio.sleep(0)
+        call()
+
+    def other():
+        raise KeyError("m")
+
+    for _ in range(3):  # addresses are used again
+        await asyncio.gather(fails(lambda: inner("l")), fails(lambda: json.loads("{")), return_exceptions=True)
+    try:
+        await asyncio.create_task(fails(other))
+    except KeyError:
+        pass
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails(other))
+    except* KeyError:
+        pass
+    asyncio.create_task(asyncio.sleep(9)).cancel()
+
+
+async def is_cancelled():
+    task = asyncio.create_task(keeps_in_tasks())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+
+
 def ends_a_loop():
     try:
         next(iter([]))
@@ -141,9 +180,14 @@ if "count" in sys.argv:
     raising.count()
 for number, text in enumerate(sys.argv[1:]):
     kind, _, condition = text.partition(" if ")
-    if text not in ("count", "future"):
+    if text not in ("count", "future", "tasks", "asked"):
         raising.add(Breakpoint(f"b{number}", text, raises=kind, condition=condition))
 main()
+if "tasks" in sys.argv:
+    asyncio.run(keeps_in_tasks())
+    asyncio.run(is_cancelled())
+if "asked" in sys.argv:
+    in_a_future_that_is_asked()
 if "future" in sys.argv:
     in_a_future()
 rows = sorted(raising.caught._rows.values(), key=lambda row: row.flight.key)

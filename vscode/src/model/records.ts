@@ -56,6 +56,8 @@ export interface CaughtRecord {
   readonly seconds: number;
   /** from the last time to the report */
   readonly ago: number;
+  /** "any": by a handler of whatever comes; "named"; "kept" in a Future; empty: not looked at */
+  readonly how?: string;
 }
 
 /** One exception of a chain. */

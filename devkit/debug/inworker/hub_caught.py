@@ -1,0 +1,36 @@
+"""What a job has caught itself, kept for who asks when its Ray is gone, and this hub with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from . import private, table
+from .hub_place import CAUGHT_FILE
+from .told import caught_problem
+
+if TYPE_CHECKING:
+    from .hub import Hub
+
+ASK_SECONDS = 1.0  # what a process that does not answer has told before is what is known
+
+
+async def keep(hub: Hub, job_id: str, driver: str) -> None:
+    """Asks those that have caught something once more, and the driver whether all is counted; then writes a file."""
+    mine = [name for name, each in hub.table.workers.items() if each.identity["job_id"] == job_id]
+    asked = [name for name in mine if name in hub.agents and (name == driver or hub.table.workers[name].caught)]
+    replies = await asyncio.gather(*(hub.ask(name, "caught", ASK_SECONDS) for name in asked))
+    counted = False
+    for name, reply in zip(asked, replies, strict=True):
+        if "error" in reply or caught_problem(reply):
+            continue
+        hub.update(table.counted(hub.table, name, reply["caught"]))
+        counted = counted or (name == driver and reply.get("counted") is True)
+    document = {"counted": counted, "workers": table.caught(hub.table, job_id)}
+    with suppress(OSError):  # as of crashes, nothing is kept then, and that was told
+        private.write(hub.crash_folder.parent / CAUGHT_FILE.format(job_id), json.dumps(document), 1)
+
+
+__all__ = ["keep"]

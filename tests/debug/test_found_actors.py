@@ -1,0 +1,55 @@
+"""Actors that were made before with other arguments; and plain data, compared by its parts."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from devkit.debug.inworker.plain_data import MOST, differing, parts
+from tests.debug.conftest import PROGRAMS, Cluster, Job, mark
+
+PROGRAM = "found_actors.py"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "found"),
+    [
+        (1, 2, [("", "1", "2")]),
+        (1, 1.0, []),
+        ([1, 2], (1, 2), []),
+        ({3, 1}, {1, 3}, []),
+        ({"a": {"b": [{"c": 1}]}}, {"a": {"b": [{"c": 2}]}}, [("['a']['b'][0]['c']", "1", "2")]),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, []),
+        (float("inf"), 1.0, [("", "inf", "1.0")]),
+        (float("nan"), float("nan"), []),
+        (object(), object(), []),
+        ({"a": object(), "b": 1}, {"a": 3, "b": 2}, [("['b']", "1", "2")]),
+        ({"api_key": "sk-1"}, {"api_key": "sk-2"}, []),
+        ("a" * 5000, "b" * 5000, []),
+        ([], [1], [("", "[]", "[1]")]),
+        (list(range(1000)), list(range(1, 1001)), [(f"[{at}]", str(at), str(at + 1)) for at in range(MOST)]),
+    ],
+)
+def test_only_what_surely_is_another_differs(before: Any, now: Any, found: list[tuple[str, str, str]]) -> None:
+    assert differing(parts(before, "config"), parts(now, "config")) == found
+
+
+def test_who_gives_an_actor_that_is_there_other_arguments_is_told(cluster: Cluster) -> None:
+    job = Job(cluster, "--", sys.executable, str(PROGRAMS / PROGRAM))
+    try:
+        assert job.end() == 0, job.out
+    finally:
+        job.kill()
+    lines = [line[line.index("/") :] for line in job.out.splitlines() if "DevkitWarning" in line]
+    at = {name: f"{PROGRAM}:{mark(PROGRAM, name)}" for name in ("line", "made", "worker", "driver")}
+    head = f"{PROGRAMS / PROGRAM}:{mark(PROGRAM, 'line')}: DevkitWarning: the actor 'shared' was made before, at "
+    head += f"{at['line']}, called at {at['made']}: what it is given here (called at "
+    assert sorted(lines) == sorted(
+        [
+            f"{head}{at['worker']}) has no effect; it has scale = 1.0, and not 0.5",
+            f"{head}{at['driver']}) has no effect; it has config['shaping'] = True, and not False",
+        ]
+    )
+    assert "sk-a" not in job.out

@@ -1,0 +1,184 @@
+"""What a run has caught itself, after its end: which of it nobody may have meant to catch, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devkit.debug import caught_view
+from devkit.debug.inworker.caught import LOOKED_AT, MOST_LISTED, Caught, Flight, Place
+from devkit.debug.inworker.swallowing import ANY, NAMED, UNKNOWN, handler
+from devkit.debug.rows import JobRow
+from devkit.logs import view
+from devkit.logs.collect import Left
+from devkit.logs.order import first_error
+from tests.debug.hubs import FakeAgent, identity, running_hub
+from tests.pace import stretched
+
+CODE = """\
+try:
+    raises()  # @any
+except Exception:
+    pass
+try:
+    raises()  # @bare
+except:
+    pass
+try:
+    raises()  # @key
+except KeyError:
+    pass
+except Exception:
+    pass
+try:
+    raises()  # @lookup
+except (OSError, LookupError):
+    pass
+with contextlib.suppress(KeyError):
+    raises()  # @suppress
+with contextlib.suppress(Exception), open(path):
+    raises()  # @suppress_all
+try:
+    try:
+        raises()  # @inner
+    except OSError:
+        pass
+    finally:
+        tidy()
+except Exception:
+    pass
+try:
+    pass
+except Exception:
+    raises()  # @handling
+try:
+    raises()  # @theirs
+except job.RewardError:
+    pass
+except Exception:
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("code") / "reward.py"
+    path.write_text(CODE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("mark", "kind", "how"),
+    [
+        ("any", "KeyError", ANY),
+        ("any", "RewardError", ANY),
+        ("bare", "KeyError", ANY),
+        ("key", "KeyError", NAMED),
+        ("key", "TypeError", ANY),
+        ("lookup", "KeyError", NAMED),
+        ("lookup", "TypeError", UNKNOWN),
+        ("suppress", "KeyError", NAMED),
+        ("suppress_all", "KeyError", ANY),
+        ("inner", "KeyError", ANY),
+        ("inner", "ConnectionResetError", NAMED),
+        ("handling", "KeyError", UNKNOWN),
+        ("theirs", "RewardError", NAMED),
+        ("theirs", "TypeError", ANY),
+        ("theirs", "OtherError", UNKNOWN),  # it may be derived from the one that is named
+    ],
+)
+def test_a_handler_that_names_what_it_catches_means_it(code: Path, mark: str, kind: str, how: str) -> None:
+    line = next(at for at, text in enumerate(CODE.splitlines(), 1) if text.endswith(f"# @{mark}"))
+    assert handler(str(code), line, kind) == how
+
+
+def test_of_a_file_that_is_no_python_nothing_is_known(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("try:\n  f(\nexcept")
+    assert handler(str(tmp_path / "x.py"), 2, "KeyError") == handler("<string>", 2, "KeyError") == UNKNOWN
+
+
+def test_what_is_swallowed_is_listed_though_other_things_are_caught_more_often(code: Path) -> None:
+    caught = Caught()
+    for number in range(MOST_LISTED):
+        named = Flight("KeyError", "", Place(str(code), 10, "f"), Place(str(code), 10, f"cached_{number}"))
+        for _ in range(100):
+            caught.add(named)
+    rare, once = (Flight(kind, "", Place(str(code), 2, "f"), Place(str(code), 2, "g")) for kind in ("TypeError", "E"))
+    for _ in range(LOOKED_AT):
+        caught.add(rare)
+    caught.add(once)
+    assert [(each["count"], each["how"]) for each in caught.listed()] == [(100, NAMED)] * MOST_LISTED + [(3, ANY)]
+
+
+def one(count: int, kind: str = "TypeError", how: str = "any", **changes: Any) -> dict[str, Any]:
+    at, by = ({"file": "/job/reward.py", "line": line, "function": "f"} for line in (30, 41))
+    return {"kind": kind, "text": "no api_key=abcdefgh1234", "at": at, "by": by, "count": count, "how": how} | changes
+
+
+def worker(rank: int, *caught: dict[str, Any]) -> dict[str, Any]:
+    return {**identity(f"w{rank}", rank), "caught": list(caught)}
+
+
+TASK = {"by": {"file": "/v/lib/python3.12/asyncio/__init__.py", "line": 0, "function": "Task"}}
+NOT_YET = (one(99, "Empty"), one(99, "TimeoutError"), one(99, "CancelledError"))
+USUAL = (*NOT_YET, one(99, "KeyError", "named"), one(9, "ValueError"))
+WELL = JobRow(job_id="01000000", status="SUCCEEDED", entrypoint="python w.py")
+
+
+def test_of_a_run_without_an_error_what_it_swallowed_is_told() -> None:
+    left = Left(WELL, (), (), (), caught=(worker(0, one(200), *USUAL), worker(1, one(184))))
+    page = view.page(left, first_error([]), "/job").plain
+    head, line = page.splitlines()
+    assert head.startswith("no error was found in job 01000000") and head.endswith("the program caught these itself:")
+    assert line.startswith("  384 x TypeError: no api_key="), "equal ones of all processes together"
+    assert "abcdefgh1234" not in page
+    assert line.endswith(", raised at reward.py:30 and caught at reward.py:41, which goes on (Worker ranks 0,1)")
+    [told] = view.record(left, first_error([]))["caught"]
+    assert (told["count"], told["at"], told["who"]) == (384, "/job/reward.py:30", ["Worker[0]", "Worker[1]"])
+
+
+def test_what_a_task_keeps_is_told_as_that() -> None:
+    left = Left(WELL, (), (), (), caught=(worker(0, one(12, how="kept", **TASK)),))
+    page = view.page(left, first_error([]), "/job").plain
+    assert "raised at reward.py:30 and left in its asyncio task (Worker rank 0)" in page
+
+
+def test_usual_control_flow_is_no_trouble() -> None:
+    left = Left(WELL, (), (), (), caught=(worker(0, *USUAL),))
+    assert view.page(left, first_error([])).plain.splitlines() == [
+        "no error was found in job 01000000 (SUCCEEDED): python w.py"
+    ]
+    assert caught_view.swallowed([worker(0)]) == caught_view.swallowed([identity("w")]) == []
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_where_nothing_was_counted_how_to_count_is_told(counted: bool) -> None:
+    page = view.page(Left(WELL, (), (), (), is_uncounted=not counted), first_error([])).plain
+    assert ("devkit run --count-caught" in page) is not counted
+
+
+def test_a_driver_that_ends_leaves_what_its_job_has_caught(tmp_path: Path) -> None:
+    """Each process is asked once more: it has told of the first time at once, and of the others every two seconds."""
+    full = {"seconds": 1.0, "ago": 0.0}
+    with running_hub(tmp_path / "devkit/crashes") as hub:
+        driver = FakeAgent(hub, {**identity("d1"), "role": "driver"}, {"caught": {"caught": [], "counted": True}})
+        living = FakeAgent(hub, identity("w1"), {"caught": {"caught": [one(300, **full)], "counted": True}})
+        living.connection.send({**living.report_of(), "caught": [one(1, **full)]})
+        dead = FakeAgent(hub, identity("w2", 1))
+        dead.connection.send({**dead.report_of(), "caught": [one(84, **full)]})
+        dead.connection.send({"type": "bye", "reason": "it has ended"})
+        with hub.client() as client:
+            end = time.monotonic() + stretched(10)
+            while len(client.call("caught", job_id="01")["workers"]) < 2 or len(client.call("ps")["workers"]) > 2:
+                assert time.monotonic() < end
+        driver.connection.send({"type": "leaving"})
+        assert driver.settled.wait(stretched(20))
+    path = tmp_path / "devkit/caught-01.json"
+    document = json.loads(path.read_text())
+    assert document["counted"] and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert sorted(each["caught"][0]["count"] for each in document["workers"]) == [84, 300]
