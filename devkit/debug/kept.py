@@ -112,6 +112,9 @@ def keep(run: Run, command: Sequence[str], code: int, alone: Path | None = None)
 def _copy(logs: Path, ended: EndedRun) -> None:
     crashes = _copy_crashes(logs / hub_place.LOG_FOLDER / hub_place.CRASH_FOLDER, ended)
     whole = bool(ended.code or crashes)
+    with suppress(OSError):  # most drivers have left none
+        notes = logs / hub_place.LOG_FOLDER / f"{hub_place.DRIVER_NOTES}{ended.job_id}.err"
+        private.write(ended.folder / LOGS / notes.name, private.read(notes), OWN_LOGS)
     for path in sorted(logs.glob(f"worker-*-{ended.job_id}-*{'' if whole else '.err'}"))[:MOST_LOGS]:
         with suppress(OSError):  # removed meanwhile, or another user's
             if tail := _tail(path) if whole else _warnings(_tail(path)):

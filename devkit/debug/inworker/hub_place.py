@@ -15,6 +15,7 @@ HUB_NAME = "devkit-hub"  # what its actor's name begins with
 LOG_FOLDER = "devkit"  # in the logs folder of the session
 HUB_FILE = "hub.json"
 CRASH_FOLDER = "crashes"
+DRIVER_NOTES = "driver-"  # what the name of a file with devkit's words on a driver begins with; then comes the job
 KV_SECONDS = 5.0
 
 

@@ -63,7 +63,15 @@ def say(text: str) -> None:
 def warn(file: str, line: int, text: str) -> None:
     """A warning of a line of the program, in Python's form, so that it is found among the others; never raises."""
     with suppress(OSError, ValueError):
-        print(f"{file}:{line}: DevkitWarning: {text}", file=sys.stderr, flush=True)  # noqa: T201
+        print(warning(file, line, text), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def warning(file: str, line: int, text: str) -> str:
+    """
+    >>> warning("a.py", 3, "in vain")
+    'a.py:3: DevkitWarning: in vain'
+    """
+    return f"{file}:{line}: DevkitWarning: {text}"
 
 
 class Complaints:
