@@ -123,10 +123,10 @@ def _copy(logs: Path, ended: EndedRun) -> None:
     with suppress(OSError):  # there is none of a hub that was killed
         told = private.read(logs / hub_place.LOG_FOLDER / hub_place.CAUGHT_FILE.format(ended.job_id), 1)
         private.write(ended.folder / CAUGHT, told, OWN_RUN)
-    with suppress(OSError):  # devkit has warned of nothing there
-        drivers = hub_place.DRIVERS_LOG.format(ended.job_id)
-        private.write(ended.folder / LOGS / drivers, private.read(logs / hub_place.LOG_FOLDER / drivers, 1), OWN_LOGS)
     whole = bool(ended.code or crashes)
+    with suppress(OSError):  # most drivers have left none
+        notes = logs / hub_place.LOG_FOLDER / f"{hub_place.DRIVER_NOTES}{ended.job_id}.err"
+        private.write(ended.folder / LOGS / notes.name, private.read(notes), OWN_LOGS)
     for path in sorted(logs.glob(f"worker-*-{ended.job_id}-*{'' if whole else '.err'}"))[:MOST_LOGS]:
         with suppress(OSError):  # removed meanwhile, or another user's
             if tail := _tail(path) if whole else _warnings(_tail(path)):

@@ -13,7 +13,7 @@ from typing import Any
 
 from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dashboard import Dashboard
-from devkit.debug.inworker.hub_place import HUB_NAME
+from devkit.debug.inworker.hub_place import DRIVER_NOTES, HUB_NAME, LOG_FOLDER
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import in_short
@@ -174,6 +174,7 @@ def _files(dashboard: Dashboard, job: JobRow, nodes: Sequence[NodeRow]) -> tuple
 
 def _names(dashboard: Dashboard, node: NodeRow, job: JobRow) -> Iterator[str]:
     globs = [f"worker-*-{job.job_id}-*"] if job.job_id else []
+    globs += [f"{LOG_FOLDER}/{DRIVER_NOTES}{job.job_id}*"] if job.job_id else []
     globs += [f"job-driver-{job.submission_id}*"] if job.submission_id else []
     for glob in globs:
         for names in dashboard.list_logs(node.node_id, glob).values():

@@ -37,11 +37,11 @@ class FollowedError(TypedDict):
 
 
 class GivenWarning(TypedDict):
-    """A warning of a line of the program's own."""
+    """A warning of a line of the program's own, or devkit's word of the whole run."""
 
-    kind: str
+    kind: str  # empty: devkit's, as of calls that the driver's end has cut off
     message: str
-    file: str
+    file: str  # empty, and `line` 0, where it is of no line
     line: int
     who: list[str]  # roles and pids
 

@@ -41,11 +41,11 @@ SEEN = 4  # places of one error
 SOON = 0.1  # seconds
 QUOTED = 100  # characters of one error in another
 PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
+OURS = "DevkitWarning"  # which are one sentence, whole
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 CAUGHT_BY_IT = "the program caught these itself:"
 UNCOUNTED = "what the program caught in an except clause was not counted: devkit run --count-caught counts it"
 SWALLOWED = 5  # lines
-OURS = "DevkitWarning"
 
 
 def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
@@ -211,9 +211,13 @@ def warning_lines(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
     """One line each: it may say where the first number went wrong."""
     for each in given:
         more = f" and {len(each.roles) - 1} more" if len(each.roles) > 1 else ""
-        said = redact.text(f"{each.kind}: {each.said}")
-        said = said if each.kind == OURS else _short(said)  # of ours, each word counts
-        yield f"{short_path(each.file, cwd)}:{each.line}  {said} ({each.roles[0]}{more})"
+        said = redact.text(each.said)
+        if not each.kind:
+            yield said
+            continue
+        said = f"{each.kind}: {said}"
+        told = said if each.kind == OURS else _short(said)
+        yield f"{short_path(each.file, cwd)}:{each.line}  {told} ({each.roles[0]}{more})"
 
 
 def _is_end_alone(problem: Problem) -> bool:

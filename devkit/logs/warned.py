@@ -4,11 +4,13 @@ in another process. Pure.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from devkit.debug.inworker.hub_place import DRIVER_NOTES
 from devkit.debug.naming import is_library
 from devkit.logs.collect import LogFile, writer
 
@@ -19,12 +21,13 @@ _WARNING = re.compile(
     r"^(?P<file>[^\s:][^\n:]{0,500}\.py):(?P<line>\d{1,7}): (?P<kind>\w{0,80}Warning): (?P<said>[^\n]{1,2000})$",
     re.MULTILINE,
 )
+_OURS = re.compile(r"^devkit: ([^\n]{1,2000})$", re.MULTILINE)
 
 
 class Warned(NamedTuple):
     """One warning, and who gave it."""
 
-    kind: str  # "UserWarning"
+    kind: str  # "UserWarning"; empty: devkit's own word of the whole run, without a line
     said: str
     file: str
     line: int
@@ -39,6 +42,8 @@ def warned(files: Iterable[LogFile]) -> list[Warned]:
         who = f"{role or 'a worker'}{f' pid {pid}' if pid else ''}"
         for each in _in(file.text):
             found.setdefault(each, Counter())[who] += 1
+        for each in _OURS.findall(file.text) if os.path.basename(file.name).startswith(DRIVER_NOTES) else ():
+            found.setdefault(("", each, "", 0), Counter())["driver"] += 1
     most = sorted(found.items(), key=lambda one: -len(one[1]))
     return [Warned(*each, tuple(roles)) for each, roles in most][:MOST]
 

@@ -115,6 +115,11 @@ class Agent:
                 self._raising = Raising(self._reached_by_raising, self._failed_at_raising, self.wake)
             return self._raising
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an exception has left the program's code here."""
+        return self._crashes.any
+
     def caught(self) -> list[Document]:
         """What the program has raised and caught, where that is counted."""
         return self._raising.listed() if self._raising is not None else []

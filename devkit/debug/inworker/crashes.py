@@ -23,6 +23,7 @@ class Crashes:
     def __init__(self, agent: Any) -> None:
         self._agent = agent
         self._untold: list[Document] = []
+        self.any = False
         self.waited: list[str] = []  # tasks whose results were asked for where this process was told of a death
         self._lock = threading.Lock()
         self._telling = threading.Lock()
@@ -37,6 +38,7 @@ class Crashes:
         settings = self._agent.settings
         if settings.post_mortem == "off":  # the cluster watches; this job does not want it
             return
+        self.any = True
         with reserve.lent() as free:  # the program may have none left: that may be the crash
             from . import snapshot
 

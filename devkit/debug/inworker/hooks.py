@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import core, hub_place, private, sent_globals
+from . import calls_made, core, cut_off, driver_notes, hub_place, sent_globals
 from .agent import Agent
-from .words import given, say, warn
+from .words import say
 
 
 def install(agent: Agent, *, driver: bool) -> None:
@@ -52,6 +52,8 @@ def install(agent: Agent, *, driver: bool) -> None:
     if driver:
         core.at_end(lambda: _at_end(agent, ray, on_its_way))
         sent_globals.watch()
+        cut_off.watch()
+    calls_made.watch(driver=driver)
     if agent.settings.post_mortem != "off":
         kills.watch(ray, agent.has_news)
         signals.watch(agent.has_news)
@@ -72,14 +74,10 @@ def _at_end(agent: Agent, ray: Any, on_its_way: Callable[[], None] | None) -> No
     """Of a driver, before its Ray ends."""
     if on_its_way is not None:
         on_its_way()
-    for each in sent_globals.changed():
-        warn(*each)
-    if given:
-        with suppress(OSError, AttributeError, KeyError):  # no log folder of ours: they stand on its terminal
-            name = hub_place.DRIVERS_LOG.format(agent.identity.job_id)
-            private.write(hub_place.log_folder() / name, "".join(f"{line}\n" for line in given), 1)
+    driver_notes.tell_changed()
     if _is_own(ray):
         agent.settle()
+    driver_notes.keep([] if agent.has_failed else driver_notes.tell_cut_off())
 
 
 def _dump_all_threads() -> None:

@@ -15,8 +15,8 @@ HUB_NAME = "devkit-hub"  # what its actor's name begins with
 LOG_FOLDER = "devkit"  # in the logs folder of the session
 HUB_FILE = "hub.json"
 CRASH_FOLDER = "crashes"
-DRIVERS_LOG = "driver-{}.err"  # of a job, by its id: what devkit has warned of in its driver, of which Ray has no log
 CAUGHT_FILE = "caught-{}.json"  # of a job, by its id: {"counted", "workers"}
+DRIVER_NOTES = "driver-"  # what the name of a file with devkit's words on a driver begins with; then comes the job
 KV_SECONDS = 5.0
 
 

@@ -1,0 +1,134 @@
+"""Which calls of actors and tasks this process has made of late, and where: Ray tells of them late, or not at all.
+
+Of each no more is kept than names and numbers, so that nothing lives longer by it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from .imports import on_import
+from .sources import is_users
+from .stacks import OURS
+
+MOST = 2000  # calls that are kept, the last ones
+TASK_BYTES = 24  # of an object's id, which begins with that of its task
+_MARK = "__devkit_calls__"
+# What lies between a call and who makes it, in Ray's folder; other files of Ray's make calls of their own.
+_PLUMBING = ("actor.py", "remote_function.py", "_private", os.path.join("util", "tracing"))
+
+
+class Called(NamedTuple):
+    """One call."""
+
+    name: str  # "Saver.save"; of a task, its function's
+    time: float  # on the clock that never goes back
+    code: CodeType  # from where
+    line: int
+    by: bytes  # the task that made it; empty in a driver
+    attempt: int
+    descriptor: Any  # Ray's, of the method or function
+
+
+_made: dict[bytes, Called] = {}  # by the id of its task
+_plumbing: tuple[str, ...] = ()
+_rays = ""
+
+
+def watch(*, driver: bool) -> None:
+    """Notes each call from now on; in a worker with the task that makes it."""
+    by = _nobody if driver else _current
+    on_import("ray.actor", lambda module: _watch_actors(module, by))
+    on_import("ray.remote_function", lambda module: _watch_tasks(module, by))
+
+
+def _watch_actors(module: Any, by: Callable[[], tuple[bytes, int]]) -> None:
+    original = getattr(module.ActorHandle, "_actor_method_call", None)
+    if original is None or hasattr(original, _MARK):
+        return
+    _learn_folders(module)
+
+    def call(self: Any, method_name: str, *arguments: Any, **options: Any) -> Any:
+        references = original(self, method_name, *arguments, **options)
+        try:
+            descriptor = self._ray_function_descriptor[method_name]
+            _note(references, f"{descriptor.class_name.rpartition('.')[2]}.{method_name}", descriptor, by)
+        except Exception:  # noqa: BLE001 - of another language, or another Ray's: the call is made all the same
+            pass
+        return references
+
+    setattr(call, _MARK, True)
+    module.ActorHandle._actor_method_call = call
+
+
+def _watch_tasks(module: Any, by: Callable[[], tuple[bytes, int]]) -> None:
+    original = getattr(module.RemoteFunction, "_remote", None)
+    if original is None or hasattr(original, _MARK):
+        return
+    _learn_folders(module)
+
+    def remote(self: Any, *arguments: Any, **options: Any) -> Any:
+        references = original(self, *arguments, **options)
+        try:
+            name = str(self._function_name).rpartition(".")[2]
+            _note(references, name, self._function_descriptor, by)
+        except Exception:  # noqa: BLE001 - as above
+            pass
+        return references
+
+    setattr(remote, _MARK, True)
+    module.RemoteFunction._remote = remote
+
+
+def _learn_folders(module: Any) -> None:
+    global _plumbing, _rays
+    _rays = os.path.dirname(module.__file__) + os.sep
+    _plumbing = (*(_rays + each for each in _PLUMBING), OURS)
+
+
+def _note(references: Any, name: str, descriptor: Any, by: Callable[[], tuple[bytes, int]]) -> None:
+    first = references[0] if type(references) is list else references
+    first = getattr(first, "_generator_ref", first)
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_plumbing):
+        frame = frame.f_back
+    if first is None or frame is None or frame.f_code.co_filename.startswith(_rays):
+        return  # without a result, or Ray's own
+    if len(_made) >= MOST:
+        _made.pop(next(iter(_made)), None)
+    made = Called(name, time.monotonic(), frame.f_code, frame.f_lineno or 0, *by(), descriptor)
+    _made[first.binary()[:TASK_BYTES]] = made
+
+
+def _nobody() -> tuple[bytes, int]:
+    return b"", 0
+
+
+def _current() -> tuple[bytes, int]:
+    core: Any = sys.modules["ray._private.worker"].global_worker.core_worker
+    return core.get_current_task_id().binary(), int(core.get_current_task_attempt_number())
+
+
+def of_task(task_id: bytes) -> Called | None:
+    """The call by which a task of this id was made."""
+    return _made.get(task_id)
+
+
+def by_task(task_id: bytes, attempt: int) -> list[Called]:
+    """Those that a try of a task has made, the oldest first, as far as they are kept."""
+    return [each for each in list(_made.values()) if each.by == task_id and each.attempt == attempt]
+
+
+def place(call: Called) -> str:
+    """`a.py:3 in main`, where that is the program's own."""
+    code = call.code
+    own = is_users(code.co_filename)
+    return f"{os.path.basename(code.co_filename)}:{call.line} in {code.co_qualname}" if own else ""
+
+
+__all__ = ["Called", "by_task", "of_task", "place", "watch"]
