@@ -136,7 +136,11 @@ def _is_service(call: calls_made.Called) -> bool:
 
 def _functions(tree: ast.Module, kind: str, name: str) -> Iterator[ast.AST]:
     """Of that name in a class, or wherever it is where the class inherits it."""
-    functions = [each for each in nodes_of(tree, ast.FunctionDef, ast.AsyncFunctionDef) if each.name == name]
+    every: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
+        *nodes_of(tree, ast.FunctionDef),
+        *nodes_of(tree, ast.AsyncFunctionDef),
+    ]
+    functions = [each for each in every if each.name == name]
     classes = [each for each in nodes_of(tree, ast.ClassDef) if each.name == kind]
     own = [each for each in functions if any(each in one.body for one in classes)]
     yield from own or functions

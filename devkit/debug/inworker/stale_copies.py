@@ -94,7 +94,7 @@ def _parts(loader: Any) -> Parts:
 
 def _settings(value: Any, way: str, depth: int) -> Iterator[tuple[str, Any]]:
     """The attributes that the workers take of it, also of what it keeps."""
-    kind = type(value)
+    kind: Any = type(value)
     if not depth or not isinstance(kind, type) or kind is FunctionType:
         return
     use = _use(kind)
