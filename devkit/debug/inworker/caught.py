@@ -157,7 +157,7 @@ class Caught:
         self._on_new = on_new
         self._rows: dict[tuple[str, Place, Place], _Row] = {}
         self.follows = False  # whether it would be told if somebody asked for what a Future keeps
-        self._kept: dict[int, tuple[Flight, CodeType]] = {}  # by the exception's id: what somebody may still ask for
+        self.kept: dict[int, tuple[Flight, CodeType]] = {}  # by the exception's id: what somebody may still ask for
 
     def add(self, found: Flight) -> None:
         now = time.time()
@@ -174,21 +174,19 @@ class Caught:
         """It has left the program's outermost frame, and is in a Future. `error` is its id."""
         found = found._replace(by=keeper)
         self.add(found)
-        if len(self._kept) >= MOST_KEPT:
-            self._kept.clear()
-        self._kept[error] = found, frame.f_code
+        if len(self.kept) >= MOST_KEPT:
+            self.kept.clear()
+        self.kept[error] = found, frame.f_code
 
     def asked_for(self, error: BaseException, trace: TracebackType | None) -> None:
         """It is raised once more: if a Future had it, somebody has asked that."""
-        if not self._kept:
-            return
         self._ask(error, trace.tb_next if trace else None)
         if isinstance(error, BaseExceptionGroup):  # of a group of tasks
             for each in error.exceptions:
                 self._ask(each, each.__traceback__)
 
     def _ask(self, error: BaseException, trace: TracebackType | None) -> None:
-        known = self._kept.pop(id(error), None)
+        known = self.kept.pop(id(error), None)
         while known and trace is not None:  # addresses are used again: a new one has not come out of that frame
             if trace.tb_frame.f_code is known[1]:
                 self.take_back(known[0])

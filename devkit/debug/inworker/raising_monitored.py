@@ -71,7 +71,7 @@ class Monitored:
 
     def _at_raise(self, _code: CodeType, _offset: int, error: BaseException) -> None:
         frame = sys._getframe(1)
-        if not is_pools(frame):  # which raises it once more itself, to catch it
+        if self._caught.kept and not is_pools(frame):  # which raises it once more itself, to catch it
             self._caught.asked_for(error, error.__traceback__)
         if isinstance(error, FLOW) or not self._is_mine(frame):
             return

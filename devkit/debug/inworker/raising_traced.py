@@ -111,7 +111,8 @@ class Traced:
     def _came(self, frame: FrameType, error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, FLOW):
             return
-        self._caught.asked_for(error, trace)
+        if self._caught.kept:
+            self._caught.asked_for(error, trace)
         found = flight(error, trace)
         before = self._flying.pop(id(frame), None)
         if before is not None and not _goes_on(before, frame, error, trace):
