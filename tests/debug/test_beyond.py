@@ -139,6 +139,18 @@ def test_lists_and_what_is_like_them() -> None:
     assert told(last, []) == ["`rows` is empty"]
 
 
+def test_the_variable_of_a_comprehension_is_not_another_one_of_its_name() -> None:
+    def made(rows: Any, at: int) -> Any:
+        found = [rows[at] for at in range(2)]
+        return found, at
+
+    def within(rows: Any, at: int) -> Any:
+        return [rows[at] for _ in range(2)]
+
+    assert told(made, [1], 99) in ([], ["`rows` has 1 item, and `at` is 1"]), "that frame is there up to Python 3.11"
+    assert told(within, [1], 99) == ["`rows` has 1 item, and `at` is 99"]
+
+
 def test_a_cause_is_looked_at_and_what_was_handled_is_not() -> None:
     def wrapped(rows: Any, at: int) -> Any:
         try:
