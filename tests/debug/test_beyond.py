@@ -123,6 +123,15 @@ def test_functions_that_take_indices() -> None:
     assert told(gather, torch.zeros(2, 5), torch.tensor([-1, 3])) == [below], "gather does not count from the end"
 
 
+def classes(at: Any, count: int) -> Any:
+    return torch.nn.functional.one_hot(at, num_classes=count)
+
+
+def test_classes_of_one_hot() -> None:
+    said = "the classes in `at` go from 1 to 9: 1 of 2 are outside the 5 of num_classes"
+    assert told(classes, torch.tensor([1, 9]), 5) == [said]
+
+
 # ---- lists
 
 

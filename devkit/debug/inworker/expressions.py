@@ -244,15 +244,16 @@ def items_at(frame: FrameType, line: int) -> Iterator[ast.Subscript]:
     From Python 3.12 on such a variable is gone by then, and another one of the frame may have its name.
     """
     _, tree = tree_of(frame.f_code.co_filename)
-    there = [node for node in nodes_of(tree, ast.Subscript) if _is_at(node, line)] if tree else []
-    loops = [node for node in nodes_of(tree, *_INLINED) if _is_at(node, line)] if there and tree else []
+    there = [node for node in nodes_of(tree, ast.Subscript) if is_at(node, line)] if tree else []
+    loops = [node for node in nodes_of(tree, *_INLINED) if is_at(node, line)] if there and tree else []
     is_its_own = frame.f_code.co_name.startswith("<") and frame.f_code.co_name != "<module>"
     for node in there:
         if is_its_own or not any(_varies(node, loop) for loop in loops):
             yield node
 
 
-def _is_at(node: ast.expr, line: int) -> bool:
+def is_at(node: ast.expr, line: int) -> bool:
+    """Whether a line is one of an expression's."""
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
@@ -297,4 +298,4 @@ def _item(owner: Any, key: Any) -> Any:
     return _NONE
 
 
-__all__ = ["counts", "holds", "items_at", "look", "nodes_of", "short", "told", "tree_of", "tries_of", "values"]
+__all__ = ["counts", "holds", "is_at", "items_at", "look", "nodes_of", "short", "told", "tree_of", "tries_of", "values"]
