@@ -123,6 +123,15 @@ def test_functions_that_take_indices() -> None:
     assert told(gather, torch.zeros(2, 5), torch.tensor([-1, 3])) == [below], "gather does not count from the end"
 
 
+def classes(at: Any, count: int) -> Any:
+    return torch.nn.functional.one_hot(at, num_classes=count)
+
+
+def test_classes_of_one_hot() -> None:
+    said = "the classes in `at` go from 1 to 9: 1 of 2 are outside the 5 of num_classes"
+    assert told(classes, torch.tensor([1, 9]), 5) == [said]
+
+
 # ---- lists
 
 
@@ -137,6 +146,18 @@ def test_lists_and_what_is_like_them() -> None:
     assert told(row, "abc", 9) == ["`rows` has 3 characters, and `at - 1` is 8"]
     assert told(row, range(4), 5) == ["`rows` has 4 items, and `at - 1` is 4"]
     assert told(last, []) == ["`rows` is empty"]
+
+
+def test_the_variable_of_a_comprehension_is_not_another_one_of_its_name() -> None:
+    def made(rows: Any, at: int) -> Any:
+        found = [rows[at] for at in range(2)]
+        return found, at
+
+    def within(rows: Any, at: int) -> Any:
+        return [rows[at] for _ in range(2)]
+
+    assert told(made, [1], 99) in ([], ["`rows` has 1 item, and `at` is 1"]), "that frame is there up to Python 3.11"
+    assert told(within, [1], 99) == ["`rows` has 1 item, and `at` is 99"]
 
 
 def test_a_cause_is_looked_at_and_what_was_handled_is_not() -> None:

@@ -90,6 +90,9 @@ def test_arguments_and_views_of_them() -> None:
     def sort(x: Any, _other: Any) -> None:
         x.sort()
 
+    def shuffle(x: Any, other: Any) -> None:
+        rng = np.random.default_rng(int(other[0])); rng.shuffle(x)  # noqa: E702  # fmt: skip
+
     def copyto(x: Any, other: Any) -> None:
         np.copyto(x, other)
 
@@ -101,7 +104,7 @@ def test_arguments_and_views_of_them() -> None:
 
     assert told(item, {"x": rays()}) == [f"`batch['x']` is {RAYS}"]
     assert told(row, rays(), rays()) == [f"`part` is {RAYS}"]
-    for call in (copyto, flat, writeable, sort):
+    for call in (copyto, flat, writeable, sort, shuffle):
         assert told(call, rays(), np.ones(4)) == [f"`x` is {RAYS}"]
 
 

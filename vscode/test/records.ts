@@ -60,6 +60,8 @@ export function crash(some: Partial<CrashRecord> = {}): CrashRecord {
     task_id: "t1",
     waited: [],
     supposed: false,
+    handled: "",
+    misfits: [],
     ...some,
   };
 }

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from .expressions import items_at, known, look, nodes_of, tree_of
+from .expressions import is_at, items_at, known, look, nodes_of, tree_of
 from .lineage import Place
 from .sources import is_users
 
@@ -27,6 +27,7 @@ _MODULES = os.path.join("torch", "nn", "modules", "")
 _LOOKUPS, _LOSSES = ("embedding", "embedding_bag"), ("cross_entropy", "nll_loss")
 _ARRAYS = tuple(os.path.join(os.sep, each, "") for each in ("torch", "numpy"))
 _OUT = re.compile(r"\bindex (-?\d+) is out of bounds for (?:dimension|axis) (\d+) with size (\d+)")
+_ONE_HOT = "Class values must be "
 _SIZED = (list, tuple, str, bytes, range, deque)
 _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -45,6 +46,8 @@ def said(error: BaseException, places: Iterable[Place]) -> Iterator[str]:
     if found := _OUT.search(str(error)[:500]):
         index, dimension, size = map(int, found.groups())
         yield from _arrays(own, index, dimension, size, is_from_the_end=type(error) is IndexError)
+    elif type(error) is RuntimeError and _ONE_HOT in str(error)[:500]:
+        yield from _one_hot(own)
     elif type(error) is IndexError and own is there[0]:
         yield from _lists(own)
 
@@ -195,11 +198,25 @@ def _named(frame: FrameType, line: int) -> Iterator[tuple[str, Any]]:
     _, tree = tree_of(frame.f_code.co_filename)
     seen: set[str] = set()
     for node in nodes_of(tree, ast.Name, ast.Attribute, ast.Subscript) if tree else ():
-        if node.lineno <= line <= (node.end_lineno or node.lineno) and (name := ast.unparse(node)) not in seen:
+        if is_at(node, line) and (name := ast.unparse(node)) not in seen:
             seen.add(name)
             value = look(node, frame)
             if known(value):
                 yield name, value
+
+
+def _one_hot(place: Place) -> Iterator[str]:
+    _, tree = tree_of(place[0].f_code.co_filename)
+    calls = [each for each in nodes_of(tree, ast.Call) if is_at(each, place[1])] if tree else []
+    for call in calls:
+        if not call.args or ast.unparse(call.func).rpartition(".")[2] != "one_hot":
+            continue
+        given = call.args[1:2] or [each.value for each in call.keywords if each.arg == "num_classes"]
+        size = _number(given[0], place[0]) if given else None
+        ids = _ids(look(call.args[0], place[0]))
+        if ids is not None and size is not None and (count := ids.outside(0, size)):
+            name = ast.unparse(call.args[0])
+            yield f"the classes in `{name}` {ids.span}: {count} of {ids.count} are outside the {size} of num_classes"
 
 
 # ---- a list of the program's line

@@ -28,6 +28,7 @@ _COMPARES: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
 }  # fmt: skip
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
 _SIZES = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context)
+_INLINED = (ast.ListComp, ast.SetComp, ast.DictComp)  # from Python 3.12 on; a generator has a frame of its own
 _NONE = object()
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -238,11 +239,29 @@ def _alike(value: Any) -> str:
 
 
 def items_at(frame: FrameType, line: int) -> Iterator[ast.Subscript]:
-    """The items, as `rows[at]`, that a line of a frame's file asks for."""
+    """The items, as `rows[at]`, that a line of a frame's file asks for, but for those by a variable of a comprehension.
+
+    From Python 3.12 on such a variable is gone by then, and another one of the frame may have its name.
+    """
     _, tree = tree_of(frame.f_code.co_filename)
-    for node in nodes_of(tree, ast.Subscript) if tree else ():
-        if node.lineno <= line <= (node.end_lineno or node.lineno):
+    there = [node for node in nodes_of(tree, ast.Subscript) if is_at(node, line)] if tree else []
+    loops = [node for node in nodes_of(tree, *_INLINED) if is_at(node, line)] if there and tree else []
+    is_its_own = frame.f_code.co_name.startswith("<") and frame.f_code.co_name != "<module>"
+    for node in there:
+        if is_its_own or not any(_varies(node, loop) for loop in loops):
             yield node
+
+
+def is_at(node: ast.expr, line: int) -> bool:
+    """Whether a line is one of an expression's."""
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _varies(node: ast.Subscript, loop: Any) -> bool:
+    """Whether an item is one of a comprehension, and by its variables."""
+    targets = [name.id for each in loop.generators for name in ast.walk(each.target) if isinstance(name, ast.Name)]
+    named = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+    return not named.isdisjoint(targets) and any(each is node for each in ast.walk(loop))
 
 
 def look(node: ast.expr, frame: FrameType) -> Any:
@@ -279,4 +298,4 @@ def _item(owner: Any, key: Any) -> Any:
     return _NONE
 
 
-__all__ = ["counts", "holds", "items_at", "look", "nodes_of", "short", "told", "tree_of", "tries_of", "values"]
+__all__ = ["counts", "holds", "is_at", "items_at", "look", "nodes_of", "short", "told", "tree_of", "tries_of", "values"]

@@ -94,10 +94,11 @@ def _what(array: Any, value: Any) -> str:
 def _read_only(array: Any, frame: FrameType, line: int) -> Iterator[tuple[str, Any]]:
     """(name, array) of what a line was to write to, else of all that it names."""
     _, tree = tree_of(frame.f_code.co_filename)
-    statement = _statement(tree, line) if tree is not None else None
-    if statement is None or isinstance(statement, ast.Raise):  # an error of the program's own making
+    statements = _statements(tree, line) if tree is not None else []
+    if any(isinstance(each, ast.Raise) for each in statements):  # an error of the program's own making
         return
-    for nodes in (_targets(statement), _outs(statement), _owners(statement), _named(statement)):
+    looks = (_targets, _outs, _owners, _named)
+    for nodes in (look_at(each) for each in statements for look_at in looks):
         found: dict[str, Any] = {}
         for node in nodes:
             name, value = _array_of(array, node, frame)
@@ -108,10 +109,11 @@ def _read_only(array: Any, frame: FrameType, line: int) -> Iterator[tuple[str, A
             return
 
 
-def _statement(tree: ast.Module, line: int) -> ast.stmt | None:
-    """The innermost one there, of a block its head alone."""
+def _statements(tree: ast.Module, line: int) -> list[ast.stmt]:
+    """The innermost one there, of a block its head alone; several where they are on one line."""
     there = [each for each in nodes_of(tree, ast.stmt) if each.lineno <= line <= (each.end_lineno or each.lineno)]
-    return max(there, key=lambda each: each.lineno, default=None)
+    last = max((each.lineno for each in there), default=0)
+    return [each for each in there if each.lineno == last]
 
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.AST]:
