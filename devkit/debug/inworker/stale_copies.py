@@ -94,10 +94,10 @@ def _parts(loader: Any) -> Parts:
 
 def _settings(value: Any, way: str, depth: int) -> Iterator[tuple[str, Any]]:
     """The attributes that the workers take of it, also of what it keeps."""
-    kind = type(value)
+    kind: Any = type(value)
     if not depth or not isinstance(kind, type) or kind is FunctionType:
         return
-    use = _use(kind)  # type: ignore[arg-type,unused-ignore] - a class is hashable, unless its own class says otherwise
+    use = _use(kind)
     for name, each in attributes(value):
         if name in use.reads and name not in use.writes:
             yield f"{way}.{name}", each
