@@ -166,8 +166,8 @@ def test_a_driver_that_ends_leaves_what_its_job_has_caught(tmp_path: Path) -> No
     """Each process is asked once more: it has told of the first time at once, and of the others every two seconds."""
     full = {"seconds": 1.0, "ago": 0.0}
     with running_hub(tmp_path / "devkit/crashes") as hub:
-        driver = FakeAgent(hub, {**identity("d1"), "role": "driver"}, {"caught": {"caught": [], "counted": True}})
-        living = FakeAgent(hub, identity("w1"), {"caught": {"caught": [one(300, **full)], "counted": True}})
+        driver = FakeAgent(hub, {**identity("d1"), "role": "driver"})
+        living = FakeAgent(hub, identity("w1"), {"caught": {"caught": [one(300, **full)]}})
         living.connection.send({**living.report_of(), "caught": [one(1, **full)]})
         dead = FakeAgent(hub, identity("w2", 1))
         dead.connection.send({**dead.report_of(), "caught": [one(84, **full)]})
@@ -176,9 +176,10 @@ def test_a_driver_that_ends_leaves_what_its_job_has_caught(tmp_path: Path) -> No
             end = time.monotonic() + stretched(10)
             while len(client.call("caught", job_id="01")["workers"]) < 2 or len(client.call("ps")["workers"]) > 2:
                 assert time.monotonic() < end
-        driver.connection.send({"type": "leaving"})
+        driver.connection.send({"type": "leaving", "caught": [one(2, **full)], "counted": True})
         assert driver.settled.wait(stretched(20))
+    assert driver.requests == [], "an interpreter that ends starts no thread to answer"
     path = tmp_path / "devkit/caught-01.json"
     document = json.loads(path.read_text())
     assert document["counted"] and stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert sorted(each["caught"][0]["count"] for each in document["workers"]) == [84, 300]
+    assert sorted(each["caught"][0]["count"] for each in document["workers"]) == [2, 84, 300]

@@ -230,7 +230,9 @@ class Agent:
             self._settled.clear()
             with suppress(OSError):
                 self._crashes.tell(len(self._crashes))
-                connection.send({"type": "leaving"})
+                # With it, as it can answer nothing any more: an interpreter that ends starts no thread.
+                counted = is_counted(self.settings.caught)
+                connection.send({"type": "leaving", "caught": self.caught(), "counted": counted})
                 self._settled.wait(SETTLE_SECONDS)
         alone(self._crashes.waited, ALONE_SECONDS if connection is None else 0.0)
 

@@ -88,7 +88,7 @@ def kept_at(frame: FrameType) -> Place | None:
     if frame.f_code.co_flags & _COROUTINE and is_tasks(frame):
         return task_place()
     outer = frame.f_back
-    while outer is not None and outer.f_code.co_filename.endswith(_RAYS_WRAPPER):  # around each method of an actor
+    while outer is not None and is_rays_wrapper(outer):
         outer = outer.f_back
     if outer is None or not is_pools(outer):
         return None
@@ -96,16 +96,25 @@ def kept_at(frame: FrameType) -> Place | None:
 
 
 def is_tasks(frame: FrameType) -> bool:
-    """Whether it is the outermost of a task of asyncio: what leaves it is kept there, as for `gather`."""
+    """Whether it is the program's outermost of a task of asyncio: what leaves it is kept there, as for `gather`."""
     asyncio: Any = sys.modules.get("asyncio")
     try:
-        return getattr(asyncio.current_task().get_coro(), "cr_frame", None) is frame
-    except (AttributeError, RuntimeError):  # no loop runs here, or none of asyncio's
+        outermost = asyncio.current_task().get_coro().cr_frame
+    except (AttributeError, RuntimeError):  # no loop runs here, or none of asyncio's; or Ray's own calls the program
         return False
+    each: FrameType | None = frame
+    while each is not None and each is not outermost:
+        each = each.f_back if is_rays_wrapper(each.f_back) else None
+    return each is not None
 
 
 def task_place() -> Place:
     return Place(str(sys.modules["asyncio"].__file__), 0, TASK)
+
+
+def is_rays_wrapper(frame: FrameType | None) -> bool:
+    """Ray has one around each method of an actor, also where the actor itself calls that."""
+    return frame is not None and frame.f_code.co_filename.endswith(_RAYS_WRAPPER)
 
 
 def is_pools(frame: FrameType | None) -> bool:

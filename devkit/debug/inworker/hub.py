@@ -201,7 +201,7 @@ class Hub:
         elif kind == "crash":
             self.keep_crash(document["document"])
         elif kind == "leaving":
-            self._spawn(hub_after.settle(self, link))
+            self._spawn(hub_after.settle(self, link, document))
         elif kind == "bye":
             self.update(table.left(self.table, link.worker_id, document["reason"], time.time()))
             self.agents.pop(link.worker_id, None)

@@ -313,10 +313,10 @@ async def pause(hub: Hub, seconds: float) -> None:
         await asyncio.sleep(min(seconds, HURRY_SECONDS))
 
 
-async def settle(hub: Hub, link: Link) -> None:
+async def settle(hub: Hub, link: Link, last: Document) -> None:
     """The driver to which this Ray belongs ends, and all that is known with it: what can be found out is kept before.
 
-    What Ray has no word on in time is kept by what is known without.
+    What Ray has no word on in time is kept by what is known without. `last` is the driver's last message.
     """
     leaves, until = hub.table.workers.get(link.worker_id), time.monotonic() + SETTLE_SECONDS
     if leaves is None or leaves.identity["role"] != DRIVER:
@@ -328,7 +328,7 @@ async def settle(hub: Hub, link: Link) -> None:
     for worker_id in missing(hub, job_id) if unexplained(hub, job_id) else ():
         identity = hub.table.workers[worker_id].identity
         await keep_death(hub, identity, {"reason": NO_WORD_YET}, hub.doing.get(worker_id))
-    await hub_caught.keep(hub, job_id, link.worker_id)
+    await hub_caught.keep(hub, job_id, link.worker_id, last)
     link.write({"type": "settled"})
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import private, table
 from .hub_place import CAUGHT_FILE
+from .table import Document
 from .told import caught_problem
 
 if TYPE_CHECKING:
@@ -17,18 +18,15 @@ if TYPE_CHECKING:
 ASK_SECONDS = 1.0  # what a process that does not answer has told before is what is known
 
 
-async def keep(hub: Hub, job_id: str, driver: str) -> None:
-    """Asks those that have caught something once more, and the driver whether all is counted; then writes a file."""
+async def keep(hub: Hub, job_id: str, driver: str, last: Document) -> None:
+    """Asks those that have caught something once more, and writes a file. The driver has told in its `last` message."""
     mine = [name for name, each in hub.table.workers.items() if each.identity["job_id"] == job_id]
-    asked = [name for name in mine if name in hub.agents and (name == driver or hub.table.workers[name].caught)]
+    asked = [name for name in mine if name in hub.agents and name != driver and hub.table.workers[name].caught]
     replies = await asyncio.gather(*(hub.ask(name, "caught", ASK_SECONDS) for name in asked))
-    counted = False
-    for name, reply in zip(asked, replies, strict=True):
-        if "error" in reply or caught_problem(reply):
-            continue
-        hub.update(table.counted(hub.table, name, reply["caught"]))
-        counted = counted or (name == driver and reply.get("counted") is True)
-    document = {"counted": counted, "workers": table.caught(hub.table, job_id)}
+    for name, reply in [*zip(asked, replies, strict=True), (driver, last)]:
+        if "error" not in reply and not caught_problem(reply):
+            hub.update(table.counted(hub.table, name, reply["caught"]))
+    document = {"counted": last.get("counted") is True, "workers": table.caught(hub.table, job_id)}
     with suppress(OSError):  # as of crashes, nothing is kept then, and that was told
         private.write(hub.crash_folder.parent / CAUGHT_FILE.format(job_id), json.dumps(document), 1)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from . import costs
 from .records import Breakpoint
-from .settings import is_counted
 
 KEPT_TOLD = 20  # snapshots in one answer
 SPY_SECONDS = 8.0
@@ -149,8 +148,8 @@ def kept(agent: Any, document: Document) -> Document:
 
 
 def caught(agent: Any, _document: Document) -> Document:
-    """What the program has caught, up to now, and whether all of it is counted."""
-    return {"caught": agent.caught(), "counted": is_counted(agent.settings.caught)}
+    """What the program has caught, up to now."""
+    return {"caught": agent.caught()}
 
 
 @costs.counted()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from .caught import FLOW, Caught, Flight, flight, is_again, is_pools, kept_at
+from .caught import FLOW, Caught, Flight, flight, is_again, is_pools, is_rays_wrapper, kept_at
 from .sources import is_users, source_of
 from .swallowing import USUAL
 
@@ -71,7 +71,7 @@ class Monitored:
 
     def _at_raise(self, _code: CodeType, _offset: int, error: BaseException) -> None:
         frame = sys._getframe(1)
-        if self._caught.kept and not is_pools(frame):  # which raises it once more itself, to catch it
+        if self._caught.kept and not is_pools(frame) and not is_rays_wrapper(frame):  # which only pass it on
             self._caught.asked_for(error, error.__traceback__)
         if isinstance(error, FLOW) or not self._is_mine(frame):
             return
