@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import hub_after, hub_looks, kills, table, told, wire
+from . import anew, hub_after, hub_looks, kills, table, told, wire
 from .hub_links import Link, Links
 from .records import is_breakpoint
 from .surroundings import Surroundings
@@ -235,6 +235,9 @@ class Hub:
             return
         snapshot.store(document, self.crash_folder)
         self.update(table.crashed(self.table, record.to_json()))
+        if anew.is_wanted(document):
+            self.explaining.add(anew.mark(document))
+            self._spawn(anew.look(self, document))
         if document.get("lost"):
             self.explaining.add(document["id"])
             self._spawn(hub_after.explain(self, document))
@@ -254,6 +257,17 @@ class Hub:
 
         snapshot.store(document, self.crash_folder)
         self.update(table.corrected(self.table, snapshot.record_of(document).to_json()))
+
+    def add_to_crash(self, crash_id: str, **more: Any) -> None:
+        """The same, beside what others may have found out meanwhile."""
+        from . import snapshot
+
+        try:
+            document = snapshot.load(self.crash_folder / f"{crash_id}.json")
+        except (OSError, ValueError) as error:
+            self._links.complaints.tell("the hub could not read a crash again", error)
+            return
+        self.replace_crash({**document, **more})
 
     async def ask(self, worker_id: str, op: str, timeout: float, **arguments: Any) -> Document:
         """One agent's answer; one that does not come is an answer with an `error`."""

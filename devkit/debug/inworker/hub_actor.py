@@ -195,6 +195,10 @@ class RaySurroundings:
         found: list[Document] = await in_thread(fates.named, name)
         return found
 
+    async def instance(self, actor: str, job_id: str) -> Document | None:
+        found: Document | None = await in_thread(fates.instance, actor, job_id)
+        return found
+
     async def orphaned(self, job_id: str) -> list[Document]:
         found: list[Document] = await in_thread(fates.orphaned, job_id)
         return found
