@@ -38,12 +38,12 @@ async def look(hub: Hub, document: Document) -> None:
     """Asks Ray's table until the actor lives again, or will not."""
     try:
         for seconds in LOOKS:
-            if (found := await _found(hub, document)) is not None:
-                if not found["restarts"]:
-                    return
-                if found["worker_id"] not in ("", document["worker_id"]) and found["state"] == "ALIVE":
-                    _tell(hub, document, found)
-                    return
+            found = await _found(hub, document)
+            if found is None or not found["restarts"]:
+                return
+            if found["worker_id"] not in ("", document["worker_id"]) and found["state"] == "ALIVE":
+                _tell(hub, document, found)
+                return
             await hub_after.pause(hub, seconds)
         if found is not None and found["state"] == "RESTARTING":
             _tell(hub, document, found)
