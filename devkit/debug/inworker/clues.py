@@ -74,8 +74,9 @@ def _outside(failure: Failure) -> Document:
     """The calls that a try had made which Ray may run again, by name."""
     from .hooks import task_facts
 
-    facts = task_facts() if failure.kind in ("task", "actor") else {"task_id": ""}
-    made = calls_made.by_task(bytes.fromhex(facts["task_id"]), facts["attempt"]) if facts["task_id"] else []
+    facts = task_facts() if failure.kind in ("task", "actor") else {}
+    task, attempt = str(facts.get("task_id", "")), int(facts.get("attempt", 0))
+    made = calls_made.by_task(bytes.fromhex(task), attempt) if task else []
     return dict(Counter(each.name for each in made))
 
 

@@ -136,9 +136,11 @@ def _is_service(call: calls_made.Called) -> bool:
 
 def _functions(tree: ast.Module, kind: str, name: str) -> Iterator[ast.AST]:
     """Of that name in a class, or wherever it is where the class inherits it."""
-    functions = [each for each in nodes_of(tree, ast.FunctionDef, ast.AsyncFunctionDef) if each.name == name]
+    written = (*nodes_of(tree, ast.FunctionDef), *nodes_of(tree, ast.AsyncFunctionDef))
+    functions = [each for each in written if each.name == name]
     classes = [each for each in nodes_of(tree, ast.ClassDef) if each.name == kind]
-    own = [each for each in functions if any(each in one.body for one in classes)]
+    inside = {id(part) for one in classes for part in one.body}
+    own = [each for each in functions if id(each) in inside]
     yield from own or functions
 
 
