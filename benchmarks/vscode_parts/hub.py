@@ -42,6 +42,12 @@ class Nowhere:
     async def named(self, name: str) -> list[dict[str, Any]]:
         return []
 
+    async def instance(self, actor: str, job_id: str) -> dict[str, Any] | None:
+        return None
+
+    async def is_tried_again(self, task_id: str, attempt: int) -> bool:
+        return False
+
     async def orphaned(self, job_id: str) -> list[dict[str, Any]]:
         return []
 

@@ -16,6 +16,7 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     """What else had failed; what could not be pickled; another copy or version; who has the port; what was open."""
     yield from map(str, document.get("failed") or ())
     yield from map(str, document.get("waiting") or ())
+    yield from (str(document[name]) for name in ("anew", "again") if document.get(name))
     if document.get("way"):
         yield f"what cannot be pickled: {document['way']}"
     if document.get("remade"):

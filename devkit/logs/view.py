@@ -294,7 +294,9 @@ def _known(left: Left, problem: Problem) -> list[str]:
 def _clues(left: Left, problem: Problem) -> list[str]:
     """What a snapshot says beside its frames."""
     mine = _snapshots(left, problem)
-    return list(dict.fromkeys(redact.text(line) for each in mine for line in clues_of(each)))
+    first = next((each for each in mine if each.get("again")), None)  # what each try had done differs in numbers alone
+    once = [each if each is first else {**each, "again": ""} for each in mine]
+    return list(dict.fromkeys(redact.text(line) for each in once for line in clues_of(each)))
 
 
 def _snapshots(left: Left, problem: Problem) -> list[Mapping[str, Any]]:

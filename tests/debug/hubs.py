@@ -30,6 +30,8 @@ class Surroundings:
         self.full: list[Document] = []  # what the nodes' object stores have
         self.late: set[int] = set()  # looks that get no answer
         self.actors: list[Document] = []  # of Ray's table, with a name
+        self.instances: list[Document] = []  # how actors are now
+        self.tries: dict[str, int] = {}  # the last try of a task
         self.gone: set[str] = set()  # workers whose processes run no more
 
     async def fate(self, worker_id: str, node_id: str, job_id: str) -> Document | None:
@@ -58,6 +60,12 @@ class Surroundings:
 
     async def named(self, name: str) -> list[Document]:
         return [each for each in self.actors if each["name"] == name]
+
+    async def instance(self, actor: str, job_id: str) -> Document | None:
+        return next((each for each in self.instances if actor == each["actor"]), None)
+
+    async def is_tried_again(self, task_id: str, attempt: int) -> bool:
+        return attempt < self.tries.get(task_id, 0)
 
     async def orphaned(self, job_id: str) -> list[Document]:
         return []

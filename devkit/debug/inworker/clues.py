@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import bygone, changed, dropped, kept_waiting, leftovers, masked, misfits, ownership, resized, unasked
+from . import (
+    bygone,
+    calls_made,
+    changed,
+    dropped,
+    kept_waiting,
+    leftovers,
+    masked,
+    misfits,
+    ownership,
+    resized,
+    unasked,
+)
 from .identity import task_called
 from .lineage import awaited, chain_of
 from .redaction import scrub
@@ -56,6 +69,16 @@ def _none(failure: Failure) -> str:
 
 def _ran(failure: Failure) -> list[str]:
     return leftovers.ran(task_called().rpartition(".")[2]) if failure.kind == "task" else []
+
+
+def _outside(failure: Failure) -> Document:
+    """The calls that a try had made which Ray may run again, by name."""
+    from .hooks import task_facts
+
+    facts = task_facts() if failure.kind in ("task", "actor") else {}
+    task, attempt = str(facts.get("task_id", "")), int(facts.get("attempt", 0))
+    made = calls_made.by_task(bytes.fromhex(task), attempt) if task else []
+    return dict(Counter(each.name for each in made))
 
 
 def _lost(failure: Failure) -> Document | None:
@@ -134,6 +157,7 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("none", _none),
     ("ran", _ran),
     ("lost", _lost),
+    ("outside", _outside),
     ("hidden", _hidden),
     ("remote", _remote),
     ("late", _late),

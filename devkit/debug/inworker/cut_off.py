@@ -136,13 +136,12 @@ def _is_service(call: calls_made.Called) -> bool:
 
 def _functions(tree: ast.Module, kind: str, name: str) -> Iterator[ast.AST]:
     """Of that name in a class, or wherever it is where the class inherits it."""
-    every: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
-        *nodes_of(tree, ast.FunctionDef),
-        *nodes_of(tree, ast.AsyncFunctionDef),
-    ]
-    functions = [each for each in every if each.name == name]
+    written: tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]
+    written = (*nodes_of(tree, ast.FunctionDef), *nodes_of(tree, ast.AsyncFunctionDef))
+    functions = [each for each in written if each.name == name]
     classes = [each for each in nodes_of(tree, ast.ClassDef) if each.name == kind]
-    own = [each for each in functions if any(each in one.body for one in classes)]
+    inside = {id(part) for one in classes for part in one.body}
+    own = [each for each in functions if id(each) in inside]
     yield from own or functions
 
 
@@ -183,7 +182,7 @@ def said(calls: Sequence[Pending]) -> str:
     >>> save = Pending("Saver.save", "job.py:9 in Saves.save", 1.84)
     >>> said([save, save._replace(ago=0.0), Pending("evaluate", "", 3.0)])[:97]
     '3 calls had not ended when the driver did, and Ray ends them with it: Saver.save (called 1.8 s an'
-    >>> said([save])[32:]
+    >>> said([save])[28:]
     'the driver did, and Ray ends it with it: Saver.save (called 1.8 s before at job.py:9 in Saves.save)'
     """
     if not calls:

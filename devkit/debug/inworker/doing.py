@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from . import alarms, cpu_limit, kills, mapped, ownership, signals, unmet
+from . import alarms, called_methods, cpu_limit, kills, mapped, ownership, signals, unmet
 from .identity import DRIVER
 from .made import Call, current_call, told
 from .stacks import users_lines
@@ -109,7 +109,13 @@ def _known() -> Document:
     """What may be why it ends, or why others do."""
     own: Document = {"alarm": alarms.pending(), "cpu": cpu_limit.pending(), "maps": mapped.noted()}
     own["recursion"] = sys.getrecursionlimit()
-    return {**own, "puts": ownership.puts(), "kills": kills.noted(), "signals": signals.noted()}
+    return {
+        **own,
+        "puts": ownership.puts(),
+        "kills": kills.noted(),
+        "signals": signals.noted(),
+        "methods": called_methods.called(),
+    }
 
 
 def _call_of(frame: FrameType | None) -> Document | None:

@@ -97,6 +97,18 @@ def orphaned(job_id: str) -> list[Document]:
     ]
 
 
+def instance(actor: str, job_id: str) -> Document | None:
+    """{"state", "pid", "worker_id", "restarts": whether Ray makes it anew} of an actor of a job, by its name or id."""
+    mine = (each for each in _actors() if actor == each.name or each.actor_id.hex().startswith(actor))
+    last = max((each for each in mine if each.job_id.hex() == job_id), key=lambda each: each.start_time, default=None)
+    if last is None:
+        return None
+    state = _generated("gcs_pb2").ActorTableData.ActorState.Name(last.state)
+    worker_id = last.address.worker_id.hex()
+    restarts = last.max_restarts != 0 and state != "DEAD"
+    return {"state": state, "pid": last.pid, "worker_id": worker_id, "restarts": restarts}
+
+
 def named(name: str) -> list[Document]:
     """{"class", "namespace", "state", "pid", "why", "ended"} of the actors of that name, the oldest first."""
     state_of = _generated("gcs_pb2").ActorTableData.ActorState.Name

@@ -60,7 +60,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         alarms.watch(agent.has_news)
     if not driver and agent.settings.post_mortem != "off":
         _dump_all_threads()
-        made.watch(agent.making, lambda: agent.making(None))
+        made.watch(agent.making, lambda: agent.making(None), agent.has_news)
         ownership.watch(ray, agent.has_news)
     if not agent.settings.keep_timeouts:
         from . import timeouts

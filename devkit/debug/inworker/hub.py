@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import hub_after, hub_looks, kills, table, told, wire
+from . import again, anew, hub_after, hub_looks, kills, table, told, wire
 from .hub_links import Link, Links
 from .records import is_breakpoint
 from .surroundings import Surroundings
@@ -51,6 +51,7 @@ class Hub:
         self.doing: dict[str, Document] = {}  # by worker: where it was at the last look; nobody is told of a change
         self.numbers = itertools.count(1)
         self.leaving = asyncio.Event()  # the driver to which this Ray belongs is about to end
+        self.tried = itertools.count()  # crashes of calls that may be tried again
         self.explaining: set[str] = set()  # crashes of which more will be known in a moment
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -235,6 +236,11 @@ class Hub:
             return
         snapshot.store(document, self.crash_folder)
         self.update(table.crashed(self.table, record.to_json()))
+        if anew.is_wanted(document):
+            self.explaining.add(anew.mark(document))
+            self._spawn(anew.look(self, document))
+        if again.is_wanted(document) and next(self.tried) < again.MOST_ASKED:
+            self._spawn(again.look(self, document))
         if document.get("lost"):
             self.explaining.add(document["id"])
             self._spawn(hub_after.explain(self, document))
@@ -254,6 +260,17 @@ class Hub:
 
         snapshot.store(document, self.crash_folder)
         self.update(table.corrected(self.table, snapshot.record_of(document).to_json()))
+
+    def add_to_crash(self, crash_id: str, **more: Any) -> None:
+        """The same, beside what others may have found out meanwhile."""
+        from . import snapshot
+
+        try:
+            document = snapshot.load(self.crash_folder / f"{crash_id}.json")
+        except (OSError, ValueError) as error:
+            self._links.complaints.tell("the hub could not read a crash again", error)
+            return
+        self.replace_crash({**document, **more})
 
     async def ask(self, worker_id: str, op: str, timeout: float, **arguments: Any) -> Document:
         """One agent's answer; one that does not come is an answer with an `error`."""

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import PROTOCOL, fates, private, threads, unmet
+from . import PROTOCOL, fates, private, ray_tasks, threads, unmet
 from .auth import cluster_token
 from .blocking import in_thread, until_done
 from .hub import Hub
@@ -194,6 +194,13 @@ class RaySurroundings:
     async def named(self, name: str) -> list[Document]:
         found: list[Document] = await in_thread(fates.named, name)
         return found
+
+    async def instance(self, actor: str, job_id: str) -> Document | None:
+        found: Document | None = await in_thread(fates.instance, actor, job_id)
+        return found
+
+    async def is_tried_again(self, task_id: str, attempt: int) -> bool:
+        return bool(await in_thread(ray_tasks.is_tried_again, task_id, attempt))
 
     async def orphaned(self, job_id: str) -> list[Document]:
         found: list[Document] = await in_thread(fates.orphaned, job_id)

@@ -24,6 +24,7 @@ DEATHS = frozenset(
         *("NodeDiedError", "OwnerDiedError", "ObjectLostError", "LocalRayletDiedError"),
     }
 )
+_MISSING = ("NoneType", "object has no attribute")  # in the message of an error that something was not set
 AWAITED = 200  # task ids that are kept of one error
 NEAR_SECONDS, LATE_SECONDS = 60.0, 10.0  # an error so long after a death, or before it is known, may be of it
 TASK_OWN, NO_ACTOR = 16, "f" * 24  # an id of a task ends with that of its actor; a task of none with this and the job's
@@ -147,6 +148,9 @@ def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
         if record.id in told:
             root, is_known = _death_behind(record, deaths)
             supposed |= set() if is_known or root is None else {record.id}
+        if root is None and (death := _instance_before(record, deaths)) is not None:
+            root = death
+            supposed.add(record.id)
         if root is None and record.task_id.strip("f") and record.kind in _RETRIED:  # not Ray's id of no task
             root = first.setdefault((record.job_id, record.task_id), record.id)
         if root is not None and root != record.id:
@@ -182,6 +186,27 @@ def _death_behind(record: CrashRecord, deaths: Sequence[CrashRecord]) -> tuple[s
         if (not record.waited or not death.task_id) and -LATE_SECONDS <= record.time - death.time <= NEAR_SECONDS
     ]
     return (max(near, key=lambda death: death.time).id, pid is not None) if near else (None, True)
+
+
+def _instance_before(record: CrashRecord, deaths: Sequence[CrashRecord]) -> str | None:
+    """The death of an actor's instance before, where what was set in that is missed in this one, by the error's kind.
+
+    That of a call which is tried again is known by its task.
+    """
+    said = record.exception
+    misses = said["type"] in ("AttributeError", "TypeError") and any(each in said["message"] for each in _MISSING)
+    if record.kind != "actor" or not misses:
+        return None
+    before = [
+        death
+        for death in deaths
+        if death.job_id == record.job_id
+        and death.worker_id != record.worker_id
+        and death.time < record.time
+        and record.task_id != death.task_id
+        and is_of(record.task_id, death.task_id)
+    ]
+    return max(before, key=lambda death: death.time).id if before else None
 
 
 def is_of(waited: str, task_id: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from . import entering
+from . import called_methods, entering
 from .imports import on_import
 
 EXECUTOR = "actor_method_executor"  # Ray's function around each call of an actor's method
@@ -19,13 +19,22 @@ Call = tuple[Any, str, tuple[Any, ...], dict[str, Any]]  # function, its name, a
 _MARK = "__devkit_made__"
 
 
-def watch(on_making: Callable[[Call], object], on_made: Callable[[], object]) -> None:
-    """Calls back before the actor of this worker is made, and when it is. The arguments must not be kept for long."""
+def watch(
+    on_making: Callable[[Call], object], on_made: Callable[[], object], on_new: Callable[[], object] = lambda: None
+) -> None:
+    """Calls back before the actor of this worker is made, and when it is, and at the first call of each method. The
+    arguments must not be kept for long.
+    """
     name = "ray._private.function_manager"
-    on_import(name, lambda module: _watch(module.FunctionActorManager, on_making, on_made))
+    on_import(name, lambda module: _watch(module.FunctionActorManager, on_making, on_made, on_new))
 
 
-def _watch(manager: Any, on_making: Callable[[Call], object], on_made: Callable[[], object]) -> None:
+def _watch(
+    manager: Any,
+    on_making: Callable[[Call], object],
+    on_made: Callable[[], object],
+    on_new: Callable[[], object],
+) -> None:
     original = getattr(manager, "_make_actor_method_executor", None)
     if original is None or hasattr(original, _MARK):
         return
@@ -33,7 +42,8 @@ def _watch(manager: Any, on_making: Callable[[Call], object], on_made: Callable[
     def make(self: Any, method_name: str, method: Any) -> Any:
         executor = original(self, method_name, method)
         if method_name != "__init__":
-            return entering.covered(executor)
+            covered = entering.covered(executor)
+            return covered if method_name.startswith("__") else called_methods.noting(covered, method_name, on_new)
 
         def making(__ray_actor: Any, *arguments: Any, **named: Any) -> Any:
             on_making((method, type(__ray_actor).__name__, (None, *arguments), named))

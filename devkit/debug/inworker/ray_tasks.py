@@ -53,6 +53,12 @@ def of_ids(task_ids: Iterable[str]) -> list[Document]:
         return [each for task in task_ids for each in ask({"state": "FAILED", "task_id": task})]
 
 
+def is_tried_again(task_id: str, attempt: int) -> bool:
+    """Whether there is a later try of a task than this."""
+    with _table() as ask:
+        return any(int(each["attempt"]) > attempt for each in ask({"task_id": task_id}))
+
+
 def _unfinished(job_id: str) -> Iterator[Document]:
     with _table() as ask:
         for state in OPEN_STATES:

@@ -37,6 +37,12 @@ class Surroundings(Protocol):
     async def named(self, name: str) -> list[Document]:
         """What Ray's table has of the actors of that name, as `named.py` takes it."""
 
+    async def instance(self, actor: str, job_id: str) -> Document | None:
+        """How a job's actor is now, as `anew.py` takes it: by its name, or the beginning of its id."""
+
+    async def is_tried_again(self, task_id: str, attempt: int) -> bool:
+        """Whether Ray's table has a later try of a task."""
+
     async def orphaned(self, job_id: str) -> list[Document]:
         """The actors of a job that ended with their owner, as `orphans.py` takes them."""
 

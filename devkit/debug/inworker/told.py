@@ -78,6 +78,7 @@ def _doing(document: Document) -> None:
     _list(document.get("signals", []), lambda each: _need(_kinds(each, sent), (*kinds, "pid", "signal")))
     maps = {"file": str, "size": int}
     _list(document.get("maps", []), lambda each: _need(_kinds(each, maps), maps))
+    _list(document.get("methods", []), lambda each: _kinds({"name": each}, {"name": str}))
     if "alarm" in document:
         _need(_kinds(document["alarm"], kinds), kinds)
         if not is_number(document["alarm"]["due"]):

@@ -1,0 +1,68 @@
+"""A call that fails and that Ray tries again: its crash says what stays done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devkit.debug.clue_lines import clues_of
+from devkit.debug.inworker import again, calls_made, clues, hooks
+from tests.debug.hubs import FakeAgent, RunningHub, identity, running_hub
+from tests.debug.test_cut_off import Reference
+from tests.debug.test_hub import eventually
+from tests.debug.test_killed import ACTOR, NIL, record
+
+FAILED = {"type": "ConnectionError", "message": "sandbox answered 503"}
+TASK = "1" * 16 + NIL
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningHub]:
+    monkeypatch.setattr(again, "LOOKS", (0.05,) * 40)
+    with running_hub(tmp_path) as running:
+        yield running
+
+
+def crash(hub: RunningHub, name: str, attempt: int) -> None:
+    worker = FakeAgent(hub, identity(f"w{name}", job_id="02"))
+    document = record(name, 5.0, FAILED, kind="task", worker_id=f"w{name}", task_id=TASK).to_json()
+    document |= {"attempt": attempt, "outside": {"Buffer.add": 3}, "frames": [], "chain": []}
+    worker.connection.send({"type": "crash", "document": document})
+
+
+def test_the_crash_of_a_try_that_another_one_follows_says_what_stays_done(hub: RunningHub) -> None:
+    hub.surroundings.tries = {TASK: 1}
+    crash(hub, "c1", 0)
+    crash(hub, "c2", 1)
+    with hub.client() as client:
+        eventually(lambda: len(client.call("crashes")["crashes"]) == 2)
+        eventually(lambda: client.call("crash", id="c1").get("again"))
+        assert list(clues_of(client.call("crash", id="c1"))) == [
+            "Ray tries this call again from its beginning: what this try had done outside of it stays done, and may be "
+            "done twice, such as its calls Buffer.add (3 times)"
+        ]
+        assert not client.call("crash", id="c2").get("again"), "the last try"
+
+
+def test_only_calls_are_asked_for() -> None:
+    assert again.is_wanted(record("c", 1.0, FAILED, kind="actor", task_id="2" * 16 + ACTOR).to_json())
+    assert not again.is_wanted(record("c", 1.0, FAILED, kind="task", task_id="f" * 48).to_json())
+    assert not again.is_wanted(record("c", 1.0, FAILED, kind="driver", task_id=TASK).to_json())
+
+
+def test_the_calls_of_the_failed_try_alone_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_made, "_made", {})
+    monkeypatch.setattr(calls_made, "_rays", "/nowhere/")
+    tries = [(0, "Buffer.add"), (1, "Buffer.add"), (1, "Sandbox.execute"), (1, "Buffer.add")]
+
+    def call(number: int, attempt: int, name: str) -> None:
+        calls_made._note(Reference(number), name, None, lambda: (bytes.fromhex(TASK), attempt))
+
+    for number, (attempt, name) in enumerate(tries):
+        call(number, attempt, name)
+    monkeypatch.setattr(hooks, "task_facts", lambda: {"task_id": TASK, "attempt": 1})
+    found = clues.found(clues.Failure(ConnectionError("sandbox answered 503"), "task"))
+    assert found["outside"] == {"Buffer.add": 2, "Sandbox.execute": 1}
+    assert "outside" not in clues.found(clues.Failure(ConnectionError("503"), "driver"))
