@@ -182,7 +182,7 @@ def said(calls: Sequence[Pending]) -> str:
     >>> save = Pending("Saver.save", "job.py:9 in Saves.save", 1.84)
     >>> said([save, save._replace(ago=0.0), Pending("evaluate", "", 3.0)])[:97]
     '3 calls had not ended when the driver did, and Ray ends them with it: Saver.save (called 1.8 s an'
-    >>> said([save])[28:]
+    >>> said([save])[26:]
     'the driver did, and Ray ends it with it: Saver.save (called 1.8 s before at job.py:9 in Saves.save)'
     """
     if not calls:

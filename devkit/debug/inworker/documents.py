@@ -230,6 +230,9 @@ class CrashDetails(TypedDict):
     reason: NotRequired[str]  # why a process ended that left no exception
     none: NotRequired[str]  # the name that the line called, and that is None
     ran: NotRequired[list[str]]  # other remote functions that the process of a task has run before
+    outside: NotRequired[dict[str, int]]  # calls of other tasks that a failed call had made, and how often
+    again: NotRequired[str]  # that Ray tries the call again, and what stays done
+    anew: NotRequired[str]  # that Ray has started the actor anew, and what is gone
     unasked: NotRequired[list[str]]  # errors in its process for whose results nobody had asked
     dropped: NotRequired[list[str]]  # each `finally` of the failing code that drops what is raised
     remote: NotRequired[str]  # where another process raised it, which passed it on through a pool

@@ -129,6 +129,12 @@ export interface CrashDetails {
   readonly none?: string;
   /** other remote functions that the process of a task has run before */
   readonly ran?: readonly string[];
+  /** calls of other tasks that a failed call had made, and how often */
+  readonly outside?: { readonly [name: string]: number };
+  /** that Ray tries the call again, and what stays done */
+  readonly again?: string;
+  /** that Ray has started the actor anew, and what is gone */
+  readonly anew?: string;
   /** errors in its process for whose results nobody had asked */
   readonly unasked?: readonly string[];
   /** each `finally` of the failing code that drops what is raised */
