@@ -42,5 +42,6 @@ def test_a_hub_that_does_not_answer_in_time_is_told(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("answer", "said"), [(LATE, "did not answer"), ({"chain": [3]}, "c1 is damaged")])
 def test_so_is_a_snapshot_that_cannot_be_had(answer: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = record("c1", 5.0, CRASHED, job_id=JOB.job_id).to_json()
-    known = known_of(FakeHub(crashes={"crashes": [listed]}, crash=answer), monkeypatch)
+    hub = FakeHub(crashes={"crashes": [listed]}, crash=answer, caught={"workers": []})
+    known = known_of(hub, monkeypatch)
     assert known.crashes == () and said in known.missed[0]
