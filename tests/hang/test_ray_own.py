@@ -178,7 +178,11 @@ WAITS = {
     "hook": ("io", " for the lock of ", "in warm_cache; the driver holds it, which waits for"),  # one worker, or two
     "command": ("stuck", "Ray has been starting task produce", "error: no such package"),
     "queue": ("stuck", "a ray.util.queue.Queue that is full", "in produce"),
-    "stream": ("stuck", "for Rollout.stats, queued at Rollout pid", "behind Rollout.stream, which has begun"),
+    "stream": (
+        "stuck",
+        "waits for Ray to go on with its generator",
+        "in Rollout.stream, and the driver waits for stats of it",
+    ),
     "coroutine": ("deadlock", "for Manager.report, queued at Manager pid", "whose event loop a ray.get in a coroutine"),
     "thread": ("stuck", "its thread prefetch ended before", "Loader.next"),
     "task": ("stuck", "its background task Server.update has failed", "nobody has awaited it: KeyError: 'grad_norm'"),
