@@ -12,7 +12,8 @@ from itertools import pairwise
 from devkit.debug.naming import rank_list
 from devkit.hang import chains, ends, words
 from devkit.hang.calls import OWN_PART
-from devkit.hang.case import Case
+from devkit.hang.case import CLOCKS, Case
+from devkit.hang.facts import CrashFacts
 from devkit.hang.groups import Group, Stuck, groups_of, stuck
 from devkit.hang.records import Culprit, Kind, Verdict
 from devkit.hang.states import State
@@ -105,7 +106,7 @@ def _absentee(case: Case, found: Stuck, rank: int) -> Verdict:
     evidence = (*words.recorded(found), *_waits(case))
     state = found.group.members.get(rank) or _speechless(case, rank, role)
     if state is None or state.doing == "dead":
-        return _gone(case, rank, role, state, since, found.age, evidence)
+        return _gone(case, rank, role, state, since, found, evidence)
     crash = case.crash_of(state)
     if crash is not None and state.doing in ("idle", "ray"):
         sentence = f"{words.name(state)} raised {crash.said}{words.at_frame(crash.at)}, and {since}"
@@ -177,8 +178,9 @@ def _slow_or_moving(found: Stuck, name: str, at: str, since: str) -> tuple[Kind,
 
 
 def _gone(
-    case: Case, rank: int, role: str, state: State | None, since: str, age: float, evidence: tuple[str, ...]
+    case: Case, rank: int, role: str, state: State | None, since: str, found: Stuck, evidence: tuple[str, ...]
 ) -> Verdict:
+    age = found.age
     left = [each for each in case.now.left if each.rank == rank and each.role == role]
     facts = state.facts if state else left[-1] if left else None
     name = words.of_role(role, rank)
@@ -187,6 +189,9 @@ def _gone(
         if making := next((each for each in there if each.doing == "meeting"), None):
             text = f"{name} makes another process group{words.at(making)}{_made(making)}, and {since}: {EACH_NEW_GROUP}"
             return Verdict("missing", text, words.culprit(making), age, evidence, case.decided(age))
+        if there and (crash := _since_it_came(case, there[0], found)):  # as where a handler leaves the group
+            text = f"{name} raised {crash.said}{words.at_frame(crash.at)}, and is not in the group; {since}"
+            return Verdict("raised", text, words.culprit(there[0], crash.at), age, (words.crash(crash), *evidence))
         if there:  # started anew, outside of the group
             text = f"{name} is not in the group: it has left it, or was started anew; {since}"
             return Verdict("dead", text, words.culprit(there[0]), age, evidence, case.decided(age))
@@ -200,6 +205,14 @@ def _gone(
     return Verdict(
         "dead", f"{name} is dead ({told}), and {since}", culprit, age, (f"pid {facts.pid}: {why}", *evidence)
     )
+
+
+def _since_it_came(case: Case, state: State, found: Stuck) -> CrashFacts | None:
+    """The error of a rank that is out of the group, unless the group has done something together since."""
+    crash = case.crash_of(state)
+    ages = [entry.age for entry in found.group.facts(found.waiting[0]).entries if not entry.p2p][:-1]
+    together = case.now.time - min(ages) if ages else 0.0
+    return crash if crash is not None and crash.time + CLOCKS >= together else None
 
 
 def _made(state: State) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from devkit.debug.inworker import locks, primitives
+from devkit.debug.stack_groups import Frame
+from devkit.hang.facts import CrashFacts
 from tests.debug.test_primitives import run, seen
-from tests.hang.jobs import TORCH, TRAIN, driver, facts, idle, in_collective, process, verdict
+from tests.hang.jobs import NOW, TORCH, TRAIN, driver, facts, idle, in_collective, process, verdict
 from tests.hang.test_diagnose import FROZEN, catching, waiting
 
 Document = dict[str, Any]
@@ -49,6 +52,19 @@ def test_a_rank_that_is_not_in_the_group_may_have_left_it() -> None:
     left["facts"]["groups"] = []
     found = verdict([*waiting(0, 2), left])
     assert "rank 1 is not in the group: it has left it, or was started anew; " in found.sentence, found.sentence
+
+
+def test_a_rank_that_raised_and_left_its_group_is_told_by_its_error() -> None:
+    """As where a handler destroys the group and raises again."""
+    left = idle(1, 3)
+    left["facts"]["groups"] = []
+    crash = CrashFacts("c1", "Worker-1", "Worker", 1, "IndexError: of range", Frame(TRAIN, 65, "load"), NOW - 21, None)
+    found = verdict([*waiting(0, 2), left], crashes=[crash])
+    assert found.kind == "raised" and found.sentence.startswith(
+        "Worker rank 1 raised IndexError: of range at /job/train.py:65 in load, and is not in the group; "
+    ), found.sentence
+    old = replace(crash, time=NOW - 1000)  # the others have gone on together since
+    assert verdict([*waiting(0, 2), left], crashes=[old]).kind == "dead"
 
 
 def test_a_rank_that_makes_another_group_meanwhile_has_not_left() -> None:
