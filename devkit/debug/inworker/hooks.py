@@ -23,6 +23,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         kills,
         lookups,
         made,
+        no_batches,
         ownership,
         pools,
         postmortem,
@@ -42,6 +43,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     copied_random.watch()
     found_actors.watch()
     stale_copies.watch()
+    no_batches.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()
