@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.hosts import launching
-from tests.hosts.hosts import Host
+from tests.hosts.hosts import HOME, Host
 from tests.hosts.launching import PYTHON
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -100,4 +100,4 @@ class Clinic:
 
 def _without_paths(line: str) -> str:
     """Without this machine's folders."""
-    return line.replace(f"{PROGRAMS}/", "").replace(PYTHON, "/opt/venv/bin/python").replace(f"{Path.home()}/", "~/")
+    return line.replace(f"{PROGRAMS}/", "").replace(PYTHON, "/opt/venv/bin/python").replace(f"{HOME}/", "~/")

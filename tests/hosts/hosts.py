@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,7 @@ INIT = Path(__file__).with_name("init.py")
 SUBNET = "10.77.0"
 DEADLINE = stretched(60.0)  # seconds for a command in a host, and for a host to come up
 PROGRAMS = ("unshare", "nsenter", "setpriv", "pivot_root", "ip", "tc", "nft")
+HOME = pwd.getpwuid(os.getuid()).pw_dir  # of the account, as ssh has it, wherever the variable points to
 # What of this machine's user a host must not see: tokens, keys, and the clusters that devkit knows here.
 HIDDEN = (".ray", ".ssh", ".cache/devkit")
 
@@ -208,7 +210,7 @@ def environment() -> dict[str, str]:
     """What a command in a host has: no virtual environment on PATH, as with non-interactive ssh."""
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME": str(Path.home()),
+        "HOME": HOME,
         "LANG": "C.UTF-8",
         "PYTHONPATH": str(REPOSITORY),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -220,7 +222,7 @@ def _plan(name: str, known: str, share: tuple[str, ...]) -> dict[str, Any]:
     # No resolver answers: with one that is unreachable, each reverse look-up would cost ten seconds.
     resolver = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
     files = {"/etc/hosts": known, "/etc/hostname": f"{name}\n", "/etc/resolv.conf": resolver}
-    return {"name": name, "share": share, "files": files, "hide": [f"{Path.home()}/{path}" for path in HIDDEN]}
+    return {"name": name, "share": share, "files": files, "hide": [f"{HOME}/{path}" for path in HIDDEN]}
 
 
 @contextmanager
