@@ -58,6 +58,7 @@ def read_process(document: Document) -> ProcessFacts:
         stack=read_stack({**who, "rank": rank, "threads": threads}),
         answers=bool(facts),
         seen=bool(facts) or gone or "process" in document,
+        heard=None if document.get("heard") is None else float(document["heard"]),
         problem=str(document.get("fate") or document.get("error") or ""),
         state=str(kernel.get("state") or ""),
         dead=gone or str(kernel.get("state") or "S") in DEAD,

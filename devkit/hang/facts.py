@@ -234,6 +234,7 @@ class ProcessFacts:
     stack: Process  # its threads reduced to what tells
     answers: bool = True
     seen: bool = True  # by itself or by somebody on its node; False: nobody there answers
+    heard: float | None = None  # of one that does not answer: so many seconds ago it said something, late
     problem: str = ""  # why it does not answer, or why it ended
     state: str = ""  # of the process, as `ps` shows it
     dead: bool = False

@@ -37,6 +37,8 @@ def _holds(case: Case, state: State) -> bool:
     before, now = case.before.get(state.facts.id), state.facts
     if before is None or before.answers or now.answers or not now.seen or state.doing != "busy":
         return False
+    if now.heard is not None and now.heard < case.seconds:  # its Python has run meanwhile: it is late, and no more
+        return False
     stays = state.place is not None and state.place in before.stack.stack
     return stays and now.cpu - before.cpu >= SHARE * case.seconds
 

@@ -197,3 +197,5 @@ def test_a_call_that_holds_the_lock_and_computes_is_named_with_what_it_works_on(
     assert not other.hang, "it is elsewhere"
     starved = verdict([mute(1.0), driver()], [mute(5.0), driver()], seconds=21.0)
     assert not starved.hang, "others have the cores"
+    late = verdict([mute(1.0), driver()], [mute(21.0) | {"heard": 8.0}, driver()], seconds=21.0)
+    assert not late.hang and "is working" in late.sentence, late.sentence  # a loop of short calls

@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from . import futures, later, offering, threads, wire
+from . import futures, later, offering, threads, turns, wire
 from .channels import Channels
 from .crashes import Crashes
 from .identity import DRIVER, WORKER, identify
@@ -307,7 +307,8 @@ class Agent:
         from .operations import OPERATIONS
 
         try:
-            reply = OPERATIONS[document["op"]](self, document)
+            with turns.often():
+                reply = OPERATIONS[document["op"]](self, document)
         except Exception as error:  # noqa: BLE001 - whatever it is, who asked is told
             reply = {"error": f"{type(error).__name__}: {error}"}
         with self._reporting:

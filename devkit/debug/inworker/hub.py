@@ -183,6 +183,7 @@ class Hub:
 
     def from_agent(self, link: Link, document: Document) -> None:
         kind = document.get("type")
+        link.heard = time.monotonic()
         if problem := told.problem(document):
             self._links.complaints.tell("the hub passed over a message of an agent", problem)
         elif kind == "hello":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
@@ -31,6 +32,7 @@ class Link:
     def __init__(self, write: Callable[[Document], None]) -> None:
         self.write = write
         self.worker_id = ""
+        self.heard = time.monotonic()  # when an agent last said something, be it late
         self.waiting: dict[int, asyncio.Future[Document]] = {}
         self.channels: dict[int, Link] = {}  # channel -> the link at the other end
         self.watches: set[int] = set()  # requests that want each change

@@ -238,7 +238,9 @@ async def _progress(hub: Hub, worker_id: str, until: Until) -> Document:
     )
     if own.get("facts"):
         return {"identity": identity, "facts": own["facts"], "error": None}
-    found = {"identity": identity, "facts": None, "error": own.get("error") or looks.late()}
+    found: Document = {"identity": identity, "facts": None, "error": own.get("error") or looks.late()}
+    if (link := hub.agents.get(worker_id)) is not None:
+        found["heard"] = time.monotonic() - link.heard
     if "process" in seen:
         return {**found, **seen}
     with suppress(TimeoutError):
