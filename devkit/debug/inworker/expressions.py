@@ -7,7 +7,7 @@ import linecache
 import operator
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
@@ -20,6 +20,7 @@ ITEMS = 8  # of a container of plain data that is shown whole
 KEYS, KEY = 2, 24  # of a dictionary that is not, and characters of one
 FEW = 16  # numbers of an array that are looked at
 MOST_KEPT = 50  # files
+MOST_GROUPS, ODD = 10_000, 3  # of containers in a dictionary: that are counted, and that are named
 _PLAIN = (str, int, float, bool, type(None))
 _CONTAINERS = (list, tuple, dict, set, deque)
 _COMPARES: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
@@ -158,8 +159,10 @@ def told(value: Any) -> str | None:
     ('3', '[1, 2]', '{}', 'list of 9: [[1], [1], ...]', None, None)
     >>> told(deque([1, 2])), told(deque(range(9)))
     ('deque([1, 2])', 'deque of 9: [0, 1, ..., 8]')
-    >>> told({str(number): [] for number in range(9)}), told({1: []}), told({(1, 2): []})
-    ("dict of 9 with keys '0', '1', ...", 'dict of 1 with key 1', 'dict of 1')
+    >>> told({str(number): {} for number in range(9)}), told({1: None, 2: [3]}), told({(1, 2): []})
+    ("dict of 9 with keys '0', '1', ...: 0 items in each", 'dict of 2 with keys 1, 2', 'dict of 1')
+    >>> told({10: [1, 2], 11: [3], 12: [4, 5]}), told({"a": [1] * 9, "b": []})
+    ('dict of 3 with keys 10, 11, ...: 2 items in each, but 1 in 11', "dict of 2 with keys 'a', 'b': 0 to 9 items in each")
     """
     from .shortly import short as shortly
 
@@ -210,7 +213,23 @@ def _keys(value: Any) -> str:
     if not first or any(type(each) not in _PLAIN for each in first):
         return ""
     more = ", ..." if len(value) > KEYS else ""
-    return f" with key{'s' * (len(value) > 1)} {', '.join(short(repr(_open(each)), KEY) for each in first)}{more}"
+    keys = ", ".join(short(repr(_open(each)), KEY) for each in first)
+    return f" with key{'s' * (len(value) > 1)} {keys}{more}{_sizes(value)}"
+
+
+def _sizes(groups: dict[Any, Any]) -> str:
+    """How many there are in each of several containers, and in which one there are fewer or more than usual."""
+    if not 1 < len(groups) <= MOST_GROUPS or any(type(each) not in _CONTAINERS for each in groups.values()):
+        return ""
+    sizes = Counter(map(len, groups.values()))
+    [(usual, count), *_] = sizes.most_common(1)
+    odd = [(key, len(each)) for key, each in groups.items() if len(each) != usual]
+    if not odd:
+        return f": {usual} item{'s' * (usual != 1)} in each"
+    if count <= 1 or len(odd) > ODD or any(type(key) not in _PLAIN for key, _ in odd):
+        return f": {min(sizes)} to {max(sizes)} items in each"
+    others = ", ".join(f"{size} in {short(repr(_open(key)), KEY)}" for key, size in odd)
+    return f": {usual} item{'s' * (usual != 1)} in each, but {others}"
 
 
 def _array(value: Any) -> str | None:
