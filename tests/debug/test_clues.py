@@ -314,6 +314,30 @@ def test_a_key_or_an_index_that_is_not_there(call: Any, given: Any, said: str) -
     assert line.startswith(said)
 
 
+def test_a_row_without_the_key_of_a_comprehension() -> None:
+    rows = [{"chosen": 1, "rejected": 2}] * 2 + [{"chosen": 1, "rejected_answer": 3}] + [{"rejected": 2}]
+
+    def step(rows: list[dict[str, int]]) -> int:
+        r = {"chosen": 0}  # another one of that name
+        return len([r["rejected"] for r in rows]) + len(r)
+
+    def total(rows: list[dict[str, int]]) -> int:
+        return sum(r["rejected"] for r in [*rows]) if rows is None else sum(row["chosen"] for row in rows)
+
+    for call, said in (
+        (step, "`rows[2]` has 2 keys, but not 'rejected'; near it: 'rejected_answer'"),
+        (total, "`rows[3]` has 1 key, but not 'chosen'; the last ones: 'rejected'"),
+    ):
+        with pytest.raises(KeyError) as caught:
+            call(rows)
+        assert told(caught.value)["misfits"] == [said]
+    with pytest.raises(KeyError) as caught:
+        step([*rows, {"chosen": 3}])
+    assert told(caught.value)["misfits"] == [
+        "`rows[2]` has 2 keys, but not 'rejected'; near it: 'rejected_answer'; so it is with 1 more of the 5"
+    ]
+
+
 def test_a_key_error_of_somebody_elses_making_says_nothing_of_this_lines_dictionaries() -> None:
     def looks(name: str) -> int:
         if Shelf().kept["policy-1"] == 1:

@@ -15,7 +15,7 @@ import pytest
 
 from devkit.debug.crash_page import crash_page
 from devkit.debug.crashes import complete
-from devkit.debug.inworker import affordable, crash_files, snapshot, stacks
+from devkit.debug.inworker import affordable, crash_files, expressions, snapshot, stacks
 from devkit.debug.inworker.records import CrashRecord, Identity
 from devkit.debug.inworker.texts import texts_here
 from devkit.debug.inworker.vanished import vanished
@@ -58,6 +58,22 @@ def marked(name: str) -> int:
 
 
 # ---- what is in them
+
+
+def test_variables_of_an_inlined_comprehension_are_not_those_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 gives them back what they were before it, which never failed."""
+
+    def reduce(merged: dict[str, list[object]]) -> None:
+        key, values = "before", [1]  # what Python gives back
+        size = len(values)
+        {key: 1 / len(values) for key, values in merged.items()}
+        assert size, key
+
+    monkeypatch.setattr(expressions, "INLINES", True)
+    frames = take(crash_of(reduce, {"loss": [2], "kl": []}))["frames"]
+    [frame] = [each for each in frames if each["function"].endswith("reduce")]
+    assert set(frame["locals"]) == {"merged", "size"}
+
 
 REGISTRY = {"format": len, "length": None}
 API_KEY = "correct-horse-battery"

@@ -30,6 +30,7 @@ _COMPARES: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
 _SIZES = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context)
 _INLINED = (ast.ListComp, ast.SetComp, ast.DictComp)  # from Python 3.12 on; a generator has a frame of its own
+INLINES = sys.version_info >= (3, 12)
 _NONE = object()
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -271,6 +272,24 @@ def items_at(frame: FrameType, line: int) -> Iterator[ast.Subscript]:
             yield node
 
 
+def comprehensions_at(frame: FrameType, line: int) -> list[Any]:
+    """The comprehensions and generators of a line of a frame's file."""
+    _, tree = tree_of(frame.f_code.co_filename)
+    return [node for node in nodes_of(tree, *_INLINED, ast.GeneratorExp) if is_at(node, line)] if tree else []
+
+
+def given_back(frame: FrameType, line: int) -> frozenset[str]:
+    """The variables of comprehensions at the line at which an error left a frame: from Python 3.12 on, they have again
+    what variables of the same names had outside of them.
+    """
+    if not INLINES or (frame.f_code.co_name.startswith("<") and frame.f_code.co_name != "<module>"):
+        return frozenset()
+    _, tree = tree_of(frame.f_code.co_filename)
+    loops: list[Any] = [node for node in nodes_of(tree, *_INLINED) if is_at(node, line)] if tree else []
+    targets = (each.target for loop in loops for each in loop.generators)
+    return frozenset(name.id for each in targets for name in ast.walk(each) if isinstance(name, ast.Name))
+
+
 def is_at(node: ast.expr, line: int) -> bool:
     """Whether a line is one of an expression's."""
     return node.lineno <= line <= (node.end_lineno or node.lineno)
@@ -317,4 +336,18 @@ def _item(owner: Any, key: Any) -> Any:
     return _NONE
 
 
-__all__ = ["counts", "holds", "is_at", "items_at", "look", "nodes_of", "short", "told", "tree_of", "tries_of", "values"]
+__all__ = [
+    "comprehensions_at",
+    "counts",
+    "given_back",
+    "holds",
+    "is_at",
+    "items_at",
+    "look",
+    "nodes_of",
+    "short",
+    "told",
+    "tree_of",
+    "tries_of",
+    "values",
+]

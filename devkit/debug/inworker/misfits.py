@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from . import beyond, connected, unwritable
-from .expressions import items_at, known, look
+from .expressions import comprehensions_at, items_at, known, look
 from .lineage import Place, places_of
 from .ports import command
 from .sources import is_users
@@ -43,15 +43,41 @@ def said(error: BaseException) -> list[str]:
 def _keys(error: BaseException, places: Iterable[Place]) -> Iterator[str]:
     if type(error) is not KeyError or not error.args or type(error.args[0]) not in _PLAIN:
         return
+    places = list(places)
     first = next(iter(places), None)
     if first is None or not is_users(first[0].f_code.co_filename):
         return  # a library's own dictionary says little
+    if rows := list(_rows(error.args[0], places)):
+        yield from rows
+        return
     for node in items_at(*first):
         owner, key = look(node.value, first[0]), look(node.slice, first[0])
         if type(owner) is not dict or len(owner) > ITEMS or error.args[0] in owner:
             continue
         if not known(key) or key == error.args[0]:
             yield _no_key(ast.unparse(node.value), owner, error.args[0])
+
+
+def _rows(key: Any, places: list[Place]) -> Iterator[str]:
+    """Of a comprehension over dictionaries: which of them has no such key. Its own variable may be gone by then."""
+    inner = places[0][0].f_code.co_name.startswith("<") and len(places) > 1
+    frame, line = places[1] if inner else places[0]
+    for loop in comprehensions_at(frame, line):
+        target, rows = loop.generators[0].target, look(loop.generators[0].iter, frame)
+        if not isinstance(target, ast.Name) or type(rows) not in (list, tuple) or len(rows) > ITEMS:
+            continue
+        asks = any(_asks(node, target.id, key) for node in ast.walk(loop))
+        without = [at for at, row in enumerate(rows) if type(row) is dict and key not in row] if asks else []
+        if without:
+            more = f"; so it is with {len(without) - 1} more of the {len(rows)}" if len(without) > 1 else ""
+            name = f"{ast.unparse(loop.generators[0].iter)}[{without[0]}]"
+            yield f"{_no_key(name, rows[without[0]], key)}{more}"
+
+
+def _asks(node: ast.AST, name: str, key: Any) -> bool:
+    """Whether it is `name[key]`."""
+    is_item = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name
+    return is_item and isinstance(node.slice, ast.Constant) and node.slice.value == key  # type: ignore[attr-defined]
 
 
 def _no_key(name: str, owner: dict[Any, Any], key: Any) -> str:

@@ -27,6 +27,7 @@ from typing import Any
 from . import clues
 from .affordable import Showing, order
 from .crash_files import KEPT, encode, list_folder, load, record_of, store
+from .expressions import given_back
 from .insides import attributes
 from .lastwords import last_words
 from .lineage import Place, awaited, chain_of, is_of_a_death, is_outer_level, link, places_of, root_of, tag
@@ -284,7 +285,8 @@ class _Shot:
         return places[:INNER_FRAMES] + places[-OUTER_FRAMES:]
 
     def _values(self, entry: Document, frame: FrameType) -> Iterator[_Value]:
-        named = _names_of_interest(frame)
+        gone = given_back(frame, entry["line"]) if entry["user"] else frozenset()
+        named = [each for each in _names_of_interest(frame) if each[0] not in gone]
         self.secrets.update(secrets_among(dict(named[:LOCALS])))
         if len(named) > LOCALS:
             self._cut.append(f"{frame.f_code.co_qualname}: {len(named) - LOCALS} of {len(named)} variables")
