@@ -123,6 +123,27 @@ def test_functions_that_take_indices() -> None:
     assert told(gather, torch.zeros(2, 5), torch.tensor([-1, 3])) == [below], "gather does not count from the end"
 
 
+def test_whole_numbers_that_are_looked_up_are_no_indices() -> None:
+    def looked_up(table: Any, at: Any) -> Any:
+        return table[at]
+
+    def taken(table: Any, at: Any) -> Any:
+        return np.take(table, at)
+
+    def beside(x: Any, at: Any, scores: Any) -> Any:
+        return scores * x[at]
+
+    def two(x: Any, at: Any, y: Any, other: Any) -> Any:
+        return x[at] + y[other]
+
+    at, table = np.array([0, 5]), np.array([10, 5, 7])
+    said = "the indices in `at` go from 0 to 5: 1 of 2 are outside dimension 0 of `{}`, which has 3"
+    assert told(looked_up, table, at) == [said.format("table")] == told(taken, table, at)
+    assert told(beside, np.zeros(3), at, np.array([5, 9])) == [said.format("x")]
+    assert told(two, np.zeros(3), at, np.zeros(9), np.array([5, 1])) == [said.format("x")]
+    assert told(two, np.zeros(3), at, np.zeros(3), np.array([5, 1])) == [], "one of the two"
+
+
 def classes(at: Any, count: int) -> Any:
     return torch.nn.functional.one_hot(at, num_classes=count)
 
