@@ -62,6 +62,17 @@ def test_ids_that_have_no_row_in_an_embedding() -> None:
     ]
 
 
+def test_a_head_that_has_an_embeddings_weight_is_not_the_embedding() -> None:
+    model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Embedding(10, 2)), torch.nn.Linear(2, 10, bias=False))
+    model[1].weight = model[0][0].weight
+
+    def scores(model: Any, ids: Any) -> Any:
+        return model(ids)
+
+    [line] = told(scores, model, torch.tensor([12]))
+    assert line.startswith("the embedding `model[0][0]` has 10 rows"), line
+
+
 def test_targets_that_are_no_class() -> None:
     said = "the input has 5 classes, and its targets go from 1 to 7: 1 of 2 have none"
     assert told(Policy().loss, torch.tensor([1, 7, -100])) == [said], "those at -100 are left out of the loss"

@@ -155,8 +155,8 @@ def _called(places: Iterable[Place], weight: Any) -> str:
 
 
 def _way_to(module: Any, weight: Any) -> str | None:
-    """`.wpe`, `[0]`: from a torch module to the one below it that has the weight."""
-    waiting, looked = deque([(module, "")]), 0
+    """`.wpe`, `[0]`: from a torch module to the one below it that has the weight; rather an embedding than a head."""
+    waiting, looked, other = deque([(module, "")]), 0, None
     while waiting and looked < MODULES:
         each, way = waiting.popleft()
         own = getattr(each, "__dict__", None)
@@ -165,9 +165,11 @@ def _way_to(module: Any, weight: Any) -> str | None:
             continue
         looked += 1
         if any(kept is weight for kept in parameters.values()):
-            return way
+            if "mbedding" in type(each).__name__:
+                return way
+            other = way if other is None else other
         waiting += ((one, f"{way}[{name}]" if name.isdigit() else f"{way}.{name}") for name, one in inner.items())
-    return None
+    return other
 
 
 # ---- a tensor or an array of the program's line
