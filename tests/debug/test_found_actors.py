@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,6 +36,17 @@ PROGRAM = "found_actors.py"
 )
 def test_only_what_surely_is_another_differs(before: Any, now: Any, found: list[tuple[str, str, str]]) -> None:
     assert differing(parts(before, "config"), parts(now, "config")) == found
+
+
+@pytest.mark.parametrize("made", [list, dict.fromkeys], ids=["list", "dict"])
+def test_no_more_of_a_long_list_is_copied_than_is_compared(made: Callable[[range], Any]) -> None:
+    rows = made(range(200_000))
+    tracemalloc.start()
+    try:
+        assert len(parts(rows, "rows")) == MOST
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_who_gives_an_actor_that_is_there_other_arguments_is_told(cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from .expressions import VALUE, short
@@ -43,8 +44,8 @@ def _parts(value: Any, name: str, way: str, depth: int) -> Iterator[tuple[str, s
         text = repr(value)
         yield way, text if len(text) <= LONGEST and redact(name, value) is value else None
     elif kind in (*_LISTS, dict) and depth and value:
-        items = list(value.items()) if kind is dict else list(enumerate(value))
-        for key, each in items[:MOST]:
+        items = list(islice(value.items() if kind is dict else enumerate(value), MOST))  # a dataset's are millions
+        for key, each in items:
             if type(key) in _PLAIN:
                 yield from _parts(each, str(key) if kind is dict else name, f"{way}[{key!r}]", depth - 1)
     else:
