@@ -84,6 +84,26 @@ def test_a_call_that_ray_makes_for_itself_is_not_noted(made: dict[bytes, calls_m
     assert len(made) == 1
 
 
+def test_what_is_cancelled_is_kept_and_given_to_ray_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut_off, "_cancelled", {})
+    monkeypatch.setattr(cut_off, "MOST_CANCELLED", 2)
+    given: list[Any] = []
+
+    def cancel(ray_waitable: Any, *, force: bool = False) -> None:
+        given.append((ray_waitable, force))
+
+    ray = SimpleNamespace(cancel=cancel)
+    cut_off._watch(ray)
+    first, second, third = map(Reference, (1, 2, 3))
+    ray.cancel(first)
+    ray.cancel(ray_waitable=second, force=True)
+    ray.cancel(third)
+    assert given == [(first, False), (second, True), (third, False)]
+    assert [task[0] for task in cut_off._cancelled] == [2, 3], "the last ones"
+    with pytest.raises(TypeError, match="ray_waitable"):
+        ray.cancel()
+
+
 def test_what_is_said_at_a_drivers_end_is_kept_and_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = SimpleNamespace(hex=lambda: "01000000")
     node = SimpleNamespace(get_logs_dir_path=lambda: str(tmp_path))

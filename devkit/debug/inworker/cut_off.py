@@ -23,6 +23,7 @@ WAIT_SECONDS = 0.15  # what ends in this time is not told of
 LOOK_SECONDS = 0.01
 MOST = 4  # kinds of calls that are named
 MOST_ACTORS = 8  # of which is asked whether they go on
+MOST_CANCELLED = 10_000  # that are kept
 FOR_EVER = frozenset({"serve_forever", "run_forever", "wait_for_termination"})
 ACTOR, NO_ACTOR = (
     8,
@@ -30,7 +31,7 @@ ACTOR, NO_ACTOR = (
 )  # where the actor's id begins in that of its call; of a task that is no call, with what
 _MARK = "__devkit_cancels__"
 
-_cancelled: set[bytes] = set()
+_cancelled: dict[bytes, None] = {}  # tasks, the last ones
 
 
 class Pending(NamedTuple):
@@ -58,11 +59,14 @@ def _watch(*holders: Any) -> None:
 
 def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def cancel(reference: Any, *arguments: Any, **options: Any) -> Any:
+    def cancel(*arguments: Any, **options: Any) -> Any:
         with suppress(Exception):  # no reference: Ray says so
+            reference = arguments[0] if arguments else options["ray_waitable"]
             first = getattr(reference, "_generator_ref", reference)
-            _cancelled.add(first.binary()[: calls_made.TASK_BYTES])
-        return original(reference, *arguments, **options)
+            _cancelled[first.binary()[: calls_made.TASK_BYTES]] = None
+            if len(_cancelled) > MOST_CANCELLED:
+                _cancelled.pop(next(iter(_cancelled)), None)
+        return original(*arguments, **options)
 
     setattr(cancel, _MARK, True)
     return cancel
@@ -91,7 +95,7 @@ def _pending() -> set[bytes]:
         if not is_open or worker is None or not worker.connected:
             return set()
         tasks = worker.core_worker.get_pending_children_task_ids(worker.current_task_id)
-        return {each.binary() for each in tasks} - _cancelled
+        return {each.binary() for each in tasks} - _cancelled.keys()
 
 
 def _actor_of(task: bytes) -> bytes:
