@@ -33,7 +33,7 @@ async def look(hub: Hub, document: Document) -> None:
             say(f"whether crash {document['id']} was of a call that is tried again is not known yet: {error!r}")
             continue
         if is_again:
-            hub.add_to_crash(document["id"], again=sentence(document.get("outside") or {}))
+            hub.add_to_crash(document, again=sentence(document.get("outside") or {}))
             return
 
 

@@ -62,7 +62,7 @@ async def _found(hub: Hub, document: Document) -> Document | None:
 def _tell(hub: Hub, document: Document, found: Document) -> None:
     methods = (hub.doing.get(document["worker_id"]) or {}).get("methods") or []
     last = str(document.get("called") or "") or _outermost(document, methods)
-    hub.add_to_crash(document["id"], anew=sentence(found, [each for each in methods if each != last]))
+    hub.add_to_crash(document, anew=sentence(found, [each for each in methods if each != last]))
 
 
 def _outermost(document: Document, methods: Sequence[str]) -> str:

@@ -254,23 +254,15 @@ class Hub:
             if document.get("waited"):
                 self._spawn(hub_after.look_behind(self, document))
 
-    def replace_crash(self, document: Document) -> None:
-        """More is known of one that is listed."""
+    def add_to_crash(self, document: Document, **more: Any) -> None:
+        """More is known of one that is listed, beside what others may have found out since it had come."""
         from . import snapshot
 
-        snapshot.store(document, self.crash_folder)
-        self.update(table.corrected(self.table, snapshot.record_of(document).to_json()))
-
-    def add_to_crash(self, crash_id: str, **more: Any) -> None:
-        """The same, beside what others may have found out meanwhile."""
-        from . import snapshot
-
-        try:
-            document = snapshot.load(self.crash_folder / f"{crash_id}.json")
-        except (OSError, ValueError) as error:
-            self._links.complaints.tell("the hub could not read a crash again", error)
-            return
-        self.replace_crash({**document, **more})
+        with suppress(OSError, ValueError):  # the folder can't be written to, or it was one too many
+            document = snapshot.load(self.crash_folder / f"{document['id']}.json")
+        newer = {**document, **more}
+        snapshot.store(newer, self.crash_folder)
+        self.update(table.corrected(self.table, snapshot.record_of(newer).to_json()))
 
     async def ask(self, worker_id: str, op: str, timeout: float, **arguments: Any) -> Document:
         """One agent's answer; one that does not come is an answer with an `error`."""
