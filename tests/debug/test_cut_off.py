@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import calls_made, cut_off, driver_notes
+from devkit.debug.inworker import calls_made, core, cut_off, driver_notes
 from devkit.logs.collect import LogFile
 from devkit.logs.view import warning_lines
 from devkit.logs.warned import warned
@@ -102,6 +102,22 @@ def test_what_is_cancelled_is_kept_and_given_to_ray_as_it_was(monkeypatch: pytes
     assert [task[0] for task in cut_off._cancelled] == [2, 3], "the last ones"
     with pytest.raises(TypeError, match="ray_waitable"):
         ray.cancel()
+
+
+def test_calls_of_another_jobs_actors_are_not_cut_off(
+    made: dict[bytes, calls_made.Called], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core._core, "is_open", True)
+    worker = SimpleNamespace(global_worker=SimpleNamespace(current_job_id=SimpleNamespace(binary=lambda: b"\2\0\0\0")))
+    monkeypatch.setitem(sys.modules, "ray._private.worker", worker)
+    task = b"\7" * 20 + b"\1\0\0\0"
+    calls_made._plumbing = ()
+    calls_made._note(
+        SimpleNamespace(binary=lambda: task), "Store.save", SimpleNamespace(module_name="job"), lambda: (b"", 0)
+    )
+    monkeypatch.setattr(cut_off, "_pending", lambda: {task})
+    monkeypatch.setattr(cut_off, "WAIT_SECONDS", 0.0)
+    assert list(made) == [task] and cut_off.found() == []
 
 
 def test_what_is_said_at_a_drivers_end_is_kept_and_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

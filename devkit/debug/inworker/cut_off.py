@@ -107,14 +107,16 @@ def _lasting(actors: Iterable[bytes]) -> set[bytes]:
     """Those of these actors that go on when the driver has ended, and those of which that is not known."""
     found = set()
     for number, actor in enumerate(sorted(actors)):
-        if number >= MOST_ACTORS or _is_detached(actor):
+        if number >= MOST_ACTORS or _goes_on(actor):
             found.add(actor)
     return found
 
 
-def _is_detached(actor: bytes) -> bool:
+def _goes_on(actor: bytes) -> bool:
+    """One that is detached, or of another job: `ray.get_actor` finds these, too."""
     with asking() as is_open:
-        if not is_open:
+        worker: Any = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
+        if not is_open or not actor.endswith(worker.current_job_id.binary()):
             return True
         state = importlib.import_module("ray._private.state").state
         kind = importlib.import_module("ray.core.generated.gcs_pb2").ActorTableData
