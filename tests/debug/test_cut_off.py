@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import calls_made, core, cut_off, driver_notes
+from devkit.debug.inworker import calls_made, core, cut_off, driver_notes, words
 from devkit.logs.collect import LogFile
 from devkit.logs.view import warning_lines
 from devkit.logs.warned import warned
@@ -136,6 +136,24 @@ def test_what_is_said_at_a_drivers_end_is_kept_and_told_later(tmp_path: Path, mo
         "1 call had not ended when the driver did, and Ray ends it with it: "
         "Saver.save (called 1.0 s before at job.py:9 in main)",
     ]
+
+
+def test_each_job_of_a_driver_has_its_own_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = SimpleNamespace(get_logs_dir_path=lambda: str(tmp_path))
+    monkeypatch.setattr(words, "given", kept := list[str]())
+    monkeypatch.setattr(driver_notes, "given", kept)
+    for job, what in (("01000000", "in vain"), ("02000000", "too late"), ("03000000", "")):
+        worker = SimpleNamespace(current_job_id=SimpleNamespace(hex=lambda job=job: job))
+        module = SimpleNamespace(global_worker=worker, _global_node=node)
+        monkeypatch.setitem(sys.modules, "ray._private.worker", module)
+        if what:
+            words.warn("/job/job.py", 3, what)
+        driver_notes.keep([])
+    found = {path.name: path.read_text() for path in (tmp_path / "devkit").iterdir()}
+    assert found == {
+        "driver-01000000.err": "/job/job.py:3: DevkitWarning: in vain\n",
+        "driver-02000000.err": "/job/job.py:3: DevkitWarning: too late\n",
+    }
 
 
 def test_an_end_by_an_error_needs_no_such_word(monkeypatch: pytest.MonkeyPatch) -> None:
