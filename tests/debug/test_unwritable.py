@@ -13,7 +13,7 @@ from tests.debug.test_snapshot import crash_of
 
 np = pytest.importorskip("numpy")
 COPY = "; `np.array(x)` or `x.copy()` makes one that can be written"
-RAYS = "a read-only view of an object of Ray's, as ray.get and the arguments of tasks and actors' calls give them"
+RAYS = "a read-only view of an object of Ray's, such as ray.get gives, and tasks and actors get as arguments"
 MADE = "an array that was made read-only, as setflags(write=False) does"
 
 
