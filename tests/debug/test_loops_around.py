@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,18 @@ def test_no_place_is_told_of_a_variable_that_the_loop_sets() -> None:
         told.append(look()["values"]["row"])
         rows = [*rows, row]
     assert told == ["2", "3", "4", "1", "2", "3"]
+
+
+def test_only_an_if_that_the_line_is_under_is_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large file has thousands of them, and each line of each stack is looked at."""
+    others = "".join(f"    if at == {number}:\n        pass\n" for number in range(50))
+    text = f"def run(look, at):\n{others}    if at > 5:\n        return look()\n"
+    path = tmp_path / "job.py"
+    path.write_text(text)
+    names: dict[str, Any] = {}
+    exec(compile(text, str(path), "exec"), names)
+    written: list[ast.AST] = []
+    unparse = ast.unparse
+    monkeypatch.setattr(ast, "unparse", lambda node: written.append(node) or unparse(node))
+    assert names["run"](lambda: polls.under(sys._getframe(1)), 7) == {"if": "at > 5", "values": {"at": "7"}}
+    assert len(written) < 5

@@ -261,9 +261,9 @@ def under(frame: FrameType) -> Document | None:
     for node in nodes_of(tree, ast.If) if tree is not None else ():
         if node.lineno < first or (found is not None and node.lineno < found.lineno):
             continue
-        if ast.unparse(node.test).startswith("__name__ =="):  # says nothing
-            continue
-        found = node if any(each.lineno <= line <= (each.end_lineno or 0) for each in node.body) else found
+        is_under = any(each.lineno <= line <= (each.end_lineno or 0) for each in node.body)
+        if is_under and not ast.unparse(node.test).startswith("__name__ =="):  # which says nothing
+            found = node
     if found is None:
         return None
     known = {**dict(values([found.test], frame, MOST)), **read_by.said([found.test], frame)}
