@@ -205,6 +205,13 @@ def test_a_cause_is_looked_at_and_what_was_handled_is_not() -> None:
         except IndexError:
             raise RuntimeError("something else")  # noqa: B904
 
+    def handled_with_its_cause(rows: Any, at: int) -> Any:
+        try:
+            wrapped(rows, at)
+        except RuntimeError:
+            raise RuntimeError("something else")  # noqa: B904
+
+    assert told(handled_with_its_cause, [1], 4) == []
     assert told(wrapped, [1], 4) == ["`rows` has 1 item, and `at` is 4"]
     assert told(handled, [1], 4) == []
 

@@ -122,7 +122,9 @@ def _late(failure: Failure) -> str:
 
 def _misfits(failure: Failure) -> list[str]:
     """Of what was raised and of its causes; what was being handled is another matter."""
-    errors = [] if failure.light else [each for link, each in chain_of(failure.error) if link != "context"]
+    chain = [] if failure.light else chain_of(failure.error)
+    handled = next((at for at, (link, _) in enumerate(chain) if link == "context"), len(chain))
+    errors = [each for at, (link, each) in enumerate(chain) if at < handled or link == "member"]
     return list(dict.fromkeys(line for each in errors for line in misfits.said(each)))[: misfits.MOST]
 
 

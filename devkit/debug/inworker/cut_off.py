@@ -197,7 +197,8 @@ def said(calls: Sequence[Pending]) -> str:
     for each in calls:
         groups.setdefault((each.name, each.place), []).append(each.ago)
     named = [f"{name} ({_when(ago)}{f' at {place}' if place else ''})" for (name, place), ago in groups.items()]
-    more = f", and of {len(named) - MOST} more kinds" if len(named) > MOST else ""
+    rest = len(named) - MOST
+    more = f", and calls of {rest} more {'kind' if rest == 1 else 'kinds'}" if rest > 0 else ""
     what, them = ("1 call", "it") if len(calls) == 1 else (f"{len(calls)} calls", "them")
     return f"{what} had not ended when the driver did, and Ray ends {them} with it: {', '.join(named[:MOST])}{more}"
 
