@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from devkit.debug.inworker import found_actors
 from devkit.debug.inworker.plain_data import MOST, differing, parts
 from tests.debug.conftest import PROGRAMS, Cluster, Job, mark
 
@@ -49,6 +50,17 @@ def test_no_more_of_a_long_list_is_copied_than_is_compared(made: Callable[[range
         tracemalloc.stop()
 
 
+def test_what_an_actor_was_made_with_may_have_changed_since(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A method may have set it: what it has now is not known."""
+    monkeypatch.setattr(found_actors, "_told", set())
+    monkeypatch.setitem(found_actors._made, "ab", found_actors._Made({"scale": "1.0"}, "job.py:3"))
+    found_actors._compare("shared", {"scale": "0.5"}, "ab")
+    [line] = [each for each in capfd.readouterr().err.splitlines() if "DevkitWarning" in each]
+    assert line.endswith(" has no effect; it was made with scale = 1.0, and not 0.5")
+
+
 def test_who_gives_an_actor_that_is_there_other_arguments_is_told(cluster: Cluster) -> None:
     job = Job(cluster, "--", sys.executable, str(PROGRAMS / PROGRAM))
     try:
@@ -61,8 +73,8 @@ def test_who_gives_an_actor_that_is_there_other_arguments_is_told(cluster: Clust
     head += f"{at['line']}, called at {at['made']}: what it is given here (called at "
     assert sorted(lines) == sorted(
         [
-            f"{head}{at['worker']}) has no effect; it has scale = 1.0, and not 0.5",
-            f"{head}{at['driver']}) has no effect; it has config['shaping'] = True, and not False",
+            f"{head}{at['worker']}) has no effect; it was made with scale = 1.0, and not 0.5",
+            f"{head}{at['driver']}) has no effect; it was made with config['shaping'] = True, and not False",
         ]
     )
     assert "sk-a" not in job.out

@@ -108,7 +108,7 @@ def _compare(name: str, given: Parts, actor: str) -> None:
         here = f"here ({called})" if called else "here"
         _told.add(name)
         text = f"the actor {name!r} was made before, at {known.at}: what it is given {here} has no effect"
-        once(f"found {name}", f"{text}; it has {has}{more}", 1)
+        once(f"found {name}", f"{text}; it was made with {has}{more}", 1)
 
 
 def _key(actor: str) -> bytes:
