@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tracemalloc
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,6 +60,17 @@ def test_what_an_actor_was_made_with_may_have_changed_since(
     found_actors._compare("shared", {"scale": "0.5"}, "ab")
     [line] = [each for each in capfd.readouterr().err.splitlines() if "DevkitWarning" in each]
     assert line.endswith(" has no effect; it was made with scale = 1.0, and not 0.5")
+
+
+def test_of_the_actors_of_others_no_more_are_kept_than_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = found_actors._Made({"scale": "1.0"}, "job.py:3").to_json().encode()
+    monkeypatch.setattr(found_actors, "gcs", lambda: SimpleNamespace(internal_kv_get=lambda *_, timeout: made))
+    monkeypatch.setattr(found_actors, "MOST", 2)
+    monkeypatch.setattr(found_actors, "_made", {})
+    monkeypatch.setattr(found_actors, "_looks", {})
+    for number in range(4):
+        found_actors._compare(f"actor {number}", {"scale": "1.0"}, f"id {number}")
+    assert list(found_actors._made) == ["id 0", "id 1"]
 
 
 def test_who_gives_an_actor_that_is_there_other_arguments_is_told(cluster: Cluster) -> None:
