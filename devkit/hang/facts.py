@@ -183,6 +183,7 @@ class Caught:
     count: int
     seconds: float  # from the first to the last time
     ago: float  # from the last time to the sample
+    kept: bool = False  # by a Future, and it is known that it was not raised again
 
 
 class Halt(NamedTuple):
