@@ -64,6 +64,20 @@ def test_nothing_is_said_of_one_that_stays_dead(hub: RunningHub) -> None:
         assert not client.call("crash", id="c1").get("anew")
 
 
+def test_of_the_many_ends_of_a_lost_node_a_few_are_looked_into(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(anew, "MOST_AT_ONCE", 2)
+    hub.surroundings.instances = [{"actor": ACTOR, "state": "ALIVE", "pid": 7, "worker_id": "w1", "restarts": True}]
+    worker = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Engine", "actor": ACTOR})
+    for number in range(4):
+        crash = record(f"c{number}", 5.0, KILLED, worker_id="w1", task_id=FIRST).to_json()
+        worker.connection.send({"type": "crash", "document": {**crash, "actor": ACTOR, "frames": [], "chain": []}})
+    with hub.client() as client:
+        eventually(lambda: len(client.call("crashes")["crashes"]) == 4)
+    assert hub.hub.explaining == {"c0 anew", "c1 anew"}
+
+
 def test_an_actor_is_not_another_one_that_may_be_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def row(actor: str, name: str, start: int) -> SimpleNamespace:
         address = SimpleNamespace(worker_id=bytes([start]))

@@ -236,7 +236,7 @@ class Hub:
             return
         snapshot.store(document, self.crash_folder)
         self.update(table.crashed(self.table, record.to_json()))
-        if anew.is_wanted(document):
+        if anew.is_wanted(document) and anew.has_room(self):
             self.explaining.add(anew.mark(document))
             self._spawn(anew.look(self, document))
         if again.is_wanted(document) and next(self.tried) < again.MOST_ASKED:
