@@ -108,6 +108,15 @@ def test_arguments_and_views_of_them() -> None:
         assert told(call, rays(), np.ones(4)) == [f"`x` is {RAYS}"]
 
 
+def test_what_an_item_is_looked_up_by_is_not_written_to() -> None:
+    def put(x: Any, at: Any) -> None:
+        x[at[0]] = 1.0
+
+    at = np.array([0, 1])
+    at.flags.writeable = False
+    assert told(put, rays(), at) == [f"`x` is {RAYS}"]
+
+
 def test_memory_that_is_not_rays(tmp_path: Path) -> None:
     def write(x: Any) -> None:
         x[...] = 1.0

@@ -125,7 +125,8 @@ def _targets(statement: ast.stmt) -> list[ast.AST]:
     if isinstance(statement, ast.AugAssign):
         return [statement.target]
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Subscript)]
+    items = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Subscript)]
+    return [each for each in items if isinstance(each.ctx, ast.Store)]  # and not `at` of `x[at[0]] = 1`
 
 
 def _outs(statement: ast.stmt) -> list[ast.AST]:
