@@ -36,7 +36,7 @@ _CLOCKS = frozenset({"time", "monotonic", "perf_counter", "process_time", "now",
 _REFERENCE = re.compile(r"<ObjectRef [^>]*>")  # each call has another one
 _ASKS_RAY = frozenset({"ray.get", "ray.wait"})
 _Loop = ast.While | ast.For | ast.AsyncFor
-_LOOPS = (ast.While, ast.For, ast.AsyncFor)
+_LOOPS: tuple[type[_Loop], ...] = (ast.While, ast.For, ast.AsyncFor)
 
 Document = dict[str, Any]
 

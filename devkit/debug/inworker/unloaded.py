@@ -71,7 +71,7 @@ def _its_own(module: Any, given: Any) -> str:
 
 
 def _is_the_same(tensor: Any, other: Any) -> bool:
-    return other.data_ptr() != 0 and tensor.data_ptr() == other.data_ptr()  # 0: of no memory, as on meta
+    return bool(other.data_ptr() != 0 and tensor.data_ptr() == other.data_ptr())  # 0: of no memory, as on meta
 
 
 __all__ = ["watch"]
