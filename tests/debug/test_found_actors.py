@@ -40,6 +40,17 @@ def test_only_what_surely_is_another_differs(before: Any, now: Any, found: list[
     assert differing(parts(before, "config"), parts(now, "config")) == found
 
 
+@pytest.mark.parametrize("made", [list, set])
+def test_long_texts_of_a_list_are_not_written_out(made: Callable[[list[str]], Any]) -> None:
+    texts = made(["a" * 1_000_000, "b" * 1_000_000])
+    tracemalloc.start()
+    try:
+        assert set(parts(texts, "prompts").values()) == {None}
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("made", [list, dict.fromkeys], ids=["list", "dict"])
 def test_no_more_of_a_long_list_is_copied_than_is_compared(made: Callable[[range], Any]) -> None:
     rows = made(range(200_000))
