@@ -47,6 +47,19 @@ def test_the_crash_of_a_try_that_another_one_follows_says_what_stays_done(hub: R
         assert not client.call("crash", id="c2").get("again"), "the last try"
 
 
+def test_a_hub_that_has_seen_many_crashes_asks_of_the_next_one_too(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again, "MOST_ASKED", 1)
+    hub.surroundings.tries = {TASK: 1}
+    with hub.client() as client:
+        for name in ("c1", "c2"):
+            crash(hub, name, 0)
+            eventually(lambda name=name: name in {each["id"] for each in client.call("crashes")["crashes"]})  # type: ignore[misc]
+            eventually(lambda name=name: client.call("crash", id=name).get("again"))  # type: ignore[misc]
+            eventually(lambda: not hub.hub.tried)
+
+
 def test_what_is_found_out_meanwhile_is_kept_beside_it(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_after, "WHERE_SECONDS", 60.0)
     gate = threading.Event()

@@ -51,7 +51,7 @@ class Hub:
         self.doing: dict[str, Document] = {}  # by worker: where it was at the last look; nobody is told of a change
         self.numbers = itertools.count(1)
         self.leaving = asyncio.Event()  # the driver to which this Ray belongs is about to end
-        self.tried = itertools.count()  # crashes of calls that may be tried again
+        self.tried: set[str] = set()  # crashes of calls of which is asked whether they are tried again
         self.explaining: set[str] = set()  # crashes of which more will be known in a moment
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -239,7 +239,8 @@ class Hub:
         if anew.is_wanted(document) and anew.has_room(self):
             self.explaining.add(anew.mark(document))
             self._spawn(anew.look(self, document))
-        if again.is_wanted(document) and next(self.tried) < again.MOST_ASKED:
+        if again.is_wanted(document) and len(self.tried) < again.MOST_ASKED:
+            self.tried.add(document["id"])
             self._spawn(again.look(self, document))
         if document.get("lost"):
             self.explaining.add(document["id"])
