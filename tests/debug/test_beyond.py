@@ -147,7 +147,11 @@ def test_whole_numbers_that_are_looked_up_are_no_indices() -> None:
     def two(x: Any, at: Any, y: Any, other: Any) -> Any:
         return x[at] + y[other]
 
+    def made(x: Any, at: Any, k: int) -> Any:
+        return np.zeros(9)[at] + x[k]
+
     at, table = np.array([0, 5]), np.array([10, 5, 7])
+    assert told(made, np.zeros(3), at, 5) == [], "one of the two"
     said = "the indices in `at` go from 0 to 5: 1 of 2 are outside dimension 0 of `{}`, which has 3"
     assert told(looked_up, table, at) == [said.format("table")] == told(taken, table, at)
     assert told(beside, np.zeros(3), at, np.array([5, 9])) == [said.format("x")]

@@ -184,15 +184,9 @@ def _arrays(place: Place, index: int, dimension: int, size: int, is_from_the_end
         if ids is not None and ids.has(index) and (count := ids.outside(first, size)):
             where = f"dimension {dimension}{f' of `{base}`' if base else ''}, which has {size}"
             found[id(value)] = f"the indices in `{name}` {ids.span}: {count} of {ids.count} are outside {where}"
-    if found:
-        yield from found.values() if len(found) == 1 else ()  # of several, which it was is not known
-        return
-    for node in items_at(*place):
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        texts = [ast.unparse(each) for each in parts if _number(each, place[0]) == index]
-        if texts and _size(look(node.value, place[0]), dimension) == size:
-            yield f"`{ast.unparse(node.value)}` has {size} in dimension {dimension}, and `{texts[0]}` is {index}"
-            return
+    single = list(_by_number(place, index, dimension, size))
+    if len(found) + bool(single) == 1:  # of several, which it was is not known
+        yield from found.values() or single[:1]
 
 
 Index = tuple[str, Any, str]  # the name and the value of what may be one, and the name of what it is an index of
@@ -203,6 +197,15 @@ def _by_items(place: Place, dimension: int, size: int) -> Iterator[Index]:
     for node in items_at(*place):
         if (base := _base(node.value, place[0], dimension, size)) is not None:
             yield from ((name, value, base) for name, value in _looked(ast.walk(node.slice), place[0]))
+
+
+def _by_number(place: Place, index: int, dimension: int, size: int) -> Iterator[str]:
+    """Of `x[3]`, and of `x[0, at + 1]`."""
+    for node in items_at(*place):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        texts = [ast.unparse(each) for each in parts if _number(each, place[0]) == index]
+        if texts and _size(look(node.value, place[0]), dimension) == size:
+            yield f"`{ast.unparse(node.value)}` has {size} in dimension {dimension}, and `{texts[0]}` is {index}"
 
 
 def _by_calls(place: Place, dimension: int, size: int) -> Iterator[Index]:
