@@ -88,6 +88,10 @@ def test_what_is_found_out_meanwhile_is_kept_beside_it(hub: RunningHub, monkeypa
     ]
 
 
+def test_of_very_many_calls_the_last_are_known() -> None:
+    assert again.sentence({"Buffer.add": calls_made.MOST}).endswith(f"Buffer.add (at least {calls_made.MOST} times)")
+
+
 def test_only_calls_are_asked_for() -> None:
     assert again.is_wanted(record("c", 1.0, FAILED, kind="actor", task_id="2" * 16 + ACTOR).to_json())
     assert not again.is_wanted(record("c", 1.0, FAILED, kind="task", task_id="f" * 48).to_json())

@@ -88,6 +88,8 @@ def test_calls_of_many_kinds_are_counted() -> None:
     calls = [cut_off.Pending(f"step_{at}", "", 1.0) for at in range(cut_off.MOST + 2)]
     assert cut_off.said(calls).endswith("step_3 (called 1.0 s before), and calls of 2 more kinds")
     assert cut_off.said(calls[:-1]).endswith(", and calls of 1 more kind")
+    many = cut_off.said(calls[:1] * calls_made.MOST)
+    assert many.startswith(f"at least {calls_made.MOST} calls had not ended"), "older ones are kept no more"
 
 
 def test_what_is_cancelled_is_kept_and_given_to_ray_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import hub_after
+from .calls_made import at_least
 from .words import say
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def sentence(calls: dict[str, int]) -> str:
     >>> sentence({"Buffer.add": 3, "Sandbox.execute": 1})[83:]
     'stays done, and may be done twice, such as its calls Buffer.add (3 times), Sandbox.execute'
     """
-    named = [f"{name} ({times} times)" if times > 1 else name for name, times in list(calls.items())[:MOST]]
+    least = at_least(sum(calls.values()))
+    named = [f"{name} ({least}{times} times)" if times > 1 else name for name, times in list(calls.items())[:MOST]]
     more = ", ..." if len(calls) > MOST else ""
     such = f", such as its calls {', '.join(named)}{more}" if named else ""
     done = "what this try had done outside of it stays done, and may be done twice"

@@ -199,7 +199,9 @@ def said(calls: Sequence[Pending]) -> str:
     named = [f"{name} ({_when(ago)}{f' at {place}' if place else ''})" for (name, place), ago in groups.items()]
     rest = len(named) - MOST
     more = f", and calls of {rest} more {'kind' if rest == 1 else 'kinds'}" if rest > 0 else ""
-    what, them = ("1 call", "it") if len(calls) == 1 else (f"{len(calls)} calls", "them")
+    what, them = (
+        ("1 call", "it") if len(calls) == 1 else (f"{calls_made.at_least(len(calls))}{len(calls)} calls", "them")
+    )
     return f"{what} had not ended when the driver did, and Ray ends {them} with it: {', '.join(named[:MOST])}{more}"
 
 
