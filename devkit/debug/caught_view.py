@@ -37,7 +37,7 @@ class Row(NamedTuple):
     def how(self) -> str:
         """By whom it was caught; empty: where it was raised."""
         if _TASK in self.by:
-            return "left in its asyncio task"
+            return "kept by its asyncio task, not raised again"
         if any(file in self.by for file in _KEEPERS):  # for who asks for the result, if anybody does
             return f"kept in its future by {self.by}"
         return f"caught at {self.by}" if self.by != self.at else ""
@@ -77,7 +77,7 @@ def swallowed_line(row: Row) -> str:
     >>> swallowed_line(Row(384, "TypeError: no", "a.py:3", "a.py:9", (Who("Reward", 1, "pid 7"),)))
     '384 x TypeError: no, raised at a.py:3 and caught at a.py:9, which goes on (Reward rank 1)'
     """
-    is_kept = row.how.startswith(("kept", "left"))  # and was not raised again, but there may be a look at it
+    is_kept = row.how.startswith("kept")  # and was not raised again, but there may be a look at it
     how = f" and {row.how}" if is_kept else f" and {row.how or 'caught there'}, which goes on"
     named = name_members(row.members)
     role = f"{row.members[0].role} " if named.startswith("rank") else ""  # of them all

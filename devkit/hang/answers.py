@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from devkit.debug.inworker.swallowing import KEPT
 from devkit.debug.stack_groups import LOOP_THREAD, MAIN, Frame, role_of
 from devkit.debug.stack_groups import read as read_stack
 from devkit.hang import conversing
@@ -282,7 +283,7 @@ def _caught(document: Document) -> Caught:
     kind, text = str(document["kind"]), str(document["text"])
     count, seconds, ago = int(document["count"]), float(document["seconds"]), float(document["ago"])
     said = f"{kind}: {text}" if text else kind
-    return Caught(said, frame(document["at"]), frame(document["by"]), count, seconds, ago)
+    return Caught(said, frame(document["at"]), frame(document["by"]), count, seconds, ago, document.get("how") == KEPT)
 
 
 def _fork(document: Document | None) -> Fork | None:

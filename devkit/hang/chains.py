@@ -175,7 +175,8 @@ def _behind_loop(case: Case, end: End) -> str:
     """Of a wait in a coroutine that blocks its actor's event loop: the calls that others wait for, and cannot run."""
     if not end.wait.blocks:
         return ""
-    of_it = [each for each in _waits(case) if each.holder is end.waiter and each.waiter is not end.waiter and each.call]
+    others = (each for each in _waits(case) if each.waiter is not end.waiter and each.call and not each.has_ended)
+    of_it = [each for each in others if each.holder is end.waiter]
     waiters = list(dict.fromkeys(words.name(each.waiter) for each in of_it))
     called = list(dict.fromkeys(each.call.name for each in of_it if each.call is not None))
     if not of_it:

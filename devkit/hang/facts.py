@@ -183,6 +183,7 @@ class Caught:
     count: int
     seconds: float  # from the first to the last time
     ago: float  # from the last time to the sample
+    kept: bool = False  # by a Future, and it is known that it was not raised again
 
 
 class Halt(NamedTuple):
@@ -386,3 +387,4 @@ class Sample:
     )  # by actor with such: calls that are not sent yet
     queued: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by actor: calls that it has not begun
     tasks: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by process: tasks of Ray that run in it
+    untold: bool = False  # Ray's tables did not answer: of calls and of what is pending nothing is known

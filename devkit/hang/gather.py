@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from devkit import patience
@@ -29,6 +29,8 @@ SAMPLE_SECONDS = 2.0  # between two samples
 AGAIN_SECONDS = 6.0  # for what was between two calls just then
 SILENT_SECONDS = 60.0  # for which Ray's tables are left alone after they have not answered
 ASK_SECONDS = 20.0  # for one sample; a process that does not answer is looked at by its neighbour meanwhile
+
+SILENT = "Ray's tables do not answer: which calls run or are queued, and what waits for resources, is not known"
 
 Document = Mapping[str, Any]
 
@@ -62,7 +64,12 @@ def watch_until_decided(
         circled = circled or verdict.kind == "livelock"
         limit = circling.TIMES * patience + AGAIN_SECONDS if circled or _may_never_end(verdict) else patience
         if (verdict.decided and not (circled and verdict.kind == "moves")) or seconds >= limit:
-            return Diagnosis(verdict, first, last, raw)
+            return Diagnosis(_with_silence(verdict, last), first, last, raw)
+
+
+def _with_silence(found: Verdict, last: Sample) -> Verdict:
+    """Of a hang, that it is told without what Ray's tables have."""
+    return replace(found, evidence=(*found.evidence, SILENT)) if last.untold and found.hang else found
 
 
 def _may_never_end(verdict: Verdict) -> bool:
@@ -85,13 +92,14 @@ class Sampler:
 
     def _with_tables(self, sample: Sample) -> Sample:
         """What Ray's tables tell beside it. Where their dashboard hangs, too, there is a verdict all the same."""
-        if self._source is None or time.monotonic() < self._silent_until:
+        if self._source is None:
             return sample
-        try:
-            return beside(sample, self._source, self.job)
-        except UnreachableError:
-            self._silent_until = time.monotonic() + SILENT_SECONDS
-            return sample
+        if time.monotonic() >= self._silent_until:
+            try:
+                return beside(sample, self._source, self.job)
+            except UnreachableError:
+                self._silent_until = time.monotonic() + SILENT_SECONDS
+        return replace(sample, untold=True)
 
     def _stores(self) -> Stores:
         with suppress(DevkitError):  # a hub of an older devkit does not tell

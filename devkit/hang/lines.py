@@ -11,7 +11,7 @@ from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import short_path
 from devkit.debug.stack_groups import Frame
 from devkit.hang.facts import InnerWait
-from devkit.hang.standing import EndsAt, Line, Standing
+from devkit.hang.standing import EndsAt, Line, Standing, Values
 from devkit.hang.states import State
 
 INDENT = "    "
@@ -101,8 +101,15 @@ def _loop(lines: Sequence[Line]) -> list[str]:
     if (passed := lines[0].passes_over) is not None:
         over += f", which passes over {passed.errors} at {short_path(passed.file)}:{passed.line}"
     own = [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{over}{_values(looked_at)}"] if told else []
-    outer = zip(*(line.outer for line in lines), strict=False)  # of equal lines
-    return own + [f"{INDENT}{IN_LOOP} `{each[0][0]}`{_values([known for _, known in each])}" for each in outer]
+    return own + [f"{INDENT}{IN_LOOP} `{text}`{_values(known)}" for text, known in _outer(lines).items()]
+
+
+def _outer(lines: Sequence[Line]) -> dict[str, list[Values]]:
+    """By loop further out, what each of equal lines has there: one in which there is nothing to show has none."""
+    found: dict[str, list[Values]] = {}
+    for text, known in (each for line in lines for each in line.outer):
+        found.setdefault(text, []).append(known)
+    return found
 
 
 def at_place(state: State) -> list[Standing]:

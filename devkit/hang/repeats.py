@@ -19,7 +19,8 @@ from devkit.hang.states import State
 
 LEAST = 3  # times: once or twice may be an accident
 MOST = 3  # lines of evidence for what is caught
-TASK, LEFT = "Task", ", left in its asyncio task"  # what keeps an exception that nobody has asked for
+TASK = "Task"  # of asyncio, as what keeps an exception
+LEFT = ", kept by its asyncio task and not raised again"
 _JUDGED = re.compile(r"^(no hang( seen in [^:]*)?|cannot tell): ")
 _EXPLAINED: tuple[Kind, ...] = ("stuck", "idle")  # verdicts that rest on nothing but a wait
 
@@ -89,7 +90,7 @@ class Swallowed(NamedTuple):
     def evidence(self) -> str:
         each = self.caught
         times = "once" if each.count == 1 else f"{each.count} times"
-        kept = ", kept by its Future, which nobody asks" if is_library(each.by.file) else ""
+        kept = f", kept by its Future{' and not raised again' if each.kept else ''}" if is_library(each.by.file) else ""
         kept = LEFT if kept and each.by.function == TASK else kept
         by = f", caught{words.at_frame(each.by)}" if each.by != each.at and not kept else kept
         return f"{words.name(self.state)} has caught {each.said} {times}{words.at_frame(each.at)}{by}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from devkit.debug.clue_lines import clues_of
-from devkit.debug.inworker import anew, called_methods
+from devkit.debug.inworker import anew, called_methods, fates
 from devkit.debug.inworker.lineage import link
 from tests.debug.hubs import Document, FakeAgent, RunningHub, identity, running_hub
 from tests.debug.test_hub import eventually
@@ -61,6 +62,38 @@ def test_nothing_is_said_of_one_that_stays_dead(hub: RunningHub) -> None:
         eventually(lambda: client.call("crashes")["crashes"])
         eventually(lambda: not hub.hub.explaining)
         assert not client.call("crash", id="c1").get("anew")
+
+
+def test_of_the_many_ends_of_a_lost_node_a_few_are_looked_into(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(anew, "MOST_AT_ONCE", 2)
+    hub.surroundings.instances = [{"actor": ACTOR, "state": "ALIVE", "pid": 7, "worker_id": "w1", "restarts": True}]
+    worker = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Engine", "actor": ACTOR})
+    for number in range(4):
+        crash = record(f"c{number}", 5.0, KILLED, worker_id="w1", task_id=FIRST).to_json()
+        worker.connection.send({"type": "crash", "document": {**crash, "actor": ACTOR, "frames": [], "chain": []}})
+    with hub.client() as client:
+        eventually(lambda: len(client.call("crashes")["crashes"]) == 4)
+    assert hub.hub.explaining == {"c0 anew", "c1 anew"}
+
+
+def test_an_actor_is_not_another_one_that_may_be_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(actor: str, name: str, start: int) -> SimpleNamespace:
+        address = SimpleNamespace(worker_id=bytes([start]))
+        ids = {"actor_id": bytes.fromhex(actor), "job_id": b"\2", "address": address}
+        return SimpleNamespace(**ids, name=name, state=1, pid=start, max_restarts=-1, start_time=start)
+
+    state = SimpleNamespace(Name=lambda number: ["DEAD", "ALIVE"][number])
+    table = SimpleNamespace(ActorTableData=SimpleNamespace(ActorState=state))
+    monkeypatch.setattr(fates, "_generated", lambda _: table)
+    rows = [row(ACTOR, "c7", 1), row("c7" * 16, "engine", 2), row("d8" * 16, "twice", 3), row("e9" * 16, "twice", 4)]
+    monkeypatch.setattr(fates, "_actors", lambda: rows)
+    pids = {
+        name: (fates.instance(name, "02") or {}).get("pid") for name in ("c7", "engine", ACTOR, ACTOR[:12], "twice")
+    }
+    assert pids == {"c7": 1, "engine": 2, ACTOR: 1, ACTOR[:12]: 1, "twice": None}
+    assert fates.instance("engine", "03") is None
 
 
 def test_what_a_new_instance_misses_follows_from_the_end_of_the_one_before() -> None:

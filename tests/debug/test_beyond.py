@@ -62,6 +62,17 @@ def test_ids_that_have_no_row_in_an_embedding() -> None:
     ]
 
 
+def test_a_head_that_has_an_embeddings_weight_is_not_the_embedding() -> None:
+    model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Embedding(10, 2)), torch.nn.Linear(2, 10, bias=False))
+    model[1].weight = model[0][0].weight
+
+    def scores(model: Any, ids: Any) -> Any:
+        return model(ids)
+
+    [line] = told(scores, model, torch.tensor([12]))
+    assert line.startswith("the embedding `model[0][0]` has 10 rows"), line
+
+
 def test_targets_that_are_no_class() -> None:
     said = "the input has 5 classes, and its targets go from 1 to 7: 1 of 2 have none"
     assert told(Policy().loss, torch.tensor([1, 7, -100])) == [said], "those at -100 are left out of the loss"
@@ -123,6 +134,31 @@ def test_functions_that_take_indices() -> None:
     assert told(gather, torch.zeros(2, 5), torch.tensor([-1, 3])) == [below], "gather does not count from the end"
 
 
+def test_whole_numbers_that_are_looked_up_are_no_indices() -> None:
+    def looked_up(table: Any, at: Any) -> Any:
+        return table[at]
+
+    def taken(table: Any, at: Any) -> Any:
+        return np.take(table, at)
+
+    def beside(x: Any, at: Any, scores: Any) -> Any:
+        return scores * x[at]
+
+    def two(x: Any, at: Any, y: Any, other: Any) -> Any:
+        return x[at] + y[other]
+
+    def made(x: Any, at: Any, k: int) -> Any:
+        return np.zeros(9)[at] + x[k]
+
+    at, table = np.array([0, 5]), np.array([10, 5, 7])
+    assert told(made, np.zeros(3), at, 5) == [], "one of the two"
+    said = "the indices in `at` go from 0 to 5: 1 of 2 are outside dimension 0 of `{}`, which has 3"
+    assert told(looked_up, table, at) == [said.format("table")] == told(taken, table, at)
+    assert told(beside, np.zeros(3), at, np.array([5, 9])) == [said.format("x")]
+    assert told(two, np.zeros(3), at, np.zeros(9), np.array([5, 1])) == [said.format("x")]
+    assert told(two, np.zeros(3), at, np.zeros(3), np.array([5, 1])) == [], "one of the two"
+
+
 def classes(at: Any, count: int) -> Any:
     return torch.nn.functional.one_hot(at, num_classes=count)
 
@@ -173,6 +209,13 @@ def test_a_cause_is_looked_at_and_what_was_handled_is_not() -> None:
         except IndexError:
             raise RuntimeError("something else")  # noqa: B904
 
+    def handled_with_its_cause(rows: Any, at: int) -> Any:
+        try:
+            wrapped(rows, at)
+        except RuntimeError:
+            raise RuntimeError("something else")  # noqa: B904
+
+    assert told(handled_with_its_cause, [1], 4) == []
     assert told(wrapped, [1], 4) == ["`rows` has 1 item, and `at` is 4"]
     assert told(handled, [1], 4) == []
 

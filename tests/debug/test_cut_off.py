@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import calls_made, cut_off, driver_notes
+from devkit.debug.inworker import calls_made, core, cut_off, driver_notes, words
 from devkit.logs.collect import LogFile
 from devkit.logs.view import warning_lines
 from devkit.logs.warned import warned
@@ -84,6 +84,50 @@ def test_a_call_that_ray_makes_for_itself_is_not_noted(made: dict[bytes, calls_m
     assert len(made) == 1
 
 
+def test_calls_of_many_kinds_are_counted() -> None:
+    calls = [cut_off.Pending(f"step_{at}", "", 1.0) for at in range(cut_off.MOST + 2)]
+    assert cut_off.said(calls).endswith("step_3 (called 1.0 s before), and calls of 2 more kinds")
+    assert cut_off.said(calls[:-1]).endswith(", and calls of 1 more kind")
+    many = cut_off.said(calls[:1] * calls_made.MOST)
+    assert many.startswith(f"at least {calls_made.MOST} calls had not ended"), "older ones are kept no more"
+
+
+def test_what_is_cancelled_is_kept_and_given_to_ray_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut_off, "_cancelled", {})
+    monkeypatch.setattr(cut_off, "MOST_CANCELLED", 2)
+    given: list[Any] = []
+
+    def cancel(ray_waitable: Any, *, force: bool = False) -> None:
+        given.append((ray_waitable, force))
+
+    ray = SimpleNamespace(cancel=cancel)
+    cut_off._watch(ray)
+    first, second, third = map(Reference, (1, 2, 3))
+    ray.cancel(first)
+    ray.cancel(ray_waitable=second, force=True)
+    ray.cancel(third)
+    assert given == [(first, False), (second, True), (third, False)]
+    assert [task[0] for task in cut_off._cancelled] == [2, 3], "the last ones"
+    with pytest.raises(TypeError, match="ray_waitable"):
+        ray.cancel()
+
+
+def test_calls_of_another_jobs_actors_are_not_cut_off(
+    made: dict[bytes, calls_made.Called], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core._core, "is_open", True)
+    worker = SimpleNamespace(global_worker=SimpleNamespace(current_job_id=SimpleNamespace(binary=lambda: b"\2\0\0\0")))
+    monkeypatch.setitem(sys.modules, "ray._private.worker", worker)
+    task = b"\7" * 20 + b"\1\0\0\0"
+    calls_made._plumbing = ()
+    calls_made._note(
+        SimpleNamespace(binary=lambda: task), "Store.save", SimpleNamespace(module_name="job"), lambda: (b"", 0)
+    )
+    monkeypatch.setattr(cut_off, "_pending", lambda: {task})
+    monkeypatch.setattr(cut_off, "WAIT_SECONDS", 0.0)
+    assert list(made) == [task] and cut_off.found() == []
+
+
 def test_what_is_said_at_a_drivers_end_is_kept_and_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = SimpleNamespace(hex=lambda: "01000000")
     node = SimpleNamespace(get_logs_dir_path=lambda: str(tmp_path))
@@ -100,6 +144,24 @@ def test_what_is_said_at_a_drivers_end_is_kept_and_told_later(tmp_path: Path, mo
         "1 call had not ended when the driver did, and Ray ends it with it: "
         "Saver.save (called 1.0 s before at job.py:9 in main)",
     ]
+
+
+def test_each_job_of_a_driver_has_its_own_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = SimpleNamespace(get_logs_dir_path=lambda: str(tmp_path))
+    monkeypatch.setattr(words, "given", kept := list[str]())
+    monkeypatch.setattr(driver_notes, "given", kept)
+    for job, what in (("01000000", "in vain"), ("02000000", "too late"), ("03000000", "")):
+        worker = SimpleNamespace(current_job_id=SimpleNamespace(hex=lambda job=job: job))
+        module = SimpleNamespace(global_worker=worker, _global_node=node)
+        monkeypatch.setitem(sys.modules, "ray._private.worker", module)
+        if what:
+            words.warn("/job/job.py", 3, what)
+        driver_notes.keep([])
+    found = {path.name: path.read_text() for path in (tmp_path / "devkit").iterdir()}
+    assert found == {
+        "driver-01000000.err": "/job/job.py:3: DevkitWarning: in vain\n",
+        "driver-02000000.err": "/job/job.py:3: DevkitWarning: too late\n",
+    }
 
 
 def test_an_end_by_an_error_needs_no_such_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from devkit.debug.crash_page import clues_of
-from devkit.debug.inworker import kept_waiting
+from devkit.debug.inworker import clues, core, kept_waiting
 from tests.debug.hubs import FakeAgent, RunningHub, identity, running_hub
 from tests.debug.test_hub import eventually
 from tests.debug.test_killed import record
@@ -48,6 +50,34 @@ def test_it_says_where_the_actor_is(hub: RunningHub, error: dict[str, str], more
         driver.connection.send({"type": "crash", "document": document})
         eventually(lambda: client.call("crash", id="c1").get("waiting") if client.call("crashes")["crashes"] else None)
         assert list(clues_of(client.call("crash", id="c1"))) == [f"Pool pid 7, {how}, was then at {at}"]
+
+
+class Ref:
+    def __init__(self, task: int, actor: str) -> None:
+        self.task, self.is_there = f"{task}" * 16 + actor, False
+
+    def task_id(self) -> bytes:
+        return bytes.fromhex(self.task)
+
+
+def test_an_actor_that_has_answered_beside_one_that_has_not_is_not_called_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(refs: list[Ref], *, num_returns: int, timeout: float, fetch_local: bool) -> tuple[list[Ref], list[Ref]]:
+        assert num_returns == len(refs) and timeout == 0 and not fetch_local, "nothing is waited for"
+        return [each for each in refs if each.is_there], [each for each in refs if not each.is_there]
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(wait=wait))
+    monkeypatch.setattr(core._core, "is_open", True)
+    get = "class GetTimeoutError(Exception): ...\ndef get(object_refs): raise GetTimeoutError"
+    ray: dict[str, Any] = {}
+    exec(compile(get, "/v/site-packages/ray/_private/worker.py", "exec"), ray)
+    came, late = Ref(1, OTHER), Ref(2, POOL)
+    came.is_there = True
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of a type that was just made
+        ray["get"]([came, late, late, "no reference"])
+    failure = clues.Failure(caught.value, "driver")
+    assert clues.found(failure)["awaits"] == [POOL]
+    late.is_there = True
+    assert "awaits" not in clues.found(failure), "it has answered just now"
 
 
 def test_another_error_that_names_an_actor_asks_nobody() -> None:

@@ -12,7 +12,7 @@ import pytest
 import ray
 import ray._private.function_manager as rays
 
-from devkit.debug.inworker import core, lookups, made, ownership, unmet
+from devkit.debug.inworker import core, entering, leftovers, lookups, made, ownership, unmet
 from devkit.debug.inworker.doing import Doing
 from tests.debug.hubs import identity
 
@@ -49,6 +49,31 @@ def test_with_what_an_actor_is_made(executors: tuple[Any, list[made.Call]]) -> N
     assert made.told(told[0]) == {
         "name": "Reader", "arguments": {"path": "/data/part-7", "rank": 3, "api_token": "<redacted>"},
     }  # fmt: skip
+
+
+def test_the_methods_of_an_actor_are_no_tasks_that_ran_and_are_covered(
+    executors: tuple[Any, list[made.Call]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ray keeps them beside the remote functions that a process has run."""
+    make, _ = executors
+    manager = make.__self__
+    for number, name in enumerate(("__init__", "read")):
+        executor = make(name, getattr(Reader, name))
+        manager._function_execution_info[number] = rays.FunctionExecutionInfo(executor, name, 0)
+    manager._function_execution_info[2] = rays.FunctionExecutionInfo(Path.exists, "job.load", 0)
+    monkeypatch.setattr(ray._private.worker, "global_worker", SimpleNamespace(function_actor_manager=manager))
+    assert leftovers.ran("go") == ["load"]
+    begun: list[int] = []
+    entering.want(lambda: begun.append(1))
+    try:
+        covered = manager._function_execution_info[1].function
+        assert (covered.name, covered(Reader("/data"), "late")["name"]) == ("read", "read")
+        assert begun == [1]
+        entering.look()
+        assert manager._function_execution_info[1].function is covered
+        assert manager._function_execution_info[2].function is Path.exists
+    finally:
+        entering.forget()
 
 
 def test_which_call_an_actor_is_at(executors: tuple[Any, list[made.Call]]) -> None:

@@ -145,7 +145,7 @@ def test_of_a_run_without_an_error_what_it_swallowed_is_told() -> None:
 def test_what_a_task_keeps_is_told_as_that() -> None:
     left = Left(WELL, (), (), (), caught=(worker(0, one(12, how="kept", **TASK)),))
     page = view.page(left, first_error([]), "/job").plain
-    assert "raised at reward.py:30 and left in its asyncio task (Worker rank 0)" in page
+    assert "raised at reward.py:30 and kept by its asyncio task, not raised again (Worker rank 0)" in page
 
 
 def test_usual_control_flow_is_no_trouble() -> None:

@@ -70,6 +70,17 @@ def test_a_best_state_that_is_the_live_one(capfd: pytest.CaptureFixture[str]) ->
     assert "was given the module's own tensors, which changes nothing: state_dict() makes no copy" in line
 
 
+def test_its_own_state_with_a_few_tensors_of_others_is_loaded(capfd: pytest.CaptureFixture[str]) -> None:
+    """As of a pretrained body below a new head: `own = model.state_dict(); own.update(pretrained)`."""
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), *(torch.nn.Linear(2, 2) for _ in range(6)))
+    for changed in ({"6.weight": torch.ones(2, 2)}, {"0.running_mean": torch.ones(2)}):
+        model.load_state_dict({**model.state_dict(), **changed})
+    assert said(capfd) == []
+    model[5].weight = model[6].weight
+    model.load_state_dict(model.state_dict())
+    assert len(said(capfd)) == 1, "tied weights are its own, too"
+
+
 class Rows(Dataset[float]):
     def __init__(self, generator: object) -> None:
         self.rng = generator

@@ -13,7 +13,7 @@ from tests.debug.test_snapshot import crash_of
 
 np = pytest.importorskip("numpy")
 COPY = "; `np.array(x)` or `x.copy()` makes one that can be written"
-RAYS = "a read-only view of an object of Ray's, as ray.get and the arguments of tasks and actors' calls give them"
+RAYS = "a read-only view of an object of Ray's, such as ray.get gives, and tasks and actors get as arguments"
 MADE = "an array that was made read-only, as setflags(write=False) does"
 
 
@@ -106,6 +106,15 @@ def test_arguments_and_views_of_them() -> None:
     assert told(row, rays(), rays()) == [f"`part` is {RAYS}"]
     for call in (copyto, flat, writeable, sort, shuffle):
         assert told(call, rays(), np.ones(4)) == [f"`x` is {RAYS}"]
+
+
+def test_what_an_item_is_looked_up_by_is_not_written_to() -> None:
+    def put(x: Any, at: Any) -> None:
+        x[at[0]] = 1.0
+
+    at = np.array([0, 1])
+    at.flags.writeable = False
+    assert told(put, rays(), at) == [f"`x` is {RAYS}"]
 
 
 def test_memory_that_is_not_rays(tmp_path: Path) -> None:

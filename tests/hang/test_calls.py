@@ -522,8 +522,10 @@ def test_a_queue_that_is_read_in_a_coroutine_blocks_the_loop_of_its_reader() -> 
     """Whoever fills it waits for another call of the reader, which Ray lists as running."""
     reads = actor("b", wait(QUEUE_TASK, line=40, call="Node.fit", blocks=True), concurrency=1000)
     reads["facts"]["phase"] = "fit"
-    fills = actor("c", wait(ANSWER_B, line=9, call="Filler.run"), role="Filler")
+    done = task_id("begin", "b")
+    fills = actor("c", wait(done, ANSWER_B, line=9, call="Filler.run"), role="Filler")
     table = calls((QUEUE_TASK, "_QueueActor.get", "RUNNING", ""), (ANSWER_B, "Node.version", "RUNNING", "b"))
+    table |= calls((done, "Node.begin", "FINISHED", "b"))
     found = told([reads, fills, actor("a", role="_QueueActor")], table, {})
     assert (
         "for something from a ray.util.queue.Queue that is empty; that blocks the event loop of its actor, where "

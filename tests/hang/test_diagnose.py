@@ -717,6 +717,24 @@ def test_what_is_caught_while_the_job_moves_is_evidence_and_no_news() -> None:
     assert not found.hang and "again and again" not in found.sentence and "KeyError" in found.evidence[0]
 
 
+@pytest.mark.parametrize(
+    ("keeper", "how", "said"),
+    [
+        ("concurrent/futures/thread.py", "", ", kept by its Future"),
+        ("concurrent/futures/thread.py", "kept", ", kept by its Future and not raised again"),
+        ("asyncio/__init__.py", "kept", ", kept by its asyncio task and not raised again"),
+    ],
+    ids=["not followed", "followed", "task"],
+)
+def test_what_is_kept_is_called_unasked_only_where_that_is_known(keeper: str, how: str, said: str) -> None:
+    """Up to Python 3.11 nothing tells that `future.result()` has raised it, and the program may have handled that."""
+    waits = catching(3, ago=60.0)
+    by = {"file": f"/v/lib/python3.12/{keeper}", "line": 0, "function": "Task" if "asyncio" in keeper else "run"}
+    waits["facts"]["caught"][0] |= {"by": by, "how": how}
+    found = verdict([driver(), waits], patience=1.0)
+    assert found.evidence[0] == f"Worker rank 1 has caught KeyError: 'x' 3 times at /job/train.py:12 in score{said}"
+
+
 @pytest.mark.parametrize("caught", [catching(2), catching(ago=60.0)], ids=["twice", "no more"])
 def test_what_was_caught_before_explains_nothing_and_is_evidence(caught: Document) -> None:
     found = verdict([driver(), caught], patience=1.0)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from devkit.debug.dashboard import Dashboard
-from devkit.hang.gather import Sampler, watch_until_decided
+from devkit.hang.gather import SILENT, Sampler, watch_until_decided
 from tests.debug.hub_fake import FakeHub
 from tests.hang.jobs import answer, simulated
 
@@ -26,6 +26,7 @@ def test_a_dashboard_that_no_longer_answers_costs_no_verdict(silent: socket.sock
     with Dashboard(f"http://127.0.0.1:{silent.getsockname()[1]}", None, timeout=0.2) as dashboard:
         found = watch_until_decided(Sampler(hub, dashboard, "02000000"), wait=lambda _: None)
     assert found.verdict.hang and "rank 2 has not reached" in found.verdict.sentence
+    assert found.verdict.evidence[-1] == SILENT, "what is said rests on the processes alone"
     silent.settimeout(5.0)
     silent.accept()[0].close()  # the first sample asked
     silent.setblocking(False)

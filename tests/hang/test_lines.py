@@ -348,6 +348,18 @@ def test_the_loops_around_the_innermost_one_stand_below_it() -> None:
     assert said in found.evidence, found.evidence
 
 
+def test_loops_of_which_one_rank_has_nothing_to_show_are_not_mixed_up() -> None:
+    batch, epoch = ({"loop": f"for {name} in data", "values": {name: "7"}} for name in ("batch", "epoch"))
+    outer = [[batch, epoch], [{**epoch, "values": {"epoch": "8"}}]]
+    loops = [{"loop": "for p in params()", "values": {}, "outer": each} for each in outer]
+    job = [waits(rank, line(20, "all_reduce(p)", loop=loops[rank])) for rank in (0, 1)]
+    found = [each for each in verdict([*job, driver()], seconds=20.0).evidence if "in the loop" in each]
+    assert found == [
+        "    in the loop `for batch in data`  # batch = 7",
+        "    in the loop `for epoch in data`  # epoch = 7 or 8",
+    ]
+
+
 def test_calls_that_wait_in_all_slots_of_an_actor_keep_others_from_beginning() -> None:
     at = {"file": TRAIN, "line": 20, "function": "step"}
     wait = {"thread": "task 1", "call": "step", "at": at, "what": "an asyncio.Event that is not set", "free": False}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import hub_after
+from .calls_made import at_least
 from .words import say
 
 if TYPE_CHECKING:
     from .hub import Hub
 
 LOOKS = (0.7, 1.0, 2.0, 4.0)  # seconds before each: whoever has made the call reports each second what becomes of it
-MOST_ASKED = 20  # crashes of one hub
+MOST_ASKED = 20  # crashes at once
 MOST = 4  # kinds of calls that are named
 
 Document = dict[str, Any]
@@ -24,17 +25,22 @@ def is_wanted(document: Document) -> bool:
 
 async def look(hub: Hub, document: Document) -> None:
     """Asks Ray's table until there is a later try. Nothing is said of one that is not known."""
-    task, attempt = str(document["task_id"]), int(document.get("attempt") or 0)
-    for seconds in LOOKS:
-        await hub_after.pause(hub, seconds)
-        try:
-            is_again = await hub.surroundings.is_tried_again(task, attempt)
-        except Exception as error:  # noqa: BLE001 - a GCS that is busy: it is asked again
-            say(f"whether crash {document['id']} was of a call that is tried again is not known yet: {error!r}")
-            continue
-        if is_again:
-            hub.add_to_crash(document["id"], again=sentence(document.get("outside") or {}))
-            return
+    try:
+        for seconds in LOOKS:
+            await hub_after.pause(hub, seconds)
+            if await _is_again(hub, document):
+                hub.add_to_crash(document, again=sentence(document.get("outside") or {}))
+                return
+    finally:
+        hub.tried.discard(document["id"])
+
+
+async def _is_again(hub: Hub, document: Document) -> bool:
+    try:
+        return await hub.surroundings.is_tried_again(str(document["task_id"]), int(document.get("attempt") or 0))
+    except Exception as error:  # noqa: BLE001 - a GCS that is busy: it is asked again
+        say(f"whether crash {document['id']} was of a call that is tried again is not known yet: {error!r}")
+        return False
 
 
 def sentence(calls: dict[str, int]) -> str:
@@ -47,7 +53,8 @@ def sentence(calls: dict[str, int]) -> str:
     >>> sentence({"Buffer.add": 3, "Sandbox.execute": 1})[83:]
     'stays done, and may be done twice, such as its calls Buffer.add (3 times), Sandbox.execute'
     """
-    named = [f"{name} ({times} times)" if times > 1 else name for name, times in list(calls.items())[:MOST]]
+    least = at_least(sum(calls.values()))
+    named = [f"{name} ({least}{times} times)" if times > 1 else name for name, times in list(calls.items())[:MOST]]
     more = ", ..." if len(calls) > MOST else ""
     such = f", such as its calls {', '.join(named)}{more}" if named else ""
     done = "what this try had done outside of it stays done, and may be done twice"

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 LOOKS = (0.5, 0.5, 1.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0)  # seconds between them: a process starts in some
 MOST = 4  # methods that are named
+MOST_AT_ONCE = (
+    20  # ends that are looked into: of a node that is lost there may be hundreds, and each look reads a table
+)
+_MARK = " anew"
 
 Document = dict[str, Any]
 
@@ -31,7 +35,12 @@ def _actor_of(document: Document) -> str:
 
 def mark(document: Document) -> str:
     """What stands for the look among those that the end of a driver waits for."""
-    return f"{document['id']} anew"
+    return f"{document['id']}{_MARK}"
+
+
+def has_room(hub: Hub) -> bool:
+    """Whether one more may be looked into now."""
+    return sum(each.endswith(_MARK) for each in hub.explaining) < MOST_AT_ONCE
 
 
 async def look(hub: Hub, document: Document) -> None:
@@ -62,7 +71,7 @@ async def _found(hub: Hub, document: Document) -> Document | None:
 def _tell(hub: Hub, document: Document, found: Document) -> None:
     methods = (hub.doing.get(document["worker_id"]) or {}).get("methods") or []
     last = str(document.get("called") or "") or _outermost(document, methods)
-    hub.add_to_crash(document["id"], anew=sentence(found, [each for each in methods if each != last]))
+    hub.add_to_crash(document, anew=sentence(found, [each for each in methods if each != last]))
 
 
 def _outermost(document: Document, methods: Sequence[str]) -> str:
@@ -93,4 +102,4 @@ those that are tried again'
     return f"Ray {begun}, by its constructor: {gone}"
 
 
-__all__ = ["is_wanted", "look", "mark", "sentence"]
+__all__ = ["has_room", "is_wanted", "look", "mark", "sentence"]

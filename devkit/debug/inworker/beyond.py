@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 from .expressions import is_at, items_at, known, look, nodes_of, tree_of
@@ -27,6 +27,10 @@ _MODULES = os.path.join("torch", "nn", "modules", "")
 _LOOKUPS, _LOSSES = ("embedding", "embedding_bag"), ("cross_entropy", "nll_loss")
 _ARRAYS = tuple(os.path.join(os.sep, each, "") for each in ("torch", "numpy"))
 _OUT = re.compile(r"\bindex (-?\d+) is out of bounds for (?:dimension|axis) (\d+) with size (\d+)")
+_TAKE = frozenset(
+    {"gather", "take", "take_along_axis", "take_along_dim", "put", "put_along_axis", "scatter", "scatter_add"}
+    | {"scatter_reduce", "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "index_select"}
+)  # functions that are given indices
 _ONE_HOT = "Class values must be "
 _SIZED = (list, tuple, str, bytes, range, deque)
 _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -151,8 +155,8 @@ def _called(places: Iterable[Place], weight: Any) -> str:
 
 
 def _way_to(module: Any, weight: Any) -> str | None:
-    """`.wpe`, `[0]`: from a torch module to the one below it that has the weight."""
-    waiting, looked = deque([(module, "")]), 0
+    """`.wpe`, `[0]`: from a torch module to the one below it that has the weight; rather an embedding than a head."""
+    waiting, looked, other = deque([(module, "")]), 0, None
     while waiting and looked < MODULES:
         each, way = waiting.popleft()
         own = getattr(each, "__dict__", None)
@@ -161,9 +165,11 @@ def _way_to(module: Any, weight: Any) -> str | None:
             continue
         looked += 1
         if any(kept is weight for kept in parameters.values()):
-            return way
+            if "mbedding" in type(each).__name__:
+                return way
+            other = way if other is None else other
         waiting += ((one, f"{way}[{name}]" if name.isdigit() else f"{way}.{name}") for name, one in inner.items())
-    return None
+    return other
 
 
 # ---- a tensor or an array of the program's line
@@ -171,34 +177,78 @@ def _way_to(module: Any, weight: Any) -> str | None:
 
 def _arrays(place: Place, index: int, dimension: int, size: int, is_from_the_end: bool) -> Iterator[str]:
     """`is_from_the_end`: whether negative indices count from there, as those of `gather` do not."""
-    named = list(_named(*place))
     first = -size if is_from_the_end else 0
-    indexed = [name for name, each in named if _size(each, dimension) == size and not _holds(each, index)]
-    where = f"dimension {dimension}{f' of `{indexed[0]}`' if len(indexed) == 1 else ''}, which has {size}"
-    for name, value in named:
+    found: dict[int, str] = {}
+    for name, value, base in (*_by_items(place, dimension, size), *_by_calls(place, dimension, size)):
         ids = _ids(value)
         if ids is not None and ids.has(index) and (count := ids.outside(first, size)):
-            yield f"the indices in `{name}` {ids.span}: {count} of {ids.count} are outside {where}"
-            return
+            where = f"dimension {dimension}{f' of `{base}`' if base else ''}, which has {size}"
+            found[id(value)] = f"the indices in `{name}` {ids.span}: {count} of {ids.count} are outside {where}"
+    single = list(_by_number(place, index, dimension, size))
+    if len(found) + bool(single) == 1:  # of several, which it was is not known
+        yield from found.values() or single[:1]
+
+
+Index = tuple[str, Any, str]  # the name and the value of what may be one, and the name of what it is an index of
+
+
+def _by_items(place: Place, dimension: int, size: int) -> Iterator[Index]:
+    """Of `x[at]`, where `x` has that size, or is not known."""
+    for node in items_at(*place):
+        if (base := _base(node.value, place[0], dimension, size)) is not None:
+            yield from ((name, value, base) for name, value in _looked(ast.walk(node.slice), place[0]))
+
+
+def _by_number(place: Place, index: int, dimension: int, size: int) -> Iterator[str]:
+    """Of `x[3]`, and of `x[0, at + 1]`."""
     for node in items_at(*place):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         texts = [ast.unparse(each) for each in parts if _number(each, place[0]) == index]
         if texts and _size(look(node.value, place[0]), dimension) == size:
             yield f"`{ast.unparse(node.value)}` has {size} in dimension {dimension}, and `{texts[0]}` is {index}"
-            return
 
 
-def _holds(value: Any, index: int) -> bool:
-    ids = _ids(value)
-    return ids is not None and ids.has(index)
+def _by_calls(place: Place, dimension: int, size: int) -> Iterator[Index]:
+    """Of `x.gather(1, at)` and of `np.take(x, at)`."""
+    _, tree = tree_of(place[0].f_code.co_filename)
+    for call in nodes_of(tree, ast.Call) if tree else ():
+        function, given = call.func, [*call.args, *(each.value for each in call.keywords)]
+        if (
+            not isinstance(function, ast.Attribute)
+            or function.attr.rstrip("_") not in _TAKE
+            or not is_at(call, place[1])
+        ):
+            continue
+        is_of_module = isinstance(_name(function.value, place[0]), ModuleType)
+        owner = given.pop(0) if is_of_module and given else function.value
+        if (base := _base(owner, place[0], dimension, size)) is not None:
+            nodes = (node for each in given for node in ast.walk(each))
+            yield from ((name, value, base) for name, value in _looked(nodes, place[0]))
+
+
+def _name(node: ast.expr, frame: FrameType) -> Any:
+    return look(node, frame) if isinstance(node, ast.Name) else None
+
+
+def _base(node: ast.expr, frame: FrameType, dimension: int, size: int) -> str | None:
+    """The name of what has that size; empty: it is not known; None: it is something else."""
+    value = look(node, frame)
+    if not known(value):
+        return ""
+    return ast.unparse(node) if _size(value, dimension) == size else None
 
 
 def _named(frame: FrameType, line: int) -> Iterator[tuple[str, Any]]:
     """What the line's names, attributes and items stand for, each once."""
     _, tree = tree_of(frame.f_code.co_filename)
+    nodes = nodes_of(tree, ast.Name, ast.Attribute, ast.Subscript) if tree else ()
+    yield from _looked((node for node in nodes if is_at(node, line)), frame)
+
+
+def _looked(nodes: Iterable[ast.AST], frame: FrameType) -> Iterator[tuple[str, Any]]:
     seen: set[str] = set()
-    for node in nodes_of(tree, ast.Name, ast.Attribute, ast.Subscript) if tree else ():
-        if is_at(node, line) and (name := ast.unparse(node)) not in seen:
+    for node in nodes:
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and (name := ast.unparse(node)) not in seen:
             seen.add(name)
             value = look(node, frame)
             if known(value):

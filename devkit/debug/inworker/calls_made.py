@@ -124,6 +124,15 @@ def by_task(task_id: bytes, attempt: int) -> list[Called]:
     return [each for each in list(_made.values()) if each.by == task_id and each.attempt == attempt]
 
 
+def at_least(count: int) -> str:
+    """What is said before a number of calls: of so many some may be kept no more.
+
+    >>> at_least(3), at_least(MOST)
+    ('', 'at least ')
+    """
+    return "at least " if count >= MOST // 2 else ""
+
+
 def place(call: Called) -> str:
     """`a.py:3 in main`, where that is the program's own."""
     code = call.code
@@ -131,4 +140,4 @@ def place(call: Called) -> str:
     return f"{os.path.basename(code.co_filename)}:{call.line} in {code.co_qualname}" if own else ""
 
 
-__all__ = ["Called", "by_task", "of_task", "place", "watch"]
+__all__ = ["Called", "at_least", "by_task", "of_task", "place", "watch"]

@@ -23,7 +23,7 @@ from . import (
     unasked,
 )
 from .identity import task_called
-from .lineage import awaited, chain_of
+from .lineage import chain_of
 from .redaction import scrub
 from .remade import lost_on_the_way, remade
 from .sources import is_users
@@ -108,8 +108,8 @@ def _remote(failure: Failure) -> str:
 
 def _awaits(failure: Failure) -> list[str]:
     """The actors that did not answer in time."""
-    late = [each for each in failure.errors if type(each).__name__ == kept_waiting.TIMED_OUT]
-    return [] if failure.light else kept_waiting.actors_of_tasks([task for each in late for task in awaited(each)])
+    ended = [each for each in failure.errors if type(each).__name__ == kept_waiting.TIMED_OUT and not failure.light]
+    return kept_waiting.actors_of_tasks([task for each in ended for task in kept_waiting.late(each)])
 
 
 def _late(failure: Failure) -> str:
@@ -122,7 +122,9 @@ def _late(failure: Failure) -> str:
 
 def _misfits(failure: Failure) -> list[str]:
     """Of what was raised and of its causes; what was being handled is another matter."""
-    errors = [] if failure.light else [each for link, each in chain_of(failure.error) if link != "context"]
+    chain = [] if failure.light else chain_of(failure.error)
+    handled = next((at for at, (link, _) in enumerate(chain) if link == "context"), len(chain))
+    errors = [each for at, (link, each) in enumerate(chain) if at < handled or link == "member"]
     return list(dict.fromkeys(line for each in errors for line in misfits.said(each)))[: misfits.MOST]
 
 

@@ -23,6 +23,7 @@ WAIT_SECONDS = 0.15  # what ends in this time is not told of
 LOOK_SECONDS = 0.01
 MOST = 4  # kinds of calls that are named
 MOST_ACTORS = 8  # of which is asked whether they go on
+MOST_CANCELLED = 10_000  # that are kept
 FOR_EVER = frozenset({"serve_forever", "run_forever", "wait_for_termination"})
 ACTOR, NO_ACTOR = (
     8,
@@ -30,7 +31,7 @@ ACTOR, NO_ACTOR = (
 )  # where the actor's id begins in that of its call; of a task that is no call, with what
 _MARK = "__devkit_cancels__"
 
-_cancelled: set[bytes] = set()
+_cancelled: dict[bytes, None] = {}  # tasks, the last ones
 
 
 class Pending(NamedTuple):
@@ -58,11 +59,14 @@ def _watch(*holders: Any) -> None:
 
 def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def cancel(reference: Any, *arguments: Any, **options: Any) -> Any:
+    def cancel(*arguments: Any, **options: Any) -> Any:
         with suppress(Exception):  # no reference: Ray says so
+            reference = arguments[0] if arguments else options["ray_waitable"]
             first = getattr(reference, "_generator_ref", reference)
-            _cancelled.add(first.binary()[: calls_made.TASK_BYTES])
-        return original(reference, *arguments, **options)
+            _cancelled[first.binary()[: calls_made.TASK_BYTES]] = None
+            if len(_cancelled) > MOST_CANCELLED:
+                _cancelled.pop(next(iter(_cancelled)), None)
+        return original(*arguments, **options)
 
     setattr(cancel, _MARK, True)
     return cancel
@@ -91,7 +95,7 @@ def _pending() -> set[bytes]:
         if not is_open or worker is None or not worker.connected:
             return set()
         tasks = worker.core_worker.get_pending_children_task_ids(worker.current_task_id)
-        return {each.binary() for each in tasks} - _cancelled
+        return {each.binary() for each in tasks} - _cancelled.keys()
 
 
 def _actor_of(task: bytes) -> bytes:
@@ -103,14 +107,16 @@ def _lasting(actors: Iterable[bytes]) -> set[bytes]:
     """Those of these actors that go on when the driver has ended, and those of which that is not known."""
     found = set()
     for number, actor in enumerate(sorted(actors)):
-        if number >= MOST_ACTORS or _is_detached(actor):
+        if number >= MOST_ACTORS or _goes_on(actor):
             found.add(actor)
     return found
 
 
-def _is_detached(actor: bytes) -> bool:
+def _goes_on(actor: bytes) -> bool:
+    """One that is detached, or of another job: `ray.get_actor` finds these, too."""
     with asking() as is_open:
-        if not is_open:
+        worker: Any = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
+        if not is_open or not actor.endswith(worker.current_job_id.binary()):
             return True
         state = importlib.import_module("ray._private.state").state
         kind = importlib.import_module("ray.core.generated.gcs_pb2").ActorTableData
@@ -191,8 +197,11 @@ def said(calls: Sequence[Pending]) -> str:
     for each in calls:
         groups.setdefault((each.name, each.place), []).append(each.ago)
     named = [f"{name} ({_when(ago)}{f' at {place}' if place else ''})" for (name, place), ago in groups.items()]
-    more = f", and of {len(named) - MOST} more kinds" if len(named) > MOST else ""
-    what, them = ("1 call", "it") if len(calls) == 1 else (f"{len(calls)} calls", "them")
+    rest = len(named) - MOST
+    more = f", and calls of {rest} more {'kind' if rest == 1 else 'kinds'}" if rest > 0 else ""
+    what, them = (
+        ("1 call", "it") if len(calls) == 1 else (f"{calls_made.at_least(len(calls))}{len(calls)} calls", "them")
+    )
     return f"{what} had not ended when the driver did, and Ray ends {them} with it: {', '.join(named[:MOST])}{more}"
 
 

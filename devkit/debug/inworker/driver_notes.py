@@ -32,9 +32,11 @@ def tell_cut_off() -> list[str]:
 
 
 def keep(lines: Sequence[str]) -> None:
-    """For who asks afterwards, behind what devkit has warned of in this driver."""
+    """For who asks afterwards, behind what devkit has warned of in this driver since its last job."""
     worker: Any = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
-    if lines := [*given, *lines]:
+    lines = [*given, *lines]
+    given.clear()
+    if lines:
         with suppress(OSError, AttributeError):
             path = hub_place.log_folder() / f"{hub_place.DRIVER_NOTES}{worker.current_job_id.hex()}.err"
             private.write(path, "\n".join(lines) + "\n")

@@ -30,11 +30,10 @@ def forget() -> None:
 def look() -> None:
     """Covers what Ray has got to know since."""
     worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
-    manager = getattr(worker, "function_actor_manager", None)
-    for known in list(getattr(manager, "_function_execution_info", {}).values()) if _wanted else ():
-        for name, info in list(known.items()):
-            if getattr(info.function, "method", None) is not None and not hasattr(info.function, MARK):
-                known[name] = info._replace(function=_telling(info.function))
+    known = getattr(getattr(worker, "function_actor_manager", None), "_function_execution_info", {})
+    for name, info in list(known.items()) if _wanted else ():
+        if getattr(info.function, "method", None) is not None and not hasattr(info.function, MARK):
+            known[name] = info._replace(function=_telling(info.function))
 
 
 def covered(executor: _Executor) -> _Executor:

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from . import orphans
-from .identity import WORKER
+from .identity import ID_SHOWN, WORKER
 from .records import Identity
 from .words import in_short, say
 
@@ -98,15 +98,22 @@ def orphaned(job_id: str) -> list[Document]:
 
 
 def instance(actor: str, job_id: str) -> Document | None:
-    """{"state", "pid", "worker_id", "restarts": whether Ray makes it anew} of an actor of a job, by its name or id."""
-    mine = (each for each in _actors() if actor == each.name or each.actor_id.hex().startswith(actor))
-    last = max((each for each in mine if each.job_id.hex() == job_id), key=lambda each: each.start_time, default=None)
-    if last is None:
+    """{"state", "pid", "worker_id", "restarts": whether Ray makes it anew} of an actor of a job, by its name or id.
+
+    None where a job has had several of that name: the program has made another one itself.
+    """
+    found = [each for each in _actors() if each.job_id.hex() == job_id and _is_called(each, actor)]
+    if len(found) != 1:
         return None
-    state = _generated("gcs_pb2").ActorTableData.ActorState.Name(last.state)
-    worker_id = last.address.worker_id.hex()
-    restarts = last.max_restarts != 0 and state != "DEAD"
-    return {"state": state, "pid": last.pid, "worker_id": worker_id, "restarts": restarts}
+    state = _generated("gcs_pb2").ActorTableData.ActorState.Name(found[0].state)
+    worker_id = found[0].address.worker_id.hex()
+    restarts = found[0].max_restarts != 0 and state != "DEAD"
+    return {"state": state, "pid": found[0].pid, "worker_id": worker_id, "restarts": restarts}
+
+
+def _is_called(each: Any, actor: str) -> bool:
+    """By its name, its id or the beginning of that; a name as short as "1" begins many an id."""
+    return actor == each.name or (len(actor) >= ID_SHOWN and each.actor_id.hex().startswith(actor))
 
 
 def named(name: str) -> list[Document]:

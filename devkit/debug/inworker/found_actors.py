@@ -67,12 +67,18 @@ def watch() -> None:
 def _came(actor_class: Any, args: Any, kwargs: Any, options: dict[str, Any], actor: str) -> None:
     if not options.get("get_if_exists"):
         _now.made = actor
-        if len(_made) < MOST:
-            _made[actor] = _Made(_given(actor_class, args, kwargs), _site())
+        _keep(actor, _Made(_given(actor_class, args, kwargs), _site()))
     elif _now.made != actor:
         _compare(str(options["name"]), _given(actor_class, args, kwargs), actor)
     elif actor in _made and len(text := _made[actor].to_json()) <= MOST_BYTES:
         gcs().internal_kv_put(_key(actor), text.encode(), True, KV_NAMESPACE, timeout=KV_SECONDS)
+
+
+def _keep(actor: str, made: _Made) -> _Made:
+    """Of as many as there is room for."""
+    if len(_made) < MOST:
+        _made[actor] = made
+    return made
 
 
 def _given(actor_class: Any, args: Any, kwargs: Any) -> Parts:
@@ -100,7 +106,7 @@ def _compare(name: str, given: Parts, actor: str) -> None:
         text = gcs().internal_kv_get(_key(actor), KV_NAMESPACE, timeout=KV_SECONDS)
         if not text:
             return
-        known = _made[actor] = _Made(**json.loads(text))
+        known = _keep(actor, _Made(**json.loads(text)))
     if name not in _told and (others := differing(known.parts, given)):
         has = "; ".join(f"{way} = {shown(was)}, and not {shown(now)}" for way, was, now in others[:SHOWN])
         more = f"; and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
@@ -108,7 +114,7 @@ def _compare(name: str, given: Parts, actor: str) -> None:
         here = f"here ({called})" if called else "here"
         _told.add(name)
         text = f"the actor {name!r} was made before, at {known.at}: what it is given {here} has no effect"
-        once(f"found {name}", f"{text}; it has {has}{more}", 1)
+        once(f"found {name}", f"{text}; it was made with {has}{more}", 1)
 
 
 def _key(actor: str) -> bytes:

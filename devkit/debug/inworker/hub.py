@@ -51,7 +51,7 @@ class Hub:
         self.doing: dict[str, Document] = {}  # by worker: where it was at the last look; nobody is told of a change
         self.numbers = itertools.count(1)
         self.leaving = asyncio.Event()  # the driver to which this Ray belongs is about to end
-        self.tried = itertools.count()  # crashes of calls that may be tried again
+        self.tried: set[str] = set()  # crashes of calls of which is asked whether they are tried again
         self.explaining: set[str] = set()  # crashes of which more will be known in a moment
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -237,10 +237,11 @@ class Hub:
             return
         snapshot.store(document, self.crash_folder)
         self.update(table.crashed(self.table, record.to_json()))
-        if anew.is_wanted(document):
+        if anew.is_wanted(document) and anew.has_room(self):
             self.explaining.add(anew.mark(document))
             self._spawn(anew.look(self, document))
-        if again.is_wanted(document) and next(self.tried) < again.MOST_ASKED:
+        if again.is_wanted(document) and len(self.tried) < again.MOST_ASKED:
+            self.tried.add(document["id"])
             self._spawn(again.look(self, document))
         if document.get("lost"):
             self.explaining.add(document["id"])
@@ -255,23 +256,15 @@ class Hub:
             if document.get("waited"):
                 self._spawn(hub_after.look_behind(self, document))
 
-    def replace_crash(self, document: Document) -> None:
-        """More is known of one that is listed."""
+    def add_to_crash(self, document: Document, **more: Any) -> None:
+        """More is known of one that is listed, beside what others may have found out since it had come."""
         from . import snapshot
 
-        snapshot.store(document, self.crash_folder)
-        self.update(table.corrected(self.table, snapshot.record_of(document).to_json()))
-
-    def add_to_crash(self, crash_id: str, **more: Any) -> None:
-        """The same, beside what others may have found out meanwhile."""
-        from . import snapshot
-
-        try:
-            document = snapshot.load(self.crash_folder / f"{crash_id}.json")
-        except (OSError, ValueError) as error:
-            self._links.complaints.tell("the hub could not read a crash again", error)
-            return
-        self.replace_crash({**document, **more})
+        with suppress(OSError, ValueError):  # the folder can't be written to, or it was one too many
+            document = snapshot.load(self.crash_folder / f"{document['id']}.json")
+        newer = {**document, **more}
+        snapshot.store(newer, self.crash_folder)
+        self.update(table.corrected(self.table, snapshot.record_of(newer).to_json()))
 
     async def ask(self, worker_id: str, op: str, timeout: float, **arguments: Any) -> Document:
         """One agent's answer; one that does not come is an answer with an `error`."""

@@ -115,7 +115,7 @@ async def explain(hub: Hub, document: Document) -> None:
             end["reason"] = kills.reason(*killer) if killer is not None else end["reason"]
         message = sentence(str(document["lost"]["object"]), end, await _puts_of(hub, owner))
         said = {"exception": {**document["exception"], "message": message}, "lost": {**document["lost"], "known": True}}
-        hub.replace_crash({**document, **said})
+        hub.add_to_crash(document, **said)
     finally:
         hub.explaining.discard(document["id"])
 
@@ -127,7 +127,7 @@ async def name_killer(hub: Hub, document: Document) -> None:
         found = await _killer_of(hub, known["actor_id"])
         if found is not None:
             said = {**document["exception"], "message": kills.sentence(known, *found)}
-            hub.replace_crash({**document, "exception": said, "killed": {"known": True, **found[1]}})
+            hub.add_to_crash(document, exception=said, killed={"known": True, **found[1]})
     finally:
         hub.explaining.discard(document["id"])
 
@@ -161,48 +161,42 @@ async def look_closer(hub: Hub, document: Document) -> None:
     """
     try:
         if actors := kept_waiting.actors_of(document):
-            document = await _with_places(hub, document, actors)
+            await _find_places(hub, document, actors)
         if name := named.wanted(document):
-            document = await _with_name(hub, document, name)
+            await _find_name(hub, document, name)
         if may_miss_others(document):
-            document = await _with_orphans(hub, document)
+            await _find_orphans(hub, document)
         if is_comparable(document):
             await _compare(hub, document)
     finally:
         hub.explaining.discard(document["id"])
 
 
-async def _with_places(hub: Hub, document: Document, actors: list[str]) -> Document:
+async def _find_places(hub: Hub, document: Document, actors: list[str]) -> None:
     workers = [each for each in hub.meant(document["job_id"]) if each != document["worker_id"]]
+    whose = [hub.table.workers[each].identity for each in workers]  # some may be gone when the others have answered
     answers = await asyncio.gather(*(hub.ask(each, "where", WHERE_SECONDS, actors=actors) for each in workers))
-    whose = [hub.table.workers[each].identity for each in workers]
     if found := kept_waiting.said(document, list(zip(whose, answers, strict=True))):
-        document = {**document, "waiting": found}
-        hub.replace_crash(document)
-    return document
+        hub.add_to_crash(document, waiting=found)
 
 
-async def _with_name(hub: Hub, document: Document, name: str) -> Document:
+async def _find_name(hub: Hub, document: Document, name: str) -> None:
     try:
         found = await hub.surroundings.named(name)
     except Exception as error:  # noqa: BLE001 - a GCS that is busy: the crash is told without it
         say(f"the actors called {name!r} are not known: {error!r}")
-        return document
-    document = {**document, "named": named.said(name, found, document["time"])}
-    hub.replace_crash(document)
-    return document
+        return
+    hub.add_to_crash(document, named=named.said(name, found, document["time"]))
 
 
-async def _with_orphans(hub: Hub, document: Document) -> Document:
+async def _find_orphans(hub: Hub, document: Document) -> None:
     try:
         found = orphans.said(await hub.surroundings.orphaned(document["job_id"]), document["time"])
     except Exception as error:  # noqa: BLE001 - a GCS that is busy: the crash is told without it
         say(f"which actors ended before crash {document['id']} is not known: {error!r}")
-        return document
+        return
     if found:
-        document = {**document, "orphans": found}
-        hub.replace_crash(document)
-    return document
+        hub.add_to_crash(document, orphans=found)
 
 
 async def _compare(hub: Hub, document: Document) -> None:
@@ -217,7 +211,7 @@ async def _compare(hub: Hub, document: Document) -> None:
         others = [each for each in hub.meant(document["job_id"]) if each not in (driver, document["worker_id"])]
         found |= await _compared(hub, {**document, "modules": {}}, others[:MOST_ASKED])
     if found:
-        hub.replace_crash({**document, **found})
+        hub.add_to_crash(document, **found)
 
 
 async def _compared(hub: Hub, document: Document, workers: list[str]) -> Document:

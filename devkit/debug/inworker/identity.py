@@ -18,6 +18,7 @@ from .who import Identity
 DRIVER = "driver"
 WORKER = "worker"  # between two tasks
 RAYS_OWN = "_ray_internal_"  # with this, the names of Ray's own actors begin
+ID_SHOWN = 12  # characters of an actor's id that stand for its name
 PARENT = "DEVKIT_PARENT"  # where a worker has its card (`card.py`), for children that it spawns
 
 STARTED_BY = os.getppid()  # of a process that was started with devkit in it, who did that
@@ -132,7 +133,7 @@ def _actor(worker: Any) -> tuple[Any, str, str]:
         return None, "", ""
     instance = next(iter(actors.values()))
     name = str(getattr(worker, "actor_name", "") or "")
-    return instance, name, actor_id[:12]
+    return instance, name, actor_id[:ID_SHOWN]
 
 
 def _role(worker: Any, instance: Any) -> str:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import linecache
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
+from .core import asking
+from .lineage import references, tasks_of
 from .ownership import ACTOR, NO_ACTOR, TASK
 from .redaction import scrub
 from .sources import is_users
@@ -20,6 +24,17 @@ MOST_ACTORS = 4
 MOST_PLACES = 3  # of one actor: a line for each thread or coroutine would be too many
 
 Document = dict[str, Any]
+
+
+def late(error: BaseException) -> tuple[str, ...]:
+    """The tasks whose results an error has waited for in vain: others of the same `ray.get` may have come in time."""
+    refs = {ref: None for ref in references(error) if hasattr(ref, "task_id")}
+    with asking() as is_open, suppress(Exception):  # a reference of another Ray's: nothing is known then
+        wait: Any = getattr(sys.modules.get("ray"), "wait", None)
+        if is_open and wait is not None and refs:
+            _, left = wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
+            return tasks_of(left)
+    return ()
 
 
 def actors_of_tasks(tasks: Sequence[str]) -> list[str]:
@@ -85,4 +100,4 @@ def _lines(how: str, answers: Sequence[tuple[Document, Document]]) -> Iterator[s
             yield f"{who['role']} pid {who['pid']}, {how}, was then {f'at {at}{more}' if at else _AT_REST}"
 
 
-__all__ = ["TIMED_OUT", "actors_of", "actors_of_tasks", "said", "where"]
+__all__ = ["TIMED_OUT", "actors_of", "actors_of_tasks", "late", "said", "where"]

@@ -109,16 +109,27 @@ def places_of(traceback: TracebackType | None) -> list[Place]:
 
 def awaited(error: BaseException) -> tuple[str, ...]:
     """The tasks whose results were asked for where an error came out of Ray, as far as Ray's own frames tell."""
-    found: list[str] = []
+    return tasks_of(references(error))
+
+
+def references(error: BaseException) -> list[Any]:
+    """What was asked for there, as the program gave it."""
+    found: list[Any] = []
     for frame, _ in places_of(error.__traceback__):
-        if not frame.f_code.co_filename.endswith(_RAYS_GET):
+        if frame.f_code.co_filename.endswith(_RAYS_GET):
+            refs: Any = frame.f_locals.get("object_refs")
+            found += refs if isinstance(refs, (list, tuple)) else [refs]
+    return found
+
+
+def tasks_of(refs: Sequence[Any]) -> tuple[str, ...]:
+    """The ids of the tasks that make these."""
+    found: list[str] = []
+    for each in refs:
+        try:
+            found.append(str(each.task_id().hex()))
+        except Exception:  # noqa: BLE001 - no reference, or one of another Ray: then it tells nothing
             continue
-        refs: Any = frame.f_locals.get("object_refs")
-        for each in refs if isinstance(refs, (list, tuple)) else [refs]:
-            try:
-                found.append(str(each.task_id().hex()))
-            except Exception:  # noqa: BLE001 - no reference, or one of another Ray: then it tells nothing
-                continue
     return tuple(dict.fromkeys(found))[:AWAITED]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from types import FrameType
@@ -45,13 +46,15 @@ def _watch(
             covered = entering.covered(executor)
             return covered if method_name.startswith("__") else called_methods.noting(covered, method_name, on_new)
 
+        @functools.wraps(
+            executor
+        )  # with what Ray asks of it, `name` and `method`; and it counts as a function of Ray's
         def making(__ray_actor: Any, *arguments: Any, **named: Any) -> Any:
             on_making((method, type(__ray_actor).__name__, (None, *arguments), named))
             result = executor(__ray_actor, *arguments, **named)
             on_made()  # only now it may know its rank
             return result
 
-        making.name, making.method = executor.name, executor.method  # type: ignore[attr-defined]
         return making
 
     setattr(make, _MARK, True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from .expressions import VALUE, short
@@ -37,18 +38,24 @@ def _parts(value: Any, name: str, way: str, depth: int) -> Iterator[tuple[str, s
     kind = type(value)
     if kind in _PLAIN:
         yield way, _text(name, value)
-    elif kind in _SETS and len(value) <= ITEMS and all(type(each) in _PLAIN for each in value):
+    elif kind in _SETS and _is_small(value):
         yield way, f"{{{', '.join(sorted(map(repr, value)))}}}" if value else "set()"
-    elif kind in _LISTS and len(value) <= ITEMS and all(type(each) in _PLAIN for each in value):
+    elif kind in _LISTS and _is_small(value):
         text = repr(value)
         yield way, text if len(text) <= LONGEST and redact(name, value) is value else None
     elif kind in (*_LISTS, dict) and depth and value:
-        items = list(value.items()) if kind is dict else list(enumerate(value))
-        for key, each in items[:MOST]:
+        items = list(islice(value.items() if kind is dict else enumerate(value), MOST))  # a dataset's are millions
+        for key, each in items:
             if type(key) in _PLAIN:
                 yield from _parts(each, str(key) if kind is dict else name, f"{way}[{key!r}]", depth - 1)
     else:
         yield way, "{}" if kind is dict and not value else None
+
+
+def _is_small(values: Any) -> bool:
+    """Whether it is little enough to be written out as a whole."""
+    plain = len(values) <= ITEMS and all(type(each) in _PLAIN for each in values)
+    return plain and sum(len(each) for each in values if type(each) is str) <= LONGEST
 
 
 def _text(name: str, value: Any) -> str | None:

@@ -36,7 +36,7 @@ _CLOCKS = frozenset({"time", "monotonic", "perf_counter", "process_time", "now",
 _REFERENCE = re.compile(r"<ObjectRef [^>]*>")  # each call has another one
 _ASKS_RAY = frozenset({"ray.get", "ray.wait"})
 _Loop = ast.While | ast.For | ast.AsyncFor
-_LOOPS = (ast.While, ast.For, ast.AsyncFor)
+_LOOPS: tuple[type[_Loop], ...] = (ast.While, ast.For, ast.AsyncFor)
 
 Document = dict[str, Any]
 
@@ -223,18 +223,34 @@ def _number(loop: ast.For | ast.AsyncFor, frame: FrameType) -> str:
     through, value = look(loop.iter, frame), look(loop.target, frame)
     if type(through) not in (list, tuple) or not is_known(value) or len(through) > MOST_COUNTED:
         return ""
+    if _sets(loop, (ast.unparse(loop.target), ast.unparse(loop.iter))):
+        return ""
     places = [place for place, each in enumerate(list(through), 1) if each is value]
     return f"no. {places[0]} of {len(through)}" if len(places) == 1 else ""
 
 
+def _sets(loop: ast.For | ast.AsyncFor, names: tuple[str, str]) -> bool:
+    """Whether a loop's body assigns to one of these: then it may be another value by now."""
+    nodes = (node for each in loop.body for node in ast.walk(each) if isinstance(node, ast.expr))
+    assigned = (node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del))
+    return any(ast.unparse(node) in names for node in assigned)
+
+
 def _outer(tree: ast.Module, first: int, loop: _Loop, frame: FrameType) -> Iterator[Document]:
     """Those of its function that have something to show."""
-    around = _innermost(tree, first, loop.lineno)
+    around = _next_out(tree, first, loop)
     while around is not None:
         told = _of_for(around, frame) if isinstance(around, _FORS) else _told(around, frame)
         if told is not None and told["values"]:
             yield {"loop": told["loop"], "values": told["values"]}
-        around = _innermost(tree, first, around.lineno)
+        around = _next_out(tree, first, around)
+
+
+def _next_out(tree: ast.Module, first: int, loop: _Loop) -> _Loop | None:
+    """The innermost one around a loop, which begins on an earlier line: a line has one at most."""
+    there = [each for each in nodes_of(tree, *_LOOPS) if first <= each.lineno < loop.lineno]
+    inside = (each for each in there if any(part.lineno <= loop.lineno <= (part.end_lineno or 0) for part in each.body))
+    return max(inside, key=lambda each: each.lineno, default=None)
 
 
 def under(frame: FrameType) -> Document | None:
@@ -245,9 +261,9 @@ def under(frame: FrameType) -> Document | None:
     for node in nodes_of(tree, ast.If) if tree is not None else ():
         if node.lineno < first or (found is not None and node.lineno < found.lineno):
             continue
-        if ast.unparse(node.test).startswith("__name__ =="):  # says nothing
-            continue
-        found = node if any(each.lineno <= line <= (each.end_lineno or 0) for each in node.body) else found
+        is_under = any(each.lineno <= line <= (each.end_lineno or 0) for each in node.body)
+        if is_under and not ast.unparse(node.test).startswith("__name__ =="):  # which says nothing
+            found = node
     if found is None:
         return None
     known = {**dict(values([found.test], frame, MOST)), **read_by.said([found.test], frame)}

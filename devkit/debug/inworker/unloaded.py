@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import functools
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
 from .imports import on_import
 from .line_warnings import once
 
-LOOKED_AT = 8  # parameters
 NAME = 60  # characters of a tensor's name
 _MARK = "__devkit_loads__"
 
@@ -58,12 +56,22 @@ def _name(key: Any) -> str:
 
 
 def _its_own(module: Any, given: Any) -> str:
-    """Where the parameters given are the module's own memory: what `state_dict()` gives changes as the module does."""
-    own = list(islice(module.named_parameters(), LOOKED_AT))
-    pairs = [(given[name].data_ptr(), each.data_ptr()) for name, each in own if name in given and each.numel()]
-    if not pairs or any(theirs != mine or not mine for theirs, mine in pairs):  # 0: of no memory, as on meta
+    """Where all that is given is the module's own memory: what `state_dict()` gives changes as the module does.
+
+    Of a few that were replaced in it nothing is said: those are loaded.
+    """
+    tables = (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+    own = {name: each for table in tables for name, each in table}
+    if not any(name in own and own[name].numel() for name in given):
         return ""
+    for name in given:
+        if name not in own or (own[name].numel() and not _is_the_same(given[name], own[name])):
+            return ""
     return "load_state_dict was given the module's own tensors, which changes nothing: state_dict() makes no copy"
+
+
+def _is_the_same(tensor: Any, other: Any) -> bool:
+    return bool(other.data_ptr() != 0 and tensor.data_ptr() == other.data_ptr())  # 0: of no memory, as on meta
 
 
 __all__ = ["watch"]

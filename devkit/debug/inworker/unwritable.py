@@ -19,7 +19,7 @@ from .sources import is_users
 
 # numpy's, and of what is compiled with Cython
 _SAID = re.compile(r"(array|array to be \S+|destination|base) is read-only$|^cannot set WRITEABLE flag")
-_RAYS = "as ray.get and the arguments of tasks and actors' calls give them"
+_RAYS = "such as ray.get gives, and tasks and actors get as arguments"
 DEPTH = 8  # views of views
 PLACES = 2  # where an attribute is assigned; more say nothing
 _COPY = "`np.array(x)` or `x.copy()` makes one that can be written"
@@ -72,9 +72,7 @@ def _what(array: Any, value: Any) -> str:
     kind = type(owner)
     name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
     if name.startswith("ray."):
-        return (
-            "a read-only view of an object of Ray's, as ray.get and the arguments of tasks and actors' calls give them"
-        )
+        return f"a read-only view of an object of Ray's, {_RAYS}"
     if is_writable:
         return "a read-only view of an array that can be written itself, as np.broadcast_to and np.diagonal give them"
     if isinstance(owner, array):
@@ -127,7 +125,8 @@ def _targets(statement: ast.stmt) -> list[ast.AST]:
     if isinstance(statement, ast.AugAssign):
         return [statement.target]
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Subscript)]
+    items = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Subscript)]
+    return [each for each in items if isinstance(each.ctx, ast.Store)]  # and not `at` of `x[at[0]] = 1`
 
 
 def _outs(statement: ast.stmt) -> list[ast.AST]:
