@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
-from . import beyond, connected, unwritable
+from . import beyond, connected, escapes, unwritable
 from .expressions import comprehensions_at, items_at, known, look
 from .lineage import Place, places_of
 from .ports import command
@@ -33,7 +33,8 @@ _PLAIN = (str, int, float, bool)
 def said(error: BaseException) -> list[str]:
     """One line for each of what is known, the first of them being most of a cause."""
     places = places_of(error.__traceback__)
-    found = (line for look_at in (beyond.said, _keys, unwritable.said, _files) for line in look_at(error, places))
+    looks = (beyond.said, _keys, unwritable.said, escapes.said, _files)
+    found = (line for look_at in looks for line in look_at(error, places))
     return list(dict.fromkeys(found))[:MOST]
 
 
