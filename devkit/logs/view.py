@@ -25,7 +25,7 @@ from devkit.logs.order import AGAIN, LATER, SAME, UNTIMED, WITHIN, FirstError, F
 from devkit.logs.order import CAUGHT as OUTLIVED
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument, SwallowedError
-from devkit.logs.warned import Warned, warned
+from devkit.logs.warned import Warned, explained, warned
 from devkit.palette import CAUTION
 
 if TYPE_CHECKING:
@@ -218,6 +218,8 @@ def warning_lines(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
         said = f"{each.kind}: {said}"
         told = said if each.kind == OURS else _short(said)
         yield f"{short_path(each.file, cwd)}:{each.line}  {told} ({each.roles[0]}{more})"
+        if why := explained(each.said):
+            yield f"  {why}"
 
 
 def _is_end_alone(problem: Problem) -> bool:

@@ -17,6 +17,13 @@ from devkit.logs.collect import LogFile, writer
 MOST = 3  # that are shown, those of most processes first
 # Of versions, and of what is tidied up later: nothing in them goes wrong now.
 _HARMLESS = ("Deprecation", "PendingDeprecation", "Future", "Resource", "Import", "Syntax", "Encoding")
+# What a library's warning means in a Ray job, by how it begins.
+_EXPLAINED = {
+    "The given NumPy array is not writable": (
+        "as what ray.get gives: larger ones lie in Ray's object store, and what writes to a tensor that shares their "
+        "memory, an optimizer too, changes them in every process of the node that has them; copy it first"
+    ),
+}
 _WARNING = re.compile(
     r"^(?P<file>[^\s:][^\n:]{0,500}\.py):(?P<line>\d{1,7}): (?P<kind>\w{0,80}Warning): (?P<said>[^\n]{1,2000})$",
     re.MULTILINE,
@@ -48,6 +55,15 @@ def warned(files: Iterable[LogFile]) -> list[Warned]:
     return [Warned(*each, tuple(roles)) for each, roles in most][:MOST]
 
 
+def explained(said: str) -> str:
+    """What a warning means for a Ray program; "" of most.
+
+    >>> explained("The given NumPy array is not writable, and PyTorch does")[:20], explained("std(): degrees")
+    ('as what ray.get give', '')
+    """
+    return next((why for begins, why in _EXPLAINED.items() if said.startswith(begins)), "")
+
+
 def _in(text: str) -> Iterator[tuple[str, str, str, int]]:
     """(kind, what was said, file, line).
 
@@ -65,4 +81,4 @@ def _in(text: str) -> Iterator[tuple[str, str, str, int]]:
             yield each["kind"], each["said"], each["file"], int(each["line"])
 
 
-__all__ = ["Warned", "warned"]
+__all__ = ["Warned", "explained", "warned"]

@@ -635,6 +635,13 @@ def test_what_the_program_warned_of_in_any_process_stands_below() -> None:
     assert f"warned in this job, where what is not a number may come from:\n  {said}" in page, page
 
 
+def test_a_warning_that_means_more_in_a_ray_job_is_explained() -> None:
+    text = "/job/ref.py:14: UserWarning: The given NumPy array is not writable, and PyTorch does not support\n  x\n"
+    file = LogFile("n" * 56, "10.0.0.1", f"worker-{76:056x}-01000000-76.err", text)
+    page = view.page(replace(left(), files=(file,), events=()), first_error([])).plain
+    assert "\n    as what ray.get gives: larger ones lie in Ray's object store, and what writes" in page, page
+
+
 @pytest.mark.parametrize(
     ("kind", "message", "level"),
     [
