@@ -15,7 +15,7 @@ from types import FrameType, MethodType
 from typing import Any, NamedTuple
 
 from . import awaited as told
-from . import http_pools, pools, shared_locks, waits
+from . import forgotten, http_pools, pools, shared_locks, waits
 from .locks import holdings_of
 from .sources import is_standard, is_users
 from .stacks import asyncio_tasks, awaiting, is_ours, unwrapped
@@ -173,7 +173,7 @@ def _uncompleted(future: Any) -> str:
         return told.of_task(future, _is_programs)
     source = next(iter(_sources(future)), None)  # of `run_in_executor`: what a thread completes
     if source is None:
-        return "an asyncio.Future that is not done"
+        return forgotten.said(future)
     if type(getattr(source, "_exception", None)) is StopIteration:  # asyncio refuses that, and only logs that it did
         return "an asyncio.Future that is never done: its thread raised StopIteration, which asyncio does not take over"
     return told.of_future(source)
