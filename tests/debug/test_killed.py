@@ -465,6 +465,7 @@ def test_the_hub_itself_is_no_crash_of_the_program(tmp_path: Path, monkeypatch: 
 @pytest.fixture(scope="module")
 def killed(cluster: Cluster) -> Iterator[Callable[[str], Job]]:
     """Each of the programs, all at once: they take seconds."""
+    cluster.connect_to_any().close()  # before there is a hub, one that fails at once ends without a word of devkit's
     kinds = ("task", "retried", "actor", "nested")
     jobs = {kind: Job(cluster, "--", sys.executable, str(PROGRAMS / "crash_killed.py"), kind) for kind in kinds}
     try:

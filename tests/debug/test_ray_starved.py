@@ -119,13 +119,18 @@ def test_a_gcs_that_does_not_answer_for_a_while_ends_no_hub(own: Cluster, loopin
 
 
 def test_a_hub_that_died_comes_back_with_its_breakpoints_and_is_nobodys_crash(own: Cluster, looping: Job) -> None:
-    before = own.json("break", "--list")["breakpoints"]
-    assert before
+    own.json("break", f"{LOOP}:{mark(LOOP, 'step')} if k < -1", "--answer-timeout", "120")
+    before = known(own.json("break", "--list")["breakpoints"])
     dead = hub_of(own)
     os.kill(dead.pid, signal.SIGKILL)
-    assert own.json("break", "--list", "--answer-timeout", "120")["breakpoints"] == before
+    assert known(own.json("break", "--list", "--answer-timeout", "120")["breakpoints"]) == before != []
     assert hub_of(own) != dead
     assert own.json("crashes")["crashes"] == []
+
+
+def known(breakpoints: list[dict[str, Any]]) -> list[Any]:
+    """What is set, without where it is armed by now: workers come and go."""
+    return [{name: each[name] for name in ("id", "file", "line", "condition")} for each in breakpoints]
 
 
 def is_gcs_of(cluster: Cluster, process: psutil.Process) -> bool:

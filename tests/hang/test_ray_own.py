@@ -401,7 +401,7 @@ def test_a_placement_group_that_waits_says_who_holds_what(words: tuple[str, ...]
 
 
 def test_a_run_that_spills_is_slow_and_by_whom() -> None:
-    found = own_verdict("own_spills.py", until="spills")
+    found = own_verdict("own_spills.py", until="object store of")
     assert (found["kind"], found["hang"]) == ("moves", False), found["sentence"]
     line = mark("own_spills.py", "puts")
     assert "but it is slow: object store of" in found["sentence"], found

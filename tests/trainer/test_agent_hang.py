@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -140,7 +141,7 @@ def called(program: str, home: str) -> list[int]:
 def once_it_stands(environ: dict[str, str], *options: str) -> tuple[int, str, str]:
     """What `devkit hang` answers, and nothing while a process has only just come there."""
     code, out, err = devkit(environ, "hang", *options)
-    return code, out if code == 1 else "{}", err
+    return code, out if code == 1 else json.dumps({"not yet": out}), err
 
 
 def line_of(text: str) -> int:
