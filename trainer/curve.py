@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 60, 36, 40  # margins
@@ -22,11 +22,13 @@ STYLE = """
     .raw, .mean { fill: none; stroke: #2563eb; stroke-linejoin: round; }
     .raw { stroke-width: 1; opacity: 0.4; }
     .mean { stroke-width: 2.5; }
+    .other { stroke: #b45309; }
     .last { fill: #2563eb; }
     @media (prefers-color-scheme: dark) {
       text { fill: #e6e8ee; }
       .grid { stroke: #444b5a; }
       .raw, .mean { stroke: #7aa2ff; }
+      .other { stroke: #f0a35c; }
       .last { fill: #7aa2ff; }
     }
 """
@@ -37,7 +39,7 @@ def svg_curve(values: Sequence[Point], title: str = "mean reward by step") -> st
     points = [(step, value) for step, value in values if math.isfinite(value)]
     if not points:
         return _svg([f'<text x="{WIDTH / 2}" y="{HEIGHT / 2}" text-anchor="middle">no steps</text>'])
-    smooth = list(zip((x for x, _ in points), running_mean([y for _, y in points]), strict=True))
+    smooth = _smooth(points)
     x_ticks = ticks(points[0][0], points[-1][0])
     y_ticks = ticks(min(y for _, y in points), max(y for _, y in points))
     plane = _Plane(x_ticks, y_ticks)
@@ -52,6 +54,36 @@ def svg_curve(values: Sequence[Point], title: str = "mean reward by step") -> st
             f'<text x="{last_x + 8:.1f}" y="{last_y + 4:.1f}">{smooth[-1][1]:.3g}</text>',
         ]
     )
+
+
+def svg_curves(groups: Mapping[str, Sequence[Sequence[Point]]], title: str) -> str:
+    """The running means of several runs, those of a group in one colour, with the group's name at the first one's end.
+
+    Args:
+        groups: at most two, by what they are called; each has the values by step of its runs.
+
+    >>> text = svg_curves({"may": [[(1, 0.1), (2, 0.9)]], "may not": [[(1, 0.1), (2, 0.1)]] * 2}, "by step")
+    >>> text.count('class="mean"'), text.count('class="mean other"'), ">may not</text>" in text
+    (1, 2, True)
+    """
+    runs = [[_smooth(run) for run in group] for group in groups.values()]
+    points = [point for group in runs for run in group for point in run]
+    plane = _Plane(ticks(points[0][0], max(x for x, _ in points)), ticks(*_ends([y for _, y in points])))
+    parts = [f'<text class="title" x="{LEFT}" y="20">{title}</text>', *plane.grid()]
+    for name, group, kind in zip(groups, runs, ("mean", "mean other"), strict=False):
+        parts += [f'<polyline class="{kind}" points="{plane.path(run)}"/>' for run in group]
+        x, y = plane.at(group[0][-1])
+        parts.append(f'<text x="{x - 4:.1f}" y="{y - 10:.1f}" text-anchor="end">{name}</text>')
+    return _svg(parts)
+
+
+def _smooth(values: Sequence[Point]) -> list[Point]:
+    points = [(step, value) for step, value in values if math.isfinite(value)]
+    return list(zip((x for x, _ in points), running_mean([y for _, y in points]), strict=True))
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
 
 
 def running_mean(values: Sequence[float], weight: float = SMOOTHING) -> list[float]:
