@@ -3,9 +3,9 @@
     python benchmarks/search_learning.py [--seeds 1 2 3] [--picture FILE.svg] [--kept DIR]
 
 Each run is `python -m trainer.demo.search`, the twin's with `agent.max_turns=1`, one after another (one and a half
-to two minutes each on two cores). The answers stand in the corpus alone, so the twin can only guess. `--kept`: where the runs'
-folders stay, and those that are there already are not run again. Exit code 1 if a model that may search does not end
-above its twin.
+to two minutes each on two cores). The answers stand in the corpus alone, so the twin can only guess.
+`--kept`: where the runs' folders stay; those that are there already are not run again. Exit code 1 if a model that may
+search does not end above its twin.
 """
 
 from __future__ import annotations
