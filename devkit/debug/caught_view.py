@@ -24,6 +24,7 @@ class Row(NamedTuple):
     at: str
     by: str
     members: tuple[Who, ...]
+    is_partial: bool = False  # whether a process may have caught more than it has told of
 
     @property
     def what(self) -> str:
@@ -45,11 +46,12 @@ class Row(NamedTuple):
 
 def rows(workers: Iterable[Mapping[str, Any]], cwd: str | None = None) -> list[Row]:
     """Of what `ps` has of the processes."""
-    found: dict[tuple[str, str, str], list[tuple[Who, Mapping[str, Any]]]] = {}
+    found: dict[tuple[str, str, str], list[tuple[Who, Mapping[str, Any], bool]]] = {}
     for worker in workers:
         for each in worker.get("caught", ()):
             key = str(each["kind"]), _place(each["at"], cwd), _place(each["by"], cwd)
-            found.setdefault(key, []).append((Who.of({**worker, "id": f"pid {worker['pid']}"}), each))
+            who = Who.of({**worker, "id": f"pid {worker['pid']}"})
+            found.setdefault(key, []).append((who, each, bool(worker.get("partial"))))
     every = [_row(*key, members) for key, members in found.items()]
     return sorted(every, key=lambda row: -row.times)
 
@@ -76,18 +78,23 @@ def swallowed_line(row: Row) -> str:
 
     >>> swallowed_line(Row(384, "TypeError: no", "a.py:3", "a.py:9", (Who("Reward", 1, "pid 7"),)))
     '384 x TypeError: no, raised at a.py:3 and caught at a.py:9, which goes on (Reward rank 1)'
+
+    >>> swallowed_line(Row(16, "TypeError: no", "a.py:3", "a.py:3", (Who("Reward", 1, "pid 7"),), is_partial=True))
+    'at least 16 x TypeError: no, raised at a.py:3 and caught there, which goes on (Reward rank 1)'
     """
     is_kept = row.how.startswith(("kept", "left"))  # and was not raised again, but there may be a look at it
     how = f" and {row.how}" if is_kept else f" and {row.how or 'caught there'}, which goes on"
     named = name_members(row.members)
     role = f"{row.members[0].role} " if named.startswith("rank") else ""  # of them all
-    return f"{row.times} x {row.said}, raised at {row.at}{how} ({role}{named})"
+    times = f"at least {row.times}" if row.is_partial else row.times
+    return f"{times} x {row.said}, raised at {row.at}{how} ({role}{named})"
 
 
-def _row(kind: str, at: str, by: str, members: list[tuple[Who, Mapping[str, Any]]]) -> Row:
+def _row(kind: str, at: str, by: str, members: list[tuple[Who, Mapping[str, Any], bool]]) -> Row:
     text = clip(" ".join(str(members[-1][1]["text"]).split()), MESSAGE)
-    times = sum(int(each["count"]) for _, each in members)
-    return Row(times, f"{kind}: {text}" if text else kind, at, by, tuple(who for who, _ in members))
+    times = sum(int(each["count"]) for _, each, _ in members)
+    said, who = f"{kind}: {text}" if text else kind, tuple(each for each, *_ in members)
+    return Row(times, said, at, by, who, is_partial=any(partial for *_, partial in members))
 
 
 def _place(frame: Mapping[str, Any], cwd: str | None) -> str:

@@ -142,6 +142,14 @@ def test_of_a_run_without_an_error_what_it_swallowed_is_told() -> None:
     assert (told["count"], told["at"], told["who"]) == (384, "/job/reward.py:30", ["Worker[0]", "Worker[1]"])
 
 
+def test_of_a_process_that_was_killed_it_is_at_least_what_it_told() -> None:
+    """One of several is enough: their sum may be more."""
+    killed = {**worker(0, one(16)), "partial": True}
+    for others, times in (((), 16), ((worker(1, one(184)),), 200)):
+        left = Left(WELL, (), (), (), caught=(killed, *others))
+        assert f"\n  at least {times} x TypeError" in view.page(left, first_error([]), "/job").plain
+
+
 def test_what_a_task_keeps_is_told_as_that() -> None:
     left = Left(WELL, (), (), (), caught=(worker(0, one(12, how="kept", **TASK)),))
     page = view.page(left, first_error([]), "/job").plain
@@ -172,9 +180,13 @@ def test_a_driver_that_ends_leaves_what_its_job_has_caught(tmp_path: Path) -> No
         dead = FakeAgent(hub, identity("w2", 1))
         dead.connection.send({**dead.report_of(), "caught": [one(84, **full)]})
         dead.connection.send({"type": "bye", "reason": "it has ended"})
+        ended = FakeAgent(hub, identity("w3", 2))
+        ended.connection.send({**ended.report_of(), "caught": [one(16, **full)]})
+        ended.connection.send({"type": "caught", "caught": [one(384, **full)]})
+        ended.connection.send({"type": "bye", "reason": "it has ended"})
         with hub.client() as client:
             end = time.monotonic() + stretched(10)
-            while len(client.call("caught", job_id="01")["workers"]) < 2 or len(client.call("ps")["workers"]) > 2:
+            while len(client.call("caught", job_id="01")["workers"]) < 3 or len(client.call("ps")["workers"]) > 2:
                 assert time.monotonic() < end
         driver.connection.send({"type": "leaving", "caught": [one(2, **full)], "counted": True})
         assert driver.settled.wait(stretched(20))
@@ -182,4 +194,5 @@ def test_a_driver_that_ends_leaves_what_its_job_has_caught(tmp_path: Path) -> No
     path = tmp_path / "devkit/caught-01.json"
     document = json.loads(path.read_text())
     assert document["counted"] and stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert sorted(each["caught"][0]["count"] for each in document["workers"]) == [2, 84, 300]
+    told = {each["worker_id"]: (each["caught"][0]["count"], each["partial"]) for each in document["workers"]}
+    assert told == {"d1": (2, False), "w1": (300, False), "w2": (84, True), "w3": (384, False)}

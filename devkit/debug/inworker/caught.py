@@ -208,6 +208,11 @@ class Caught:
         if row is not None:
             row.count -= 1
 
+    def forget(self) -> None:
+        """What was caught so far is another process's."""
+        self._rows.clear()
+        self.kept.clear()
+
     def listed(self, handling: Iterable[Flight] = ()) -> list[Document]:
         """[{"kind", "text", "at", "by", "count", "seconds", "ago", "how"}], the most frequent first; then rarer that
         were caught by a handler of whatever comes.
