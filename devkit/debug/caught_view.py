@@ -11,9 +11,8 @@ from devkit.debug.naming import Who, count, name_members, short_path
 
 MOST = 5  # lines
 MANY = 10  # times that a run has swallowed something, to be told when it has ended
-_KEEPERS = ("concurrent/futures/thread.py", "concurrent/futures/process.py")
-_TASK = "asyncio/__init__.py"
 MESSAGE = 60  # characters of an exception's message
+CAUGHT, KEPT = "caught by the program", "kept by tasks or Futures of the program"
 
 
 class Row(NamedTuple):
@@ -36,12 +35,17 @@ class Row(NamedTuple):
 
     @property
     def how(self) -> str:
-        """By whom it was caught; empty: where it was raised."""
-        if _TASK in self.by:
-            return "left in its asyncio task"
-        if any(file in self.by for file in _KEEPERS):  # for who asks for the result, if anybody does
-            return f"kept in its future by {self.by}"
+        """By whom it was caught or is kept; empty: caught where it was raised."""
+        if swallowing.OF_TASKS in self.by:
+            return "kept by asyncio tasks" if self.times > 1 else "kept by its asyncio task"
+        if self.is_kept:  # for who asks for the result, if anybody does
+            return "kept by Futures" if self.times > 1 else "kept by its Future"
         return f"caught at {self.by}" if self.by != self.at else ""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether no handler has caught it: a Future has it, or a task of asyncio."""
+        return any(file in self.by for file in swallowing.KEEPERS)
 
 
 def rows(workers: Iterable[Mapping[str, Any]], cwd: str | None = None) -> list[Row]:
@@ -73,6 +77,22 @@ def _is_swallowed(caught: Mapping[str, Any]) -> bool:
     return caught.get("how") in (swallowing.ANY, swallowing.KEPT) and caught["kind"] not in swallowing.USUAL
 
 
+def parted(found: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Those that were caught, and those that no handler has caught, each with what to say of all of them."""
+    every = list(found)
+    for head, is_kept in ((CAUGHT, False), (KEPT, True)):
+        if part := [row for row in every if row.is_kept is is_kept]:
+            yield head, part
+
+
+def swallowed_heading(found: Iterable[Row]) -> str:
+    """What a run that has ended says of all of these."""
+    kept = {row.is_kept for row in found}
+    if kept == {True}:
+        return "tasks or Futures of the program kept these:"
+    return f"the program caught these itself{', or tasks or Futures of it kept them' * (True in kept)}:"
+
+
 def swallowed_line(row: Row) -> str:
     """What a row says of a program that has ended.
 
@@ -82,8 +102,9 @@ def swallowed_line(row: Row) -> str:
     >>> swallowed_line(Row(16, "TypeError: no", "a.py:3", "a.py:3", (Who("Reward", 1, "pid 7"),), is_partial=True))
     'at least 16 x TypeError: no, raised at a.py:3 and caught there, which goes on (Reward rank 1)'
     """
-    is_kept = row.how.startswith(("kept", "left"))  # and was not raised again, but there may be a look at it
-    how = f" and {row.how}" if is_kept else f" and {row.how or 'caught there'}, which goes on"
+    # What is kept may be looked at without being raised again.
+    rest = ", where no await or call of result has raised it again" if row.is_kept else ", which goes on"
+    how = f" and {row.how or 'caught there'}{rest}"
     named = name_members(row.members)
     role = f"{row.members[0].role} " if named.startswith("rank") else ""  # of them all
     times = f"at least {row.times}" if row.is_partial else row.times

@@ -171,6 +171,9 @@ class Ended:
     name: str
     said: str = ""  # what it raised
     at: Frame | None = None
+    count: int = 1  # tasks of that name that failed there
+    alike: bool = True  # whether all of them raised just that
+    open: int = 0  # tasks of that name that are not done
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,7 @@ class Caught:
     count: int
     seconds: float  # from the first to the last time
     ago: float  # from the last time to the sample
+    how: str = ""  # as `swallowing` has it
 
 
 class Halt(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from devkit.debug.naming import is_library
+from devkit.debug.inworker.swallowing import KEEPERS, KEPT
 from devkit.hang import words
 from devkit.hang.case import Case
 from devkit.hang.facts import Caught, CrashFacts
@@ -19,7 +19,7 @@ from devkit.hang.states import State
 
 LEAST = 3  # times: once or twice may be an accident
 MOST = 3  # lines of evidence for what is caught
-TASK, LEFT = "Task", ", left in its asyncio task"  # what keeps an exception that nobody has asked for
+TASK = "Task"  # of asyncio, as what keeps an exception
 _JUDGED = re.compile(r"^(no hang( seen in [^:]*)?|cannot tell): ")
 _EXPLAINED: tuple[Kind, ...] = ("stuck", "idle")  # verdicts that rest on nothing but a wait
 
@@ -81,18 +81,39 @@ class Swallowed(NamedTuple):
     def said(self) -> str:
         each = self.caught
         times = f"{each.count} times in {words.span(each.seconds)}"
-        by = LEFT if each.by.function == TASK else f", caught{words.at_frame(each.by)}"
+        does = "raises" if self.is_kept else "catches"
+        by = f", kept by {self._keeper}" if self.is_kept else f", caught{words.at_frame(each.by)}"
         where = f"{words.at_frame(each.at)}{by}"
-        return f"{words.name(self.state)} catches the same error again and again, {times}: {each.said}{where}"
+        return f"{words.name(self.state)} {does} the same error again and again, {times}: {each.said}{where}"
 
     @property
     def evidence(self) -> str:
         each = self.caught
         times = "once" if each.count == 1 else f"{each.count} times"
-        kept = ", kept by its Future, which nobody asks" if is_library(each.by.file) else ""
-        kept = LEFT if kept and each.by.function == TASK else kept
-        by = f", caught{words.at_frame(each.by)}" if each.by != each.at and not kept else kept
+        if self.is_kept:
+            kept = f"{words.at_frame(each.at)} and is kept by {self._keeper}"
+            return f"{words.name(self.state)}: {each.said} was raised {times}{kept}"
+        by = f", caught{words.at_frame(each.by)}" if each.by != each.at else ""
         return f"{words.name(self.state)} has caught {each.said} {times}{words.at_frame(each.at)}{by}"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether no handler has caught it: a Future has it, or a task of asyncio, for who asks that."""
+        return self.caught.by.file.endswith(KEEPERS)
+
+    @property
+    def _keeper(self) -> str:
+        """An `await` or a call of `result` raises it again, and it was not: whether somebody has looked at it in
+        another way is known of tasks that are there.
+        """
+        each, many = self.caught, self.caught.count > 1
+        if each.by.function != TASK:
+            asked = ", whose result nobody has asked for" if each.how == KEPT else ""
+            return f"{'Futures' if many else 'its Future'}{asked}"
+        unheard = sum(one.count for one in self.state.facts.ended if one.kind == "task" and one.at == each.at)
+        if unheard >= each.count:
+            return "asyncio tasks, which nobody has awaited" if many else "its asyncio task, which nobody has awaited"
+        return f"{'asyncio tasks' if many else 'its asyncio task'}: no await has raised it again"
 
 
 def explain(found: Verdict, case: Case) -> Verdict:

@@ -151,9 +151,15 @@ def test_of_a_process_that_was_killed_it_is_at_least_what_it_told() -> None:
 
 
 def test_what_a_task_keeps_is_told_as_that() -> None:
-    left = Left(WELL, (), (), (), caught=(worker(0, one(12, how="kept", **TASK)),))
+    kept = one(12, how="kept", **TASK)
+    left = Left(WELL, (), (), (), caught=(worker(0, kept),))
     page = view.page(left, first_error([]), "/job").plain
-    assert "raised at reward.py:30 and left in its asyncio task (Worker rank 0)" in page
+    again = "where no await or call of result has raised it again"
+    assert f"raised at reward.py:30 and kept by asyncio tasks, {again} (Worker rank 0)" in page
+    assert "but tasks or Futures of the program kept these:\n" in page and "caught" not in page
+    both = Left(WELL, (), (), (), caught=(worker(0, kept, one(20)),))
+    page = view.page(both, first_error([]), "/job").plain
+    assert "but the program caught these itself, or tasks or Futures of it kept them:\n  20 x" in page
 
 
 def test_usual_control_flow_is_no_trouble() -> None:

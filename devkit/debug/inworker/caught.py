@@ -148,13 +148,14 @@ class _Row:
         self._how: str | None = None
 
     def how(self, count: int, *, follows: bool) -> str:
-        """As `swallowing` has it; nothing of what is rare, or of what somebody may have asked a Future for."""
+        """As `swallowing` has it; nothing of what is caught rarely, or of what somebody may have asked a Future for."""
         kind, by = self.flight.kind, self.flight.by
-        is_kept = not is_users(by.file)
-        if count < LOOKED_AT or (is_kept and not follows and by.function != TASK):
+        if not is_users(by.file):
+            return swallowing.KEPT if follows or by.function == TASK else swallowing.UNKNOWN
+        if count < LOOKED_AT:
             return swallowing.UNKNOWN
         if self._how is None:
-            self._how = swallowing.KEPT if is_kept else swallowing.handler(by.file, by.line, kind)
+            self._how = swallowing.handler(by.file, by.line, kind)
         return self._how
 
 

@@ -20,6 +20,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 ANY, NAMED, KEPT, UNKNOWN = "any", "named", "kept", ""
+OF_TASKS = "asyncio/__init__.py"  # what keeps an exception that no handler has caught
+KEEPERS = (OF_TASKS, "concurrent/futures/thread.py", "concurrent/futures/process.py")
 # What says no more than that something has not come yet, or that something is to end.
 USUAL = frozenset(
     {
@@ -112,4 +114,4 @@ def _tail(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-__all__ = ["ANY", "KEPT", "NAMED", "UNKNOWN", "USUAL", "handler"]
+__all__ = ["ANY", "KEEPERS", "KEPT", "NAMED", "OF_TASKS", "UNKNOWN", "USUAL", "handler"]
