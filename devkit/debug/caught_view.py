@@ -114,7 +114,7 @@ def swallowed_line(row: Row) -> str:
 def _row(kind: str, at: str, by: str, members: list[tuple[Who, Mapping[str, Any], bool]]) -> Row:
     text = clip(" ".join(str(members[-1][1]["text"]).split()), MESSAGE)
     times = sum(int(each["count"]) for _, each, _ in members)
-    said, who = f"{kind}: {text}" if text else kind, tuple(each for each, *_ in members)
+    said, who = f"{kind}: {text}" if text else kind, tuple(dict.fromkeys(each for each, *_ in members))
     return Row(times, said, at, by, who, is_partial=any(partial for *_, partial in members))
 
 

@@ -182,7 +182,7 @@ class Caught:
 
     said: str  # "KeyError: 'x'"
     at: Frame  # where it was raised
-    by: Frame  # who caught it: the line of its `try` that it came from
+    by: Frame  # who caught it: the handler's line, if that is known, else the line of its `try` that it came from
     count: int
     seconds: float  # from the first to the last time
     ago: float  # from the last time to the sample

@@ -52,7 +52,7 @@ class SwallowedError(TypedDict):
     said: str  # its type and message, the last time
     count: int  # at least, where a process was killed: as far as it told before
     at: str  # FILE:LINE that raised it
-    by: str  # FILE:LINE, in the function that caught it, from which it came; or of who keeps it
+    by: str  # FILE:LINE of the handler, or of the line in its `try` from which it came; or of who keeps it
     who: list[str]
 
 

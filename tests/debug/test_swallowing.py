@@ -12,7 +12,7 @@ import pytest
 
 from devkit.debug import caught_view
 from devkit.debug.inworker.caught import LOOKED_AT, MOST_LISTED, Caught, Flight, Place
-from devkit.debug.inworker.swallowing import ANY, NAMED, UNKNOWN, handler
+from devkit.debug.inworker.swallowing import ANY, NAMED, NONE, UNKNOWN, handler
 from devkit.debug.rows import JobRow
 from devkit.logs import view
 from devkit.logs.collect import Left
@@ -94,12 +94,12 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_handler_that_names_what_it_catches_means_it(code: Path, mark: str, kind: str, how: str) -> None:
     line = next(at for at, text in enumerate(CODE.splitlines(), 1) if text.endswith(f"# @{mark}"))
-    assert handler(str(code), line, kind) == how
+    assert handler(str(code), line, kind).how == how
 
 
 def test_of_a_file_that_is_no_python_nothing_is_known(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("try:\n  f(\nexcept")
-    assert handler(str(tmp_path / "x.py"), 2, "KeyError") == handler("<string>", 2, "KeyError") == UNKNOWN
+    assert handler(str(tmp_path / "x.py"), 2, "KeyError") == handler("<string>", 2, "KeyError") == NONE
 
 
 def test_what_is_swallowed_is_listed_though_other_things_are_caught_more_often(code: Path) -> None:
