@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from devkit.debug.inworker.swallowing import KEEPERS, KEPT
+from devkit.debug.inworker.swallowing import ANY, KEEPERS, KEPT, USUAL
+from devkit.debug.stack_groups import Frame
 from devkit.hang import words
 from devkit.hang.case import Case
 from devkit.hang.facts import Caught, CrashFacts
@@ -136,9 +137,34 @@ def explain(found: Verdict, case: Case) -> Verdict:
     if moves:
         return replace(found, sentence=f"{found.sentence}, but {repeat.said}", evidence=evidence)
     if found.kind not in _EXPLAINED:
-        return replace(found, evidence=evidence)
+        beside = _beside(found, swallowed, case) if found.kind == "livelock" else ""
+        return replace(found, sentence=f"{found.sentence}{beside}", evidence=evidence)
     rest = _JUDGED.sub("", found.sentence, count=1).rpartition("no progress: ")[2]
     return replace(found, kind="failing", sentence=f"no progress: {repeat.said}; {rest}", evidence=evidence)
+
+
+def _beside(found: Verdict, swallowed: Sequence[Swallowed], case: Case) -> str:
+    """What a handler of whatever comes has passed over while a loop went round in vain: that may be why, or may not."""
+    alike: dict[tuple[str, Frame], list[tuple[Swallowed, int]]] = {}
+    for each in swallowed:
+        kind, times = each.caught.said.partition(":")[0], _lately(each, case)
+        if each.caught.how == ANY and kind not in USUAL and times >= LEAST and not _is_explained(each, found):
+            alike.setdefault((kind, each.caught.at), []).append((each, times))
+    if not alike:
+        return ""
+    most = max(alike.values(), key=lambda same: sum(times for _, times in same))
+    error, who = most[0][0].caught, words.they([each.state for each, _ in most], "has", "have")
+    times = f"{sum(times for _, times in most)} times meanwhile"
+    where = f"{words.at_frame(error.at)}, caught{words.at_frame(error.by)}"
+    return f"; {who} caught the same error {times}, which may be why: {error.said}{where}"
+
+
+def _lately(swallowed: Swallowed, case: Case) -> int:
+    """How often it has come between the two samples; 0: that is not known."""
+    then, now = case.before.get(swallowed.state.facts.id), swallowed.caught
+    key = now.said.partition(":")[0], now.at, now.by
+    same = (each for each in (then.caught if then else ()) if (each.said.partition(":")[0], each.at, each.by) == key)
+    return next((now.count - each.count for each in same), 0)
 
 
 def _is_explained(swallowed: Swallowed, found: Verdict) -> bool:
