@@ -154,9 +154,10 @@ def _beside(found: Verdict, swallowed: Sequence[Swallowed], case: Case) -> str:
         return ""
     most = max(alike.values(), key=lambda same: sum(times for _, times in same))
     error, who = most[0][0].caught, words.they([each.state for each, _ in most], "has", "have")
-    times = f"{sum(times for _, times in most)} times meanwhile"
-    where = f"{words.at_frame(error.at)}, caught{words.at_frame(error.by)}"
-    return f"; {who} caught the same error {times}, which may be why: {error.said}{where}"
+    said = f"{error.said}{words.at_frame(error.at)}, caught{words.at_frame(error.by)}"
+    return (
+        f"; {who} caught the same error {sum(lately for _, lately in most)} times meanwhile, which may be why: {said}"
+    )
 
 
 def _lately(swallowed: Swallowed, case: Case) -> int:

@@ -244,7 +244,7 @@ class Caught:
                 "text": scrub_start(each.flight.text, TEXT),
                 "at": each.flight.at.to_json(),
                 "by": each.flight.by.to_json(),
-                "count": each.count,
+                "count": each.times,
                 "seconds": each.last - each.first,
                 "ago": max(0.0, now - each.last),
                 "how": each.how,
@@ -256,7 +256,7 @@ class Caught:
 class _Told(NamedTuple):
     flight: Flight  # the last
     how: str
-    count: int
+    times: int
     first: float
     last: float
 
@@ -270,8 +270,8 @@ def _together(rows: Iterable[tuple[_Row, int, Handler]]) -> list[_Told]:
         old = found.setdefault(flight.key, new)
         if old is not new:
             later, first = max(old, new, key=lambda each: each.last), min(old.first, new.first)
-            found[flight.key] = later._replace(how=old.how or new.how, count=old.count + count, first=first)
-    return sorted(found.values(), key=lambda each: -each.count)
+            found[flight.key] = later._replace(how=old.how or new.how, times=old.times + count, first=first)
+    return sorted(found.values(), key=lambda each: -each.times)
 
 
 __all__ = ["FLOW", "Caught", "Flight", "Place", "flight", "handled", "is_again", "places"]
