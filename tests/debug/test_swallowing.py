@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,36 @@ def test_a_driver_that_ends_leaves_what_its_job_has_caught(tmp_path: Path) -> No
     assert document["counted"] and stat.S_IMODE(path.stat().st_mode) == 0o600
     told = {each["worker_id"]: (each["caught"][0]["count"], each["partial"]) for each in document["workers"]}
     assert told == {"d1": (2, False), "w1": (300, False), "w2": (84, True), "w3": (384, False)}
+
+
+def test_a_process_that_ends_with_its_driver_is_asked_before_that_has_found_out_the_rest(tmp_path: Path) -> None:
+    """An actor whose last handle was the driver's ends just then: it is asked at once, not when all else is known."""
+    full = {"seconds": 1.0, "ago": 0.0}
+    with running_hub(tmp_path / "devkit/crashes") as hub:
+        driver = FakeAgent(hub, {**identity("d1"), "role": "driver"})
+        lost = FakeAgent(hub, identity("w1"))
+        ending = FakeAgent(hub, identity("w2", 1), {"caught": {"caught": [one(384, **full)]}})
+        ending.connection.send({**ending.report_of(), "caught": [one(16, **full)]})
+        looks = count()
+
+        async def fate(worker_id: str, _node_id: str, _job_id: str) -> dict[str, Any] | None:
+            if not hub.hub.leaving.is_set() or next(looks) < LATE:
+                return None
+            ending.close()
+            return {"reason": "it has ended"}
+
+        hub.hub.surroundings.fate = fate  # type: ignore[method-assign]
+        lost.close()
+        with hub.client() as client:
+            end = time.monotonic() + stretched(10)
+            while not client.call("caught", job_id="01")["workers"] or all(
+                each["connected"] for each in client.call("ps")["workers"]
+            ):
+                assert time.monotonic() < end
+        driver.connection.send({"type": "leaving", "caught": [], "counted": True})
+        assert driver.settled.wait(stretched(20))
+    [told] = json.loads((tmp_path / "devkit/caught-01.json").read_text())["workers"]
+    assert (told["caught"][0]["count"], told["partial"]) == (384, False)
+
+
+LATE = 5  # looks for what became of a process, while a driver waits for that
