@@ -209,9 +209,10 @@ def test_a_process_that_ends_with_its_driver_is_asked_before_that_has_found_out_
     """An actor whose last handle was the driver's ends just then: it is asked at once, not when all else is known."""
     full = {"seconds": 1.0, "ago": 0.0}
     with running_hub(tmp_path / "devkit/crashes") as hub:
-        driver = FakeAgent(hub, {**identity("d1"), "role": "driver"})
+        none = {"kept": {"documents": []}}  # crashes, of which a process that is gone may have left some
+        driver = FakeAgent(hub, {**identity("d1"), "role": "driver"}, none)
         lost = FakeAgent(hub, identity("w1"))
-        ending = FakeAgent(hub, identity("w2", 1), {"caught": {"caught": [one(384, **full)]}})
+        ending = FakeAgent(hub, identity("w2", 1), {"caught": {"caught": [one(384, **full)]}, **none})
         ending.connection.send({**ending.report_of(), "caught": [one(16, **full)]})
         looks = count()
 
