@@ -57,10 +57,13 @@ NONE_CAUGHT = "nothing that was counted; what a process catches in its last two 
 
 
 def tell_caught(workers: Sequence[Mapping[str, Any]]) -> None:
-    """What the program has caught itself, as far as its processes have told of it before they ended."""
-    counted = [f"at least {line}" for line in caught_view.lines(caught_view.rows(workers), None)]
-    for line in counted or [NONE_CAUGHT]:
-        console.talk().print(f"devkit: caught by the program: {line}", soft_wrap=True, markup=False, highlight=False)
+    """What the program has caught itself, as far as its processes have told of it before they ended; and what tasks and
+    Futures of it have kept.
+    """
+    parted = list(caught_view.parted(caught_view.rows(workers)))
+    told = [f"{head}: at least {line}" for head, rows in parted for line in caught_view.lines(rows, None)]
+    for line in told or [f"{caught_view.CAUGHT}: {NONE_CAUGHT}"]:
+        console.talk().print(f"devkit: {line}", soft_wrap=True, markup=False, highlight=False)
 
 
 def tell_end(connect: Callable[[], HubClient], job_id: str, code: int, pid: int) -> bool:

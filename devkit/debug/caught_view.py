@@ -11,9 +11,8 @@ from devkit.debug.naming import Who, count, name_members, short_path
 
 MOST = 5  # lines
 MANY = 10  # times that a run has swallowed something, to be told when it has ended
-_KEEPERS = ("concurrent/futures/thread.py", "concurrent/futures/process.py")
-_TASK = "asyncio/__init__.py"
 MESSAGE = 60  # characters of an exception's message
+CAUGHT, KEPT = "caught by the program", "kept by tasks or Futures of the program"
 
 
 class Row(NamedTuple):
@@ -24,6 +23,7 @@ class Row(NamedTuple):
     at: str
     by: str
     members: tuple[Who, ...]
+    is_partial: bool = False  # whether a process may have caught more than it has told of
 
     @property
     def what(self) -> str:
@@ -35,21 +35,27 @@ class Row(NamedTuple):
 
     @property
     def how(self) -> str:
-        """By whom it was caught; empty: where it was raised."""
-        if _TASK in self.by:
-            return "kept by its asyncio task, not raised again"
-        if any(file in self.by for file in _KEEPERS):  # for who asks for the result, if anybody does
-            return f"kept in its future by {self.by}"
+        """By whom it was caught or is kept; empty: caught where it was raised."""
+        if swallowing.OF_TASKS in self.by:
+            return "kept by asyncio tasks" if self.times > 1 else "kept by its asyncio task"
+        if self.is_kept:  # for who asks for the result, if anybody does
+            return "kept by Futures" if self.times > 1 else "kept by its Future"
         return f"caught at {self.by}" if self.by != self.at else ""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether no handler has caught it: a Future has it, or a task of asyncio."""
+        return any(file in self.by for file in swallowing.KEEPERS)
 
 
 def rows(workers: Iterable[Mapping[str, Any]], cwd: str | None = None) -> list[Row]:
     """Of what `ps` has of the processes."""
-    found: dict[tuple[str, str, str], list[tuple[Who, Mapping[str, Any]]]] = {}
+    found: dict[tuple[str, str, str], list[tuple[Who, Mapping[str, Any], bool]]] = {}
     for worker in workers:
         for each in worker.get("caught", ()):
             key = str(each["kind"]), _place(each["at"], cwd), _place(each["by"], cwd)
-            found.setdefault(key, []).append((Who.of({**worker, "id": f"pid {worker['pid']}"}), each))
+            who = Who.of({**worker, "id": f"pid {worker['pid']}"})
+            found.setdefault(key, []).append((who, each, bool(worker.get("partial"))))
     every = [_row(*key, members) for key, members in found.items()]
     return sorted(every, key=lambda row: -row.times)
 
@@ -71,23 +77,45 @@ def _is_swallowed(caught: Mapping[str, Any]) -> bool:
     return caught.get("how") in (swallowing.ANY, swallowing.KEPT) and caught["kind"] not in swallowing.USUAL
 
 
+def parted(found: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Those that were caught, and those that no handler has caught, each with what to say of all of them."""
+    every = list(found)
+    for head, is_kept in ((CAUGHT, False), (KEPT, True)):
+        if part := [row for row in every if row.is_kept is is_kept]:
+            yield head, part
+
+
+def swallowed_heading(found: Iterable[Row]) -> str:
+    """What a run that has ended says of all of these."""
+    kept = {row.is_kept for row in found}
+    if kept == {True}:
+        return "tasks or Futures of the program kept these:"
+    return f"the program caught these itself{', or tasks or Futures of it kept them' * (True in kept)}:"
+
+
 def swallowed_line(row: Row) -> str:
     """What a row says of a program that has ended.
 
     >>> swallowed_line(Row(384, "TypeError: no", "a.py:3", "a.py:9", (Who("Reward", 1, "pid 7"),)))
     '384 x TypeError: no, raised at a.py:3 and caught at a.py:9, which goes on (Reward rank 1)'
+
+    >>> swallowed_line(Row(16, "TypeError: no", "a.py:3", "a.py:3", (Who("Reward", 1, "pid 7"),), is_partial=True))
+    'at least 16 x TypeError: no, raised at a.py:3 and caught there, which goes on (Reward rank 1)'
     """
-    is_kept = row.how.startswith("kept")  # and was not raised again, but there may be a look at it
-    how = f" and {row.how}" if is_kept else f" and {row.how or 'caught there'}, which goes on"
+    # What is kept may be looked at without being raised again.
+    rest = ", where no await or call of result has raised it again" if row.is_kept else ", which goes on"
+    how = f" and {row.how or 'caught there'}{rest}"
     named = name_members(row.members)
     role = f"{row.members[0].role} " if named.startswith("rank") else ""  # of them all
-    return f"{row.times} x {row.said}, raised at {row.at}{how} ({role}{named})"
+    times = f"at least {row.times}" if row.is_partial else row.times
+    return f"{times} x {row.said}, raised at {row.at}{how} ({role}{named})"
 
 
-def _row(kind: str, at: str, by: str, members: list[tuple[Who, Mapping[str, Any]]]) -> Row:
+def _row(kind: str, at: str, by: str, members: list[tuple[Who, Mapping[str, Any], bool]]) -> Row:
     text = clip(" ".join(str(members[-1][1]["text"]).split()), MESSAGE)
-    times = sum(int(each["count"]) for _, each in members)
-    return Row(times, f"{kind}: {text}" if text else kind, at, by, tuple(who for who, _ in members))
+    times = sum(int(each["count"]) for _, each, _ in members)
+    said, who = f"{kind}: {text}" if text else kind, tuple(dict.fromkeys(each for each, *_ in members))
+    return Row(times, said, at, by, who, is_partial=any(partial for *_, partial in members))
 
 
 def _place(frame: Mapping[str, Any], cwd: str | None) -> str:

@@ -43,8 +43,8 @@ def page(
         blocks.append(breakpoints_block(document["breakpoints"]))
     if gone := of_now(document["gone"], document["workers"]):
         blocks.append(gone_block(gone, now))
-    if caught := caught_view.rows(document["workers"], cwd):
-        blocks.append(caught_block(caught, width))
+    caught = caught_view.parted(caught_view.rows(document["workers"], cwd))
+    blocks += [caught_block(head, part, width) for head, part in caught]
     if document["crashes"]:
         blocks.append(Text(f"{count(document['crashes'], 'crash')}: devkit crashes lists them", style="red"))
     if foot:
@@ -220,12 +220,12 @@ def _without(breakpoint: Document) -> str:  # noqa: A002 - the field's own word
     return ", ".join(named[:-1]) + " and " * (len(named) > 1) + named[-1]
 
 
-def caught_block(rows: list[caught_view.Row], width: int | None) -> Text:
+def caught_block(head: str, rows: list[caught_view.Row], width: int | None) -> Text:
     from rich.text import Text
 
     room = None if width is None else width - len(INDENT)
     lines = [f"{INDENT}{line}" for line in caught_view.lines(rows, room)]
-    return Text("\n").join([Text("caught by the program", style="bold"), *map(Text, lines)])
+    return Text("\n").join([Text(head, style="bold"), *map(Text, lines)])
 
 
 def of_now(gone: Sequence[Document], workers: Sequence[Document]) -> list[Document]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from devkit.debug.inworker.swallowing import KEPT
 from devkit.debug.stack_groups import LOOP_THREAD, MAIN, Frame, role_of
 from devkit.debug.stack_groups import read as read_stack
 from devkit.hang import conversing
@@ -276,14 +275,17 @@ def _lookup(document: Document) -> Lookup:
 
 def _ended(document: Document) -> Ended:
     at = document.get("at")
-    return Ended(str(document["kind"]), str(document["name"]), str(document["said"]), frame(at) if at else None)
+    many = int(document.get("count", 1)), bool(document.get("alike", True)), int(document.get("open", 0))
+    said = str(document["said"])
+    return Ended(str(document["kind"]), str(document["name"]), said, frame(at) if at else None, *many)
 
 
 def _caught(document: Document) -> Caught:
     kind, text = str(document["kind"]), str(document["text"])
     count, seconds, ago = int(document["count"]), float(document["seconds"]), float(document["ago"])
     said = f"{kind}: {text}" if text else kind
-    return Caught(said, frame(document["at"]), frame(document["by"]), count, seconds, ago, document.get("how") == KEPT)
+    how = str(document.get("how") or "")
+    return Caught(said, frame(document["at"]), frame(document["by"]), count, seconds, ago, how)
 
 
 def _fork(document: Document | None) -> Fork | None:

@@ -171,6 +171,9 @@ class Ended:
     name: str
     said: str = ""  # what it raised
     at: Frame | None = None
+    count: int = 1  # tasks of that name that failed there
+    alike: bool = True  # whether all of them raised just that
+    open: int = 0  # tasks of that name that are not done
 
 
 @dataclass(frozen=True)
@@ -179,11 +182,11 @@ class Caught:
 
     said: str  # "KeyError: 'x'"
     at: Frame  # where it was raised
-    by: Frame  # who caught it: the line of its `try` that it came from
+    by: Frame  # who caught it: the handler's line, if that is known, else the line of its `try` that it came from
     count: int
     seconds: float  # from the first to the last time
     ago: float  # from the last time to the sample
-    kept: bool = False  # by a Future, and it is known that it was not raised again
+    how: str = ""  # as `swallowing` has it
 
 
 class Halt(NamedTuple):

@@ -19,23 +19,43 @@ def cause(state: State) -> str:
     inner = inner_wait(state)
     by = {end.function for line in _lines_at(state, inner) if line.ends for end in line.ends.at} if inner else set()
     each = next((each for each in state.facts.ended if each.kind == "task" and each.name in by), None)
-    return f"the background task {each.name} of {name(state)}{_failed(each)}; " if each else ""
+    if each is None:
+        return ""
+    what = f"the background task {each.name}" if each.count == 1 else f"{each.count} background tasks {each.name}"
+    return f"{what} of {name(state)}{failed(each)}; "
 
 
-def _failed(task: Ended) -> str:
-    return f" has failed, and nobody has awaited it: {task.said}{at_frame(task.at)}"
+def failed(task: Ended) -> str:
+    """Of one background task, or of several of one name that failed at one line.
+
+    >>> failed(Ended("task", "feed", "KeyError: 'a'"))
+    " has failed, and nobody has awaited it: KeyError: 'a'"
+    >>> failed(Ended("task", "feed", "KeyError: 'a'", count=4))
+    " have failed, no other of that name is under way, and nobody has awaited them: KeyError: 'a'"
+    >>> failed(Ended("task", "feed", "KeyError: 'a'", count=2, alike=False, open=1))
+    " have failed (1 other of that name is not done), and nobody has awaited them: one by KeyError: 'a'"
+    """
+    has, it = ("has", "it") if task.count == 1 else ("have", "them")
+    rest = ", no other of that name is under way" if task.count > 1 else ""
+    if task.open:
+        rest = f" ({count(task.open, 'other')} of that name {'is' if task.open == 1 else 'are'} not done)"
+    one = "" if task.alike else "one by "
+    return f" {has} failed{rest}, and nobody has awaited {it}: {one}{task.said}{at_frame(task.at)}"
 
 
 def ended(state: State) -> str:
     """What of a process that waits has ended: it may be what it waits for."""
     tasks = [each for each in state.facts.ended if each.kind == "task"]
     if tasks:
-        return f"; its background task {tasks[0].name}{_failed(tasks[0])}"
-    failed = next((each for each in state.facts.ended if each.said), None)
-    if failed and failed.kind == "part":
-        return f"; {failed.name} has failed meanwhile: {failed.said}{at_frame(failed.at)}"
-    if failed:
-        return f"; its thread {failed.name} ended with {failed.said}{at_frame(failed.at)}"
+        first = tasks[0]
+        what = "its background task" if first.count == 1 else f"{first.count} of its background tasks,"
+        too = "; others of its background tasks have failed, too" if len(tasks) > 1 else ""
+        return f"; {what} {first.name}{',' * (first.count > 1)}{failed(first)}{too}"
+    known = next((each for each in state.facts.ended if each.said), None)
+    if known and known.kind == "part":
+        return f"; {known.name} has failed meanwhile: {known.said}{at_frame(known.at)}"
+    if known:
+        return f"; its thread {known.name} ended with {known.said}{at_frame(known.at)}"
     threads = [each.name for each in state.facts.ended]
     return f"; its thread{'s' * (len(threads) > 1)} {', '.join(threads)} ended before" if threads else ""
 
@@ -139,4 +159,4 @@ def held_up(state: State) -> str:
     return f"; that blocks the event loop of its actor{others if state.facts.coroutines else ''}"
 
 
-__all__ = ["cause", "ended", "held_up", "why"]
+__all__ = ["cause", "ended", "failed", "held_up", "why"]

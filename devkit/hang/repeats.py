@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from devkit.debug.naming import is_library
+from devkit.debug.inworker.swallowing import ANY, KEEPERS, KEPT, USUAL
+from devkit.debug.stack_groups import Frame
 from devkit.hang import words
 from devkit.hang.case import Case
 from devkit.hang.facts import Caught, CrashFacts
@@ -20,7 +21,6 @@ from devkit.hang.states import State
 LEAST = 3  # times: once or twice may be an accident
 MOST = 3  # lines of evidence for what is caught
 TASK = "Task"  # of asyncio, as what keeps an exception
-LEFT = ", kept by its asyncio task and not raised again"
 _JUDGED = re.compile(r"^(no hang( seen in [^:]*)?|cannot tell): ")
 _EXPLAINED: tuple[Kind, ...] = ("stuck", "idle")  # verdicts that rest on nothing but a wait
 
@@ -82,18 +82,39 @@ class Swallowed(NamedTuple):
     def said(self) -> str:
         each = self.caught
         times = f"{each.count} times in {words.span(each.seconds)}"
-        by = LEFT if each.by.function == TASK else f", caught{words.at_frame(each.by)}"
+        does = "raises" if self.is_kept else "catches"
+        by = f", kept by {self._keeper}" if self.is_kept else f", caught{words.at_frame(each.by)}"
         where = f"{words.at_frame(each.at)}{by}"
-        return f"{words.name(self.state)} catches the same error again and again, {times}: {each.said}{where}"
+        return f"{words.name(self.state)} {does} the same error again and again, {times}: {each.said}{where}"
 
     @property
     def evidence(self) -> str:
         each = self.caught
         times = "once" if each.count == 1 else f"{each.count} times"
-        kept = f", kept by its Future{' and not raised again' if each.kept else ''}" if is_library(each.by.file) else ""
-        kept = LEFT if kept and each.by.function == TASK else kept
-        by = f", caught{words.at_frame(each.by)}" if each.by != each.at and not kept else kept
+        if self.is_kept:
+            kept = f"{words.at_frame(each.at)} and is kept by {self._keeper}"
+            return f"{words.name(self.state)}: {each.said} was raised {times}{kept}"
+        by = f", caught{words.at_frame(each.by)}" if each.by != each.at else ""
         return f"{words.name(self.state)} has caught {each.said} {times}{words.at_frame(each.at)}{by}"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether no handler has caught it: a Future has it, or a task of asyncio, for who asks that."""
+        return self.caught.by.file.endswith(KEEPERS)
+
+    @property
+    def _keeper(self) -> str:
+        """An `await` or a call of `result` raises it again, and it was not: whether somebody has looked at it in
+        another way is known of tasks that are there.
+        """
+        each, many = self.caught, self.caught.count > 1
+        if each.by.function != TASK:
+            asked = ", whose result nobody has asked for" if each.how == KEPT else ""
+            return f"{'Futures' if many else 'its Future'}{asked}"
+        unheard = sum(one.count for one in self.state.facts.ended if one.kind == "task" and one.at == each.at)
+        if unheard >= each.count:
+            return "asyncio tasks, which nobody has awaited" if many else "its asyncio task, which nobody has awaited"
+        return f"{'asyncio tasks' if many else 'its asyncio task'}: no await has raised it again"
 
 
 def explain(found: Verdict, case: Case) -> Verdict:
@@ -116,9 +137,35 @@ def explain(found: Verdict, case: Case) -> Verdict:
     if moves:
         return replace(found, sentence=f"{found.sentence}, but {repeat.said}", evidence=evidence)
     if found.kind not in _EXPLAINED:
-        return replace(found, evidence=evidence)
+        beside = _beside(found, swallowed, case) if found.kind == "livelock" else ""
+        return replace(found, sentence=f"{found.sentence}{beside}", evidence=evidence)
     rest = _JUDGED.sub("", found.sentence, count=1).rpartition("no progress: ")[2]
     return replace(found, kind="failing", sentence=f"no progress: {repeat.said}; {rest}", evidence=evidence)
+
+
+def _beside(found: Verdict, swallowed: Sequence[Swallowed], case: Case) -> str:
+    """What a handler of whatever comes has passed over while a loop went round in vain: that may be why, or may not."""
+    alike: dict[tuple[str, Frame], list[tuple[Swallowed, int]]] = {}
+    for each in swallowed:
+        kind, times = each.caught.said.partition(":")[0], _lately(each, case)
+        if each.caught.how == ANY and kind not in USUAL and times >= LEAST and not _is_explained(each, found):
+            alike.setdefault((kind, each.caught.at), []).append((each, times))
+    if not alike:
+        return ""
+    most = max(alike.values(), key=lambda same: sum(times for _, times in same))
+    error, who = most[0][0].caught, words.they([each.state for each, _ in most], "has", "have")
+    said = f"{error.said}{words.at_frame(error.at)}, caught{words.at_frame(error.by)}"
+    return (
+        f"; {who} caught the same error {sum(lately for _, lately in most)} times meanwhile, which may be why: {said}"
+    )
+
+
+def _lately(swallowed: Swallowed, case: Case) -> int:
+    """How often it has come between the two samples; 0: that is not known."""
+    then, now = case.before.get(swallowed.state.facts.id), swallowed.caught
+    key = now.said.partition(":")[0], now.at, now.by
+    same = (each for each in (then.caught if then else ()) if (each.said.partition(":")[0], each.at, each.by) == key)
+    return next((now.count - each.count for each in same), 0)
 
 
 def _is_explained(swallowed: Swallowed, found: Verdict) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from devkit.hang import words
+from devkit.hang import reasons, words
 from devkit.hang.case import Case
 from devkit.hang.records import Verdict
 
@@ -27,8 +27,8 @@ def _failed(found: Verdict, case: Case) -> Iterator[str]:
     for state in case.states:
         for each in state.facts.ended if state.facts.pid != blamed else ():
             if each.kind == "task" and each.said:
-                of = f"a background task of {words.name(state)}, {each.name},"
-                yield f"{of} has failed, and nobody has awaited it: {each.said}{words.at_frame(each.at)}"
+                what = "a background task" if each.count == 1 else f"{each.count} background tasks"
+                yield f"{what} of {words.name(state)}, {each.name},{reasons.failed(each)}"
 
 
 __all__ = ["explain"]

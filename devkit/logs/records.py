@@ -50,9 +50,9 @@ class SwallowedError(TypedDict):
     """What the program raised and caught itself many times, by a handler of whatever comes."""
 
     said: str  # its type and message, the last time
-    count: int  # at least: as far as the processes told before they ended
+    count: int  # at least, where a process was killed: as far as it told before
     at: str  # FILE:LINE that raised it
-    by: str  # FILE:LINE, in the function that caught it, from which it came; or of who keeps it
+    by: str  # FILE:LINE of the handler, or of the line in its `try` from which it came; or of who keeps it
     who: list[str]
 
 

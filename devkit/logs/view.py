@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from devkit.debug import caught_view
 from devkit.debug.briefly import is_unpickled
+from devkit.debug.caught_view import Row, swallowed, swallowed_heading, swallowed_line
 from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_page import told_of
 from devkit.debug.crash_table import left_for
@@ -43,7 +43,6 @@ QUOTED = 100  # characters of one error in another
 PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
 OURS = "DevkitWarning"  # which are one sentence, whole
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
-CAUGHT_BY_IT = "the program caught these itself:"
 UNCOUNTED = "what the program caught in an except clause was not counted: devkit run --count-caught counts it"
 SWALLOWED = 5  # lines
 
@@ -71,7 +70,7 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         lines += [Text(), *_cause(left, found.ended, heading, cwd)]
     lines += [*_followed(found.followed, others=bool(found.others or found.ended)), *_logged(found, cwd)]
     if caught := list(_swallowed(left, cwd)):
-        lines += [Text(), Text(CAUGHT_BY_IT), *caught]
+        lines += [Text(), Text(swallowed_heading(swallowed(left.caught))), *caught]
     if given := warned(left.files):
         lines += [
             Text(),
@@ -86,11 +85,12 @@ def _without_error(left: Left, head: str, cwd: str | None) -> Iterator[Text]:
     from rich.text import Text
 
     given, caught = warned(left.files), list(_swallowed(left, cwd))
-    told = warnings_heading(given) if given else CAUGHT_BY_IT if caught else ""
+    itself = swallowed_heading(swallowed(left.caught))
+    told = warnings_heading(given) if given else itself if caught else ""
     yield Text(f"no error was found in {head}{f', but {told}' if told else ''}", style="bold")
     yield from (Text(f"  {line}", "dim") for line in warning_lines(given, cwd))
     if given and caught:
-        yield Text(CAUGHT_BY_IT)
+        yield Text(itself)
     yield from caught
     if left.is_uncounted:
         yield Text(UNCOUNTED, "dim")
@@ -100,9 +100,9 @@ def _swallowed(left: Left, cwd: str | None) -> Iterator[Text]:
     """The lines of the program's own that raised what was swallowed, the most frequent first."""
     from rich.text import Text
 
-    found = caught_view.swallowed(left.caught, cwd)
+    found = swallowed(left.caught, cwd)
     for row in found[:SWALLOWED]:
-        yield Text(f"  {redact.text(caught_view.swallowed_line(row))}", "dim")
+        yield Text(f"  {redact.text(swallowed_line(row))}", "dim")
     if len(found) > SWALLOWED:
         yield Text(f"  and {count(len(found) - SWALLOWED, 'other line')}: see --json", "dim")
 
@@ -116,7 +116,7 @@ def _doubts(left: Left, found: FirstError, cause: Problem) -> Iterator[Text]:
         yield from (Text(), Text(word, style=CAUTION))
     # A driver may have caught what went wrong before, somewhere else.
     is_signal = any(name in cause.best.raised.message for name in (BY_SIGTERM, *SIGNALS))
-    if cause.role == DRIVER and not found.others and not is_signal and not caught_view.swallowed(left.caught):
+    if cause.role == DRIVER and not found.others and not is_signal and not swallowed(left.caught):
         yield from (Text(), Text(CAUGHT, "dim"))
 
 
@@ -359,13 +359,13 @@ def record(left: Left, found: FirstError, bundle: str = "") -> FirstErrorDocumen
             }
             for each in warned(left.files)
         ],
-        "caught": [_caught_record(row) for row in caught_view.swallowed(left.caught)],
+        "caught": [_caught_record(row) for row in swallowed(left.caught)],
         "notes": [redact.text(note) for note in left.notes],
         "bundle": bundle,
     }
 
 
-def _caught_record(row: caught_view.Row) -> SwallowedError:
+def _caught_record(row: Row) -> SwallowedError:
     return {
         "said": redact.text(row.said),
         "count": row.times,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker.agent import Agent
+from devkit.debug.inworker.caught import Flight, Place
 from devkit.debug.inworker.records import Breakpoint
 from devkit.debug.inworker.settings import Settings
 from tests.debug.conftest import eventually
@@ -171,3 +172,18 @@ def test_two_breakpoints_of_a_place_stop_a_call_once(agent: Agent, tmp_path: Pat
         assert "NameError" in armed["wrong"]["error"]
     finally:
         agent.arming.uninstall()
+
+
+def test_what_it_has_caught_is_told_at_its_end(agent: Agent) -> None:
+    """A process may end long before the next look at it, and nobody can ask it then."""
+    agent.connection = hub = Hub()  # type: ignore[assignment]
+    agent._leave()
+    assert hub.heard == [], "it has caught nothing"
+    place = Place("/job/reward.py", 30, "score")
+    for _ in range(384):
+        agent.raising.caught.add(Flight("TypeError", "no", place, place))
+    agent._leave()
+    assert hub.kinds() == ["caught"] and hub.heard[0]["caught"][0]["count"] == 384
+    # a forked child has raised none of them
+    agent.restart_in_child(lambda: None)
+    assert agent.caught() == []

@@ -70,6 +70,22 @@ def test_what_the_program_catches_is_shown_for_all_ranks_together() -> None:
     assert narrow.endswith("  100 x KeyError: 'answer' at reward.py:12\n    caught at reward.py:30 · rank 0\n")
 
 
+def test_what_no_handler_has_caught_is_not_called_caught() -> None:
+    task = {"by": {"file": "/v/lib/python3.12/asyncio/__init__.py", "line": 0, "function": "Task"}}
+    pool = {"by": {"file": "/v/lib/python3.12/concurrent/futures/thread.py", "line": 58, "function": "_WorkItem.run"}}
+    text = shown(160, workers=[catches(0, 1, **task), catches(1, 4, **task, kind="ValueError"), catches(2, 3, **pool)])
+    assert "caught" not in text
+    assert text.partition("kept by tasks or Futures of the program\n")[2].splitlines() == [
+        "  4 x ValueError: 'answer' at reward.py:12, kept by asyncio tasks · rank 1",
+        "  3 x KeyError: 'answer' at reward.py:12, kept by Futures · rank 2",
+        "  1 x KeyError: 'answer' at reward.py:12, kept by its asyncio task · rank 0",
+    ]
+    both = shown(160, workers=[catches(0, 1, **task), catches(1, 20)])
+    assert both.index("caught by the program\n  20 x") < both.index(
+        "\n\nkept by tasks or Futures of the program\n  1 x"
+    )
+
+
 def test_stops_come_by_role_and_rank_whoever_stopped_first() -> None:
     stops = [stop(number, rank, since=NOW - rank) for number, rank in enumerate((10, 1, 9, 0))]
     lines = shown(220, stops=[*stops, stop(7, None, role="Driver")]).splitlines()

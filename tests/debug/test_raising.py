@@ -178,6 +178,29 @@ def test_the_list_has_the_most_frequent_first_and_what_is_being_handled() -> Non
     assert 0 <= listed[0]["ago"] <= time.time() - before + 1
 
 
+def test_where_it_was_caught_is_the_handlers_line(python: str) -> None:
+    """3.11 does not tell where a function went on: what cannot be known is the line from which it came."""
+    lines = enumerate((HERE / "programs/handles.py").read_text().splitlines(), 1)
+    marks = {mark.strip(): number for number, text in lines if "@" in text for mark in [text.partition("@")[2]]}
+    is_old = "3.11" in subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout
+    found = run(python, program="handles.py")
+    assert len(found) > 10
+    for name, caught in found.items():
+        line = marks.get(f"{name} 3.11", marks[name]) if is_old else marks[name]
+        assert caught == [[3, name, line]], name
+
+
+def test_those_of_one_handler_are_one(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("def f(row):\n  try:\n    one(row)\n    two(row)\n  except Exception:\n    pass\n")
+    caught, at = Caught(), Place("/job/score.py", 7, "score")
+    for line, times in ((3, 4), (4, 5)):
+        for _ in range(times):
+            caught.add(Flight("KeyError", "", at, Place(str(path), line, "f")))
+    [row] = caught.listed()
+    assert (row["count"], row["by"]["line"], row["how"]) == (9, 5, "any")
+
+
 def test_a_secret_in_a_message_is_hidden() -> None:
     caught = Caught()
     place = Place("/job/reward.py", 12, "score")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from devkit.debug import caught_view
 from devkit.debug.inworker.caught import LOOKED_AT, MOST_LISTED, Caught, Flight, Place
-from devkit.debug.inworker.swallowing import ANY, NAMED, UNKNOWN, handler
+from devkit.debug.inworker.swallowing import ANY, NAMED, NONE, UNKNOWN, handler
 from devkit.debug.rows import JobRow
 from devkit.logs import view
 from devkit.logs.collect import Left
@@ -94,12 +95,12 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_handler_that_names_what_it_catches_means_it(code: Path, mark: str, kind: str, how: str) -> None:
     line = next(at for at, text in enumerate(CODE.splitlines(), 1) if text.endswith(f"# @{mark}"))
-    assert handler(str(code), line, kind) == how
+    assert handler(str(code), line, kind).how == how
 
 
 def test_of_a_file_that_is_no_python_nothing_is_known(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("try:\n  f(\nexcept")
-    assert handler(str(tmp_path / "x.py"), 2, "KeyError") == handler("<string>", 2, "KeyError") == UNKNOWN
+    assert handler(str(tmp_path / "x.py"), 2, "KeyError") == handler("<string>", 2, "KeyError") == NONE
 
 
 def test_what_is_swallowed_is_listed_though_other_things_are_caught_more_often(code: Path) -> None:
@@ -142,10 +143,24 @@ def test_of_a_run_without_an_error_what_it_swallowed_is_told() -> None:
     assert (told["count"], told["at"], told["who"]) == (384, "/job/reward.py:30", ["Worker[0]", "Worker[1]"])
 
 
+def test_of_a_process_that_was_killed_it_is_at_least_what_it_told() -> None:
+    """One of several is enough: their sum may be more."""
+    killed = {**worker(0, one(16)), "partial": True}
+    for others, times in (((), 16), ((worker(1, one(184)),), 200)):
+        left = Left(WELL, (), (), (), caught=(killed, *others))
+        assert f"\n  at least {times} x TypeError" in view.page(left, first_error([]), "/job").plain
+
+
 def test_what_a_task_keeps_is_told_as_that() -> None:
-    left = Left(WELL, (), (), (), caught=(worker(0, one(12, how="kept", **TASK)),))
+    kept = one(12, how="kept", **TASK)
+    left = Left(WELL, (), (), (), caught=(worker(0, kept),))
     page = view.page(left, first_error([]), "/job").plain
-    assert "raised at reward.py:30 and kept by its asyncio task, not raised again (Worker rank 0)" in page
+    again = "where no await or call of result has raised it again"
+    assert f"raised at reward.py:30 and kept by asyncio tasks, {again} (Worker rank 0)" in page
+    assert "but tasks or Futures of the program kept these:\n" in page and "caught" not in page
+    both = Left(WELL, (), (), (), caught=(worker(0, kept, one(20)),))
+    page = view.page(both, first_error([]), "/job").plain
+    assert "but the program caught these itself, or tasks or Futures of it kept them:\n  20 x" in page
 
 
 def test_usual_control_flow_is_no_trouble() -> None:
@@ -172,9 +187,13 @@ def test_a_driver_that_ends_leaves_what_its_job_has_caught(tmp_path: Path) -> No
         dead = FakeAgent(hub, identity("w2", 1))
         dead.connection.send({**dead.report_of(), "caught": [one(84, **full)]})
         dead.connection.send({"type": "bye", "reason": "it has ended"})
+        ended = FakeAgent(hub, identity("w3", 2))
+        ended.connection.send({**ended.report_of(), "caught": [one(16, **full)]})
+        ended.connection.send({"type": "caught", "caught": [one(384, **full)]})
+        ended.connection.send({"type": "bye", "reason": "it has ended"})
         with hub.client() as client:
             end = time.monotonic() + stretched(10)
-            while len(client.call("caught", job_id="01")["workers"]) < 2 or len(client.call("ps")["workers"]) > 2:
+            while len(client.call("caught", job_id="01")["workers"]) < 3 or len(client.call("ps")["workers"]) > 2:
                 assert time.monotonic() < end
         driver.connection.send({"type": "leaving", "caught": [one(2, **full)], "counted": True})
         assert driver.settled.wait(stretched(20))
@@ -182,4 +201,39 @@ def test_a_driver_that_ends_leaves_what_its_job_has_caught(tmp_path: Path) -> No
     path = tmp_path / "devkit/caught-01.json"
     document = json.loads(path.read_text())
     assert document["counted"] and stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert sorted(each["caught"][0]["count"] for each in document["workers"]) == [2, 84, 300]
+    told = {each["worker_id"]: (each["caught"][0]["count"], each["partial"]) for each in document["workers"]}
+    assert told == {"d1": (2, False), "w1": (300, False), "w2": (84, True), "w3": (384, False)}
+
+
+def test_a_process_that_ends_with_its_driver_is_asked_before_that_has_found_out_the_rest(tmp_path: Path) -> None:
+    """An actor whose last handle was the driver's ends just then: it is asked at once, not when all else is known."""
+    full = {"seconds": 1.0, "ago": 0.0}
+    with running_hub(tmp_path / "devkit/crashes") as hub:
+        none = {"kept": {"documents": []}}  # crashes, of which a process that is gone may have left some
+        driver = FakeAgent(hub, {**identity("d1"), "role": "driver"}, none)
+        lost = FakeAgent(hub, identity("w1"))
+        ending = FakeAgent(hub, identity("w2", 1), {"caught": {"caught": [one(384, **full)]}, **none})
+        ending.connection.send({**ending.report_of(), "caught": [one(16, **full)]})
+        looks = count()
+
+        async def fate(worker_id: str, _node_id: str, _job_id: str) -> dict[str, Any] | None:
+            if not hub.hub.leaving.is_set() or next(looks) < LATE:
+                return None
+            ending.close()
+            return {"reason": "it has ended"}
+
+        hub.hub.surroundings.fate = fate  # type: ignore[method-assign]
+        lost.close()
+        with hub.client() as client:
+            end = time.monotonic() + stretched(10)
+            while not client.call("caught", job_id="01")["workers"] or all(
+                each["connected"] for each in client.call("ps")["workers"]
+            ):
+                assert time.monotonic() < end
+        driver.connection.send({"type": "leaving", "caught": [], "counted": True})
+        assert driver.settled.wait(stretched(20))
+    [told] = json.loads((tmp_path / "devkit/caught-01.json").read_text())["workers"]
+    assert (told["caught"][0]["count"], told["partial"]) == (384, False)
+
+
+LATE = 5  # looks for what became of a process, while a driver waits for that

@@ -45,6 +45,39 @@ def test_a_loop_that_comes_round_and_counts_the_same_is_a_livelock() -> None:
     assert verdict(job(1.0, "a", at=14), job(9.0, "b"), seconds=21.0).hang, "it came back to a line above"
 
 
+def scores(rank: int, count: int, **changes: Any) -> Document:
+    """A worker that swallows what its scoring raises, each time."""
+    at = {"file": TRAIN, "line": 26, "function": "score"}
+    row = {"kind": "ValueError", "text": "no", "at": at, "by": {**at, "line": 40}, "count": count, "how": "any"}
+    return process(facts(rank, 20, caught=[{**row, "seconds": 99.0, "ago": 0.1, **changes}]), rank)
+
+
+def test_what_is_swallowed_while_a_loop_goes_round_in_vain_may_be_why() -> None:
+    then, now = ([*job(cpu, task), scores(1, one), scores(2, 100)] for cpu, task, one in ((1, "a", 100), (9, "b", 164)))
+    found = verdict(then, now, seconds=21.0)
+    assert found.kind == "livelock" and found.sentence.endswith(
+        "; Worker rank 1 has caught the same error 64 times meanwhile, which may be why: "
+        "ValueError: no at /job/train.py:26 in score, caught at /job/train.py:40 in score"
+    ), found.sentence
+    assert "Worker rank 1 has caught ValueError: no 164 times" in " ".join(found.evidence), "in all"
+    both = verdict(then, [*job(9.0, "b"), scores(1, 164), scores(2, 140)], seconds=21.0)
+    assert "ranks 1,2 have caught the same error 104 times meanwhile, which may be why: " in both.sentence
+
+
+@pytest.mark.parametrize(
+    ("first", "now"),
+    [
+        (scores(1, 100), scores(1, 102)),  # hardly any
+        (scores(1, 100, how="named"), scores(1, 164, how="named")),  # a way of working
+        (scores(1, 100, kind="Empty"), scores(1, 164, kind="Empty")),
+        (process(facts(1, 20), 1), scores(1, 164)),  # since when is not known
+    ],
+)
+def test_what_is_meant_to_be_caught_is_not_why_a_loop_goes_round(first: Document, now: Document) -> None:
+    found = verdict([*job(1.0, "a"), first], [*job(9.0, "b"), now], seconds=21.0)
+    assert found.kind == "livelock" and "may be why" not in found.sentence
+
+
 @pytest.mark.parametrize(
     ("first", "now"),
     [

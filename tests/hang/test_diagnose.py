@@ -502,6 +502,16 @@ ENDED = {
         "; its background task Server.apply has failed, and nobody has awaited it: KeyError: 'a' "
         "at /job/train.py:50 in load",
     ),
+    "tasks": (
+        {"kind": "task", "name": "feed", "said": "E: a", "at": LOOP, "count": 4, "alike": False, "open": 0},
+        "; 4 of its background tasks, feed, have failed, no other of that name is under way, and nobody has awaited "
+        "them: one by E: a at /job/train.py:50 in load",
+    ),
+    "one of them": (
+        {"kind": "task", "name": "feed", "said": "E: a", "at": LOOP, "count": 1, "alike": True, "open": 3},
+        "; its background task feed has failed (3 others of that name are not done), and nobody has awaited it: E: a "
+        "at /job/train.py:50 in load",
+    ),
 }
 
 
@@ -710,6 +720,41 @@ def test_what_a_process_catches_again_and_again_is_why_the_others_wait() -> None
     ), found
     places = "at /job/train.py:12 in score, caught at /job/train.py:20 in score"
     assert found.evidence[0] == f"Worker rank 1 has caught KeyError: 'x' 20 times {places}"
+
+
+TASKS = {"file": "/v/lib/python3.12/asyncio/__init__.py", "line": 0, "function": "Task"}
+POOLS = {"file": "/v/lib/python3.12/concurrent/futures/thread.py", "line": 58, "function": "_WorkItem.run"}
+KEPT = {  # by whom, what is known of its tasks, how often; and what is said
+    "unheard": (TASKS, 1, 1, "once", "its asyncio task, which nobody has awaited"),
+    "all unheard": (TASKS, 4, 4, "4 times", "asyncio tasks, which nobody has awaited"),
+    "some heard": (TASKS, 1, 4, "4 times", "asyncio tasks: no await has raised it again"),
+    "gathered": (TASKS, 0, 1, "once", "its asyncio task: no await has raised it again"),
+    "future": (POOLS, 0, 1, "once", "its Future, whose result nobody has asked for"),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_what_no_handler_has_caught_is_said_to_be_kept(case: str) -> None:
+    by, unheard, count, times, keeper = KEPT[case]
+    at = {"file": TRAIN, "line": 12, "function": "feed"}
+    row = {"kind": "KeyError", "text": "'x'", "at": at, "by": by, "count": count, "seconds": 1.0, "ago": 60.0}
+    failed = {"kind": "task", "name": "feed", "said": "KeyError: 'x'", "at": at, "count": unheard}
+    known = {"caught": [{**row, "how": "kept"}], "ended": [failed] if unheard else []}
+    found = verdict([driver(), process(facts(1, 42, **known), 1)], patience=1.0)
+    place = "/job/train.py:12 in feed"
+    assert found.evidence[0] == f"Worker rank 1: KeyError: 'x' was raised {times} at {place} and is kept by {keeper}"
+    assert "caught" not in str(found)
+    again = {**row, "count": 9, "seconds": 9.0, "ago": 0.1}
+    found = verdict([driver(), process(facts(1, 42, caught=[again]), 1)], patience=1.0)
+    said = "no progress: Worker rank 1 raises the same error again and again, 9 times in 9.0 s: KeyError: 'x' at "
+    assert found.sentence.startswith(f"{said}{place}, kept by ") and "caught" not in str(found)
+
+
+def test_of_a_future_that_may_have_been_asked_nothing_more_is_said() -> None:
+    at = {"file": TRAIN, "line": 12, "function": "feed"}
+    row = {"kind": "KeyError", "text": "'x'", "at": at, "by": POOLS, "count": 1, "seconds": 0.0, "ago": 60.0}
+    found = verdict([driver(), process(facts(1, 42, caught=[row]), 1)], patience=1.0)
+    assert found.evidence[0].endswith("was raised once at /job/train.py:12 in feed and is kept by its Future")
 
 
 def test_what_is_caught_while_the_job_moves_is_evidence_and_no_news() -> None:

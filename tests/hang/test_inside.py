@@ -423,6 +423,24 @@ def test_a_task_that_failed_beside_others_that_are_awaited_with_it_is_not_unhear
     assert (task["kind"], task["said"]) == ("part", "ValueError: no text")
 
 
+def test_tasks_of_one_name_that_failed_at_one_line_are_counted() -> None:
+    async def loop(number: int) -> None:
+        await asyncio.sleep(60 if number == 3 else 0)
+        raise ValueError(f"prompt {number % 2}")
+
+    async def main() -> list[Document]:
+        tasks = [asyncio.create_task(loop(each)) for each in range(4)]
+        while sum(task.done() for task in tasks) < 3:  # an await of one of them would hear it
+            await asyncio.sleep(0)
+        found = ended.ended()
+        tasks[3].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return found
+
+    [task] = [each for each in asyncio.run(main()) if each["name"].endswith("loop")]
+    assert (task["kind"], task["count"], task["alike"], task["open"]) == ("task", 3, False, 1)
+
+
 def test_a_thread_that_has_ended_and_a_task_that_failed_unheard_are_told() -> None:
     done = threading.Thread(target=lambda: None, name="prefetch")
     fresh = threading.Thread(target=lambda: None, name="not begun")

@@ -152,6 +152,8 @@ class Agent:
         self._ended.clear()
         self._crashes = Crashes(self)
         self._reached.forget_hits()
+        if self._raising is not None:
+            self._raising.caught.forget()  # its parent tells of that
         self._published = None
         self._doing = None
         self._making = threading.RLock()
@@ -212,7 +214,12 @@ class Agent:
         return self.arming.state(name)
 
     def _leave(self) -> None:
-        """The process ends: why its last stops ended is told first, for it can't be asked later."""
+        """The process ends: how often it has caught what, and why its last stops ended, is told first, for it can't be
+        asked later.
+        """
+        if self.connection is not None and (caught := self.caught()):
+            with suppress(OSError):
+                self.connection.send({"type": "caught", "caught": caught})
         if self._ended and self.connection is not None:
             self._told.clear()
             self.wake()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from . import swallowing
 from .redaction import LONGEST_SECRET, scrub_start
 from .sources import is_users, source_of
+from .swallowing import Handler
 
 MOST_PLACES = 200  # of which a process keeps count
 MOST_LISTED = 5
@@ -48,6 +49,8 @@ class Flight(NamedTuple):
     text: str
     at: Place
     by: Place
+    bases: tuple[str, ...] = ()  # the names of its class and of those that it is derived from
+    entry: tuple[CodeType, int] | None = None  # the instruction at which the function went on that handles it
 
     @property
     def key(self) -> tuple[str, Place, Place]:
@@ -68,7 +71,8 @@ def flight(error: BaseException, trace: TracebackType | None) -> Flight | None:
     if isinstance(error, FLOW):
         return None
     passed = list(places(trace))
-    return Flight(type(error).__name__, _text(error), passed[-1], passed[0]) if passed else None
+    bases = tuple(each.__name__ for each in type(error).__mro__)
+    return Flight(type(error).__name__, _text(error), passed[-1], passed[0], bases) if passed else None
 
 
 def handled() -> dict[int, Document]:
@@ -145,17 +149,24 @@ def _text(error: BaseException) -> str:
 class _Row:
     def __init__(self, found: Flight, now: float) -> None:
         self.flight, self.count, self.first, self.last = found, 0, now, now
-        self._how: str | None = None
+        self._found: dict[int, Handler] = {}  # by the line at which the function went on
 
-    def how(self, count: int, *, follows: bool) -> str:
-        """As `swallowing` has it; nothing of what is rare, or of what somebody may have asked a Future for."""
-        kind, by = self.flight.kind, self.flight.by
-        is_kept = not is_users(by.file)
-        if count < LOOKED_AT or (is_kept and not follows and by.function != TASK):
-            return swallowing.UNKNOWN
-        if self._how is None:
-            self._how = swallowing.KEPT if is_kept else swallowing.handler(by.file, by.line, kind)
-        return self._how
+    def handler(self, count: int, *, follows: bool) -> Handler:
+        """Nothing is known of what is caught rarely, or of what somebody may have asked a Future for."""
+        found = self.flight
+        if not is_users(found.by.file):
+            return Handler(swallowing.KEPT if follows or found.by.function == TASK else swallowing.UNKNOWN, 0)
+        if count < LOOKED_AT:
+            return swallowing.NONE
+        entry = _line_of(*found.entry) if found.entry else 0
+        if entry not in self._found:
+            known = swallowing.handler(found.by.file, found.by.line, found.kind, found.bases, entry)
+            self._found[entry] = known
+        return self._found[entry]
+
+
+def _line_of(code: CodeType, offset: int) -> int:
+    return next((line for _, end, line in code.co_lines() if end > offset and line), 0)
 
 
 class Caught:
@@ -208,33 +219,59 @@ class Caught:
         if row is not None:
             row.count -= 1
 
+    def forget(self) -> None:
+        """What was caught so far is another process's."""
+        self._rows.clear()
+        self.kept.clear()
+
     def listed(self, handling: Iterable[Flight] = ()) -> list[Document]:
         """[{"kind", "text", "at", "by", "count", "seconds", "ago", "how"}], the most frequent first; then rarer that
         were caught by a handler of whatever comes.
 
-        `seconds` is from the first to the last time, `ago` from the last time to now; `how` is of `swallowing`.
+        `seconds` is from the first to the last time, `ago` from the last time to now; `how` is of `swallowing`; `by` is
+        the handler's line, where that is known, or else the line from which it came to the function that caught it.
         `handling`: what has just been caught, and is not counted yet.
         """
         now = time.time()
         more = Counter(each.key for each in handling)
         fresh = {each.key: _Row(each, now) for each in handling if each.key not in self._rows}
         every = [(row, row.count + more[key]) for key, row in {**fresh, **self._rows}.items()]
-        rows = sorted(((row, count) for row, count in every if count > 0), key=lambda each: -each[1])
-        told = [(row, count, row.how(count, follows=self.follows)) for row, count in rows]
-        swallowed = [each for each in told[MOST_LISTED:] if each[2] in (swallowing.ANY, swallowing.KEPT)]
+        told = _together([(row, count, row.handler(count, follows=self.follows)) for row, count in every if count > 0])
+        swallowed = [each for each in told[MOST_LISTED:] if each.how in (swallowing.ANY, swallowing.KEPT)]
         return [
             {
-                "kind": row.flight.kind,
-                "text": scrub_start(row.flight.text, TEXT),
-                "at": row.flight.at.to_json(),
-                "by": row.flight.by.to_json(),
-                "count": count,
-                "seconds": row.last - row.first,
-                "ago": max(0.0, now - row.last),
-                "how": how,
+                "kind": each.flight.kind,
+                "text": scrub_start(each.flight.text, TEXT),
+                "at": each.flight.at.to_json(),
+                "by": each.flight.by.to_json(),
+                "count": each.times,
+                "seconds": each.last - each.first,
+                "ago": max(0.0, now - each.last),
+                "how": each.how,
             }
-            for row, count, how in told[:MOST_LISTED] + swallowed[:MOST_LISTED]
+            for each in told[:MOST_LISTED] + swallowed[:MOST_LISTED]
         ]
+
+
+class _Told(NamedTuple):
+    flight: Flight  # the last
+    how: str
+    times: int
+    first: float
+    last: float
+
+
+def _together(rows: Iterable[tuple[_Row, int, Handler]]) -> list[_Told]:
+    """Those of one handler, from whichever line of its `try` they came, are one; the most frequent first."""
+    found: dict[tuple[str, Place, Place], _Told] = {}
+    for row, count, handler in rows:
+        flight = row.flight._replace(by=row.flight.by._replace(line=handler.line or row.flight.by.line))
+        new = _Told(flight, handler.how, count, row.first, row.last)
+        old = found.setdefault(flight.key, new)
+        if old is not new:
+            later, first = max(old, new, key=lambda each: each.last), min(old.first, new.first)
+            found[flight.key] = later._replace(how=old.how or new.how, times=old.times + count, first=first)
+    return sorted(found.values(), key=lambda each: -each.times)
 
 
 __all__ = ["FLOW", "Caught", "Flight", "Place", "flight", "handled", "is_again", "places"]

@@ -65,7 +65,7 @@ class CaughtRecord(TypedDict):
     kind: str  # the exception's type
     text: str  # its message, the last time; empty: it has none that is plain text
     at: StackFrame  # the line that raised it
-    by: StackFrame  # the line, in the function that caught it, from which it came
+    by: StackFrame  # the handler's line, if that is known; else the line, in the function that caught it, it came from
     count: int
     seconds: float  # from the first to the last time
     ago: float  # from the last time to the report

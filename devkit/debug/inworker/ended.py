@@ -7,6 +7,7 @@ awaits appears when the task is collected, and a thread that returns leaves no w
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
@@ -32,7 +33,9 @@ def note(thread: Any, error: BaseException) -> None:
 def ended() -> list[Document]:
     """[{"kind", "name", "said", "at"}]: what it raised and where, if it did.
 
-    "thread"; "task"; or "part", a task whose error `asyncio.gather` or `wait` keeps until others are done.
+    "thread"; "task"; or "part", a task whose error `asyncio.gather` or `wait` keeps until others are done. Of tasks of
+    one name that failed at one line there is one, with their "count", whether they are "alike" in what they raised, and
+    how many of that name are "open".
     """
     return [*list(_tasks())[:MOST], *list(_threads())[:MOST]]
 
@@ -47,13 +50,24 @@ def _threads() -> Iterator[Document]:
 def _tasks() -> Iterator[Document]:
     tasks = sys.modules.get("asyncio.tasks")
     kept = _kept_by_others()
-    for each in {id(task): task for name in _TASKS for task in _copy(getattr(tasks, name, ()))}.values():
+    every = {id(task): task for name in _TASKS for task in _copy(getattr(tasks, name, ()))}
+    found: dict[tuple[str, str, int], Document] = {}
+    for each in every.values():
         # `exception()` would take it for heard.
         raised = getattr(each, "_exception", None) if getattr(each, "_log_traceback", False) and each.done() else None
         at = _place(raised.__traceback__) if raised is not None else None
         if raised is not None and at is not None:
-            name = getattr(each.get_coro(), "__qualname__", each.get_name())
-            yield {"kind": "part" if id(each) in kept else "task", "name": str(name), "said": _said(raised), "at": at}
+            kind, name, said = "part" if id(each) in kept else "task", _name(each), _said(raised)
+            new = {"kind": kind, "name": name, "said": said, "at": at, "count": 0, "alike": True}
+            same = found.setdefault((kind, name, at["line"]), new)
+            same["count"] += 1
+            same["alike"] &= same["said"] == said
+    unfinished = Counter(_name(each) for each in every.values() if not each.done()) if found else Counter[str]()
+    return iter([{**each, "open": unfinished[each["name"]]} for each in found.values()])
+
+
+def _name(task: Any) -> str:
+    return str(getattr(task.get_coro(), "__qualname__", task.get_name()))
 
 
 def _kept_by_others() -> frozenset[int]:

@@ -202,6 +202,8 @@ class Hub:
             self.doing[link.worker_id] = document
         elif kind == "crash":
             self.keep_crash(document["document"])
+        elif kind == "caught":  # the last that it says
+            self.update(table.counted(self.table, link.worker_id, document["caught"]))
         elif kind == "leaving":
             self._spawn(hub_after.settle(self, link, document))
         elif kind == "bye":

@@ -317,12 +317,14 @@ async def settle(hub: Hub, link: Link, last: Document) -> None:
         return
     hub.leaving.set()
     job_id = leaves.identity["job_id"]
+    asked = asyncio.create_task(hub_caught.ask(hub, job_id, link.worker_id, last))
     while time.monotonic() < until and (missing(hub, job_id) or unexplained(hub, job_id) or hub.explaining):
         await asyncio.sleep(0.05)
     for worker_id in missing(hub, job_id) if unexplained(hub, job_id) else ():
         identity = hub.table.workers[worker_id].identity
         await keep_death(hub, identity, {"reason": NO_WORD_YET}, hub.doing.get(worker_id))
-    await hub_caught.keep(hub, job_id, link.worker_id, last)
+    await asked
+    hub_caught.keep(hub, job_id, last)
     link.write({"type": "settled"})
 
 

@@ -80,13 +80,13 @@ class Monitored:
             self._caught.take_back(before)  # the handler raises it by its name, or something else in its place
         self._raised(frame, error, error.__traceback__)
 
-    def _at_handled(self, _code: CodeType, _offset: int, error: BaseException) -> None:
+    def _at_handled(self, code: CodeType, offset: int, error: BaseException) -> None:
         frame = sys._getframe(1)
         if self._is_mine(frame) and (found := flight(error, error.__traceback__)) is not None:
             if len(self._handled) >= MOST:
                 self._handled.clear()
             self._handled[id(frame)] = found
-            self._caught.add(found)
+            self._caught.add(found._replace(entry=(code, offset)))
 
     def _at_reraise(self, _code: CodeType, _offset: int, error: BaseException) -> None:
         frame = sys._getframe(1)

@@ -35,6 +35,7 @@ class Worker:
     armed: Mapping[str, Document] = field(default_factory=dict)  # breakpoint -> {"places", "note", "hits"}
     connected: bool = True
     caught: tuple[Document, ...] = ()  # exceptions that the program has caught, where they are counted
+    is_whole: bool = False  # whether it has told of `caught` at its end, or its job's; else more may have come since
     ended: frozenset[str] | None = None  # stops of which its last report said that they had ended; None: there was none
 
 
@@ -106,7 +107,7 @@ def reported(table: Table, worker_id: str, report: Document, now: float) -> Tabl
     over = tuple(Ended(stop, whys.get(stop["id"], "continued"), now) for stop in (*standing, *_unseen(before, report)))
     caught = tuple(report.get("caught", ()))
     worker = Worker(report["identity"], tuple(report["stops"]), report["armed"], caught=caught, ended=frozenset(whys))
-    newer = _with_worker(table, worker_id, worker)
+    newer = _with_worker(table, worker_id, replace(worker, is_whole=before.is_whole))
     open_still = table.resumed - {end.stop["id"] for end in over}
     return replace(newer, ended=(*table.ended, *over)[-ENDED_KEPT:], resumed=open_still)
 
@@ -140,7 +141,7 @@ def left(table: Table, worker_id: str, reason: str, now: float) -> Table:
         hits[name] = hits.get(name, 0) + int(state.get("hits", 0))
     over = tuple(Ended(stop, "continued" if stop["id"] in table.resumed else reason, now) for stop in worker.stops)
     rest = {name: other for name, other in table.workers.items() if name != worker_id}
-    mine = {"caught": list(worker.caught)} if worker.caught else {}
+    mine = _caught(worker) if worker.caught else {}
     gone = (*table.left, {"identity": worker.identity, "reason": reason, "time": now, **mine})[-LEFT_KEPT:]
     return replace(table, workers=rest, hits=hits, ended=(*table.ended, *over)[-ENDED_KEPT:], left=gone)
 
@@ -243,16 +244,26 @@ def _note(notes: list[str], meant: list[Worker], there: list[Worker]) -> str:
 
 
 def caught(table: Table, job_id: str) -> list[Document]:
-    """The processes of a job that have caught something, those that are gone too, each with what it has "caught"."""
-    gone = [{**each["identity"], "caught": each["caught"]} for each in table.left if each.get("caught")]
-    there = [{**each.identity, "caught": list(each.caught)} for each in table.workers.values() if each.caught]
-    return [each for each in (*gone, *there) if each["job_id"] == job_id]
+    """The processes of a job that have caught something, those that are gone too, each with what it has "caught".
+
+    "partial": a process has told that before its end, and may have caught more since.
+    """
+    gone = [each for each in table.left if each.get("caught")]
+    told = [{**each["identity"], "caught": each["caught"], "partial": each["partial"]} for each in gone]
+    there = [{**each.identity, **_caught(each)} for each in table.workers.values() if each.caught]
+    return [each for each in (*told, *there) if each["job_id"] == job_id]
+
+
+def _caught(worker: Worker) -> Document:
+    return {"caught": list(worker.caught), "partial": not worker.is_whole}
 
 
 def counted(table: Table, worker_id: str, caught: Iterable[Document]) -> Table:
-    """What a worker has caught up to now."""
+    """All that a worker has caught: it, or its job, ends."""
     worker = table.workers.get(worker_id)
-    return table if worker is None else _with_worker(table, worker_id, replace(worker, caught=tuple(caught)))
+    if worker is None:
+        return table
+    return _with_worker(table, worker_id, replace(worker, caught=tuple(caught), is_whole=True))
 
 
 def ps(table: Table) -> PsDocument:

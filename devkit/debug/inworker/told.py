@@ -102,6 +102,7 @@ _CHECKS: dict[str, Callable[[Document], None]] = {
     "reply": _reply,
     "doing": _doing,
     "bye": _bye,
+    "caught": lambda document: _list(document["caught"], _caught),
 }
 
 

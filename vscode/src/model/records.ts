@@ -49,7 +49,7 @@ export interface CaughtRecord {
   readonly text: string;
   /** the line that raised it */
   readonly at: StackFrame;
-  /** the line, in the function that caught it, from which it came */
+  /** the handler's line, if that is known; else the line, in the function that caught it, it came from */
   readonly by: StackFrame;
   readonly count: number;
   /** from the first to the last time */
