@@ -23,6 +23,7 @@ from devkit.hang.facts import (
     InnerWait,
     LockWait,
     Lookup,
+    Model,
     Poll,
     ProcessFacts,
     Sample,
@@ -83,6 +84,7 @@ def read_process(document: Document) -> ProcessFacts:
         standing=tuple(map(_standing, known.get("statements") or ())),
         turning=tuple(map(_turn, known.get("turning") or ())),
         keeps=_values(facts.get("keeps") or {}),
+        models=tuple(map(_model, (facts.get("models") or {}).values())),
         wrote=tuple(map(str, facts.get("wrote") or ())),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
         running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
@@ -271,6 +273,14 @@ def _values(document: Document) -> Values:
 def _lookup(document: Document) -> Lookup:
     name, namespace = str(document["name"]), str(document["namespace"])
     return Lookup(name, namespace, int(document["count"]), float(document["seconds"]), frame(document["at"]))
+
+
+def _model(document: Document) -> Model:
+    return Model(
+        str(document["class"]),
+        {str(kind): int(count) for kind, count in document["parameters"].items()},
+        dict(_values(document["tied"])),
+    )
 
 
 def _ended(document: Document) -> Ended:

@@ -164,6 +164,15 @@ class Lookup:
 
 
 @dataclass(frozen=True)
+class Model:
+    """A torch module that an actor keeps."""
+
+    kind: str  # its class
+    parameters: Mapping[str, int]  # {"layers.*.weight [16, 16]": how many}, as `named_parameters` gives them
+    tied: Mapping[str, str]  # {"lm_head.weight": "embed.weight"}
+
+
+@dataclass(frozen=True)
 class Ended:
     """A thread of a process that has ended, or an asyncio task that has failed and that nobody awaits, or not yet."""
 
@@ -259,6 +268,7 @@ class ProcessFacts:
     standing: tuple[Standing, ...] = ()
     turning: tuple[Turn, ...] = ()
     keeps: Values = ()  # the attributes of its actor
+    models: tuple[Model, ...] = ()  # among them
     wrote: tuple[str, ...] = ()  # the last lines of its outputs
     coroutines: int = 0  # asyncio tasks of the program that wait for something
     running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call
