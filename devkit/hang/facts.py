@@ -218,6 +218,7 @@ class NamedActor:
     class_name: str
     state: str
     job_id: str
+    why: str = ""  # it has ended
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from devkit.debug import caught_view
-from devkit.debug.inworker.caught import LOOKED_AT, MOST_LISTED, Caught, Flight, Place
+from devkit.debug.inworker.caught import LOOKED_AT, MOST_LISTED, Caught, Flight, Place, flight
 from devkit.debug.inworker.swallowing import ANY, NAMED, UNKNOWN, handler
 from devkit.debug.rows import JobRow
 from devkit.logs import view
@@ -183,3 +183,12 @@ def test_a_driver_that_ends_leaves_what_its_job_has_caught(tmp_path: Path) -> No
     document = json.loads(path.read_text())
     assert document["counted"] and stat.S_IMODE(path.stat().st_mode) == 0o600
     assert sorted(each["caught"][0]["count"] for each in document["workers"]) == [2, 84, 300]
+
+
+def test_an_actor_that_is_not_found_is_told_without_rays_guesses() -> None:
+    message = "Failed to look up actor with name 'store'. This could because 1. You are trying to look up a named actor"
+    try:
+        raise ValueError(f"{message} you didn't create. 2. The named actor died. 3. ...")
+    except ValueError as error:
+        found = flight(error, error.__traceback__)
+    assert found is not None and found.text == "Failed to look up actor with name 'store'"
