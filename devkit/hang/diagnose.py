@@ -320,7 +320,7 @@ def _standing(case: Case) -> Verdict:
     whom = "them" if len(alike) > 1 else words.name(first) if line.hops or why or called else "it"
     tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited, whom)
     culprit = words.culprit((not line.closed and line.last) or first)
-    return Verdict(kind, f"no progress: {cause}{text}{why}{tail}", culprit, None, evidence, decided)
+    return Verdict(kind, f"no progress: {cause}{text}{why}{tail}", culprit, None, evidence, decided, line.threads)
 
 
 def _at_rest(case: Case, leaves: Sequence[State]) -> Verdict:

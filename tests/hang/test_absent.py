@@ -69,8 +69,8 @@ def test_one_of_those_that_call_a_coordinator() -> None:
     idle = actor("d", role="Train")
     text = waiting("a threading.Condition to be notified", idle)
     assert text.startswith(
-        f"no progress: Train pid 3100 {RAISED} 32 s ago, and has been idle since: it may be one that the others wait for; "
-        "Coordinator pid 3099 waits for a threading.Condition to be notified"
+        f"no progress: Train pid 3100 {RAISED} 32 s ago, and has been idle since: it may be one that the others wait "
+        "for; Coordinator pid 3099 waits for a threading.Condition to be notified"
     ), text
     assert "another Train raised" in waiting("a threading.Barrier for 3, at which 2 have arrived")
     assert "raised" not in waiting("an item from a queue.Queue that is empty", idle)
