@@ -23,12 +23,12 @@ from devkit.hang.facts import (
     InnerWait,
     LockWait,
     Lookup,
-    Model,
     Poll,
     ProcessFacts,
     Sample,
     ThreadFacts,
 )
+from devkit.hang.model_facts import Model
 from devkit.hang.standing import Asking, Endless, Ends, EndsAt, Handled, Line, PassedOver, Standing, Turn, Values
 
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
@@ -91,6 +91,7 @@ def read_process(document: Document) -> ProcessFacts:
         actor_id=str(facts.get("actor_id") or ""),
         concurrency=int(facts.get("concurrency") or 0),
         grouped=bool(facts.get("grouped")),
+        method_groups=dict(_values(facts.get("method_groups") or {})),
         stopped=bool(facts.get("stops")),
         parent=int(who.get("parent") or 0),
         orphaned=bool(facts.get("orphaned")),

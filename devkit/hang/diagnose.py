@@ -309,7 +309,7 @@ def _standing(case: Case) -> Verdict:
         text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line.of(alike, first)}"
     else:
         called = enders.said(case, first)
-        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}{called}"
+        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first, clear=enders.are_queued(case, first))}{called}"
     cause = reasons.cause(first) if first.doing == "wait" else ""
     callers = [state for state in at_work if awaited.get(state.facts.id, ("", ""))[1] == first.facts.id]
     failed = absent.of_standing(case, first, callers) if not cause else None

@@ -13,6 +13,7 @@ from devkit.debug.naming import Who
 from devkit.debug.object_stores import Stores
 from devkit.debug.stack_groups import MAIN, Frame, Process, task_role
 from devkit.hang.conversing import EngineWait, EnvironmentWait, Search
+from devkit.hang.model_facts import Model
 from devkit.hang.standing import Standing, Turn, Values
 
 Document = Mapping[str, Any]
@@ -164,15 +165,6 @@ class Lookup:
 
 
 @dataclass(frozen=True)
-class Model:
-    """A torch module that an actor keeps."""
-
-    kind: str  # its class
-    parameters: Mapping[str, int]  # {"layers.*.weight [16, 16]": how many}, as `named_parameters` gives them
-    tied: Mapping[str, str]  # {"lm_head.weight": "embed.weight"}
-
-
-@dataclass(frozen=True)
 class Ended:
     """A thread of a process that has ended, or an asyncio task that has failed and that nobody awaits, or not yet."""
 
@@ -276,6 +268,7 @@ class ProcessFacts:
     actor_id: str = ""  # empty: it is no actor
     concurrency: int = 0  # how many calls its actor takes at once; 0: not known
     grouped: bool = False  # calls of some of its methods take slots of their own
+    method_groups: Mapping[str, str] = field(default_factory=dict)  # the concurrency groups of those, by their names
     stopped: bool = False  # by a debugger
     parent: int = 0  # pid of the process of the job that it descends from; 0: of none
     orphaned: bool = False  # who started it, a shell for one, has ended

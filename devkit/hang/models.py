@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from devkit.hang import words
-from devkit.hang.facts import Model
+from devkit.hang.model_facts import Model
 from devkit.hang.states import State
 
 SHOWN = 3  # parameters
