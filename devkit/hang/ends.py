@@ -160,8 +160,8 @@ def _hop(case: Case, state: State) -> Hop | None:
         owner = _owner(case, state, found["remote"])
         if owner is None:
             return None
-        thread, does = _serves(case, owner, found["remote"], state)
-        return Hop(owner, f"{found['remote']} is {{}}'s", does=does, thread=thread)
+        server, does = _serves(case, owner, found["remote"], state)
+        return Hop(owner, f"{found['remote']} is {{}}'s", does=does, thread=server)
     thread = state.facts.thread
     if thread is not None and thread.call in _LOCKS:
         holder = _only([each for each in _neighbours(case, state) if thread.target in each.facts.files])
