@@ -33,6 +33,7 @@ def differences(states: Sequence[State]) -> Iterator[str]:
 
 def _between(one: _Known, other: _Known) -> Iterator[str]:
     kinds = dict.fromkeys([*one[0].parameters, *other[0].parameters])
+    shapes = [_shapes(model) for model, _ in (one, other)]
     beside = [*one[1], *other[1]]
     whose = [f"that of {words.named(states, beside)}" for _, states in (one, other)]
     for each in kinds:
@@ -43,9 +44,23 @@ def _between(one: _Known, other: _Known) -> Iterator[str]:
             yield f"{each} {counts[0]} x in {whose[0]}, {counts[1]} x in {whose[1]}"
             continue
         there = 0 if counts[0] else 1
-        first = (one, other)[1 - there][0].tied.get(each.partition(" ")[0])
+        name = each.partition(" ")[0]
+        both = [known.get(name, []) for known in shapes]
+        if all(len(known) == 1 for known in both):
+            if there == 0:  # and not once more for the other one's
+                yield f"{name} is {both[0][0]} in {whose[0]}, {both[1][0]} in {whose[1]}"
+            continue
+        first = (one, other)[1 - there][0].tied.get(name)
         tied = f", where that is {first}" if first else ""
         yield f"{each} is in {whose[there]}, and no parameter of its own in {whose[1 - there]}{tied}"
+
+
+def _shapes(model: Model) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in model.parameters:
+        name, _, shape = each.partition(" ")
+        found.setdefault(name, []).append(shape)
+    return found
 
 
 __all__ = ["differences"]

@@ -128,3 +128,15 @@ def test_the_models_among_an_actors_attributes() -> None:
     assert modules.of_attributes(Actor(), 4) == {
         "model": {"class": "Linear", "parameters": {"weight [2, 1]": 1, "bias [2]": 1}, "tied": {}}
     }
+
+
+def test_what_fsdp_makes_of_a_module() -> None:
+    class FSDPModule:
+        pass
+
+    FSDPModule.__qualname__ = "FSDPModule"
+    sharded, flat = nn.Linear(1, 2), nn.Linear(1, 2)
+    sharded.__class__ = type("FSDPLinear", (FSDPModule, nn.Linear), {})
+    assert str(modules.text(sharded)).startswith("Linear of 2 parameters: ")
+    flat._parameters = {"_flat_param": nn.Parameter(torch.zeros(4))}
+    assert modules.text(flat) == "Linear of 1 parameter: _flat_param [4]" and modules.consists_of(flat) is None

@@ -411,3 +411,7 @@ def test_models_that_differ_are_compared() -> None:
     more["model"]["parameters"][layers] = 3
     assert job(less, more)[-1] == (f"TinyLM: {layers} 1 x in that of Trainer rank 0, 3 x in that of Engine ranks 1,2")
     assert "TinyLM:" not in job(less, less)[-1]
+    part = model("embed.weight [32, 16]", layers)
+    assert job(less, part)[-1] == (
+        "TinyLM: embed.weight is [64, 16] in that of Trainer rank 0, [32, 16] in that of Engine ranks 1,2"
+    )

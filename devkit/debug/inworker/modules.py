@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 
 from .insides import attributes, type_name
 
-MOST = 4000  # parameters that are counted
+MOST = 2000  # parameters that are counted
 KINDS = 60  # different ones that are passed on
 FIRST, LAST = 2, 1  # that are shown
 TIES = 2
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # of a layer
 # Where a wrapper of torch's keeps the module that it wraps.
 _WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+_FLAT = "_flat_param"
 _INNER = re.compile(r"(?<![^.])_(?:orig_mod|fsdp_wrapped_module|checkpoint_wrapped_module)\.")
 
 Document = dict[str, Any]
@@ -56,15 +57,16 @@ def text(value: Any) -> str | None:
 
 def consists_of(value: Any) -> Document | None:
     """{"class", "parameters": {"layers.*.weight [16, 16]": how many}, "tied": {name: the first name}}; None for what is
-    no such module, and for one of which not all could be told.
+    no such module, and for one of which not all could be told, as where FSDP has made one of many.
     """
     known = _parameters(inner := _unwrapped(value)) if is_module(value) else None
     if known is None:
         return None
     kinds = Counter(_plain(*each) for each in known.named)
-    if known.more or len(kinds) > KINDS or len(known.tied) > KINDS:
+    is_flat = any(name.rpartition(".")[2] == _FLAT for name, _ in known.named)
+    if known.more or is_flat or len(kinds) > KINDS or len(known.tied) > KINDS:
         return None
-    return {"class": type_name(type(inner)), "parameters": dict(kinds), "tied": known.tied}
+    return {"class": type_name(_class(inner)), "parameters": dict(kinds), "tied": known.tied}
 
 
 def is_module(value: Any) -> bool:
@@ -91,13 +93,19 @@ def _wrapped(value: Any) -> Any:
     return only if only is not None and is_module(only) else None
 
 
+def _class(value: Any) -> type:
+    """Without what `fully_shard` makes of it."""
+    bases = type(value).__bases__
+    return bases[1] if len(bases) == 2 and type_name(bases[0]) == "FSDPModule" else type(value)
+
+
 def _is_torchs(value: Any) -> bool:
-    return str(type(value).__module__).partition(".")[0] == "torch"
+    return str(_class(value).__module__).partition(".")[0] == "torch"
 
 
 def _title(value: Any) -> str:
     inner = _wrapped(value)
-    return type_name(type(value)) + (f"({_title(inner)})" if inner is not None else "")
+    return type_name(_class(value)) + (f"({_title(inner)})" if inner is not None else "")
 
 
 def _parameters(module: Any) -> _Parameters:
