@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from devkit.debug.stack_groups import CHILDS_ID
 from devkit.hang import words
 from devkit.hang.case import Case
 from devkit.hang.facts import CrashFacts
@@ -87,6 +88,7 @@ def _failed(case: Case, roles: Collection[str], there: Sequence[State]) -> Itera
             crash.role not in roles
             or crash.root is not None
             or crash.kind == "driver"
+            or CHILDS_ID.fullmatch(crash.worker_id)  # of one of those
             or crash.worker_id in here | seen
         ):
             continue

@@ -31,7 +31,13 @@ def test_one_of_the_class_that_is_gone_may_be_missing_in_a_meeting() -> None:
     ), found.sentence
     assert "only 2 have arrived" in found.sentence and found.evidence[0].startswith("crash c1: ")
     assert sum("crash c1" in line for line in found.evidence) == 1
-    for other in ({"role": "Judge"}, {"root": "c0"}, {"kind": "driver"}, {"worker_id": "Engine-1"}):
+    for other in (
+        {"role": "Judge"},
+        {"root": "c0"},
+        {"kind": "driver"},
+        {"worker_id": "Engine-1"},
+        {"worker_id": "0a-17"},
+    ):
         assert RAISED not in verdict(there, patience=1.0, crashes=[replace(CRASH, **other)]).sentence
 
 
