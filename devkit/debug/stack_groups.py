@@ -94,18 +94,23 @@ def without_classes(stack: Stack) -> Stack:
 
 
 def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
-    """A process as the hub has it. `place`: where the thread or the task stands that it is about, if that is known."""
+    """A process as the hub has it. `place`: where the thread or the task stands that it is about, if that is known.
+
+    A thread that the document has as `named` is shown, be it in libraries alone.
+    """
     threads = document.get("threads") or ()
     named = [(_unique(str(thread["name"]), number), thread) for number, thread in enumerate(threads)]
     stacks = [(name, _frames(thread["frames"])) for name, thread in named]
     telling = {name: trim(stack) for name, stack in stacks if has_own(stack)}
+    wanted = {name for name, thread in named if document.get("named") and thread["name"] == document["named"]}
+    telling |= {name: trim(stack) for name, stack in stacks if name in wanted}
     stopped = [name for name, thread in named if thread.get("stopped")]
     parked = [name for name in stopped if name in telling] or stopped[:1]  # one of libraries' frames is stopped, too
     there = [name for name, stack in telling.items() if place is not None and _place(stack) == place]
     holding = [name for name, thread in named if thread.get("gil") and name in telling]  # the others can't go on
     order = sorted(telling, key=lambda name: _rank(name, only_a_loop=_only_runs_a_loop(dict(stacks)[name])))
     chosen = next(iter([*parked, *there, *holding, *order]), "")
-    idle = [name for name, stack in stacks if not has_own(stack)]
+    idle = [name for name, stack in stacks if not has_own(stack) and name not in wanted]
     return Process(
         who=Who(role_of(document), document.get("rank"), f"pid {document['pid']}"),
         node_ip=str(document.get("node_ip") or ""),
@@ -262,10 +267,14 @@ def fold(stack: Sequence[Frame]) -> list[Line]:
     >>> tracing = Frame("/v/lib/python3.11/site-packages/ray/util/tracing/tracing_helper.py", 487, "_resume_span")
     >>> [line.frame.function for line in fold((stack[2], tracing, Frame("/job/train.py", 9, "fit")))]
     ['step', 'fit']
+    >>> serves = Frame("/usr/lib/python3.11/socketserver.py", 235, "serve_forever")
+    >>> [line.frame.function for line in fold((Frame("/usr/lib/python3.11/socket.py", 707, "readinto"), serves))]
+    ['readinto', 'serve_forever']
     """
     lines: list[Line] = []
     telling = [frame for frame in stack if not WRAPPERS.search(frame.file)] or stack
-    for library, run in groupby(telling, key=lambda frame: is_library(frame.file)):
+    alone = all(is_library(frame.file) for frame in telling)  # then what it is in tells, file by file
+    for (library, _), run in groupby(telling, key=lambda frame: (is_library(frame.file), frame.file if alone else "")):
         frames = list(run)
         lines += [Line(frames[-1], True, len(frames) - 1)] if library else [Line(frame, False) for frame in frames]
     return lines

@@ -28,6 +28,7 @@ from devkit.hang.facts import (
     Sample,
     ThreadFacts,
 )
+from devkit.hang.model_facts import Model
 from devkit.hang.standing import Asking, Endless, Ends, EndsAt, Handled, Line, PassedOver, Standing, Turn, Values
 
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
@@ -83,12 +84,14 @@ def read_process(document: Document) -> ProcessFacts:
         standing=tuple(map(_standing, known.get("statements") or ())),
         turning=tuple(map(_turn, known.get("turning") or ())),
         keeps=_values(facts.get("keeps") or {}),
+        models=tuple(map(_model, (facts.get("models") or {}).values())),
         wrote=tuple(map(str, facts.get("wrote") or ())),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
         running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
         actor_id=str(facts.get("actor_id") or ""),
         concurrency=int(facts.get("concurrency") or 0),
         grouped=bool(facts.get("grouped")),
+        method_groups=dict(_values(facts.get("method_groups") or {})),
         stopped=bool(facts.get("stops")),
         parent=int(who.get("parent") or 0),
         orphaned=bool(facts.get("orphaned")),
@@ -271,6 +274,14 @@ def _values(document: Document) -> Values:
 def _lookup(document: Document) -> Lookup:
     name, namespace = str(document["name"]), str(document["namespace"])
     return Lookup(name, namespace, int(document["count"]), float(document["seconds"]), frame(document["at"]))
+
+
+def _model(document: Document) -> Model:
+    return Model(
+        str(document["class"]),
+        {str(kind): int(count) for kind, count in document["parameters"].items()},
+        dict(_values(document["tied"])),
+    )
 
 
 def _ended(document: Document) -> Ended:

@@ -286,7 +286,8 @@ def recorded(state: State) -> bool:
 
 def of_peers(case: Case, peers: Sequence[State], op: str, since: str) -> Verdict:
     """Of the first of them, with those who are missing for the same reason."""
-    first = words.first(peers)
+    failed = [each for each in peers if _of_peer(case, each, op, since).kind in ("dead", "raised")]
+    first = words.first(failed or peers)
     found = _of_peer(case, first, op, since)
     alike = (each for each in peers if each is not first and _of_peer(case, each, op, since).kind == found.kind)
     return replace(found, sentence=found.sentence + words.likewise([words.culprit(each) for each in (first, *alike)]))

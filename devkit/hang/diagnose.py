@@ -13,6 +13,7 @@ from dataclasses import replace
 from devkit.debug import object_stores
 from devkit.debug.inworker.identity import DRIVER
 from devkit.hang import (
+    absent,
     aside,
     asking,
     behind,
@@ -39,14 +40,13 @@ from devkit.hang import (
     words,
 )
 from devkit.hang.case import NOTHING, PATIENCE, Case, Seen
-from devkit.hang.facts import CrashFacts, Sample
+from devkit.hang.facts import Sample
 from devkit.hang.records import Kind, Verdict
 from devkit.hang.standing import Standing
 from devkit.hang.states import State, computing
 
 MOST_TOLD = 2  # who waits for something else than who is blamed
 MOST_WORKING = 3  # processes at work, in the evidence
-CRASHES_SHOWN = 3
 
 
 def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen = NOTHING) -> Verdict:
@@ -78,7 +78,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen 
     found = next(verdict for look in looks if (verdict := look(case)) is not None)
     explained = families.explain(found, case) if "its child" not in found.sentence else found
     explained = environments.explain(unheard.explain(repeats.explain(explained, case), case), case)
-    return _with_crashes(_with_words(_with_stores(explained, first, now), case), case)
+    return absent.with_crashes(_with_words(_with_stores(explained, first, now), case), case)
 
 
 def _with_words(found: Verdict, case: Case) -> Verdict:
@@ -102,22 +102,6 @@ def _with_stores(found: Verdict, first: Sample, now: Sample) -> Verdict:
     spills = found.kind == "moves" and object_stores.is_spilling(first.stores, now.stores)
     sentence = f"{found.sentence}, but it is slow: {lines[0]}" if spills else found.sentence
     return replace(found, sentence=sentence, evidence=(*found.evidence, *lines))
-
-
-def _with_crashes(found: Verdict, case: Case) -> Verdict:
-    """Of a hang, what has failed before: Ray is silent about an error that nobody asks for while others wait."""
-    if not found.hang:
-        return found
-    told = " ".join((found.sentence, *found.evidence))
-    own = [each for each in case.now.crashes if each.root is None and each.kind != "driver" and each.said not in told]
-    newest = {(each.role, each.said, each.at): each for each in sorted(own, key=lambda each: each.time)}
-    lines = [_before(each, case.now.time) for each in list(newest.values())[-CRASHES_SHOWN:]]
-    return replace(found, evidence=(*found.evidence, *lines))
-
-
-def _before(found: CrashFacts, now: float) -> str:
-    who = words.of_role(found.role, found.rank) if found.rank is not None else found.role
-    return f"{words.span(max(0.0, now - found.time))} ago in {who}: {words.crash(found)}"
 
 
 def _paused(case: Case) -> Verdict | None:
@@ -325,13 +309,18 @@ def _standing(case: Case) -> Verdict:
         text = f"{words.they(alike, 'waits', 'wait')} {words.io(first)}{words.at(first)}{line.of(alike, first)}"
     else:
         called = enders.said(case, first)
-        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first)}{called}"
+        text = f"{words.do(alike)}{words.at(first)}{reasons.why(first, clear=enders.are_queued(case, first))}{called}"
     cause = reasons.cause(first) if first.doing == "wait" else ""
+    callers = [state for state in at_work if awaited.get(state.facts.id, ("", ""))[1] == first.facts.id]
+    failed = absent.of_standing(case, first, callers) if not cause else None
+    if failed is not None:
+        cause = f"{failed.raised(case.now.time)}: it may be one that the others wait for; "
+        evidence = (words.crash(failed.crash), *evidence)
     why = reasons.ended(first) if first.doing in ("wait", "sleep", "io") and not cause else ""
     whom = "them" if len(alike) > 1 else words.name(first) if line.hops or why or called else "it"
     tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited, whom)
     culprit = words.culprit((not line.closed and line.last) or first)
-    return Verdict(kind, f"no progress: {cause}{text}{why}{tail}", culprit, None, evidence, decided)
+    return Verdict(kind, f"no progress: {cause}{text}{why}{tail}", culprit, None, evidence, decided, line.threads)
 
 
 def _at_rest(case: Case, leaves: Sequence[State]) -> Verdict:

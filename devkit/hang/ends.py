@@ -9,6 +9,7 @@ from typing import NamedTuple
 from devkit.hang import words
 from devkit.hang.case import Case
 from devkit.hang.facts import FarEnd
+from devkit.hang.records import NamedThread
 from devkit.hang.states import ACCEPTS, State
 
 MOST = 4  # hops that are told
@@ -27,6 +28,7 @@ class Hop(NamedTuple):
     has: str  # with {} for who it is
     is_lock: bool = False
     does: str = ""  # where it is known better than by its state
+    thread: str = ""  # which of its threads does that
 
 
 class Line(NamedTuple):
@@ -43,6 +45,12 @@ class Line(NamedTuple):
         """The last one that stands at a line of the program, and that is no server at rest."""
         standing = (hop.state for hop in reversed(self.hops) if hop.state.place and not is_server(hop.state))
         return next(standing, None)
+
+    @property
+    def threads(self) -> tuple[NamedThread, ...]:
+        return tuple(
+            NamedThread(hop.state.facts.node_ip, hop.state.facts.pid, hop.thread) for hop in self.hops if hop.thread
+        )
 
     def __str__(self) -> str:
         hops = [
@@ -150,8 +158,10 @@ def _hop(case: Case, state: State) -> Hop | None:
         return None
     if (found := _TCP.search(state.about)) and found["remote"]:
         owner = _owner(case, state, found["remote"])
-        serves = _serves(case, owner, found["remote"], state) if owner else ""
-        return Hop(owner, f"{found['remote']} is {{}}'s", does=serves) if owner else None
+        if owner is None:
+            return None
+        server, does = _serves(case, owner, found["remote"], state)
+        return Hop(owner, f"{found['remote']} is {{}}'s", does=does, thread=server)
     thread = state.facts.thread
     if thread is not None and thread.call in _LOCKS:
         holder = _only([each for each in _neighbours(case, state) if thread.target in each.facts.files])
@@ -161,18 +171,18 @@ def _hop(case: Case, state: State) -> Hop | None:
     return Hop(end, f"its other end is {{}}'s{'' if alone else ' (and that of others)'}") if end else None
 
 
-def _serves(case: Case, owner: State, address: str, asks: State) -> str:
-    """Of a server without a line of the program, whom one of its threads hears just then, if that is somebody else."""
+def _serves(case: Case, owner: State, address: str, asks: State) -> tuple[str, str]:
+    """Of a server without a line of the program, which of its threads hears somebody else just then, and whom."""
     if owner.doing != "idle":
-        return ""
+        return "", ""
     for thread in owner.facts.threads:
         found = _TCP.search(thread.target)
         if found and found["remote"] and _is_one(found["local"], address, owner.facts.node_ip):
             near = [each for each in case.states if each is not owner and _is_near(found["remote"], owner, each)]
             heard = _only([each for each in near if _has(each, found["remote"])])
             if heard is not None and heard is not asks:
-                return f"whose thread {thread.name} waits for data from {words.name(heard)}"
-    return ""
+                return thread.name, f"whose thread {thread.name} waits for data from {words.name(heard)}"
+    return "", ""
 
 
 def _neighbours(case: Case, state: State) -> list[State]:

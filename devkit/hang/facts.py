@@ -13,6 +13,7 @@ from devkit.debug.naming import Who
 from devkit.debug.object_stores import Stores
 from devkit.debug.stack_groups import MAIN, Frame, Process, task_role
 from devkit.hang.conversing import EngineWait, EnvironmentWait, Search
+from devkit.hang.model_facts import Model
 from devkit.hang.standing import Standing, Turn, Values
 
 Document = Mapping[str, Any]
@@ -213,6 +214,7 @@ class NamedActor:
     class_name: str
     state: str
     job_id: str
+    why: str = ""  # it has ended
 
 
 @dataclass(frozen=True)
@@ -263,12 +265,14 @@ class ProcessFacts:
     standing: tuple[Standing, ...] = ()
     turning: tuple[Turn, ...] = ()
     keeps: Values = ()  # the attributes of its actor
+    models: tuple[Model, ...] = ()  # among them
     wrote: tuple[str, ...] = ()  # the last lines of its outputs
     coroutines: int = 0  # asyncio tasks of the program that wait for something
     running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call
     actor_id: str = ""  # empty: it is no actor
     concurrency: int = 0  # how many calls its actor takes at once; 0: not known
     grouped: bool = False  # calls of some of its methods take slots of their own
+    method_groups: Mapping[str, str] = field(default_factory=dict)  # the concurrency groups of those, by their names
     stopped: bool = False  # by a debugger
     parent: int = 0  # pid of the process of the job that it descends from; 0: of none
     orphaned: bool = False  # who started it, a shell for one, has ended

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from devkit.debug.naming import short_path
 from devkit.debug.stack_groups import Frame
-from devkit.hang import lines, words
+from devkit.hang import lines, models, words
 from devkit.hang.case import Case
 from devkit.hang.standing import Values
 from devkit.hang.states import State
@@ -24,8 +24,11 @@ def evidence(case: Case, blamed: State) -> Iterator[str]:
     for state in case.states:
         if state.facts.keeps and not case.is_child(state) and state.facts.role != blamed.facts.role:
             classes.setdefault(state.facts.role, []).append(state)
-    for alike in list(classes.values())[:ACTORS]:
+    shown = list(classes.values())[:ACTORS]
+    for alike in shown:
         yield _attributes(alike)
+    same = [state for state in case.states if state.facts.role == blamed.facts.role and not case.is_child(state)]
+    yield from models.differences([*same, *(state for alike in shown for state in alike)])
 
 
 def of_holders(case: Case) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from devkit.debug.naming import rank_list
-from devkit.hang import chains, resources, transfers, words
+from devkit.hang import absent, chains, resources, transfers, words
 from devkit.hang.blame import cut_off, of_peers, recorded
 from devkit.hang.case import Case
 from devkit.hang.facts import GroupFacts
@@ -159,7 +159,8 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
         who = f"other {there[0].facts.role} process" if len(roles) == 1 else "other process of theirs"
         why = _elsewhere(there[0], apart) or f"devkit sees no {who} in this job{_idle(case, there)}"
         text = f"{since} for {size} ranks, but {arrived}: {why}"
-        return Verdict("missing", text, culprit, None, evidence, decided)
+        absentee = Verdict("missing", text, culprit, None, evidence, decided)
+        return absent.of_meeting(case, absentee, there, _missing_ranks(there, size))
     ranks = f"{len(there)} of {came}" if through else f"all {came}"
     all_of = f"{ranks} ranks are in {op}{words.at(words.first(there))}"
     if through:
@@ -173,6 +174,13 @@ def _idle(case: Case, there: Sequence[State]) -> str:
     quiet = [each for each in idle if not each.about]
     told = f"; idle {'is' if len(quiet) == 1 else 'are'} {words.named(quiet)}" if quiet else ""
     return f"{told}{words.at_rest(idle)}"
+
+
+def _missing_ranks(there: Sequence[State], size: int) -> set[int]:
+    """Empty where not all that have come say which rank they are."""
+    ranks = [state.facts.call.get("rank") for state in there]
+    known = {rank for rank in ranks if isinstance(rank, int) and 0 <= rank < size}
+    return set(range(size)) - known if len(known) == len(there) else set()
 
 
 def _given_twice(there: Sequence[State], size: int) -> str:

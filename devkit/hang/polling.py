@@ -78,11 +78,15 @@ def _known(found: Lookup, actors: Sequence[NamedActor]) -> str:
     here = [each for each in actors if each.namespace == found.namespace]
     if same := [each for each in here if each.name == found.name]:
         each = same[-1]
-        return f"it is {each.state}" if each.state != ENDED else f"there was one, a {each.class_name}, and it is dead"
+        return f"it is {each.state}" if each.state != ENDED else _ended(each)
     names = sorted({each.name for each in here if each.state != ENDED})
     if near := get_close_matches(found.name, names, 1):
         return f"there is none, but one called {near[0]!r}"
     return f"there is none; named actors there: {', '.join(map(repr, names[:SHOWN])) or 'none'}"
+
+
+def _ended(one: NamedActor) -> str:
+    return f"there was one, a {one.class_name}, and it is dead{f': {one.why}' if one.why else ''}"
 
 
 def _pass(other: NamedActor) -> str:

@@ -60,8 +60,11 @@ def ended(state: State) -> str:
     return f"; its thread{'s' * (len(threads) > 1)} {', '.join(threads)} ended before" if threads else ""
 
 
-def why(state: State) -> str:
-    """What keeps a process that waits or sleeps where it is, as far as that can be seen in it."""
+def why(state: State, *, clear: bool = False) -> str:
+    """What keeps a process that waits or sleeps where it is, as far as that can be seen in it.
+
+    `clear`: it is known who would end the wait, so that nobody has to be suspected to have kept something.
+    """
     if state.doing == "sleep":
         around = state.about or _callers_loop(state)
         return (f", in the loop {around}" if around else "") + _handles(state) + held_up(state)
@@ -73,11 +76,11 @@ def why(state: State) -> str:
     slots = state.facts.concurrency
     if 1 < slots <= inner.count - inner.side and not inner.holder and not state.facts.grouped:
         rest = "the others cannot come" if "Barrier" in inner.what else "no other call can begin"
-        return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}{lines.kept(inner)}"
+        return f"; all {slots} calls that it takes at once (max_concurrency) are there, so {rest}{_kept(inner, clear)}"
     whom = "threads" if inner.side == inner.count else "calls" if not inner.side else "calls and threads"
     more = f"; {inner.count} of its {whom} wait there" if inner.count > 1 else ""
     more += _met(state)
-    return f"{more}{_holder(inner)}{_of_its_parts(state, inner)}{_blocked_loop(state, inner)}"
+    return f"{more}{_holder(inner, clear)}{_of_its_parts(state, inner)}{_blocked_loop(state, inner)}"
 
 
 def _locked(state: State) -> str:
@@ -144,11 +147,15 @@ def _of_its_parts(state: State, inner: InnerWait) -> str:
     return f"; {them} for {each.what}{at_frame(each.at)}{_holder(each)}"
 
 
-def _holder(inner: InnerWait) -> str:
+def _kept(inner: InnerWait, clear: bool) -> str:
+    return "" if clear else lines.kept(inner)
+
+
+def _holder(inner: InnerWait, clear: bool = False) -> str:
     """Who keeps a lock or a semaphore, or that nobody does who is there."""
     if inner.holder:
         return f"; {inner.holder_call} holds it{at_frame(inner.held_at)}"
-    return lines.kept(inner)
+    return _kept(inner, clear)
 
 
 def held_up(state: State) -> str:

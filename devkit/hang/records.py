@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 from devkit.debug.documents import StacksDocument
 
@@ -43,6 +43,14 @@ class Culprit:
     function: str
 
 
+class NamedThread(NamedTuple):
+    """A thread that a verdict names, in a process of which no thread is in a line of the program."""
+
+    node_ip: str
+    pid: int
+    thread: str
+
+
 @dataclass(frozen=True)
 class Verdict:
     """One sentence, who it is about, and what it rests on."""
@@ -53,6 +61,7 @@ class Verdict:
     waited: float | None = None  # seconds that others have waited for it, as far as is known
     evidence: tuple[str, ...] = ()
     decided: bool = True  # false: it may be an ordinary wait, which is too young to tell
+    threads: tuple[NamedThread, ...] = ()  # whose stacks are to be seen, too
 
     @property
     def hang(self) -> bool:
@@ -63,7 +72,7 @@ class Verdict:
         return 1 if self.hang else 0
 
     def to_json(self) -> dict[str, Any]:
-        found = {name: value for name, value in asdict(self).items() if name != "decided"}
+        found = {name: value for name, value in asdict(self).items() if name not in ("decided", "threads")}
         return {"hang": self.hang, **found, "evidence": list(self.evidence)}
 
 

@@ -171,7 +171,10 @@ def _lately(swallowed: Swallowed, case: Case) -> int:
 def _is_explained(swallowed: Swallowed, found: Verdict) -> bool:
     """Whether the verdict is about the very line: a name that is looked for in vain raises each time."""
     at, who = swallowed.caught.at, found.culprit
-    return who is not None and (at.file, at.line, swallowed.state.facts.pid) == (who.file, who.line, who.pid)
+    if who is None or (at.file, at.line) != (who.file, who.line):
+        return False
+    # Others that look for a name at that line do so in vain as well.
+    return swallowed.state.facts.pid == who.pid or any(each.at == at for each in swallowed.state.facts.lookups)
 
 
 def _moves_alone(case: Case, repeat: Repeated) -> bool:

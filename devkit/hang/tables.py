@@ -10,6 +10,7 @@ from devkit.debug import processes
 from devkit.debug.row_tables import RowTables
 from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.errors import DevkitError
+from devkit.hang import deaths
 from devkit.hang.calls import OWN_PART, QUEUED
 from devkit.hang.facts import Call, Holder, NamedActor, NodeFacts, Pending, ProcessFacts, Room, Sample
 from devkit.hang.resources import add
@@ -183,7 +184,7 @@ def _awaited(processes: Iterable[ProcessFacts]) -> dict[str, None]:
 def named(source: RowTables) -> tuple[NamedActor, ...]:
     """All actors that have or had a name."""
     return tuple(
-        NamedActor(row.name, row.ray_namespace, row.class_name, row.state, row.job_id)
+        NamedActor(row.name, row.ray_namespace, row.class_name, row.state, row.job_id, deaths.why(row.death_cause))
         for row in source.actors()
         if row.name and not row.name.startswith(OWN_ACTORS)
     )

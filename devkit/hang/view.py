@@ -39,6 +39,7 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
     states = judged(found.first, found.last, 0.0).states
     blame = verdict.culprit if verdict.hang else None
     blamed = (blame.node_ip, blame.pid) if blame else None
+    named = {(node_ip, pid): thread for node_ip, pid, thread in verdict.threads}
     rows = [
         each
         for each in states
@@ -46,9 +47,11 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
         or each.facts.phase
         or each.about == BEGUN
         or (each.facts.node_ip, each.facts.pid) == blamed
+        or (each.facts.node_ip, each.facts.pid) in named
     ]
     begun = {(state.facts.node_ip, state.facts.pid) for state in states if state.about == BEGUN}
-    shown = (replace(row, doing=IN_A_CALL) if (row.node_ip, row.pid) in begun else row for row in map(progress, rows))
+    does = {**dict.fromkeys(begun, IN_A_CALL), **dict.fromkeys(named, "io")}
+    shown = (replace(row, doing=does.get((row.node_ip, row.pid), row.doing)) for row in map(progress, rows))
     blocks.append(Text("\n").join(table(list(shown), cwd, width)))
     if verdict.hang:
         places = {(state.facts.node_ip, state.facts.pid): state.place for state in states if state.place}
@@ -56,6 +59,7 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
         for each in documents:
             if (each["node_ip"], each["pid"]) in begun and not each["call"]:
                 each["call"] = SOME_CALL
+            each["named"] = named.get((each["node_ip"], each["pid"]), "")
         blocks.append(stacks.page(merge(documents, places), cwd=cwd))
     return Text("\n\n").join(block for block in blocks if block.plain)
 

@@ -68,7 +68,7 @@ def test_an_object_that_holds_itself_has_an_end() -> None:
 def test_arrays_by_their_shape() -> None:
     torch = pytest.importorskip("torch")
     assert keeps.brief({"w": torch.zeros(3, 4)}) == "{'w': tensor [3, 4] float32}"
-    assert keeps.brief(torch.nn.Linear(2, 2)) is None
+    assert keeps.brief(torch.nn.Linear(2, 2)) == "Linear of 2 parameters: weight [2, 2], bias [2]"
 
 
 def test_futures() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from devkit.debug import caught_view
-from devkit.debug.inworker.caught import LOOKED_AT, MOST_LISTED, Caught, Flight, Place
+from devkit.debug.inworker.caught import LOOKED_AT, MOST_LISTED, Caught, Flight, Place, flight
 from devkit.debug.inworker.swallowing import ANY, NAMED, NONE, UNKNOWN, handler
 from devkit.debug.rows import JobRow
 from devkit.logs import view
@@ -237,3 +237,12 @@ def test_a_process_that_ends_with_its_driver_is_asked_before_that_has_found_out_
 
 
 LATE = 5  # looks for what became of a process, while a driver waits for that
+
+
+def test_an_actor_that_is_not_found_is_told_without_rays_guesses() -> None:
+    message = "Failed to look up actor with name 'store'. This could because 1. You are trying to look up a named actor"
+    try:
+        raise ValueError(f"{message} you didn't create. 2. The named actor died. 3. ...")
+    except ValueError as error:
+        found = flight(error, error.__traceback__)
+    assert found is not None and found.text == "Failed to look up actor with name 'store'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,8 +14,12 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import connected, far_ends
+from devkit.hang.answers import read_sample
+from devkit.hang.diagnose import diagnose
+from devkit.hang.gather import Diagnosis
+from devkit.hang.view import page
 from tests.debug.conftest import eventually
-from tests.hang.jobs import Document, driver, facts, idle, process, verdict
+from tests.hang.jobs import NOW, Document, answer, driver, facts, frames, idle, process, verdict
 
 
 def waits(number: int, call: str, target: str, line: int, **connections: Any) -> Document:
@@ -139,6 +144,27 @@ def test_a_server_whose_thread_hears_another_client() -> None:
     assert (
         "127.0.0.1:80 is Worker pid 1002's, whose thread http waits for data from Worker pid 1003" in found.sentence
     ), found.sentence
+
+
+def test_a_thread_that_the_verdict_names_is_shown_though_it_is_in_libraries_alone() -> None:
+    lib = "/usr/lib/python3.11"
+    stack = [(f"{lib}/socket.py", 707, "readinto"), (f"{lib}/http/server.py", 400, "handle_one_request")]
+    stack += [(f"{lib}/http/server.py", 424, "handle"), (f"{lib}/socketserver.py", 235, "serve_forever")]
+    server = rests(2, sockets=["127.0.0.1:80"])
+    server["identity"]["role"] = "Server"
+    heard = {"call": "recvfrom", "target": "TCP 127.0.0.1:80 to 127.0.0.1:6", "pipes": []}
+    http = {"name": "http", "frames": frames(*stack, (f"{lib}/threading.py", 9, "run")), "wait": heard}
+    server["facts"]["threads"] += [{**http, "stopped": False}]
+    raw = answer([driver(), waits(1, **CLIENT), server, rests(3, sockets=["127.0.0.1:6"])])
+    first, last = read_sample(raw), read_sample({**raw, "time": NOW + 2.0})
+    found = Diagnosis(diagnose(first, last, 1.0), first, last, raw)
+    text = page(found).plain
+    assert (
+        "Server pid 1002  10.0.0.0\n  readinto  socket.py:707\n  handle  http/server.py:424  (+1 more)\n"
+        "  serve_forever  socketserver.py:235\n  + 1 idle thread"
+    ) in text, text
+    assert "1 process idle: Worker pid 1003" in text and re.search(r"^Server +1002 +io$", text, re.MULTILINE), text
+    assert "threads" not in found.verdict.to_json()
 
 
 def test_two_that_wait_for_each_other() -> None:

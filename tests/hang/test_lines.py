@@ -401,3 +401,29 @@ def test_a_lock_that_is_kept_over_a_wait_which_only_somebody_ends_who_wants_the_
         "queue.Queue that is full at /job/train.py:38 in add; thread writer, which would end that, waits for the same "
         "lock at /job/train.py:28 in _writer"
     ) in found.sentence, found.sentence
+
+
+def test_models_that_differ_are_compared() -> None:
+    def model(*names: str, **tied: str) -> Document:
+        return {"model": {"class": "TinyLM", "parameters": dict.fromkeys(names, 1), "tied": tied}}
+
+    def job(trainers: Document, engines: Document) -> tuple[str, ...]:
+        keeps = {"model": "TinyLM"}
+        ranks = [process(facts(0, 20, keeps=keeps, models=trainers), 0, "Trainer")]
+        ranks += [process(facts(rank, 0, keeps=keeps, models=engines), rank, "Engine") for rank in (1, 2)]
+        return verdict([*ranks, driver()], seconds=20.0).evidence
+
+    embed, head, layers = "embed.weight [64, 16]", "lm_head.weight [64, 16]", "layers.*.weight [16]"
+    tied = {"model": {**model(embed)["model"], "tied": {"lm_head.weight": "embed.weight"}}}
+    assert job(tied, model(embed, head))[-1] == (
+        f"TinyLM: {head} is in that of Engine ranks 1,2, and no parameter of its own in that of Trainer rank 0, "
+        "where that is embed.weight"
+    )
+    less, more = model(embed, layers), model(embed, layers)
+    more["model"]["parameters"][layers] = 3
+    assert job(less, more)[-1] == (f"TinyLM: {layers} 1 x in that of Trainer rank 0, 3 x in that of Engine ranks 1,2")
+    assert "TinyLM:" not in job(less, less)[-1]
+    part = model("embed.weight [32, 16]", layers)
+    assert job(less, part)[-1] == (
+        "TinyLM: embed.weight is [64, 16] in that of Trainer rank 0, [32, 16] in that of Engine ranks 1,2"
+    )

@@ -45,6 +45,8 @@ def test_it_is_told_what_it_looks_for_and_where_that_is() -> None:
 def test_what_is_known_of_the_name() -> None:
     dead = replace(ELSEWHERE, namespace="mine", state="DEAD")
     assert told(named=(dead,)).sentence.endswith("there was one, a Store, and it is dead")
+    dropped = replace(dead, why="its last handle was dropped")
+    assert told(named=(dropped,)).sentence.endswith("a Store, and it is dead: its last handle was dropped")
     near = replace(ELSEWHERE, name="stores", namespace="mine")
     assert told(named=(near,)).sentence.endswith("there is none, but one called 'stores'")
     assert told(named=()).sentence.endswith("there is none; named actors there: none")
@@ -57,6 +59,9 @@ def test_the_error_that_each_try_raises_is_no_other_cause() -> None:
     found = diagnose(tries[0], tries[1], 10.0)
     assert (found.kind, found.sentence) == ("stuck", told().sentence)
     assert any("has caught ValueError" in line for line in found.evidence)
+    like = process(facts(1, 13, "find", lookups=polls(9, 9.0)["facts"]["lookups"], caught=[row]), 1)
+    both = [read_sample(answer([polls(n, 25.0, caught=[row]), like], NOW - 50 + n)) for n in (30, 50)]
+    assert diagnose(both[0], both[1], 10.0).kind == "stuck"
     other = {**row, "at": {**AT, "line": 40}}
     tries = [read_sample(answer([polls(n, 25.0, caught=[other])], NOW - 50 + n), named=(ELSEWHERE,)) for n in (30, 50)]
     assert diagnose(tries[0], tries[1], 10.0).kind == "failing"

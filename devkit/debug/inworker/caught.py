@@ -24,6 +24,9 @@ _COROUTINE = 0x80  # `inspect.CO_COROUTINE`, without loading that
 _FUTURES = "/concurrent/futures/thread.py"
 _RAYS_WRAPPER = "/ray/util/tracing/tracing_helper.py"
 TEXT = 160  # characters of a message
+_GUESSES = (
+    ". This could because "  # in Ray's words, of an actor that is not found: what follows is too long to be shown
+)
 TASK = "Task"  # of asyncio, as a place
 MOST_KEPT = 1000  # exceptions that Futures have
 MOST_TEXT = TEXT + LONGEST_SECRET  # that are kept: each exception that is raised comes here, and few are ever shown
@@ -143,7 +146,8 @@ def _text(error: BaseException) -> str:
     )
     if type(first) not in (str, int, float) or not is_pythons:
         return ""
-    return (repr(first) if isinstance(error, KeyError) else str(first))[:MOST_TEXT]
+    text = repr(first) if isinstance(error, KeyError) else str(first)
+    return text.partition(_GUESSES)[0][:MOST_TEXT]
 
 
 class _Row:

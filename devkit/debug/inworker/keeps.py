@@ -12,7 +12,7 @@ from itertools import islice
 from types import FrameType, FunctionType
 from typing import Any
 
-from . import whole
+from . import modules, whole
 from .arrays import array_facts, facts_text
 from .expressions import short, told
 from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
@@ -25,18 +25,32 @@ FIELDS = 4  # of an object
 DEPTH = 3
 SMALL = 1 << 16  # elements of an array
 LENGTH = 200  # characters of one value
+MODELS = 4  # of an actor, whose parameters are passed on
 
 Document = dict[str, Any]
 
 
 def of_actor() -> Document:
     """{name: value} of the attributes of the actor that lives here; empty where there is none."""
+    own = _actors()
+    return _shown(attributes(own[0]), MOST) if len(own) == 1 else {}
+
+
+def models() -> Document:
+    """{name: {"class", "parameters"}} of the torch modules among them."""
+    own = _actors()
+    try:
+        return modules.of_attributes(own[0], MODELS) if len(own) == 1 else {}
+    except Exception:  # noqa: BLE001 - changed by another thread meanwhile
+        return {}
+
+
+def _actors() -> list[Any]:
     worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
     try:
-        own = list(worker.actors.values()) if worker is not None else []
+        return list(worker.actors.values()) if worker is not None else []
     except Exception:  # noqa: BLE001 - another Ray's: then nothing is known of it
-        return {}
-    return _shown(attributes(own[0]), MOST) if len(own) == 1 else {}
+        return []
 
 
 def of_function(frame: FrameType, told_already: Iterable[str] = ()) -> Document:
@@ -74,6 +88,8 @@ def brief(value: Any, depth: int = DEPTH) -> str | None:
     >>> brief(sys), brief(object()), brief([object()])
     (None, None, '[<object>]')
     """
+    if (module := modules.text(value)) is not None:
+        return module
     whole = told(value)
     counted = whole is not None and whole.startswith(f"{type_name(type(value))} of ")
     inner = _inner(value, depth) if depth and (whole is None or counted) else None
@@ -154,4 +170,4 @@ def _joined(parts: list[str], size: int) -> str:
     return ", ".join([*parts, *([f"... {size - len(parts)} more"] if size > len(parts) else [])])
 
 
-__all__ = ["brief", "content", "of_actor", "of_function"]
+__all__ = ["brief", "content", "models", "of_actor", "of_function"]

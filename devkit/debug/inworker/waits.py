@@ -24,6 +24,8 @@ MOST_WAITS = 50
 MOST_NEAR = 4
 DEPTH = 100
 ENDLESS = 10**6  # seconds: what `ray.wait` makes of no time-out
+_GROUP = "__ray_concurrency_group__"  # of a method, by Ray
+MOST_GROUPED = 50  # methods
 _ASYNC_ACTOR_THREAD = "AsyncIO Thread"
 
 Document = dict[str, Any]
@@ -46,15 +48,18 @@ def actor() -> Document:
             if not is_open or worker is None or not has_job() or worker.actor_id.is_nil():
                 return {"actor_id": "", "concurrency": 0}
             taken = int(worker.core_worker.current_actor_max_concurrency())
-            return {"actor_id": str(worker.actor_id.hex()), "concurrency": taken, "grouped": _is_grouped(worker)}
+            return {"actor_id": str(worker.actor_id.hex()), "concurrency": taken, **_groups(worker)}
         except Exception:  # noqa: BLE001 - another Ray's: then nothing is known of it
             return {"actor_id": "", "concurrency": 0}
 
 
-def _is_grouped(worker: Any) -> bool:
-    """Whether calls of some methods take slots of their own."""
+def _groups(worker: Any) -> Document:
+    """{"grouped": whether calls of some methods take slots of their own, "method_groups": {method: its group}}."""
     kinds = [base for each in worker.actors.values() for base in type(each).__mro__]
-    return any(hasattr(method, "__ray_concurrency_group__") for kind in kinds for method in vars(kind).values())
+    methods = {name: each for kind in reversed(kinds) for name, each in vars(kind).items()}
+    groups = {name: vars(each)[_GROUP] for name, each in methods.items() if _GROUP in getattr(each, "__dict__", {})}
+    known = {name: group for name, group in islice(groups.items(), MOST_GROUPED) if isinstance(group, str)}
+    return {"grouped": bool(groups), "method_groups": known}
 
 
 def is_async_actor() -> bool:
