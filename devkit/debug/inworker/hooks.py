@@ -29,6 +29,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         reserve,
         signals,
         stale_copies,
+        training,
         unloaded,
     )
 
@@ -42,6 +43,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     copied_random.watch()
     found_actors.watch()
     stale_copies.watch()
+    training.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()

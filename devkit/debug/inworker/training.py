@@ -1,0 +1,14 @@
+"""Training that runs to its end and has done nothing, or wrong: what is looked at in each program that uses torch."""
+
+from __future__ import annotations
+
+from . import optimizer_steps
+from .no_gradients import NoGradients
+
+
+def watch() -> None:
+    """Warns once of each line, where something is sure."""
+    optimizer_steps.watch(NoGradients)
+
+
+__all__ = ["watch"]
