@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import line_warnings, no_gradients, optimizer_steps
+from devkit.debug.inworker import training
+from tests.debug.optimizers import said, watched
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -21,21 +21,9 @@ HERE = Path(__file__).name
 
 
 @pytest.fixture(autouse=True)
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    gc.collect()  # modules of other tests
-    with monkeypatch.context() as patch:
-        patch.setattr(torch_optimizer.Optimizer, "__init__", torch_optimizer.Optimizer.__init__)
-        patch.setattr(torch.autograd, "backward", torch.autograd.backward)
-        for hooks in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"):
-            patch.setattr(torch_optimizer, hooks, type(getattr(torch_optimizer, hooks))())
-        patch.setattr(line_warnings, "_told", set())
-        patch.setattr(no_gradients, "_looks", 0)
-        optimizer_steps.watch(no_gradients.NoGradients)
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with watched(monkeypatch, *training.KINDS):
         yield
-
-
-def said(capfd: pytest.CaptureFixture[str]) -> list[str]:
-    return [line.partition("DevkitWarning: ")[2] for line in capfd.readouterr().err.splitlines() if ".py:" in line]
 
 
 def line() -> int:

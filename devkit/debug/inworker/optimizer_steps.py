@@ -6,6 +6,7 @@ torch calls its hooks for every optimizer; `torch.autograd.backward` is what `lo
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 import weakref
@@ -24,7 +25,7 @@ class Seen:
 
     def __init__(self, made: str) -> None:
         self.made = made  # "train.py:12", or ""
-        self.calls, self.graphs = passes.calls, passes.of_graphs  # before
+        self.calls, self.graphs, self.not_finite = passes.calls, passes.of_graphs, passes.not_finite  # before
         self.steps = 0
         self.watchers: list[Watcher] | None = None  # until its first step
 
@@ -57,6 +58,7 @@ class Passes:
     def __init__(self) -> None:
         self.calls = 0
         self.of_graphs = 0  # of a tensor that operations have made
+        self.not_finite = 0  # of a loss that is NaN or infinite, on the CPU
         self.listeners: weakref.WeakSet[Watcher] = weakref.WeakSet()
 
 
@@ -162,6 +164,8 @@ def _watch_backward(module: Any) -> None:
         passes.calls += 1
         if not _is_leaf(tensors):
             passes.of_graphs += 1
+        if _is_not_finite(torch, tensors):
+            passes.not_finite += 1
         if not passes.listeners:
             return original(tensors, *arguments, **options)
         _all(list(passes.listeners), "backward_begins")
@@ -179,6 +183,15 @@ def _is_leaf(tensors: Any) -> bool:
         if isinstance(tensors, (list, tuple)):
             return bool(tensors) and all(map(_is_leaf, tensors))
         return getattr(tensors, "grad_fn", passes) is None
+    return False
+
+
+def _is_not_finite(torch: Any, loss: Any) -> bool:
+    """Of a plain number on the CPU, for which nobody has to wait."""
+    if type(loss) is not torch.Tensor or torch._C._len_torch_dispatch_stack():
+        return False
+    with suppress(Exception):  # a tensor without a value, as inside of `vmap`
+        return loss.device.type == "cpu" and loss.numel() == 1 and not math.isfinite(loss.item())
     return False
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from . import optimizer_steps
 from .no_gradients import NoGradients
+from .not_finite import NotFinite
+
+KINDS = (NoGradients, NotFinite)
 
 
 def watch() -> None:
     """Warns once of each line, where something is sure."""
-    optimizer_steps.watch(NoGradients)
+    optimizer_steps.watch(*KINDS)
 
 
-__all__ = ["watch"]
+__all__ = ["KINDS", "watch"]
