@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import optimizer_steps
+from . import optimizer_steps, sampler_epochs
 from .no_gradients import NoGradients
 from .not_finite import NotFinite
 
@@ -12,6 +12,7 @@ KINDS = (NoGradients, NotFinite)
 def watch() -> None:
     """Warns once of each line, where something is sure."""
     optimizer_steps.watch(*KINDS)
+    sampler_epochs.watch()
 
 
 __all__ = ["KINDS", "watch"]
