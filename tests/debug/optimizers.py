@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +17,6 @@ def watched(monkeypatch: pytest.MonkeyPatch, *kinds: Callable[[Any], Any]) -> It
     import torch
     from torch.optim import optimizer
 
-    gc.collect()  # modules of other tests
     with monkeypatch.context() as patch:
         patch.setattr(optimizer.Optimizer, "__init__", optimizer.Optimizer.__init__)
         patch.setattr(torch.autograd, "backward", torch.autograd.backward)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ HERE = Path(__file__).name
 
 @pytest.fixture(autouse=True)
 def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    gc.collect()  # modules of other tests
     with watched(monkeypatch, *training.KINDS):
         yield
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from . import optimizer_steps, sampler_epochs
+from .adding_up import AddingUp
 from .no_gradients import NoGradients
 from .not_finite import NotFinite
 
-KINDS = (NoGradients, NotFinite)
+KINDS = (NoGradients, NotFinite, AddingUp)
 
 
 def watch() -> None:
