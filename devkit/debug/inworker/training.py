@@ -5,9 +5,10 @@ from __future__ import annotations
 from . import optimizer_steps, sampler_epochs
 from .adding_up import AddingUp
 from .no_gradients import NoGradients
+from .no_rate import NoRate
 from .not_finite import NotFinite
 
-KINDS = (NoGradients, NotFinite, AddingUp)
+KINDS = (NoGradients, NotFinite, AddingUp, NoRate)
 
 
 def watch() -> None:
